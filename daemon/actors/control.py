@@ -1,0 +1,196 @@
+"""An operator's connection: `mcpd status`, `tools`, `call`, `restart`, over JSON-RPC on a socket of its own.
+
+Reads are answered from the catalog; what waits for a server runs in this connection's nursery.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+import attrs
+import msgspec
+import trio
+from loguru import logger
+from msgspec import Raw
+
+from daemon.errors import CallError, UnknownServer, UpstreamCallError, UpstreamUnavailable, leaf
+from daemon.ports import ToolCall
+from daemon.surfaces.base import error_result
+from daemon.transports.children import memory_by_mark
+from daemon.wire import envelope
+from daemon.wire.peer import Peer, RemoteError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from daemon.ports import Upstream
+    from daemon.report import Reporter
+    from daemon.supervisor import Child
+    from daemon.wire.envelope import BadMessage, Buffer
+    from daemon.wire.link import Link, Outbox
+
+
+@attrs.frozen(kw_only=True)
+class Operations:
+    """What operators may do."""
+
+    reporter: Reporter
+    """Makes the reports."""
+    upstreams: Mapping[str, Upstream]
+    """Running servers by name."""
+    children: Mapping[str, Child]
+    """The same, as the supervisor knows them."""
+    outbox: Outbox
+    """The daemon's outbox."""
+
+
+class _ToolParams(msgspec.Struct):
+    category: str | None = None
+
+
+class _CallParams(msgspec.Struct):
+    server: str
+    tool: str
+    arguments: Raw = Raw(b"{}")
+
+
+class _ServerParams(msgspec.Struct):
+    server: str
+
+
+class Control:
+    """Serves one operator over one link."""
+
+    def __init__(self, link: Link, operations: Operations) -> None:
+        """Attach to a link; `run` does the work."""
+        self._operations = operations
+        self._peer = Peer(link, operations.outbox, self, strict=True)
+        self._spawn: Callable[..., None] | None = None
+
+    async def run(self) -> None:
+        """Serve until the operator hangs up."""
+        try:
+            async with trio.open_nursery() as nursery:
+                self._spawn = nursery.start_soon
+                await self._peer.run()
+        except BaseExceptionGroup as group:
+            raise leaf(group) from None
+
+    def on_request(self, request_id: bytes, method: str, params: Raw | None) -> None:
+        """Start on a request; the answer may take a while."""
+        serve = _METHODS.get(method)
+        if serve is None:
+            text = f"Method not found: {method}. There are: {', '.join(_METHODS)}"
+            self._peer.refuse(request_id, envelope.METHOD_NOT_FOUND, text)
+            return
+        assert self._spawn is not None, "requests come while `run` runs"
+        self._spawn(self._serve, serve, request_id, params or Raw(b"{}"))
+
+    def on_notification(self, method: str, params: Raw | None) -> None:
+        """Operators' commands only ask."""
+
+    def on_bad_message(self, fault: BadMessage, line: bytes) -> None:
+        """Refuse what is no JSON-RPC."""
+        self._peer.refuse(fault.request_id, fault.code, fault.message)
+
+    async def _serve(
+        self, serve: Callable[[Control, Raw], Awaitable[Buffer]], request_id: bytes, params: Raw
+    ) -> None:
+        try:
+            self._peer.answer(request_id, await serve(self, params))
+        except (msgspec.MsgspecError, CallError) as error:
+            self._peer.refuse(request_id, envelope.INVALID_PARAMS, str(error))
+        except Exception as error:  # noqa: BLE001 - a bug of ours costs this answer, not the connection
+            logger.exception("a fault of mcpd's own while serving an operator")
+            self._peer.refuse(request_id, envelope.INTERNAL_ERROR, f"{type(error).__name__}: {error}")
+        self._operations.outbox.flush()
+
+    async def _status(self, params: Raw) -> bytes:
+        memory = await trio.to_thread.run_sync(memory_by_mark)
+        return msgspec.json.encode(self._operations.reporter.status(memory))
+
+    async def _tools(self, params: Raw) -> bytes:
+        asked = msgspec.json.decode(params, type=_ToolParams)
+        return msgspec.json.encode(self._operations.reporter.tools(asked.category))
+
+    async def _call(self, params: Raw) -> Buffer:
+        asked = msgspec.json.decode(params, type=_CallParams)
+        upstream = self._operations.upstreams.get(asked.server)
+        if upstream is None:
+            return error_result(_unknown(asked.server, self._operations.upstreams))
+        call = ToolCall(tool=asked.tool, arguments=asked.arguments)
+        outcome = _Outcome()
+        started = trio.current_time()
+        try:
+            key = await _send(upstream, call, outcome)
+        except CallError as error:
+            return error_result(error)
+        self._operations.outbox.flush()
+        try:
+            return await outcome.wait()
+        finally:
+            upstream.cancel(key, "the operator went away")
+            upstream.record(trio.current_time() - started, ok=outcome.ok)
+
+    async def _restart(self, params: Raw) -> bytes:
+        name = msgspec.json.decode(params, type=_ServerParams).server
+        child = self._operations.children.get(name)
+        if child is None:
+            raise _unknown(name, self._operations.children)
+        child.restart()
+        await trio.lowlevel.checkpoint()
+        return msgspec.json.encode({"server": name, "state": str(child.status.value.state)})
+
+
+_METHODS: dict[str, Callable[[Control, Raw], Awaitable[Buffer]]] = {
+    "status": Control._status,  # noqa: SLF001
+    "tools": Control._tools,  # noqa: SLF001
+    "call": Control._call,  # noqa: SLF001
+    "restart": Control._restart,  # noqa: SLF001
+}
+
+
+async def _send(upstream: Upstream, call: ToolCall, outcome: _Outcome) -> int:
+    try:
+        return upstream.send(call, outcome)
+    except UpstreamUnavailable:
+        if not upstream.can_wake:
+            raise
+    await upstream.wake()
+    return upstream.send(call, outcome)
+
+
+def _unknown(name: str, known: Mapping[str, object]) -> UnknownServer:
+    close = get_close_matches(name, list(known), n=1)
+    hint = f"Did you mean {close[0]}?" if close else f"There are: {', '.join(known)}."
+    return UnknownServer(f"no running server is named {name!r}. {hint}")
+
+
+class _Outcome:
+    """The exchange of an operator's call: waited for by its task."""
+
+    def __init__(self) -> None:
+        self._done = trio.Event()
+        self._result: Buffer = b""
+        self.ok = False
+
+    async def wait(self) -> Buffer:
+        await self._done.wait()
+        return self._result
+
+    def answered(self, result: Buffer) -> None:
+        self._result = bytes(result)
+        self.ok = True
+        self._done.set()
+
+    def refused(self, error: Buffer) -> None:
+        remote = RemoteError.from_wire(error)
+        self.lost(UpstreamCallError(f"the server refused the call: {remote}"))
+
+    def lost(self, error: CallError) -> None:
+        self._result = error_result(error)
+        self._done.set()
+
+    def progressed(self, params: dict[str, Raw]) -> None:
+        """An operator's call asks for no progress."""

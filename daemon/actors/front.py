@@ -1,0 +1,152 @@
+"""A door: accepts connections on a unix socket and gives each a session behind a boundary of its own.
+
+Nothing is read from a peer before the kernel has told whose process it is. The listening socket belongs to
+whoever made it; connections belong to their links.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+import trio
+from loguru import logger
+
+from daemon.errors import RunError, leaf
+from daemon.wire.link import FdLink
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from daemon.wire.link import Outbox
+
+BREATHER = 0.1
+"""Seconds to stop accepting when descriptors or memory run out: others may give some back (as trio does)."""
+
+SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+PAUSE_SHARE = 8
+"""A client is not read from while an eighth of its queue limit waits for it: it is slow, not dead."""
+
+PEERCRED = struct.Struct("3i")
+"""pid, uid, gid (unix(7), SO_PEERCRED)."""
+
+
+class Guest(Protocol):
+    """What a door makes of a connection."""
+
+    async def run(self) -> None:
+        """Serve until the connection ends."""
+
+
+G = TypeVar("G", bound=Guest)
+
+
+class Front(Generic[G]):
+    """Accepts on one socket."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        welcome: Callable[[FdLink, int], G],
+        *,
+        outbox: Outbox,
+        uids: frozenset[int],
+        connections: int,
+        max_line: int,
+        max_queue: int,
+    ) -> None:
+        """Prepare to accept.
+
+        Args:
+            listener: bound, listening and non-blocking.
+            welcome: makes the session of a connection, given its link and number.
+            outbox: the daemon's outbox.
+            uids: users who may connect.
+            connections: how many at once; further ones wait in the kernel's backlog.
+            max_line: bytes of a client's longest message.
+            max_queue: bytes that may wait for a client that does not read.
+        """
+        self.guests: dict[int, G] = {}
+        self._listener = listener
+        self._welcome = welcome
+        self._outbox = outbox
+        self._uids = uids
+        self._room = trio.Semaphore(connections)
+        self._max_line = max_line
+        self._max_queue = max_queue
+        self._count = 0
+        self._accepting = trio.CancelScope()
+
+    async def run(self) -> None:
+        """Accept and serve until cancelled."""
+        async with trio.open_nursery() as nursery:
+            with self._accepting:
+                while True:
+                    await self._room.acquire()
+                    connection = await self._accept()
+                    nursery.start_soon(self._serve, connection)
+            await trio.sleep_forever()
+
+    def stop_accepting(self) -> None:
+        """Take no further connections; those that are open go on."""
+        self._accepting.cancel()
+
+    async def _accept(self) -> socket.socket:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except BlockingIOError:
+                await trio.lowlevel.wait_readable(self._listener)
+            except OSError as error:
+                if error.errno in SHORTAGES:
+                    logger.warning("cannot accept a connection: {}", error.strerror)
+                    await trio.sleep(BREATHER)
+                elif error.errno != errno.ECONNABORTED:
+                    raise
+            else:
+                if self._is_welcome(connection):
+                    return connection
+                connection.close()
+
+    def _is_welcome(self, connection: socket.socket) -> bool:
+        raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEERCRED.size)
+        pid, uid, _gid = PEERCRED.unpack(raw)
+        if uid in self._uids:
+            return True
+        logger.warning("refused a connection of uid {} (pid {}): only {} may", uid, pid, sorted(self._uids))
+        return False
+
+    async def _serve(self, connection: socket.socket) -> None:
+        self._count += 1
+        number = self._count
+        connection.setblocking(False)
+        fd = connection.detach()
+        link = FdLink(
+            fd,
+            fd,
+            outbox=self._outbox,
+            max_line=self._max_line,
+            max_queue=self._max_queue,
+            pause_at=self._max_queue // PAUSE_SHARE,
+        )
+        try:
+            guest = self.guests[number] = self._welcome(link, number)
+            await guest.run()
+        except RunError as error:
+            logger.bind(session=number).info("ended: {}", error)
+        except Exception as error:  # noqa: BLE001 - the boundary: one client's fault is nobody else's
+            plain = leaf(error) if isinstance(error, BaseExceptionGroup) else error
+            logger.bind(session=number).opt(exception=plain).error("a fault of mcpd's own ended a session")
+        finally:
+            link.close()
+            self.guests.pop(number, None)
+            self._room.release()
+
+
+def own_and(uids: tuple[int, ...]) -> frozenset[int]:
+    """The users who may connect: ourselves, root, and those that the configuration names."""
+    return frozenset({os.getuid(), 0, *uids})

@@ -1,0 +1,91 @@
+"""The registry: single writer of the catalog.
+
+Facts come in through a mailbox, frozen snapshots go out through a watch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from loguru import logger
+
+from daemon.catalog.snapshot import Catalog, begin, fold
+from daemon.mailbox import Mailbox
+from daemon.states import ServerState
+from daemon.watch import Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from daemon.config.model import Config
+    from daemon.model import Fact
+
+UNSETTLED = frozenset({ServerState.STOPPED, ServerState.STARTING})
+"""States in which a server's first list is still to be expected."""
+
+
+class Registry:
+    """Holds the catalog."""
+
+    def __init__(self, config: Config, *, wall: Callable[[], float]) -> None:
+        """Begin with what the configuration says.
+
+        Args:
+            config: the configuration.
+            wall: seconds since the epoch.
+        """
+        self.catalog = Watch(begin(config, wall()))
+        self._mailbox: Mailbox[Fact] = Mailbox(_subject)
+        self._warned: set[str] = set()
+        self._summed_up = False
+
+    def tell(self, fact: Fact) -> None:
+        """Leave a fact; never blocks."""
+        self._mailbox.tell(fact)
+
+    async def settle(self) -> None:
+        """Return once everything told so far is in the catalog: the watchdog's round trip."""
+        await self._mailbox.ask_settled()
+
+    async def run(self) -> None:
+        """Fold facts until cancelled."""
+        await self._mailbox.serve(self._fold)
+
+    def _fold(self, facts: list[Fact]) -> None:
+        catalog = self.catalog.value
+        for fact in facts:
+            catalog = fold(catalog, fact)
+        self.catalog.set(catalog)
+        self._warn_unresolved(catalog)
+        self._sum_up(catalog)
+
+    def _warn_unresolved(self, catalog: Catalog) -> None:
+        """Once per name: a tool in the configuration that its server does not have (seed 001, §4.2)."""
+        for category in catalog.categories.values():
+            for name in category.unresolved:
+                if name not in self._warned:
+                    self._warned.add(name)
+                    logger.bind(category=category.name).warning(
+                        "category {} names {}, which its server does not list: calls to it get UnknownTool",
+                        category.name,
+                        name,
+                    )
+
+    def _sum_up(self, catalog: Catalog) -> None:
+        """The start-up line of seed 001, §8: once, when every server has listed or failed."""
+        if self._summed_up or any(entry.status.state in UNSETTLED for entry in catalog.servers.values()):
+            return
+        self._summed_up = True
+        members = [member for category in catalog.categories.values() for member in category.members.values()]
+        logger.info(
+            "catalog: categories={} tools={} disabled={} unresolved={}",
+            len(catalog.categories),
+            sum(member.listed and member.enabled for member in members),
+            sum(not member.enabled for member in members),
+            len({name for category in catalog.categories.values() for name in category.unresolved}),
+        )
+
+
+def _subject(fact: Fact) -> tuple[str, str]:
+    """What a fact is about: a newer one of the same kind about the same server replaces it."""
+    return type(fact).__name__, fact.server

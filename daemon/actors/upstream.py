@@ -1,0 +1,374 @@
+"""One upstream server: opened, greeted, listed, kept alive, and called.
+
+`run` is one life of the connection, from opening to loss; the supervisor decides about the next. Calls do not
+pass through this actor's task: `send` puts them on the connection in the caller's own, and the answer goes
+straight back. What the actor's tasks do meanwhile: list again when told to, ping when it is silent, give up on
+calls that show no life.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import trio
+from loguru import logger
+
+from daemon.catalog.listing import read_tools
+from daemon.errors import (
+    CallError,
+    ConnectionLost,
+    Overloaded,
+    RunError,
+    SchemaFetchError,
+    UpstreamLost,
+    UpstreamTimeout,
+    UpstreamUnavailable,
+    leaf,
+)
+from daemon.measures import LINES_PER_SECOND, CallStats, Noise, StderrTail, Throttle
+from daemon.model import Era, ListingFailed, ToolsListed
+from daemon.states import WAKEABLE, ServerState
+from daemon.transports.context import OpenContext
+from daemon.transports.handshake import Greeting, initialize, probe
+from daemon.transports.opening import connector
+from daemon.transports.paging import list_all
+from daemon.wire.peer import RemoteError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from daemon.config.model import Server
+    from daemon.model import Fact
+    from daemon.ports import Connection, ToolCall
+    from daemon.supervisor import Child, Lifecycle
+    from daemon.transports.children import Children
+    from daemon.wire.link import Outbox
+    from daemon.wire.peer import Exchange
+
+INSTALLERS = frozenset({"npx", "uvx", "docker", "podman", "bunx", "pnpm", "pipx"})
+"""Commands whose first start may download what they run: they get `timeouts.firstInitialize`."""
+
+DEBOUNCE = 0.1
+"""Seconds between "the list changed" and listing it: real servers say so up to four times in a row."""
+
+RELIST_AFTER_FAILURE = 30.0
+"""Seconds until a listing that failed is tried again; the connection is up all the while."""
+
+EXPIRY_CHECKS = 1.0
+"""Seconds between looks for calls that timed out, while any are in flight."""
+
+REASON_SECONDS = 0.5
+"""How long a lost request waits for the connection itself to tell the reason."""
+
+KEY_BITS = 40
+"""A call's key holds the incarnation above its id, so that a late cancel never hits a new connection's call."""
+
+
+class ProbeKilled(ConnectionLost):
+    """The server ended when it was asked which era it speaks."""
+
+
+class Upstream:
+    """A server, up or down: `ports.Upstream` for callers, `ports.ConnectionEvents` for its connection."""
+
+    child: Child
+    """Set by the tree once the supervisor knows it."""
+
+    def __init__(
+        self, server: Server, *, outbox: Outbox, children: Children, tell: Callable[[Fact], None]
+    ) -> None:
+        """Prepare; nothing is started.
+
+        Args:
+            server: its configuration.
+            outbox: the daemon's outbox.
+            children: the daemon's child processes.
+            tell: leaves a fact with the registry.
+        """
+        self.name = server.name
+        self.server = server
+        self.stats = CallStats()
+        self.noise = Noise()
+        self.stderr = StderrTail()
+        self.greeting: Greeting | None = None
+        self.pid: int | None = None
+        self.mark: int | None = None
+        self._context = OpenContext(server=server, events=self, outbox=outbox, children=children)
+        self._tell = tell
+        self._log = logger.bind(server=server.name)
+        self._logged = Throttle(LINES_PER_SECOND)
+        self._connection: Connection | None = None
+        self._incarnation = 0
+        self._era: Era | None = None
+        self._was_ready = False
+        self._stale = trio.Event()
+        self._busy = trio.Event()
+        self._lifecycle: Lifecycle | None = None
+
+    def __repr__(self) -> str:
+        live = "up" if self._connection else "down"
+        return f"<Upstream {self.name}: {live}, {self.stats.calls} calls>"
+
+    # --- ports.Upstream: what sessions and operators do -----------------------------------------------------
+
+    @property
+    def in_flight(self) -> int:
+        """Calls that wait for the server's answer."""
+        return 0 if self._connection is None else self._connection.in_flight
+
+    @property
+    def can_wake(self) -> bool:
+        """Whether a call should wait for `wake` instead of failing at once."""
+        state = self.child.status.value.state
+        return state in WAKEABLE or state is ServerState.STARTING
+
+    def send(self, call: ToolCall, exchange: Exchange) -> int:
+        """Forward a call now (`ports.Upstream.send`)."""
+        connection = self._connection
+        if connection is None:
+            raise self._unavailable()
+        limit = self.server.limits.in_flight + self.server.limits.queue
+        if connection.in_flight >= limit:
+            raise Overloaded(
+                f"server {self.name} has {limit} calls in flight, its limit. Try again when some have ended.",
+                server=self.name,
+            )
+        self._busy.set()
+        return self._incarnation << KEY_BITS | connection.call(call, exchange)
+
+    def cancel(self, key: int, reason: str) -> None:
+        """Give a call up; one of an earlier connection is gone already."""
+        if self._connection is not None and key >> KEY_BITS == self._incarnation:
+            self._connection.cancel(key & (1 << KEY_BITS) - 1, reason)
+
+    async def wake(self) -> bool:
+        """Cut a wait short and see whether the server comes up in time (`ports.Upstream.wake`)."""
+        dormant = self.child.status.value.state is ServerState.DORMANT
+        timeouts = self.server.timeouts
+        self.child.wake()
+        with trio.move_on_after(timeouts.initialize if dormant else timeouts.wake):
+            await self.child.wait_settled()
+        return self._connection is not None
+
+    def record(self, seconds: float, *, ok: bool) -> None:
+        """Count a call of ours that ended."""
+        self.stats.record(seconds, ok=ok)
+
+    # --- one life ------------------------------------------------------------------------------------------
+
+    async def run(self, lifecycle: Lifecycle) -> None:
+        """Connect, serve until the connection is lost.
+
+        Raises:
+            RunError: why the life ended; the supervisor reads it.
+        """
+        self._incarnation = lifecycle.incarnation
+        self._lifecycle = lifecycle
+        try:
+            await self._connect(lifecycle)
+        except ProbeKilled:
+            self._log.info("does not survive the probe for the newer protocol; starting again without it")
+            self._era = Era.HANDSHAKE
+            await self._connect(lifecycle)
+
+    async def _connect(self, lifecycle: Lifecycle) -> None:
+        async with await connector(self._context) as connection:
+            try:
+                await self._live(connection, lifecycle)
+            except ProbeKilled:
+                raise
+            except RunError as error:
+                # Told at once: the clean-up of this context may take seconds.
+                lifecycle.ending(str(error))
+                raise
+            finally:
+                self._connection = None
+                self.pid = self.mark = None
+
+    async def _live(self, connection: Connection, lifecycle: Lifecycle) -> None:
+        """Everything between an open connection and its loss; raises the plain error, never a group."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(connection.run)
+                try:
+                    self.greeting = await self._greet(connection)
+                    await self._serve(connection, self.greeting, lifecycle)
+                except* UpstreamLost:
+                    # The receiving task is about to say why, with the exit status.
+                    await trio.sleep(REASON_SECONDS)
+                    raise ConnectionLost("the connection was lost") from None
+        except BaseExceptionGroup as group:
+            raise leaf(group) from None
+
+    async def _greet(self, connection: Connection) -> Greeting:
+        timeouts = self.server.timeouts
+        if self._era is not Era.HANDSHAKE:
+            try:
+                greeting = await probe(connection, timeouts.probe)
+            except UpstreamLost as lost:
+                if self._era is None:
+                    raise ProbeKilled(lost.message) from None
+                raise
+            if greeting is not None:
+                self._era = Era.MODERN
+                return greeting
+        slow = not self._was_ready and Path(self.server.command or "").name in INSTALLERS
+        greeting = await initialize(connection, timeouts.first_initialize if slow else timeouts.initialize)
+        self._era = Era.HANDSHAKE
+        return greeting
+
+    async def _serve(self, connection: Connection, greeting: Greeting, lifecycle: Lifecycle) -> None:
+        self._log.info("speaks MCP {}: {}", greeting.version, greeting.server_info)
+        self._stale = trio.Event()
+        listed = await self._list(connection, lifecycle)
+        self._connection = connection
+        self._was_ready = True
+        self._report(lifecycle, listed)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._keep_listed, connection, lifecycle, listed)
+            nursery.start_soon(self._keep_alive, connection, greeting.era)
+            nursery.start_soon(self._expire_calls, connection)
+            if greeting.era is Era.MODERN and greeting.announces_changes:
+                nursery.start_soon(self._listen, connection)
+
+    async def _list(self, connection: Connection, lifecycle: Lifecycle) -> str:
+        """List the tools and tell the registry. Returns what went wrong, empty if nothing did."""
+        try:
+            raws = await list_all(connection, seconds=self.server.timeouts.list)
+        except SchemaFetchError as error:
+            if self.greeting is not None and not self.greeting.lists_tools:
+                raws = []
+            else:
+                self._log.warning("does not list its tools: {}", error.message)
+                self._tell(
+                    ListingFailed(server=self.name, incarnation=lifecycle.incarnation, reason=error.message)
+                )
+                return error.message
+        tools, quarantined = await trio.to_thread.run_sync(read_tools, self.name, raws)
+        for name, reason in quarantined.items():
+            self._log.warning("tool {} is quarantined: {}", name, reason)
+        self._tell(
+            ToolsListed(
+                server=self.name, incarnation=lifecycle.incarnation, tools=tools, quarantined=quarantined
+            )
+        )
+        return ""
+
+    def _report(self, lifecycle: Lifecycle, problem: str) -> None:
+        if problem:
+            lifecycle.degraded(problem)
+        else:
+            lifecycle.ready()
+
+    async def _keep_listed(self, connection: Connection, lifecycle: Lifecycle, problem: str) -> None:
+        """List again when the server says so, when the list is old, and soon after a failure."""
+        while True:
+            with trio.move_on_after(RELIST_AFTER_FAILURE if problem else self.server.timeouts.refresh):
+                await self._stale.wait()
+            await trio.sleep(DEBOUNCE)
+            self._stale = trio.Event()
+            problem = await self._list(connection, lifecycle)
+            self._report(lifecycle, problem)
+
+    async def _keep_alive(self, connection: Connection, era: Era) -> None:
+        """Ping when nothing was heard for a while; any sign of life counts, and calls in flight are one."""
+        timeouts = self.server.timeouts
+        method = "ping" if era is Era.HANDSHAKE else "server/discover"
+        missed = 0
+        while True:
+            silent = trio.current_time() - connection.last_heard
+            if silent < timeouts.ping_interval and not missed:
+                await trio.sleep(timeouts.ping_interval - silent)
+                continue
+            try:
+                await connection.request(method, {}, timeout=timeouts.ping)
+                missed = 0
+            except RemoteError:
+                missed = 0
+            except UpstreamTimeout:
+                missed = 0 if connection.in_flight else missed + 1
+            if missed >= timeouts.missed_pings:
+                raise ConnectionLost(f"no answer to {missed} pings of {timeouts.ping:g} s")
+            if not missed:
+                await trio.sleep(timeouts.ping_interval)
+
+    async def _expire_calls(self, connection: Connection) -> None:
+        timeouts = self.server.timeouts
+        while True:
+            await self._busy.wait()
+            self._busy = trio.Event()
+            while connection.in_flight:
+                await trio.sleep(min(EXPIRY_CHECKS, timeouts.call / 4))
+                for _key, exchange in connection.expire(idle=timeouts.call, total=timeouts.call_max):
+                    exchange.lost(self._timeout())
+                self._context.outbox.flush()
+
+    async def _listen(self, connection: Connection) -> None:
+        """Modern era: changes are announced only within an open subscription; reopen it when it ends."""
+        wanted: dict[str, object] = {"notifications": {"toolsListChanged": True}}
+        while True:
+            try:
+                await connection.request("subscriptions/listen", wanted, timeout=math.inf)
+            except RemoteError as error:
+                self._log.info("takes no subscription ({}); its list is refreshed by time", error)
+                return
+            await trio.sleep(RELIST_AFTER_FAILURE)
+            self._stale.set()
+
+    # --- ports.ConnectionEvents ----------------------------------------------------------------------------
+
+    def on_list_changed(self) -> None:
+        """Remember to list again; the debounce makes one of many."""
+        self._stale.set()
+
+    def on_noise(self, line: bytes, problem: str) -> None:
+        """Count what is no protocol; too much of it degrades the server, none of it ends it."""
+        if not self.noise.count:
+            self._log.warning("prints something that is not MCP ({}): {!r}", problem, line[:200])
+        too_much = self.noise.add(line, trio.current_time())
+        if too_much and self._connection is not None and self._lifecycle is not None:
+            self._lifecycle.degraded(f"floods its stdout with what is not MCP, e.g. {self.noise.first!r}")
+
+    def on_child(self, pid: int, mark: int) -> None:
+        """Remember the child for `mcpd status`."""
+        self.pid = pid
+        self.mark = mark
+        self._log.info("started {} as pid {}", self.server.command, pid)
+
+    def on_log(self, text: str) -> None:
+        """Keep and log a line of its stderr."""
+        self.stderr.add(text)
+        if self._logged.admits(trio.current_time()):
+            self._log.info("stderr: {}", text)
+
+    # --- texts ---------------------------------------------------------------------------------------------
+
+    def _timeout(self) -> CallError:
+        timeouts = self.server.timeouts
+        return UpstreamTimeout(
+            f"server {self.name} showed no life for {timeouts.call:g} s (or took more than"
+            f" {timeouts.call_max:g} s in all); it was told to cancel, whether the call ran is unknown.",
+            server=self.name,
+        )
+
+    def _unavailable(self) -> UpstreamUnavailable:
+        status = self.child.status.value
+        hint = _HINTS.get(status.state, "Try again later, or use another tool")
+        return UpstreamUnavailable(
+            f"server {self.name} is {status.state}: {status.reason or 'not ready yet'}."
+            f" The call was not sent. {hint}.",
+            server=self.name,
+            state=str(status.state),
+            reason=status.reason,
+            attempt=status.attempt,
+            nextRetryAt=status.next_retry_at,
+        )
+
+
+_HINTS = {
+    ServerState.FAILED: "It will not work until the operator mends it (`mcpd status` says what is wrong)",
+    ServerState.NEEDS_AUTH: "The operator must give it valid credentials",
+    ServerState.STARTING: "Try again in a few seconds",
+}

@@ -1,0 +1,173 @@
+"""When to start a server again: arithmetic only.
+
+Sources: OTP's supervisor (intensity within a period), AWS "Exponential backoff and jitter" (the *equal* kind:
+full jitter can return 0 s at any attempt and so lets a crash loop spin), Kubernetes' CrashLoopBackOff (never
+give up, reset only after proven health). Defaults and reasons: design.md §7, reliability.md §1.1.
+Time and randomness come in as arguments.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+import attrs
+from tenacity.wait import wait_base
+
+from daemon.states import ServerState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tenacity import RetryCallState
+
+
+class Ending(StrEnum):
+    """How a run ended, as far as the policy cares."""
+
+    NORMAL = "normal"
+    """The server ended by itself, with success."""
+    CRASHED = "crashed"
+    """It exited with an error, hung up, hung, or never came up."""
+    CANNOT_START = "cannot_start"
+    """Starting it again soon cannot help."""
+    NEEDS_AUTH = "needs_auth"
+    """It refuses us for want of credentials."""
+    ASKED = "asked"
+    """We ended it: an operator's restart, idleness, a changed configuration."""
+
+
+@attrs.frozen(kw_only=True)
+class Run:
+    """One finished run."""
+
+    ending: Ending
+    """What kind of end it was."""
+    reason: str
+    """In words."""
+    healthy: float
+    """Seconds from ready to the end; 0 if it never was ready."""
+    ended_at: float
+    """On the supervisor's clock, seconds."""
+
+
+class RestartPolicy(Protocol):
+    """The numbers, in seconds where they are times; `config.tuning.Restart` is one."""
+
+    @property
+    def type(self) -> str:
+        """Which endings are restarted at all: OTP's `permanent`, `transient` or `temporary`."""
+
+    @property
+    def base(self) -> float:
+        """Nominal delay after the first failure."""
+
+    @property
+    def cap(self) -> float:
+        """Nominal delays grow no further than this."""
+
+    @property
+    def floor(self) -> float:
+        """No delay is shorter, but for the free restart."""
+
+    @property
+    def free_after(self) -> float:
+        """A run that was healthy for so long earns one immediate restart."""
+
+    @property
+    def stable_after(self) -> float:
+        """A run that was healthy for so long ends the streak of failures."""
+
+    @property
+    def intensity(self) -> int:
+        """More failed runs than this ..."""
+
+    @property
+    def period(self) -> float:
+        """... within this time are a crash loop."""
+
+    @property
+    def parked(self) -> float:
+        """How often something is tried that cannot be expected to work."""
+
+
+@attrs.frozen(kw_only=True)
+class Verdict:
+    """What to do after a run."""
+
+    state: ServerState
+    """The state to wait in."""
+    delay: float
+    """Seconds until the next start."""
+
+
+def wants_restart(policy: RestartPolicy, run: Run) -> bool:
+    """OTP's table of restart type and exit reason."""
+    if run.ending is Ending.ASKED:
+        return True
+    if policy.type == "permanent":
+        return True
+    return policy.type == "transient" and run.ending is not Ending.NORMAL
+
+
+def is_stable(policy: RestartPolicy, run: Run) -> bool:
+    """Whether a run was healthy for long enough to forget the failures before it."""
+    return run.healthy >= policy.stable_after or run.ending is Ending.ASKED
+
+
+def judge(policy: RestartPolicy, streak: Sequence[Run], jitter: float) -> Verdict:
+    """Decide about the last run of a streak of failures.
+
+    Args:
+        policy: the numbers.
+        streak: the failed runs since the server was last stable, oldest first, at least one.
+        jitter: a random number in [0, 1).
+    """
+    last = streak[-1]
+    if last.ending is Ending.CANNOT_START:
+        return Verdict(state=ServerState.FAILED, delay=policy.parked)
+    if last.ending is Ending.NEEDS_AUTH:
+        return Verdict(state=ServerState.NEEDS_AUTH, delay=policy.parked)
+    first_was_free = streak[0].healthy >= policy.free_after
+    charged = len(streak) - first_was_free
+    if charged == 0:
+        return Verdict(state=ServerState.BACKOFF, delay=0.0)
+    recent = sum(last.ended_at - run.ended_at <= policy.period for run in streak)
+    if recent > policy.intensity:
+        return Verdict(state=ServerState.CRASHLOOP, delay=equal_jitter(policy, policy.cap, jitter))
+    nominal = policy.base * 2 ** min(charged - 1, _MAX_DOUBLINGS)
+    return Verdict(state=ServerState.BACKOFF, delay=equal_jitter(policy, nominal, jitter))
+
+
+_MAX_DOUBLINGS = 30
+"""2^30 s is beyond any cap; without it the power of a long streak would overflow a float."""
+
+
+def equal_jitter(policy: RestartPolicy, nominal: float, jitter: float) -> float:
+    """Half of the capped delay for certain, the other half by chance, never under the floor."""
+    half = min(policy.cap, nominal) / 2
+    return max(policy.floor, half + half * jitter)
+
+
+class wait_for_verdict(wait_base):  # noqa: N801 - tenacity names its strategies so
+    """tenacity's wait strategy of a supervised child: its attempts return `Run`s, this judges them."""
+
+    def __init__(self, policy: RestartPolicy, rng: Callable[[], float]) -> None:
+        self._policy = policy
+        self._rng = rng
+        self._streak: list[Run] = []
+        self.verdict = Verdict(state=ServerState.BACKOFF, delay=0.0)
+
+    def forget(self) -> None:
+        """Start a new streak: an operator wants a fresh beginning."""
+        self._streak.clear()
+
+    def __call__(self, retry_state: RetryCallState) -> float:
+        """Judge the run that just ended; `verdict` keeps more than the number that tenacity wants."""
+        if retry_state.attempt_number == 1:
+            self._streak.clear()
+        assert retry_state.outcome is not None
+        self._streak.append(retry_state.outcome.result())
+        del self._streak[1 : -self._policy.intensity - 1]
+        self.verdict = judge(self._policy, self._streak, self._rng())
+        return self.verdict.delay

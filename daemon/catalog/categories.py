@@ -1,0 +1,169 @@
+"""Which tools a category holds: the configuration's selection, applied to what the servers list.
+
+A tool may be named bare, as `server/tool`, or with the prefix of a client (`mcp__server__tool`); all mean the
+same. A name that a server does not list is *unresolved*: a warning at start, `UnknownTool` when called.
+"""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+import attrs
+
+from daemon.config.model import Override
+from daemon.config.names import read_reference
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from daemon.config.model import Category as CategoryConfig
+    from daemon.model import Tool
+
+
+@attrs.frozen(kw_only=True)
+class Member:
+    """One tool's place in a category."""
+
+    server: str
+    """Which server has it."""
+    tool: str
+    """Its bare name there."""
+    enabled: bool
+    """Whether it may be described and called."""
+    description: str | None
+    """Shown instead of the server's own."""
+    listed: bool
+    """Whether the server lists it; False also while the server's tools are unknown."""
+
+
+@attrs.frozen(kw_only=True)
+class Category:
+    """A category, resolved."""
+
+    name: str
+    """How clients ask for it."""
+    description: str
+    """What models read when they choose."""
+    skill: str | None
+    """A text handed out with its tools."""
+    servers: tuple[str, ...]
+    """The servers that it draws from."""
+    members: Mapping[str, Member]
+    """Its tools by the name that clients use: bare, or `server/tool` where two share one."""
+    unresolved: tuple[str, ...]
+    """Configured names that no server lists although it could have."""
+    open: bool
+    """Whether its servers' lists decide what it holds; otherwise only configured names do."""
+
+
+def bare_name(name: str, server: str) -> str:
+    """A tool's own name, without a client's prefix for `server`."""
+    return name.removeprefix(f"mcp__{server}__").removeprefix(f"{server}/")
+
+
+def resolve(config: CategoryConfig, listed: Mapping[str, Mapping[str, Tool] | None]) -> Category:
+    """Apply a category's selection to the tools that are known now."""
+    members: dict[str, Member] = {}
+    overrides = dict(_override_keys(config, listed))
+    for server, tool in _selected(config, listed):
+        override = overrides.get((server, tool), _NO_OVERRIDE)
+        known = listed.get(server)
+        member = Member(
+            server=server,
+            tool=tool,
+            enabled=override.enabled,
+            description=override.description,
+            listed=known is not None and tool in known,
+        )
+        key = tool if tool not in members or members[tool].server == server else f"{server}/{tool}"
+        members[key] = member
+    servers = (config.server,) if config.server else tuple(dict.fromkeys(m.server for m in members.values()))
+    return Category(
+        name=config.name,
+        description=config.description,
+        skill=config.skill,
+        servers=servers,
+        members=members,
+        open=not config.tools.include_names or bool(config.tools.include_patterns),
+        unresolved=tuple(_unresolved([(m.server, m.tool) for m in members.values()], overrides, listed)),
+    )
+
+
+def of_server(name: str, description: str, tools: Mapping[str, Tool] | None) -> Category:
+    """The category that a server is when none are configured: all of its tools."""
+    return Category(
+        name=name,
+        description=description or f"Tools of the MCP server {name}.",
+        skill=None,
+        servers=(name,),
+        members={
+            tool: Member(server=name, tool=tool, enabled=True, description=None, listed=True)
+            for tool in tools or ()
+        },
+        unresolved=(),
+        open=True,
+    )
+
+
+_NO_OVERRIDE = Override()
+
+
+def _locate(name: str, config: CategoryConfig, listed: Mapping[str, object]) -> tuple[str, str]:
+    """Which server's tool a configured name means; a bare one is the category's own server's."""
+    reference = read_reference(name, listed)
+    return reference.server or config.server or "", reference.tool
+
+
+def _override_keys(
+    config: CategoryConfig, listed: Mapping[str, object]
+) -> Iterator[tuple[tuple[str, str], Override]]:
+    for name, override in config.tools.overrides.items():
+        yield _locate(name, config, listed), override
+
+
+def _selected(
+    config: CategoryConfig, listed: Mapping[str, Mapping[str, Tool] | None]
+) -> Iterator[tuple[str, str]]:
+    """(server, tool) pairs: names first, in their order, then what patterns add, then without the excluded."""
+    selection = config.tools
+    chosen = [_locate(name, config, listed) for name in selection.include_names]
+    candidates = _candidates(config, listed)
+    if selection.include_patterns:
+        chosen += [pair for pair in candidates if _matches(pair, selection.include_patterns)]
+    elif not selection.include_names:
+        chosen += candidates
+    for pair in dict.fromkeys(chosen):
+        if not _matches(pair, selection.exclude_patterns):
+            yield pair
+
+
+def _candidates(
+    config: CategoryConfig, listed: Mapping[str, Mapping[str, Tool] | None]
+) -> list[tuple[str, str]]:
+    servers = [config.server] if config.server is not None else list(listed)
+    return [(server, tool) for server in servers for tool in listed.get(server) or ()]
+
+
+def _matches(pair: tuple[str, str], patterns: Sequence[str]) -> bool:
+    """Whether a tool fits one of the patterns: a regex between slashes, or a glob on either name."""
+    server, tool = pair
+    for pattern in patterns:
+        if len(pattern) > 1 and pattern.startswith("/") and pattern.endswith("/"):
+            if re.search(pattern[1:-1], tool):
+                return True
+        elif fnmatchcase(tool, bare_name(pattern, server)) or fnmatchcase(f"{server}/{tool}", pattern):
+            return True
+    return False
+
+
+def _unresolved(
+    members: Sequence[tuple[str, str]],
+    overrides: Mapping[tuple[str, str], Override],
+    listed: Mapping[str, Mapping[str, Tool] | None],
+) -> Iterator[str]:
+    for server, tool in dict.fromkeys([*members, *overrides]):
+        known = listed.get(server)
+        if known is not None and tool not in known:
+            yield f"{server}/{tool}"

@@ -1,0 +1,121 @@
+"""From the bytes of `tools/list` to tools: one bad tool costs itself, never the list.
+
+Real servers send schemas without `"type": "object"`, duplicate names and more; the SDKs refuse the whole list
+for one of them (real-world.md §2). Here each tool is read on its own, and what cannot be used is quarantined by
+name with the reason, for `mcpd status` to show.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Raw
+
+from daemon.catalog.digests import schema_hash
+from daemon.model import Tool
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MAX_NAME_BYTES = 128
+"""Longest tool name taken (reliability.md S9); the longest of 1,519 real ones has 57."""
+
+MAX_TOOLS = 10_000
+"""Most tools taken from one server; the largest real one lists a few hundred."""
+
+
+class Page(msgspec.Struct):
+    """One page of `tools/list`."""
+
+    tools: list[Raw]
+    nextCursor: str | None = None  # noqa: N815 - the wire's name
+
+
+class _Unusable(Exception):
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(reason)
+        self.name = name
+        self.reason = reason
+
+
+_decode_page = msgspec.json.Decoder(Page).decode
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_name = msgspec.json.Decoder(str).decode
+_decode_text = msgspec.json.Decoder(str | None).decode
+_DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+def read_page(result: bytes) -> Page:
+    """Split a page into its raw tools.
+
+    Raises:
+        ValueError: the result is no page of tools at all.
+    """
+    try:
+        return _decode_page(result)
+    except _DECODE_ERRORS as error:
+        raise ValueError(f"tools/list answered something else: {error}") from None
+
+
+def read_tools(server: str, raws: Iterable[Raw]) -> tuple[tuple[Tool, ...], dict[str, str]]:
+    """Read tools one by one. Returns the usable ones, in order, and the quarantined by name with reasons."""
+    tools: dict[str, Tool] = {}
+    quarantined: dict[str, str] = {}
+    for position, raw in enumerate(raws):
+        try:
+            if position >= MAX_TOOLS:
+                raise _Unusable("(further tools)", f"more than {MAX_TOOLS} tools")
+            tool = _read_tool(server, bytes(raw), position)
+            if tool.name in tools:
+                raise _Unusable(tool.name, "listed twice; the first one counts")
+        except _Unusable as fault:
+            quarantined[fault.name] = fault.reason
+        else:
+            tools[tool.name] = tool
+    return tuple(tools.values()), quarantined
+
+
+def _read_tool(server: str, raw: bytes, position: int) -> Tool:
+    try:
+        members = _decode_members(raw)
+    except _DECODE_ERRORS as error:
+        raise _Unusable(f"(tool {position + 1})", f"not an object: {error}") from None
+    name = _read_name(members, position)
+    parts = {key: bytes(value) for key, value in members.items()}
+    try:
+        raw.decode()
+        description = _decode_text(parts.get("description", b"null")) or ""
+        _require_object_schema(parts)
+        digest = schema_hash(parts)
+    except UnicodeDecodeError:
+        raise _Unusable(name, "not valid UTF-8") from None
+    except RecursionError:
+        raise _Unusable(name, "nested too deeply") from None
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise _Unusable(name, str(error)) from None
+    return Tool(server=server, name=name, description=description, raw=raw, parts=parts, schema_hash=digest)
+
+
+def _read_name(members: dict[str, Raw], position: int) -> str:
+    anonymous = f"(tool {position + 1})"
+    if "name" not in members:
+        raise _Unusable(anonymous, "has no name")
+    try:
+        name = _decode_name(members["name"])
+    except _DECODE_ERRORS:
+        raise _Unusable(anonymous, "its name is no string") from None
+    if not name or not name.isprintable() or len(name.encode()) > MAX_NAME_BYTES:
+        shown = ascii(name[:MAX_NAME_BYTES])
+        raise _Unusable(shown, f"a name has 1 to {MAX_NAME_BYTES} printable bytes")
+    return name
+
+
+def _require_object_schema(parts: dict[str, bytes]) -> None:
+    if "inputSchema" not in parts:
+        raise ValueError("has no inputSchema")
+    schema = msgspec.json.decode(parts["inputSchema"])
+    if not isinstance(schema, dict):
+        raise ValueError("its inputSchema is no object")
+    if schema.get("type") != "object":
+        raise ValueError('its inputSchema lacks "type": "object", which MCP requires')

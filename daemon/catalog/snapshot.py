@@ -1,0 +1,145 @@
+"""The catalog: an immutable picture of all servers, tools and categories, and how facts change it.
+
+`fold` is the only way to a new catalog, and returns the very same object when nothing changed, so that "did it
+change" is an identity test everywhere. A server's epoch rises by one when its visible capabilities change and
+never otherwise: a reconnect that lists the same tools is no change. Facts of an incarnation that is not the
+present one are dropped: they come from a dead child.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from daemon.catalog.categories import Category, of_server, resolve
+from daemon.model import Fact, ListingFailed, ServerStatus, StatusChanged, Tool, ToolsListed
+from daemon.states import SERVING, ServerState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from daemon.config.model import Config
+
+
+@attrs.frozen(kw_only=True)
+class ServerEntry:
+    """One server as the catalog knows it."""
+
+    name: str
+    """Its configured name."""
+    description: str
+    """What it is good for."""
+    status: ServerStatus
+    """How it is."""
+    tools: Mapping[str, Tool] | None = None
+    """The last known tools by name, in the server's order; None if it never listed any."""
+    epoch: int = 0
+    """Version of its visible capabilities."""
+    quarantined: Mapping[str, str] = attrs.field(factory=dict)
+    """Tools that cannot be used, with reasons."""
+    listing_error: str = ""
+    """Why the last attempt to list its tools failed; empty if it did not."""
+
+    @property
+    def available(self) -> bool:
+        """Whether its tools can be called now."""
+        return self.status.state in SERVING
+
+
+@attrs.frozen(kw_only=True)
+class Catalog:
+    """Everything that exists, at one moment."""
+
+    config: Config = attrs.field(repr=False)
+    """What it was built after."""
+    servers: Mapping[str, ServerEntry]
+    """Servers by name, in the configuration's order."""
+    categories: Mapping[str, Category]
+    """Categories by name, in the configuration's order."""
+
+
+def begin(config: Config, now: float) -> Catalog:
+    """The catalog before anything has started.
+
+    Args:
+        config: the configuration.
+        now: seconds since the epoch.
+    """
+    servers = {
+        server.name: ServerEntry(
+            name=server.name,
+            description=server.description,
+            status=_initial_status(now, enabled=server.enabled),
+        )
+        for server in config.mcp_servers.values()
+    }
+    return Catalog(config=config, servers=servers, categories=_categories(config, servers))
+
+
+def fold(catalog: Catalog, fact: Fact) -> Catalog:
+    """The catalog after a fact; the same object if the fact is stale or changes nothing."""
+    entry = catalog.servers.get(fact.server)
+    if entry is None:
+        return catalog
+    changed = _after(entry, fact)
+    if changed is entry:
+        return catalog
+    servers = {**catalog.servers, entry.name: changed}
+    if changed.tools is entry.tools:
+        return attrs.evolve(catalog, servers=servers)
+    return attrs.evolve(catalog, servers=servers, categories=_categories(catalog.config, servers))
+
+
+def _after(entry: ServerEntry, fact: Fact) -> ServerEntry:
+    match fact:
+        case StatusChanged(status=status):
+            return entry if status == entry.status else attrs.evolve(entry, status=status)
+        case ToolsListed():
+            return _with_tools(entry, fact)
+        case ListingFailed():
+            return _with_failure(entry, fact)
+
+
+def _initial_status(now: float, *, enabled: bool) -> ServerStatus:
+    if enabled:
+        return ServerStatus(state=ServerState.STOPPED, since=now, reason="not started yet")
+    return ServerStatus(state=ServerState.DISABLED, since=now, reason="disabled in the configuration")
+
+
+def _is_stale(entry: ServerEntry, incarnation: int) -> bool:
+    return incarnation < entry.status.incarnation
+
+
+def _with_tools(entry: ServerEntry, fact: ToolsListed) -> ServerEntry:
+    if _is_stale(entry, fact.incarnation):
+        return entry
+    tools = {tool.name: tool for tool in fact.tools}
+    if entry.tools is not None and _fingerprint(entry.tools) == _fingerprint(tools):
+        if not entry.listing_error and entry.quarantined == fact.quarantined:
+            return entry
+        return attrs.evolve(entry, listing_error="", quarantined=fact.quarantined)
+    return attrs.evolve(
+        entry, tools=tools, epoch=entry.epoch + 1, quarantined=fact.quarantined, listing_error=""
+    )
+
+
+def _fingerprint(tools: Mapping[str, Tool]) -> dict[str, str]:
+    return {name: tool.schema_hash for name, tool in tools.items()}
+
+
+def _with_failure(entry: ServerEntry, fact: ListingFailed) -> ServerEntry:
+    if _is_stale(entry, fact.incarnation) or entry.listing_error == fact.reason:
+        return entry
+    return attrs.evolve(entry, listing_error=fact.reason)
+
+
+def _categories(config: Config, servers: Mapping[str, ServerEntry]) -> dict[str, Category]:
+    if config.categories:
+        listed = {name: entry.tools for name, entry in servers.items()}
+        return {name: resolve(category, listed) for name, category in config.categories.items()}
+    return {
+        name: of_server(name, entry.description, entry.tools)
+        for name, entry in servers.items()
+        if entry.status.state is not ServerState.DISABLED
+    }

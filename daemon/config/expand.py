@@ -1,0 +1,211 @@
+"""References to what does not belong into a file.
+
+There are `${VAR}`, `${VAR:-default}`, `${file:PATH}` and `${credential:NAME}`; `$${` stands for `${` itself.
+What a reference stood for is kept apart, so that logs can leave it out, and never appears in a fault: faults
+end in terminals, journals and bug reports.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from daemon.config.hints import quoted
+from daemon.config.jsonc import sound
+from daemon.config.trail import below
+from daemon.errors import Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+MAX_FILE = 64 * 1024
+"""Bytes of a referenced file: a key or a token, not a log that somebody named by mistake."""
+
+_REFERENCE = re.compile(r"(?P<literal>\$\$\{)|\$\{(?P<body>[^}]*)\}|(?P<open>\$\{)")
+_VARIABLE = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<fallback>:-(?P<default>.*))?", re.ASCII | re.DOTALL)
+_CREDENTIAL = re.compile(r"[\w@.-]*[\w@-][\w@.-]*", re.ASCII)
+
+_FORMS = "write ${VAR}, ${VAR:-default}, ${file:PATH} or ${credential:NAME}; $${ is a literal ${"
+
+_EXPANDED = ("command", "args", "env", "cwd", "url", "headers")
+"""The keys of a server in which references are looked up."""
+
+
+class Unresolved(ValueError):
+    """A reference that stands for nothing; the text says why and what to do."""
+
+
+@attrs.frozen(kw_only=True)
+class Sources:
+    """Where references are looked up."""
+
+    environ: Mapping[str, str] = attrs.field(repr=False)
+    """The environment variables."""
+    base: Path
+    """The directory that relative paths begin at: the configuration's."""
+    read_file: Callable[[Path], str]
+    """How a file is read."""
+
+
+@attrs.frozen(kw_only=True)
+class Expanded:
+    """A text whose references were looked up."""
+
+    text: str = attrs.field(repr=False)
+    """The text with what its references stand for; a reference that stands for nothing is left in place."""
+    substituted: tuple[str, ...] = attrs.field(repr=False)
+    """What came from outside the file."""
+    problems: tuple[str, ...]
+    """What could not be looked up, and why."""
+
+
+def read_file(path: Path) -> str:
+    """The content of a regular file of UTF-8 text.
+
+    Raises:
+        OSError: it cannot be read, is larger than `MAX_FILE` or no regular file.
+        UnicodeDecodeError: it is not UTF-8.
+    """
+    # Asked before opening: a FIFO would make the opening wait for a writer.
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    with path.open("rb") as file:
+        content = file.read(MAX_FILE + 1)
+    if len(content) > MAX_FILE:
+        raise OSError(errno.EFBIG, f"it is larger than {MAX_FILE // 1024} KiB")
+    return content.decode()
+
+
+def expand(text: str, sources: Sources) -> Expanded:
+    """Look up every reference in `text`."""
+    substituted: list[str] = []
+    problems: list[str] = []
+
+    def replace(match: re.Match[str]) -> str:
+        try:
+            value, from_outside = _look_up(match, sources)
+        except Unresolved as error:
+            problems.append(str(error))
+            return match[0]
+        if from_outside:
+            substituted.append(value)
+        return value
+
+    expanded = _REFERENCE.sub(replace, text)
+    return Expanded(text=expanded, substituted=tuple(substituted), problems=tuple(problems))
+
+
+def _look_up(match: re.Match[str], sources: Sources) -> tuple[str, bool]:
+    """What a reference stands for, and whether that came from outside the file."""
+    if match["literal"]:
+        return "${", False
+    if match["open"]:
+        raise Unresolved("a reference begins with ${ and does not end: } is missing ($${ is a literal ${)")
+    body = match["body"]
+    kind, colon, rest = body.partition(":")
+    if "${" in body:
+        raise Unresolved("references cannot stand inside references: write one after the other")
+    if colon and kind in _LOOK_UPS:
+        return _checked(_LOOK_UPS[kind](rest, sources), body), True
+    return _variable(body, sources)
+
+
+def _variable(body: str, sources: Sources) -> tuple[str, bool]:
+    match = _VARIABLE.fullmatch(body)
+    if match is None:
+        raise Unresolved(f"cannot understand ${{{_shown(body)}}}: {_FORMS}")
+    name = match["name"]
+    value = sources.environ.get(name)
+    # As in a shell, :- is for empty variables too.
+    if match["fallback"] and not value:
+        return match["default"], False
+    if value is None:
+        raise Unresolved(f"environment variable {name} is not set; export it, or write ${{{name}:-default}}")
+    return _checked(value, body), True
+
+
+def _shown(body: str) -> str:
+    """As much of a reference as a fault may repeat: a default can be a secret."""
+    name, separator, _ = body.partition(":-")
+    return quoted(name)[1:-1] + (":-…" if separator else "")
+
+
+def _checked(value: str, body: str) -> str:
+    if not sound(value):
+        raise Unresolved(f"what ${{{_shown(body)}}} stands for holds a NUL or half a character")
+    return value
+
+
+def _file(path: str, sources: Sources) -> str:
+    home = sources.environ.get("HOME")
+    if path.startswith("~/") and home:
+        path = f"{home}/{path.removeprefix('~/')}"
+    return _content(sources.base / path, sources)
+
+
+def _credential(name: str, sources: Sources) -> str:
+    if not _CREDENTIAL.fullmatch(name):
+        raise Unresolved(f"'{name}' cannot be the name of a credential: it is a file name without slashes")
+    directory = sources.environ.get("CREDENTIALS_DIRECTORY")
+    if not directory:
+        raise Unresolved(
+            f"credential {name} cannot be read: $CREDENTIALS_DIRECTORY is not set; run mcpd under systemd with "
+            f"LoadCredential={name}:/path, or write ${{file:/path}}"
+        )
+    return _content(Path(directory) / name, sources)
+
+
+def _content(path: Path, sources: Sources) -> str:
+    try:
+        return sources.read_file(path).strip()
+    except UnicodeError:
+        # The error's own text quotes the bytes.
+        raise Unresolved(f"cannot read {path}: it is not UTF-8 text") from None
+    except OSError as error:
+        raise Unresolved(f"cannot read {path}: {error.strerror or 'it failed'}") from None
+
+
+def _input(name: str, _: Sources) -> str:
+    raise Unresolved(f"mcpd cannot ask for '{name}' while it starts: export a variable and write ${{VAR}}")
+
+
+def _env(name: str, _: Sources) -> str:
+    raise Unresolved(f"write ${{{name}}} instead of ${{env:{name}}}")
+
+
+_LOOK_UPS: Mapping[str, Callable[[str, Sources], str]] = {
+    "file": _file,
+    "credential": _credential,
+    "input": _input,
+    "env": _env,
+}
+
+
+def expand_server(
+    raw: Mapping[str, Any], trail: str, sources: Sources, faults: list[Fault]
+) -> tuple[dict[str, Any], frozenset[str]]:
+    """A server's entry with its references looked up, and what they stood for.
+
+    The values are of any type here: whoever reads the entry next complains about wrong ones.
+    """
+    found: set[str] = set()
+
+    def visit(value: object, here: str) -> object:
+        if isinstance(value, str):
+            result = expand(value, sources)
+            found.update(result.substituted)
+            faults.extend(Fault(path=here, message=problem) for problem in result.problems)
+            return result.text
+        if isinstance(value, list):
+            return [visit(item, below(here, index)) for index, item in enumerate(value)]
+        if isinstance(value, dict):
+            return {key: visit(item, below(here, key)) for key, item in value.items()}
+        return value
+
+    expanded = {key: visit(value, below(trail, key)) for key, value in raw.items() if key in _EXPANDED}
+    return {**raw, **expanded}, frozenset(found)

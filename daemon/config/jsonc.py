@@ -1,0 +1,206 @@
+"""JSON with comments and trailing commas, read without losing a position or a duplicate key.
+
+Comments and trailing commas are blanked out, one space for each character, and the standard library reads
+what is left: line and column of its errors are therefore those of the file. What the standard library would
+let through silently is marked while it reads and found by one walk over the result: the last of two equal
+keys winning, NaN, 1e400, integers that other languages cannot hold, lone surrogates.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import attrs
+
+from daemon.config.trail import ROOT, below
+from daemon.errors import ConfigError, Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAX_DEPTH = 100
+"""Far beyond any configuration, far below what exhausts the interpreter's stack (§3.4 of reliability.md)."""
+
+MAX_INTEGER = 2**63 - 1
+"""What SQLite and every client can hold."""
+
+_TOKEN = re.compile(
+    r"""(?P<string>"(?:[^"\\\n]++|\\.)*+"?) | (?P<comment>//[^\n]*+|/\*.*?\*/) | (?P<unclosed>/\*)
+      | (?P<open>[\[{]) | (?P<close>[\]}]) | (?P<comma>,) | (?P<other>[^\s"/,\[\]{}]++|\S)""",
+    re.DOTALL | re.VERBOSE,
+)
+
+_EXPECTED = {
+    "Expecting value": "expected a value: text in double quotes, a number, true, false, null, [ or {",
+    "Expecting property name": "expected a key in double quotes, or }",
+    "Expecting ',' delimiter": "expected a comma, or the end of this list or object",
+    "Expecting ':' delimiter": "expected a colon between key and value",
+    "Extra data": "expected the end of the file",
+    "Unterminated string": "expected the double quote that ends this text",
+    "Invalid control character": "expected the text to end on its line (write a line break as \\n)",
+    "Invalid \\escape": 'expected one of " \\ / b f n r t u after the backslash',
+    "Invalid \\uXXXX": "expected four hexadecimal digits after \\u",
+}
+"""What each error of the standard library means for somebody who edits a file."""
+
+UNSOUND = "this text holds a NUL or half a character (a lone surrogate): remove it"
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+_FOREIGN_LITERALS = {"True": "true", "False": "false", "None": "null", "undefined": "null"}
+
+
+def decode(text: str, *, source: str) -> tuple[object, list[Fault]]:
+    """Read `text`; the faults are those that did not keep it from being read to the end.
+
+    Raises:
+        ConfigError: it cannot be read to the end: the one fault names line and column.
+    """
+    text = text.removeprefix("\ufeff")
+    try:
+        value = _DECODER.decode(blank(text))
+    except json.JSONDecodeError as error:
+        fault = _syntax_fault(error)
+        raise ConfigError(source, [fault]) from None
+    faults = list(_oddities(ROOT, value))
+    return _plain(value), faults
+
+
+def blank(text: str) -> str:
+    """`text` with spaces for comments and trailing commas, every other character where it was.
+
+    Raises:
+        json.JSONDecodeError: a comment without end, or nesting beyond `MAX_DEPTH`.
+    """
+    characters = list(text)
+    depth = 0
+    before = comma = None
+    for token in _TOKEN.finditer(text):
+        kind, start = token.lastgroup, token.start()
+        if kind == "unclosed":
+            raise json.JSONDecodeError("this comment does not end: */ is missing", text, start)
+        if kind == "comment":
+            characters[start : token.end()] = re.sub(r"[^\n]", " ", token[0])
+            continue
+        depth += (kind == "open") - (kind == "close")
+        if depth > MAX_DEPTH:
+            raise json.JSONDecodeError(f"nested deeper than {MAX_DEPTH} levels", text, start)
+        if kind == "close" and comma is not None:
+            characters[comma] = " "
+        # A comma trails only a value: [,] and [1,,] stay the errors that they are.
+        comma = start if kind == "comma" and before not in {None, "open", "comma"} else None
+        before = kind
+    return "".join(characters)
+
+
+def _syntax_fault(error: json.JSONDecodeError) -> Fault:
+    """Say what was expected and what stands there; never more of the line, it may hold a secret."""
+    where = f"line {error.lineno}, column {error.colno}"
+    expected = next((words for start, words in _EXPECTED.items() if error.msg.startswith(start)), None)
+    if expected is None:
+        return Fault(path=where, message=error.msg)
+    if not error.doc.strip():
+        return Fault(path=where, message='the file is empty: begin with {"mcpServers": {}}')
+    return Fault(path=where, message=f"{expected}; found {_found(error)}{_hint(error)}")
+
+
+def _found(error: json.JSONDecodeError) -> str:
+    """What stands where the reader stopped: one character, for an unquoted word may be a secret."""
+    found = error.doc[error.pos : error.pos + 1]
+    if not found:
+        return "the end of the file"
+    return found if found.isascii() and found.isprintable() else f"U+{ord(found):04X}"
+
+
+def _hint(error: json.JSONDecodeError) -> str:
+    """The likely slip behind a syntax error."""
+    for word, ours in _FOREIGN_LITERALS.items():
+        if error.doc.startswith(word, error.pos):
+            return f": write {ours} instead of {word}"
+    if error.doc.startswith("'", error.pos):
+        return ": text stands in double quotes"
+    if error.doc.startswith('"', error.pos) and error.msg.startswith("Expecting ','"):
+        return ": a comma is missing before it"
+    return ""
+
+
+@attrs.frozen
+class _Odd:
+    """A number that JSON, or whoever reads it next, does not have."""
+
+    message: str
+
+
+class _Pairs(dict[str, object]):
+    """An object that remembers which of its keys stood there more than once."""
+
+    repeated: tuple[str, ...] = ()
+
+
+def _pairs(pairs: list[tuple[str, object]]) -> _Pairs:
+    kept = _Pairs(pairs)
+    if len(kept) < len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        kept.repeated = tuple(key for key, count in counts.items() if count > 1)
+    return kept
+
+
+def _integer(digits: str) -> object:
+    # The length is asked first: int() refuses thousands of digits with an error of its own.
+    if len(digits) > len(str(MAX_INTEGER)) + 1 or abs(int(digits)) > MAX_INTEGER:
+        return _Odd("this number is too large: at most 2^63-1")
+    return int(digits)
+
+
+def _real(digits: str) -> object:
+    number = float(digits)
+    return number if math.isfinite(number) else _Odd("this number is too large")
+
+
+def _constant(word: str) -> _Odd:
+    return _Odd(f"{word} is not JSON: write a number")
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_pairs, parse_int=_integer, parse_float=_real, parse_constant=_constant
+)
+
+
+def _oddities(trail: str, value: object) -> Iterator[Fault]:
+    """What the standard library accepted and we do not, in the order of the file."""
+    match value:
+        case _Odd(message=message):
+            yield Fault(path=trail, message=message)
+        case str() if not sound(value):
+            yield Fault(path=trail, message=UNSOUND)
+        case _Pairs():
+            for key in value.repeated:
+                yield Fault(path=below(trail, key), message="this key stands here twice: keep one of them")
+            for key, item in value.items():
+                if not sound(key):
+                    yield Fault(path=below(trail, key), message=UNSOUND)
+                yield from _oddities(below(trail, key), item)
+        case list():
+            for index, item in enumerate(value):
+                yield from _oddities(below(trail, index), item)
+
+
+def sound(text: str) -> bool:
+    """Whether `text` can be encoded and handed to the operating system."""
+    return "\0" not in text and not _SURROGATE.search(text)
+
+
+def _plain(value: object) -> object:
+    """`value` in ordinary types; numbers that were refused are left in as null."""
+    match value:
+        case _Odd():
+            return None
+        case dict():
+            return {key: _plain(item) for key, item in value.items()}
+        case list():
+            return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,250 @@
+"""What a configuration says, as frozen values. Keys of the file are these names in camelCase.
+
+Every field carries one line of documentation, which is also its description in the JSON Schema. Secrets may
+stand in `env`, `headers`, `url`: these fields are left out of every repr.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+import attrs
+
+from daemon.config.tuning import (
+    Capacity,
+    Count,
+    Limits,
+    Patience,
+    Restart,
+    RestartType,
+    Seconds,
+    ServerLimits,
+    Timeouts,
+)
+
+__all__ = [
+    "Capacity",
+    "Category",
+    "Config",
+    "Count",
+    "Limits",
+    "Listen",
+    "Override",
+    "Patience",
+    "Profile",
+    "Restart",
+    "RestartType",
+    "Seconds",
+    "Server",
+    "ServerLimits",
+    "StartMode",
+    "State",
+    "Summaries",
+    "SurfaceName",
+    "Timeouts",
+    "ToolSelection",
+    "TransportType",
+]
+
+DEFAULT_PROFILE = "default"
+"""The profile of a client that asks for none; it always exists."""
+
+
+def from_the_key(**arguments: Any) -> Any:
+    """A field that no file can set: the reader fills it in."""
+    return attrs.field(metadata={"in_file": False}, **arguments)
+
+
+class TransportType(StrEnum):
+    """How a server is reached."""
+
+    STDIO = "stdio"
+    HTTP = "http"
+    SSE = "sse"
+    WS = "ws"
+    UNIX = "unix"
+
+
+class StartMode(StrEnum):
+    """When a server is started."""
+
+    EAGER = "eager"
+    LAZY = "lazy"
+
+
+class SurfaceName(StrEnum):
+    """Which meta-tools a client sees."""
+
+    CATEGORY = "category"
+    BROWSE = "browse"
+    SEARCH = "search"
+    LOAD = "load"
+    FULL = "full"
+
+
+@attrs.frozen(kw_only=True)
+class Server:
+    """One MCP server that mcpd runs or connects to."""
+
+    name: str = from_the_key()
+    """Its key in `mcpServers`."""
+    description: str = ""
+    """What it is good for, in words for a model that chooses."""
+    type: TransportType = TransportType.STDIO
+    """How it is reached; when absent: stdio for a command, else what the url says (ws, unix, http)."""
+    command: str | None = None
+    """The program to start (stdio)."""
+    args: tuple[str, ...] = ()
+    """Its arguments (stdio)."""
+    env: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    """Environment variables for it, besides a small safe set (stdio); write secrets as ${VAR}."""
+    cwd: str | None = None
+    """The directory to start it in (stdio); when absent, the daemon's."""
+    url: str | None = attrs.field(default=None, repr=False)
+    """Where it listens: http(s)://, ws(s)://, unix:///path or an absolute path."""
+    headers: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    """HTTP headers sent to it (http, sse, ws); write secrets as ${VAR}."""
+    enabled: bool = True
+    """false: never started, its tools are not offered, its ${...} are not looked up."""
+    start: StartMode = StartMode.EAGER
+    """eager: started with the daemon; lazy: with the first call to one of its tools."""
+    timeouts: Timeouts = attrs.field(factory=Timeouts)
+    """How long to wait for it."""
+    limits: ServerLimits = attrs.field(factory=ServerLimits)
+    """What it may take."""
+    restart: Restart = attrs.field(factory=Restart)
+    """When and how soon it is started again."""
+    substituted: frozenset[str] = from_the_key(default=frozenset(), repr=False)
+    """What its ${...} references stood for, so that logs can leave it out."""
+
+
+@attrs.frozen(kw_only=True)
+class Override:
+    """What the operator says about one tool."""
+
+    enabled: bool = True
+    """false: the tool is neither described nor callable."""
+    description: str | None = None
+    """Shown instead of the server's own description."""
+
+
+@attrs.frozen(kw_only=True)
+class ToolSelection:
+    """Which tools belong to a category. Names may be bare, `server/tool` or `mcp__server__tool`."""
+
+    include_names: tuple[str, ...] = ()
+    """Tools by name, in the order in which they are shown."""
+    include_patterns: tuple[str, ...] = ()
+    """Tools by glob (`git_*`) or by regex between slashes (`/^git_(log|show)$/`)."""
+    exclude_patterns: tuple[str, ...] = ()
+    """Tools to leave out again, written like `includePatterns`."""
+    overrides: Mapping[str, Override] = attrs.field(factory=dict)
+    """Tool name to what is changed about it."""
+
+
+@attrs.frozen(kw_only=True)
+class Category:
+    """A named set of tools, shown to models as one line until they ask for more."""
+
+    name: str = from_the_key()
+    """Its key in `categories`."""
+    description: str = ""
+    """What its tools are good for, in words for a model that chooses."""
+    server: str | None = None
+    """The server that bare tool names belong to; when absent, every name is `server/tool`."""
+    skill: str | None = None
+    """A text handed out with the tools: how to use them well."""
+    tools: ToolSelection = attrs.field(factory=ToolSelection)
+    """Which tools; when absent, all of the server's."""
+
+
+@attrs.frozen(kw_only=True)
+class Profile:
+    """What a client that names this profile gets to see."""
+
+    name: str = from_the_key()
+    """Its key in `profiles`."""
+    description: str | None = None
+    """Whom the profile is for."""
+    surface: SurfaceName = SurfaceName.CATEGORY
+    """Which set of meta-tools is shown."""
+    lazy: bool = True
+    """false: this profile shows every tool, as the `full` surface does."""
+    categories: tuple[str, ...] | None = None
+    """The categories it may use; null is all of them."""
+    core_tools: tuple[str, ...] = ()
+    """Tools listed from the start on the `search` surface, as `server/tool`."""
+    instructions: str | None = None
+    """The instructions given to the client when it connects, instead of mcpd's own."""
+    auto_load: bool = False
+    """true: on the `load` surface, a call to a tool that is not loaded loads it."""
+    prompt: str | None = None
+    """A text for the model about this way of working, added to the instructions."""
+    excluded_tools: tuple[str, ...] = ()
+    """Tools that this profile does not show."""
+    included_optional_tools: tuple[str, ...] = ()
+    """Tools that this profile shows although they are off by default."""
+    tool_description_overrides: Mapping[str, str] = attrs.field(factory=dict)
+    """Tool name to the description shown in this profile."""
+    deferred_loading: bool | None = None
+    """true: as surface `search`; false: as surface `full`; null: what `surface` says."""
+
+
+@attrs.frozen(kw_only=True)
+class Summaries:
+    """An OpenAI-compatible endpoint that shortens tool descriptions."""
+
+    base_url: str = attrs.field(repr=False)
+    """Where it is, up to and including the version: https://host/v1."""
+    model: str
+    """Which of its models to ask."""
+    api_key_env: str | None = None
+    """The NAME of the environment variable that holds the key; null for an endpoint without one."""
+
+
+@attrs.frozen(kw_only=True)
+class State:
+    """Where the catalog, epochs and sessions are kept."""
+
+    url: str | None = attrs.field(default=None, repr=False)
+    """sqlite:///absolute/path or postgresql://...; null is SQLite in the state directory."""
+
+
+@attrs.frozen(kw_only=True)
+class Listen:
+    """Where clients and operators reach the daemon."""
+
+    socket: str | None = None
+    """Path of the clients' socket; null is the runtime directory's."""
+    control_socket: str | None = None
+    """Path of the operators' socket; null is the runtime directory's."""
+    uids: tuple[Capacity, ...] = ()
+    """Users other than the daemon's own who may connect, by number."""
+
+
+@attrs.frozen(kw_only=True)
+class Config:
+    """mcpd's configuration: which servers it runs, and what clients see of them."""
+
+    mcp_servers: Mapping[str, Server] = attrs.field(factory=dict)
+    """Servers by name; the object that other MCP clients call `mcpServers` can be pasted here."""
+    categories: Mapping[str, Category] = attrs.field(factory=dict)
+    """Categories by name; when absent, each server is a category."""
+    lazy: bool = True
+    """The master switch; false: every profile is the `full` surface."""
+    profiles: Mapping[str, Profile] = attrs.field(
+        factory=lambda: {DEFAULT_PROFILE: Profile(name=DEFAULT_PROFILE)}
+    )
+    """Profiles by name; `default` is for clients that ask for none and exists even when not written."""
+    summaries: Summaries | None = None
+    """Who shortens tool descriptions; null: nobody, they are cut."""
+    state: State = attrs.field(factory=State)
+    """Where things are remembered."""
+    limits: Limits = attrs.field(factory=Limits)
+    """What all clients and servers together may take."""
+    listen: Listen = attrs.field(factory=Listen)
+    """Where the daemon is reached."""
+    watch: bool = False
+    """true: the file is read again whenever it changes."""

@@ -1,0 +1,68 @@
+"""Names: what a server may be called, and the three ways to write the name of a tool."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import TYPE_CHECKING
+
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+SERVER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+"""S9 of reliability.md: safe in a path, a log line, a URL and a client's prefix. Use with `fullmatch`."""
+
+TITLE_LENGTH = 64
+"""Characters in the name of a category or a profile: models and tables repeat them."""
+
+TOOL_BYTES = 128
+"""S9: the longest name of a tool, in UTF-8."""
+
+
+@attrs.frozen(kw_only=True)
+class ToolReference:
+    """The name of a tool, taken apart."""
+
+    server: str | None
+    """The server that it names, known or not; None for a bare name."""
+    tool: str
+    """The tool's own name."""
+
+
+def read_reference(name: str, servers: Collection[str]) -> ToolReference:
+    """Take `tool`, `server/tool` or `mcp__server__tool` apart. `servers` decides where a prefix ends."""
+    if name.startswith("mcp__"):
+        rest = name.removeprefix("mcp__")
+        # The longest first: with servers `a` and `a__b`, the tool of `mcp__a__b__c` is `c`.
+        for server in sorted(servers, key=len, reverse=True):
+            if rest.startswith(f"{server}__"):
+                return ToolReference(server=server, tool=rest.removeprefix(f"{server}__"))
+        head, separator, tool = rest.partition("__")
+        if separator:
+            return ToolReference(server=head, tool=tool)
+    head, separator, tool = name.partition("/")
+    return ToolReference(server=head, tool=tool) if separator else ToolReference(server=None, tool=name)
+
+
+def tool_name_is_sound(tool: str) -> bool:
+    """Whether a server could have a tool of that name (S9)."""
+    return bool(tool) and tool.isprintable() and len(tool.encode()) <= TOOL_BYTES
+
+
+def title_is_sound(title: str) -> bool:
+    """Whether a category or a profile may be called that."""
+    return 1 <= len(title) <= TITLE_LENGTH and title.isprintable() and bool(title.strip())
+
+
+def slug(name: str, taken: Collection[str] = ()) -> str | None:
+    """The server name closest to `name` that is allowed and free; None if nothing of it can be kept."""
+    if name[:1].islower():
+        name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name)
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
+    base = re.sub(r"[^a-z0-9_]+", "-", plain).strip("-_")[:60]
+    if not base:
+        return None
+    candidates = [base, *(f"{base}-{number}" for number in range(2, 100))]
+    return next((candidate for candidate in candidates if candidate not in taken), None)

@@ -1,0 +1,159 @@
+"""The door of this package: a text or a file in, a `Config` or every fault at once out.
+
+Order of the work: characters (jsonc), references (expand), types (structure), rules (validate). Each step
+goes on with what the one before found sound, so that one run shows all that is wrong.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import attrs
+
+from daemon.config.expand import Sources, expand_server, read_file
+from daemon.config.jsonc import decode
+from daemon.config.model import DEFAULT_PROFILE, Category, Config, Profile, Server
+from daemon.config.redaction import secrets
+from daemon.config.server_rules import infer_type
+from daemon.config.structure import TRANSPORT_SPELLINGS, expected, read
+from daemon.config.trail import ROOT, below
+from daemon.config.validate import Named, check
+from daemon.errors import ConfigError, Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["load", "parse", "secrets"]
+
+MAX_CONFIG = 4 * 1024 * 1024
+"""Bytes of a configuration file: hundreds of servers fit many times over, a wrong file does not."""
+
+_SECTIONS = ("mcpServers", "categories", "profiles")
+_AN_OBJECT = "an object, {...}"
+
+T = TypeVar("T")
+Raw = dict[str, Any]
+
+
+def load(path: Path, environ: Mapping[str, str]) -> Config:
+    """Read the configuration at `path`.
+
+    Raises:
+        ConfigError: it cannot be read, or has faults: all of them.
+    """
+    source = str(path)
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_CONFIG + 1)
+    except FileNotFoundError:
+        raise ConfigError(source, [Fault(path=ROOT, message=_how_to_make_one(path))]) from None
+    except OSError as error:
+        raise ConfigError(source, [Fault(path=ROOT, message=f"cannot be read: {error.strerror}")]) from None
+    return parse(_text(content, source), source=source, environ=environ)
+
+
+def parse(
+    text: str,
+    *,
+    source: str,
+    environ: Mapping[str, str],
+    read_file: Callable[[Path], str] = read_file,
+) -> Config:
+    """Read a configuration. `source` names it in errors; `${file:...}` paths begin at its directory.
+
+    Raises:
+        ConfigError: it has faults: all of them.
+    """
+    raw, faults = decode(text, source=source)
+    if not isinstance(raw, dict):
+        raise ConfigError(source, [*faults, Fault(path=ROOT, message=expected(_AN_OBJECT, raw))])
+    sources = Sources(environ=environ, base=Path(source).parent, read_file=read_file)
+    config = _read_config(raw, sources, faults)
+    named = Named(
+        servers=_names(raw, "mcpServers"),
+        categories=_names(raw, "categories"),
+        profiles=_names(raw, "profiles"),
+    )
+    faults += check(config, named, faults)
+    if faults:
+        raise ConfigError(source, _once(faults))
+    return config
+
+
+def _read_config(raw: Raw, sources: Sources, faults: list[Fault]) -> Config:
+    servers = {
+        name: server
+        for name, entry in _entries(raw, "mcpServers", faults).items()
+        if (server := _read_server(name, entry, sources, faults)) is not None
+    }
+    categories = _read_all(Category, raw, "categories", faults)
+    profiles = {DEFAULT_PROFILE: Profile(name=DEFAULT_PROFILE), **_read_all(Profile, raw, "profiles", faults)}
+    rest = {key: value for key, value in raw.items() if key not in {*_SECTIONS, "$schema"}}
+    config = read(Config, rest, ROOT, faults) or Config()
+    return attrs.evolve(config, mcp_servers=servers, categories=categories, profiles=profiles)
+
+
+def _read_server(name: str, raw: object, sources: Sources, faults: list[Fault]) -> Server | None:
+    trail = below(below(ROOT, "mcpServers"), name)
+    found: frozenset[str] = frozenset()
+    if isinstance(raw, dict):
+        # A disabled server may wait for variables that nobody has set yet.
+        if raw.get("enabled") is not False:
+            raw, found = expand_server(raw, trail, sources, faults)
+        kind = raw.get("type", infer_type(raw))
+        if isinstance(kind, str):
+            kind = TRANSPORT_SPELLINGS.get(kind, kind)
+        raw = {**raw, "type": kind}
+    server = read(Server, raw, trail, faults, name=name)
+    return server and attrs.evolve(server, substituted=found)
+
+
+def _read_all(cls: type[T], raw: Raw, section: str, faults: list[Fault]) -> dict[str, T]:
+    trail = below(ROOT, section)
+    read_entries = {
+        name: read(cls, entry, below(trail, name), faults, name=name)
+        for name, entry in _entries(raw, section, faults).items()
+    }
+    return {name: entry for name, entry in read_entries.items() if entry is not None}
+
+
+def _entries(raw: Raw, section: str, faults: list[Fault]) -> Raw:
+    """The members of a section, or none with a fault if it is not an object."""
+    value = raw.get(section, {})
+    if isinstance(value, dict):
+        return value
+    faults.append(Fault(path=below(ROOT, section), message=expected(_AN_OBJECT, value)))
+    return {}
+
+
+def _names(raw: Raw, section: str) -> tuple[str, ...]:
+    value = raw.get(section)
+    return tuple(value) if isinstance(value, dict) else ()
+
+
+def _once(faults: list[Fault]) -> list[Fault]:
+    """Each fault once, in the order in which they were found."""
+    return list(dict.fromkeys(faults))
+
+
+def _text(content: bytes, source: str) -> str:
+    if len(content) > MAX_CONFIG:
+        message = f"larger than {MAX_CONFIG // 1024**2} MiB: this is no configuration"
+    elif content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        message = "this is UTF-16: save it as UTF-8"
+    else:
+        try:
+            return content.decode()
+        except UnicodeDecodeError as error:
+            line = content.count(b"\n", 0, error.start) + 1
+            message = f"line {line} is not UTF-8: save the file as UTF-8"
+    raise ConfigError(source, [Fault(path=ROOT, message=message)])
+
+
+def _how_to_make_one(path: Path) -> str:
+    return (
+        "there is no such file. mcpd looks for its configuration at --config or $MCPD_CONFIG, else "
+        "$XDG_CONFIG_HOME/mcpd/mcpd.json (~/.config/mcpd/mcpd.json), else /etc/mcpd/mcpd.json. To begin, write "
+        f'{{"mcpServers": {{}}}} to {path.absolute()} and paste your servers into it'
+    )

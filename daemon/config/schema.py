@@ -1,0 +1,152 @@
+"""The JSON Schema of the configuration, for editors: generated from the model, so that it cannot lag behind.
+
+Descriptions are the docstrings under the model's fields. Python does not keep those, they are read from the
+source; only `mcpd schema` and the tests pay for that.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import sys
+from collections.abc import Mapping
+from enum import StrEnum
+from itertools import pairwise
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import attrs
+
+from daemon.config.model import Config, Server, TransportType
+from daemon.config.names import SERVER_NAME, TITLE_LENGTH
+from daemon.config.structure import TRANSPORT_SPELLINGS
+from daemon.config.trail import camel
+from daemon.config.tuning import AtLeast
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+_PRIMITIVES = {str: "string", bool: "boolean", int: "integer", float: "number", NoneType: "null"}
+
+_KEYS = {
+    "mcp_servers": {"pattern": f"^{SERVER_NAME.pattern}$"},
+    "categories": {"minLength": 1, "maxLength": TITLE_LENGTH},
+    "profiles": {"minLength": 1, "maxLength": TITLE_LENGTH},
+}
+"""What the keys of the sections may look like."""
+
+Schema = dict[str, Any]
+
+
+def json_schema() -> Schema:
+    """The schema as JSON values. Rules across entries are not in it: `mcpd check` knows them."""
+    definitions: Schema = {}
+    root = _object(Config, definitions)
+    pointer = {"type": "string", "description": "Where this schema is, for editors."}
+    root["properties"] = {"$schema": pointer, **root["properties"]}
+    return {
+        "$schema": DIALECT,
+        **root,
+        "title": "mcpd configuration",
+        "$defs": dict(sorted(definitions.items())),
+    }
+
+
+def render() -> str:
+    """The text of `config/mcpd.schema.json`."""
+    return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def _object(cls: type, definitions: Schema) -> Schema:
+    hints = get_type_hints(cls, include_extras=True)
+    said = _docstrings(cls)
+    properties, required = {}, []
+    for field in attrs.fields(cls):
+        if not field.metadata.get("in_file", True):
+            continue
+        key = camel(field.name)
+        properties[key] = {**_of(hints[field.name], definitions), "description": said[field.name]}
+        if cls is Config and field.name in _KEYS:
+            properties[key]["propertyNames"] = _KEYS[field.name]
+        if field.default is attrs.NOTHING:
+            required.append(key)
+        elif not _inferred(cls, field.name):
+            properties[key] |= _default(field.default)
+    schema: Schema = {"title": cls.__name__, "description": inspect.getdoc(cls), "type": "object"}
+    schema |= {"properties": properties, "additionalProperties": False}
+    return schema | ({"required": required} if required else {})
+
+
+def _of(kind: Any, definitions: Schema) -> Schema:
+    """The schema of one type; classes become references."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if hasattr(kind, "__metadata__"):
+        schema = _of(kind.__origin__, definitions) | _bounds(kind.__metadata__)
+    elif origin in {Union, UnionType}:
+        schema = _either([_of(argument, definitions) for argument in arguments])
+    elif origin is tuple:
+        schema = {"type": "array", "items": _of(arguments[0], definitions)}
+    elif origin is Mapping:
+        schema = {"type": "object", "additionalProperties": _of(arguments[1], definitions)}
+    elif attrs.has(kind):
+        schema = _reference(kind, definitions)
+    elif issubclass(kind, StrEnum):
+        schema = {"enum": [member.value for member in kind] + _spellings(kind)}
+    else:
+        schema = {"type": _PRIMITIVES[kind]}
+    return schema
+
+
+def _either(schemas: list[Schema]) -> Schema:
+    """`T | None`: one list of types where that says it all, for editors show it better."""
+    *first, last = schemas
+    if len(first) == 1 and "type" in first[0] and last == {"type": "null"}:
+        return first[0] | {"type": [first[0]["type"], "null"]}
+    return {"anyOf": schemas}
+
+
+def _reference(cls: type, definitions: Schema) -> Schema:
+    if cls.__name__ not in definitions:
+        definitions[cls.__name__] = {}  # a place to stop at, should a class ever hold itself
+        definitions[cls.__name__] = _object(cls, definitions)
+    return {"$ref": f"#/$defs/{cls.__name__}"}
+
+
+def _spellings(kind: type) -> list[str]:
+    return list(TRANSPORT_SPELLINGS) if kind is TransportType else []
+
+
+def _bounds(bounds: tuple[Any, ...]) -> Schema:
+    return {
+        "minimum" if isinstance(bound, AtLeast) else "exclusiveMinimum": (
+            bound.least if isinstance(bound, AtLeast) else bound.limit
+        )
+        for bound in bounds
+    }
+
+
+def _inferred(cls: type, name: str) -> bool:
+    """Whether an absent key does not simply mean the field's default."""
+    return cls is Server and name == "type"
+
+
+def _default(value: Any) -> Schema:
+    """What an absent key means; nested objects say it themselves."""
+    if isinstance(value, attrs.Factory):  # type: ignore[arg-type]  # at run time it is the class
+        return {}
+    return {"default": list(value) if isinstance(value, tuple) else value}
+
+
+def _docstrings(cls: type) -> dict[str, str]:
+    """The line under each field of `cls`."""
+    tree = ast.parse(inspect.getsource(sys.modules[cls.__module__]))
+    (body,) = (node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == cls.__name__)
+    return {
+        field.target.id: inspect.cleandoc(line.value.value)
+        for field, line in pairwise(body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(line, ast.Expr)
+        and isinstance(line.value, ast.Constant)
+        and isinstance(line.value.value, str)
+    }

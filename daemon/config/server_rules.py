@@ -1,0 +1,143 @@
+"""What must hold within one server's entry beyond the types of its values."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import SplitResult, urlsplit
+
+from daemon.config.model import Server, TransportType
+from daemon.config.names import SERVER_NAME, slug
+from daemon.config.trail import below
+from daemon.errors import Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+_T = TransportType
+
+SCHEMES: Mapping[TransportType, tuple[str, ...]] = {
+    _T.HTTP: ("http", "https"),
+    _T.SSE: ("http", "https"),
+    _T.WS: ("ws", "wss"),
+    _T.UNIX: ("unix",),
+}
+"""What the url of each transport begins with."""
+
+_MEANINGLESS: Mapping[TransportType, tuple[str, ...]] = {
+    _T.STDIO: ("url", "headers"),
+    _T.HTTP: ("command", "args", "env", "cwd"),
+    _T.SSE: ("command", "args", "env", "cwd"),
+    _T.WS: ("command", "args", "env", "cwd"),
+    _T.UNIX: ("command", "args", "env", "cwd", "headers"),
+}
+"""Keys that would be ignored: somebody wrote them for a reason, so silence would be a lie."""
+
+_VARIABLE = re.compile(r"[^=\s]+")
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+
+def infer_type(raw: Mapping[str, object]) -> str:
+    """The transport of an entry that does not say: a command is started, a url says by its scheme."""
+    url = raw.get("url")
+    if not isinstance(url, str) or isinstance(raw.get("command"), str):
+        return "stdio"
+    if url.startswith(("ws://", "wss://")):
+        return "ws"
+    return "unix" if url.startswith(("unix://", "/")) else "http"
+
+
+def server_faults(server: Server, trail: str) -> Iterator[Fault]:
+    """Everything wrong with what one server's entry says; `missing_faults` has what it does not say."""
+    yield from _meaningless(server, trail)
+    if server.enabled:
+        yield from _url(server, below(trail, "url"))
+        yield from _paths(server, trail)
+    yield from _environment(server, trail)
+    yield from _tuning(server, trail)
+
+
+def missing_faults(server: Server, trail: str) -> Iterator[Fault]:
+    """What the transport of one server cannot do without."""
+    if server.type is _T.STDIO and not server.command:
+        hint = "a stdio server needs a command to start; for a remote server write a url"
+        yield Fault(path=below(trail, "command"), message=hint)
+    if server.type is not _T.STDIO and not server.url:
+        schemes = " or ".join(f"{scheme}://" for scheme in SCHEMES[server.type])
+        yield Fault(
+            path=below(trail, "url"), message=f"a server of type {server.type} needs a url, {schemes}..."
+        )
+
+
+def name_faults(names: Collection[str], trail: str) -> Iterator[Fault]:
+    """Servers that may not be called that, each with the name to use instead."""
+    for name in names:
+        if not SERVER_NAME.fullmatch(name):
+            better = slug(name, names)
+            hint = f": rename it to '{better}'" if better else ""
+            rule = "a server's name is 1 to 64 of a-z, 0-9, _ and -, beginning with a letter or digit"
+            yield Fault(path=below(trail, name), message=f"{rule}{hint}")
+
+
+def _meaningless(server: Server, trail: str) -> Iterator[Fault]:
+    for key in _MEANINGLESS[server.type]:
+        if getattr(server, key):
+            message = f"a server of type {server.type} has no '{key}': remove it, or change 'type'"
+            yield Fault(path=below(trail, key), message=message)
+
+
+def _url(server: Server, here: str) -> Iterator[Fault]:
+    """The url may hold a password: no fault repeats more of it than the scheme."""
+    if server.type is _T.STDIO or not server.url:
+        return
+    if server.type is _T.UNIX and server.url.startswith("/"):
+        return
+    try:
+        parts = urlsplit(server.url)
+        valid = parts.port is None or parts.port > 0
+    except ValueError:
+        parts, valid = SplitResult("", "", "", "", ""), False
+    if not valid or re.search(r"\s", server.url):
+        yield Fault(path=here, message="this is not a valid url")
+    elif parts.scheme not in SCHEMES[server.type]:
+        yield Fault(path=here, message=_wrong_scheme(server.type, parts.scheme))
+    elif server.type is _T.UNIX and (parts.netloc or not parts.path.startswith("/")):
+        yield Fault(path=here, message="write the absolute path of the socket: unix:///run/x.sock")
+    elif server.type is not _T.UNIX and not parts.hostname:
+        yield Fault(path=here, message=f"the host is missing: {parts.scheme}://HOST/...")
+
+
+def _wrong_scheme(kind: TransportType, scheme: str) -> str:
+    known = " or ".join(f"{scheme}://" for scheme in SCHEMES[kind])
+    fitting = [other for other, schemes in SCHEMES.items() if scheme in schemes]
+    hint = f", or set type to {fitting[0]}" if fitting else ""
+    return f"the url of a server of type {kind} begins with {known}{hint}"
+
+
+def _paths(server: Server, trail: str) -> Iterator[Fault]:
+    for key, path in (("command", server.command), ("cwd", server.cwd)):
+        if path and (path == "~" or path.startswith("~/")):
+            yield Fault(path=below(trail, key), message="~ is not expanded here: write ${HOME}")
+
+
+def _environment(server: Server, trail: str) -> Iterator[Fault]:
+    for name in server.env:
+        if not _VARIABLE.fullmatch(name):
+            message = "this cannot be the name of an environment variable"
+            yield Fault(path=below(below(trail, "env"), name), message=message)
+    for name, value in server.headers.items():
+        here = below(below(trail, "headers"), name)
+        if not _HEADER.fullmatch(name):
+            yield Fault(path=here, message="this cannot be the name of a header")
+        # A line break would let the value write headers of its own.
+        if re.search(r"[\r\n]", value):
+            yield Fault(path=here, message="the value of a header is one line")
+
+
+def _tuning(server: Server, trail: str) -> Iterator[Fault]:
+    if server.restart.cap < server.restart.base:
+        here = below(below(trail, "restart"), "cap")
+        yield Fault(path=here, message=f"must not be less than base ({server.restart.base:g} s)")
+    if server.timeouts.call_max < server.timeouts.call:
+        here = below(below(trail, "timeouts"), "callMax")
+        yield Fault(path=here, message=f"must not be less than call ({server.timeouts.call:g} s)")

@@ -1,0 +1,247 @@
+"""From decoded JSON to the model, strictly: nothing is converted, nothing is ignored, all faults at once.
+
+cattrs would turn 3 into "3", "no" into True and "abc" into a tuple of three letters; the hooks below refuse
+instead. Its errors are a tree that mirrors the model; `_faults` turns it into trails in the file's spelling.
+`read` goes on after faults, with what is sound, so that rules across entries can still be checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import StrEnum
+from typing import Any, TypeVar, get_args, get_origin
+
+import attrs
+from cattrs import ClassValidationError, Converter, ForbiddenExtraKeysError, IterableValidationError
+from cattrs.errors import IterableValidationNote
+from cattrs.gen import make_dict_structure_fn, override
+
+from daemon.config.hints import quoted, suggestion, unknown_key
+from daemon.config.trail import below, camel
+from daemon.config.tuning import AtLeast
+from daemon.errors import Fault
+
+T = TypeVar("T")
+Tree = ClassValidationError | IterableValidationError
+
+TRANSPORT_SPELLINGS = {
+    "streamable-http": "http",
+    "streamableHttp": "http",
+    "streamable_http": "http",
+    "websocket": "ws",
+}
+"""What other clients write for `type`."""
+
+
+class Misfit(ValueError):
+    """A value of the wrong kind; the text says what was expected."""
+
+
+def read(cls: type[T], raw: object, trail: str, faults: list[Fault], *, name: str | None = None) -> T | None:
+    """Make a `cls` of `raw`, adding to `faults`; what is at fault is left at its default.
+
+    `name` is the key that an entry stands under; the model has it as a field, the file does not.
+    Returns None only if nothing can be made of `raw`.
+    """
+    if not isinstance(raw, dict):
+        faults.append(Fault(path=trail, message=expected("an object, {...}", raw)))
+        return None
+    if name is not None:
+        if "name" in raw:
+            faults.append(Fault(path=below(trail, "name"), message=unknown_key(cls, "name", keys(cls))))
+        raw = {**raw, "name": name}
+    try:
+        return _CONVERTER.structure(raw, cls)
+    except ClassValidationError as error:
+        faults.extend(_faults(error, trail))
+        return _salvage(cls, _pruned(raw, error))
+
+
+def keys(cls: type) -> list[str]:
+    """The keys that a file may use for `cls`."""
+    return [camel(field.name) for field in attrs.fields(cls) if field.metadata.get("in_file", True)]
+
+
+def _salvage(cls: type[T], raw: object) -> T | None:
+    try:
+        return _CONVERTER.structure(raw, cls)
+    except ClassValidationError:
+        return None
+
+
+def _pruned(raw: Any, error: Exception) -> Any:
+    """`raw` without what `error` is about. A list with a fault goes as a whole: indices must stay true."""
+    kept = dict(raw)
+    for step, inner in _branches(error):
+        if isinstance(inner, ForbiddenExtraKeysError):
+            kept = {key: value for key, value in kept.items() if key not in inner.extra_fields}
+        elif isinstance(inner, Tree) and isinstance(kept.get(step), dict):
+            kept[step] = _pruned(kept[step], inner)
+        else:
+            kept.pop(step, None)
+    return kept
+
+
+def _faults(error: Exception, trail: str) -> Iterator[Fault]:
+    for step, inner in _branches(error):
+        here = trail if step is None else below(trail, step)
+        if isinstance(inner, Tree):
+            yield from _faults(inner, here)
+        elif isinstance(inner, ForbiddenExtraKeysError):
+            for key in sorted(inner.extra_fields):
+                yield Fault(path=below(here, key), message=unknown_key(inner.cl, key, keys(inner.cl)))
+        elif isinstance(inner, KeyError):
+            yield Fault(path=here, message="this key is required")
+        else:
+            yield Fault(path=here, message=str(inner))
+
+
+def _branches(error: Exception) -> Iterator[tuple[Any, Exception]]:
+    """The errors inside `error`, each with the step that leads to it; None for errors of the whole."""
+    if isinstance(error, ClassValidationError):
+        named, whole = error.group_exceptions()
+        yield from ((camel(note.name), inner) for inner, note in named)
+        yield from ((None, inner) for inner in whole)
+    elif isinstance(error, IterableValidationError):
+        yield from ((note.index, inner) for inner, note in error.group_exceptions()[0])
+
+
+# --- strict hooks -------------------------------------------------------------------------------------------
+
+_KINDS: Mapping[type, str] = {
+    type(None): "null",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    str: "text",
+    list: "a list",
+    dict: "an object",
+}
+
+_REMEDIES: Mapping[tuple[str, type], str] = {
+    ("text", int): ": put it in double quotes",
+    ("text", float): ": put it in double quotes",
+    ("text", bool): ": put it in double quotes",
+    ("text", list): ": write it as one text",
+    ("true or false", str): ": write true or false, without quotes",
+    ("true or false", int): ": write true or false",
+    ("a number", str): ": write it without quotes",
+    ("a whole number", str): ": write it without quotes",
+    ("a list, [...]", str): ': put it in brackets, ["..."]',
+    ("an object, {...}", list): ': write {"name": ...} instead of a list',
+}
+
+
+def expected(what: str, value: object) -> str:
+    """What was expected and what kind of thing stands there. Never the value: it may be a secret."""
+    remedy = _REMEDIES.get((what, type(value)), "")
+    if value is None:
+        remedy = ": remove the key to get the default"
+    return f"expected {what}, found {_KINDS.get(type(value), 'something else')}{remedy}"
+
+
+def _strictly(what: str, *kinds: type) -> Callable[[object, object], Any]:
+    """A hook that takes exactly these types; `type` and not `isinstance`, since bool is an int."""
+
+    def check(value: object, _: object) -> object:
+        if type(value) not in kinds:
+            raise Misfit(expected(what, value))
+        return value
+
+    return check
+
+
+_text = _strictly("text", str)
+
+
+def _text_or_word(value: object, kind: Any) -> object:
+    """The hook of `str`, which cattrs uses for every StrEnum too."""
+    return _word(value, kind) if issubclass(kind, StrEnum) else _text(value, kind)
+
+
+def _word(value: object, enum: type[StrEnum]) -> StrEnum:
+    known = [member.value for member in enum]
+    if not isinstance(value, str):
+        raise Misfit(expected(f"one of {', '.join(known)}", value))
+    if value not in known:
+        hint = suggestion(value, known)
+        tail = "" if "known are" in hint else f" Known are {', '.join(known)}"
+        raise Misfit(f"unknown value {quoted(value)}{hint}{tail}")
+    return enum(value)
+
+
+def _bounded(value: object, kind: Any) -> object:
+    number = _CONVERTER.structure(value, kind.__origin__)
+    for bound in kind.__metadata__:
+        if isinstance(bound, AtLeast):
+            if number < bound.least:
+                raise Misfit(f"must be at least {bound.least}")
+        elif number <= bound.limit:
+            raise Misfit(f"must be more than {bound.limit}")
+    return number
+
+
+def _items(value: object, kind: Any) -> tuple[Any, ...]:
+    if not isinstance(value, list):
+        raise Misfit(expected("a list, [...]", value))
+    return tuple(item for _, item in _each(enumerate(value), get_args(kind)[0], kind))
+
+
+def _entries(value: object, kind: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise Misfit(expected("an object, {...}", value))
+    return dict(_each(value.items(), get_args(kind)[1], kind))
+
+
+def _each(pairs: Iterable[tuple[Any, object]], kind: Any, whole: Any) -> list[tuple[Any, Any]]:
+    """Read every member before complaining about any."""
+    done, errors = [], []
+    for step, value in pairs:
+        try:
+            done.append((step, _CONVERTER.structure(value, kind)))
+        except (Misfit, *get_args(Tree)) as error:
+            error.add_note(IterableValidationNote(f"at {step}", step, kind))
+            errors.append(error)
+    if errors:
+        raise IterableValidationError("members at fault", errors, whole)
+    return done
+
+
+def _object_hook(cls: Any, converter: Converter) -> Callable[[object, object], Any]:
+    renamed: dict[str, Any] = {
+        field.name: override(rename=camel(field.name), omit=_only_ours(field)) for field in attrs.fields(cls)
+    }
+    make = make_dict_structure_fn(cls, converter, _cattrs_forbid_extra_keys=True, **renamed)
+
+    def check(value: object, kind: Any) -> Any:
+        if not isinstance(value, dict):
+            raise Misfit(expected("an object, {...}", value))
+        return make(value, kind)
+
+    return check
+
+
+def _only_ours(field: attrs.Attribute[Any]) -> bool:
+    """Whether only the reader fills this field in; `name` is handed in with the entry instead."""
+    return not field.metadata.get("in_file", True) and field.default is not attrs.NOTHING
+
+
+def _strict_converter() -> Converter:
+    converter = Converter(detailed_validation=True, forbid_extra_keys=True)
+    converter.register_structure_hook(str, _text_or_word)
+    converter.register_structure_hook(bool, _strictly("true or false", bool))
+    converter.register_structure_hook(int, _strictly("a whole number", int))
+    converter.register_structure_hook(float, _strictly("a number", int, float))
+    converter.register_structure_hook_func(lambda kind: hasattr(kind, "__metadata__"), _bounded)
+    converter.register_structure_hook_func(lambda kind: _made_of(kind, tuple), _items)
+    converter.register_structure_hook_func(lambda kind: _made_of(kind, Mapping), _entries)
+    converter.register_structure_hook_factory(attrs.has, _object_hook)
+    return converter
+
+
+def _made_of(kind: Any, container: Any) -> bool:
+    origin: object = get_origin(kind)
+    return origin is container
+
+
+_CONVERTER = _strict_converter()

@@ -1,0 +1,131 @@
+"""The numbers that can be tuned, with their defaults and bounds.
+
+Bounds are part of the type (`Annotated`), so that the reader of files and the JSON Schema cannot disagree
+about them. Sources of the defaults: design.md §7, reliability.md §1.1. All times are seconds.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import attrs
+
+
+@attrs.frozen
+class AtLeast:
+    """A number must not be smaller than this."""
+
+    least: int
+
+
+@attrs.frozen
+class MoreThan:
+    """A number must be larger than this."""
+
+    limit: int
+
+
+Seconds = Annotated[float, MoreThan(0)]
+Patience = Annotated[float, AtLeast(0)]
+Count = Annotated[int, AtLeast(1)]
+Capacity = Annotated[int, AtLeast(0)]
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+class RestartType(StrEnum):
+    """When a server that ended is started again; the words are OTP's."""
+
+    PERMANENT = "permanent"
+    TRANSIENT = "transient"
+    TEMPORARY = "temporary"
+
+
+@attrs.frozen(kw_only=True)
+class Timeouts:
+    """How long mcpd waits for one server, in seconds."""
+
+    connect: Seconds = 20
+    """Seconds to establish the connection."""
+    initialize: Seconds = 30
+    """Seconds for the MCP handshake."""
+    first_initialize: Seconds = 120
+    """Seconds for the handshake of the first start of an npx, uvx or docker command, which may install."""
+    list: Seconds = 15
+    """Seconds for one listing of the tools."""
+    probe: Seconds = 3
+    """Seconds to find out whether a server speaks the modern protocol."""
+    call: Seconds = 60
+    """Seconds for a tool call; every progress notification starts them anew."""
+    call_max: Seconds = 600
+    """Seconds for a tool call in total, however much progress it reports."""
+    ping_interval: Seconds = 30
+    """Seconds of silence after which a server is pinged."""
+    ping: Seconds = 10
+    """Seconds for the answer to a ping."""
+    missed_pings: Count = 3
+    """Pings in a row without an answer after which the connection counts as lost."""
+    refresh: Seconds = 600
+    """Seconds after which the tools are listed again, even if the server announced no change."""
+    stop_eof: Patience = 2
+    """Seconds that a child has to exit once its stdin is closed."""
+    stop_term: Patience = 2
+    """Seconds that a child has to exit after SIGTERM, before it is killed."""
+    wake: Patience = 2
+    """Seconds that a call waits for a server that is down and being started for it."""
+
+
+@attrs.frozen(kw_only=True)
+class ServerLimits:
+    """What one server may take."""
+
+    in_flight: Count = 64
+    """Calls that the server works on at the same time."""
+    queue: Capacity = 64
+    """Calls that may wait for a place; more are refused as `Overloaded`."""
+    message_bytes: Count = 16 * MIB
+    """The largest message accepted from the server, in bytes."""
+    memory_bytes: Count | None = None
+    """The most memory that its child may use, in bytes; null is no limit."""
+
+
+@attrs.frozen(kw_only=True)
+class Restart:
+    """When and how soon a server that ended is started again."""
+
+    type: RestartType = RestartType.PERMANENT
+    """permanent: always; transient: unless it exited with status 0; temporary: never."""
+    base: Seconds = 1.0
+    """Seconds of the first delay; each further failure doubles it."""
+    cap: Seconds = 60.0
+    """Seconds of the longest delay."""
+    floor: Patience = 0.5
+    """Seconds of the shortest delay, whatever the jitter says."""
+    free_after: Patience = 10.0
+    """Seconds of health after which the next restart happens at once."""
+    stable_after: Seconds = 120.0
+    """Seconds of health after which earlier failures are forgotten."""
+    intensity: Count = 5
+    """Failed runs within `period` that are tolerated; one more is called a crashloop."""
+    period: Seconds = 60.0
+    """Seconds in which failed runs are counted."""
+    parked: Seconds = 300.0
+    """Seconds between tries when trying soon is pointless: no such command, credentials refused."""
+
+
+@attrs.frozen(kw_only=True)
+class Limits:
+    """What all clients and servers together may take."""
+
+    client_message_bytes: Count = 4 * MIB
+    """The largest message accepted from a client, in bytes."""
+    connections: Count = 1024
+    """Clients connected at the same time."""
+    client_queue_bytes: Count = 8 * MIB
+    """Bytes kept for a client that does not read; beyond, it is disconnected."""
+    starts: Count = 4
+    """Servers being started at the same time, so that a boot is no stampede."""
+    depth: Count = 128
+    """The deepest nesting of JSON accepted from anyone."""

@@ -1,0 +1,87 @@
+"""The rules that span entries: what is named elsewhere must exist, what is given must make sense together."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import attrs
+
+from daemon.config.category_rules import category_faults, empty_faults, profile_faults, title_faults
+from daemon.config.server_rules import missing_faults, name_faults, server_faults
+from daemon.config.trail import ROOT, below
+from daemon.errors import Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from daemon.config.model import Config
+
+_ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@attrs.frozen(kw_only=True)
+class Named:
+    """The names that a file gives, also to entries that are themselves at fault."""
+
+    servers: tuple[str, ...]
+    """Keys of `mcpServers`."""
+    categories: tuple[str, ...]
+    """Keys of `categories`; without any, each server is a category."""
+    profiles: tuple[str, ...]
+    """Keys of `profiles`."""
+
+
+def check(config: Config, named: Named, earlier: Sequence[Fault]) -> list[Fault]:
+    """All faults of a configuration whose types are right.
+
+    `earlier` faults were found while it was read, and what they are about was left out of `config`: a fault
+    that is only their echo is not reported.
+    """
+    titles = [
+        *name_faults(named.servers, below(ROOT, "mcpServers")),
+        *title_faults(named.categories, below(ROOT, "categories")),
+        *title_faults(named.profiles, below(ROOT, "profiles")),
+    ]
+    entries = [fault for fault in _entry_faults(config, named, earlier) if not _echoes(fault, earlier)]
+    return [*titles, *entries]
+
+
+def _entry_faults(config: Config, named: Named, earlier: Sequence[Fault]) -> Iterator[Fault]:
+    for name, server in config.mcp_servers.items():
+        trail = below(below(ROOT, "mcpServers"), name)
+        # With an unreadable `type` nobody can say what else belongs into the entry.
+        if all(fault.path != below(trail, "type") for fault in earlier):
+            yield from _unless_misspelt(missing_faults(server, trail), trail, earlier)
+            yield from server_faults(server, trail)
+    for name, category in config.categories.items():
+        trail = below(below(ROOT, "categories"), name)
+        yield from _unless_misspelt(empty_faults(category, trail), trail, earlier)
+        yield from category_faults(category, trail, named.servers)
+    visible = named.categories or named.servers
+    for name, profile in config.profiles.items():
+        yield from profile_faults(profile, below(below(ROOT, "profiles"), name), named.servers, visible)
+    if config.summaries and config.summaries.api_key_env is not None:
+        yield from _key_name(config.summaries.api_key_env)
+
+
+def _key_name(name: str) -> Iterator[Fault]:
+    # Not repeated in the fault: whoever gets this wrong has pasted the key itself.
+    if not _ENVIRONMENT_NAME.fullmatch(name):
+        message = "write the NAME of the environment variable that holds the key, not the key"
+        yield Fault(path=below(below(ROOT, "summaries"), "apiKeyEnv"), message=message)
+
+
+def _unless_misspelt(missing: Iterable[Fault], trail: str, earlier: Sequence[Fault]) -> Iterator[Fault]:
+    """What is missing from an entry, unless the entry has other faults: the missing key may be among them."""
+    if not any(_within(fault.path, trail) for fault in earlier):
+        yield from missing
+
+
+def _echoes(fault: Fault, earlier: Iterable[Fault]) -> bool:
+    """Whether an earlier fault is about the same place, a part of it or what it is a part of."""
+    return any(_within(fault.path, other.path) or _within(other.path, fault.path) for other in earlier)
+
+
+def _within(inner: str, outer: str) -> bool:
+    return inner == outer or inner.startswith((f"{outer}.", f"{outer}["))

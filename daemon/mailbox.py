@@ -1,0 +1,89 @@
+"""Mailbox: how facts and questions reach an actor that is the single writer of its state.
+
+`tell` never blocks and never loses the newest fact about a subject: facts are level-triggered ("this is how
+it is now"), so a newer one about the same key replaces one that was not read yet. That is what bounds the
+mailbox: at most one fact per key.
+`ask` is a rendezvous: nothing is buffered, so that nobody waits for an actor that has died (measured: with a
+buffer of 4, three waiting asks hang for ever; with none, all three are released).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+F = TypeVar("F")
+
+
+class ActorGone(Exception):
+    """The actor ended before it answered."""
+
+
+class _Ask:
+    __slots__ = ("answered", "done")
+
+    def __init__(self) -> None:
+        self.answered = False
+        self.done = trio.Event()
+
+
+class Mailbox(Generic[F]):
+    """Facts coalesced by key, and rendezvous with the actor that reads them."""
+
+    def __init__(self, key: Callable[[F], Hashable]) -> None:
+        self._key = key
+        self._facts: dict[Hashable, F] = {}
+        self._told = trio.Event()
+        self._ask, self._asked = trio.open_memory_channel[_Ask](0)
+
+    def tell(self, fact: F) -> None:
+        """Leave a fact; the newest about its key counts, in the order in which keys were last told."""
+        key = self._key(fact)
+        self._facts.pop(key, None)
+        self._facts[key] = fact
+        self._told.set()
+
+    async def ask_settled(self) -> None:
+        """Return once the actor has taken in everything that was told before.
+
+        Raises:
+            ActorGone: the actor has ended, or ended meanwhile.
+        """
+        ask = _Ask()
+        try:
+            await self._ask.send(ask)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            raise ActorGone from None
+        await ask.done.wait()
+        if not ask.answered:
+            raise ActorGone
+
+    async def serve(self, on_facts: Callable[[list[F]], None]) -> None:
+        """Hand facts over, in batches, until cancelled. Only one task may serve."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._answer, on_facts)
+                while True:
+                    await self._told.wait()
+                    self._deliver(on_facts)
+        finally:
+            self._asked.close()
+
+    async def _answer(self, on_facts: Callable[[list[F]], None]) -> None:
+        while True:
+            ask = await self._asked.receive()
+            try:
+                self._deliver(on_facts)
+                ask.answered = True
+            finally:
+                ask.done.set()
+
+    def _deliver(self, on_facts: Callable[[list[F]], None]) -> None:
+        self._told = trio.Event()
+        facts, self._facts = list(self._facts.values()), {}
+        if facts:
+            on_facts(facts)

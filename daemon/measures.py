@@ -1,0 +1,109 @@
+"""Small bounded memories of how a server behaves: its last words, its noise, its latencies. Values only."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import attrs
+
+STDERR_BYTES = 64 * 1024
+"""How much of a server's stderr is kept: the chattiest real one writes 25 kB before its first call."""
+
+STDERR_LINES = 1000
+"""And never more lines than this: empty ones cost memory too."""
+
+LATENCIES = 512
+"""Latencies that percentiles are taken over: the recent past, not the whole life."""
+
+NOISE_LINES = 1000
+"""More lines of noise than this within `NOISE_SECONDS` make a server `degraded`."""
+
+NOISE_SECONDS = 10.0
+
+LINES_PER_SECOND = 50
+"""Lines of one server's stderr that go to the log per second: a flood must not become the daemon's."""
+
+
+class StderrTail:
+    """The last lines of a server's stderr, at most `STDERR_BYTES` of them; survives restarts."""
+
+    def __init__(self) -> None:
+        self._lines: deque[str] = deque()
+        self._size = 0
+
+    def add(self, line: str) -> None:
+        """Append a line; the oldest make room."""
+        self._lines.append(line)
+        self._size += len(line)
+        while self._size > STDERR_BYTES or len(self._lines) > STDERR_LINES:
+            self._size -= len(self._lines.popleft())
+
+    def last(self, count: int) -> list[str]:
+        """The newest lines, oldest first."""
+        return list(self._lines)[-count:]
+
+
+class Throttle:
+    """Lets so many through per second, and counts the rest."""
+
+    def __init__(self, per_second: int) -> None:
+        self._per_second = per_second
+        self._window = 0.0
+        self._passed = 0
+        self.suppressed = 0
+
+    def admits(self, now: float) -> bool:
+        """Whether one more may pass at `now` (seconds)."""
+        if now - self._window >= 1.0:
+            self._window = now
+            self._passed = 0
+        self._passed += 1
+        if self._passed <= self._per_second:
+            return True
+        self.suppressed += 1
+        return False
+
+
+class Noise:
+    """What a server printed on its stdout besides the protocol."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.first = ""
+        self._window = 0.0
+        self._in_window = 0
+
+    def add(self, line: bytes, now: float) -> bool:
+        """Count a line; True if that makes it too much."""
+        self.count += 1
+        if not self.first:
+            self.first = line[:200].decode(errors="replace")
+        if now - self._window > NOISE_SECONDS:
+            self._window = now
+            self._in_window = 0
+        self._in_window += 1
+        return self._in_window > NOISE_LINES
+
+
+@attrs.define
+class CallStats:
+    """Calls forwarded to a server."""
+
+    calls: int = 0
+    """All that ended, however."""
+    errors: int = 0
+    """Those without a result of the server's."""
+    _recent: deque[float] = attrs.field(factory=lambda: deque(maxlen=LATENCIES), init=False)
+
+    def record(self, seconds: float, *, ok: bool) -> None:
+        """Count a call that ended after `seconds`."""
+        self.calls += 1
+        self.errors += not ok
+        self._recent.append(seconds)
+
+    def percentile_ms(self, share: float) -> float | None:
+        """A percentile of the recent latencies in milliseconds, e.g. 0.95; None without any."""
+        if not self._recent:
+            return None
+        ordered = sorted(self._recent)
+        return round(ordered[min(len(ordered) - 1, int(len(ordered) * share))] * 1000, 3)

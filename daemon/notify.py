@@ -1,0 +1,62 @@
+"""Talking to systemd: readiness, watchdog, inherited sockets. Standard library only.
+
+Sources: sd_notify(3), sd_listen_fds(3), sd_watchdog_enabled(3). Outside systemd every function does nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
+FIRST_FD = 3
+"""SD_LISTEN_FDS_START."""
+
+
+class Notifier:
+    """Sends states to the service manager that started us."""
+
+    def __init__(self, environ: MutableMapping[str, str]) -> None:
+        """Take NOTIFY_SOCKET out of the environment: no child may speak in our name."""
+        self._address = environ.pop("NOTIFY_SOCKET", "")
+
+    def __call__(self, state: str) -> None:
+        """Send a state such as `READY=1`; a service manager that is gone is no reason to fail."""
+        if not self._address:
+            return
+        address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
+        with (
+            contextlib.suppress(OSError),
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as channel,
+        ):
+            channel.sendto(state.encode(), address)
+
+
+def watchdog_seconds(environ: MutableMapping[str, str]) -> float | None:
+    """The interval within which systemd wants a sign of life; None if it does not."""
+    microseconds = environ.pop("WATCHDOG_USEC", "")
+    pid = environ.pop("WATCHDOG_PID", "")
+    if not microseconds.isdigit() or (pid and pid != str(os.getpid())):
+        return None
+    return int(microseconds) / 1_000_000
+
+
+def listen_fds(environ: MutableMapping[str, str]) -> dict[str, socket.socket]:
+    """Sockets that systemd listens on for us, by their FileDescriptorName."""
+    count = environ.pop("LISTEN_FDS", "")
+    pid = environ.pop("LISTEN_PID", "")
+    names = environ.pop("LISTEN_FDNAMES", "").split(":")
+    if not count.isdigit() or pid != str(os.getpid()):
+        return {}
+    found: dict[str, socket.socket] = {}
+    for offset in range(int(count)):
+        fd = FIRST_FD + offset
+        os.set_inheritable(fd, False)
+        listener = socket.socket(fileno=fd)
+        listener.setblocking(False)
+        found[names[offset] if offset < len(names) and names[offset] else "front"] = listener
+    return found

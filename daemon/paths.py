@@ -1,0 +1,68 @@
+"""Where things are, by the conventions of the XDG base directories and of systemd. Standard library only.
+
+`mcpd connect` stands on this module and is started for every window of every agent: nothing heavy in here.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SYSTEM_RUNTIME = Path("/run/mcpd")
+"""Where the system service has its sockets: the unit's RuntimeDirectory."""
+
+FRONT = "mcpd.sock"
+CONTROL = "control.sock"
+
+
+def runtime_dir(environ: Mapping[str, str]) -> Path:
+    """The directory of the sockets: systemd's, else the user's, else a private one under /tmp."""
+    if "RUNTIME_DIRECTORY" in environ:
+        return Path(environ["RUNTIME_DIRECTORY"].partition(":")[0])
+    if environ.get("XDG_RUNTIME_DIR"):
+        return Path(environ["XDG_RUNTIME_DIR"]) / "mcpd"
+    return Path(environ.get("TMPDIR") or "/tmp") / f"mcpd-{os.getuid()}"  # noqa: S108 - owner and mode are checked at bind
+
+
+def state_dir(environ: Mapping[str, str]) -> Path:
+    """Where state is kept: systemd's StateDirectory, else `$XDG_STATE_HOME/mcpd`."""
+    if "STATE_DIRECTORY" in environ:
+        return Path(environ["STATE_DIRECTORY"].partition(":")[0])
+    home = environ.get("XDG_STATE_HOME") or str(Path(environ.get("HOME", "/")) / ".local" / "state")
+    return Path(home) / "mcpd"
+
+
+def config_file(environ: Mapping[str, str]) -> Path:
+    """The configuration when none is named: `$MCPD_CONFIG`, the user's, the system's."""
+    if environ.get("MCPD_CONFIG"):
+        return Path(environ["MCPD_CONFIG"])
+    home = environ.get("XDG_CONFIG_HOME") or str(Path(environ.get("HOME", "/")) / ".config")
+    own = Path(home) / "mcpd" / "mcpd.json"
+    return own if own.exists() else _system_config(own)
+
+
+def _system_config(own: Path) -> Path:
+    system = Path("/etc/mcpd/mcpd.json")
+    return system if system.exists() else own
+
+
+def client_socket(environ: Mapping[str, str]) -> Path:
+    """The socket that clients connect to: `$MCPD_SOCKET`, the user's daemon, the system's."""
+    return _reachable(environ, "MCPD_SOCKET", FRONT)
+
+
+def control_socket(environ: Mapping[str, str]) -> Path:
+    """The socket that operators' commands connect to: `$MCPD_CONTROL`, the user's daemon, the system's."""
+    return _reachable(environ, "MCPD_CONTROL", CONTROL)
+
+
+def _reachable(environ: Mapping[str, str], variable: str, name: str) -> Path:
+    if environ.get(variable):
+        return Path(environ[variable])
+    own = runtime_dir(environ) / name
+    system = SYSTEM_RUNTIME / name
+    return system if not own.exists() and system.exists() else own

@@ -1,0 +1,120 @@
+"""The openings between rooms: Protocols, so that actors meet without importing each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from msgspec import Raw
+
+    from daemon.model import Era
+    from daemon.wire.envelope import Buffer
+    from daemon.wire.peer import Exchange
+
+
+@attrs.frozen(kw_only=True)
+class ToolCall:
+    """A `tools/call` on its way to a server, payload unopened."""
+
+    tool: str
+    """The bare name, as the server knows it."""
+    arguments: Buffer
+    """A JSON object, as the client wrote it."""
+    meta: Mapping[str, Raw] = attrs.field(factory=dict)
+    """The caller's `_meta`, without the keys that belong to a connection (progress token, era envelope)."""
+    wants_progress: bool = False
+    """Whether the caller gave a progress token."""
+
+
+class Connection(Protocol):
+    """A live MCP connection to one server, whatever carries it."""
+
+    last_heard: float
+    """When the server last said anything, on trio's clock (seconds)."""
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that wait for the server's answer."""
+
+    def adopt(self, era: Era, version: str) -> None:
+        """Speak this era and protocol version from now on: the handshake found out."""
+
+    async def request(self, method: str, params: dict[str, object], *, timeout: float) -> bytes:  # noqa: ASYNC109 - cancelled requests are told to the server, a scope outside could not
+        """Ask, and wait for the result as raw JSON. The modern era's envelope is added here.
+
+        Raises:
+            RemoteError: the server answered with a JSON-RPC error.
+            UpstreamTimeout: no answer within `timeout` seconds.
+            UpstreamLost: the connection ended first.
+            NeedsAuth: the server answered 401 or 403.
+        """
+
+    def notify(self, method: str, params: dict[str, object] | None = None) -> None:
+        """Send a notification; lost silently if the connection is ending."""
+
+    def call(self, call: ToolCall, exchange: Exchange) -> int:
+        """Forward a tool call; `exchange` gets the answer. Returns the key for `cancel`. Never blocks.
+
+        Raises:
+            Overloaded: the server does not take what is already waiting for it.
+        """
+
+    def cancel(self, key: int, reason: str) -> None:
+        """Give a forwarded call up: the server is told, the exchange hears nothing more."""
+
+    def expire(self, *, idle: float, total: float) -> Iterator[tuple[int, Exchange]]:
+        """Cancel and yield the calls without a sign of life for `idle` seconds, or older than `total`."""
+
+    async def run(self) -> None:
+        """Receive until the connection ends; every open exchange is then `lost`.
+
+        Raises:
+            ConnectionLost: always, in the end, with the reason.
+        """
+
+
+class ConnectionEvents(Protocol):
+    """What a connection tells the actor that owns it, synchronously and in order."""
+
+    def on_list_changed(self) -> None:
+        """The server says that its tools changed."""
+
+    def on_noise(self, line: bytes, problem: str) -> None:
+        """The server sent something that is no JSON-RPC message."""
+
+    def on_child(self, pid: int, mark: int) -> None:
+        """The server runs as this child process; `mark` tells its descendants (`transports.children`)."""
+
+    def on_log(self, text: str) -> None:
+        """A line of the server's stderr, or a log notification."""
+
+
+class Upstream(Protocol):
+    """A server as sessions and operators see it, up or down."""
+
+    name: str
+
+    def send(self, call: ToolCall, exchange: Exchange) -> int:
+        """Forward a call to the live connection. Returns the key for `cancel`.
+
+        Raises:
+            UpstreamUnavailable: there is no live connection; nothing was sent.
+            Overloaded: too much is in flight; nothing was sent.
+        """
+
+    def cancel(self, key: int, reason: str) -> None:
+        """Give a call up; late keys of an earlier connection are ignored."""
+
+    async def wake(self) -> bool:
+        """Cut a backoff short and wait, for at most the configured time; True once calls are taken."""
+
+    @property
+    def can_wake(self) -> bool:
+        """Whether waiting makes sense: the server is starting, dormant or in backoff, not parked."""
+
+    def record(self, seconds: float, *, ok: bool) -> None:
+        """Count a call that ended after `seconds`."""

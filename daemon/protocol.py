@@ -1,0 +1,128 @@
+"""MCP as far as mcpd authors it itself: versions, reserved keys, and the answers of the handshake, both eras.
+
+Sources: the MCP specification, revisions 2024-11-05 to 2025-11-25 (`initialize`) and 2026-07-28
+(`server/discover`, an envelope in each request's `_meta`, `resultType`, `ttlMs`, `cacheScope`).
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from daemon import __version__
+
+HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+"""Revisions with `initialize`, oldest first; the newest is offered."""
+
+MODERN_VERSION = "2026-07-28"
+"""The stateless revision."""
+
+META = "io.modelcontextprotocol/"
+"""Prefix of the keys in `_meta` that belong to the protocol."""
+
+VERSION_KEY = META + "protocolVersion"
+CAPABILITIES_KEY = META + "clientCapabilities"
+CLIENT_INFO_KEY = META + "clientInfo"
+SERVER_INFO_KEY = META + "serverInfo"
+SUBSCRIPTION_KEY = META + "subscriptionId"
+
+IDENTITY = {"name": "mcpd", "version": __version__}
+"""How mcpd introduces itself, to servers and to clients."""
+
+CAPABILITIES = {"tools": {"listChanged": True}}
+"""What mcpd offers to clients."""
+
+UNSUPPORTED_VERSION = -32022
+"""JSON-RPC code of 2026-07-28 for a protocol version that the server does not speak."""
+
+LIST_TTL_MS = 0
+"""Clients may not cache our lists (`ttlMs`): a category can change with any server."""
+
+_encode = msgspec.json.encode
+
+
+class CallParams(Struct):
+    """`params` of `tools/call`, payload raw."""
+
+    name: str
+    arguments: Raw | UnsetType = UNSET
+    meta: dict[str, Raw] | None = msgspec.field(name="_meta", default=None)
+
+
+class _MetaOnly(Struct):
+    meta: dict[str, Raw] | None = msgspec.field(name="_meta", default=None)
+
+
+class _ResultType(Struct):
+    resultType: Raw | UnsetType = UNSET  # noqa: N815 - the wire's name
+
+
+decode_call = msgspec.json.Decoder(CallParams).decode
+_decode_meta = msgspec.json.Decoder(_MetaOnly).decode
+_decode_result_type = msgspec.json.Decoder(_ResultType).decode
+
+
+def meta_of(params: Raw | None) -> dict[str, Raw]:
+    """The `_meta` of any request; empty if there is none.
+
+    Raises:
+        msgspec.MsgspecError: it is no object.
+    """
+    return {} if params is None else _decode_meta(params).meta or {}
+
+
+def foreign_meta(meta: dict[str, Raw]) -> dict[str, Raw]:
+    """The members of a caller's `_meta` that travel on: all but what belongs to its own connection."""
+    return {key: value for key, value in meta.items() if key != "progressToken" and not key.startswith(META)}
+
+
+def initialize_result(wanted: object, instructions: str) -> bytes:
+    """The answer to `initialize`: the client's version if we speak it, else our newest."""
+    version = wanted if wanted in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
+    return _encode(
+        {
+            "protocolVersion": version,
+            "capabilities": CAPABILITIES,
+            "serverInfo": {**IDENTITY, "title": "mcpd, the init system for MCP servers"},
+            "instructions": instructions,
+        }
+    )
+
+
+def discover_result(instructions: str) -> bytes:
+    """The answer to `server/discover`."""
+    return _encode(
+        {
+            "resultType": "complete",
+            "supportedVersions": [*HANDSHAKE_VERSIONS, MODERN_VERSION],
+            "capabilities": CAPABILITIES,
+            "instructions": instructions,
+            "ttlMs": LIST_TTL_MS,
+            "cacheScope": "private",
+            "_meta": {SERVER_INFO_KEY: IDENTITY},
+        }
+    )
+
+
+def list_result(tools: bytes, *, modern: bool) -> bytes:
+    """The answer to `tools/list`, all on one page. `tools` is a raw JSON array."""
+    if not modern:
+        return b'{"tools":%b}' % tools
+    return b'{"resultType":"complete","tools":%b,"ttlMs":%d,"cacheScope":"private"}' % (tools, LIST_TTL_MS)
+
+
+def completed(result: bytes) -> bytes:
+    """A result as 2026-07-28 wants it: with a `resultType`, added only if its author left it out."""
+    if _decode_result_type(result).resultType is not UNSET:
+        return result
+    rest = result.lstrip()[1:].lstrip()
+    return b'{"resultType":"complete"' + (b"" if rest.startswith(b"}") else b",") + rest
+
+
+def envelope_meta(version: str) -> dict[str, object]:
+    """The `_meta` members of each request to a modern server.
+
+    No client capabilities are declared: mcpd does not relay sampling, elicitation or roots yet, and a server
+    must not ask for what was not declared.
+    """
+    return {VERSION_KEY: version, CAPABILITIES_KEY: {}, CLIENT_INFO_KEY: IDENTITY}

@@ -1,0 +1,227 @@
+"""What `mcpd status` and `mcpd tools` say, as plain data (design.md §6). Reads, never changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import attrs
+from msgspec import Raw
+
+from daemon.surfaces.base import View
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from daemon.callpath import SessionStatistics
+    from daemon.catalog.categories import Member
+    from daemon.catalog.snapshot import Catalog, ServerEntry
+    from daemon.config.model import Config
+    from daemon.measures import CallStats, Noise, StderrTail
+    from daemon.surfaces.base import Surface
+    from daemon.transports.handshake import Greeting
+
+STDERR_SHOWN = 5
+"""Lines of a server's stderr in a status."""
+
+BYTES_PER_TOKEN = 4
+"""A rule of thumb for JSON schemas in English; what is computed with it is called an estimate."""
+
+
+class Observed(Protocol):
+    """What an upstream lets be seen."""
+
+    stats: CallStats
+    noise: Noise
+    stderr: StderrTail
+    greeting: Greeting | None
+    pid: int | None
+    mark: int | None
+
+    @property
+    def in_flight(self) -> int:
+        """Calls without an answer yet."""
+
+
+@attrs.frozen(kw_only=True)
+class DaemonFacts:
+    """What does not change while the daemon runs."""
+
+    version: str
+    """Of mcpd."""
+    pid: int
+    """Our process id."""
+    started_at: float
+    """Seconds since the epoch."""
+    socket: str
+    """Where clients connect."""
+    control_socket: str
+    """Where operators connect."""
+    config: str
+    """The configuration file."""
+
+
+@attrs.frozen(kw_only=True)
+class Reporter:
+    """Makes reports."""
+
+    facts: DaemonFacts
+    """About the daemon."""
+    config: Config
+    """The configuration."""
+    catalog: Callable[[], Catalog]
+    """The newest catalog."""
+    upstreams: Mapping[str, Observed]
+    """Running servers by name."""
+    sessions: Callable[[], Iterable[SessionStatistics]]
+    """Open sessions."""
+    surfaces: Mapping[str, Surface]
+    """Surfaces by name."""
+    redact: Callable[[str], str]
+    """Takes secrets out of what servers said."""
+    wall: Callable[[], float]
+    """Seconds since the epoch."""
+
+    def status(self, memory: Mapping[int, int]) -> dict[str, object]:
+        """The whole status.
+
+        Args:
+            memory: resident bytes of each child's tree, by its mark.
+        """
+        catalog = self.catalog()
+        return {
+            "daemon": self._daemon(catalog),
+            "servers": {
+                name: self._server(entry, self.upstreams.get(name), memory)
+                for name, entry in catalog.servers.items()
+            },
+            "sessions": [_session(session) for session in self.sessions()],
+            "unresolved": sorted({name for c in catalog.categories.values() for name in c.unresolved}),
+        }
+
+    def tools(self, only: str | None) -> dict[str, object]:
+        """What exists, and what a model sees of it.
+
+        Args:
+            only: one category's name; None for all.
+        """
+        catalog = self.catalog()
+        surface, view = self._default_seat(catalog)
+        return {
+            "categories": {
+                category.name: {
+                    "description": category.description,
+                    "servers": list(category.servers),
+                    "tools": {key: _tool(catalog, member) for key, member in category.members.items()},
+                }
+                for category in catalog.categories.values()
+                if only in {None, category.name}
+            },
+            "surface": {"name": surface.name, "tools": Raw(surface.list_tools(view))},
+        }
+
+    def _default_seat(self, catalog: Catalog) -> tuple[Surface, View]:
+        profile = self.config.profiles["default"]
+        surface = self.surfaces.get(profile.surface, self.surfaces["category"])
+        return surface, View(catalog=catalog, profile=profile, now=self.wall())
+
+    def _daemon(self, catalog: Catalog) -> dict[str, object]:
+        surface, view = self._default_seat(catalog)
+        shown = len(surface.list_tools(view))
+        tools = [tool for entry in catalog.servers.values() for tool in (entry.tools or {}).values()]
+        schemas = sum(len(tool.raw) for tool in tools)
+        return {
+            "version": self.facts.version,
+            "pid": self.facts.pid,
+            "startedAt": round(self.facts.started_at, 3),
+            "uptimeSeconds": round(self.wall() - self.facts.started_at, 3),
+            "socket": self.facts.socket,
+            "controlSocket": self.facts.control_socket,
+            "config": self.facts.config,
+            "servers": len(catalog.servers),
+            "available": sum(entry.available for entry in catalog.servers.values()),
+            "tools": len(tools),
+            "schemaBytes": schemas,
+            "surfaceBytes": shown,
+            "estimatedTokensSaved": max(0, schemas - shown) // BYTES_PER_TOKEN,
+        }
+
+    def _server(
+        self, entry: ServerEntry, upstream: Observed | None, memory: Mapping[int, int]
+    ) -> dict[str, object]:
+        status = entry.status
+        due = status.next_retry_at
+        described: dict[str, object] = {
+            "state": str(status.state),
+            "since": round(status.since, 3),
+            "attempt": status.attempt,
+            "nextRetryInMs": None if due is None else max(0, round((due - self.wall()) * 1000)),
+            "reason": self.redact(status.reason),
+            "restarts": status.restarts,
+            "type": str(self.config.mcp_servers[entry.name].type),
+            "tools": len(entry.tools or ()),
+            "epoch": entry.epoch,
+            "quarantined": dict(entry.quarantined),
+            "listingError": self.redact(entry.listing_error),
+        }
+        return {**described, **self._observed(upstream, memory)}
+
+    def _observed(self, upstream: Observed | None, memory: Mapping[int, int]) -> dict[str, object]:
+        if upstream is None:
+            return _UNOBSERVED
+        greeting = upstream.greeting
+        return {
+            "stderr": [self.redact(line) for line in upstream.stderr.last(STDERR_SHOWN)],
+            "pid": upstream.pid,
+            "rssBytes": None if upstream.mark is None else memory.get(upstream.mark),
+            "calls": upstream.stats.calls,
+            "errors": upstream.stats.errors,
+            "inFlight": upstream.in_flight,
+            "p50Ms": upstream.stats.percentile_ms(0.5),
+            "p95Ms": upstream.stats.percentile_ms(0.95),
+            "protocol": greeting.version if greeting else "",
+            "serverInfo": greeting.server_info if greeting else "",
+            "noise": {"count": upstream.noise.count, "first": self.redact(upstream.noise.first)},
+        }
+
+
+_UNOBSERVED: dict[str, object] = {
+    "stderr": [],
+    "pid": None,
+    "rssBytes": None,
+    "calls": 0,
+    "errors": 0,
+    "inFlight": 0,
+    "p50Ms": None,
+    "p95Ms": None,
+    "protocol": "",
+    "serverInfo": "",
+    "noise": {"count": 0, "first": ""},
+}
+"""A server that is disabled has nothing to observe."""
+
+
+def _session(session: SessionStatistics) -> dict[str, object]:
+    return {
+        "number": session.number,
+        "client": session.client,
+        "protocol": session.protocol,
+        "profile": session.profile,
+        "surface": session.surface,
+        "since": round(session.since, 3),
+        "calls": session.calls,
+        "inFlight": session.in_flight,
+    }
+
+
+def _tool(catalog: Catalog, member: Member) -> dict[str, object]:
+    entry = catalog.servers[member.server]
+    tool = (entry.tools or {}).get(member.tool)
+    known = "" if tool is None else tool.description
+    return {
+        "server": member.server,
+        "description": known if member.description is None else member.description,
+        "enabled": member.enabled,
+        "listed": member.listed,
+        "available": member.listed and member.enabled and entry.available,
+        "schemaHash": None if tool is None else tool.schema_hash,
+    }

@@ -1,0 +1,95 @@
+"""Binding our unix sockets: private, over a stale file safely, never over a living daemon.
+
+A lock file beside the socket decides who serves it (flock(2): the kernel drops the lock with its holder,
+however it died), so that taking a stale socket file over is no race. It also names the holder. Standard library
+only: sockets are bound before anything heavy is imported.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+import stat
+from typing import TYPE_CHECKING
+
+from daemon.errors import DaemonRunning
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BACKLOG = 512
+"""Connections that the kernel keeps for us while we start or are busy (listen(2))."""
+
+_held: list[int] = []
+
+
+def bind(path: Path) -> socket.socket:
+    """Listen on a unix socket: mode 0600, in a directory of mode 0700 that is ours.
+
+    Raises:
+        DaemonRunning: somebody serves it already.
+        OSError: the directory or file cannot be used; the text says why.
+    """
+    _private_directory(path.parent)
+    _lock(path)
+    if _is_served(path):
+        raise DaemonRunning(f"{path} is served by another program. Stop it, or choose another --socket.")
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    old = os.umask(0o177)
+    try:
+        listener.bind(str(path))
+    except OSError as error:
+        listener.close()
+        raise OSError(error.errno, f"cannot bind {path}: {error.strerror}") from None
+    finally:
+        os.umask(old)
+    listener.listen(BACKLOG)
+    return listener
+
+
+def unbind(listener: socket.socket, path: Path) -> None:
+    """Close the socket and remove its file; the lock file stays, it is what makes the next start safe."""
+    listener.close()
+    path.unlink(missing_ok=True)
+
+
+def _private_directory(directory: Path) -> None:
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = directory.stat()
+    if found.st_uid not in {os.getuid(), 0}:
+        raise PermissionError(errno.EACCES, f"{directory} belongs to uid {found.st_uid}, not to us")
+    # In a sticky directory such as /tmp others can write, but not replace our file.
+    if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
+        raise PermissionError(errno.EACCES, f"{directory} is writable by others: chmod 700 {directory}")
+
+
+def _lock(path: Path) -> None:
+    """Take the lock beside `path`, for as long as this process lives."""
+    lock = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.read(lock, 32).decode(errors="replace").strip() or "unknown"
+        os.close(lock)
+        raise DaemonRunning(
+            f"a daemon is already running: pid {holder} serves {path}. Stop it, or choose another --socket."
+        ) from None
+    os.ftruncate(lock, 0)
+    os.write(lock, b"%d\n" % os.getpid())
+    _held.append(lock)
+
+
+def _is_served(path: Path) -> bool:
+    """Whether somebody accepts connections there: a daemon without our lock, or another program."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1)
+        try:
+            probe.connect(str(path))
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+        except OSError as error:
+            return error.errno == errno.EAGAIN
+    return True

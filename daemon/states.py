@@ -1,0 +1,63 @@
+"""The states of a supervised server, and every move between them.
+
+Rule: a state changes only through `move`, and a move that is not in `TRANSITIONS` is a bug of ours and
+raises. The words are those that `mcpd status` and `meta.unavailableServers` show (design.md §7), taken
+from systemd, supervisord and Kubernetes where they had one.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class ServerState(StrEnum):
+    """What a server is doing, as operators and models are told."""
+
+    STARTING = "starting"
+    READY = "ready"
+    DEGRADED = "degraded"
+    BACKOFF = "backoff"
+    CRASHLOOP = "crashloop"
+    NEEDS_AUTH = "needs_auth"
+    FAILED = "failed"
+    DORMANT = "dormant"
+    DISABLED = "disabled"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+
+
+_S = ServerState
+
+WAITING = frozenset({_S.BACKOFF, _S.CRASHLOOP, _S.NEEDS_AUTH, _S.FAILED})
+"""Down, with a next try on the clock."""
+
+SERVING = frozenset({_S.READY, _S.DEGRADED})
+"""A connection is up and calls are forwarded."""
+
+WAKEABLE = frozenset({_S.BACKOFF, _S.CRASHLOOP, _S.DORMANT})
+"""A call may cut the wait short. Parked servers (failed, needs_auth) wait for a change or the operator."""
+
+TRANSITIONS: dict[ServerState, frozenset[ServerState]] = {
+    _S.STOPPED: frozenset({_S.STARTING, _S.DORMANT, _S.DISABLED}),
+    _S.DORMANT: frozenset({_S.STARTING, _S.STOPPING, _S.DISABLED}),
+    _S.DISABLED: frozenset({_S.STARTING, _S.DORMANT, _S.STOPPING}),
+    _S.STARTING: frozenset({_S.READY, _S.STOPPING}) | WAITING,
+    _S.READY: frozenset({_S.DEGRADED, _S.STOPPING, _S.STARTING, _S.DORMANT}) | WAITING,
+    _S.DEGRADED: frozenset({_S.READY, _S.STOPPING, _S.STARTING, _S.DORMANT}) | WAITING,
+    _S.BACKOFF: frozenset({_S.STARTING, _S.STOPPING}) | WAITING,
+    _S.CRASHLOOP: frozenset({_S.STARTING, _S.STOPPING}),
+    _S.NEEDS_AUTH: frozenset({_S.STARTING, _S.STOPPING}),
+    _S.FAILED: frozenset({_S.STARTING, _S.STOPPING}),
+    _S.STOPPING: frozenset({_S.STOPPED}),
+}
+
+
+def move(current: ServerState, to: ServerState) -> ServerState:
+    """Return `to` if a server may go there from `current`.
+
+    Raises:
+        ValueError: the move is not in `TRANSITIONS`.
+    """
+    if to not in TRANSITIONS[current]:
+        raise ValueError(f"a server cannot go from {current} to {to}")
+    return to

@@ -1,0 +1,314 @@
+"""A one_for_one supervisor: children that are restarted for ever, each behind a boundary of its own.
+
+trio's nurseries are one_for_all; here whatever leaves a child's body becomes the reason of a finished `Run`
+and nothing else ever notices. Policy is arithmetic in `backoff`; the retry loop is tenacity's, with a sleep
+that a call or an operator can cut short. A child's state is a `Watch`, changed through `states.move` only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+import tenacity
+import trio
+from loguru import logger
+
+from daemon.backoff import Ending, Run, is_stable, wait_for_verdict, wants_restart
+from daemon.errors import CannotStart, ConnectionLost, NeedsAuth, RunError, leaf
+from daemon.model import ServerStatus
+from daemon.states import SERVING, WAITING, WAKEABLE, ServerState, move
+from daemon.watch import Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from daemon.backoff import RestartPolicy
+
+START_SLOT_SECONDS = 2.0
+"""A start that takes longer gives its slot away and goes on: a hanging server must not delay the others."""
+
+WAKE_INTERVAL = 1.0
+"""Calls wake a server at most this often (seconds), however many there are."""
+
+
+@attrs.frozen(kw_only=True)
+class ChildSpec:
+    """What a supervisor needs to know of a child (OTP's word)."""
+
+    name: str
+    """Unique within the supervisor."""
+    run: Callable[[Lifecycle], Awaitable[None]]
+    """One run: returns or raises when it is over. Cleans up after itself, also when cancelled."""
+    policy: RestartPolicy
+    """When to start it again."""
+    lazy: bool = False
+    """Stay dormant until woken."""
+
+
+class Lifecycle:
+    """A running child's way to tell how it is."""
+
+    def __init__(self, child: Child, incarnation: int, slot: Callable[[], None]) -> None:
+        self.incarnation = incarnation
+        self._child = child
+        self._release_slot = slot
+        self.ready_at: float | None = None
+
+    def ready(self) -> None:
+        """The child does its work."""
+        if self.ready_at is None:
+            self.ready_at = trio.current_time()
+        self._release_slot()
+        self._child.become(ServerState.READY)
+
+    def degraded(self, reason: str) -> None:
+        """It works, but not as it should."""
+        if self.ready_at is None:
+            self.ready_at = trio.current_time()
+        self._release_slot()
+        self._child.become(ServerState.DEGRADED, reason)
+
+    def ending(self, reason: str) -> None:
+        """The run is over and only cleans up: tell everybody now, not after the clean-up."""
+        self._child.become(ServerState.BACKOFF, reason)
+
+
+class Supervisor:
+    """Starts children, restarts them, and tells about it."""
+
+    def __init__(
+        self,
+        specs: Sequence[ChildSpec],
+        *,
+        starts: int,
+        on_status: Callable[[str, ServerStatus], None],
+        rng: Callable[[], float],
+        wall: Callable[[], float],
+    ) -> None:
+        """Prepare; nothing is started yet.
+
+        Args:
+            specs: the children; names must be unique.
+            starts: how many may be starting at once.
+            on_status: told of each change, synchronously.
+            rng: random numbers in [0, 1), for the jitter.
+            wall: seconds since the epoch, for what people read.
+
+        Raises:
+            ValueError: two children share a name.
+        """
+        slots = trio.Semaphore(starts)
+        self._children: dict[str, Child] = {}
+        for spec in specs:
+            if spec.name in self._children:
+                raise ValueError(f"two children are named {spec.name!r}")
+            self._children[spec.name] = Child(spec, slots, on_status, rng, wall)
+
+    @property
+    def children(self) -> Mapping[str, Child]:
+        """The children by name."""
+        return self._children
+
+    async def run(self) -> None:
+        """Supervise until cancelled; then every child has cleaned up."""
+        try:
+            async with trio.open_nursery() as nursery:
+                for child in self._children.values():
+                    nursery.start_soon(child.supervise)
+                await trio.sleep_forever()
+        finally:
+            self.announce_stop()
+            for child in self._children.values():
+                child.become(ServerState.STOPPED)
+
+    def announce_stop(self) -> None:
+        """Show all children as stopping; `run` is about to be cancelled."""
+        for child in self._children.values():
+            if child.status.value.state is not ServerState.STOPPED:
+                child.become(ServerState.STOPPING)
+
+
+class Child:
+    """One supervised child."""
+
+    def __init__(
+        self,
+        spec: ChildSpec,
+        slots: trio.Semaphore,
+        on_status: Callable[[str, ServerStatus], None],
+        rng: Callable[[], float],
+        wall: Callable[[], float],
+    ) -> None:
+        self.spec = spec
+        self.status = Watch(ServerStatus(state=ServerState.STOPPED, since=wall()))
+        self._slots = slots
+        self._on_status = on_status
+        self._wall = wall
+        self._wait = wait_for_verdict(spec.policy, rng)
+        self._runs = 0
+        self._failures = 0
+        self._last_start = -WAKE_INTERVAL
+        self._scope: trio.CancelScope | None = None
+        self._nudge = trio.Event()
+        self._restart_asked = False
+        self._last_reason = ""
+
+    def __repr__(self) -> str:
+        status = self.status.value
+        return f"<Child {self.spec.name}: {status.state}, incarnation {status.incarnation}>"
+
+    async def supervise(self) -> None:
+        """Run the child again and again, until cancelled or its restart type says that it is over."""
+        if self.spec.lazy:
+            self.become(ServerState.DORMANT)
+            await self._nudged()
+        while True:
+            self._failures = 0
+            streak = tenacity.AsyncRetrying(
+                sleep=self._pause,
+                wait=self._wait,
+                retry=tenacity.retry_if_result(self._continues_streak),
+                stop=tenacity.stop_never,
+            )
+            run: Run = await streak(self._run_once)
+            if not wants_restart(self.spec.policy, run):
+                self.become(ServerState.STOPPING, run.reason)
+                self.become(ServerState.STOPPED, run.reason)
+                await self._nudged()
+
+    def restart(self) -> None:
+        """Start afresh now, whatever the state: an operator's word also forgets the failures."""
+        self._wait.forget()
+        self._failures = 0
+        self._nudge.set()
+        if self._scope is not None:
+            self._restart_asked = True
+            self.become(ServerState.BACKOFF, "restarting: an operator asked for it")
+            self._scope.cancel()
+
+    def wake(self) -> None:
+        """Cut a wait short because somebody wants to call, at most once per `WAKE_INTERVAL`."""
+        ripe = trio.current_time() - self._last_start >= WAKE_INTERVAL
+        if self.status.value.state in WAKEABLE and ripe:
+            self._nudge.set()
+
+    async def wait_settled(self) -> bool:
+        """Wait until the child serves, or the attempt under way has failed. True if it serves."""
+        seen = self.status.value
+        while seen.state not in SERVING:
+            attempts = seen.attempt
+            seen = await self.status.wait_changed(seen)
+            if seen.state in WAITING and seen.attempt > attempts and seen.next_retry_at is not None:
+                return False
+        return True
+
+    def become(self, state: ServerState, reason: str = "", *, retry_at: float | None = None) -> None:
+        """Change the state; a change to the same state only updates the reason and the clock."""
+        now = self.status.value
+        if now.state is ServerState.STOPPING and state is not ServerState.STOPPED:
+            return
+        if now.state is not state:
+            move(now.state, state)
+        elif (now.reason, now.next_retry_at, now.incarnation) == (reason, retry_at, self._runs):
+            return
+        status = ServerStatus(
+            state=state,
+            reason=reason,
+            since=now.since if now.state is state else self._wall(),
+            attempt=self._failures,
+            next_retry_at=retry_at,
+            incarnation=self._runs,
+            restarts=max(0, self._runs - 1),
+        )
+        self.status.set(status)
+        self._on_status(self.spec.name, status)
+
+    def _continues_streak(self, run: Run) -> bool:
+        policy = self.spec.policy
+        return wants_restart(policy, run) and not is_stable(policy, run)
+
+    async def _run_once(self) -> Run:
+        self._restart_asked = False
+        self._runs += 1
+        self._nudge = trio.Event()
+        self.become(ServerState.STARTING)
+        async with trio.open_nursery() as nursery:
+            release = trio.Event()
+            await nursery.start(self._hold_slot, release)
+            self._last_start = trio.current_time()
+            lifecycle = Lifecycle(self, self._runs, release.set)
+            error = await self._bounded(lifecycle)
+            release.set()
+        healthy = 0.0 if lifecycle.ready_at is None else trio.current_time() - lifecycle.ready_at
+        run = Run(
+            ending=_ending_of(error, asked=self._restart_asked),
+            reason=_reason_of(error),
+            healthy=healthy,
+            ended_at=trio.current_time(),
+        )
+        self._last_reason = run.reason
+        logger.bind(server=self.spec.name).info("run {} ended: {}", self._runs, run.reason)
+        self._failures = 0 if run.ending is Ending.ASKED else self._failures + 1
+        return run
+
+    async def _hold_slot(
+        self, release: trio.Event, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        async with self._slots:
+            task_status.started()
+            with trio.move_on_after(START_SLOT_SECONDS):
+                await release.wait()
+
+    async def _bounded(self, lifecycle: Lifecycle) -> BaseException | None:
+        """The exception boundary: whatever the child's body raises is returned, but for cancellation."""
+        try:
+            with trio.CancelScope() as self._scope:
+                await self.spec.run(lifecycle)
+        except Exception as error:  # noqa: BLE001 - the boundary that keeps neighbours alive
+            return leaf(error) if isinstance(error, BaseExceptionGroup) else error
+        except BaseExceptionGroup as group:
+            cancelled, rest = group.split(trio.Cancelled)
+            if cancelled is None or rest is None or not isinstance(rest, ExceptionGroup):
+                raise
+            logger.bind(server=self.spec.name).opt(exception=rest).warning("failed while being stopped")
+            raise cancelled from None
+        finally:
+            self._scope = None
+        return None
+
+    async def _pause(self, seconds: float) -> None:
+        """Tenacity's sleep: wait out the verdict, unless nudged."""
+        verdict = self._wait.verdict
+        self.become(verdict.state, self._last_reason, retry_at=self._wall() + seconds)
+        with trio.move_on_after(seconds):
+            await self._nudge.wait()
+
+    async def _nudged(self) -> None:
+        self._nudge = trio.Event()
+        await self._nudge.wait()
+
+
+def _ending_of(error: BaseException | None, *, asked: bool) -> Ending:
+    if asked:
+        return Ending.ASKED
+    match error:
+        case CannotStart():
+            return Ending.CANNOT_START
+        case NeedsAuth():
+            return Ending.NEEDS_AUTH
+        case None:
+            return Ending.NORMAL
+        case ConnectionLost(normal=True):
+            return Ending.NORMAL
+        case _:
+            return Ending.CRASHED
+
+
+def _reason_of(error: BaseException | None) -> str:
+    if error is None:
+        return "it ended"
+    if isinstance(error, RunError):
+        return str(error)
+    logger.opt(exception=error).error("a fault of mcpd's own, contained")
+    return f"mcpd's own fault: {type(error).__name__}: {error}"

@@ -1,0 +1,113 @@
+"""Finding out which era of MCP a server speaks, and opening the conversation in it.
+
+The probe goes first (`server/discover`, 2026-07-28): of 48 real servers all that did not know it said so, on a
+connection that then took `initialize`; some with another error code than they should, so any error means
+"the older era". A server that ignores the probe or dies of it is remembered by its actor as an older one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+import msgspec
+
+from daemon.errors import ProtocolFault, StartTimeout, UpstreamTimeout
+from daemon.model import Era
+from daemon.protocol import HANDSHAKE_VERSIONS, IDENTITY, MODERN_VERSION, SERVER_INFO_KEY
+from daemon.wire.peer import RemoteError
+
+if TYPE_CHECKING:
+    from daemon.ports import Connection
+
+
+@attrs.frozen(kw_only=True)
+class Greeting:
+    """What a server said of itself."""
+
+    era: Era
+    """How it is spoken to."""
+    version: str
+    """The protocol revision agreed on."""
+    lists_tools: bool
+    """Whether it declares tools."""
+    announces_changes: bool
+    """Whether it declares `tools.listChanged`."""
+    server_info: str
+    """Its name and version, for people."""
+
+
+async def probe(connection: Connection, seconds: float) -> Greeting | None:
+    """Ask for the modern era. None if the server does not speak it.
+
+    Raises:
+        UpstreamLost: the probe ended the connection.
+    """
+    connection.adopt(Era.MODERN, MODERN_VERSION)
+    try:
+        raw = await connection.request("server/discover", {}, timeout=seconds)
+    except (RemoteError, UpstreamTimeout):
+        return None
+    result = _object(raw)
+    versions = result.get("supportedVersions")
+    if not isinstance(versions, list) or MODERN_VERSION not in versions:
+        return None
+    return _greeting(Era.MODERN, MODERN_VERSION, result)
+
+
+async def initialize(connection: Connection, seconds: float) -> Greeting:
+    """Open the conversation in the handshake era.
+
+    Raises:
+        StartTimeout: no answer within `seconds`.
+        ProtocolFault: the server refuses, or answers something else, or speaks no version that we do.
+        UpstreamLost: the connection ended.
+    """
+    connection.adopt(Era.HANDSHAKE, HANDSHAKE_VERSIONS[-1])
+    params: dict[str, object] = {
+        "protocolVersion": HANDSHAKE_VERSIONS[-1],
+        "capabilities": {},
+        "clientInfo": IDENTITY,
+    }
+    try:
+        raw = await connection.request("initialize", params, timeout=seconds)
+    except UpstreamTimeout:
+        raise StartTimeout(f"no answer to initialize within {seconds:g} s") from None
+    except RemoteError as error:
+        raise ProtocolFault(f"initialize was refused: {error}") from None
+    result = _object(raw)
+    version = result.get("protocolVersion")
+    if version not in HANDSHAKE_VERSIONS:
+        raise ProtocolFault(f"no common protocol version: the server wants {version!r}")
+    greeting = _greeting(Era.HANDSHAKE, str(version), result)
+    connection.adopt(Era.HANDSHAKE, greeting.version)
+    connection.notify("notifications/initialized")
+    return greeting
+
+
+def _object(raw: bytes) -> dict[str, object]:
+    try:
+        return msgspec.json.decode(raw, type=dict[str, object])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ProtocolFault(f"the answer to the handshake is no object: {error}") from None
+
+
+def _greeting(era: Era, version: str, result: dict[str, object]) -> Greeting:
+    capabilities = _member(result, "capabilities")
+    tools = _member(capabilities, "tools")
+    if era is Era.HANDSHAKE:
+        info = _member(result, "serverInfo")
+    else:
+        info = _member(_member(result, "_meta"), SERVER_INFO_KEY)
+    return Greeting(
+        era=era,
+        version=version,
+        lists_tools="tools" in capabilities,
+        announces_changes=tools.get("listChanged") is True,
+        server_info=f"{info.get('name', 'unnamed')} {info.get('version', '')}".strip(),
+    )
+
+
+def _member(parent: dict[str, object], key: str) -> dict[str, object]:
+    value = parent.get(key)
+    return value if isinstance(value, dict) else {}

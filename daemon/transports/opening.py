@@ -1,0 +1,29 @@
+"""From a server's `type` to the module that opens it, loaded when first needed.
+
+The SDK behind `http` and `sse` takes 0.6 s and 63 MiB to import: a daemon without such servers never pays,
+one with them pays in a worker thread while everything else goes on.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from daemon.ports import Connection
+    from daemon.transports.context import OpenContext
+
+MODULES = {kind: f"daemon.transports.{kind}" for kind in ("stdio", "http", "sse", "ws", "unix")}
+"""Each has `open_connection(context)`, an async context manager that yields a `ports.Connection`."""
+
+
+async def connector(context: OpenContext) -> AbstractAsyncContextManager[Connection]:
+    """The context manager that connects to a server; nothing is opened yet."""
+    name = MODULES[context.server.type]
+    module: Any = await trio.to_thread.run_sync(importlib.import_module, name)
+    opened: AbstractAsyncContextManager[Connection] = module.open_connection(context)
+    return opened

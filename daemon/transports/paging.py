@@ -1,0 +1,51 @@
+"""`tools/list` to its end: all pages, within bounds that a broken server cannot break."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from daemon.catalog.listing import MAX_TOOLS, read_page
+from daemon.errors import SchemaFetchError, UpstreamTimeout
+from daemon.wire.peer import RemoteError
+
+if TYPE_CHECKING:
+    from msgspec import Raw
+
+    from daemon.ports import Connection
+
+MAX_PAGES = 1000
+"""A cursor that never ends is a server's bug; real servers send one page, rarely a dozen."""
+
+
+async def list_all(connection: Connection, *, seconds: float) -> list[Raw]:
+    """All raw tools of a server.
+
+    Args:
+        connection: where to ask.
+        seconds: how long each page may take.
+
+    Raises:
+        SchemaFetchError: the server refuses, answers something else, does not answer in time, or its pages
+            do not end.
+        UpstreamLost: the connection ended.
+    """
+    tools: list[Raw] = []
+    seen: set[str] = set()
+    params: dict[str, object] = {}
+    for _ in range(MAX_PAGES):
+        try:
+            page = read_page(await connection.request("tools/list", params, timeout=seconds))
+        except RemoteError as error:
+            raise SchemaFetchError(f"tools/list was refused: {error}") from None
+        except UpstreamTimeout:
+            raise SchemaFetchError(f"no answer to tools/list within {seconds:g} s") from None
+        except ValueError as error:
+            raise SchemaFetchError(str(error)) from None
+        tools += page.tools
+        if not page.nextCursor or len(tools) > MAX_TOOLS:
+            return tools
+        if page.nextCursor in seen:
+            raise SchemaFetchError(f"tools/list repeats the cursor {page.nextCursor[:80]!r}")
+        seen.add(page.nextCursor)
+        params = {"cursor": page.nextCursor}
+    raise SchemaFetchError(f"tools/list has more than {MAX_PAGES} pages")

@@ -1,0 +1,131 @@
+"""An MCP connection over any link: stdio, unix socket and WebSocket share this edge.
+
+A tool call is spliced together from the bytes that the client sent; its answer is handed back as the bytes
+that the server sent. Nothing in between is parsed or re-serialised.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from daemon import protocol
+from daemon.errors import Overloaded
+from daemon.model import Era
+from daemon.wire.envelope import METHOD_NOT_FOUND, BadMessage, Buffer
+from daemon.wire.peer import Peer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from msgspec import Raw
+
+    from daemon.ports import ConnectionEvents, ToolCall
+    from daemon.wire.link import Link, Outbox
+    from daemon.wire.peer import Exchange
+
+UPSTREAM_QUEUE_BYTES = 16 * 1024 * 1024
+"""Bytes that may wait for a server that does not read before new calls are refused: one largest message."""
+
+_encode = msgspec.json.encode
+
+
+def envelope_meta(era: Era, version: str) -> dict[str, object]:
+    """The `_meta` members that each request must carry in an era."""
+    return {} if era is Era.HANDSHAKE else protocol.envelope_meta(version)
+
+
+class RawConnection:
+    """`ports.Connection` over a `Peer`."""
+
+    def __init__(self, link: Link, *, outbox: Outbox, events: ConnectionEvents) -> None:
+        """Attach to a link that somebody else opens and closes."""
+        self.link = link
+        self._outbox = outbox
+        self._events = events
+        self._peer = Peer(link, outbox, self, strict=False)
+        self._meta: dict[str, object] = {}
+        self._meta_members: tuple[bytes, ...] = ()
+
+    @property
+    def last_heard(self) -> float:
+        """When the server last said anything (trio's clock)."""
+        return self._peer.last_heard
+
+    @property
+    def in_flight(self) -> int:
+        """Requests without an answer yet."""
+        return self._peer.in_flight
+
+    def adopt(self, era: Era, version: str) -> None:
+        """Use an era's envelope from now on."""
+        self._meta = envelope_meta(era, version)
+        self._meta_members = tuple(_encode(key) + b":" + _encode(value) for key, value in self._meta.items())
+
+    async def request(self, method: str, params: dict[str, object], *, timeout: float) -> bytes:  # noqa: ASYNC109 - see ports.Connection
+        """Ask, and wait (`ports.Connection.request`)."""
+        if self._meta:
+            params = {**params, "_meta": self._meta}
+        return await self._peer.request(method, params, timeout=timeout)
+
+    def notify(self, method: str, params: dict[str, object] | None = None) -> None:
+        """Send a notification."""
+        self._peer.notify(method, _encode(params or {}))
+        self._outbox.flush()
+
+    def call(self, call: ToolCall, exchange: Exchange) -> int:
+        """Forward a tool call (`ports.Connection.call`)."""
+        if self.link.queued > UPSTREAM_QUEUE_BYTES:
+            raise Overloaded(
+                f"the server does not read: {self.link.queued} bytes are waiting for it. Try again later."
+            )
+        uid = self._peer.open(exchange)
+        self._peer.send_request(uid, "tools/call", self._params(call, uid))
+        return uid
+
+    def cancel(self, key: int, reason: str) -> None:
+        """Give a call up."""
+        self._peer.cancel(key, reason)
+
+    def expire(self, *, idle: float, total: float) -> Iterator[tuple[int, Exchange]]:
+        """Cancel and yield what took too long."""
+        return self._peer.expire(idle=idle, total=total)
+
+    async def run(self) -> None:
+        """Receive until the link ends."""
+        await self._peer.run()
+
+    def on_request(self, request_id: bytes, method: str, params: Raw | None) -> None:
+        """Answer what a server may ask of us: `ping`; the rest was not declared, and is refused politely."""
+        if method == "ping":
+            self._peer.answer(request_id, b"{}")
+        else:
+            text = f"Method not found: mcpd declares no client capabilities and does not serve {method}"
+            self._peer.refuse(request_id, METHOD_NOT_FOUND, text)
+
+    def on_notification(self, method: str, params: Raw | None) -> None:
+        """Pass on what concerns the catalog or the log."""
+        if method == "notifications/tools/list_changed":
+            self._events.on_list_changed()
+        elif method == "notifications/message" and params is not None:
+            self._events.on_log(bytes(params)[: self._LOGGED_BYTES].decode(errors="replace"))
+
+    def on_bad_message(self, fault: BadMessage, line: bytes) -> None:
+        """Count noise on stdout; it never ends a connection by itself."""
+        self._events.on_noise(line, fault.message)
+
+    _LOGGED_BYTES = 2000
+
+    def _params(self, call: ToolCall, uid: int) -> tuple[Buffer, ...]:
+        """`{"name":…,"arguments":…,"_meta":…}`, the payload uncopied."""
+        members = [
+            *(_encode(key) + b":" + bytes(value) for key, value in call.meta.items()),
+            *self._meta_members,
+        ]
+        if call.wants_progress:
+            members.append(b'"progressToken":%d' % uid)
+        head = b'{"name":%b,"arguments":' % _encode(call.tool)
+        if not members:
+            return (head, call.arguments, b"}")
+        return (head, call.arguments, b',"_meta":{', b",".join(members), b"}}")

@@ -1,0 +1,158 @@
+"""A server as a child process, spoken to over its stdin and stdout (MCP, stdio transport).
+
+Exit and end of stdout are different events (measured: a grandchild that holds stdout delays EOF by as long
+as it lives; a child that closes stdout may live on), so both are watched and either one ends the connection.
+stderr is drained from the first moment to the last: a child that logs into a full pipe stands still.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import trio
+
+from daemon.errors import CannotStart, ConnectionLost, leaf
+from daemon.transports.raw import UPSTREAM_QUEUE_BYTES, RawConnection
+from daemon.wire.link import FdLink
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from daemon.transports.children import Child
+    from daemon.transports.context import OpenContext
+
+INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
+"""What a child sees of our environment: the MCP SDKs' own list. Everything else (tokens, SSH_AUTH_SOCK,
+NOTIFY_SOCKET, LISTEN_FDS) must be named in the server's `env`."""
+
+LAST_WORDS = 0.05
+"""Seconds between exit and EOF that we wait for the other of the two: an answer may still be in the pipe, and
+an exit status tells more than an EOF. Callers wait meanwhile, so it is short."""
+
+STDERR_CHUNK = 64 * 1024
+LOG_LINE_BYTES = 8 * 1024
+"""A longer line of stderr is cut: it is for people."""
+
+EXIT_MEANINGS = {
+    78: "configuration error (EX_CONFIG)",
+    126: "found but not executable",
+    127: "command not found",
+}
+"""Exit statuses that trying again does not cure (sysexits.h, and the shell's own)."""
+
+
+def child_environment(environ: Mapping[str, str], configured: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a child: the allow-list, then what the configuration says."""
+    allowed = {name: environ[name] for name in INHERITED if name in environ}
+    return {**allowed, **configured}
+
+
+@asynccontextmanager
+async def open_connection(context: OpenContext) -> AsyncIterator[StdioConnection]:
+    """Start the child and connect to it; on the way out, end it with everything that it started.
+
+    Raises:
+        CannotStart: the command cannot be run at all.
+        ConnectionLost: it could not be run just now.
+    """
+    server = context.server
+    assert server.command is not None
+    env = child_environment(os.environ, server.env)
+    child = await context.children.start(server.command, server.args, env, server.cwd)
+    context.events.on_child(child.pid, child.mark)
+    link = FdLink(
+        child.stdout,
+        child.stdin,
+        outbox=context.outbox,
+        max_line=server.limits.message_bytes,
+        max_queue=UPSTREAM_QUEUE_BYTES,
+    )
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(drain, child.stderr, context.events.on_log)
+            try:
+                yield StdioConnection(link, child, context)
+            finally:
+                link.close_write()
+                await context.children.stop(child, eof=server.timeouts.stop_eof, term=server.timeouts.stop_term)
+                nursery.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        raise leaf(group) from None
+    finally:
+        link.close()
+        trio.lowlevel.notify_closing(child.stderr)
+        os.close(child.stderr)
+
+
+class StdioConnection(RawConnection):
+    """A `RawConnection` whose other end can also exit."""
+
+    def __init__(self, link: FdLink, child: Child, context: OpenContext) -> None:
+        super().__init__(link, outbox=context.outbox, events=context.events)
+        self._child = child
+
+    async def run(self) -> None:
+        """Receive until the child closes its stdout or exits, whichever comes first."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._watch_exit)
+                await super().run()
+        except BaseExceptionGroup as group:
+            raise leaf(group) from None
+        except ConnectionLost as lost:
+            raise await self._with_exit(lost) from None
+
+    async def _watch_exit(self) -> None:
+        await self._child.process.wait()
+        await trio.sleep(LAST_WORDS)
+        raise self._explain_exit()
+
+    async def _with_exit(self, lost: ConnectionLost) -> ConnectionLost | CannotStart:
+        """EOF usually means that the child is about to exit: its status tells more than the EOF."""
+        with trio.move_on_after(LAST_WORDS):
+            await self._child.process.wait()
+            return self._explain_exit()
+        return lost
+
+    def _explain_exit(self) -> ConnectionLost | CannotStart:
+        status = self._child.process.returncode
+        assert status is not None
+        if status in EXIT_MEANINGS:
+            return CannotStart(f"exited with status {status}: {EXIT_MEANINGS[status]}")
+        return ConnectionLost(describe_exit(status), normal=status == 0)
+
+
+def describe_exit(status: int) -> str:
+    """An exit status in words; negative numbers are signals, as in `subprocess`."""
+    if status >= 0:
+        return f"exited with status {status}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = f"signal {-status}"
+    return f"killed by {name}"
+
+
+async def drain(fd: int, on_line: Callable[[str], None]) -> None:
+    """Read a non-blocking descriptor to its end, a line at a time; overlong lines come in pieces."""
+    rest = b""
+    while True:
+        try:
+            chunk = os.read(fd, STDERR_CHUNK)
+        except BlockingIOError:
+            await trio.lowlevel.wait_readable(fd)
+            continue
+        if not chunk:
+            break
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            on_line(line[:LOG_LINE_BYTES].decode(errors="replace"))
+        if len(rest) > LOG_LINE_BYTES:
+            on_line(rest[:LOG_LINE_BYTES].decode(errors="replace"))
+            rest = b""
+        await trio.lowlevel.checkpoint()
+    if rest:
+        on_line(rest.decode(errors="replace"))

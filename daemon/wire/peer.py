@@ -1,0 +1,284 @@
+"""One JSON-RPC peer over a link: the id map, progress and cancellation.
+
+Our ids are integers that never repeat on a connection, and each doubles as the progress token of its request,
+so one dictionary finds the owner of an answer and of a progress report alike. An owner is an `Exchange`;
+completing one is a method call, never a task or an event.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+import trio
+from msgspec import UNSET, Raw
+
+from daemon.errors import CallError, RunError, UpstreamLost, UpstreamTimeout
+from daemon.wire import envelope
+from daemon.wire.envelope import BadMessage, Buffer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from daemon.wire.link import Link, Outbox
+
+_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_error = msgspec.json.Decoder(dict[str, object]).decode
+
+
+class Exchange(Protocol):
+    """Who waits for the answer to one request. Exactly one of the three endings is called, once."""
+
+    def answered(self, result: Buffer) -> None:
+        """The peer's result, as it came."""
+
+    def refused(self, error: Buffer) -> None:
+        """The peer's JSON-RPC error object, as it came."""
+
+    def lost(self, error: CallError) -> None:
+        """No answer will come."""
+
+    def progressed(self, params: dict[str, Raw]) -> None:
+        """A progress report; its `progressToken` is ours, not the caller's."""
+
+
+class Handler(Protocol):
+    """What a peer wants from us, and what it got wrong."""
+
+    def on_request(self, request_id: bytes, method: str, params: Raw | None) -> None:
+        """A request; answer through `Peer.answer` or `Peer.refuse`, now or later."""
+
+    def on_notification(self, method: str, params: Raw | None) -> None:
+        """A notification other than progress for a request of ours."""
+
+    def on_bad_message(self, fault: BadMessage, line: bytes) -> None:
+        """A line that is no JSON-RPC message."""
+
+
+class RemoteError(Exception):
+    """The peer answered a request of ours with a JSON-RPC error."""
+
+    def __init__(self, code: int, message: str, data: object = None) -> None:
+        super().__init__(f"{message} ({code})")
+        self.code = code
+        self.message = message
+        self.data = data
+
+    @classmethod
+    def from_wire(cls, error: Buffer) -> RemoteError:
+        """Read a JSON-RPC error object, however sloppy."""
+        try:
+            fields = _decode_error(error)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return cls(envelope.INTERNAL_ERROR, "an error object that is not one")
+        code = fields.get("code")
+        return cls(code if isinstance(code, int) else 0, str(fields.get("message", "")), fields.get("data"))
+
+
+class _Pending:
+    """An open request: its owner, when it was sent and when it last showed life (seconds, trio's clock)."""
+
+    __slots__ = ("exchange", "sent", "touched")
+
+    def __init__(self, exchange: Exchange, now: float) -> None:
+        self.exchange = exchange
+        self.sent = now
+        self.touched = now
+
+
+class Peer:
+    """Speaks JSON-RPC over one link. `run` owns the receiving side; everything else is synchronous."""
+
+    def __init__(self, link: Link, outbox: Outbox, handler: Handler, *, strict: bool) -> None:
+        """Attach to a link.
+
+        Args:
+            link: where the peer is.
+            outbox: flushed by `request`, which is not called from within a pump.
+            handler: receives what is not an answer to us.
+            strict: check everything that a client may get wrong (S8); a server's messages are only routed.
+        """
+        self.link = link
+        self._outbox = outbox
+        self._handler = handler
+        self._decode = envelope.decode_strictly if strict else envelope.decode
+        self._strict = strict
+        self._pending: dict[int, _Pending] = {}
+        self._last_id = 0
+        self.unmatched = 0
+        self.last_heard = trio.current_time()
+
+    @property
+    def in_flight(self) -> int:
+        """Requests of ours that wait for an answer."""
+        return len(self._pending)
+
+    def open(self, exchange: Exchange) -> int:
+        """Reserve an id (which is also the progress token) for a request to be sent next."""
+        self._last_id += 1
+        self._pending[self._last_id] = _Pending(exchange, trio.current_time())
+        return self._last_id
+
+    def send_request(self, uid: int, method: str, params: tuple[Buffer, ...]) -> None:
+        """Queue the request that `open` reserved `uid` for."""
+        self.link.send(envelope.request(uid, method, params))
+
+    def notify(self, method: str, params: bytes = b"{}") -> None:
+        """Queue a notification."""
+        self.link.send(envelope.notification(method, params))
+
+    def answer(self, request_id: bytes, result: Buffer) -> None:
+        """Queue the result of a request of the peer's."""
+        self.link.send(envelope.response(request_id, result))
+
+    def refuse(self, request_id: bytes, code: int, message: str, data: object = None) -> None:
+        """Queue a JSON-RPC error for a request of the peer's."""
+        self.link.send(envelope.error_response(request_id, code, message, data))
+
+    def cancel(self, uid: int, reason: str) -> None:
+        """Give a request up: tell the peer, and forget it, so that a late answer finds nobody."""
+        if self._pending.pop(uid, None) is not None:
+            params = msgspec.json.encode({"requestId": uid, "reason": reason})
+            self.notify("notifications/cancelled", params)
+
+    async def request(self, method: str, params: object, *, timeout: float) -> bytes:  # noqa: ASYNC109 - a cancel scope outside could not tell the peer
+        """Ask, and wait for the result (raw JSON).
+
+        Raises:
+            RemoteError: the peer answered with an error.
+            UpstreamTimeout: no answer within `timeout` seconds; the request was cancelled.
+            UpstreamLost: the connection ended first.
+        """
+        reply = _Reply()
+        uid = self.open(reply)
+        self.send_request(uid, method, (msgspec.json.encode(params),))
+        self._outbox.flush()
+        try:
+            with trio.move_on_after(timeout):
+                return await reply.wait()
+        finally:
+            self.cancel(uid, "no longer wanted")
+            self._outbox.flush()
+        raise UpstreamTimeout(f"no answer to {method} within {timeout:g} s")
+
+    async def run(self) -> None:
+        """Receive until the link ends; then every open request is lost.
+
+        Raises:
+            ConnectionLost: always, in the end.
+        """
+        reason = "the connection was closed"
+        try:
+            await self.link.run(self._on_lines, self._on_oversized)
+        except RunError as error:
+            reason = str(error)
+            raise
+        finally:
+            self.abandon(reason)
+
+    def abandon(self, reason: str) -> None:
+        """Tell everybody who waits that no answer will come."""
+        pending, self._pending = self._pending, {}
+        for entry in pending.values():
+            entry.exchange.lost(UpstreamLost(f"{reason}; whether the call ran is unknown"))
+        self._outbox.flush()
+
+    def expire(self, *, idle: float, total: float) -> Iterator[tuple[int, Exchange]]:
+        """Cancel and yield the requests that showed no life for `idle` seconds, or took `total` in all."""
+        now = trio.current_time()
+        for uid, entry in list(self._pending.items()):
+            if now - entry.touched >= idle or now - entry.sent >= total:
+                self.cancel(uid, "timed out")
+                yield uid, entry.exchange
+
+    def _on_lines(self, lines: list[bytes]) -> None:
+        self.last_heard = trio.current_time()
+        for line in lines:
+            try:
+                message = self._decode(line)
+            except BadMessage as fault:
+                if line.strip():
+                    self._handler.on_bad_message(fault, line)
+                continue
+            self._dispatch(message, line)
+
+    def _dispatch(self, message: envelope.Envelope, line: bytes) -> None:
+        params = None if message.params is UNSET else message.params
+        if message.method is UNSET:
+            self._settle(message, line)
+        elif message.id is not UNSET:
+            self._handler.on_request(bytes(message.id), message.method, params)
+        elif message.method == "notifications/progress" and params is not None:
+            self._progress(params)
+        else:
+            self._handler.on_notification(message.method, params)
+
+    def _settle(self, message: envelope.Envelope, line: bytes) -> None:
+        if message.id is UNSET or (message.result is UNSET and message.error is UNSET):
+            fault = BadMessage(envelope.INVALID_REQUEST, "neither a request, a notification nor an answer")
+            self._handler.on_bad_message(fault, line)
+            return
+        entry = self._pending.pop(_as_uid(message.id), None)
+        if entry is None:
+            self.unmatched += 1
+        elif not (self._strict or line.isascii() or envelope.is_utf8(line)):
+            entry.exchange.refused(b'{"code":-32603,"message":"the answer was not valid UTF-8"}')
+        elif message.error is not UNSET:
+            entry.exchange.refused(message.error)
+        else:
+            assert message.result is not UNSET
+            entry.exchange.answered(message.result)
+
+    def _progress(self, params: Raw) -> None:
+        try:
+            fields = _decode_object(params)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return
+        entry = self._pending.get(_as_uid(fields.get("progressToken", Raw(b""))))
+        if entry is None:
+            self.unmatched += 1
+            return
+        entry.touched = trio.current_time()
+        entry.exchange.progressed(fields)
+
+    def _on_oversized(self, head: bytes) -> None:
+        text = "RequestTooLarge: the message is over the limit"
+        fault = BadMessage(envelope.INVALID_REQUEST, text, envelope.id_in_head(head))
+        self._handler.on_bad_message(fault, head)
+
+
+class _Reply:
+    """An exchange that one task waits for: the control plane's way to ask."""
+
+    def __init__(self) -> None:
+        self._done = trio.Event()
+        self._result: bytes | None = None
+        self._error: Exception | None = None
+
+    async def wait(self) -> bytes:
+        await self._done.wait()
+        if self._error is not None:
+            raise self._error
+        assert self._result is not None
+        return self._result
+
+    def answered(self, result: Buffer) -> None:
+        self._result = bytes(result)
+        self._done.set()
+
+    def refused(self, error: Buffer) -> None:
+        self._error = RemoteError.from_wire(error)
+        self._done.set()
+
+    def lost(self, error: CallError) -> None:
+        self._error = error
+        self._done.set()
+
+    def progressed(self, params: dict[str, Raw]) -> None:
+        """Nobody asked for progress on the control plane."""
+
+
+def _as_uid(raw_id: Raw) -> int:
+    """Our id as the peer echoed it: some servers turn 5 into "5". Anything else is nobody's: 0."""
+    text = bytes(raw_id).strip(b'"')
+    return int(text) if text.isdigit() and len(text) < 19 else 0  # noqa: PLR2004 - ids never reach 10^18

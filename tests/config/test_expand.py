@@ -1,0 +1,148 @@
+"""References are looked up; what they stand for stays out of faults."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from daemon.config.expand import MAX_FILE, Sources, expand, expand_server, read_file
+
+if TYPE_CHECKING:
+    from daemon.errors import Fault
+
+ENVIRON = {"TOKEN": "s3cr3t", "EMPTY": "", "HOME": "/home/ada", "CREDENTIALS_DIRECTORY": "/run/credentials"}
+FILES = {
+    "/etc/mcpd/key": "  from-a-file\n",
+    "/home/ada/key": "from-home",
+    "/abs": "absolute",
+    "/run/credentials/gh": "credential\n",
+}
+FORMS = "write ${VAR}, ${VAR:-default}, ${file:PATH} or ${credential:NAME}; $${ is a literal ${"
+
+
+def read_known(path: Path) -> str:
+    if str(path) == "/bytes":
+        b"s3cr3t \xff".decode()
+    if str(path) not in FILES:
+        raise FileNotFoundError(2, "No such file or directory")
+    return FILES[str(path)]
+
+
+SOURCES = Sources(environ=ENVIRON, base=Path("/etc/mcpd"), read_file=read_known)
+
+
+@pytest.mark.parametrize(
+    ("text", "expanded", "substituted"),
+    [
+        ("plain $HOME {x}", "plain $HOME {x}", ()),
+        ("Bearer ${TOKEN}", "Bearer s3cr3t", ("s3cr3t",)),
+        ("${TOKEN}${TOKEN}", "s3cr3ts3cr3t", ("s3cr3t", "s3cr3t")),
+        ("${NOPE:-x:-y}", "x:-y", ()),
+        ("${NOPE:-}", "", ()),
+        ("${EMPTY:-x}", "x", ()),
+        ("${EMPTY}", "", ("",)),
+        ("${TOKEN:-x}", "s3cr3t", ("s3cr3t",)),
+        ("$${TOKEN}", "${TOKEN}", ()),
+        ("$$${TOKEN}", "$${TOKEN}", ()),
+        ("${file:key}", "from-a-file", ("from-a-file",)),
+        ("${file:/abs}", "absolute", ("absolute",)),
+        ("${file:~/key}", "from-home", ("from-home",)),
+        ("${credential:gh}", "credential", ("credential",)),
+    ],
+)
+def test_a_reference_becomes_what_it_stands_for(text: str, expanded: str, substituted: tuple[str, ...]) -> None:
+    result = expand(text, SOURCES)
+    assert (result.text, result.substituted, result.problems) == (expanded, substituted, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "${GITHUB_TOKEN}",
+            "environment variable GITHUB_TOKEN is not set; export it, or write ${GITHUB_TOKEN:-default}",
+        ),
+        ("${file:gone}", "cannot read /etc/mcpd/gone: No such file or directory"),
+        ("${file:/bytes}", "cannot read /bytes: it is not UTF-8 text"),
+        (
+            "${credential:../gh}",
+            "'../gh' cannot be the name of a credential: it is a file name without slashes",
+        ),
+        ("${credential:..}", "'..' cannot be the name of a credential: it is a file name without slashes"),
+        ("${credential:no}", "cannot read /run/credentials/no: No such file or directory"),
+        ("a ${TOKEN", "a reference begins with ${ and does not end: } is missing ($${ is a literal ${)"),
+        ("${A:-${B}}", "references cannot stand inside references: write one after the other"),
+        ("${}", f"cannot understand ${{}}: {FORMS}"),
+        ("${a b}", f"cannot understand ${{a b}}: {FORMS}"),
+        ("${a-b:-s3cr3t}", f"cannot understand ${{a-b:-…}}: {FORMS}"),
+        ("${env:TOKEN}", "write ${TOKEN} instead of ${env:TOKEN}"),
+        ("${input:key}", "mcpd cannot ask for 'key' while it starts: export a variable and write ${VAR}"),
+    ],
+)
+def test_a_reference_to_nothing_says_why_and_what_to_do(text: str, problem: str) -> None:
+    result = expand(text, SOURCES)
+    assert result.problems == (problem,)
+    assert "s3cr3t" not in str(result)
+
+
+def test_a_credential_outside_systemd_names_the_way_to_pass_it() -> None:
+    result = expand("${credential:gh}", Sources(environ={}, base=Path(), read_file=read_known))
+    assert "LoadCredential=gh" in result.problems[0]
+
+
+def test_a_nul_from_outside_is_refused() -> None:
+    result = expand("${X}", Sources(environ={"X": "a\0b"}, base=Path(), read_file=read_known))
+    assert result.problems == ("what ${X} stands for holds a NUL or half a character",)
+
+
+def test_each_problem_has_the_path_of_its_text() -> None:
+    faults: list[Fault] = []
+    raw = {
+        "command": "${A}",
+        "args": ["x", "${B}"],
+        "env": {"K": "${C}"},
+        "cwd": "${D}",
+        "url": "${E}",
+        "headers": {"H": "${F}"},
+        "description": "${G}",
+        "timeouts": {"call": "${H}"},
+    }
+    expand_server(raw, "$.s", SOURCES, faults)
+    assert [fault.path for fault in faults] == [
+        "$.s.command",
+        "$.s.args[1]",
+        "$.s.env.K",
+        "$.s.cwd",
+        "$.s.url",
+        "$.s.headers.H",
+    ]
+
+
+def test_values_of_the_wrong_type_are_left_to_others() -> None:
+    faults: list[Fault] = []
+    raw = {"command": 3, "args": "${TOKEN}", "env": None}
+    assert expand_server(raw, "$.s", SOURCES, faults) == (
+        {"command": 3, "args": "s3cr3t", "env": None},
+        frozenset({"s3cr3t"}),
+    )
+    assert faults == []
+
+
+def test_a_secret_file_is_a_small_regular_file_of_text(tmp_path: Path) -> None:
+    good, large, binary, fifo = (tmp_path / name for name in ("good", "large", "binary", "fifo"))
+    good.write_text("x" * MAX_FILE)
+    large.write_text("x" * (MAX_FILE + 1))
+    binary.write_bytes(b"\xff")
+    os.mkfifo(fifo)
+    assert read_file(good) == "x" * MAX_FILE
+    with pytest.raises(OSError, match="larger than 64 KiB"):
+        read_file(large)
+    with pytest.raises(UnicodeDecodeError):
+        read_file(binary)
+    with pytest.raises(OSError, match="not a regular file"):
+        read_file(fifo)
+    with pytest.raises(FileNotFoundError):
+        read_file(tmp_path / "gone")

@@ -1,0 +1,53 @@
+"""Suggestions name the word that was probably meant."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+
+from daemon.config.hints import FOREIGN, closest, quoted, suggestion, unknown_key
+from daemon.config.model import Category, Config, Server
+from daemon.config.structure import keys
+
+
+@pytest.mark.parametrize(
+    ("word", "near"),
+    [
+        ("comand", "command"),
+        ("COMMAND", "command"),
+        ("include_names", "includeNames"),
+        ("IncludeNames", "includeNames"),
+        ("zzz", None),
+    ],
+)
+def test_the_closest_word_ignores_case_and_separators(word: str, near: str | None) -> None:
+    assert closest(word, ["command", "includeNames", "args"]) == near
+
+
+def test_with_nothing_close_the_choices_are_listed() -> None:
+    assert suggestion("zzz", ["a", "b"]) == ": known are a, b"
+    assert suggestion("zzz", []) == ": there are none"
+
+
+@pytest.mark.parametrize(
+    ("cls", "key", "text"),
+    [
+        (Server, "disabled", "unknown key 'disabled': write \"enabled\": false"),
+        (Server, "serverUrl", "unknown key 'serverUrl': write \"url\""),
+        (Server, "timeout", 'unknown key \'timeout\': write "timeouts": {"call": 60}, in seconds'),
+        (Config, "servers", "unknown key 'servers': write \"mcpServers\""),
+        (Category, "sever", "unknown key 'sever': did you mean 'server'?"),
+    ],
+)
+def test_an_unknown_key_is_answered_with_ours(cls: type, key: str, text: str) -> None:
+    assert unknown_key(cls, key, keys(cls)) == text
+
+
+@pytest.mark.parametrize("cls", FOREIGN)
+def test_no_key_of_ours_is_listed_as_foreign(cls: type) -> None:
+    assert attrs.has(cls)
+    assert not set(FOREIGN[cls]) & set(keys(cls))
+
+
+def test_a_very_long_word_is_cut() -> None:
+    assert quoted("x" * 1000) == f"'{'x' * 64}…'"

@@ -1,0 +1,172 @@
+"""The scanner: comments and trailing commas vanish, everything else keeps its place and its meaning."""
+
+from __future__ import annotations
+
+import json
+import random
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemon.config.jsonc import MAX_DEPTH, blank, decode
+from daemon.errors import ConfigError
+
+COMMENTS = ["", " ", "\n", '// a comma, " and {\n', "/* */", '/* "x": [1,] // */', "/**/\n\t", "//\n"]
+
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63) + 1, 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+    | st.sampled_from(["// no comment", "/* nor this */", '\\" // ', ",]", ",}"]),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["a", "//", "/*", "é", '"']), inner)
+    ),
+    max_leaves=20,
+)
+
+
+def sprinkled(value: object, seed: random.Random) -> str:
+    """`value` as JSON with comments between all tokens, and commas before closing brackets."""
+
+    def gap() -> str:
+        return seed.choice(COMMENTS)
+
+    def comma() -> str:
+        return f",{gap()}" if seed.random() < 0.5 else ""
+
+    if isinstance(value, list) and value:
+        inner = f",{gap()}".join(sprinkled(item, seed) for item in value)
+        return f"{gap()}[{gap()}{inner}{comma()}]{gap()}"
+    if isinstance(value, dict) and value:
+        pairs = [f"{gap()}{json.dumps(key)}{gap()}:{sprinkled(item, seed)}" for key, item in value.items()]
+        return f"{gap()}{{{','.join(pairs)}{comma()}}}{gap()}"
+    return f"{gap()}{json.dumps(value, ensure_ascii=seed.random() < 0.5)}{gap()}"
+
+
+@given(values, st.integers(0, 2**32))
+def test_any_value_reads_back_equal_through_comments_and_trailing_commas(value: object, seed: int) -> None:
+    text = sprinkled(value, random.Random(seed))
+    assert decode(text, source="x") == (value, [])
+
+
+@given(values, st.integers(0, 2**32))
+def test_blanking_moves_no_character_and_no_line(value: object, seed: int) -> None:
+    text = sprinkled(value, random.Random(seed))
+    blanked = blank(text)
+    assert len(blanked) == len(text)
+    assert all(new in {old, " "} for old, new in zip(text, blanked, strict=True))
+    assert blanked.count("\n") == text.count("\n")
+
+
+@given(st.text('{}[]",:/*\\ \n1a', max_size=30))
+def test_no_text_makes_the_scanner_fail_in_another_way_than_with_a_fault(text: str) -> None:
+    with suppress(ConfigError):
+        decode(text, source="x")
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "message"),
+    [
+        ("", "line 1, column 1", 'the file is empty: begin with {"mcpServers": {}}'),
+        ("// only words", "line 1, column 14", 'the file is empty: begin with {"mcpServers": {}}'),
+        (
+            '{\n  "a": 1 // one\n  "b": 2\n}',
+            "line 3, column 3",
+            'expected a comma, or the end of this list or object; found ": a comma is missing before it',
+        ),
+        ('{"a" 1}', "line 1, column 6", "expected a colon between key and value; found 1"),
+        (
+            "{'a': 1}",
+            "line 1, column 2",
+            "expected a key in double quotes, or }; found ': text stands in double quotes",
+        ),
+        (
+            '{"a": True}',
+            "line 1, column 7",
+            (
+                "expected a value: text in double quotes, a number, true, false, null, [ or {; found T: "
+                "write true instead of True"
+            ),
+        ),
+        ("[1]\n]", "line 2, column 1", "expected the end of the file; found ]"),
+        (
+            "[1",
+            "line 1, column 3",
+            "expected a comma, or the end of this list or object; found the end of the file",
+        ),
+        (
+            '["x\n"]',
+            "line 1, column 4",
+            "expected the text to end on its line (write a line break as \\n); found U+000A",
+        ),
+        ("[1, /* 2]", "line 1, column 5", "this comment does not end: */ is missing"),
+    ],
+)
+def test_a_syntax_error_says_where_it_is_and_what_was_expected(text: str, path: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        decode(text, source="x")
+    assert [(fault.path, fault.message) for fault in caught.value.faults] == [(path, message)]
+
+
+@pytest.mark.parametrize("text", ["[,]", "[1,,]", "{,}", "[1 /* */ 2]", "[1,//]"])
+def test_only_a_comma_after_a_value_may_trail(text: str) -> None:
+    with pytest.raises(ConfigError):
+        decode(text, source="x")
+
+
+def test_a_syntax_error_does_not_repeat_an_unquoted_secret() -> None:
+    with pytest.raises(ConfigError) as caught:
+        decode('{"token": hunter2hunter2}', source="x")
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        ('{"a": 1, "a": 2}', {"$.a": "this key stands here twice: keep one of them"}),
+        (
+            '[{"x y": {"b": 1, "b": 2, "b": 3}}]',
+            {'$[0]["x y"].b': "this key stands here twice: keep one of them"},
+        ),
+        ('{"a": NaN}', {"$.a": "NaN is not JSON: write a number"}),
+        ("[-Infinity]", {"$[0]": "-Infinity is not JSON: write a number"}),
+        ("[1e999]", {"$[0]": "this number is too large"}),
+        ("[9223372036854775808]", {"$[0]": "this number is too large: at most 2^63-1"}),
+        (f"[{'9' * 5000}]", {"$[0]": "this number is too large: at most 2^63-1"}),
+        (r'["\ud800"]', {"$[0]": "this text holds a NUL or half a character (a lone surrogate): remove it"}),
+        (
+            r'{"a\u0000": 1}',
+            {r'$["a\u0000"]': "this text holds a NUL or half a character (a lone surrogate): remove it"},
+        ),
+    ],
+)
+def test_what_json_readers_let_pass_silently_is_a_fault_with_its_path(
+    text: str, faults: dict[str, str]
+) -> None:
+    assert {fault.path: fault.message for fault in decode(text, source="x")[1]} == faults
+
+
+def test_two_oddities_are_both_found() -> None:
+    assert len(decode('{"a": 1, "a": NaN, "b": 1e999}', source="x")[1]) == 3
+
+
+def test_nesting_is_bounded_and_the_place_named() -> None:
+    assert decode("[" * MAX_DEPTH + "]" * MAX_DEPTH, source="x")[1] == []
+    with pytest.raises(ConfigError) as caught:
+        decode("[" * 100_000, source="x")
+    assert str(caught.value.faults[0]) == "line 1, column 101: nested deeper than 100 levels"
+
+
+def test_a_byte_order_mark_is_ignored_and_counts_for_no_column() -> None:
+    assert decode("\ufeff[1]", source="x") == ([1], [])
+    with pytest.raises(ConfigError) as caught:
+        decode("\ufeff[1 1]", source="x")
+    assert caught.value.faults[0].path == "line 1, column 4"
+
+
+def test_windows_line_ends_are_read() -> None:
+    assert decode('{\r\n "a": 1, // one\r\n}\r\n', source="x") == ({"a": 1}, [])

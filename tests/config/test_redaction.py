@@ -1,0 +1,50 @@
+"""What logs leave out."""
+
+from __future__ import annotations
+
+import pytest
+
+from daemon.config.parse import secrets
+from tests.config.reading import config_of
+
+
+@pytest.mark.parametrize(
+    ("entry", "hidden"),
+    [
+        ({"command": "x", "env": {"KEY": "literal-key"}}, {"literal-key"}),
+        ({"command": "x", "env": {"KEY": "pre-${TOKEN}"}}, {"pre-s3cr3t", "s3cr3t"}),
+        ({"command": "x", "args": ["--key=${TOKEN}", "--open"]}, {"s3cr3t"}),
+        (
+            {"command": "x", "env": {"K": "first line\nsecond line"}},
+            {"first line\nsecond line", "first line", "second line"},
+        ),
+        ({"command": "x", "env": {"PORT": "8080"}}, set()),
+        (
+            {"command": "x", "env": {"DB": "postgres://u:passw0rd@h/d"}},
+            {"postgres://u:passw0rd@h/d", "passw0rd"},
+        ),
+        ({"url": "https://h", "headers": {"A": "Bearer abcdefgh"}}, {"Bearer abcdefgh", "abcdefgh"}),
+        ({"url": "https://user:p%40ssword@h/x"}, {"p%40ssword", "p@ssword"}),
+        ({"url": "https://lonelytoken@h/x"}, {"lonelytoken"}),
+        ({"url": "https://h/x?api_key=q%20ueryvalue&v=1"}, {"q%20ueryvalue", "q ueryvalue"}),
+        ({"command": "plain-command", "args": ["plain-argument"], "cwd": "/plain/dir"}, set()),
+    ],
+)
+def test_every_secret_of_a_server_is_known(entry: dict[str, object], hidden: set[str]) -> None:
+    config = config_of({"mcpServers": {"s": entry}}, {"TOKEN": "s3cr3t"})
+    assert secrets(config) == hidden
+
+
+def test_the_urls_of_mcpd_itself_are_searched_too() -> None:
+    summaries = {"baseUrl": "https://u:summarypw@h/v1", "model": "m"}
+    config = config_of({"state": {"url": "postgresql://u:statepw1@h/d"}, "summaries": summaries})
+    assert secrets(config) == {"summarypw", "statepw1"}
+
+
+def test_no_secret_is_in_the_repr_of_a_configuration() -> None:
+    entry = {"url": "https://u:hunter2@h", "headers": {"A": "hunter2"}}
+    other = {"command": "x", "env": {"A": "${T}"}}
+    state = {"url": "postgresql://u:hunter2@h"}
+    config = config_of({"mcpServers": {"s": entry, "t": other}, "state": state}, {"T": "hunter2"})
+    assert "hunter2" in secrets(config)
+    assert "hunter2" not in repr(config)

@@ -1,0 +1,182 @@
+"""Types are read strictly, and reading goes on after a fault."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from daemon.config.model import Category, Profile, Server, StartMode, SurfaceName, TransportType
+from daemon.config.structure import keys, read
+
+if TYPE_CHECKING:
+    from daemon.errors import Fault
+
+TEXT = "expected text, found"
+NUMBER = "expected a number, found"
+
+
+def read_server(**entry: Any) -> tuple[Server | None, dict[str, str]]:
+    faults: list[Fault] = []
+    server = read(Server, entry, "$.s", faults, name="s")
+    return server, {fault.path: fault.message for fault in faults}
+
+
+@pytest.mark.parametrize(
+    ("entry", "path", "message"),
+    [
+        ({"command": 3}, "$.s.command", f"{TEXT} a number: put it in double quotes"),
+        ({"command": ["a"]}, "$.s.command", f"{TEXT} a list: write it as one text"),
+        ({"description": None}, "$.s.description", f"{TEXT} null: remove the key to get the default"),
+        ({"args": "-y"}, "$.s.args", 'expected a list, [...], found text: put it in brackets, ["..."]'),
+        ({"args": ["a", 3]}, "$.s.args[1]", f"{TEXT} a number: put it in double quotes"),
+        ({"env": {"A": True}}, "$.s.env.A", f"{TEXT} true or false: put it in double quotes"),
+        ({"env": {"A B": 1.5}}, '$.s.env["A B"]', f"{TEXT} a number: put it in double quotes"),
+        (
+            {"env": ["A=1"]},
+            "$.s.env",
+            'expected an object, {...}, found a list: write {"name": ...} instead of a list',
+        ),
+        (
+            {"enabled": "no"},
+            "$.s.enabled",
+            "expected true or false, found text: write true or false, without quotes",
+        ),
+        ({"enabled": 1}, "$.s.enabled", "expected true or false, found a number: write true or false"),
+        ({"timeouts": 3}, "$.s.timeouts", "expected an object, {...}, found a number"),
+        ({"timeouts": {"call": "60"}}, "$.s.timeouts.call", f"{NUMBER} text: write it without quotes"),
+        ({"timeouts": {"call": True}}, "$.s.timeouts.call", f"{NUMBER} true or false"),
+        ({"timeouts": {"call": 0}}, "$.s.timeouts.call", "must be more than 0"),
+        ({"timeouts": {"stopEof": -1}}, "$.s.timeouts.stopEof", "must be at least 0"),
+        (
+            {"timeouts": {"missedPings": 1.5}},
+            "$.s.timeouts.missedPings",
+            "expected a whole number, found a number",
+        ),
+        (
+            {"timeouts": {"stop_eof": 1}},
+            "$.s.timeouts.stop_eof",
+            "unknown key 'stop_eof': did you mean 'stopEof'?",
+        ),
+        ({"limits": {"inFlight": 0}}, "$.s.limits.inFlight", "must be at least 1"),
+        ({"limits": {"memoryBytes": 0}}, "$.s.limits.memoryBytes", "must be at least 1"),
+        (
+            {"restart": {"type": "always"}},
+            "$.s.restart.type",
+            "unknown value 'always': known are permanent, transient, temporary",
+        ),
+        ({"start": "eger"}, "$.s.start", "unknown value 'eger': did you mean 'eager'? Known are eager, lazy"),
+        ({"start": 1}, "$.s.start", "expected one of eager, lazy, found a number"),
+        ({"comand": "x"}, "$.s.comand", "unknown key 'comand': did you mean 'command'?"),
+        (
+            {"name": "x"},
+            "$.s.name",
+            "unknown key 'name': the name is the key that the entry stands under: remove it",
+        ),
+        (
+            {"substituted": []},
+            "$.s.substituted",
+            "unknown key 'substituted': known are " + ", ".join(keys(Server)),
+        ),
+    ],
+)
+def test_a_value_that_does_not_fit_is_refused_with_its_path(
+    entry: dict[str, Any], path: str, message: str
+) -> None:
+    assert read_server(**entry)[1] == {path: message}
+
+
+def test_all_faults_are_found_at_once() -> None:
+    entry = {
+        "comand": 1,
+        "x": 1,
+        "args": [1, "a", 2],
+        "env": {"A": 1, "B": "b"},
+        "timeouts": {"call": 0, "ping": "x"},
+    }
+    _, faults = read_server(**entry)
+    assert set(faults) == {
+        "$.s.comand",
+        "$.s.x",
+        "$.s.args[0]",
+        "$.s.args[2]",
+        "$.s.env.A",
+        "$.s.timeouts.call",
+        "$.s.timeouts.ping",
+    }
+
+
+def test_what_is_sound_is_read_in_spite_of_faults_beside_it() -> None:
+    server, faults = read_server(command="x", args=["a", 1], bogus=1, timeouts={"call": 5, "ping": "x"})
+    assert len(faults) == 3
+    assert server is not None
+    assert (server.name, server.command, server.args) == ("s", "x", ())
+    assert (server.timeouts.call, server.timeouts.ping) == (5, 10)
+
+
+def test_nothing_is_converted() -> None:
+    server, faults = read_server(command="3", timeouts={"call": 7, "ping": 7.5}, type="ws", start="lazy")
+    assert faults == {}
+    assert server is not None
+    assert (server.command, server.timeouts.call, server.timeouts.ping) == ("3", 7, 7.5)
+    assert server.type is TransportType.WS
+    assert server.start is StartMode.LAZY
+
+
+def test_null_stands_where_it_has_a_meaning() -> None:
+    faults: list[Fault] = []
+    profile = read(Profile, {"categories": None, "deferredLoading": None}, "$", faults, name="p")
+    assert faults == []
+    assert profile is not None
+    assert profile.categories is None
+
+
+def test_every_key_of_a_profile_is_read() -> None:
+    entry = {
+        "surface": "search",
+        "lazy": False,
+        "categories": ["c"],
+        "coreTools": ["s/t"],
+        "instructions": "i",
+        "autoLoad": True,
+        "description": "d",
+        "prompt": "p",
+        "excludedTools": ["e"],
+        "includedOptionalTools": ["o"],
+        "toolDescriptionOverrides": {"t": "d"},
+        "deferredLoading": True,
+    }
+    faults: list[Fault] = []
+    assert set(entry) == set(keys(Profile))
+    assert read(Profile, entry, "$", faults, name="p") == Profile(
+        name="p",
+        surface=SurfaceName.SEARCH,
+        lazy=False,
+        categories=("c",),
+        core_tools=("s/t",),
+        instructions="i",
+        auto_load=True,
+        description="d",
+        prompt="p",
+        excluded_tools=("e",),
+        included_optional_tools=("o",),
+        tool_description_overrides={"t": "d"},
+        deferred_loading=True,
+    )
+    assert faults == []
+
+
+@pytest.mark.parametrize(
+    ("raw", "kind"), [([], "a list"), ("x", "text"), (None, "null"), (True, "true or false")]
+)
+def test_an_entry_that_is_no_object_is_one_fault_and_nothing_to_go_on_with(raw: object, kind: str) -> None:
+    faults: list[Fault] = []
+    assert read(Category, raw, "$.c", faults, name="c") is None
+    assert [fault.path for fault in faults] == ["$.c"]
+    assert f"expected an object, {{...}}, found {kind}" in faults[0].message
+
+
+def test_no_fault_repeats_a_value_that_could_be_a_secret() -> None:
+    _, faults = read_server(env={"T": ["hunter2"]}, headers={"A": {"hunter2": 1}}, url=["hunter2"])
+    assert len(faults) == 3
+    assert "hunter2" not in str(faults)
