@@ -202,11 +202,11 @@ class Calls:
             case Reply(result=result):
                 call.answered(result)
             case Forward():
-                self._forward(call, action, meta)
+                self._forward(call, action, meta, may_wake=patient)
             case AwaitListing(servers=servers):
                 self._later(self._act_when_listed, call, name, arguments, meta, servers)
 
-    def _forward(self, call: ClientCall, forward: Forward, meta: dict[str, Raw]) -> None:
+    def _forward(self, call: ClientCall, forward: Forward, meta: dict[str, Raw], *, may_wake: bool) -> None:
         call.label = forward.label
         upstream = self._context.upstreams.get(forward.server)
         if upstream is None:
@@ -220,7 +220,7 @@ class Calls:
         try:
             call.key = upstream.send(request, call)
         except UpstreamUnavailable as error:
-            if upstream.can_wake:
+            if may_wake and upstream.can_wake:
                 self._later(self._send_when_awake, call, upstream, request)
             else:
                 call.lost(error)

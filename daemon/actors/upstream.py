@@ -77,7 +77,13 @@ class Upstream:
     """Set by the tree once the supervisor knows it."""
 
     def __init__(
-        self, server: Server, *, outbox: Outbox, children: Children, tell: Callable[[Fact], None]
+        self,
+        server: Server,
+        *,
+        outbox: Outbox,
+        children: Children,
+        tell: Callable[[Fact], None],
+        wall: Callable[[], float],
     ) -> None:
         """Prepare; nothing is started.
 
@@ -86,6 +92,7 @@ class Upstream:
             outbox: the daemon's outbox.
             children: the daemon's child processes.
             tell: leaves a fact with the registry.
+            wall: seconds since the epoch.
         """
         self.name = server.name
         self.server = server
@@ -97,6 +104,7 @@ class Upstream:
         self.mark: int | None = None
         self._context = OpenContext(server=server, events=self, outbox=outbox, children=children)
         self._tell = tell
+        self._wall = wall
         self._log = logger.bind(server=server.name)
         self._logged = Throttle(LINES_PER_SECOND)
         self._connection: Connection | None = None
@@ -145,6 +153,8 @@ class Upstream:
 
     async def wake(self) -> bool:
         """Cut a wait short and see whether the server comes up in time (`ports.Upstream.wake`)."""
+        if self._connection is not None or not self.can_wake:
+            return self._connection is not None
         dormant = self.child.status.value.state is ServerState.DORMANT
         timeouts = self.server.timeouts
         self.child.wake()
@@ -355,15 +365,18 @@ class Upstream:
 
     def _unavailable(self) -> UpstreamUnavailable:
         status = self.child.status.value
+        due = status.next_retry_at
+        wait = None if due is None else max(0.0, due - self._wall())
         hint = _HINTS.get(status.state, "Try again later, or use another tool")
+        retry = "" if wait is None else f" The next attempt is in {wait:.1f} s."
         return UpstreamUnavailable(
             f"server {self.name} is {status.state}: {status.reason or 'not ready yet'}."
-            f" The call was not sent. {hint}.",
+            f" The call was not sent.{retry} {hint}.",
             server=self.name,
             state=str(status.state),
             reason=status.reason,
             attempt=status.attempt,
-            nextRetryAt=status.next_retry_at,
+            nextRetryInMs=None if wait is None else round(wait * 1000),
         )
 
 

@@ -101,9 +101,8 @@ class StdioConnection(RawConnection):
                 nursery.start_soon(self._watch_exit)
                 await super().run()
         except BaseExceptionGroup as group:
-            raise leaf(group) from None
-        except ConnectionLost as lost:
-            raise await self._with_exit(lost) from None
+            error = leaf(group)
+            raise (await self._with_exit(error) if isinstance(error, ConnectionLost) else error) from None
 
     async def _watch_exit(self) -> None:
         await self._child.process.wait()
