@@ -16,7 +16,7 @@ from loguru import logger
 
 from daemon.backoff import Ending, Run, is_stable, wait_for_verdict, wants_restart
 from daemon.errors import CannotStart, ConnectionLost, NeedsAuth, RunError, leaf
-from daemon.model import ServerStatus
+from daemon.facts import ServerStatus
 from daemon.states import SERVING, WAITING, WAKEABLE, ServerState, move
 from daemon.watch import Watch
 

@@ -26,7 +26,7 @@ from daemon.calllog import CallLogger
 from daemon.callpath import SessionContext
 from daemon.config.model import StartMode
 from daemon.errors import UpstreamLost
-from daemon.model import ServerStatus, StatusChanged
+from daemon.facts import ServerStatus, StatusChanged
 from daemon.report import DaemonFacts, Reporter
 from daemon.supervisor import ChildSpec, Supervisor
 from daemon.surfaces.category import CategorySurface
@@ -81,7 +81,9 @@ class Tree:
         self._children = Children()
         self.registry = Registry(config, wall=time.time)
         self.upstreams = {
-            server.name: Upstream(server, outbox=self._outbox, children=self._children, tell=self.registry.tell)
+            server.name: Upstream(
+                server, outbox=self._outbox, children=self._children, tell=self.registry.tell, wall=time.time
+            )
             for server in config.mcp_servers.values()
             if server.enabled
         }

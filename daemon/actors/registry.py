@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from daemon.config.model import Config
-    from daemon.model import Fact
+    from daemon.facts import Fact
 
 UNSETTLED = frozenset({ServerState.STOPPED, ServerState.STARTING})
 """States in which a server's first list is still to be expected."""

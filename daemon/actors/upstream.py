@@ -27,8 +27,9 @@ from daemon.errors import (
     UpstreamUnavailable,
     leaf,
 )
+from daemon.facts import ListingFailed, ToolsListed
 from daemon.measures import LINES_PER_SECOND, CallStats, Noise, StderrTail, Throttle
-from daemon.model import Era, ListingFailed, ToolsListed
+from daemon.model import Era
 from daemon.states import WAKEABLE, ServerState
 from daemon.transports.context import OpenContext
 from daemon.transports.handshake import Greeting, initialize, probe
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from daemon.config.model import Server
-    from daemon.model import Fact
+    from daemon.facts import Fact
     from daemon.ports import Connection, ToolCall
     from daemon.supervisor import Child, Lifecycle
     from daemon.transports.children import Children

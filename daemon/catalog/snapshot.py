@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon.catalog.categories import Category, of_server, resolve
-from daemon.model import Fact, ListingFailed, ServerStatus, StatusChanged, Tool, ToolsListed
+from daemon.facts import Fact, ListingFailed, ServerStatus, StatusChanged, ToolsListed
+from daemon.model import Tool
 from daemon.states import SERVING, ServerState
 
 if TYPE_CHECKING:

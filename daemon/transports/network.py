@@ -1,0 +1,95 @@
+"""What the transports over a network share: where a server is, and why it could not be reached.
+
+A url may hold a password, a query may hold a token: texts name the host and the port, never more.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from daemon.errors import CannotStart, ConnectionLost, NeedsAuth, RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
+"""The port that a scheme implies."""
+
+UNAUTHORIZED = 401
+FORBIDDEN = 403
+
+
+def host_and_port(url: str, *schemes: str) -> tuple[str, int]:
+    """Where a url points.
+
+    Raises:
+        CannotStart: it does not begin with one of the schemes, or names no host or no valid port.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise CannotStart("the url is not valid") from None
+    if parts.scheme not in schemes:
+        known = " or ".join(f"{scheme}://" for scheme in schemes)
+        raise CannotStart(f"the url must begin with {known}")
+    if not parts.hostname:
+        raise CannotStart("the url names no host")
+    return parts.hostname, PORTS[parts.scheme] if port is None else port
+
+
+def place_of(host: str, port: int) -> str:
+    """How texts name a server."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def opening_error(error: BaseException, place: str) -> RunError:
+    """What a failed attempt to connect means for the supervisor."""
+    why = reason(error)
+    if is_untrusted(error):
+        return CannotStart(f"tls: the certificate of {place} is not trusted: {why}")
+    return ConnectionLost(f"cannot connect to {place}: {why}")
+
+
+def refused(status: int, place: str) -> RunError:
+    """What an HTTP status instead of a connection means for the supervisor."""
+    if status in {UNAUTHORIZED, FORBIDDEN}:
+        return NeedsAuth(f"{place} wants credentials that it was not given (HTTP {status})")
+    return ConnectionLost(f"{place} answered HTTP {status}")
+
+
+def is_untrusted(error: BaseException) -> bool:
+    """Whether a connection failed because the server's certificate does not verify."""
+    return any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _causes(error))
+
+
+def reason(error: BaseException) -> str:
+    """The root of a failure in words: libraries wrap the one sentence that helps in several that do not."""
+    text = ""
+    for cause in _causes(error):
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return cause.verify_message
+        if isinstance(cause, ssl.SSLError):
+            text = cause.reason or text
+        elif isinstance(cause, OSError) and cause.strerror:
+            text = cause.strerror
+    return text or str(error) or type(error).__name__
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An error and what it was made from, outermost first."""
+    waiting, seen = [error], set[int]()
+    while waiting:
+        here = waiting.pop(0)
+        if id(here) in seen:
+            continue
+        seen.add(id(here))
+        yield here
+        if isinstance(here, BaseExceptionGroup):
+            waiting += here.exceptions
+        if here.__cause__ is not None:
+            waiting.append(here.__cause__)
+        elif here.__context__ is not None and not here.__suppress_context__:
+            waiting.append(here.__context__)
