@@ -14,13 +14,13 @@ import attrs
 
 from daemon.catalog.categories import Category, of_server, resolve
 from daemon.facts import Fact, ListingFailed, ServerStatus, StatusChanged, ToolsListed
-from daemon.model import Tool
 from daemon.states import SERVING, ServerState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from daemon.config.model import Config
+    from daemon.model import Tool
 
 
 @attrs.frozen(kw_only=True)

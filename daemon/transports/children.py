@@ -41,6 +41,8 @@ PIPE_BYTES = 1024 * 1024
 """Larger pipes halve the time of a large message; the limit of an ordinary user (pipe(7))."""
 SWEEPS = 10
 """A tree that forks while it is killed is gone after a few sweeps; a fork bomb is not waited for for ever."""
+SWEEP_PAUSE = 0.02
+"""Seconds between sweeps: SIGKILL is carried out when its process is next scheduled, not when it is sent."""
 DEAD_WITHIN = 0.5
 """Seconds that SIGKILL may take to be carried out; longer means uninterruptible sleep, which we cannot end."""
 
@@ -120,7 +122,7 @@ class Children:
                 child.signal_group(signal.SIGTERM)
                 await self._ended_within(child, self._grace(term, 1.0))
             child.signal_group(signal.SIGKILL)
-            await trio.to_thread.run_sync(_sweep, child.mark)
+            await self._sweep(child.mark)
             with trio.move_on_after(DEAD_WITHIN) as scope:
                 await child.process.wait()
             if scope.cancelled_caught:
@@ -148,6 +150,16 @@ class Children:
                 for pid in zombies - self._own:
                     with contextlib.suppress(ChildProcessError):
                         os.waitpid(pid, os.WNOHANG)  # noqa: ASYNC222 - WNOHANG
+
+    async def _sweep(self, mark: int) -> None:
+        """Kill whoever carries a mark until nobody does."""
+        found: list[int] = []
+        for _ in range(SWEEPS):
+            found = await trio.to_thread.run_sync(_kill_marked, mark)
+            if not found:
+                return
+            await trio.sleep(SWEEP_PAUSE)
+        logger.error("processes of a stopped server survive SIGKILL: {}", found)
 
     @contextlib.contextmanager
     def _spawning(self) -> Iterator[None]:
@@ -200,16 +212,13 @@ def _marked() -> Iterator[tuple[int, int]]:
                 yield int(entry.name), limit
 
 
-def _sweep(mark: int) -> None:
-    found: list[int] = []
-    for _ in range(SWEEPS):
-        found = [pid for pid, found_mark in _marked() if found_mark == mark and not _is_zombie(pid)]
-        if not found:
-            return
-        for pid in found:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-    logger.error("processes of a stopped server survive SIGKILL: {}", found)
+def _kill_marked(mark: int) -> list[int]:
+    """Kill what carries a mark; return whom, an empty list once nobody is left alive."""
+    found = [pid for pid, found_mark in _marked() if found_mark == mark and not _is_zombie(pid)]
+    for pid in found:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+    return found
 
 
 def _is_zombie(pid: int) -> bool:
