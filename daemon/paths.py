@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-SYSTEM_RUNTIME = Path("/run/mcpd")
-"""Where the system service has its sockets: the unit's RuntimeDirectory."""
-
 FRONT = "mcpd.sock"
 CONTROL = "control.sock"
+
+SYSTEM = {
+    FRONT: (Path("/run") / FRONT, Path("/run/mcpd") / FRONT),
+    CONTROL: (Path("/run/mcpd") / CONTROL,),
+}
+"""Where the system service has its sockets: systemd's own socket unit, then the unit's RuntimeDirectory."""
 
 
 def runtime_dir(environ: Mapping[str, str]) -> Path:
@@ -64,5 +67,4 @@ def _reachable(environ: Mapping[str, str], variable: str, name: str) -> Path:
     if environ.get(variable):
         return Path(environ[variable])
     own = runtime_dir(environ) / name
-    system = SYSTEM_RUNTIME / name
-    return system if not own.exists() and system.exists() else own
+    return next((path for path in (own, *SYSTEM[name]) if path.exists()), own)

@@ -9,10 +9,14 @@ import ssl
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+import trio
+
 from daemon.errors import CannotStart, ConnectionLost, NeedsAuth, RunError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
 
 PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 """The port that a scheme implies."""
@@ -43,6 +47,30 @@ def host_and_port(url: str, *schemes: str) -> tuple[str, int]:
 def place_of(host: str, port: int) -> str:
     """How texts name a server."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+async def connect(host: str, port: int, tls: ssl.SSLContext | None) -> Stream:
+    """A connection to a server, its certificate verified if it is encrypted.
+
+    Raises:
+        CannotStart: the certificate is not trusted.
+        ConnectionLost: nobody answers there just now.
+    """
+    try:
+        if tls is None:
+            return await trio.open_tcp_stream(host, port)
+        stream = await trio.open_ssl_over_tcp_stream(host, port, ssl_context=tls, https_compatible=True)
+    except OSError as error:
+        raise opening_error(error, place_of(host, port)) from None
+    try:
+        await stream.do_handshake()
+    except (OSError, trio.BrokenResourceError) as error:
+        await trio.aclose_forcefully(stream)
+        raise opening_error(error, place_of(host, port)) from None
+    except BaseException:
+        await trio.aclose_forcefully(stream)
+        raise
+    return stream
 
 
 def opening_error(error: BaseException, place: str) -> RunError:

@@ -1,27 +1,35 @@
 """A server behind a WebSocket: one JSON-RPC message per WebSocket message, subprotocol `mcp`.
 
-The library receives whole messages and answers the protocol's own pings; whether the server is alive is asked
-at the level of MCP. A message over the limit closes the connection with code 1009, because a WebSocket cannot
-skip one, so the limit is generous and the loss is named.
+The library assembles messages and answers the protocol's own pings; whether the server is alive is asked at
+the level of MCP. A message over the limit ends the connection with close code 1009: the library skips none.
 """
 
 from __future__ import annotations
 
+import ssl
+from collections import deque
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import trio
-from trio_websocket import ConnectionClosed, ConnectionRejected, HandshakeError, open_websocket_url
+from trio_websocket import ConnectionClosed, ConnectionRejected, wrap_client_stream
 
-from daemon.transports.network import host_and_port, opening_error, place_of, refused
-from daemon.transports.raw import RawConnection
+from daemon.errors import ConnectionLost, leaf
+from daemon.transports.network import connect, host_and_port, place_of, refused
+from daemon.transports.raw import UPSTREAM_QUEUE_BYTES, RawConnection
+from daemon.wire.frames import HEAD_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterable
 
-    from trio_websocket import WebSocketConnection
+    from trio_websocket import CloseReason, WebSocketConnection
 
+    from daemon.config.model import Server
     from daemon.transports.context import OpenContext
+    from daemon.transports.network import Stream
+    from daemon.wire.envelope import Buffer
+    from daemon.wire.link import OnLines, OnOversized
 
 SUBPROTOCOL = "mcp"
 
@@ -32,6 +40,7 @@ RECEIVE_BYTES = 256 * 1024
 """One read from the socket; the library's 4 KiB would make 4000 reads of one large message."""
 
 TOO_BIG = 1009
+"""The close code for a message over the limit (RFC 6455, 7.4.1)."""
 
 
 @asynccontextmanager
@@ -43,35 +52,153 @@ async def open_connection(context: OpenContext) -> AsyncIterator[RawConnection]:
         NeedsAuth: the server answered 401 or 403.
         ConnectionLost: it could not be reached just now.
     """
-    place = place_of(*host_and_port(context.server.url or "", "ws", "wss"))
-    async with _socket(context, place) as socket:
-        link = MessageLink(socket, outbox=context.outbox, place=place)
-        try:
-            yield RawConnection(link, outbox=context.outbox, events=context.events)
-        finally:
-            link.close()
-
-
-@asynccontextmanager
-async def _socket(context: OpenContext, place: str) -> AsyncIterator[WebSocketConnection]:
-    """The library's connection, its errors in our words."""
     server = context.server
-    opening = open_websocket_url(
-        server.url or "",
-        subprotocols=[SUBPROTOCOL],
-        extra_headers=[(name.encode(), value.encode()) for name, value in server.headers.items()],
-        max_message_size=server.limits.message_bytes,
-        receive_buffer_size=RECEIVE_BYTES,
-        connect_timeout=server.timeouts.connect,
-        disconnect_timeout=GOODBYE_SECONDS,
-    )
+    host, port = host_and_port(server.url or "", "ws", "wss")
+    place = place_of(host, port)
     try:
-        socket = await opening.__aenter__()
-    except ConnectionRejected as rejection:
-        raise refused(rejection.status_code, place) from None
-    except (HandshakeError, ConnectionClosed, OSError, trio.BrokenResourceError) as error:
-        raise opening_error(error, place) from None
+        async with trio.open_nursery() as nursery:
+            stream, socket = await _open(nursery, server, host, port)
+            link = MessageLink(socket, place=place, max_message=server.limits.message_bytes)
+            try:
+                yield RawConnection(link, outbox=context.outbox, events=context.events)
+            finally:
+                await _say_goodbye(socket, stream)
+                nursery.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        error = leaf(group)
+        if isinstance(error, ConnectionRejected):
+            raise refused(error.status_code, place) from None
+        raise error from None
+
+
+async def _open(
+    nursery: trio.Nursery, server: Server, host: str, port: int
+) -> tuple[Stream, WebSocketConnection]:
+    """Both handshakes. The library reads in the nursery, where a rejection comes up."""
+    seconds = server.timeouts.connect
+    parts = urlsplit(server.url or "")
+    stream: Stream | None = None
     try:
-        yield socket
-    finally:
-        ...
+        with trio.fail_after(seconds):
+            tls = ssl.create_default_context() if parts.scheme == "wss" else None
+            stream = await connect(host, port, tls)
+            socket = await wrap_client_stream(
+                nursery,
+                stream,
+                parts.netloc.rpartition("@")[2],
+                (parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
+                subprotocols=[SUBPROTOCOL],
+                extra_headers=[(name.encode(), value.encode()) for name, value in server.headers.items()],
+                max_message_size=server.limits.message_bytes,
+                receive_buffer_size=RECEIVE_BYTES,
+            )
+    except BaseException as error:
+        if stream is not None:
+            await trio.aclose_forcefully(stream)
+        if isinstance(error, trio.TooSlowError):
+            text = f"{place_of(host, port)} did not open a WebSocket within {seconds:g} s"
+            raise ConnectionLost(text) from None
+        raise
+    return stream, socket
+
+
+async def _say_goodbye(socket: WebSocketConnection, stream: Stream) -> None:
+    """Close politely for a moment, then for good. Shielded: a stop is no reason to leave without a word."""
+    with trio.move_on_after(GOODBYE_SECONDS, shield=True):
+        await socket.aclose()
+    # The library leaves the stream open when it has refused a message that was too big.
+    await trio.aclose_forcefully(stream)
+
+
+class MessageLink:
+    """`wire.link.Link` over a WebSocket. A frame is one text message."""
+
+    def __init__(
+        self,
+        socket: WebSocketConnection,
+        *,
+        place: str,
+        max_message: int,
+        max_queue: int = UPSTREAM_QUEUE_BYTES,
+    ) -> None:
+        """Attach to an open socket that somebody else closes.
+
+        Args:
+            socket: an open WebSocket.
+            place: the server's name in texts.
+            max_message: bytes of the longest message taken from the server.
+            max_queue: bytes that may wait for the server before it is cut off.
+        """
+        self.queued = 0
+        self._socket = socket
+        self._place = place
+        self._max_message = max_message
+        self._max_queue = max_queue
+        self._out: deque[bytes] = deque()
+        self._kick = trio.Event()
+        self._cut = trio.Event()
+        self._done = False
+
+    def send(self, frame: Iterable[Buffer]) -> None:
+        """Queue one frame; the writer task takes it from here. A frame of any size fits an empty queue."""
+        if self._done:
+            return
+        if self.queued > self._max_queue:
+            self._cut.set()
+            return
+        message = b"".join(frame)
+        self._out.append(message)
+        self.queued += len(message)
+        self._kick.set()
+
+    def flush(self) -> None:
+        """Nothing to do: masking and framing make a write expensive enough to deserve its task."""
+
+    async def run(self, on_lines: OnLines, on_oversized: OnOversized) -> None:
+        """Read and write until either side closes."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._write)
+                nursery.start_soon(self._watch_queue)
+                await self._read(on_lines, on_oversized)
+        except BaseExceptionGroup as group:
+            error = leaf(group)
+            if isinstance(error, ConnectionClosed):
+                raise ConnectionLost(self._farewell(error.reason)) from None
+            raise error from None
+        finally:
+            self._done = True
+            self._out.clear()
+            self.queued = 0
+
+    async def _read(self, on_lines: OnLines, on_oversized: OnOversized) -> None:
+        while True:
+            received = await self._socket.get_message()
+            message = received.encode() if isinstance(received, str) else received
+            # The library counts characters, we count bytes.
+            if len(message) > self._max_message:
+                on_oversized(message[:HEAD_BYTES])
+            else:
+                on_lines([message])
+
+    async def _write(self) -> None:
+        while True:
+            await self._kick.wait()
+            self._kick = trio.Event()
+            while self._out:
+                message = self._out.popleft()
+                await self._socket.send_message(message.decode())
+                self.queued -= len(message)
+
+    async def _watch_queue(self) -> None:
+        """The writer cannot cut off a server that does not read: it is waiting for it."""
+        await self._cut.wait()
+        raise ConnectionLost(f"{self._place} does not read: {self.queued} bytes are waiting for it")
+
+    def _farewell(self, closing: CloseReason | None) -> str:
+        if closing is None:
+            return f"{self._place} closed the WebSocket"
+        if closing.code == TOO_BIG:
+            return f"a message of {self._place} or to it was over the limit: {closing.reason} (close code 1009)"
+        said = f": {closing.reason}" if closing.reason else ""
+        return f"{self._place} closed the WebSocket with code {closing.code} ({closing.name}){said}"

@@ -1,0 +1,100 @@
+# `make run` starts the demo, `make test` checks everything; both from a bare Debian 12 with python3, make and git.
+# All that is installed goes into .venv and .cache. One exception: root with apt-get also gets a missing python3-venv
+# or nodejs/npm from Debian (scripts/need); everyone else is told what to type.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+PYTEST_ARGS ?=
+# Pinned because another release may order or mark the locks differently.
+UV := uv==0.13.8
+
+# npx keeps the servers it runs below npm's cache, so that cache is part of what we install.
+export npm_config_cache := $(CURDIR)/.cache/npm
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_NO_INPUT := 1
+
+IN_VENV := PATH="$(CURDIR)/.venv/bin:$$PATH"
+
+.PHONY: help
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' Makefile
+	@echo "another interpreter: make test PYTHON=python3.12 (the environments are rebuilt when it changes)"
+
+.PHONY: run
+run: .venv/demo.stamp  ## the demo: the daemon with config/demo.json and real servers
+	@command -v npx >/dev/null || printf '%s\n' \
+	  '' \
+	  '*** npx is not installed: the two node servers of the demo (filesystem, memory) will show as `failed`.' \
+	  '*** The demo goes on without them. To see them too: sudo apt install nodejs npm' \
+	  '' >&2
+	$(IN_VENV) .venv/bin/mcpd run --config config/demo.json
+
+.PHONY: test
+test: .venv/dev.stamp .cache/mcp1/stamp .cache/node/stamp lint  ## everything: formatter, linter, types, then all tests
+	$(IN_VENV) .venv/bin/python -m pytest $(PYTEST_ARGS)
+
+.PHONY: unit
+unit: .venv/dev.stamp  ## the tests that need neither node nor the other SDK, nor minutes
+	$(IN_VENV) .venv/bin/python -m pytest -m 'not e2e' --ignore=tests/faults $(PYTEST_ARGS)
+
+.PHONY: lint
+lint: .venv/dev.stamp  ## formatter, linter and types only
+	.venv/bin/ruff format --check
+	.venv/bin/ruff check
+	.venv/bin/mypy
+
+.PHONY: venv
+venv: .venv/dev.stamp .cache/mcp1/stamp .cache/node/stamp  ## all that the tests need, installed
+
+.PHONY: clean
+clean:  ## removes what was installed and every cache
+	rm -rf .venv .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+	find daemon tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Written only when its content changes, which is what makes the second run instant and a new PYTHON a new environment.
+.cache/interpreter: FORCE
+	@mkdir -p $(@D)
+	@scripts/interpreter "$(PYTHON)" >$@.new
+	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+
+.PHONY: FORCE
+FORCE:
+
+.venv/demo.stamp: .cache/interpreter requirements/demo.txt pyproject.toml scripts/venv
+	scripts/venv "$(PYTHON)" .venv requirements/demo.txt
+	.venv/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# On top of the demo's, never beside it: two installers in one environment break it under `make -j`.
+.venv/dev.stamp: .venv/demo.stamp requirements/dev.txt
+	.venv/bin/python -m pip install --quiet --require-hashes -r requirements/dev.txt
+	@touch $@
+
+.cache/mcp1/stamp: .cache/interpreter requirements/mcp1.txt scripts/venv
+	scripts/venv "$(PYTHON)" .cache/mcp1 requirements/mcp1.txt
+	@touch $@
+
+.cache/node/stamp: tests/e2e/node/package.json tests/e2e/node/package-lock.json scripts/node
+	scripts/node tests/e2e/node .cache/node
+	@touch $@
+
+# --no-config and --no-emit-index-url keep this machine's indexes out of the files; the runtime and demo locks are
+# cut to the versions of the big one, so that what is tested is what is shipped. Extras are kept because pip, told
+# hashes, does not see that `mcp==X` satisfies `mcp[cli]`.
+COMPILE = .cache/uv/bin/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-strip-extras --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade)
+
+.PHONY: lock
+lock: .cache/interpreter  ## rewrites the locks; `make lock UPGRADE=1` takes the newest versions
+	test -x .cache/uv/bin/uv || "$(PYTHON)" -m venv .cache/uv
+	.cache/uv/bin/python -m pip install --quiet $(UV)
+	$(COMPILE) pyproject.toml requirements/build.in --group dev --group servers -o requirements/dev.txt
+	$(COMPILE) pyproject.toml requirements/build.in --group servers -c requirements/dev.txt -o requirements/demo.txt
+	$(COMPILE) pyproject.toml -c requirements/dev.txt -o requirements/runtime.txt
+	$(COMPILE) requirements/mcp1.in -o requirements/mcp1.txt
+	cd tests/e2e/node && npm install --package-lock-only --omit-lockfile-registry-resolved=true \
+	  --ignore-scripts --no-audit --no-fund --loglevel=error

@@ -1,0 +1,158 @@
+"""What can go wrong with one HTTP request, as a value.
+
+Two questions are answered: whether the server can have acted on the request (only then is a call not safe to
+repeat), and what the failure would mean for the whole connection. Whether it ends the connection depends on
+what was asked: `sdk.SdkConnection` decides.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+import attrs
+import httpx2
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from daemon.errors import (
+    CallError,
+    CannotStart,
+    ConnectionLost,
+    NeedsAuth,
+    RequestTooLarge,
+    RunError,
+    UpstreamLost,
+    UpstreamUnavailable,
+)
+from daemon.transports.network import is_untrusted, reason
+from daemon.wire.envelope import INVALID_PARAMS, METHOD_NOT_FOUND
+
+
+class Kind(Enum):
+    """The ways in which a request fails without an answer."""
+
+    UNREACHABLE = auto()
+    """No connection was made: nothing was sent."""
+    UNTRUSTED = auto()
+    """The server's certificate does not verify: nothing was sent."""
+    BROKEN = auto()
+    """The connection went away after sending."""
+    BUSY = auto()
+    """HTTP 429 or 503: the server did not take it."""
+    GATEWAY = auto()
+    """HTTP 502 or 504: something in between lost the server."""
+    UNAUTHORIZED = auto()
+    """HTTP 401."""
+    FORBIDDEN = auto()
+    """HTTP 403: of everything, or of one tool; the answer says more."""
+    SESSION_OVER = auto()
+    """The server does not know our session (any more), so it did not act on the request."""
+    TOO_LARGE = auto()
+    """A message over the limit of its direction."""
+
+
+NOT_RUN = frozenset(
+    {Kind.UNREACHABLE, Kind.UNTRUSTED, Kind.BUSY, Kind.UNAUTHORIZED, Kind.FORBIDDEN, Kind.SESSION_OVER}
+)
+"""After these a call is safe to repeat."""
+
+
+@attrs.frozen
+class Failure:
+    """Why one request got no answer."""
+
+    kind: Kind
+    """What sort of failure."""
+    text: str
+    """What happened, with the server's host and port."""
+
+    def for_call(self) -> CallError:
+        """What the caller is told."""
+        if self.kind is Kind.TOO_LARGE:
+            return RequestTooLarge(self.text)
+        if self.kind in NOT_RUN:
+            return UpstreamUnavailable(f"{self.text}. The call was not run: it is safe to try again.")
+        return UpstreamLost(f"{self.text}; whether the call ran is unknown")
+
+    def for_run(self) -> RunError:
+        """What the supervisor is told, if the connection ends of it."""
+        if self.kind is Kind.UNTRUSTED:
+            return CannotStart(self.text)
+        if self.kind in {Kind.UNAUTHORIZED, Kind.FORBIDDEN}:
+            return NeedsAuth(self.text)
+        return ConnectionLost(self.text)
+
+
+def of_error(error: Exception, place: str) -> Failure:
+    """What a network error means. Only what came before sending is certain."""
+    why = reason(error)
+    if is_untrusted(error):
+        return Failure(Kind.UNTRUSTED, f"tls: the certificate of {place} is not trusted: {why}")
+    if isinstance(error, httpx2.ConnectTimeout | httpx2.PoolTimeout):
+        return Failure(Kind.UNREACHABLE, f"cannot connect to {place}: no connection in time")
+    if isinstance(error, httpx2.ConnectError | httpx2.ProxyError | httpx2.UnsupportedProtocol):
+        return Failure(Kind.UNREACHABLE, f"cannot connect to {place}: {why}")
+    return Failure(Kind.BROKEN, f"the connection to {place} broke: {why}")
+
+
+def of_status(response: httpx2.Response, body: bytes, place: str, *, in_session: bool) -> Failure | None:
+    """What an HTTP error means; None: it is an answer like any other."""
+    status = response.status_code
+    text = f"{place} answered HTTP {status} {response.reason_phrase}".rstrip()
+    if status == httpx2.codes.UNAUTHORIZED:
+        return Failure(Kind.UNAUTHORIZED, f"{place} wants credentials that it was not given (HTTP {status})")
+    if status == httpx2.codes.FORBIDDEN:
+        return Failure(Kind.FORBIDDEN, f"{place} does not allow it with these credentials (HTTP {status})")
+    if in_session and _ends_session(status, body):
+        return Failure(Kind.SESSION_OVER, f"the server ended the session (HTTP {status} from {place})")
+    if status == httpx2.codes.REQUEST_ENTITY_TOO_LARGE:
+        return Failure(Kind.TOO_LARGE, f"{text}: the request is larger than the server takes")
+    if status in {httpx2.codes.TOO_MANY_REQUESTS, httpx2.codes.SERVICE_UNAVAILABLE}:
+        wait = response.headers.get("retry-after", "")
+        return Failure(Kind.BUSY, f"{text}, retry after {wait}" if wait else text)
+    if status in {httpx2.codes.BAD_GATEWAY, httpx2.codes.GATEWAY_TIMEOUT}:
+        return Failure(Kind.GATEWAY, text)
+    return None
+
+
+def _ends_session(status: int, body: bytes) -> bool:
+    """404 by the specification; servers in use also say 410, or 400 with words about the session."""
+    code = error_code(body)
+    if status == httpx2.codes.NOT_FOUND:
+        return code != METHOD_NOT_FOUND
+    if status == httpx2.codes.BAD_REQUEST:
+        return code != INVALID_PARAMS and b"session" in body.lower()
+    return status == httpx2.codes.GONE
+
+
+class Head(Struct):
+    """What is looked at of a message on its way."""
+
+    id: int | str | None = None
+    method: str | None = None
+    error: Raw | UnsetType = UNSET
+
+
+class _Error(Struct):
+    code: int
+
+
+_decode_head = msgspec.json.Decoder(Head).decode
+_decode_error = msgspec.json.Decoder(_Error).decode
+
+
+def head_of(body: bytes) -> Head:
+    """The head of a message, empty if it is none."""
+    try:
+        return _decodehead_of(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return Head()
+
+
+def error_code(body: bytes) -> int | None:
+    """The code of a JSON-RPC error response; None if the body is none."""
+    error = head_of(body).error
+    try:
+        return None if error is UNSET else _decode_error(error).code
+    except msgspec.MsgspecError:
+        return None
