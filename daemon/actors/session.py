@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 MAX_FAULTS = 100
 """Malformed messages after which a client is cut off: it does not speak JSON-RPC (reliability.md §4)."""
 
+DEFAULT_SURFACE = "category"
+"""What a profile gets that names a surface which this version does not have."""
+
 HELLO = "mcpd/hello"
 """The notification with which `mcpd connect` names a profile or surface, before the client's first message."""
 
@@ -52,7 +55,7 @@ class Session:
         self._calls = Calls(self, self._peer, number, context)
         self._subscriptions: list[Raw] = []
         self._profile = context.config.profiles["default"]
-        self.surface = context.surfaces[self._profile.surface]
+        self.surface = self._surface_named(self._profile.surface)
         self._shown: bytes | None = None
         self._handshaken = False
         self._client = ""
@@ -221,11 +224,15 @@ class Session:
                 self._log.warning("no profile {!r}: using {}", profile, self._profile.name)
             else:
                 self._profile = found
-                self.surface = self._context.surfaces.get(found.surface, self.surface)
+                self.surface = self._surface_named(found.surface)
         if isinstance(surface, str):
-            if surface not in self._context.surfaces:
-                self._log.warning("no surface {!r}: using {}", surface, self.surface.name)
-            self.surface = self._context.surfaces.get(surface, self.surface)
+            self.surface = self._surface_named(surface)
+
+    def _surface_named(self, name: str) -> Surface:
+        surfaces = self._context.surfaces
+        if name not in surfaces:
+            self._log.warning("this version has no surface {!r}: using {}", name, DEFAULT_SURFACE)
+        return surfaces.get(name, surfaces[DEFAULT_SURFACE])
 
     def _cancel(self, params: Raw) -> None:
         request_id = bytes(msgspec.json.decode(params, type=dict[str, Raw]).get("requestId", b""))

@@ -127,5 +127,3 @@ class Limits:
     """Bytes kept for a client that does not read; beyond, it is disconnected."""
     starts: Count = 4
     """Servers being started at the same time, so that a boot is no stampede."""
-    depth: Count = 128
-    """The deepest nesting of JSON accepted from anyone."""

@@ -105,14 +105,20 @@ def of_status(response: httpx2.Response, body: bytes, place: str, *, in_session:
         return Failure(Kind.FORBIDDEN, f"{place} does not allow it with these credentials (HTTP {status})")
     if in_session and _ends_session(status, body):
         return Failure(Kind.SESSION_OVER, f"the server ended the session (HTTP {status} from {place})")
-    if status == httpx2.codes.REQUEST_ENTITY_TOO_LARGE:
-        return Failure(Kind.TOO_LARGE, f"{text}: the request is larger than the server takes")
-    if status in {httpx2.codes.TOO_MANY_REQUESTS, httpx2.codes.SERVICE_UNAVAILABLE}:
-        wait = response.headers.get("retry-after", "")
-        return Failure(Kind.BUSY, f"{text}, retry after {wait}" if wait else text)
-    if status in {httpx2.codes.BAD_GATEWAY, httpx2.codes.GATEWAY_TIMEOUT}:
-        return Failure(Kind.GATEWAY, text)
-    return None
+    kind = _KINDS.get(status)
+    if kind is Kind.BUSY and (wait := response.headers.get("retry-after")):
+        text = f"{text}, retry after {wait}"
+    return None if kind is None else Failure(kind, text)
+
+
+_KINDS: dict[int, Kind] = {
+    httpx2.codes.REQUEST_ENTITY_TOO_LARGE: Kind.TOO_LARGE,
+    httpx2.codes.TOO_MANY_REQUESTS: Kind.BUSY,
+    httpx2.codes.SERVICE_UNAVAILABLE: Kind.BUSY,
+    httpx2.codes.BAD_GATEWAY: Kind.GATEWAY,
+    httpx2.codes.GATEWAY_TIMEOUT: Kind.GATEWAY,
+}
+"""Statuses that say what happened to the request; any other error status is the server's own answer."""
 
 
 def _ends_session(status: int, body: bytes) -> bool:
@@ -144,7 +150,7 @@ _decode_error = msgspec.json.Decoder(_Error).decode
 def head_of(body: bytes) -> Head:
     """The head of a message, empty if it is none."""
     try:
-        return _decodehead_of(body)
+        return _decode_head(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return Head()
 

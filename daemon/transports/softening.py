@@ -8,7 +8,7 @@ limit; event streams end early instead of raising.
 
 from __future__ import annotations
 
-import math
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Protocol
 
@@ -77,8 +77,8 @@ class SoftTransport(httpx2.AsyncBaseTransport):
         self._ward = ward
         self._place = place
         self._max_bytes = max_bytes
-        self._posts: dict[int, _Body] = {}
-        self._scopes: set[trio.CancelScope] = set()
+        self._bodies: dict[int, _Body] = {}
+        self._scopes: dict[object, trio.CancelScope] = {}
         self._closed = False
         self._had_stream = False
         self._session_over = False
@@ -100,20 +100,24 @@ class SoftTransport(httpx2.AsyncBaseTransport):
     def close(self) -> None:
         """Send nothing more but the end of the session: nobody waits for answers now."""
         self._closed = True
-        for scope in self._scopes:
+        for scope in self._scopes.values():
             scope.cancel()
 
     def abandon(self, key: int) -> None:
         """Nobody waits for this request's answer: its stream ends soon, whatever the server does."""
-        if (body := self._posts.get(key)) is not None:
-            body.end_by(trio.current_time() + ABANDONED_SECONDS)
+        deadline = trio.current_time() + ABANDONED_SECONDS
+        if (scope := self._scopes.get(key)) is not None:
+            scope.deadline = deadline
+        if (body := self._bodies.get(key)) is not None:
+            body.end_by(deadline)
 
     async def _post(self, request: httpx2.Request) -> httpx2.Response:
         key = _key(request)
+        owner = request if key is None else key
         with trio.CancelScope() as scope:
             if key is None:
                 scope.deadline = trio.current_time() + NOTE_SECONDS
-            self._scopes.add(scope)
+            self._scopes[owner] = scope
             try:
                 response = await self._inner.handle_async_request(request)
                 self._ward.heard()
@@ -121,7 +125,7 @@ class SoftTransport(httpx2.AsyncBaseTransport):
             except (httpx2.TransportError, httpx2.DecodingError) as error:
                 self._ward.failed(key, of_error(error, self._place))
             finally:
-                self._scopes.discard(scope)
+                del self._scopes[owner]
         return _nothing(request)
 
     async def _digest(
@@ -139,8 +143,8 @@ class SoftTransport(httpx2.AsyncBaseTransport):
     def _watched(self, response: httpx2.Response, key: int | None) -> _Body:
         if key is None:
             return _Body(response.stream, self._ward)
-        body = _Body(response.stream, self._ward, lambda: self._posts.pop(key, None))
-        self._posts[key] = body
+        body = _Body(response.stream, self._ward, lambda: self._bodies.pop(key, None))
+        self._bodies[key] = body
         return body
 
     async def _refused(
@@ -193,16 +197,7 @@ class SoftTransport(httpx2.AsyncBaseTransport):
 
     async def _open_stream(self, request: httpx2.Request) -> httpx2.Response:
         """The stream of notifications: opened again and again while the server is away."""
-        delays = iter(REOPEN_DELAYS)
-        while True:
-            try:
-                response = await self._inner.handle_async_request(request)
-                break
-            except httpx2.TransportError:
-                delay = next(delays, None)
-                if delay is None:
-                    raise
-                await trio.sleep(delay)
+        response = await self._reach(request)
         self._ward.heard()
         if response.status_code == httpx2.codes.UNAUTHORIZED:
             failure = of_status(response, b"", self._place, in_session=True)
@@ -214,6 +209,14 @@ class SoftTransport(httpx2.AsyncBaseTransport):
             self._had_stream = True
             response.stream = _Body(response.stream, self._ward)
         return response
+
+    async def _reach(self, request: httpx2.Request) -> httpx2.Response:
+        for delay in REOPEN_DELAYS:
+            try:
+                return await self._inner.handle_async_request(request)
+            except httpx2.TransportError:
+                await trio.sleep(delay)
+        return await self._inner.handle_async_request(request)
 
     async def _end_session(self, request: httpx2.Request) -> httpx2.Response:
         """Told to the server even when we are being cancelled, but not for long."""
@@ -243,19 +246,23 @@ class _Body(httpx2.AsyncByteStream):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         chunks = aiter(self._inner)
-        while True:
-            chunk = None
-            # A scope may not span a yield, so each chunk has its own; the deadline is handed on.
-            with self._scope:
-                try:
-                    chunk = await anext(chunks, None)
-                except httpx2.TransportError:
-                    return
-            if chunk is None:
-                return
-            self._scope = trio.CancelScope(deadline=self._scope.deadline)
-            self._ward.heard()
-            yield chunk
+        try:
+            while (chunk := await self._next(chunks)) is not None:
+                self._ward.heard()
+                yield chunk
+        finally:
+            if isinstance(chunks, AsyncGenerator):
+                await chunks.aclose()
+
+    async def _next(self, chunks: AsyncIterator[bytes]) -> bytes | None:
+        """A scope may not span a yield, so each chunk has its own; the deadline is handed on."""
+        self._scope = trio.CancelScope(deadline=self._scope.deadline)
+        with self._scope:
+            try:
+                return await anext(chunks, None)
+            except httpx2.TransportError:
+                return None
+        return None
 
     async def aclose(self) -> None:
         """Close the stream."""

@@ -41,7 +41,7 @@ def test_an_empty_object_is_a_configuration_with_all_defaults() -> None:
     config = config_of({})
     assert config == Config()
     assert config.profiles == {"default": Profile(name="default")}
-    assert (config.limits.client_message_bytes, config.limits.depth) == (4 * 1024 * 1024, 128)
+    assert (config.limits.client_message_bytes, config.limits.starts) == (4 * 1024 * 1024, 4)
 
 
 def test_the_example_of_the_specification_is_read() -> None:

@@ -1,0 +1,1 @@
+"""The real daemon as a child, real servers, and clients that nobody here wrote."""

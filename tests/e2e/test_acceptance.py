@@ -1,0 +1,183 @@
+"""The six acceptance criteria of seed 001, §10, with real servers, through the real socket."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.harness import Daemon, RawClient, node_server, program, running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A git repository with one commit."""
+    path = tmp_path_factory.mktemp("repository")
+    for words in (
+        ["init", "-q"],
+        ["-c", "user.name=T", "-c", "user.email=t@example.org", "commit", "-q", "--allow-empty", "-m", "first"],
+    ):
+        subprocess.run(["git", *words], cwd=path, check=True, timeout=30)
+    return path
+
+
+@pytest.fixture(scope="module")
+def daemon(repository: Path) -> Iterator[Daemon]:
+    """Three real servers and one that cannot start, in five categories."""
+    config: dict[str, Any] = {
+        "mcpServers": {
+            "git": {"command": program("mcp-server-git"), "args": ["--repository", str(repository)]},
+            "time": {"command": program("mcp-server-time")},
+            "files": node_server("server-filesystem", str(repository)),
+            "broken": {"command": "no-such-command-anywhere"},
+        },
+        "categories": {
+            "history": {
+                "description": "Look at commits.",
+                "server": "git",
+                "tools": {
+                    "includeNames": ["git_log", "mcp__git__git_status", "git_reset", "git_nonsense"],
+                    "overrides": {
+                        "git_log": {"description": "Commits, newest first."},
+                        "git_reset": {"enabled": False},
+                    },
+                },
+            },
+            "clock": {"description": "What time it is.", "server": "time"},
+            "fs": {
+                "description": "Files.",
+                "server": "files",
+                "tools": {"includeNames": ["read_text_file", "list_directory"]},
+            },
+            "lost": {
+                "description": "Of a server that is down.",
+                "server": "broken",
+                "tools": {"includeNames": ["anything"]},
+            },
+        },
+    }
+    with running(config) as daemon:
+        with daemon.client() as client:
+            for category in ("history", "clock", "fs"):
+                assert client.get(category)["tools"], daemon.said()
+        yield daemon
+
+
+@pytest.fixture
+def client(daemon: Daemon) -> Iterator[RawClient]:
+    with daemon.client() as client:
+        yield client
+
+
+def test_1_the_description_of_get_category_tools_lists_categories_and_descriptions(client: RawClient) -> None:
+    listed = client.ask("tools/list")["result"]["tools"]
+
+    assert [tool["name"] for tool in listed] == ["get-category-tools", "call-category-tool"]
+    for line in ("- history: Look at commits.", "- clock: What time it is.", "- fs: Files."):
+        assert line in listed[0]["description"]
+
+
+def test_2_get_category_tools_returns_the_schemas_of_enabled_tools_only(client: RawClient) -> None:
+    answer = client.get("history")
+
+    assert list(answer["tools"]) == ["git_log", "git_status"]
+    assert answer["tools"]["git_log"]["description"] == "Commits, newest first."
+    assert answer["tools"]["git_log"]["inputSchema"]["type"] == "object"
+    assert answer["meta"]["category"] == "history"
+    assert answer["meta"]["sourceServer"] == "git"
+    assert "git_nonsense" in answer["meta"]["unavailableTools"]
+    assert list(client.get("history", "git_status")["tools"]) == ["git_status"]
+
+
+def test_3_call_category_tool_runs_the_tool_at_its_server(client: RawClient, repository: Path) -> None:
+    result = client.run("history", "git_log", repo_path=str(repository))
+
+    assert result["isError"] is False
+    assert "first" in json.dumps(result["content"])
+
+
+def test_4_a_disabled_tool_is_neither_described_nor_run(client: RawClient, repository: Path) -> None:
+    result = client.run("history", "git_reset", repo_path=str(repository))
+
+    assert "git_reset" not in client.get("history")["tools"]
+    assert result["isError"] is True
+    assert result["structuredContent"]["error"]["code"] == "ToolDisabled"
+
+
+@pytest.mark.parametrize(
+    ("category", "name", "code", "hint"),
+    [
+        ("histroy", "git_log", "UnknownCategory", "Did you mean history?"),
+        ("history", "git_lg", "UnknownTool", "Did you mean git_log?"),
+        ("history", "git_nonsense", "UnknownTool", "git_log"),
+        ("fs", "write_file", "UnknownTool", "read_text_file"),
+    ],
+)
+def test_5_unknown_names_are_answered_with_a_code_and_the_closest(
+    client: RawClient, category: str, name: str, code: str, hint: str
+) -> None:
+    result = client.run(category, name)
+
+    assert result["isError"] is True
+    assert result["structuredContent"]["error"]["code"] == code
+    assert result["content"][0]["text"].startswith(f"{code}: ")
+    assert hint in result["content"][0]["text"]
+
+
+def test_6_categories_are_visible_although_no_server_is_up() -> None:
+    config = {
+        "mcpServers": {"dead": {"command": "no-such-command-anywhere"}},
+        "categories": {
+            "code": {"description": "Edit code.", "server": "dead", "tools": {"includeNames": ["edit"]}}
+        },
+    }
+
+    with running(config) as daemon, daemon.client() as client:
+        listed = client.ask("tools/list")["result"]["tools"]
+        described = client.get("code")
+        result = client.run("code", "edit")
+
+    assert "- code: Edit code." in listed[0]["description"]
+    assert described["meta"]["unavailableTools"] == ["edit"]
+    assert described["meta"]["unavailableServers"]["dead"]["state"] == "failed"
+    assert "no-such-command-anywhere" in described["meta"]["unavailableServers"]["dead"]["reason"]
+    assert result["structuredContent"]["error"]["code"] == "UpstreamUnavailable"
+
+
+def test_text_structured_content_and_meta_of_a_result_are_the_servers_own(client: RawClient) -> None:
+    result = client.run("clock", "get_current_time", timezone="UTC")
+
+    assert result["structuredContent"]["timezone"] == "UTC"
+    assert json.loads(result["content"][0]["text"])["timezone"] == "UTC"
+
+
+def test_a_tool_of_a_node_server_runs(client: RawClient, repository: Path) -> None:
+    (repository / "hello.txt").write_text("good morning")
+
+    result = client.run("fs", "read_text_file", path=str(repository / "hello.txt"))
+
+    assert result["content"][0]["text"] == "good morning"
+
+
+def test_status_names_what_is_down_and_what_is_unresolved(daemon: Daemon) -> None:
+    status = daemon.status()
+
+    assert status["servers"]["git"]["state"] == "ready"
+    assert status["servers"]["git"]["pid"] > 0
+    assert status["servers"]["git"]["rssBytes"] > 1_000_000
+    assert status["servers"]["broken"]["state"] == "failed"
+    assert "git/git_nonsense" in status["unresolved"]
+    assert "no-such-command-anywhere" in daemon.run("status", check=1)
+
+
+def test_the_operator_sees_and_calls_what_a_model_would(daemon: Daemon) -> None:
+    assert "git_log" in daemon.run("tools")
+    assert "UTC" in daemon.run("call", "time/get_current_time", "timezone=UTC")

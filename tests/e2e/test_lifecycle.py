@@ -1,0 +1,222 @@
+"""Servers that die and a daemon that ends: everything comes back, nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.harness import Daemon, RawClient, node_server, program, running
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = pytest.mark.e2e
+
+PATIENCE = 15.0
+
+
+def eventually(check: Callable[[], Any]) -> Any:
+    """Ask again until the answer is truthy; the daemon is another process, there is no event to wait for."""
+    deadline = time.monotonic() + PATIENCE
+    while not (found := check()):
+        assert time.monotonic() < deadline, "it did not happen"
+    return found
+
+
+def ready(daemon: Daemon, *servers: str) -> dict[str, Any]:
+    """Wait until servers are ready; returns their entries of the status."""
+
+    def look() -> dict[str, Any] | None:
+        entries: dict[str, Any] = daemon.status()["servers"]
+        return entries if all(entries[name]["state"] == "ready" for name in servers) else None
+
+    return dict(eventually(look))
+
+
+def test_a_killed_server_comes_back_by_itself_and_its_neighbour_never_notices() -> None:
+    config = {
+        "mcpServers": {
+            "time": {"command": program("mcp-server-time")},
+            "git": {"command": program("mcp-server-git")},
+        }
+    }
+    with running(config) as daemon, daemon.client() as client:
+        before = ready(daemon, "time", "git")
+        os.kill(before["time"]["pid"], signal.SIGKILL)
+
+        answer = eventually(
+            lambda: not (result := client.run("time", "get_current_time", timezone="UTC"))["isError"] and result
+        )
+        after = ready(daemon, "time", "git")
+
+    assert answer["structuredContent"]["timezone"] == "UTC"
+    assert after["time"]["pid"] != before["time"]["pid"]
+    assert after["time"]["restarts"] == 1
+    assert after["time"]["epoch"] == before["time"]["epoch"]
+    assert after["git"]["pid"] == before["git"]["pid"]
+
+
+def test_progress_reaches_its_caller_and_a_cancelled_call_is_never_answered() -> None:
+    config = {"mcpServers": {"everything": node_server("server-everything")}}
+    call = {"category": "everything", "name": "trigger-long-running-operation"}
+    with running(config) as daemon, daemon.client() as client:
+        ready(daemon, "everything")
+        client.send(_call(1, {**call, "args": {"duration": 1, "steps": 4}}, token="mine"))
+        reports = [client.receive() for _ in range(4)]
+        result = client.receive()
+        client.send(_call(2, {**call, "args": {"duration": 60, "steps": 60}}, token=7))
+        assert client.receive()["params"]["progressToken"] == 7
+        client.send(b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}')
+        quiet = eventually(lambda: daemon.status()["servers"]["everything"]["inFlight"] == 0)
+
+        # What follows a cancellation may still be a report that was under way, never an answer.
+        client.send(b'{"jsonrpc":"2.0","id":3,"method":"ping"}')
+        while "method" in (last := client.receive()):
+            assert last["method"] == "notifications/progress"
+
+    assert {report["params"]["progressToken"] for report in reports} == {"mine"}
+    assert [report["params"]["progress"] for report in reports] == [1, 2, 3, 4]
+    assert result["id"] == 1
+    assert quiet
+    assert last["id"] == 3
+
+
+def test_sigterm_answers_what_is_in_flight_and_ends_within_five_seconds() -> None:
+    config = {"mcpServers": {"everything": node_server("server-everything")}}
+    call = {
+        "category": "everything",
+        "name": "trigger-long-running-operation",
+        "args": {"duration": 60, "steps": 2},
+    }
+    with running(config) as daemon, daemon.client() as client:
+        ready(daemon, "everything")
+        client.send(_call(1, call))
+        eventually(lambda: daemon.status()["servers"]["everything"]["inFlight"] == 1)
+        started = time.monotonic()
+        assert daemon.stop() == 0
+        took = time.monotonic() - started
+        answer = client.receive()
+
+    assert answer["result"]["structuredContent"]["error"]["code"] == "UpstreamLost"
+    # The promise itself, not a measurement: a server that hangs would cost more than this.
+    assert took < 5.5
+
+
+def test_a_second_sigterm_is_no_accident() -> None:
+    stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: signal.pause()"
+    config = {"mcpServers": {"stubborn": {"command": "python3", "args": ["-c", stubborn]}}}
+    with running(config) as daemon:
+        eventually(lambda: daemon.status()["servers"]["stubborn"]["pid"])
+        assert daemon.process is not None
+        daemon.process.send_signal(signal.SIGTERM)
+
+        assert daemon.stop() == 0
+        assert "Traceback" not in daemon.said()
+
+
+def test_a_server_that_hangs_at_its_start_delays_nobody() -> None:
+    silent = {"command": "sleep", "args": ["600"]}
+    config = {
+        "mcpServers": {
+            **{f"silent-{number}": silent for number in range(6)},
+            "time": {"command": program("mcp-server-time")},
+        }
+    }
+    with running(config) as daemon, daemon.client() as client:
+        assert client.ask("ping")["result"] == {}
+        entries = ready(daemon, "time")
+
+    assert entries["silent-0"]["state"] == "starting"
+
+
+def test_a_grandchild_that_left_its_group_ends_with_its_server() -> None:
+    with running({"mcpServers": {}}) as daemon:
+        note = daemon.directory / "grandchild"
+        daemon.stop()
+        script = f"setsid sh -c 'echo $$ > {note}; exec sleep 600' & exec {program('mcp-server-time')}"
+        daemon.config.write_text(
+            json.dumps({"mcpServers": {"forker": {"command": "sh", "args": ["-c", script]}}})
+        )
+        daemon.start()
+        ready(daemon, "forker")
+        pid = int(eventually(lambda: note.exists() and note.read_text()))
+        assert Path(f"/proc/{pid}").exists()
+
+        assert daemon.stop() == 0
+
+        assert not Path(f"/proc/{pid}/exe").exists()
+
+
+def test_the_environment_of_the_daemon_does_not_reach_a_server() -> None:
+    config = {"mcpServers": {"everything": {**node_server("server-everything"), "env": {"GIVEN": "yes"}}}}
+    with running(config, {"SECRET_OF_THE_USER": "canary"}) as daemon, daemon.client() as client:
+        ready(daemon, "everything")
+        seen = json.loads(client.run("everything", "get-env")["content"][0]["text"])
+
+    assert seen["GIVEN"] == "yes"
+    assert "canary" not in seen.values()
+    assert "NOTIFY_SOCKET" not in seen
+    assert not {key for key in seen if key.startswith("MCPD")}
+
+
+def test_secrets_of_the_configuration_are_in_no_log_and_no_status() -> None:
+    leaky = "import os, sys; print('using', os.environ['TOKEN'], file=sys.stderr, flush=True); sys.exit(3)"
+    config = {
+        "mcpServers": {
+            "leaky": {"command": "python3", "args": ["-c", leaky], "env": {"TOKEN": "${CANARY_TOKEN}"}}
+        }
+    }
+    with running(config, {"CANARY_TOKEN": "canary-0123456789"}) as daemon:
+        eventually(lambda: daemon.status()["servers"]["leaky"]["stderr"])
+        shown = daemon.run("status", check=1) + json.dumps(daemon.status())
+        eventually(lambda: "using" in daemon.said())
+        said = daemon.said()
+
+    assert "using" in shown
+    assert "canary-0123456789" not in shown + said
+
+
+def _call(request_id: int, arguments: dict[str, Any], token: str | int | None = None) -> bytes:
+    params: dict[str, Any] = {"name": "call-category-tool", "arguments": arguments}
+    if token is not None:
+        params["_meta"] = {"progressToken": token}
+    return json.dumps({"jsonrpc": "2.0", "id": request_id, "method": "tools/call", "params": params}).encode()
+
+
+def test_two_clients_with_the_same_ids_get_their_own_answers() -> None:
+    config = {"mcpServers": {"everything": node_server("server-everything")}}
+    with running(config) as daemon:
+        ready(daemon, "everything")
+        clients = [daemon.client() for _ in range(8)]
+        for turn in range(20):
+            for number, client in enumerate(clients):
+                echo = {"category": "everything", "name": "echo", "args": {"message": f"{number}/{turn}"}}
+                client.send(_call(turn, echo))
+        for number, client in enumerate(clients):
+            answers = {answer["id"]: answer for answer in (client.receive() for _ in range(20))}
+            for turn, answer in answers.items():
+                assert f"{number}/{turn}" in answer["result"]["content"][0]["text"]
+            client.close()
+
+
+def test_a_client_that_hangs_up_in_a_call_takes_the_call_with_it() -> None:
+    config = {"mcpServers": {"everything": node_server("server-everything")}}
+    call = {
+        "category": "everything",
+        "name": "trigger-long-running-operation",
+        "args": {"duration": 60, "steps": 2},
+    }
+    with running(config) as daemon:
+        ready(daemon, "everything")
+        client: RawClient = daemon.client()
+        client.send(_call(1, call))
+        eventually(lambda: daemon.status()["servers"]["everything"]["inFlight"] == 1)
+        client.close()
+
+        assert eventually(lambda: daemon.status()["servers"]["everything"]["inFlight"] == 0)

@@ -1,0 +1,372 @@
+"""Fakes around the call path: an upstream that answers on cue, a stage for sessions, a client of raw lines.
+
+`FakeUpstream` is a `ports.Upstream` that remembers what it was asked and does nothing of its own accord.
+`Stage` is what `tree` wires, without processes: a real catalog, real surfaces, real sessions. `Client` is the
+other end of a socket: what it sends and gets are bytes, and each of its waits ends after `PATIENCE` seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import trio
+from msgspec import Raw
+
+from daemon.actors.session import Session
+from daemon.callpath import SessionContext
+from daemon.catalog.listing import read_tools
+from daemon.catalog.snapshot import Catalog, begin, fold
+from daemon.errors import UpstreamUnavailable
+from daemon.facts import Fact, ListingFailed, ServerStatus, StatusChanged, ToolsListed
+from daemon.protocol import MODERN_VERSION, VERSION_KEY
+from daemon.states import ServerState
+from daemon.surfaces.category import CategorySurface
+from daemon.watch import Watch
+from daemon.wire.link import FdLink, Outbox
+from tests.config.reading import config_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from daemon.config.model import Config
+    from daemon.errors import CallError
+    from daemon.model import Tool
+    from daemon.ports import ToolCall
+    from daemon.surfaces.base import Surface
+    from daemon.wire.peer import Exchange
+
+PATIENCE = 5.0
+"""Seconds after which a test stops waiting."""
+
+MODERN = {VERSION_KEY: MODERN_VERSION, "io.modelcontextprotocol/clientCapabilities": {}}
+"""What a client of 2026-07-28 puts into the `_meta` of each request."""
+
+ECHO_SERVER = """
+import json, os, sys
+def say(**message):
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\\n"); sys.stdout.flush()
+SCHEMA = {"type": "object"}
+TOOLS = [{"name": name, "inputSchema": SCHEMA} for name in ("echo", "hang")]
+for line in sys.stdin:
+    m = json.loads(line)
+    if "id" not in m:
+        continue
+    method, params = m["method"], m.get("params") or {}
+    if method == "initialize":
+        say(id=m["id"], result={"protocolVersion": "2025-11-25", "capabilities": {"tools": {}},
+                                "serverInfo": {"name": "echo", "version": "1"}})
+    elif method == "tools/list":
+        say(id=m["id"], result={"tools": TOOLS})
+    elif method == "tools/call" and params["name"] == "echo":
+        say(id=m["id"], result={"content": [{"type": "text", "text": json.dumps(params["arguments"])}]})
+    elif method != "tools/call":
+        say(id=m["id"], error={"code": -32601, "message": "no " + method})
+"""
+"""A server for `python -c`: `echo` answers with its arguments, `hang` never answers; it ends at EOF."""
+
+
+@attrs.frozen
+class Sent:
+    """A call as an upstream got it."""
+
+    call: ToolCall
+    exchange: Exchange
+    key: int
+
+    @property
+    def arguments(self) -> Any:
+        """The arguments, decoded."""
+        return json.loads(bytes(self.call.arguments))
+
+
+class FakeUpstream:
+    """A server that is up or down as told, and answers when the test says so."""
+
+    def __init__(self, name: str = "alpha", *, up: bool = True, wakeable: bool = True) -> None:
+        self.name = name
+        self.up = up
+        self.can_wake = wakeable
+        self.refusal: Exception | None = None
+        self.on_send: Callable[[Sent], None] = lambda _sent: None
+        self.sent: list[Sent] = []
+        self.cancelled: list[tuple[int, str]] = []
+        self.recorded: list[tuple[float, bool]] = []
+        self.woken = 0
+        self.wake_seconds = 2.0
+        self._changed = trio.Event()
+
+    def send(self, call: ToolCall, exchange: Exchange) -> int:
+        """Take the call, or refuse as told."""
+        if self.refusal is not None:
+            raise self.refusal
+        if not self.up:
+            raise UpstreamUnavailable(f"server {self.name} is down. The call was not sent.", server=self.name)
+        sent = Sent(call, exchange, len(self.sent) + 7001)
+        self.sent.append(sent)
+        self._tell()
+        self.on_send(sent)
+        return sent.key
+
+    def cancel(self, key: int, reason: str) -> None:
+        """Remember who gave up."""
+        self.cancelled.append((key, reason))
+        self._tell()
+
+    async def wake(self) -> bool:
+        """Wait until `come_up`, at most `wake_seconds`."""
+        self.woken += 1
+        self._tell()
+        with trio.move_on_after(self.wake_seconds):
+            while not self.up:
+                await self._changed.wait()
+        return self.up
+
+    def record(self, seconds: float, *, ok: bool) -> None:
+        """Remember the outcome."""
+        self.recorded.append((seconds, ok))
+
+    def come_up(self) -> None:
+        """Take calls from now on."""
+        self.up = True
+        self._tell()
+
+    async def wait_sent(self, count: int = 1) -> Sent:
+        """Wait for so many calls in all; return the last of them."""
+        await self._until(lambda: len(self.sent) >= count)
+        return self.sent[count - 1]
+
+    async def wait_cancelled(self, count: int = 1) -> None:
+        """Wait until so many calls were given up."""
+        await self._until(lambda: len(self.cancelled) >= count)
+
+    async def wait_woken(self) -> None:
+        """Wait until somebody waits for us."""
+        await self._until(lambda: self.woken > 0)
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        with trio.fail_after(PATIENCE):
+            while not holds():
+                await self._changed.wait()
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+
+@attrs.define
+class FakeLog:
+    """A `callpath.CallLog` that keeps everything."""
+
+    notes: list[tuple[int, str, float, str]] = attrs.field(factory=list)
+
+    def note(self, session: int, label: str, seconds: float, outcome: str) -> None:
+        """Keep one note."""
+        self.notes.append((session, label, seconds, outcome))
+
+
+class Client:
+    """The client's end of a connection."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self.stream = stream
+        self._rest = b""
+
+    async def send(self, *messages: object) -> None:
+        """Send messages in one write: bytes as they are (a newline is added), anything else as JSON."""
+        lines = [item if isinstance(item, bytes) else json.dumps(item).encode() for item in messages]
+        with trio.fail_after(PATIENCE):
+            await self.stream.send_all(b"".join(line + b"\n" for line in lines))
+
+    async def ask(self, method: str, params: object = None, *, id: object = 1) -> None:  # noqa: A002 - its name
+        """Send a request."""
+        message = {"jsonrpc": "2.0", "id": id, "method": method}
+        await self.send(message if params is None else {**message, "params": params})
+
+    async def tell(self, method: str, params: object) -> None:
+        """Send a notification."""
+        await self.send({"jsonrpc": "2.0", "method": method, "params": params})
+
+    async def line(self) -> bytes:
+        """The next line, without its newline."""
+        with trio.fail_after(PATIENCE):
+            while b"\n" not in self._rest:
+                chunk = await self.stream.receive_some(1 << 20)
+                if not chunk:
+                    raise EOFError(f"the connection was closed after {self._rest!r}")
+                self._rest += chunk
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line
+
+    async def get(self) -> Any:
+        """The next message, decoded."""
+        return json.loads(await self.line())
+
+    async def request(self, method: str, params: object = None, *, id: object = 1) -> Any:  # noqa: A002
+        """Ask and take the next message."""
+        await self.ask(method, params, id=id)
+        return await self.get()
+
+    async def call(self, category: str, name: str, args: object = None, *, id: object = 1, **params: Any) -> None:  # noqa: A002
+        """Send a `tools/call` to `call-category-tool`."""
+        arguments = {"category": category, "name": name, "args": {} if args is None else args}
+        await self.ask("tools/call", {"name": "call-category-tool", "arguments": arguments, **params}, id=id)
+
+    async def describe(self, category: str, *, id: object = 1, **arguments: Any) -> None:  # noqa: A002
+        """Send a `tools/call` to `get-category-tools`."""
+        asked = {"category": category, **arguments}
+        await self.ask("tools/call", {"name": "get-category-tools", "arguments": asked}, id=id)
+
+    async def is_closed(self) -> bool:
+        """Whether the other side hangs up now."""
+        try:
+            await self.line()
+        except (EOFError, trio.BrokenResourceError):
+            return True
+        return False
+
+
+@attrs.define
+class Guest:
+    """A client, and the session that serves it."""
+
+    client: Client
+    session: Session
+    ended: trio.Event = attrs.field(factory=trio.Event)
+
+
+def client_of(connection: socket.socket) -> Client:
+    """A client on a connected socket."""
+    connection.setblocking(False)
+    return Client(trio.SocketStream(trio.socket.from_stdlib_socket(connection)))
+
+
+def tool(name: str, **members: object) -> dict[str, object]:
+    """A tool as a server lists it."""
+    return {"name": name, "description": f"Does {name}.", "inputSchema": {"type": "object"}, **members}
+
+
+def tools_of(server: str, *names: str | dict[str, object]) -> tuple[Tool, ...]:
+    """Tools as the catalog keeps them."""
+    raws = [Raw(json.dumps(tool(name) if isinstance(name, str) else name).encode()) for name in names]
+    tools, quarantined = read_tools(server, raws)
+    assert not quarantined
+    return tools
+
+
+class Stage:
+    """Everything that sessions share. Servers are up, and list `echo` and `add`, unless told otherwise."""
+
+    def __init__(
+        self,
+        config: Config | None = None,
+        *,
+        listed: bool = True,
+        surfaces: Mapping[str, Surface] | None = None,
+        **written: object,
+    ) -> None:
+        servers = {name: {"command": "unused"} for name in ("alpha", "beta")}
+        self.config = config or config_of({"mcpServers": servers, **written})
+        self.outbox = Outbox()
+        self.log = FakeLog()
+        self.catalog: Watch[Catalog] = Watch(begin(self.config, time.time()))
+        self.upstreams = {name: FakeUpstream(name) for name, s in self.config.mcp_servers.items() if s.enabled}
+        self.context = SessionContext(
+            config=self.config,
+            catalog=self.catalog,
+            upstreams=self.upstreams,
+            surfaces=surfaces or {"category": CategorySurface()},
+            outbox=self.outbox,
+            log=self.log,
+            wall=time.time,
+        )
+        self._sessions = 0
+        if listed:
+            for name in self.upstreams:
+                self.becomes(name, ServerState.READY)
+                self.lists(name, "echo", "add")
+
+    @property
+    def alpha(self) -> FakeUpstream:
+        """The first server."""
+        return self.upstreams["alpha"]
+
+    def learn(self, fact: Fact) -> None:
+        """Fold a fact, as the registry does."""
+        self.catalog.set(fold(self.catalog.value, fact))
+
+    def becomes(self, server: str, state: ServerState, **status: Any) -> None:
+        """A server changes its state."""
+        self.learn(StatusChanged(server=server, status=ServerStatus(state=state, incarnation=1, **status)))
+
+    def lists(self, server: str, *names: str | dict[str, object]) -> None:
+        """A server lists these tools."""
+        tools = tools_of(server, *names)
+        self.learn(ToolsListed(server=server, incarnation=1, tools=tools, quarantined={}))
+
+    def fails_to_list(self, server: str, reason: str) -> None:
+        """A server does not list its tools."""
+        self.learn(ListingFailed(server=server, incarnation=1, reason=reason))
+
+    def answer(self, sent: Sent, result: bytes = b'{"content":[]}') -> None:
+        """A server answers."""
+        sent.exchange.answered(result)
+        self.outbox.flush()
+
+    def refuse(self, sent: Sent, error: bytes) -> None:
+        """A server answers with a JSON-RPC error."""
+        sent.exchange.refused(error)
+        self.outbox.flush()
+
+    def lose(self, sent: Sent, error: CallError) -> None:
+        """A server's connection ends."""
+        sent.exchange.lost(error)
+        self.outbox.flush()
+
+    def progress(self, sent: Sent, **params: object) -> None:
+        """A server reports progress under mcpd's own token."""
+        fields = {"progressToken": 1, **params}
+        sent.exchange.progressed({key: Raw(json.dumps(value).encode()) for key, value in fields.items()})
+        self.outbox.flush()
+
+    def connect(
+        self, nursery: trio.Nursery, *, max_line: int = 1 << 20, max_queue: int = 8 << 20, pause_at: int | None = None
+    ) -> Guest:
+        """A client connects; its session runs in `nursery` until either hangs up."""
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        fd = ours.detach()
+        link = FdLink(fd, fd, outbox=self.outbox, max_line=max_line, max_queue=max_queue, pause_at=pause_at)
+        self._sessions += 1
+        guest = Guest(client_of(theirs), Session(link, self._sessions, self.context))
+        nursery.start_soon(_serve, guest, link)
+        return guest
+
+
+async def _serve(guest: Guest, link: FdLink) -> None:
+    try:
+        await guest.session.run()
+    finally:
+        link.close()
+        guest.ended.set()
+
+
+def error_of(message: Any) -> dict[str, Any]:
+    """The error of a meta-tool's result; checks that its text begins with the code."""
+    result = message["result"]
+    error: dict[str, Any] = result["structuredContent"]["error"]
+    assert result["isError"] is True
+    assert result["content"][0]["text"] == f"{error['code']}: {error['message']}"
+    return error
+
+
+def described(message: Any) -> dict[str, Any]:
+    """What describing answered; checks that text and structure say the same."""
+    result: dict[str, Any] = message["result"]
+    assert result["isError"] is False
+    assert json.loads(result["content"][0]["text"]) == result["structuredContent"]
+    structured: dict[str, Any] = result["structuredContent"]
+    return structured
