@@ -46,7 +46,8 @@ MAX_CALLS = 256
 """Calls that one client may have in flight: eight times what the busiest real agent was seen to do."""
 
 LISTING_PATIENCE = 2.0
-"""Seconds that describing waits for a server's first list: clients start together with the daemon."""
+"""Seconds between a server that is up and its first list in the catalog; how long it may take to come up is
+`Upstream.wake`'s to bound."""
 
 
 class CallLog(Protocol):
@@ -240,10 +241,9 @@ class Calls:
         self, call: ClientCall, name: str, arguments: bytes, meta: dict[str, Raw], servers: tuple[str, ...]
     ) -> None:
         with call.wait_scope():
-            with trio.move_on_after(LISTING_PATIENCE):
-                async with trio.open_nursery() as nursery:
-                    for server in servers:
-                        nursery.start_soon(self._wait_listed, server)
+            async with trio.open_nursery() as nursery:
+                for server in servers:
+                    nursery.start_soon(self._wait_listed, server)
             self._act(call, name, arguments, meta, patient=False)
         self._context.outbox.flush()
 
@@ -256,7 +256,8 @@ class Calls:
             entry = catalog.servers[server]
             return entry.tools is not None or bool(entry.listing_error)
 
-        await self._context.catalog.wait_until(listed)
+        with trio.move_on_after(LISTING_PATIENCE):
+            await self._context.catalog.wait_until(listed)
 
     def _later(self, wait: Callable[..., Awaitable[None]], *args: object) -> None:
         assert self._spawn is not None, "calls begin while `run` hosts them"

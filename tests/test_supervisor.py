@@ -9,7 +9,7 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from loguru import logger
 
@@ -215,6 +215,7 @@ async def test_the_end_of_a_run_is_told_before_its_clean_up(autojump_clock: trio
         status = await stage.reach(BACKOFF)
         assert (trio.current_time(), actor.live, status.next_retry_at) == (0.0, 1, None)
         await stage.reach(STARTING)
+        await trio.testing.wait_all_tasks_blocked()
         assert actor.starts == [0.0, 4.5]
 
 
@@ -232,6 +233,7 @@ async def test_delays_double_with_equal_jitter_and_a_floor(
     assert actor.gaps[:5] == pytest.approx(expected)
 
 
+@settings(max_examples=25, deadline=None)
 @given(draws=st.lists(st.floats(0, 1, exclude_max=True), min_size=30, max_size=30), cap=st.floats(1, 100))
 def test_no_delay_leaves_the_bounds_of_equal_jitter(draws: Sequence[float], cap: float) -> None:
     """Half of the nominal delay is certain, and nothing exceeds the cap, whatever the dice say."""
@@ -302,9 +304,9 @@ async def test_a_crash_loop_is_called_one_until_the_server_has_been_healthy(
     """It is retried at the cap, so "five within a minute" alone would forget it with the next failure."""
     async with supervised(Actor(play(LOST)).spec()) as stage:
         await stage.reach(CRASHLOOP)
-        await stage.reach(STARTING)
-        status = await stage.child.status.wait_until(lambda status: status.next_retry_at is not None)
-        assert status.state is CRASHLOOP
+        await trio.sleep(3600)
+    waits = [status.state for _, status in stage.history if status.next_retry_at is not None]
+    assert set(waits[waits.index(CRASHLOOP) :]) == {CRASHLOOP}
 
 
 async def test_a_failing_child_is_retried_for_ever_at_the_cap(autojump_clock: trio.testing.MockClock) -> None:
@@ -320,7 +322,7 @@ async def test_a_failing_child_is_retried_for_ever_at_the_cap(autojump_clock: tr
     "policy", [{}, {"base": 0.1, "floor": 0.0, "period": 0.01}, {"intensity": 1, "period": 1.0}]
 )
 async def test_delays_grow_to_the_cap_whatever_the_policy(
-    policy: dict[str, float], autojump_clock: trio.testing.MockClock
+    policy: dict[str, Any], autojump_clock: trio.testing.MockClock
 ) -> None:
     """Also when the first restart of the streak was free."""
     actor = Actor(play(LOST, ready_for=10.0), play(LOST))
@@ -413,7 +415,7 @@ async def test_a_call_during_the_clean_up_makes_the_next_start_immediate(
 
 async def _in_state(stage: Stage, state: ServerState) -> None:
     await stage.child.status.wait_until(
-        lambda status: status.state is state and (state not in {BACKOFF} or status.next_retry_at is not None)
+        lambda status: status.state is state and (state is not BACKOFF or status.next_retry_at is not None)
     )
 
 
@@ -483,7 +485,7 @@ async def test_a_restart_that_meets_a_child_just_getting_ready_is_no_fault_of_ou
         await trio.sleep_forever()
 
     actor = Actor(run)
-    sink = logger.add(lambda message: faults.append(message), level="ERROR")
+    sink = logger.add(faults.append, level="ERROR")
     try:
         async with supervised(actor.spec()) as stage:
             await trio.testing.wait_all_tasks_blocked()

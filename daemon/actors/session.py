@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from daemon.callpath import SessionContext
     from daemon.config.model import Profile
     from daemon.errors import CallError
+    from daemon.surfaces.base import Surface
     from daemon.wire.envelope import BadMessage
     from daemon.wire.link import Link
 

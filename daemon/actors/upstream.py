@@ -156,10 +156,11 @@ class Upstream:
         """Cut a wait short and see whether the server comes up in time (`ports.Upstream.wake`)."""
         if self._connection is not None or not self.can_wake:
             return self._connection is not None
-        dormant = self.child.status.value.state is ServerState.DORMANT
         timeouts = self.server.timeouts
+        # A lazy server's first caller waits for a whole start: it has never been up, nobody else would start it.
+        first = self.child.spec.lazy and not self._was_ready
         self.child.wake()
-        with trio.move_on_after(timeouts.initialize if dormant else timeouts.wake):
+        with trio.move_on_after(timeouts.initialize if first else timeouts.wake):
             await self.child.wait_settled()
         return self._connection is not None
 

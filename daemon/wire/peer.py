@@ -13,7 +13,14 @@ import msgspec
 import trio
 from msgspec import UNSET, Raw
 
-from daemon.errors import CallError, RunError, UpstreamLost, UpstreamTimeout
+from daemon.errors import (
+    CallError,
+    ProtocolFault,
+    RequestTooLarge,
+    RunError,
+    UpstreamLost,
+    UpstreamTimeout,
+)
 from daemon.wire import envelope
 from daemon.wire.envelope import BadMessage, Buffer
 
@@ -242,9 +249,21 @@ class Peer:
         entry.exchange.progressed(fields)
 
     def _on_oversized(self, head: bytes) -> None:
-        text = "RequestTooLarge: the message is over the limit"
-        fault = BadMessage(envelope.INVALID_REQUEST, text, envelope.id_in_head(head))
-        self._handler.on_bad_message(fault, head)
+        """A message over the limit: its sender is told, or whoever waits for it.
+
+        Raises:
+            ProtocolFault: a server's, and there is no telling whose answer it was: nobody must wait for it.
+        """
+        request_id = envelope.id_in_head(head)
+        if self._strict:
+            text = "RequestTooLarge: the message is over the limit; send less in one message"
+            self._handler.on_bad_message(BadMessage(envelope.INVALID_REQUEST, text, request_id), head)
+            return
+        entry = self._pending.pop(_as_uid(Raw(request_id)), None)
+        if entry is None:
+            raise ProtocolFault("sent a message over the limit (limits.messageBytes)")
+        text = "the answer is over the limit (limits.messageBytes). The call ran; ask for less at once."
+        entry.exchange.lost(RequestTooLarge(text))
 
 
 class _Reply:
