@@ -112,7 +112,7 @@ def of_status(response: httpx2.Response, body: bytes, place: str, *, in_session:
 
 
 _KINDS: dict[int, Kind] = {
-    httpx2.codes.REQUEST_ENTITY_TOO_LARGE: Kind.TOO_LARGE,
+    httpx2.codes.CONTENT_TOO_LARGE: Kind.TOO_LARGE,
     httpx2.codes.TOO_MANY_REQUESTS: Kind.BUSY,
     httpx2.codes.SERVICE_UNAVAILABLE: Kind.BUSY,
     httpx2.codes.BAD_GATEWAY: Kind.GATEWAY,

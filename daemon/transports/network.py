@@ -5,6 +5,8 @@ A url may hold a password, a query may hold a token: texts name the host and the
 
 from __future__ import annotations
 
+import os
+import socket
 import ssl
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -101,8 +103,11 @@ def reason(error: BaseException) -> str:
             return cause.verify_message
         if isinstance(cause, ssl.SSLError):
             text = cause.reason or text
-        elif isinstance(cause, OSError) and cause.strerror:
-            text = cause.strerror
+        elif isinstance(cause, socket.gaierror):
+            text = cause.strerror or text
+        elif isinstance(cause, OSError) and cause.errno:
+            # Not its strerror: trio puts the address in front, which is there already.
+            text = os.strerror(cause.errno)
     return text or str(error) or type(error).__name__
 
 

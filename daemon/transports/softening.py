@@ -8,6 +8,7 @@ limit; event streams end early instead of raising.
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Protocol
@@ -77,7 +78,7 @@ class SoftTransport(httpx2.AsyncBaseTransport):
         self._ward = ward
         self._place = place
         self._max_bytes = max_bytes
-        self._bodies: dict[int, _Body] = {}
+        self._bodies: dict[object, _Body] = {}
         self._scopes: dict[object, trio.CancelScope] = {}
         self._closed = False
         self._had_stream = False
@@ -102,6 +103,8 @@ class SoftTransport(httpx2.AsyncBaseTransport):
         self._closed = True
         for scope in self._scopes.values():
             scope.cancel()
+        for body in self._bodies.values():
+            body.end_by(-math.inf)
 
     def abandon(self, key: int) -> None:
         """Nobody waits for this request's answer: its stream ends soon, whatever the server does."""
@@ -134,17 +137,19 @@ class SoftTransport(httpx2.AsyncBaseTransport):
         content_type = response.headers.get("content-type", "").lower()
         if response.status_code >= httpx2.codes.BAD_REQUEST:
             return await self._refused(request, response, key)
+        if response.is_redirect:
+            # The SDK reads it before it follows, where an error would escape.
+            await self._read(response, ERROR_BYTES)
+            return httpx2.Response(response.status_code, headers=_only(response, "location"), request=request)
         if content_type.startswith("text/event-stream"):
-            response.stream = self._watched(response, key)
+            response.stream = self._watched(response, request if key is None else key)
         elif content_type.startswith("application/json"):
             return await self._whole(request, response, key)
         return response
 
-    def _watched(self, response: httpx2.Response, key: int | None) -> _Body:
-        if key is None:
-            return _Body(response.stream, self._ward)
-        body = _Body(response.stream, self._ward, lambda: self._bodies.pop(key, None))
-        self._bodies[key] = body
+    def _watched(self, response: httpx2.Response, owner: object) -> _Body:
+        body = _Body(response.stream, self._ward, lambda: self._bodies.pop(owner, None))
+        self._bodies[owner] = body
         return body
 
     async def _refused(
@@ -176,8 +181,7 @@ class SoftTransport(httpx2.AsyncBaseTransport):
         # An error without our id is still the answer to this POST; at this status the SDK puts our id in.
         foreign = head.error is not UNSET and head.id != key
         status = httpx2.codes.BAD_REQUEST if foreign else response.status_code
-        session = {name: response.headers[name] for name in (SESSION_HEADER,) if name in response.headers}
-        return _json(request, status, body, session)
+        return _json(request, status, body, _only(response, SESSION_HEADER))
 
     async def _read(self, response: httpx2.Response, limit: int) -> bytes | None:
         """A decoded body; None if it is over the limit, which bounds what is unpacked, too."""
@@ -207,7 +211,7 @@ class SoftTransport(httpx2.AsyncBaseTransport):
             if self._had_stream:
                 self._ward.reopened()
             self._had_stream = True
-            response.stream = _Body(response.stream, self._ward)
+            response.stream = self._watched(response, request)
         return response
 
     async def _reach(self, request: httpx2.Request) -> httpx2.Response:
@@ -233,7 +237,7 @@ class SoftTransport(httpx2.AsyncBaseTransport):
 class _Body(httpx2.AsyncByteStream):
     """An event stream that ends where it breaks: its reader handles an end, not an error."""
 
-    def __init__(self, inner: object, ward: Ward, on_close: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, inner: object, ward: Ward, on_close: Callable[[], object]) -> None:
         assert isinstance(inner, httpx2.AsyncByteStream)
         self._inner = inner
         self._ward = ward
@@ -275,6 +279,11 @@ def _json(
 ) -> httpx2.Response:
     headers = {**(headers or {}), "content-type": "application/json"}
     return httpx2.Response(status, headers=headers, content=body, request=request)
+
+
+def _only(response: httpx2.Response, name: str) -> dict[str, str]:
+    """One header. What describes the body as it was sent does not fit what was made of it."""
+    return {name: response.headers[name]} if name in response.headers else {}
 
 
 def _nothing(request: httpx2.Request) -> httpx2.Response:

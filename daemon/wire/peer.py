@@ -85,10 +85,11 @@ class RemoteError(Exception):
 class _Pending:
     """An open request: its owner, when it was sent and when it last showed life (seconds, trio's clock)."""
 
-    __slots__ = ("exchange", "sent", "touched")
+    __slots__ = ("exchange", "forwarded", "sent", "touched")
 
-    def __init__(self, exchange: Exchange, now: float) -> None:
+    def __init__(self, exchange: Exchange, now: float, *, forwarded: bool) -> None:
         self.exchange = exchange
+        self.forwarded = forwarded
         self.sent = now
         self.touched = now
 
@@ -111,19 +112,26 @@ class Peer:
         self._decode = envelope.decode_strictly if strict else envelope.decode
         self._strict = strict
         self._pending: dict[int, _Pending] = {}
+        self._forwarded = 0
         self._last_id = 0
         self.unmatched = 0
         self.last_heard = trio.current_time()
 
     @property
     def in_flight(self) -> int:
-        """Requests of ours that wait for an answer."""
-        return len(self._pending)
+        """Forwarded requests that wait for an answer; our own (a ping, a subscription) do not count."""
+        return self._forwarded
 
-    def open(self, exchange: Exchange) -> int:
-        """Reserve an id (which is also the progress token) for a request to be sent next."""
+    def open(self, exchange: Exchange, *, forwarded: bool = True) -> int:
+        """Reserve an id (which is also the progress token) for a request to be sent next.
+
+        Args:
+            exchange: who waits.
+            forwarded: whether it is somebody else's request: only those count as work, and expire.
+        """
         self._last_id += 1
-        self._pending[self._last_id] = _Pending(exchange, trio.current_time())
+        self._forwarded += forwarded
+        self._pending[self._last_id] = _Pending(exchange, trio.current_time(), forwarded=forwarded)
         return self._last_id
 
     def send_request(self, uid: int, method: str, params: tuple[Buffer, ...]) -> None:
@@ -144,7 +152,7 @@ class Peer:
 
     def cancel(self, uid: int, reason: str) -> None:
         """Give a request up: tell the peer, and forget it, so that a late answer finds nobody."""
-        if self._pending.pop(uid, None) is not None:
+        if self._take(uid) is not None:
             params = msgspec.json.encode({"requestId": uid, "reason": reason})
             self.notify("notifications/cancelled", params)
 
@@ -157,7 +165,7 @@ class Peer:
             UpstreamLost: the connection ended first.
         """
         reply = _Reply()
-        uid = self.open(reply)
+        uid = self.open(reply, forwarded=False)
         self.send_request(uid, method, (msgspec.json.encode(params),))
         self._outbox.flush()
         try:
@@ -186,17 +194,24 @@ class Peer:
     def abandon(self, reason: str) -> None:
         """Tell everybody who waits that no answer will come."""
         pending, self._pending = self._pending, {}
+        self._forwarded = 0
         for entry in pending.values():
             entry.exchange.lost(UpstreamLost(f"{reason}; whether the call ran is unknown"))
         self._outbox.flush()
 
     def expire(self, *, idle: float, total: float) -> Iterator[tuple[int, Exchange]]:
-        """Cancel and yield the requests that showed no life for `idle` seconds, or took `total` in all."""
+        """Cancel and yield forwarded requests without life for `idle` seconds, or of `total` in all."""
         now = trio.current_time()
         for uid, entry in list(self._pending.items()):
-            if now - entry.touched >= idle or now - entry.sent >= total:
+            if entry.forwarded and (now - entry.touched >= idle or now - entry.sent >= total):
                 self.cancel(uid, "timed out")
                 yield uid, entry.exchange
+
+    def _take(self, uid: int) -> _Pending | None:
+        entry = self._pending.pop(uid, None)
+        if entry is not None:
+            self._forwarded -= entry.forwarded
+        return entry
 
     def _on_lines(self, lines: list[bytes]) -> None:
         self.last_heard = trio.current_time()
@@ -225,7 +240,7 @@ class Peer:
             fault = BadMessage(envelope.INVALID_REQUEST, "neither a request, a notification nor an answer")
             self._handler.on_bad_message(fault, line)
             return
-        entry = self._pending.pop(_as_uid(message.id), None)
+        entry = self._take(_as_uid(message.id))
         if entry is None:
             self.unmatched += 1
         elif not (self._strict or line.isascii() or envelope.is_utf8(line)):
@@ -259,7 +274,7 @@ class Peer:
             text = "RequestTooLarge: the message is over the limit; send less in one message"
             self._handler.on_bad_message(BadMessage(envelope.INVALID_REQUEST, text, request_id), head)
             return
-        entry = self._pending.pop(_as_uid(Raw(request_id)), None)
+        entry = self._take(_as_uid(Raw(request_id)))
         if entry is None:
             raise ProtocolFault("sent a message over the limit (limits.messageBytes)")
         text = "the answer is over the limit (limits.messageBytes). The call ran; ask for less at once."

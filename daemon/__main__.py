@@ -1,0 +1,5 @@
+"""`python -m daemon` is `mcpd`."""
+
+from daemon.cli import main
+
+main()

@@ -1,0 +1,94 @@
+"""The `mcpd` command: looks at its first argument and imports the one module that serves it.
+
+Nothing but `sys` is imported here, because `mcpd connect` is started for every window of every agent and
+`mcpd status` by every watcher: each pays only for what it uses. A command is a module with
+`main(argv) -> int`, where argv are the arguments after the command's name and the int is the exit status.
+"""
+
+import sys
+
+COMMANDS = {
+    "run": ("run the daemon in the foreground", "mcpd run --config ~/.config/mcpd/mcpd.json"),
+    "connect": ("bridge an MCP client on stdin and stdout to the daemon", "mcpd connect --profile default"),
+    "status": ("show every server: its state, why, its numbers", "mcpd status --watch"),
+    "check": ("validate a configuration without starting anything", "mcpd check mcpd.json"),
+    "tools": ("show the categories, their tools, and what a model sees", "mcpd tools --surface"),
+    "call": ("call one tool and print its result", "mcpd call time/get_current_time timezone=UTC"),
+    "restart": ("restart one server now", "mcpd restart git"),
+    "schema": ("print the JSON Schema of the configuration", "mcpd schema > mcpd.schema.json"),
+}
+"""Command to what it does and an example; the module `daemon.cli.<command>` serves it."""
+
+EX_USAGE = 2
+"""What argparse uses as well."""
+EX_INTERRUPTED = 130
+"""128 + SIGINT: what a shell reports for a program that Ctrl-C ended."""
+EX_PIPE = 141
+"""128 + SIGPIPE, likewise: whoever read our output went away (`mcpd status | head -1`)."""
+
+
+def main() -> None:
+    """The console script. Ends the interpreter with the command's exit status."""
+    try:
+        status = _dispatch(sys.argv[1:])
+        # Here and not at the interpreter's exit, where a reader that left would be reported with a traceback.
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _forget_stdout()
+        status = EX_PIPE
+    except KeyboardInterrupt:
+        status = EX_INTERRUPTED
+    sys.exit(status)
+
+
+def _dispatch(argv: list[str]) -> int:
+    command = argv[0] if argv else "--help"
+    if command in COMMANDS:
+        # In `daemon.cli`, not relative to it: `python -m daemon` arrives here as well.
+        import importlib  # noqa: PLC0415 - see the module's docstring
+
+        _never_fail_to_print()
+        status: int = importlib.import_module(f"daemon.cli.{command}").main(argv[1:])
+        return status
+    if command in {"-h", "--help", "help"}:
+        print(overview())
+        return 0
+    if command in {"-V", "--version"}:
+        from daemon import __version__  # noqa: PLC0415
+
+        print(f"mcpd {__version__}")
+        return 0
+    print(_unknown(command), file=sys.stderr)
+    return EX_USAGE
+
+
+def overview() -> str:
+    """All commands, with one line and an example each."""
+    lines = ["usage: mcpd COMMAND ...", "", "The init system for MCP servers.", ""]
+    for command, (purpose, example) in COMMANDS.items():
+        lines += [f"  {command:<9}{purpose}", f"           $ {example}"]
+    lines += ["", "`mcpd COMMAND --help` tells more; `mcpd --version` prints the version."]
+    return "\n".join(lines)
+
+
+def _unknown(command: str) -> str:
+    import difflib  # noqa: PLC0415 - only a mistake pays for it
+
+    near = difflib.get_close_matches(command, COMMANDS, n=1)
+    hint = f"did you mean `mcpd {near[0]}`?" if near else f"there are: {', '.join(COMMANDS)}"
+    return f"mcpd: unknown command {command!r}: {hint}"
+
+
+def _never_fail_to_print() -> None:
+    """Escape what the terminal's encoding lacks, and lone surrogates: a tool's name must not end a command."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+def _forget_stdout() -> None:
+    """Point stdout at nothing, so that what is still buffered for the reader that left can be dropped."""
+    import os  # noqa: PLC0415
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,150 @@
+"""The operators' side of the control socket: one JSON-RPC 2.0 request, one answer, a line of JSON each.
+
+Standard library only and synchronous: `mcpd status` is run by watchers, health checks and prompts, and
+importing an event loop would cost it five times what the request does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from daemon.cli.unreachable import OPERATORS, explain
+from daemon.paths import control_socket
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+EX_FAULT = 1
+"""The daemon refused the request."""
+EX_UNREACHABLE = 3
+"""Nobody answers on the control socket."""
+
+MAX_ANSWER = 64 * 1024 * 1024
+"""Bytes of one answer: a tool's result may have 16 MiB; beyond this it is not our daemon that speaks."""
+
+_CHUNK = 64 * 1024
+_ID = 1
+
+
+class DaemonUnreachable(Exception):
+    """No daemon answers. The text says which socket was tried, why it failed and what to do."""
+
+
+class RemoteFault(Exception):
+    """The daemon answered with a JSON-RPC error."""
+
+    def __init__(self, code: int, message: str, data: object = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data
+
+
+def ask(method: str, params: dict[str, Any], *, path: str, timeout: float) -> dict[str, Any]:
+    """Ask the daemon at `path` one question; `timeout` is in seconds and for all of it.
+
+    Raises:
+        DaemonUnreachable: nobody listens, or no answer came.
+        RemoteFault: the answer is an error.
+    """
+    request = {"jsonrpc": "2.0", "id": _ID, "method": method, "params": params}
+    deadline = time.monotonic() + timeout
+    with _connected(path, timeout) as link:
+        try:
+            link.sendall(json.dumps(request).encode() + b"\n")
+            answer = _answer(link, deadline)
+        except TimeoutError:
+            raise DaemonUnreachable(
+                f"the daemon at {path} did not answer `{method}` within {timeout:g} s. It may be overloaded or hang:"
+                " see its log; --timeout SECONDS waits longer."
+            ) from None
+        except (OSError, EOFError):
+            raise DaemonUnreachable(
+                f"the daemon at {path} closed the connection without an answer: it is stopping, or does not serve"
+                " this user. See its log, then try again."
+            ) from None
+        except ValueError as error:
+            raise DaemonUnreachable(
+                f"what listens on {path} is not mcpd's control socket ({error}). Name that with --control P."
+            ) from None
+    return _result(answer, path)
+
+
+def ask_with(options: argparse.Namespace, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    """`ask` with the socket and the patience that the command line names (`options.add_control`)."""
+    path = options.control or str(control_socket(os.environ))
+    return ask(method, params, path=path, timeout=options.timeout)
+
+
+def guarded(action: Callable[[], int]) -> int:
+    """Run a command; a daemon that cannot be reached or that refuses becomes a text and an exit status."""
+    try:
+        return action()
+    except DaemonUnreachable as error:
+        print(error if str(error).startswith("mcpd") else f"mcpd: {error}", file=sys.stderr)
+        return EX_UNREACHABLE
+    except RemoteFault as fault:
+        # Imported here: this module is for `mcpd status --json` as well, which never gets there.
+        from daemon.cli.escape import visible  # noqa: PLC0415
+
+        print(f"mcpd: {visible(fault.message)}", file=sys.stderr)
+        return EX_FAULT
+
+
+def _connected(path: str, timeout: float) -> socket.socket:
+    link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    link.settimeout(timeout)
+    try:
+        link.connect(path)
+    except OSError as error:
+        link.close()
+        raise DaemonUnreachable(explain("mcpd", path, error, OPERATORS)) from None
+    return link
+
+
+def _answer(link: socket.socket, deadline: float) -> dict[str, Any]:
+    """The message that answers our request; notifications before it are passed over.
+
+    Raises:
+        TimeoutError: it did not come in time.
+        EOFError: it will not come.
+        ValueError: what came is not JSON-RPC.
+    """
+    received, searched = bytearray(), 0
+    while len(received) <= MAX_ANSWER:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        link.settimeout(left)
+        chunk = link.recv(_CHUNK)
+        if not chunk:
+            raise EOFError
+        received += chunk
+        while (end := received.find(b"\n", searched)) >= 0:
+            message = json.loads(received[:end])
+            del received[: end + 1]
+            searched = 0
+            if not isinstance(message, dict):
+                raise ValueError("a line of it is no JSON object")  # noqa: TRY004 - it is the data that is wrong
+            if message.get("id") == _ID:
+                return message
+        searched = len(received)
+    raise ValueError(f"its answer is larger than {MAX_ANSWER // 1024**2} MiB")
+
+
+def _result(answer: dict[str, Any], path: str) -> dict[str, Any]:
+    error = answer.get("error")
+    if isinstance(error, dict):
+        raise RemoteFault(error.get("code", 0), str(error.get("message", "")), error.get("data"))
+    result = answer.get("result")
+    if not isinstance(result, dict):
+        raise DaemonUnreachable(
+            f"what listens on {path} is not mcpd's control socket. Name that with --control P."
+        )
+    return result

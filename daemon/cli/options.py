@@ -1,0 +1,64 @@
+"""What the command lines of all commands share. Standard library only."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ANSWER_SECONDS = 10.0
+"""How long a command waits for the daemon: it answers from memory in milliseconds, so this is a hung one."""
+
+
+def parser(
+    command: str, description: str, *, examples: tuple[str, ...], exits: Mapping[int, str]
+) -> argparse.ArgumentParser:
+    """A parser whose `--help` ends with examples and the meaning of every exit status."""
+    shown = "\n".join(f"  {example}" for example in examples)
+    codes = "\n".join(f"  {code:<4}{meaning}" for code, meaning in exits.items())
+    return argparse.ArgumentParser(
+        prog=f"mcpd {command}",
+        description=description,
+        epilog=f"examples:\n{shown}\n\nexit status:\n{codes}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def add_json(parsed: argparse.ArgumentParser) -> None:
+    """`--json`."""
+    parsed.add_argument("--json", action="store_true", help="print the data as JSON, for programs")
+
+
+def add_control(parsed: argparse.ArgumentParser, seconds: float = ANSWER_SECONDS) -> None:
+    """`--control` and `--timeout`: where the daemon listens for operators, and how long to wait for it."""
+    parsed.add_argument(
+        "--control",
+        metavar="P",
+        help="the daemon's control socket (default: $MCPD_CONTROL, else control.sock in $XDG_RUNTIME_DIR/mcpd"
+        " or, for the system's daemon, /run/mcpd)",
+    )
+    parsed.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=positive,
+        default=seconds,
+        help="how long to wait for the answer (default: %(default)g)",
+    )
+
+
+def positive(text: str) -> float:
+    """A number of seconds for argparse.
+
+    Raises:
+        argparse.ArgumentTypeError: it is not a number over 0.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds over 0")
+    return value

@@ -1,0 +1,54 @@
+"""Why nobody answers on a socket, and what to do about it, in words. Standard library only."""
+
+from __future__ import annotations
+
+import errno
+from typing import NamedTuple
+
+
+class Door(NamedTuple):
+    """One of the daemon's two sockets, as texts name it."""
+
+    option: str
+    """The option that names another path."""
+    variable: str
+    """The environment variable that does."""
+    unit: str
+    """The systemd unit that brings the socket into being."""
+
+
+CLIENTS = Door("--socket", "MCPD_SOCKET", "mcpd.socket")
+
+OPERATORS = Door("--control", "MCPD_CONTROL", "mcpd.service")
+"""The daemon binds this one itself: it does not exist before the service runs."""
+
+_START = "Start the daemon with `mcpd run` or `systemctl --user start {unit}`; if it listens elsewhere, {name}."
+_NAME = "name its socket with {option} P or ${variable}"
+_ALLOW = (
+    "Run this as the daemon's user, or let yours in (the socket's group, `listen.uids` in the configuration);"
+    " for a daemon of your own `mcpd run` or `systemctl --user start {unit}`, and {name}."
+)
+_FIX = "Check the path: {name}. `mcpd run` and `systemctl --user start {unit}` start a daemon."
+_WAIT = "Try again; if it stays so, restart it: `systemctl --user restart mcpd`, or `mcpd run` anew."
+
+_REASONS = {
+    errno.ENOENT: ("there is no such socket (ENOENT): the daemon is not running, or listens elsewhere", _START),
+    errno.ECONNREFUSED: (
+        "nobody listens on it (ECONNREFUSED): the daemon that made it has ended, or it is no socket",
+        _START,
+    ),
+    errno.EACCES: ("this user may not connect to it (EACCES)", _ALLOW),
+    errno.EPERM: ("this user may not connect to it (EPERM)", _ALLOW),
+    errno.ENOTDIR: ("a part of the path is no directory (ENOTDIR)", _FIX),
+    errno.EAGAIN: ("too many others are waiting for it (EAGAIN): the daemon is overloaded or hangs", _WAIT),
+}
+
+
+def explain(command: str, path: str, error: OSError, door: Door) -> str:
+    """One text: which socket was tried, why it failed, what to do. `command` says who speaks."""
+    # A path over 107 bytes is refused by Python itself, without an errno.
+    reason, remedy = _REASONS.get(error.errno or 0, (error.strerror or str(error), _FIX))
+    name = _NAME.format(option=door.option, variable=door.variable)
+    return (
+        f"{command}: cannot reach the daemon at {path}: {reason}.\n{remedy.format(unit=door.unit, name=name)}"
+    )
