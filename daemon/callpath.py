@@ -126,10 +126,11 @@ class Calls:
         """Calls without an answer yet."""
         return len(self._open)
 
-    async def run(self) -> None:
-        """Host waiting calls until cancelled."""
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Host waiting calls until cancelled; started once calls may begin."""
         async with trio.open_nursery() as nursery:
             self._spawn = nursery.start_soon
+            task_status.started()
             await trio.sleep_forever()
 
     def begin(self, request_id: bytes, asked: protocol.CallParams, *, modern: bool) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import trio
+import trio.testing
 from msgspec import Raw
 
 from daemon.actors.session import Session
@@ -171,9 +172,14 @@ class FakeLog:
 class Client:
     """The client's end of a connection."""
 
-    def __init__(self, stream: trio.SocketStream) -> None:
-        self.stream = stream
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self.stream = trio.SocketStream(trio.socket.from_stdlib_socket(connection))
         self._rest = b""
+
+    def close(self) -> None:
+        """Hang up."""
+        self.stream.socket.close()
 
     async def send(self, *messages: object) -> None:
         """Send messages in one write: bytes as they are (a newline is added), anything else as JSON."""
@@ -181,9 +187,9 @@ class Client:
         with trio.fail_after(PATIENCE):
             await self.stream.send_all(b"".join(line + b"\n" for line in lines))
 
-    async def ask(self, method: str, params: object = None, *, id: object = 1) -> None:  # noqa: A002 - its name
+    async def ask(self, method: str, params: object = None, *, request_id: object = 1) -> None:
         """Send a request."""
-        message = {"jsonrpc": "2.0", "id": id, "method": method}
+        message = {"jsonrpc": "2.0", "id": request_id, "method": method}
         await self.send(message if params is None else {**message, "params": params})
 
     async def tell(self, method: str, params: object) -> None:
@@ -205,20 +211,26 @@ class Client:
         """The next message, decoded."""
         return json.loads(await self.line())
 
-    async def request(self, method: str, params: object = None, *, id: object = 1) -> Any:  # noqa: A002
+    async def request(self, method: str, params: object = None, *, request_id: object = 1) -> Any:
         """Ask and take the next message."""
-        await self.ask(method, params, id=id)
+        await self.ask(method, params, request_id=request_id)
         return await self.get()
 
-    async def call(self, category: str, name: str, args: object = None, *, id: object = 1, **params: Any) -> None:  # noqa: A002
+    async def call(
+        self, category: str, name: str, args: object = None, *, request_id: object = 1, **params: Any
+    ) -> None:
         """Send a `tools/call` to `call-category-tool`."""
         arguments = {"category": category, "name": name, "args": {} if args is None else args}
-        await self.ask("tools/call", {"name": "call-category-tool", "arguments": arguments, **params}, id=id)
+        await self.ask(
+            "tools/call",
+            {"name": "call-category-tool", "arguments": arguments, **params},
+            request_id=request_id,
+        )
 
-    async def describe(self, category: str, *, id: object = 1, **arguments: Any) -> None:  # noqa: A002
+    async def describe(self, category: str, *, request_id: object = 1, **arguments: Any) -> None:
         """Send a `tools/call` to `get-category-tools`."""
         asked = {"category": category, **arguments}
-        await self.ask("tools/call", {"name": "get-category-tools", "arguments": asked}, id=id)
+        await self.ask("tools/call", {"name": "get-category-tools", "arguments": asked}, request_id=request_id)
 
     async def is_closed(self) -> bool:
         """Whether the other side hangs up now."""
@@ -236,12 +248,6 @@ class Guest:
     client: Client
     session: Session
     ended: trio.Event = attrs.field(factory=trio.Event)
-
-
-def client_of(connection: socket.socket) -> Client:
-    """A client on a connected socket."""
-    connection.setblocking(False)
-    return Client(trio.SocketStream(trio.socket.from_stdlib_socket(connection)))
 
 
 def tool(name: str, **members: object) -> dict[str, object]:
@@ -332,17 +338,28 @@ class Stage:
         sent.exchange.progressed({key: Raw(json.dumps(value).encode()) for key, value in fields.items()})
         self.outbox.flush()
 
-    def connect(
-        self, nursery: trio.Nursery, *, max_line: int = 1 << 20, max_queue: int = 8 << 20, pause_at: int | None = None
-    ) -> Guest:
-        """A client connects; its session runs in `nursery` until either hangs up."""
+    async def client(self, nursery: trio.Nursery) -> Client:
+        """A client connects; its session is waiting for its first message."""
+        return (await self.connect(nursery)).client
+
+    async def connect(self, nursery: trio.Nursery, **link: int) -> Guest:
+        """As `client`, together with the session; `link` may hold limits of the link."""
+        guest = self.arrive(nursery, **link)
+        await trio.testing.wait_all_tasks_blocked()
+        return guest
+
+    def arrive(self, nursery: trio.Nursery, *first: bytes, **link: int) -> Guest:
+        """A client connects, with its first messages in the socket before the session looks."""
         ours, theirs = socket.socketpair()
+        theirs.sendall(b"".join(line + b"\n" for line in first))
         ours.setblocking(False)
         fd = ours.detach()
-        link = FdLink(fd, fd, outbox=self.outbox, max_line=max_line, max_queue=max_queue, pause_at=pause_at)
+        limits = {"max_line": 1 << 20, "max_queue": 8 << 20, **link}
+        fd_link = FdLink(fd, fd, outbox=self.outbox, **limits)
         self._sessions += 1
-        guest = Guest(client_of(theirs), Session(link, self._sessions, self.context))
-        nursery.start_soon(_serve, guest, link)
+        guest = Guest(Client(theirs), Session(fd_link, self._sessions, self.context))
+        nursery.start_soon(_serve, guest, fd_link)
+        nursery.start_soon(keep, guest.client)
         return guest
 
 
@@ -352,6 +369,14 @@ async def _serve(guest: Guest, link: FdLink) -> None:
     finally:
         link.close()
         guest.ended.set()
+
+
+async def keep(client: Client) -> None:
+    """Close a client when its nursery ends."""
+    try:
+        await trio.sleep_forever()
+    finally:
+        client.close()
 
 
 def error_of(message: Any) -> dict[str, Any]:

@@ -76,6 +76,7 @@ class Server:
     def __init__(self, script: Json) -> None:
         self.script = _of_this_run(script)
         self.modern = False
+        circumstances = _circumstances()
         self._record = self._open_record()
         self._lock = threading.Lock()
         self._times: dict[str, int] = {}
@@ -83,12 +84,12 @@ class Server:
         self._subscription: Any = None
         self._stdout_open = True
         self._tools = self.script.get("tools", BUILT_IN)
+        self.record("start", **circumstances)
 
     # --- life -----------------------------------------------------------------------------------------------
 
     def run(self) -> None:
         """From the first side effect to the end of stdin."""
-        self.record("start", **_circumstances())
         if "term" in self.script.get("ignore", ()):
             signal.signal(signal.SIGTERM, lambda *_: self.record("term"))
         for child in self.script.get("spawn", ()):
@@ -372,18 +373,24 @@ def _of_this_run(script: Json) -> Json:
 def _circumstances() -> Json:
     death = ctypes.c_int(-1)
     ctypes.CDLL(None).prctl(PR_GET_PDEATHSIG, ctypes.byref(death), 0, 0, 0)
-    listing = os.open("/proc/self/fd", os.O_RDONLY | os.O_DIRECTORY)
-    fds = sorted(int(name) for name in os.listdir(listing) if int(name) != listing)  # noqa: PTH208
-    os.close(listing)
+    fds = [int(name) for name in os.listdir("/proc/self/fd")]  # noqa: PTH208
     return {
         "pid": os.getpid(),
         "cwd": os.getcwd(),  # noqa: PTH109
         "env": dict(os.environ),
-        "fds": fds,
+        "fds": [fd for fd in sorted(fds) if _is_open(fd)],
         "pdeathsig": death.value,
         "blocked": sorted(int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, ())),
         "pgid": os.getpgid(0),
     }
+
+
+def _is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
 
 
 def _spawn(child: Json) -> int:

@@ -68,7 +68,7 @@ class Session:
         """Serve until the client hangs up; its calls are then cancelled at the servers."""
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._calls.run)
+                await nursery.start(self._calls.run)
                 nursery.start_soon(self._announce_changes)
                 await self._peer.run()
         except BaseExceptionGroup as group:

@@ -13,13 +13,10 @@ are arguments: this is started for every window of every agent.
 from __future__ import annotations
 
 import _socket
-import contextlib
 import os
 import select
 import signal
 import sys
-
-from daemon.cli.unreachable import CLIENTS, explain
 
 READ_BYTES = 256 * 1024
 """Read at once: the largest size that still gains, and what a unix socket holds by default."""
@@ -51,7 +48,9 @@ def main(argv: list[str]) -> int:
     try:
         link.connect(path)
     except OSError as error:
-        print(explain("mcpd connect", path, error, CLIENTS), file=sys.stderr)
+        from daemon.cli.unreachable import CLIENTS, explain  # noqa: PLC0415 - only a failure pays for it
+
+        print(f"mcpd connect: {explain(path, error, CLIENTS)}", file=sys.stderr)
         return 1
     link.setblocking(False)
     bridge = Bridge(link, _hello(hello) if hello else b"")
@@ -88,8 +87,9 @@ class Bridge:
         return not self._by_daemon
 
     def _watch(self) -> None:
-        """Ask poll for what can be used now. A source that must wait is not registered at all:
-        poll reports a hangup unasked, and would spin on it.
+        """Ask poll for what can be used now.
+
+        A source that must wait is not registered at all: poll reports a hangup unasked, and would spin on it.
         """
         reads_stdin = self._link_open and self._stdin_open and len(self._up) < BUFFERED_BYTES
         reads_link = self._link_open and len(self._down) < BUFFERED_BYTES
@@ -166,7 +166,7 @@ def _read(descriptor: int) -> bytes | None:
         return b""
 
 
-def _end(number: int, frame: object) -> None:
+def _end(_number: int, _frame: object) -> None:
     """Clients end their servers with a signal: that is no failure. A second signal finds us ending already."""
     for other in (signal.SIGINT, signal.SIGTERM):
         signal.signal(other, signal.SIG_IGN)
@@ -176,10 +176,10 @@ def _end(number: int, frame: object) -> None:
 def _occupy_standard_descriptors() -> None:
     """Open a closed stdin or stdout on /dev/null: else the socket would become descriptor 0 or 1."""
     for descriptor in (_STDIN, _STDOUT):
-        with contextlib.suppress(OSError):
+        try:
             os.fstat(descriptor)
-            continue
-        os.open(os.devnull, os.O_RDWR)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
 
 
 def _default_socket() -> str:
@@ -214,8 +214,12 @@ def _parse(argv: list[str]) -> tuple[str | None, dict[str, object]]:
         ),
         exits={0: "the client or the daemon has ended", 1: "the daemon cannot be reached", 2: "usage"},
     )
-    options.add_argument("--socket", metavar="P", help="the daemon's socket (default: $MCPD_SOCKET, else mcpd.sock"
-                         " in $XDG_RUNTIME_DIR/mcpd, or the system's)")  # fmt: skip
+    options.add_argument(
+        "--socket",
+        metavar="P",
+        help="the daemon's socket (default: $MCPD_SOCKET, else mcpd.sock in"
+        " $XDG_RUNTIME_DIR/mcpd, or the system's)",
+    )
     options.add_argument("--profile", metavar="N", help="the profile to use (default: `default`)")
     options.add_argument("--surface", metavar="N", choices=SURFACES, help=f"one of {', '.join(SURFACES)}")
     options.add_argument(

@@ -61,13 +61,13 @@ def ask(method: str, params: dict[str, Any], *, path: str, timeout: float) -> di
             answer = _answer(link, deadline)
         except TimeoutError:
             raise DaemonUnreachable(
-                f"the daemon at {path} did not answer `{method}` within {timeout:g} s. It may be overloaded or hang:"
-                " see its log; --timeout SECONDS waits longer."
+                f"the daemon at {path} did not answer `{method}` within {timeout:g} s. It may be overloaded or"
+                " hang: see its log; --timeout SECONDS waits longer."
             ) from None
         except (OSError, EOFError):
             raise DaemonUnreachable(
-                f"the daemon at {path} closed the connection without an answer: it is stopping, or does not serve"
-                " this user. See its log, then try again."
+                f"the daemon at {path} closed the connection without an answer: it is stopping, or does not"
+                " serve this user. See its log, then try again."
             ) from None
         except ValueError as error:
             raise DaemonUnreachable(
@@ -87,7 +87,7 @@ def guarded(action: Callable[[], int]) -> int:
     try:
         return action()
     except DaemonUnreachable as error:
-        print(error if str(error).startswith("mcpd") else f"mcpd: {error}", file=sys.stderr)
+        print(f"mcpd: {error}", file=sys.stderr)
         return EX_UNREACHABLE
     except RemoteFault as fault:
         # Imported here: this module is for `mcpd status --json` as well, which never gets there.
@@ -104,7 +104,7 @@ def _connected(path: str, timeout: float) -> socket.socket:
         link.connect(path)
     except OSError as error:
         link.close()
-        raise DaemonUnreachable(explain("mcpd", path, error, OPERATORS)) from None
+        raise DaemonUnreachable(explain(path, error, OPERATORS)) from None
     return link
 
 
@@ -131,7 +131,7 @@ def _answer(link: socket.socket, deadline: float) -> dict[str, Any]:
             del received[: end + 1]
             searched = 0
             if not isinstance(message, dict):
-                raise ValueError("a line of it is no JSON object")  # noqa: TRY004 - it is the data that is wrong
+                raise ValueError("a line of it is no JSON object")
             if message.get("id") == _ID:
                 return message
         searched = len(received)

@@ -64,13 +64,13 @@ def visible(text: str, *, lines: bool = False) -> str:
 
 def _spelt(character: str) -> str:
     point = ord(character)
-    if point <= 0xFF:
+    if point < 1 << 8:
         return f"\\x{point:02x}"
-    return f"\\u{point:04x}" if point <= 0xFFFF else f"\\U{point:08x}"
+    return f"\\u{point:04x}" if point < 1 << 16 else f"\\U{point:08x}"
 
 
 def document(value: object) -> str:
-    r"""`value` as indented JSON that is readable and as safe to show: hidden characters as JSON's own `\uXXXX`."""
+    r"""`value` as indented JSON, readable and safe to show: hidden characters are JSON's own `\uXXXX`."""
     text = json.dumps(value, indent=2, ensure_ascii=not _speaks_unicode())
     return _HIDDEN_IN_LINES.sub(lambda found: json.dumps(found[0])[1:-1].replace("\x7f", "\\u007f"), text)
 

@@ -44,11 +44,9 @@ _REASONS = {
 }
 
 
-def explain(command: str, path: str, error: OSError, door: Door) -> str:
-    """One text: which socket was tried, why it failed, what to do. `command` says who speaks."""
+def explain(path: str, error: OSError, door: Door) -> str:
+    """One text: which socket was tried, why it failed, what to do."""
     # A path over 107 bytes is refused by Python itself, without an errno.
     reason, remedy = _REASONS.get(error.errno or 0, (error.strerror or str(error), _FIX))
     name = _NAME.format(option=door.option, variable=door.variable)
-    return (
-        f"{command}: cannot reach the daemon at {path}: {reason}.\n{remedy.format(unit=door.unit, name=name)}"
-    )
+    return f"cannot reach the daemon at {path}: {reason}.\n{remedy.format(unit=door.unit, name=name)}"

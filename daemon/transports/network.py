@@ -101,9 +101,7 @@ def reason(error: BaseException) -> str:
     for cause in _causes(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
             return cause.verify_message
-        if isinstance(cause, ssl.SSLError):
-            text = cause.reason or text
-        elif isinstance(cause, socket.gaierror):
+        if isinstance(cause, ssl.SSLError | socket.gaierror):
             text = cause.strerror or text
         elif isinstance(cause, OSError) and cause.errno:
             # Not its strerror: trio puts the address in front, which is there already.
@@ -122,7 +120,5 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         yield here
         if isinstance(here, BaseExceptionGroup):
             waiting += here.exceptions
-        if here.__cause__ is not None:
-            waiting.append(here.__cause__)
-        elif here.__context__ is not None and not here.__suppress_context__:
-            waiting.append(here.__context__)
+        # The context even where it is suppressed: the HTTP library hides the cause behind `from None`.
+        waiting += [inner for inner in (here.__cause__, here.__context__) if inner is not None]

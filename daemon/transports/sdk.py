@@ -1,15 +1,13 @@
 """An MCP connection over a transport of the SDK's kind: streamable HTTP and SSE share this edge.
 
-From the SDK come transports and a dispatcher of raw dictionaries (`sdk_peer`); its typed sessions are not used,
-because a proxy must pass on what it does not know. A call is a task here: over HTTP it is a stream of its own
-anyway.
+From the SDK come transports and a dispatcher of raw dictionaries (`sdk_peer`), not its typed sessions: a proxy
+must pass on what it does not know. A call is a task here: over HTTP it is a stream of its own anyway.
 
 What ends the connection (`failed`); everything else costs only the request that met it:
 - 401, a certificate that does not verify, the end of the session: whatever was asked. The supervisor starts
   anew, in the last case with a new session.
 - No connection could be made, 403, 429, 502, 503, 504: when we asked on our own account (handshake, listing,
-  ping, subscription). A call that meets one says only that this call did not get through, but
-  `UNREACHABLE_CALLS` in a row without a sign of life between them mean that the server is down.
+  ping, subscription). Of a call, only `UNREACHABLE_CALLS` in a row without a sign of life between them.
 
 A request on our own account raises what ended the connection if it met that itself, and `UpstreamLost` if only
 its own stream broke or the connection ended around it.
@@ -82,12 +80,7 @@ class SdkConnection:
     """`ports.Connection` over a pair of the SDK's streams, and the `Ward` of a soft transport."""
 
     def __init__(self, context: OpenContext, *, place: str) -> None:
-        """Prepare; `over` brings it to life.
-
-        Args:
-            context: whose connection this is.
-            place: the server's host and port, for texts.
-        """
+        """Prepare; `over` brings it to life. `place` is the server's host and port, for texts."""
         self.last_heard = trio.current_time()
         self.on_abandon: Callable[[int], None] = lambda _key: None
         """Told the id of each request that nobody waits for any more."""

@@ -56,9 +56,10 @@ class Ward(Protocol):
         """The stream of notifications was interrupted: some may have been missed."""
 
 
-def _key(request: httpx2.Request) -> int | None:
+async def _key(request: httpx2.Request) -> int | None:
     """The id of the request of ours that a POST carries; None for notifications and answers."""
-    head = head_of(request.content)
+    # Read, not taken: of a request that follows a redirect the body is a stream again.
+    head = head_of(await request.aread())
     return head.id if head.method is not None and isinstance(head.id, int) else None
 
 
@@ -115,7 +116,7 @@ class SoftTransport(httpx2.AsyncBaseTransport):
             body.end_by(deadline)
 
     async def _post(self, request: httpx2.Request) -> httpx2.Response:
-        key = _key(request)
+        key = await _key(request)
         owner = request if key is None else key
         with trio.CancelScope() as scope:
             if key is None:

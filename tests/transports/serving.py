@@ -120,6 +120,7 @@ class Client:
 
     connection: Connection
     events: Events
+    outbox: Outbox
     over: trio.Event = attrs.field(factory=trio.Event)
     end: BaseException | None = None
 
@@ -154,6 +155,7 @@ class Client:
         caller = Caller()
         call = ToolCall(tool=tool, arguments=msgspec.json.encode(arguments), wants_progress=progress)
         key = self.connection.call(call, caller)
+        self.outbox.flush()
         return key, caller
 
     async def call(self, tool: str, *, progress: bool = False, **arguments: object) -> Caller:
@@ -168,7 +170,7 @@ async def connected(context: OpenContext) -> AsyncIterator[Client]:
     with trio.fail_after(SECONDS):
         async with await connector(context) as connection, trio.open_nursery() as nursery:
             assert isinstance(context.events, Events)
-            client = Client(connection, context.events)
+            client = Client(connection, context.events, context.outbox)
             nursery.start_soon(client.run)
             yield client
             nursery.cancel_scope.cancel()
@@ -176,7 +178,7 @@ async def connected(context: OpenContext) -> AsyncIterator[Client]:
 
 # --- the SDK's server --------------------------------------------------------------------------------------
 
-TOOLS = [
+TOOLS: list[dict[str, Any]] = [
     {"name": "echo", "inputSchema": {}, "x-vendor": 1},
     {
         "name": "mirrored",
@@ -204,7 +206,8 @@ class Fixture:
             on_subscriptions_listen=ListenHandler(self.bus),
             get_tool_input_schema=self._schema,
         )
-        self.sdk.middleware[:] = [self._answer]
+        middleware: list[Any] = [self._answer]
+        self.sdk.middleware[:] = middleware
 
     def _schema(self, name: str) -> Any:
         return next((tool["inputSchema"] for tool in TOOLS if tool["name"] == name), None)
@@ -213,7 +216,13 @@ class Fixture:
         if context.request is not None:
             self.headers.append(dict(context.request.headers))
         if context.method == "tools/list":
-            return {"tools": TOOLS, "vendorTop": 1, "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+            return {
+                "tools": TOOLS,
+                "vendorTop": 1,
+                "resultType": "complete",
+                "ttlMs": 0,
+                "cacheScope": "private",
+            }
         if context.method != "tools/call":
             return await call_next(context)
         tool = getattr(self, "_tool_" + context.params["name"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import math
 import ssl
@@ -17,12 +18,14 @@ from daemon.errors import (
     CannotStart,
     ConnectionLost,
     NeedsAuth,
+    Overloaded,
     RequestTooLarge,
     UpstreamLost,
     UpstreamTimeout,
     UpstreamUnavailable,
 )
 from daemon.model import Era
+from daemon.transports.sdk import MAX_CALLS
 from daemon.wire.peer import RemoteError
 from tests.transports.serving import (
     SECONDS,
@@ -40,9 +43,23 @@ from tests.transports.serving import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
     Script = Callable[[Request], Awaitable[bytes]]
+
+# The SDK leaves the generators of an event stream behind when it has its answer; collected, they say so.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:Unclosed <MemoryObject:ResourceWarning"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _collect_here() -> Iterator[None]:
+    """Or another module's test would be blamed."""
+    yield
+    gc.collect()
+
 
 ERAS = pytest.mark.parametrize("era", list(Era))
 MODES = pytest.mark.parametrize("as_json", [False, True], ids=["sse", "json"])
@@ -220,10 +237,10 @@ async def test_after_a_restart_a_modern_server_is_simply_there() -> None:
         async with connected(context_for(TransportType.HTTP, url(running.port))) as client:
             await client.greet(Era.MODERN)
             wanted: dict[str, object] = {"notifications": {"toolsListChanged": True}}
+            nursery.start_soon(cut, client, running)
             with pytest.raises(UpstreamLost):
-                async with trio.open_nursery() as asking:
-                    asking.start_soon(cut, client, running)
-                    await client.connection.request("subscriptions/listen", wanted, timeout=math.inf)
+                await client.connection.request("subscriptions/listen", wanted, timeout=math.inf)
+            await running.stopped.wait()
             running = await serve(nursery, fixture.sdk.streamable_http_app(), running.port)
             assert (await client.call("echo")).result is not None
             assert not client.over.is_set()
@@ -234,3 +251,279 @@ async def cut(client: Client, running: Running) -> None:
     while not client.events.changes:
         await client.call("change")
     await running.stop()
+
+
+# --- servers that misbehave --------------------------------------------------------------------------------
+
+
+async def test_nobody_there() -> None:
+    with trio.socket.socket() as unused:
+        await unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        context = context_for(TransportType.HTTP, f"http://user:secret@127.0.0.1:{port}/mcp?key=secret")
+        with pytest.raises(ConnectionLost) as caught:
+            async with connected(context):
+                pass
+    assert str(caught.value) == f"cannot connect to 127.0.0.1:{port}: Connection refused"
+
+
+async def test_a_wrong_scheme_cannot_start() -> None:
+    with pytest.raises(CannotStart, match="http:// or https://"):
+        async with connected(context_for(TransportType.HTTP, "ftp://127.0.0.1/mcp")):
+            pass
+
+
+async def test_an_untrusted_certificate_cannot_start() -> None:
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(tls)
+
+    async def shake(stream: trio.SSLStream[trio.SocketStream]) -> None:
+        with pytest.raises(trio.BrokenResourceError):
+            await stream.do_handshake()
+
+    async with trio.open_nursery() as nursery:
+        [listener] = await trio.open_ssl_over_tcp_listeners(0, tls, host="127.0.0.1")
+        nursery.start_soon(trio.serve_listeners, shake, [listener])
+        inner = listener.transport_listener
+        assert isinstance(inner, trio.SocketListener)
+        port = inner.socket.getsockname()[1]
+        with pytest.raises(CannotStart, match=f"tls: the certificate of 127.0.0.1:{port} is not trusted"):
+            async with connected(context_for(TransportType.HTTP, f"https://127.0.0.1:{port}/mcp")):
+                pass
+        nursery.cancel_scope.cancel()
+
+
+async def unauthorized(request: Request) -> bytes:
+    return reply(b"", "401 Unauthorized")
+
+
+async def test_401_ends_the_connection() -> None:
+    async with facing(unauthorized) as client:
+        with pytest.raises(NeedsAuth):
+            await client.ask("server/discover")
+        await client.over.wait()
+        assert isinstance(client.end, NeedsAuth)
+    async with facing(unauthorized) as client:
+        caller = await client.call("echo")
+        assert isinstance(caller.loss, UpstreamUnavailable)
+        await client.over.wait()
+
+
+async def test_403_ends_the_connection_only_if_it_was_about_ourselves() -> None:
+    async def forbid(request: Request) -> bytes:
+        return reply(b"", "403 Forbidden")
+
+    async with facing(forbid) as client:
+        caller = await client.call("echo")
+        assert "HTTP 403" in caller.error["message"]
+        assert not client.over.is_set()
+        with pytest.raises(NeedsAuth):
+            await client.ask("tools/list")
+        await client.over.wait()
+
+
+async def test_404_without_a_session_is_an_answer() -> None:
+    async def lose(request: Request) -> bytes:
+        return reply(b"<html>", "404 Not Found", "text/html")
+
+    async with facing(lose) as client:
+        with pytest.raises(RemoteError, match=r"answered HTTP 404 Not Found \(-32601\)"):
+            await client.ask("server/discover")
+        assert not client.over.is_set()
+
+
+@pytest.mark.parametrize(
+    "status", ["404 Not Found", "410 Gone", "400 Bad Request"], ids=lambda status: status[:3]
+)
+async def test_each_way_to_end_a_session(status: str) -> None:
+    async def forget(request: Request) -> bytes:
+        if request.method != "POST":
+            return reply(b"", "405 Method Not Allowed")
+        if request.body["method"] == "initialize":
+            return answer(request, {"protocolVersion": "2025-11-25"}, mcp_session_id="s1")
+        return reply(b"No valid session ID provided", status, "text/plain")
+
+    async with facing(forget) as client:
+        client.connection.adopt(Era.HANDSHAKE, "2025-11-25")
+        await client.ask("initialize")
+        with pytest.raises(ConnectionLost, match="the server ended the session"):
+            await client.ask("tools/list")
+        await client.over.wait()
+
+
+async def test_an_answer_that_breaks_off_costs_that_call() -> None:
+    async def break_off(request: Request) -> bytes:
+        if request.body["params"]["name"] == "echo":
+            return answer(request, {"content": []})
+        whole = answer(request, {"content": ["x" * 1000]})
+        return whole[:-500]
+
+    async with facing(break_off) as client:
+        broken = await client.call("broken")
+        assert isinstance(broken.loss, UpstreamLost)
+        assert "whether the call ran is unknown" in broken.loss.message
+        assert (await client.call("echo")).result == {"content": []}
+        assert not client.over.is_set()
+
+
+async def test_an_event_stream_that_breaks_off_costs_that_call() -> None:
+    async def break_off(request: Request) -> bytes:
+        return reply(b": thinking\n\n", content_type="text/event-stream", content_length="100")
+
+    async with facing(break_off) as client:
+        caller = await client.call("echo")
+        assert isinstance(caller.loss, UpstreamLost)
+        with pytest.raises(UpstreamLost):
+            await client.ask("subscriptions/listen")
+        assert not client.over.is_set()
+
+
+@pytest.mark.parametrize(
+    ("status", "loss"), [("503 Service Unavailable", UpstreamUnavailable), ("502 Bad Gateway", UpstreamLost)]
+)
+async def test_a_gateway_without_its_server(status: str, loss: type[Exception]) -> None:
+    async def decline(request: Request) -> bytes:
+        return reply(b"", status, retry_after="7")
+
+    async with facing(decline) as client:
+        assert isinstance((await client.call("echo")).loss, loss)
+        assert not client.over.is_set()
+        with pytest.raises(ConnectionLost, match=f"HTTP {status}"):
+            await client.ask("server/discover")
+        await client.over.wait()
+
+
+async def test_calls_that_cannot_connect_are_safe_to_repeat_and_three_mean_that_it_is_down() -> None:
+    fixture = Fixture()
+    async with trio.open_nursery() as nursery:
+        running = await serve(nursery, fixture.sdk.streamable_http_app())
+        async with connected(context_for(TransportType.HTTP, url(running.port))) as client:
+            await client.greet(Era.MODERN)
+            await running.stop()
+            for over in (False, False, True):
+                caller = await client.call("echo")
+                assert isinstance(caller.loss, UpstreamUnavailable)
+                assert (client.connection.in_flight, client.over.is_set() or over) == (0, over)
+            await client.over.wait()
+            assert "cannot connect to" in str(client.end)
+            with pytest.raises(UpstreamLost):
+                await client.ask("tools/list")
+            with pytest.raises(UpstreamUnavailable):
+                client.start("echo")
+
+
+async def test_a_request_of_ours_that_cannot_connect_ends_the_connection() -> None:
+    fixture = Fixture()
+    async with trio.open_nursery() as nursery:
+        running = await serve(nursery, fixture.sdk.streamable_http_app())
+        async with connected(context_for(TransportType.HTTP, url(running.port))) as client:
+            await client.greet(Era.MODERN)
+            await running.stop()
+            with pytest.raises(ConnectionLost, match="cannot connect to"):
+                await client.ask("server/discover")
+            await client.over.wait()
+
+
+async def test_an_error_without_our_id_is_still_the_answer() -> None:
+    async def mumble(request: Request) -> bytes:
+        return reply({"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "what?"}})
+
+    async with facing(mumble) as client:
+        assert (await client.call("echo")).error == {"code": -32700, "message": "what?"}
+
+
+async def test_a_request_is_not_answered_by_202() -> None:
+    async def accept(request: Request) -> bytes:
+        return reply(b"", "202 Accepted")
+
+    async with facing(accept) as client:
+        assert "202" in (await client.call("echo")).error["message"]
+
+
+async def test_what_unpacks_to_more_than_the_limit_is_not_unpacked() -> None:
+    async def bomb(request: Request) -> bytes:
+        return reply(gzip.compress(b" " * 50_000_000), content_encoding="gzip")
+
+    async with facing(bomb) as client:
+        assert isinstance((await client.call("echo")).loss, RequestTooLarge)
+
+
+async def test_credentials_do_not_follow_a_redirect_to_another_origin() -> None:
+    met: list[Request] = []
+
+    async def meet(request: Request) -> bytes:
+        met.append(request)
+        return answer(request, {})
+
+    async with trio.open_nursery() as nursery:
+        elsewhere = await scripted(nursery, meet)
+
+        async def redirect(request: Request) -> bytes:
+            return reply(b"", "307 Temporary Redirect", location=f"http://127.0.0.1:{elsewhere}/mcp?key=secret")
+
+        async with facing(redirect, headers={"Authorization": "Bearer t"}) as client:
+            caller = await client.call("echo")
+            assert f"127.0.0.1:{elsewhere}" in caller.error["message"]
+            assert "secret" not in caller.error["message"]
+        nursery.cancel_scope.cancel()
+    assert not met
+
+
+async def test_a_redirect_within_the_origin_is_followed() -> None:
+    async def redirect(request: Request) -> bytes:
+        if request.path == "/mcp":
+            return reply(b"", "307 Temporary Redirect", location="/mcp/")
+        return answer(request, {"content": [], "at": request.path})
+
+    async with facing(redirect) as client:
+        assert (await client.call("echo")).result["at"] == "/mcp/"
+
+
+# --- the end -----------------------------------------------------------------------------------------------
+
+
+async def test_closing_loses_what_is_in_flight_and_ends_the_session() -> None:
+    ended = trio.Event()
+
+    async def serve_session(request: Request) -> bytes:
+        if request.method == "DELETE":
+            assert request.headers["mcp-session-id"] == "s1"
+            ended.set()
+            return reply(b"", "204 No Content")
+        if request.method == "GET":
+            return reply(b"", "405 Method Not Allowed")
+        if request.body["method"] == "initialize":
+            return answer(request, {"protocolVersion": "2025-11-25"}, mcp_session_id="s1")
+        await trio.sleep_forever()
+        raise AssertionError
+
+    async with facing(serve_session) as client:
+        client.connection.adopt(Era.HANDSHAKE, "2025-11-25")
+        await client.ask("initialize")
+        _, caller = client.start("echo")
+    assert isinstance(caller.loss, UpstreamLost)
+    assert ended.is_set()
+
+
+async def test_an_owner_that_is_cancelled_gets_out_at_once() -> None:
+    fixture = Fixture()
+    async with trio.open_nursery() as nursery:
+        running = await serve(nursery, fixture.sdk.streamable_http_app())
+        with trio.fail_after(SECONDS), trio.CancelScope() as owner:
+            async with connected(context_for(TransportType.HTTP, url(running.port))) as client:
+                await client.greet(Era.HANDSHAKE)
+                _, caller = client.start("wait")
+                await fixture.waiting.wait()
+                owner.cancel()
+                await trio.sleep_forever()
+        assert isinstance(caller.loss, UpstreamLost)
+        await running.stop()
+
+
+async def test_there_is_a_bound_on_calls_in_flight() -> None:
+    async with talking(Era.MODERN) as (client, _):
+        callers = [client.start("wait")[1] for _ in range(MAX_CALLS)]
+        with pytest.raises(Overloaded):
+            client.start("echo")
+        assert client.connection.in_flight == MAX_CALLS
+    assert all(isinstance(caller.loss, UpstreamLost) for caller in callers)

@@ -1,0 +1,159 @@
+"""`mcpd call`: one tool call through the daemon, as a model's call would go, from a terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from daemon.cli.control import EX_FAULT, ask_with, guarded
+from daemon.cli.escape import document, visible
+from daemon.cli.options import add_control, add_json, parser
+
+if TYPE_CHECKING:
+    import argparse
+
+CALL_SECONDS = 660.0
+"""Longer than the daemon itself waits for a call by default (`timeouts.callMax`, 600 s), so that its answer,
+which says what happened, comes before our patience ends."""
+
+Json = dict[str, Any]
+
+
+class BadArguments(ValueError):
+    """The command line does not spell a tool and its arguments. The text says what to write."""
+
+
+def main(argv: list[str]) -> int:
+    """Call a tool.
+
+    Returns:
+        0: it worked; 1: the result is an error, printed on stderr; 2: usage; 3: the daemon is not reachable.
+    """
+    made = _parser()
+    options = made.parse_args(argv)
+    try:
+        server, tool = _split(options.tool)
+        arguments = parse_arguments(options.arguments)
+    except BadArguments as error:
+        made.error(str(error))
+    params = {"server": server, "tool": tool, "arguments": arguments}
+    return guarded(lambda: _show(ask_with(options, "call", params), as_json=options.json))
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = parser(
+        "call",
+        "Call one tool and print its result. Arguments are one JSON object, or KEY=VALUE pairs, or - to read a"
+        " JSON object from stdin. A VALUE that is JSON is taken as JSON, anything else as text: limit=3 is a"
+        " number, path=/tmp a text, tags='[\"a\"]' a list, and id='\"3\"' the text 3.",
+        examples=(
+            "mcpd call time/get_current_time timezone=Europe/Berlin",
+            'mcpd call git/git_log \'{"repo_path": ".", "max_count": 3}\'',
+            "mcpd call fs/read_file - <arguments.json",
+        ),
+        exits={
+            0: "the tool's result is printed",
+            1: "the call failed: the reason is on stderr",
+            2: "usage",
+            3: "the daemon cannot be reached",
+        },
+    )
+    made.add_argument("tool", metavar="SERVER/TOOL", help="as `mcpd tools` shows them")
+    made.add_argument("arguments", metavar="ARGS", nargs="*", help="JSON object, KEY=VALUE ..., or -")
+    add_json(made)
+    add_control(made, CALL_SECONDS)
+    return made
+
+
+def _split(name: str) -> tuple[str, str]:
+    # Names of servers have no slash, names of tools may.
+    server, _, tool = name.partition("/")
+    if not server or not tool:
+        raise BadArguments(f"write SERVER/TOOL, not {name!r}: `mcpd tools` lists them")
+    return server, tool
+
+
+def parse_arguments(words: list[str]) -> Json:
+    """The arguments that the words spell: none, one JSON object, `-`, or pairs.
+
+    Raises:
+        BadArguments: they spell none.
+    """
+    if words == ["-"]:
+        return _object(sys.stdin.read(), "stdin")
+    if len(words) == 1 and words[0].lstrip().startswith("{"):
+        return _object(words[0], "the argument")
+    arguments: Json = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            raise BadArguments(f"{word!r} is neither KEY=VALUE nor the only argument and a JSON object")
+        if key in arguments:
+            raise BadArguments(f"{key!r} is given twice")
+        arguments[key] = _value(value)
+    return arguments
+
+
+def _object(text: str, source: str) -> Json:
+    try:
+        value = json.loads(text, parse_constant=_no_number)
+    except ValueError as error:
+        raise BadArguments(f"{source} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise BadArguments(f'{source} is not a JSON object, as in {{"key": "value"}}')
+    return value
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_no_number)
+    except ValueError:
+        return text
+
+
+def _no_number(word: str) -> NoReturn:
+    """NaN and Infinity are Python's, not JSON's."""
+    raise ValueError(f"{word} is not JSON")
+
+
+def _show(result: Json, *, as_json: bool) -> int:
+    failed = bool(result.get("isError"))
+    if as_json:
+        print(document(result))
+    else:
+        stream = sys.stderr if failed else sys.stdout
+        for text in texts(result):
+            # To a file or a pipe go the tool's own bytes; only a terminal can be attacked by them.
+            print(visible(text, lines=True) if stream.isatty() else text, file=stream)
+    return EX_FAULT if failed else 0
+
+
+def texts(result: Json) -> list[str]:
+    """A CallToolResult as text: each item of its content, or its structured content if it has no other."""
+    content = result.get("content") or []
+    if not content and result.get("structuredContent") is not None:
+        return [document(result["structuredContent"])]
+    return [_text(item) for item in content]
+
+
+def _text(item: Json) -> str:
+    """One item: text as it is, anything else in a line."""
+    kind = item.get("type")
+    if kind == "text":
+        return str(item.get("text", ""))
+    if kind in {"image", "audio"}:
+        return f"[{kind}: {item.get('mimeType')}, {_decoded(item.get('data'))} bytes; --json prints them]"
+    if kind == "resource_link":
+        return f"[resource_link: {item.get('uri')} {item.get('name', '')}]"
+    if kind == "resource":
+        resource = item.get("resource") or {}
+        if isinstance(resource.get("text"), str):
+            return f"[resource: {resource.get('uri')}]\n{resource['text']}"
+        return f"[resource: {resource.get('uri')}, {_decoded(resource.get('blob'))} bytes; --json prints them]"
+    return f"[{kind}; --json prints it]"
+
+
+def _decoded(base64: object) -> int:
+    """The number of bytes that base64 stands for."""
+    return len(base64.rstrip("=")) * 3 // 4 if isinstance(base64, str) else 0

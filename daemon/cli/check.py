@@ -1,0 +1,93 @@
+"""`mcpd check`: everything that is wrong with a configuration, and what is unwise about it. Starts nothing."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from daemon.cli.escape import document, visible
+from daemon.cli.options import add_json, parser
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from daemon.config.model import Config
+    from daemon.errors import Fault
+
+EX_CONFIG = 78
+"""The configuration is at fault (sysexits.h); `mcpd run` ends with the same."""
+
+
+def main(argv: list[str]) -> int:
+    """Check a configuration.
+
+    Returns:
+        0: `mcpd run` would take it, perhaps with warnings; 78: it has faults; 2: usage.
+    """
+    options = _parser().parse_args(argv)
+    # Here, so that `--help` does not pay 70 ms for attrs and cattrs.
+    from daemon.cli.advice import advice  # noqa: PLC0415
+    from daemon.config.parse import load  # noqa: PLC0415
+    from daemon.errors import ConfigError  # noqa: PLC0415
+    from daemon.paths import config_file  # noqa: PLC0415
+
+    path = options.file or config_file(os.environ)
+    try:
+        config = load(path, os.environ)
+    except ConfigError as error:
+        _show_faults(path, error.faults, as_json=options.json)
+        return EX_CONFIG
+    _show(path, config, advice(config, os.environ), as_json=options.json)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = parser(
+        "check",
+        "Validate a configuration without starting anything: all faults at once, each with its place in the"
+        " file. Warnings (a command that is not on PATH, a package without a version) do not fail it.",
+        examples=("mcpd check", "mcpd check config/demo.json", "mcpd check mcpd.json --json | jq .faults"),
+        exits={0: "it can be used", 2: "usage", 78: "it has faults"},
+    )
+    made.add_argument(
+        "file",
+        metavar="F",
+        type=Path,
+        nargs="?",
+        help="the configuration (default: $MCPD_CONFIG, else $XDG_CONFIG_HOME/mcpd/mcpd.json, else"
+        " /etc/mcpd/mcpd.json)",
+    )
+    add_json(made)
+    return made
+
+
+def _show_faults(path: Path, faults: Sequence[Fault], *, as_json: bool) -> None:
+    if as_json:
+        print(document({"ok": False, "source": str(path), "faults": _plain(faults), "warnings": []}))
+        return
+    noun = "fault" if len(faults) == 1 else "faults"
+    print(visible(f"{path}: {len(faults)} {noun}"), file=sys.stderr)
+    for fault in faults:
+        print(f"  {visible(str(fault))}", file=sys.stderr)
+
+
+def _show(path: Path, config: Config, warnings: Sequence[Fault], *, as_json: bool) -> None:
+    servers, categories = len(config.mcp_servers), len(config.categories)
+    if as_json:
+        counts = {"servers": servers, "categories": categories}
+        print(document({"ok": True, "source": str(path), **counts, "faults": [], "warnings": _plain(warnings)}))
+        return
+    for warning in warnings:
+        print(f"warning: {visible(str(warning))}", file=sys.stderr)
+    print(f"OK: {_count(servers, 'server', 'servers')}, {_count(categories, 'category', 'categories')}")
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
+
+
+def _plain(faults: Sequence[Fault]) -> list[dict[str, str]]:
+    return [{"path": fault.path, "message": fault.message} for fault in faults]

@@ -1,0 +1,41 @@
+"""`mcpd restart`: end one server and start it again, without waiting out its backoff."""
+
+from __future__ import annotations
+
+from daemon.cli.control import ask_with, guarded
+from daemon.cli.escape import document, visible
+from daemon.cli.options import add_control, add_json, parser
+
+
+def main(argv: list[str]) -> int:
+    """Restart a server.
+
+    Returns:
+        0: it is being started; 1: there is no such server; 2: usage; 3: the daemon is not reachable.
+    """
+    made = parser(
+        "restart",
+        "Restart one server now. One that waits for its next try, or was given up until somebody looks"
+        " (failed, needs_auth), is tried at once. Does not wait until it is ready: `mcpd status` shows that.",
+        examples=("mcpd restart git",),
+        exits={
+            0: "the server is being restarted",
+            1: "no such server",
+            2: "usage",
+            3: "the daemon cannot be reached",
+        },
+    )
+    made.add_argument("server", metavar="SERVER", help="its name in mcpServers")
+    add_json(made)
+    add_control(made)
+    options = made.parse_args(argv)
+
+    def act() -> int:
+        answer = ask_with(options, "restart", {"server": options.server})
+        if options.json:
+            print(document(answer))
+        else:
+            print(visible(f"{answer['server']}: {answer['state']}"))
+        return 0
+
+    return guarded(act)

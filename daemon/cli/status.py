@@ -1,0 +1,104 @@
+"""`mcpd status`: every server, what it does and why, from the daemon's memory: asking starts nothing.
+
+Its exit status is a health check: 0 only if every enabled server serves in full.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from daemon.cli.control import ask_with, guarded
+from daemon.cli.options import add_control, add_json, parser, positive
+
+if TYPE_CHECKING:
+    import argparse
+
+EX_UNAVAILABLE = 1
+"""Something that is configured does not serve, or not in full."""
+
+WELL = frozenset({"ready", "dormant", "disabled"})
+"""States that need nobody's attention: it serves, it sleeps until a call, or it was switched off."""
+
+WATCH_SECONDS = 2.0
+"""Between two looks of `--watch`."""
+
+CLEAR = "\x1b[H\x1b[J"
+"""ANSI: cursor home, clear to the end of the screen."""
+
+
+def main(argv: list[str]) -> int:
+    """Show the status.
+
+    Returns:
+        0: every enabled server is ready or dormant; 1: one is not; 2: usage; 3: the daemon is not reachable.
+    """
+    options = _parser().parse_args(argv)
+    if options.watch is None:
+        return guarded(lambda: _show(options))
+    return _watch(options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = parser(
+        "status",
+        "Show every server with its state, the reason if it is not ready, and its numbers; then the sessions"
+        " and what the meta-tools save. Starts no server and changes nothing.",
+        examples=(
+            "mcpd status",
+            "mcpd status --watch 5",
+            "mcpd status --json | jq '.servers[] | select(.state != \"ready\")'",
+        ),
+        exits={
+            0: "every enabled server is ready (or dormant: started by its next call)",
+            1: "a server is unavailable or degraded, or the daemon refused to answer",
+            2: "usage",
+            3: "the daemon cannot be reached",
+        },
+    )
+    add_json(made)
+    made.add_argument(
+        "--watch",
+        metavar="SECONDS",
+        type=positive,
+        nargs="?",
+        const=WATCH_SECONDS,
+        help=f"show it again every so often, until Ctrl-C (default: {WATCH_SECONDS:g} s)",
+    )
+    add_control(made)
+    return made
+
+
+def _watch(options: argparse.Namespace) -> int:
+    """Look again and again. A daemon that is away is shown as such: it may well be restarting."""
+    code = 0
+    try:
+        while True:
+            if sys.stdout.isatty():
+                sys.stdout.write(CLEAR)
+            code = guarded(lambda: _show(options))
+            sys.stdout.flush()
+            time.sleep(options.watch)
+    except KeyboardInterrupt:
+        return code
+
+
+def _show(options: argparse.Namespace) -> int:
+    status = ask_with(options, "status", {})
+    if options.json:
+        from daemon.cli.escape import document  # noqa: PLC0415 - of the two outputs only one is paid for
+
+        print(document(status))
+    else:
+        from daemon.cli.status_view import render  # noqa: PLC0415 - brings rich, which `--json` does without
+        from daemon.cli.terminal import Screen  # noqa: PLC0415
+
+        print(render(status, now=time.time(), screen=Screen.of(sys.stdout, os.environ)))
+    return exit_status(status)
+
+
+def exit_status(status: dict[str, Any]) -> int:
+    """0 if every server of a `status` answer is in a state that is `WELL`, else 1."""
+    return 0 if all(server["state"] in WELL for server in status["servers"].values()) else EX_UNAVAILABLE

@@ -1,0 +1,144 @@
+"""The status for people: a table of servers, and under it, in words, everything that is not as it should be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from daemon.cli.escape import visible
+from daemon.cli.status import WELL
+from daemon.cli.terminal import draw, duration, grid, milliseconds, paragraph, safe, size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from daemon.cli.terminal import Screen
+
+STYLES = {
+    "starting": "cyan",
+    "ready": "green",
+    "degraded": "yellow",
+    "backoff": "yellow",
+    "crashloop": "red",
+    "needs_auth": "magenta",
+    "failed": "bold red",
+    "dormant": "dim",
+    "disabled": "dim",
+    "stopping": "dim",
+    "stopped": "dim",
+}
+"""Colour by state; the state's name stands there as well, so nothing is said by colour alone."""
+
+_RIGHT = ("since", "tools", "calls", "p50/p95 ms", "restarts", "pid", "rss")
+
+Json = dict[str, Any]
+
+
+def render(status: Json, *, now: float, screen: Screen) -> str:
+    """A `status` answer as text.
+
+    Args:
+        status: as the control socket answers it (design.md §6).
+        now: seconds since the epoch, for ages.
+        screen: where it is shown.
+    """
+    servers: Json = status["servers"]
+    parts: list[RenderableType] = [_servers(servers, now, screen)] if servers else []
+    if not servers:
+        parts.append(Text("No servers are configured."))
+    for name, server in servers.items():
+        parts += _remarks(name, server)
+    if status.get("unresolved"):
+        parts += [Text(""), Text("Named in the configuration but offered by no server:", style="yellow")]
+        parts += [paragraph(str(name), indent=2) for name in status["unresolved"]]
+    if status.get("sessions"):
+        parts += [Text(""), _sessions(status["sessions"], now, screen)]
+    return draw([*parts, Text(""), *_daemon(status["daemon"])], screen)
+
+
+def _servers(servers: Json, now: float, screen: Screen) -> Table:
+    table = grid(screen)
+    # The name is the one thing that may take several lines: cut, it could not be typed in again.
+    table.add_column("server", overflow="fold", min_width=8)
+    table.add_column("state", no_wrap=True)
+    for heading in _RIGHT:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name, server in servers.items():
+        state = server["state"]
+        table.add_row(
+            safe(name),
+            safe(state, STYLES.get(state, "")),
+            duration(now - server["since"]),
+            str(server["tools"]),
+            str(server["calls"]),
+            f"{milliseconds(server['p50Ms'])}/{milliseconds(server['p95Ms'])}",
+            str(server["restarts"]),
+            "-" if server["pid"] is None else str(server["pid"]),
+            size(server["rssBytes"]),
+        )
+    return table
+
+
+def _remarks(name: str, server: Json) -> Iterator[RenderableType]:
+    """What is to be said about one server besides its row; nothing if all is well."""
+    lines = list(_remark_lines(server))
+    if not lines:
+        return
+    state = server["state"]
+    yield Text("")
+    yield safe(f"{name}: {state}", STYLES.get(state, ""))
+    for text, style in lines:
+        yield paragraph(text, indent=2, style=style)
+
+
+def _remark_lines(server: Json) -> Iterator[tuple[str, str]]:
+    """Each line with its style."""
+    if server["state"] not in WELL:
+        yield server["reason"] or "no reason is known", ""
+        yield _outlook(server), ""
+        for line in server["stderr"]:
+            yield f"stderr| {line.expandtabs()}", "dim"
+    if server.get("listingError"):
+        yield f"its tools could not be listed: {server['listingError']}", "yellow"
+    for tool, reason in (server.get("quarantined") or {}).items():
+        yield f"tool {tool} is not offered: {reason}", "yellow"
+    noise = server.get("noise") or {}
+    if noise.get("count"):
+        yield f"{noise['count']} lines on its stdout were not MCP; the first: {noise['first']}", "yellow"
+
+
+def _outlook(server: Json) -> str:
+    due = server["nextRetryInMs"]
+    retry = "no retry is scheduled" if due is None else f"next retry in {duration(due / 1000)}"
+    return f"attempt {server['attempt']}, {retry}"
+
+
+def _sessions(sessions: list[Json], now: float, screen: Screen) -> Table:
+    table = grid(screen)
+    for heading in ("session", "client", "protocol", "profile", "surface"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("since", "calls", "in flight"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for session in sessions:
+        table.add_row(
+            f"#{session['number']}",
+            *(safe(session[key] or "-") for key in ("client", "protocol", "profile", "surface")),
+            duration(now - session["since"]),
+            str(session["calls"]),
+            str(session["inFlight"]),
+        )
+    return table
+
+
+def _daemon(daemon: Json) -> Iterator[RenderableType]:
+    up = duration(daemon["uptimeSeconds"])
+    yield Text(f"mcpd {visible(daemon['version'])}, pid {daemon['pid']}, up {up}, {visible(daemon['config'])}")
+    yield Text(
+        f"{daemon['available']} of {daemon['servers']} servers available. Models see"
+        f" {size(daemon['surfaceBytes'])} instead of {daemon['tools']} tools in {size(daemon['schemaBytes'])}:"
+        f" about {daemon['estimatedTokensSaved']:,} tokens saved in every conversation (an estimate)."
+    )

@@ -1,0 +1,95 @@
+"""`mcpd tools`: the categories with their tools, and what of them a model sees."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from daemon.cli.control import EX_FAULT, ask_with, guarded
+from daemon.cli.escape import document, visible
+from daemon.cli.options import add_control, add_json, parser
+
+if TYPE_CHECKING:
+    import argparse
+
+BYTES_PER_TOKEN = 4
+"""A rule of thumb for JSON in English; what is computed with it is called an estimate."""
+
+Json = dict[str, Any]
+
+
+def main(argv: list[str]) -> int:
+    """Show the tools.
+
+    Returns:
+        0: shown; 1: no such category; 2: usage; 3: the daemon is not reachable.
+    """
+    options = _parser().parse_args(argv)
+    return guarded(lambda: _show(options))
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = parser(
+        "tools",
+        "Show the categories and the tools in them; tools that are switched off or cannot be called now are"
+        " marked. With --surface: the tools that a model is told of when it connects, with what they cost.",
+        examples=("mcpd tools", "mcpd tools filesystem", "mcpd tools --surface", "mcpd tools --json"),
+        exits={0: "shown", 1: "no such category", 2: "usage", 3: "the daemon cannot be reached"},
+    )
+    made.add_argument("category", metavar="CATEGORY", nargs="?", help="only this one")
+    made.add_argument("--surface", action="store_true", help="show exactly what a model sees")
+    add_json(made)
+    add_control(made)
+    return made
+
+
+def _show(options: argparse.Namespace) -> int:
+    # All of them are asked for, so that a name that is none can be answered with the closest that is one.
+    answer = ask_with(options, "tools", {})
+    known: Json = answer["categories"]
+    if options.category is not None:
+        if options.category not in known:
+            print(visible(_unknown(options.category, known)), file=sys.stderr)
+            return EX_FAULT
+        answer["categories"] = {options.category: known[options.category]}
+    if options.json:
+        print(document(answer["surface"] if options.surface else answer))
+    elif options.surface:
+        print(surface_text(answer["surface"]))
+    else:
+        from daemon.cli.terminal import Screen  # noqa: PLC0415 - brings rich, which the others do without
+        from daemon.cli.tools_view import render  # noqa: PLC0415
+
+        print(render(answer["categories"], Screen.of(sys.stdout, os.environ)))
+    return 0
+
+
+def _unknown(name: str, known: Json) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean '{near[0]}'?" if near else f"there are: {', '.join(known) or 'none'}"
+    return f"mcpd: no category is named '{name}': {hint}"
+
+
+def surface_text(surface: Json) -> str:
+    """What a model is told: every tool's name, whole description and cost, and the sum."""
+    blocks: list[str] = []
+    total = 0
+    for tool in surface["tools"]:
+        cost = len(json.dumps(tool, separators=(",", ":"), ensure_ascii=False).encode(errors="replace"))
+        total += cost
+        description = visible(tool.get("description") or "(no description)", lines=True)
+        lines = [visible(tool["name"]) + f"  {_cost(cost)}", *(f"  {line}" for line in description.split("\n"))]
+        blocks.append("\n".join(lines))
+    count = len(surface["tools"])
+    noun = "tool" if count == 1 else "tools"
+    blocks.append(f"surface '{visible(surface['name'])}': {count} {noun}, {_cost(total)}")
+    return "\n\n".join(blocks)
+
+
+def _cost(count: int) -> str:
+    return (
+        f"{count:,} bytes, about {count // BYTES_PER_TOKEN:,} tokens (estimate: {BYTES_PER_TOKEN} bytes each)"
+    )

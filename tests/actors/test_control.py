@@ -1,0 +1,281 @@
+"""What operators ask over their socket, and what they get."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from daemon.actors.control import Control, Operations
+from daemon.config.tuning import Restart
+from daemon.errors import UpstreamLost
+from daemon.measures import CallStats, Noise, StderrTail
+from daemon.report import DaemonFacts, Reporter
+from daemon.supervisor import ChildSpec, Supervisor
+from daemon.wire.link import FdLink
+from tests.fakes_upstream import Client, Stage, error_of, keep
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from trio.testing import MockClock
+
+    from daemon.supervisor import Lifecycle
+
+
+@attrs.define
+class FakeObserved:
+    """What a report looks at of a server."""
+
+    stats: CallStats = attrs.field(factory=CallStats)
+    noise: Noise = attrs.field(factory=Noise)
+    stderr: StderrTail = attrs.field(factory=StderrTail)
+    greeting: None = None
+    pid: int | None = None
+    mark: int | None = None
+    in_flight: int = 0
+
+
+class Desk:
+    """An operator's connection to a daemon whose servers are fakes and whose children only say that they are ready."""
+
+    def __init__(self) -> None:
+        self.stage = Stage()
+        self.runs = 0
+        self.supervisor = Supervisor(
+            [ChildSpec(name=name, run=self._live, policy=Restart()) for name in self.stage.upstreams],
+            starts=4,
+            on_status=lambda _name, _status: None,
+            rng=lambda: 0.5,
+            wall=time.time,
+        )
+
+    async def _live(self, lifecycle: Lifecycle) -> None:
+        self.runs += 1
+        lifecycle.ready()
+        await trio.sleep_forever()
+
+    def reporter(self) -> Reporter:
+        facts = DaemonFacts(
+            version="1", pid=os.getpid(), started_at=time.time(), socket="s", control_socket="c", config="f"
+        )
+        return Reporter(
+            facts=facts,
+            config=self.stage.config,
+            catalog=lambda: self.stage.catalog.value,
+            upstreams={name: FakeObserved() for name in self.stage.upstreams},
+            sessions=list,
+            surfaces=self.stage.context.surfaces,
+            redact=str,
+            wall=time.time,
+        )
+
+    async def connect(self, nursery: trio.Nursery, reporter: Reporter | None = None) -> Client:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        fd = ours.detach()
+        outbox = self.stage.outbox
+        link = FdLink(fd, fd, outbox=outbox, max_line=1 << 20, max_queue=8 << 20)
+        operations = Operations(
+            reporter=reporter or self.reporter(),
+            upstreams=self.stage.upstreams,
+            children=self.supervisor.children,
+            outbox=outbox,
+        )
+        client = Client(theirs)
+        nursery.start_soon(_serve, Control(link, operations), link)
+        nursery.start_soon(keep, client)
+        return client
+
+
+async def _serve(control: Control, link: FdLink) -> None:
+    with pytest.raises(Exception, match="closed the connection"):
+        await control.run()
+    link.close()
+
+
+async def call(client: Client, server: str, tool: str, *, request_id: object = 1, **params: object) -> None:
+    await client.ask("call", {"server": server, "tool": tool, **params}, request_id=request_id)
+
+
+async def test_status_reports_the_daemon_its_servers_and_sessions(nursery: trio.Nursery) -> None:
+    client = await Desk().connect(nursery)
+    status = (await client.request("status"))["result"]
+    assert {"daemon", "servers", "sessions"} <= status.keys()
+    assert status["servers"]["alpha"]["state"] == "ready"
+
+
+async def test_tools_reports_all_categories_or_one(nursery: trio.Nursery) -> None:
+    client = await Desk().connect(nursery)
+    everything = (await client.request("tools"))["result"]
+    assert list(everything["categories"]) == ["alpha", "beta"]
+    assert everything["surface"]["tools"][0]["name"] == "get-category-tools"
+    one = (await client.request("tools", {"category": "beta"}))["result"]
+    assert list(one["categories"]) == ["beta"]
+    assert list(one["categories"]["beta"]["tools"]) == ["echo", "add"]
+
+
+async def test_call_runs_a_tool_and_passes_its_result_unopened(nursery: trio.Nursery) -> None:
+    desk = Desk()
+    client = await desk.connect(nursery)
+    await call(client, "alpha", "hidden_tool", arguments={"n": 1})
+    sent = await desk.stage.alpha.wait_sent()
+    assert (sent.call.tool, sent.arguments, sent.call.wants_progress) == ("hidden_tool", {"n": 1}, False)
+    desk.stage.progress(sent, progress=1)
+    desk.stage.answer(sent, b'{ "n":123456789012345678901234567890}')
+    assert await client.line() == b'{"jsonrpc":"2.0","id":1,"result":{ "n":123456789012345678901234567890}}'
+    assert [ok for _, ok in desk.stage.alpha.recorded] == [True]
+
+
+async def test_call_without_arguments_sends_an_empty_object(nursery: trio.Nursery) -> None:
+    desk = Desk()
+    client = await desk.connect(nursery)
+    await call(client, "alpha", "echo")
+    assert bytes((await desk.stage.alpha.wait_sent()).call.arguments) == b"{}"
+
+
+@pytest.mark.parametrize("arguments", [[], 5, "text", None])
+async def test_call_with_arguments_that_are_no_object_sends_nothing(nursery: trio.Nursery, arguments: object) -> None:
+    """A client's call is refused here (callpath); an operator's typo must not reach the server either."""
+    desk = Desk()
+    desk.stage.alpha.on_send = lambda sent: sent.exchange.answered(b"{}")
+    client = await desk.connect(nursery)
+    await call(client, "alpha", "echo", arguments=arguments)
+    answer = await client.get()
+    assert not desk.stage.alpha.sent
+    assert "error" in answer or answer["result"]["isError"]
+
+
+async def test_the_error_of_a_server_is_told(nursery: trio.Nursery) -> None:
+    desk = Desk()
+    client = await desk.connect(nursery)
+    await call(client, "alpha", "echo", request_id=1)
+    desk.stage.refuse(await desk.stage.alpha.wait_sent(1), b'{"code":-32602,"message":"not like this","data":7}')
+    error = error_of(await client.get())
+    assert error["code"] == "UpstreamCallError"
+    assert "not like this (-32602)" in error["message"]
+    await call(client, "alpha", "echo", request_id=2)
+    desk.stage.lose(await desk.stage.alpha.wait_sent(2), UpstreamLost("it died"))
+    assert error_of(await client.get())["code"] == "UpstreamLost"
+    assert [ok for _, ok in desk.stage.alpha.recorded] == [False, False]
+
+
+async def test_a_call_to_an_unknown_server_names_the_closest(nursery: trio.Nursery) -> None:
+    client = await Desk().connect(nursery)
+    await call(client, "alfa", "echo")
+    error = error_of(await client.get())
+    assert error["code"] == "UnknownServer"
+    assert "Did you mean alpha?" in error["message"]
+    await call(client, "zzz", "echo")
+    assert "There are: alpha, beta." in error_of(await client.get())["message"]
+
+
+async def test_a_call_wakes_a_server_that_is_down(nursery: trio.Nursery) -> None:
+    desk = Desk()
+    desk.stage.alpha.up = False
+    client = await desk.connect(nursery)
+    await call(client, "alpha", "echo")
+    await desk.stage.alpha.wait_woken()
+    desk.stage.alpha.come_up()
+    desk.stage.answer(await desk.stage.alpha.wait_sent())
+    assert "content" in (await client.get())["result"]
+
+
+@pytest.mark.parametrize("wakeable", [True, False])
+async def test_a_call_to_a_server_that_stays_down_says_so(
+    nursery: trio.Nursery, autojump_clock: MockClock, wakeable: bool
+) -> None:
+    desk = Desk()
+    desk.stage.upstreams["alpha"].up = False
+    desk.stage.upstreams["alpha"].can_wake = wakeable
+    client = await desk.connect(nursery)
+    await call(client, "alpha", "echo")
+    assert error_of(await client.get())["code"] == "UpstreamUnavailable"
+    assert desk.stage.alpha.woken == wakeable
+
+
+async def test_a_slow_call_holds_up_nothing_else(nursery: trio.Nursery) -> None:
+    desk = Desk()
+    client = await desk.connect(nursery)
+    await call(client, "alpha", "echo", request_id="slow")
+    sent = await desk.stage.alpha.wait_sent()
+    assert (await client.request("status", request_id="quick"))["id"] == "quick"
+    assert (await client.request("tools", request_id="tools"))["id"] == "tools"
+    desk.stage.answer(sent)
+    assert (await client.get())["id"] == "slow"
+
+
+async def test_an_operator_who_goes_away_gives_the_call_up(nursery: trio.Nursery) -> None:
+    desk = Desk()
+    client = await desk.connect(nursery)
+    await call(client, "alpha", "echo")
+    sent = await desk.stage.alpha.wait_sent()
+    client.close()
+    await desk.stage.alpha.wait_cancelled()
+    assert [key for key, _ in desk.stage.alpha.cancelled] == [sent.key]
+
+
+async def test_restart_starts_a_server_afresh(nursery: trio.Nursery) -> None:
+    desk = Desk()
+    nursery.start_soon(desk.supervisor.run)
+    await trio.testing.wait_all_tasks_blocked()
+    assert desk.runs == 2
+    client = await desk.connect(nursery)
+    answer = await client.request("restart", {"server": "alpha"})
+    assert answer["result"]["server"] == "alpha"
+    with trio.fail_after(5):
+        await desk.supervisor.children["alpha"].status.wait_until(
+            lambda status: status.incarnation == 2 and str(status.state) == "ready"
+        )
+    assert desk.runs == 3
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "code", "hint"),
+    [
+        ("restart", {"server": "alpa"}, -32602, "Did you mean alpha?"),
+        ("restart", {}, -32602, "server"),
+        ("restart", {"server": 7}, -32602, "Expected `str`"),
+        ("call", {"server": "alpha"}, -32602, "tool"),
+        ("call", None, -32602, "server"),
+        ("tools", {"category": 7}, -32602, "category"),
+        ("tools", [1], -32602, "params must be an object"),
+        ("reboot", {}, -32601, "status, tools, call, restart"),
+    ],
+)
+async def test_a_wrong_question_is_refused_with_what_would_be_right(
+    nursery: trio.Nursery, method: str, params: object, code: int, hint: str
+) -> None:
+    client = await Desk().connect(nursery)
+    answer = await client.request(method, params)
+    assert (answer["id"], answer["error"]["code"]) == (1, code)
+    assert hint in answer["error"]["message"]
+    assert "result" in await client.request("tools", request_id=2)
+
+
+@pytest.mark.parametrize("line", [b"garbage", b"[]", b'{"id":1.5,"jsonrpc":"2.0","method":"status"}', b"\xff"])
+async def test_garbage_is_refused_and_the_connection_kept(nursery: trio.Nursery, line: bytes) -> None:
+    client = await Desk().connect(nursery)
+    await client.send(line)
+    assert (await client.get())["error"]["code"] in {-32700, -32600}
+    await client.tell("anything", {})
+    assert "result" in await client.request("status", request_id=2)
+
+
+async def test_a_bug_in_a_report_costs_one_answer(nursery: trio.Nursery) -> None:
+    def broken() -> Any:
+        raise KeyError("a bug")
+
+    desk = Desk()
+    client = await desk.connect(nursery, attrs.evolve(desk.reporter(), catalog=broken))
+    ask: list[Callable[[], Awaitable[Any]]] = [lambda: client.request("status"), lambda: client.request("tools")]
+    for request in ask:
+        assert (await request())["error"]["code"] == -32603
+    await call(client, "nowhere", "echo")
+    assert error_of(await client.get())["code"] == "UnknownServer"

@@ -1,0 +1,285 @@
+"""The door: who may come in, how many, and what one guest's misfortune means to the others: nothing."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pytest
+import trio
+import trio.testing
+from loguru import logger
+
+from daemon.actors.front import BREATHER, SHORTAGES, Front, own_and
+from daemon.errors import ConnectionLost
+from daemon.wire.link import FdLink, Outbox
+from tests.fakes_upstream import Client, keep
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trio.testing import MockClock
+
+US = frozenset({os.getuid()})
+
+S = TypeVar("S", bound=socket.socket)
+
+
+class Echo:
+    """A guest that sends each line back; `bug` and `lost` end it."""
+
+    def __init__(self, link: FdLink, number: int) -> None:
+        self.link = link
+        self.number = number
+
+    async def run(self) -> None:
+        await self.link.run(self._on_lines, lambda _head: None)
+
+    def _on_lines(self, lines: list[bytes]) -> None:
+        for line in lines:
+            if line == b"bug":
+                raise KeyError("a bug of ours")
+            if line == b"lost":
+                raise ConnectionLost("as if")
+            self.link.send((b"%d " % self.number, line))
+
+
+class Door:
+    """A front on a socket in a fresh directory."""
+
+    def __init__(self, path: Path, listener: socket.socket, **settings: Any) -> None:
+        self.path = path
+        self.listener = listener
+        self.welcomed = 0
+        self.unlucky = -1
+        given = {"uids": US, "connections": 100, "max_line": 1000, "max_queue": 100_000, **settings}
+        self.front = Front(listener, self._welcome, outbox=Outbox(), **given)
+
+    def _welcome(self, link: FdLink, number: int) -> Echo:
+        self.welcomed += 1
+        if number == self.unlucky:
+            raise ValueError("an unlucky number")
+        return Echo(link, number)
+
+    def connect(self, nursery: trio.Nursery) -> Client:
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(str(self.path))
+        client = Client(connection)
+        nursery.start_soon(keep, client)
+        return client
+
+    async def greeted(self, nursery: trio.Nursery, text: bytes = b"hello") -> Client:
+        client = self.connect(nursery)
+        await client.send(text)
+        assert (await client.line()).endswith(text)
+        return client
+
+
+class Starving(socket.socket):
+    """A listener that runs into errors before it accepts."""
+
+    errors: list[int]
+    tries = 0
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        self.tries += 1
+        if self.errors:
+            number = self.errors.pop(0)
+            raise OSError(number, os.strerror(number))
+        return super().accept()
+
+
+def listen(path: Path, kind: type[S]) -> S:
+    listener = kind(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(path))
+    listener.listen(50)
+    listener.setblocking(False)
+    return listener
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "front.sock"
+
+
+@pytest.fixture
+def listener(path: Path) -> Iterator[socket.socket]:
+    with listen(path, socket.socket) as listener:
+        yield listener
+
+
+@pytest.fixture
+def log() -> Iterator[list[str]]:
+    lines: list[str] = []
+    sink = logger.add(lines.append, format="{level} {message} {exception}")
+    yield lines
+    logger.remove(sink)
+
+
+async def test_each_connection_gets_a_guest_with_a_number_of_its_own(
+    nursery: trio.Nursery, path: Path, listener: socket.socket
+) -> None:
+    door = Door(path, listener)
+    nursery.start_soon(door.front.run)
+    first, second = door.connect(nursery), door.connect(nursery)
+    await first.send(b"a")
+    await second.send(b"b")
+    assert {await first.line(), await second.line()} == {b"1 a", b"2 b"}
+    assert sorted(door.front.guests) == [1, 2]
+    first.close()
+    await trio.testing.wait_all_tasks_blocked()
+    assert sorted(door.front.guests) == [2]
+
+
+async def test_a_stranger_is_turned_away_before_a_byte_is_read(
+    nursery: trio.Nursery, path: Path, listener: socket.socket, log: list[str]
+) -> None:
+    door = Door(path, listener, uids=frozenset({os.getuid() + 1}))
+    client = door.connect(nursery)
+    await client.send(b"something to read")
+    nursery.start_soon(door.front.run)
+    # The kernel resets a connection that is closed with bytes unread (unix(7)); an EOF would mean they were read.
+    with pytest.raises(trio.BrokenResourceError) as closed:
+        await client.line()
+    assert isinstance(closed.value.__cause__, ConnectionResetError)
+    assert door.welcomed == 0
+    assert not door.front.guests
+    assert [line for line in log if f"refused a connection of uid {os.getuid()} (pid {os.getpid()})" in line]
+
+
+async def test_further_clients_wait_in_the_backlog_until_there_is_room(
+    nursery: trio.Nursery, path: Path, listener: socket.socket
+) -> None:
+    door = Door(path, listener, connections=2)
+    nursery.start_soon(door.front.run)
+    first = await door.greeted(nursery)
+    await door.greeted(nursery)
+    third = door.connect(nursery)
+    await third.send(b"may I")
+    await trio.testing.wait_all_tasks_blocked()
+    assert door.welcomed == 2
+    first.close()
+    assert await third.line() == b"3 may I"
+    assert len(door.front.guests) == 2
+
+
+async def test_strangers_take_no_room(nursery: trio.Nursery, path: Path, listener: socket.socket) -> None:
+    door = Door(path, listener, connections=1, uids=frozenset[int]())
+    nursery.start_soon(door.front.run)
+    for _ in range(5):
+        assert await door.connect(nursery).is_closed()
+
+
+@pytest.mark.parametrize("number", sorted(SHORTAGES))
+async def test_a_shortage_makes_the_door_take_a_breath_and_go_on(
+    nursery: trio.Nursery, path: Path, autojump_clock: MockClock, number: int
+) -> None:
+    with listen(path, Starving) as listener:
+        listener.errors = [number, number]
+        door = Door(path, listener)
+        client = door.connect(nursery)
+        await client.send(b"patience")
+        began = trio.current_time()
+        nursery.start_soon(door.front.run)
+        assert await client.line() == b"1 patience"
+        assert trio.current_time() - began == pytest.approx(2 * BREATHER)
+        assert listener.tries <= 4, "no spinning"
+
+
+async def test_a_client_that_gave_up_in_the_backlog_is_no_reason_to_end(nursery: trio.Nursery, path: Path) -> None:
+    with listen(path, Starving) as listener:
+        listener.errors = [errno.ECONNABORTED]
+        door = Door(path, listener)
+        nursery.start_soon(door.front.run)
+        await door.greeted(nursery)
+
+
+async def test_a_broken_listener_is_a_crash_of_the_core(path: Path) -> None:
+    with listen(path, Starving) as listener:
+        listener.errors = [errno.EINVAL]
+        door = Door(path, listener)
+        with pytest.RaisesGroup(OSError), trio.fail_after(5):
+            await door.front.run()
+
+
+@pytest.mark.parametrize(("word", "trace"), [(b"bug", True), (b"lost", False), (b"x" * 2000 + b"\nbug", True)])
+async def test_what_ends_one_guest_leaves_the_others(
+    nursery: trio.Nursery, path: Path, listener: socket.socket, log: list[str], word: bytes, trace: bool
+) -> None:
+    door = Door(path, listener)
+    nursery.start_soon(door.front.run)
+    good, bad = await door.greeted(nursery), await door.greeted(nursery)
+    await bad.send(word)
+    assert await bad.is_closed()
+    await good.send(b"still here")
+    assert await good.line() == b"1 still here"
+    assert list(door.front.guests) == [1]
+    assert any("KeyError" in line and line.startswith("ERROR") for line in log) is trace
+    await door.greeted(nursery)
+
+
+async def test_a_guest_that_cannot_be_made_costs_its_connection(
+    nursery: trio.Nursery, path: Path, listener: socket.socket, log: list[str]
+) -> None:
+    door = Door(path, listener, connections=13)
+    door.unlucky = 13
+    nursery.start_soon(door.front.run)
+    clients = [await door.greeted(nursery) for _ in range(12)]
+    assert await door.connect(nursery).is_closed()
+    await clients[0].send(b"on")
+    assert await clients[0].line() == b"1 on"
+    await door.greeted(nursery)  # its room was given back
+    assert any("an unlucky number" in line for line in log)
+
+
+async def test_no_descriptor_is_left_behind(nursery: trio.Nursery, path: Path, listener: socket.socket) -> None:
+    door = Door(path, listener)
+    nursery.start_soon(door.front.run)
+    (await door.greeted(nursery)).close()
+    await trio.testing.wait_all_tasks_blocked()
+    before = len(os.listdir("/proc/self/fd"))
+    for text in [b"hello", b"a", b"b"] * 10:
+        (await door.greeted(nursery, text)).close()
+    for word in [b"bug", b"lost"] * 10:
+        client = door.connect(nursery)
+        await client.send(word)
+        assert await client.is_closed()
+        client.close()
+    await trio.testing.wait_all_tasks_blocked()
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert not door.front.guests
+
+
+async def test_once_told_to_the_door_takes_nobody_new_and_keeps_who_is_there(
+    nursery: trio.Nursery, path: Path, listener: socket.socket
+) -> None:
+    door = Door(path, listener)
+    nursery.start_soon(door.front.run)
+    guest = await door.greeted(nursery)
+    door.front.stop_accepting()
+    late = door.connect(nursery)
+    await late.send(b"anybody")
+    await trio.testing.wait_all_tasks_blocked()
+    assert door.welcomed == 1
+    await guest.send(b"still")
+    assert await guest.line() == b"1 still"
+
+
+async def test_cancelling_the_door_closes_every_connection(
+    nursery: trio.Nursery, path: Path, listener: socket.socket
+) -> None:
+    door = Door(path, listener)
+    async with trio.open_nursery() as inner:
+        inner.start_soon(door.front.run)
+        clients = [await door.greeted(nursery) for _ in range(3)]
+        inner.cancel_scope.cancel()
+    assert [await client.is_closed() for client in clients] == [True] * 3
+    assert not door.front.guests
+
+
+def test_who_may_connect_is_us_root_and_who_the_configuration_names() -> None:
+    assert own_and(()) == {os.getuid(), 0}
+    assert own_and((4711,)) == {os.getuid(), 0, 4711}

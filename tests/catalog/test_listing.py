@@ -1,0 +1,145 @@
+"""Reading what servers list: one bad tool costs itself."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from daemon.catalog.listing import MAX_NAME_BYTES, MAX_TOOLS, read_page, read_tools
+from tests.catalog.samples import tool_json
+
+GOOD = tool_json("good")
+
+
+def test_a_page_is_split_without_touching_its_tools() -> None:
+    page = read_page(b'{"tools":[{"x" : 1.0},[]],"nextCursor":"c","_meta":{}}')
+    assert [bytes(raw) for raw in page.tools] == [b'{"x" : 1.0}', b"[]"]
+    assert page.nextCursor == "c"
+
+
+@pytest.mark.parametrize("result", [b'{"tools":[]}', b'{"tools":[],"nextCursor":null}'])
+def test_the_last_page_has_no_cursor(result: bytes) -> None:
+    assert read_page(result).nextCursor is None
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        b"null",
+        b"[]",
+        b"{}",
+        b'{"tools":{}}',
+        b'{"tools":[],"nextCursor":5}',
+        b"{",
+        b"\xff",
+        b'{"tools":[],"nextCursor":"\xff"}',
+        b'{"tools":' + b"[" * 5000 + b"]" * 5000 + b"}",
+    ],
+)
+def test_what_is_no_page_is_refused(result: bytes) -> None:
+    with pytest.raises(ValueError, match="tools/list answered something else"):
+        read_page(result)
+
+
+def test_a_tool_keeps_the_bytes_it_came_as() -> None:
+    raw = b'{"name":"t", "title":"T","description":"does\\nit","inputSchema":{"type":"object" },"x":[1.0]}'
+    (tool,), quarantined = read_tools("s", [Raw(raw)])
+    assert not quarantined
+    assert (tool.server, tool.name, tool.description, tool.raw) == ("s", "t", "does\nit", raw)
+    assert tool.parts["inputSchema"] == b'{"type":"object" }'
+    assert tool.parts["x"] == b"[1.0]"
+    assert len(tool.schema_hash) == 64
+
+
+@pytest.mark.parametrize("members", [{}, {"description": None}, {"description": ""}])
+def test_a_tool_may_go_without_a_description(members: dict[str, object]) -> None:
+    (tool,), _ = read_tools("s", [Raw(tool_json("t", **members))])
+    assert tool.description == ""
+
+
+@pytest.mark.parametrize(
+    ("raw", "name", "reason"),
+    [
+        (b"5", "(tool 2)", "not an object"),
+        (b"[]", "(tool 2)", "not an object"),
+        (b"null", "(tool 2)", "not an object"),
+        (b'{"\xff":1,"name":"bad","inputSchema":{"type":"object"}}', "(tool 2)", "not an object"),
+        (b'{"inputSchema":{"type":"object"}}', "(tool 2)", "has no name"),
+        (b'{"name":7,"inputSchema":{"type":"object"}}', "(tool 2)", "its name is no string"),
+        (b'{"name":"\xff","inputSchema":{"type":"object"}}', "(tool 2)", "its name is no string"),
+        (tool_json(""), "''", "1 to 128 printable bytes"),
+        (tool_json("a\nb"), "'a\\nb'", "1 to 128 printable bytes"),
+        (tool_json("a\u202eb"), "'a\\u202eb'", "1 to 128 printable bytes"),
+        (tool_json("a\u200bb"), "'a\\u200bb'", "1 to 128 printable bytes"),
+        (tool_json("x" * 129), "'" + "x" * 128 + "'", "1 to 128 printable bytes"),
+        (tool_json("é" * 65), ascii("é" * 65), "1 to 128 printable bytes"),
+        (b'{"name":"bad"}', "bad", "has no inputSchema"),
+        (tool_json("bad", inputSchema=[]), "bad", "its inputSchema is no object"),
+        (tool_json("bad", inputSchema=True), "bad", "its inputSchema is no object"),
+        (tool_json("bad", inputSchema={}), "bad", 'lacks "type": "object"'),
+        (tool_json("bad", inputSchema={"type": "string"}), "bad", 'lacks "type": "object"'),
+        (tool_json("bad", inputSchema={"type": ["object"]}), "bad", 'lacks "type": "object"'),
+        (tool_json("bad", description=7), "bad", "Expected `str | null`"),
+        (b'{"name":"bad","inputSchema":{"type":"object"},"x":"\xff"}', "bad", "not valid UTF-8"),
+        (b'{"name":"bad","inputSchema":{"type":"object","x":"\xff"}}', "bad", "not valid UTF-8"),
+        (b'{"name":"bad","inputSchema":{"type":"object","maximum":1e999}}', "bad", "out of range"),
+        (tool_json("good"), "good", "listed twice; the first one counts"),
+    ],
+)
+def test_an_unusable_tool_costs_itself_and_says_why(raw: bytes, name: str, reason: str) -> None:
+    tools, quarantined = read_tools("s", [Raw(GOOD), Raw(raw), Raw(tool_json("last"))])
+    assert [tool.name for tool in tools] == ["good", "last"]
+    assert list(quarantined) == [name]
+    assert reason in quarantined[name]
+
+
+@pytest.mark.parametrize("depth", [500, 990, 5000])
+def test_a_schema_nested_like_a_bomb_harms_nobody_else(depth: int) -> None:
+    nested = b'{"name":"bad","inputSchema":{"type":"object","x":' + b"[" * depth + b"]" * depth + b"}}"
+    tools, quarantined = read_tools("s", [Raw(nested), Raw(GOOD)])
+    assert tools[-1].name == "good"
+    assert len(tools) + len(quarantined) == 2
+
+
+def test_the_longest_name_is_taken() -> None:
+    name = "x" * MAX_NAME_BYTES
+    tools, _ = read_tools("s", [Raw(tool_json(name))])
+    assert tools[0].name == name
+
+
+def test_of_two_tools_with_one_name_the_first_counts() -> None:
+    raws = [Raw(tool_json("t", description="first")), Raw(tool_json("t", description="second"))]
+    tools, _ = read_tools("s", raws)
+    assert [tool.description for tool in tools] == ["first"]
+
+
+def test_an_endless_list_is_cut_and_says_so() -> None:
+    raws = [Raw(tool_json(f"t{number}")) for number in range(MAX_TOOLS + 5)]
+    tools, quarantined = read_tools("s", raws)
+    assert len(tools) == MAX_TOOLS
+    assert quarantined == {"(further tools)": f"more than {MAX_TOOLS} tools"}
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+SLOPPY = st.fixed_dictionaries(
+    {}, optional={"name": JSON | st.text(), "description": JSON, "inputSchema": JSON, "annotations": JSON}
+)
+
+
+@given(st.lists(SLOPPY | JSON, max_size=6))
+def test_whatever_is_listed_each_tool_is_usable_or_quarantined(listed: list[object]) -> None:
+    raws = [
+        Raw(msgspec.json.encode(each))
+        for each in [*listed, {"name": "good", "inputSchema": {"type": "object"}}]
+    ]
+    tools, quarantined = read_tools("s", raws)
+    assert "good" in {tool.name for tool in tools}
+    assert all(quarantined.values())
+    assert len(tools) + len(quarantined) <= len(raws)

@@ -1,0 +1,1 @@
+"""The commands, from the outside: arguments and answers in, text and exit statuses out."""

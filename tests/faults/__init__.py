@@ -1,0 +1,1 @@
+"""Failure injection: real children that misbehave, under the real supervisor, in one process."""

@@ -1,0 +1,346 @@
+"""A stage for upstreams: what `tree` wires around them, without doors, and with a look at what is left behind.
+
+`stage(...)` runs servers under the real supervisor, registry and child keeper. At its end, or at that of
+`leaving_nothing`, there must be no child, no descriptor and no task more than before. `Recorder` follows what
+scripted servers say in their `record`; it is a FIFO, so waiting needs no polling.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import random
+import signal
+import time
+from contextlib import asynccontextmanager, suppress
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import trio
+
+from daemon.actors.registry import Registry
+from daemon.actors.upstream import Upstream
+from daemon.config.model import Config, Restart, Server, ServerLimits, StartMode, Timeouts
+from daemon.facts import ServerStatus, StatusChanged
+from daemon.ports import ToolCall
+from daemon.states import ServerState
+from daemon.supervisor import ChildSpec, Supervisor
+from daemon.transports.children import Children
+from daemon.wire.link import Outbox
+from daemon.wire.peer import RemoteError
+from tests.scripted_server import command
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from msgspec import Raw
+
+    from daemon.catalog.snapshot import ServerEntry
+    from daemon.errors import CallError
+    from daemon.wire.envelope import Buffer
+
+PATIENCE = 10.0
+"""Seconds that anything may take."""
+
+QUICK = {"stop_eof": 0.2, "stop_term": 0.2, "probe": 1.0, "initialize": 5.0}
+"""Timeouts for servers that need no patience."""
+
+Json = dict[str, Any]
+
+
+def scripted(
+    name: str = "s",
+    *,
+    timeouts: Json | None = None,
+    limits: Json | None = None,
+    restart: Json | None = None,
+    lazy: bool = False,
+    env: dict[str, str] | None = None,
+    **script: Any,
+) -> Server:
+    """A server that plays a script of `scripted_server`."""
+    program, *args = command(**script)
+    return Server(
+        name=name,
+        command=program,
+        args=tuple(args),
+        env=env or {},
+        timeouts=Timeouts(**{**QUICK, **(timeouts or {})}),
+        limits=ServerLimits(**(limits or {})),
+        restart=Restart(**(restart or {})),
+        start=StartMode.LAZY if lazy else StartMode.EAGER,
+    )
+
+
+class Recorder:
+    """Follows what servers record, and what they are."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+        self.events: list[Json] = []
+        self._more = trio.Event()
+        os.mkfifo(path)
+
+    async def follow(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        fd = os.open(self.path, os.O_RDWR | os.O_NONBLOCK)
+        rest = b""
+        task_status.started()
+        try:
+            while True:
+                await trio.lowlevel.wait_readable(fd)
+                *lines, rest = (rest + os.read(fd, 65536)).split(b"\n")
+                self.events += map(json.loads, lines)
+                self._more.set()
+                self._more = trio.Event()
+        finally:
+            os.close(fd)
+
+    def all(self, event: str, **fields: Any) -> list[Json]:
+        """Events of one kind, with these fields."""
+        return [
+            found
+            for found in self.events
+            if found["event"] == event and all(found.get(key) == value for key, value in fields.items())
+        ]
+
+    def messages(self, method: str) -> list[Json]:
+        """Messages with this method that servers received."""
+        return [m for found in self.all("message") if (m := found["message"]).get("method") == method]
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        """Wait until something holds of the record."""
+        with trio.fail_after(PATIENCE):
+            while not holds():
+                await self._more.wait()
+
+    async def wait(self, event: str, number: int = 1) -> Json:
+        """The n-th event of a kind."""
+        await self.until(lambda: len(self.all(event)) >= number)
+        return self.all(event)[number - 1]
+
+    async def wait_message(self, method: str, number: int = 1) -> Json:
+        """The n-th message with a method."""
+        await self.until(lambda: len(self.messages(method)) >= number)
+        return self.messages(method)[number - 1]
+
+    @property
+    def pids(self) -> list[int]:
+        """Every process that was ever told of."""
+        return [found["pid"] for found in self.events if "pid" in found]
+
+
+class Answer:
+    """An exchange that a test can wait for. Fails if it ends twice."""
+
+    def __init__(self) -> None:
+        self.key = 0
+        self.result: Json | None = None
+        self.error: Exception | None = None
+        self.progress: list[dict[str, Raw]] = []
+        self.ended_at = 0.0
+        self._done = trio.Event()
+
+    @property
+    def done(self) -> bool:
+        return self._done.is_set()
+
+    def answered(self, result: Buffer) -> None:
+        self._end()
+        self.result = json.loads(bytes(result))
+
+    def refused(self, error: Buffer) -> None:
+        self._end()
+        self.error = RemoteError.from_wire(error)
+
+    def lost(self, error: CallError) -> None:
+        self._end()
+        self.error = error
+
+    def progressed(self, params: dict[str, Raw]) -> None:
+        self.progress.append(params)
+
+    async def wait(self) -> Json:
+        """The result."""
+        with trio.fail_after(PATIENCE):
+            await self._done.wait()
+        if self.error is not None:
+            raise self.error
+        assert self.result is not None
+        return self.result
+
+    async def text(self) -> str:
+        """The text of the result."""
+        found: str = (await self.wait())["content"][0]["text"]
+        return found
+
+    def _end(self) -> None:
+        assert not self._done.is_set(), "a call ended twice"
+        self.ended_at = trio.current_time()
+        self._done.set()
+
+
+class Stage:
+    """Servers at work."""
+
+    def __init__(self, servers: tuple[Server, ...], starts: int) -> None:
+        self.outbox = Outbox()
+        self.children = Children()
+        self.history: list[tuple[str, ServerStatus]] = []
+        self.registry = Registry(Config(mcp_servers={s.name: s for s in servers}), wall=time.time)
+        self.upstreams = {
+            s.name: Upstream(
+                s, outbox=self.outbox, children=self.children, tell=self.registry.tell, wall=time.time
+            )
+            for s in servers
+        }
+        self.supervisor = Supervisor(
+            [
+                ChildSpec(name=n, run=u.run, policy=u.server.restart, lazy=u.server.start is StartMode.LAZY)
+                for n, u in self.upstreams.items()
+            ],
+            starts=starts,
+            on_status=self._on_status,
+            rng=random.random,
+            wall=time.time,
+        )
+        for name, upstream in self.upstreams.items():
+            upstream.child = self.supervisor.children[name]
+
+    def _on_status(self, name: str, status: ServerStatus) -> None:
+        self.history.append((name, status))
+        self.registry.tell(StatusChanged(server=name, status=status))
+
+    @property
+    def one(self) -> Upstream:
+        """The first upstream."""
+        return next(iter(self.upstreams.values()))
+
+    def states(self, name: str = "s") -> list[ServerState]:
+        """The states that a server went through."""
+        told = [status.state for who, status in self.history if who == name]
+        return [state for i, state in enumerate(told) if i == 0 or told[i - 1] is not state]
+
+    async def reach(self, *states: ServerState, name: str = "s", incarnation: int = 0) -> ServerStatus:
+        """Wait for a state, of a certain incarnation or a later one."""
+        with trio.fail_after(PATIENCE):
+            return await self.supervisor.children[name].status.wait_until(
+                lambda status: status.state in states and status.incarnation >= incarnation
+            )
+
+    async def ready(self, name: str = "s", incarnation: int = 0) -> ServerStatus:
+        """Wait until a server is ready, and the catalog knows."""
+        status = await self.reach(ServerState.READY, name=name, incarnation=incarnation)
+        await self.registry.settle()
+        return status
+
+    async def entry(self, holds: Callable[[ServerEntry], object], name: str = "s") -> ServerEntry:
+        """Wait until something holds of a server in the catalog."""
+        with trio.fail_after(PATIENCE):
+            catalog = await self.registry.catalog.wait_until(lambda it: bool(holds(it.servers[name])))
+        return catalog.servers[name]
+
+    def call(self, tool: str, *, name: str = "s", progress: bool = False, **arguments: Any) -> Answer:
+        """Send a call now."""
+        answer = Answer()
+        call = ToolCall(tool=tool, arguments=json.dumps(arguments).encode(), wants_progress=progress)
+        answer.key = self.upstreams[name].send(call, answer)
+        self.outbox.flush()
+        return answer
+
+
+@attrs.frozen
+class _Holdings:
+    fds: dict[str, str]
+    tasks: int
+
+
+def _holdings() -> _Holdings:
+    fds = {}
+    for entry in list(Path("/proc/self/fd").iterdir()):
+        with suppress(OSError):
+            fds[entry.name] = str(entry.readlink())
+    fds = {fd: target for fd, target in fds.items() if not target.startswith(f"/proc/{os.getpid()}")}
+    return _Holdings(fds, trio.lowlevel.current_statistics().tasks_living)
+
+
+def children_of_ours() -> list[int]:
+    """Direct children of this process, zombies and adopted ones included."""
+    found: list[int] = []
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):
+            found += map(int, (task / "children").read_text().split())
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process exists and is no zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+@asynccontextmanager
+async def leaving_nothing(recorder: Recorder | None = None) -> AsyncIterator[None]:
+    """No child, no descendant, no descriptor and no task may outlive the block."""
+    gc.collect()
+    await trio.lowlevel.checkpoint()
+    before = _holdings()
+    try:
+        yield
+    except BaseException:
+        _kill([*children_of_ours(), *(recorder.pids if recorder else ())])
+        raise
+    await trio.lowlevel.checkpoint()
+    left = [pid for pid in children_of_ours() if pid not in _IGNORED]
+    assert not left, f"children are left: {left}"
+    assert not [pid for pid in (recorder.pids if recorder else ()) if is_alive(pid)]
+    after = _holdings()
+    assert after.fds == before.fds
+    assert after.tasks == before.tasks
+
+
+def _kill(pids: list[int]) -> None:
+    """A test failed: the next one shall not suffer from it."""
+    for pid in set(pids) - _IGNORED:
+        with suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+_IGNORED: set[int] = set(children_of_ours())
+"""What the test runner itself had started."""
+
+_numbers = count()
+
+
+@asynccontextmanager
+async def recording(directory: Path) -> AsyncIterator[Recorder]:
+    """A recorder that follows while the block runs."""
+    recorder = Recorder(directory / f"record{next(_numbers)}")
+    async with trio.open_nursery() as nursery:
+        await nursery.start(recorder.follow)
+        yield recorder
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def stage(*servers: Server, recorder: Recorder | None = None, starts: int = 4) -> AsyncIterator[Stage]:
+    """Servers at work while the block runs; afterwards nothing of them is left."""
+    async with leaving_nothing(recorder):
+        found = Stage(servers, starts)
+        async with trio.open_nursery() as core:
+            core.start_soon(found.registry.run)
+            core.start_soon(found.children.reap_adopted)
+            async with trio.open_nursery() as upstreams:
+                upstreams.start_soon(found.supervisor.run)
+                yield found
+                upstreams.cancel_scope.cancel()
+            with trio.move_on_after(1.0):  # orphans are adopted, then reaped, in their own time
+                while set(children_of_ours()) - _IGNORED:  # noqa: ASYNC110
+                    await trio.sleep(0.005)
+            core.cancel_scope.cancel()

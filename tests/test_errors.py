@@ -1,0 +1,97 @@
+"""Errors: codes are a contract, every fault is told, and a nursery's group yields the error it is about."""
+
+from __future__ import annotations
+
+import pytest
+
+from daemon import errors
+from daemon.errors import CallError, ConfigError, ConnectionLost, Fault, McpdError, RunError, leaf
+
+CODES = {
+    "UnknownCategory",
+    "UnknownTool",
+    "UnknownServer",
+    "ToolDisabled",
+    "InvalidArguments",
+    "UpstreamUnavailable",
+    "UpstreamCallError",
+    "UpstreamLost",
+    "UpstreamTimeout",
+    "SchemaFetchError",
+    "RequestTooLarge",
+    "Overloaded",
+}
+
+CALL_ERRORS = [
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, CallError) and kind is not CallError
+]
+
+
+@pytest.mark.parametrize("kind", CALL_ERRORS, ids=lambda kind: kind.__name__)
+def test_the_code_of_a_call_error_is_its_name(kind: type[CallError]) -> None:
+    assert kind.code == kind.__name__
+
+
+def test_every_promised_code_exists() -> None:
+    assert {kind.code for kind in CALL_ERRORS} >= CODES
+
+
+def test_a_call_error_carries_its_text_and_its_details() -> None:
+    error = errors.UnknownTool("there is none", tool="x", closest=["y"])
+    assert (str(error), error.message) == ("there is none", "there is none")
+    assert error.details == {"tool": "x", "closest": ["y"]}
+
+
+def test_what_a_call_meets_and_what_a_run_meets_are_two_families() -> None:
+    runs = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, RunError)}
+    assert runs == {
+        RunError,
+        ConnectionLost,
+        errors.StartTimeout,
+        errors.ProtocolFault,
+        errors.CannotStart,
+        errors.NeedsAuth,
+    }
+    assert not runs & set(CALL_ERRORS)
+    assert all(issubclass(kind, McpdError) for kind in [*runs, *CALL_ERRORS])
+
+
+def test_a_lost_connection_is_a_failure_unless_it_says_otherwise() -> None:
+    assert not ConnectionLost("EOF").normal
+    assert ConnectionLost("exited with status 0", normal=True).normal
+
+
+@pytest.mark.parametrize(
+    ("paths", "first"), [(["$.a"], "mcpd.json: 1 fault"), (["$.a", "$.b"], "mcpd.json: 2 faults")]
+)
+def test_a_configuration_error_lists_every_fault_with_its_path(paths: list[str], first: str) -> None:
+    error = ConfigError("mcpd.json", [Fault(path=path, message="wrong") for path in paths])
+    assert str(error).splitlines() == [first, *(f"  {path}: wrong" for path in paths)]
+    assert [fault.path for fault in error.faults] == paths
+    assert error.source == "mcpd.json"
+
+
+OURS, FOREIGN = ConnectionLost("ours"), ValueError("foreign")
+
+
+@pytest.mark.parametrize(
+    ("group", "found"),
+    [
+        (ExceptionGroup("", [OURS]), OURS),
+        (ExceptionGroup("", [FOREIGN, OURS]), OURS),
+        (ExceptionGroup("", [FOREIGN, ExceptionGroup("", [KeyError(), ExceptionGroup("", [OURS])])]), OURS),
+        (ExceptionGroup("", [ExceptionGroup("", [FOREIGN]), KeyError()]), FOREIGN),
+        (BaseExceptionGroup("", [KeyboardInterrupt(), FOREIGN]), FOREIGN),
+    ],
+)
+def test_the_leaf_of_a_group_is_our_error_if_it_holds_one(
+    group: BaseExceptionGroup[BaseException], found: BaseException
+) -> None:
+    assert leaf(group) is found
+
+
+def test_a_group_of_nothing_but_an_interrupt_yields_the_interrupt() -> None:
+    interrupt = KeyboardInterrupt()
+    assert leaf(BaseExceptionGroup("", [interrupt])) is interrupt

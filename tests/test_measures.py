@@ -1,0 +1,111 @@
+"""Small memories: bounded, whatever is thrown at them."""
+
+from __future__ import annotations
+
+import pytest
+
+from daemon.measures import (
+    LATENCIES,
+    LINES_PER_SECOND,
+    NOISE_LINES,
+    NOISE_SECONDS,
+    STDERR_BYTES,
+    STDERR_LINES,
+    CallStats,
+    Noise,
+    StderrTail,
+    Throttle,
+)
+
+ALL = STDERR_LINES + 1
+
+
+def test_the_tail_gives_the_newest_lines_oldest_first() -> None:
+    tail = StderrTail()
+    for line in ("a", "b", "c"):
+        tail.add(line)
+    assert tail.last(2) == ["b", "c"]
+    assert tail.last(10) == ["a", "b", "c"]
+
+
+def test_no_lines_are_given_to_who_asks_for_none() -> None:
+    tail = StderrTail()
+    tail.add("a")
+    assert tail.last(0) == []
+
+
+def test_empty_lines_are_bounded_by_number() -> None:
+    tail = StderrTail()
+    for _ in range(STDERR_LINES * 2):
+        tail.add("")
+    assert len(tail.last(ALL)) == STDERR_LINES
+
+
+def test_long_lines_push_old_ones_out() -> None:
+    tail = StderrTail()
+    tail.add("old")
+    tail.add("x" * (STDERR_BYTES - 2))
+    assert [line[:3] for line in tail.last(ALL)] == ["xxx"]
+    tail.add("no")
+    assert tail.last(ALL)[-1] == "no"
+
+
+@pytest.mark.parametrize("character", ["a", "é", "深", "🙂"])
+def test_the_tail_never_holds_more_bytes_than_it_may(character: str) -> None:
+    tail = StderrTail()
+    for length in (0, 9000, 1, STDERR_BYTES // 4, STDERR_BYTES, *range(0, 2000, 7)):
+        tail.add(character * length)
+        assert sum(len(line.encode()) for line in tail.last(ALL)) <= STDERR_BYTES
+
+
+def test_a_throttle_lets_a_burst_through_up_to_its_rate_and_counts_the_rest() -> None:
+    throttle = Throttle(LINES_PER_SECOND)
+    passed = sum(throttle.admits(100.0) for _ in range(1000))
+    assert passed == LINES_PER_SECOND
+    assert throttle.suppressed == 1000 - LINES_PER_SECOND
+
+
+def test_a_throttle_opens_again_after_a_second() -> None:
+    throttle = Throttle(1)
+    assert [throttle.admits(now) for now in (5.0, 5.5, 5.999, 6.0, 6.1)] == [True, False, False, True, False]
+    assert throttle.suppressed == 3
+
+
+def test_noise_is_too_much_past_a_thousand_lines_in_ten_seconds() -> None:
+    noise = Noise()
+    verdicts = [noise.add(b"junk", 50.0) for _ in range(NOISE_LINES + 1)]
+    assert verdicts == [False] * NOISE_LINES + [True]
+
+
+def test_noise_that_trickles_is_never_too_much() -> None:
+    noise = Noise()
+    step = NOISE_SECONDS / (NOISE_LINES - 2)
+    assert not any(noise.add(b"junk", 50.0 + number * step) for number in range(NOISE_LINES * 5))
+    assert noise.count == NOISE_LINES * 5
+
+
+def test_the_first_line_of_noise_is_kept_short_and_readable() -> None:
+    noise = Noise()
+    noise.add(b"\xff" + b"x" * 1000, 0.0)
+    noise.add(b"second", 0.0)
+    assert noise.first == "\ufffd" + "x" * 199
+
+
+def test_without_calls_there_is_no_percentile() -> None:
+    assert CallStats().percentile_ms(0.5) is None
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.0, 1.0), (0.5, 51.0), (0.95, 96.0), (1.0, 100.0)])
+def test_percentiles_are_taken_over_the_sorted_latencies(share: float, expected: float) -> None:
+    stats = CallStats()
+    for milliseconds in range(100, 0, -1):
+        stats.record(milliseconds / 1000, ok=True)
+    assert stats.percentile_ms(share) == expected
+
+
+def test_calls_and_errors_are_counted_for_life_and_latencies_only_lately() -> None:
+    stats = CallStats()
+    for number in range(LATENCIES * 2):
+        stats.record(1.0 if number < LATENCIES else 0.002, ok=number % 2 == 0)
+    assert (stats.calls, stats.errors) == (LATENCIES * 2, LATENCIES)
+    assert stats.percentile_ms(1.0) == 2.0

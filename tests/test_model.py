@@ -1,0 +1,25 @@
+"""Values between the rooms: frozen, and harmless to print."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+
+from daemon.model import Era, Tool
+
+TOOL = Tool(server="git", name="log", description="", raw=b"{raw}", parts={"x": b"part"}, schema_hash="00")
+
+
+def test_a_tool_cannot_be_changed() -> None:
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        TOOL.name = "status"  # type: ignore[misc]
+
+
+def test_printing_a_tool_leaves_its_bytes_out() -> None:
+    assert "server='git'" in repr(TOOL)
+    assert "raw" not in repr(TOOL)
+    assert "part" not in repr(TOOL)
+
+
+def test_there_are_two_eras() -> None:
+    assert {str(era) for era in Era} == {"handshake", "modern"}

@@ -1,0 +1,97 @@
+"""Where things are, for every environment that a daemon or a client may find itself in."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from daemon import paths
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    Find = Callable[[Mapping[str, str]], Path]
+
+FALLBACK = f"mcpd-{os.getuid()}"
+
+
+@pytest.mark.parametrize(
+    ("environ", "found"),
+    [
+        ({}, f"/tmp/{FALLBACK}"),
+        ({"TMPDIR": "/var/tmp"}, f"/var/tmp/{FALLBACK}"),
+        ({"TMPDIR": ""}, f"/tmp/{FALLBACK}"),
+        ({"XDG_RUNTIME_DIR": "/run/user/7", "TMPDIR": "/t"}, "/run/user/7/mcpd"),
+        ({"XDG_RUNTIME_DIR": ""}, f"/tmp/{FALLBACK}"),
+        ({"RUNTIME_DIRECTORY": "/run/mcpd", "XDG_RUNTIME_DIR": "/run/user/7"}, "/run/mcpd"),
+        ({"RUNTIME_DIRECTORY": "/run/mcpd:/run/other"}, "/run/mcpd"),
+    ],
+)
+def test_the_sockets_have_a_directory(environ: dict[str, str], found: str) -> None:
+    assert paths.runtime_dir(environ) == Path(found)
+
+
+@pytest.mark.parametrize(
+    ("environ", "found"),
+    [
+        ({}, "/.local/state/mcpd"),
+        ({"HOME": "/home/u"}, "/home/u/.local/state/mcpd"),
+        ({"HOME": "/home/u", "XDG_STATE_HOME": "/s"}, "/s/mcpd"),
+        ({"HOME": "/home/u", "XDG_STATE_HOME": ""}, "/home/u/.local/state/mcpd"),
+        ({"STATE_DIRECTORY": "/var/lib/mcpd:/x", "XDG_STATE_HOME": "/s"}, "/var/lib/mcpd"),
+    ],
+)
+def test_the_state_has_a_directory(environ: dict[str, str], found: str) -> None:
+    assert paths.state_dir(environ) == Path(found)
+
+
+def test_a_named_configuration_counts_before_any_other(tmp_path: Path) -> None:
+    environ = {"MCPD_CONFIG": "/some/where.json", "XDG_CONFIG_HOME": str(tmp_path)}
+    assert paths.config_file(environ) == Path("/some/where.json")
+
+
+@pytest.mark.parametrize("named", [{}, {"MCPD_CONFIG": ""}])
+def test_the_users_configuration_is_the_default(tmp_path: Path, named: dict[str, str]) -> None:
+    own = tmp_path / ".config" / "mcpd" / "mcpd.json"
+    own.parent.mkdir(parents=True)
+    own.write_text("{}")
+    assert paths.config_file({"HOME": str(tmp_path), **named}) == own
+    assert paths.config_file({"XDG_CONFIG_HOME": str(tmp_path / ".config"), "HOME": "/nowhere", **named}) == own
+
+
+@pytest.mark.skipif(Path("/etc/mcpd/mcpd.json").exists(), reason="this machine has a system configuration")
+def test_without_any_configuration_the_users_is_named(tmp_path: Path) -> None:
+    """So that an error says where to put one."""
+    assert paths.config_file({"HOME": str(tmp_path)}) == tmp_path / ".config" / "mcpd" / "mcpd.json"
+
+
+SOCKETS = [
+    (paths.client_socket, "MCPD_SOCKET", "mcpd.sock"),
+    (paths.control_socket, "MCPD_CONTROL", "control.sock"),
+]
+
+
+@pytest.mark.parametrize(("find", "variable", "name"), SOCKETS)
+def test_a_named_socket_counts_before_any_other(
+    tmp_path: Path, find: Find, variable: str, name: str
+) -> None:
+    (tmp_path / "mcpd").mkdir()
+    (tmp_path / "mcpd" / name).touch()
+    assert find({variable: "/my.sock", "XDG_RUNTIME_DIR": str(tmp_path)}) == Path("/my.sock")
+    assert find({variable: "", "XDG_RUNTIME_DIR": str(tmp_path)}) == tmp_path / "mcpd" / name
+
+
+@pytest.mark.parametrize(("find", "variable", "name"), SOCKETS)
+@pytest.mark.skipif(Path("/run/mcpd.sock").exists() or Path("/run/mcpd").exists(), reason="mcpd is installed here")
+def test_without_any_daemon_the_users_own_socket_is_named(
+    tmp_path: Path, find: Find, variable: str, name: str
+) -> None:
+    assert find({"XDG_RUNTIME_DIR": str(tmp_path)}) == tmp_path / "mcpd" / name
+
+
+def test_the_system_service_is_looked_for_where_its_units_put_it() -> None:
+    assert paths.SYSTEM["mcpd.sock"] == (Path("/run/mcpd.sock"), Path("/run/mcpd/mcpd.sock"))
+    assert paths.SYSTEM["control.sock"] == (Path("/run/mcpd/control.sock"),)

@@ -1,0 +1,140 @@
+"""What mcpd says of itself, in both eras, and what it does to other people's results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from daemon import protocol
+
+
+def read(answer: bytes) -> dict[str, Any]:
+    value = msgspec.json.decode(answer)
+    assert isinstance(value, dict)
+    return value
+
+
+@pytest.mark.parametrize("version", protocol.HANDSHAKE_VERSIONS)
+def test_a_client_gets_the_revision_it_asks_for(version: str) -> None:
+    assert read(protocol.initialize_result(version, ""))["protocolVersion"] == version
+
+
+@pytest.mark.parametrize("wanted", ["1999-01-01", protocol.MODERN_VERSION, "", None, 7, ["2025-11-25"], {}])
+def test_a_client_that_asks_for_anything_else_gets_our_newest(wanted: object) -> None:
+    assert read(protocol.initialize_result(wanted, ""))["protocolVersion"] == "2025-11-25"
+
+
+def test_initialize_tells_who_we_are_and_how_to_work_with_us() -> None:
+    answer = read(protocol.initialize_result("2025-06-18", 'load "first"\n'))
+    assert answer["serverInfo"]["name"] == "mcpd"
+    assert answer["instructions"] == 'load "first"\n'
+    assert answer["capabilities"] == {"tools": {"listChanged": True}}
+
+
+def test_discovery_names_every_revision_that_we_speak() -> None:
+    answer = read(protocol.discover_result("how"))
+    assert answer["supportedVersions"] == [*protocol.HANDSHAKE_VERSIONS, protocol.MODERN_VERSION]
+    assert answer["resultType"] == "complete"
+    assert answer["instructions"] == "how"
+    assert answer["_meta"] == {"io.modelcontextprotocol/serverInfo": protocol.IDENTITY}
+
+
+def test_a_list_is_one_page_of_the_bytes_given() -> None:
+    tools = b'[{"name":"a" ,  "x":1.0}]'
+    assert protocol.list_result(tools, modern=False) == b'{"tools":%b}' % tools
+    modern = protocol.list_result(tools, modern=True)
+    assert tools in modern
+    assert read(modern) == {
+        "resultType": "complete",
+        "tools": [{"name": "a", "x": 1.0}],
+        "ttlMs": 0,
+        "cacheScope": "private",
+    }
+
+
+@pytest.mark.parametrize(
+    ("result", "completed"),
+    [
+        (b"{}", b'{"resultType":"complete"}'),
+        (b"{ }", b'{"resultType":"complete"}'),
+        (b' \n{ "a":1}', b'{"resultType":"complete","a":1}'),
+        (b'{"content":[{"resultType":"x"}]}', b'{"resultType":"complete","content":[{"resultType":"x"}]}'),
+        (b'{"resultType":"input_required"}', b'{"resultType":"input_required"}'),
+        (b'{"a":1, "resultType":null}', b'{"a":1, "resultType":null}'),
+    ],
+)
+def test_a_result_type_is_added_only_where_its_author_left_it_out(result: bytes, completed: bytes) -> None:
+    assert protocol.completed(result) == completed
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(st.text(), JSON, max_size=4))
+def test_completing_changes_nothing_else(result: dict[str, object]) -> None:
+    completed = read(protocol.completed(msgspec.json.encode(result)))
+    assert completed == {"resultType": "complete", **result}
+
+
+@pytest.mark.parametrize("result", [b"null", b"5", b"[]", b'"text"', b"true"])
+def test_a_result_that_is_no_object_does_not_break_who_passes_it_on(result: bytes) -> None:
+    assert protocol.completed(result) == result
+
+
+def test_the_params_of_a_call_keep_their_payload_raw() -> None:
+    params = protocol.decode_call(
+        b'{"name":"t","arguments":{"x" : 1.0},"_meta":{"progressToken":"7"},"more":1}'
+    )
+    assert params.name == "t"
+    assert isinstance(params.arguments, Raw)
+    assert bytes(params.arguments) == b'{"x" : 1.0}'
+    assert params.meta is not None
+    assert bytes(params.meta["progressToken"]) == b'"7"'
+
+
+def test_a_call_may_leave_arguments_and_meta_out() -> None:
+    params = protocol.decode_call(b'{"name":"t"}')
+    assert params.arguments is msgspec.UNSET
+    assert params.meta is None
+
+
+@pytest.mark.parametrize("params", [b"{}", b'{"name":1}', b'{"name":"t","_meta":[]}', b"[]"])
+def test_params_that_are_no_call_are_refused(params: bytes) -> None:
+    with pytest.raises(msgspec.MsgspecError):
+        protocol.decode_call(params)
+
+
+@pytest.mark.parametrize(
+    ("params", "keys"),
+    [(None, []), (b"{}", []), (b'{"_meta":null}', []), (b'{"a":[1],"_meta":{"x":1,"y":{}}}', ["x", "y"])],
+)
+def test_the_meta_of_a_request_is_empty_unless_it_has_one(params: bytes | None, keys: list[str]) -> None:
+    assert list(protocol.meta_of(None if params is None else Raw(params))) == keys
+
+
+def test_a_meta_that_is_no_object_is_refused() -> None:
+    with pytest.raises(msgspec.MsgspecError):
+        protocol.meta_of(Raw(b'{"_meta":[]}'))
+
+
+def test_what_belongs_to_the_callers_own_connection_does_not_travel_on() -> None:
+    kept = {"example.org/trace": Raw(b"1"), "traceparent": Raw(b'"x"')}
+    own = {"progressToken": Raw(b"1"), protocol.VERSION_KEY: Raw(b'"x"'), protocol.SUBSCRIPTION_KEY: Raw(b"1")}
+    assert protocol.foreign_meta({**own, **kept}) == kept
+
+
+def test_requests_to_a_modern_server_declare_no_capabilities() -> None:
+    assert protocol.envelope_meta("2026-07-28") == {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": protocol.IDENTITY,
+    }

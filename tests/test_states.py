@@ -1,0 +1,66 @@
+"""The states of a server: the whole table, cell by cell."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from daemon.states import SERVING, TRANSITIONS, WAITING, WAKEABLE, ServerState, move
+
+# Rows are where a server is, columns (the same words in the same order) where it wants to go.
+TABLE = """
+              st re de ba cr ne fa do di sg sd
+ starting      .  x  .  x  x  x  x  .  .  x  .
+ ready         x  .  x  x  x  x  x  x  .  x  .
+ degraded      x  x  .  x  x  x  x  x  .  x  .
+ backoff       x  .  .  x  x  x  x  .  .  x  .
+ crashloop     x  .  .  .  .  .  .  .  .  x  .
+ needs_auth    x  .  .  .  .  .  .  .  .  x  .
+ failed        x  .  .  .  .  .  .  .  .  x  .
+ dormant       x  .  .  .  .  .  .  .  x  x  .
+ disabled      x  .  .  .  .  .  .  x  .  x  .
+ stopping      .  .  .  .  .  .  .  .  .  .  x
+ stopped       x  .  .  .  .  .  .  x  x  .  .
+"""
+ROWS = [line.split() for line in TABLE.strip().splitlines()[1:]]
+WORDS = [row[0] for row in ROWS]
+CELLS = {(row[0], to): cell == "x" for row in ROWS for to, cell in zip(WORDS, row[1:], strict=True)}
+
+
+def test_the_words_are_the_ones_that_operators_are_promised() -> None:
+    assert [str(state) for state in ServerState] == WORDS
+
+
+@pytest.mark.parametrize(("current", "to"), list(product(ServerState, ServerState)))
+def test_a_server_goes_where_the_table_says_and_nowhere_else(current: ServerState, to: ServerState) -> None:
+    if CELLS[current, to]:
+        assert move(current, to) is to
+    else:
+        with pytest.raises(ValueError, match=f"cannot go from {current} to {to}"):
+            move(current, to)
+
+
+def reachable(start: ServerState) -> set[ServerState]:
+    found, waiting = {start}, [start]
+    while waiting:
+        new = TRANSITIONS[waiting.pop()] - found
+        found |= new
+        waiting += new
+    return found
+
+
+@pytest.mark.parametrize("state", ServerState)
+def test_no_state_is_a_dead_end(state: ServerState) -> None:
+    assert reachable(state) == set(ServerState)
+
+
+@pytest.mark.parametrize("state", sorted(WAITING | WAKEABLE))
+def test_whatever_waits_can_be_started_and_stopped(state: ServerState) -> None:
+    assert {ServerState.STARTING, ServerState.STOPPING} <= TRANSITIONS[state]
+
+
+def test_calls_wake_what_is_expected_back_but_not_what_is_parked() -> None:
+    assert not WAITING & SERVING
+    assert {ServerState.NEEDS_AUTH, ServerState.FAILED} == WAITING - WAKEABLE
+    assert not WAKEABLE & SERVING

@@ -1,0 +1,143 @@
+"""Which era a server speaks, read off its answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from daemon.errors import ProtocolFault, StartTimeout, UpstreamLost
+from daemon.model import Era
+from daemon.protocol import HANDSHAKE_VERSIONS, IDENTITY, MODERN_VERSION, SERVER_INFO_KEY
+from daemon.transports.handshake import Greeting, initialize, probe
+from tests.transports.replies import DEATH, SILENCE, TableConnection, refusal
+
+NEWEST = HANDSHAKE_VERSIONS[-1]
+DISCOVERED: dict[str, Any] = {
+    "supportedVersions": [*HANDSHAKE_VERSIONS, MODERN_VERSION],
+    "capabilities": {"tools": {"listChanged": True}},
+    "_meta": {SERVER_INFO_KEY: {"name": "git", "version": "2"}},
+}
+INITIALIZED: dict[str, Any] = {
+    "protocolVersion": NEWEST,
+    "capabilities": {"tools": {}},
+    "serverInfo": {"name": "git", "version": "2"},
+}
+
+
+async def test_a_server_of_the_modern_era_is_recognised() -> None:
+    connection = TableConnection(server__discover=[DISCOVERED])
+    assert await probe(connection, 3.0) == Greeting(
+        era=Era.MODERN,
+        version=MODERN_VERSION,
+        lists_tools=True,
+        announces_changes=True,
+        server_info="git 2",
+    )
+    assert connection.said == [("server/discover", {})]
+    assert connection.patience == [3.0]
+    assert connection.adopted == [(Era.MODERN, MODERN_VERSION)]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        refusal(),
+        refusal(-32602, "Invalid params"),
+        refusal(-32001, "no session"),
+        refusal(0, ""),
+        SILENCE,
+        {},
+        {"supportedVersions": []},
+        {"supportedVersions": list(HANDSHAKE_VERSIONS)},
+        {"supportedVersions": "2026-07-28"},
+        {"supportedVersions": None},
+    ],
+)
+async def test_whatever_else_a_server_answers_to_the_probe_it_is_of_the_older_era(reply: Any) -> None:
+    assert await probe(TableConnection(server__discover=[reply]), 1.0) is None
+
+
+@pytest.mark.parametrize("reply", [b"[]", b'"yes"', b"null", b"1", b'"\xff"', b"[" * 5000])
+async def test_an_answer_to_the_probe_that_is_no_object_means_the_older_era_too(reply: bytes) -> None:
+    """Any error means the older era; a server that answers nonsense may still know `initialize`."""
+    assert await probe(TableConnection(server__discover=[reply]), 1.0) is None
+
+
+async def test_a_server_that_dies_of_the_probe_is_told_apart() -> None:
+    with pytest.raises(UpstreamLost):
+        await probe(TableConnection(server__discover=[DEATH]), 1.0)
+
+
+@pytest.mark.parametrize("version", HANDSHAKE_VERSIONS)
+async def test_every_older_revision_is_accepted(version: str) -> None:
+    connection = TableConnection(initialize=[{**INITIALIZED, "protocolVersion": version}])
+    greeting = await initialize(connection, 30.0)
+    assert (greeting.era, greeting.version) == (Era.HANDSHAKE, version)
+    assert connection.adopted == [(Era.HANDSHAKE, NEWEST), (Era.HANDSHAKE, version)]
+
+
+async def test_the_newest_revision_is_offered_without_capabilities_and_confirmed() -> None:
+    """What is not declared is not asked of us: a server waits for answers to its own requests."""
+    connection = TableConnection(initialize=[INITIALIZED])
+    await initialize(connection, 30.0)
+    params = {"protocolVersion": NEWEST, "capabilities": {}, "clientInfo": IDENTITY}
+    assert connection.said == [("initialize", params), ("notifications/initialized", {})]
+
+
+@pytest.mark.parametrize("version", ["2026-07-28", "1999-01-01", "", None, 7, ["2025-11-25"]])
+async def test_a_revision_that_we_do_not_speak_ends_the_attempt(version: Any) -> None:
+    connection = TableConnection(initialize=[{**INITIALIZED, "protocolVersion": version}])
+    with pytest.raises(ProtocolFault, match="no common protocol version"):
+        await initialize(connection, 30.0)
+    assert ("notifications/initialized", {}) not in connection.said
+
+
+async def test_silence_is_a_start_timeout() -> None:
+    with pytest.raises(StartTimeout, match="no answer to initialize within 30 s"):
+        await initialize(TableConnection(initialize=[SILENCE]), 30.0)
+
+
+async def test_a_refusal_is_quoted() -> None:
+    with pytest.raises(ProtocolFault, match="initialize was refused: no licence"):
+        await initialize(TableConnection(initialize=[refusal(-32000, "no licence")]), 1.0)
+
+
+@pytest.mark.parametrize("reply", [b"[]", b"null", b'{"a":"\xff"}', b'{"a":' + b"[" * 5000])
+async def test_an_answer_to_initialize_that_is_no_object_is_a_protocol_fault(reply: bytes) -> None:
+    with pytest.raises(ProtocolFault):
+        await initialize(TableConnection(initialize=[reply]), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "lists", "announces"),
+    [
+        ({"tools": {"listChanged": True}}, True, True),
+        ({"tools": {"listChanged": False}}, True, False),
+        ({"tools": {"listChanged": "yes"}}, True, False),
+        ({"tools": {}}, True, False),
+        ({"tools": None}, True, False),
+        ({}, False, False),
+        (None, False, False),
+        ([], False, False),
+    ],
+)
+async def test_capabilities_are_read_leniently(capabilities: Any, lists: bool, announces: bool) -> None:
+    connection = TableConnection(initialize=[{**INITIALIZED, "capabilities": capabilities}])
+    greeting = await initialize(connection, 1.0)
+    assert (greeting.lists_tools, greeting.announces_changes) == (lists, announces)
+
+
+@pytest.mark.parametrize(
+    ("info", "shown"),
+    [
+        ({"name": "git", "version": "2"}, "git 2"),
+        ({"name": "git"}, "git"),
+        ({}, "unnamed"),
+        (None, "unnamed"),
+        ("git", "unnamed"),
+    ],
+)
+async def test_a_servers_name_is_read_leniently(info: Any, shown: str) -> None:
+    connection = TableConnection(initialize=[{**INITIALIZED, "serverInfo": info}])
+    assert (await initialize(connection, 1.0)).server_info == shown

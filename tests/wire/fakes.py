@@ -1,0 +1,102 @@
+"""Stand-ins at the seams of the wire: a link without descriptors, an owner of requests, a receiver of messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from daemon.errors import ConnectionLost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from msgspec import Raw
+
+    from daemon.errors import CallError
+    from daemon.wire.envelope import BadMessage, Buffer
+    from daemon.wire.link import OnLines, OnOversized, Outbox
+
+
+class ScriptedLink:
+    """A `Link` whose peer is the test: `sent` is what the peer got, `receive` is what it says."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self.queued = 0
+        self.sent: list[bytes] = []
+        self._outbox = outbox
+        self._waiting: list[bytes] = []
+        self._ended = trio.Event()
+        self._reason = ""
+        self._on_lines: OnLines | None = None
+        self._on_oversized: OnOversized | None = None
+
+    def send(self, frame: Iterable[Buffer]) -> None:
+        self._waiting.append(b"".join(map(bytes, frame)))
+        self.queued = sum(map(len, self._waiting))
+        self._outbox.touch(self)
+
+    def flush(self) -> None:
+        self.sent += self._waiting
+        self._waiting.clear()
+        self.queued = 0
+
+    async def run(self, on_lines: OnLines, on_oversized: OnOversized) -> None:
+        self._on_lines, self._on_oversized = on_lines, on_oversized
+        await self._ended.wait()
+        raise ConnectionLost(self._reason)
+
+    def receive(self, *lines: bytes) -> None:
+        """The peer says these lines, in one chunk."""
+        assert self._on_lines is not None
+        self._on_lines(list(lines))
+
+    def receive_oversized(self, head: bytes) -> None:
+        """The peer says a line over the limit that begins with `head`."""
+        assert self._on_oversized is not None
+        self._on_oversized(head)
+
+    def hang_up(self, reason: str) -> None:
+        self._reason = reason
+        self._ended.set()
+
+
+class RecordingExchange:
+    """An owner of a request: what it was told, in order."""
+
+    def __init__(self) -> None:
+        self.endings: list[tuple[str, str]] = []
+        self.progress: list[dict[str, bytes]] = []
+
+    def answered(self, result: Buffer) -> None:
+        self.endings.append(("answered", bytes(result).decode()))
+
+    def refused(self, error: Buffer) -> None:
+        self.endings.append(("refused", bytes(error).decode()))
+
+    def lost(self, error: CallError) -> None:
+        self.endings.append(("lost", f"{error.code}: {error.message}"))
+
+    def progressed(self, params: dict[str, Raw]) -> None:
+        self.progress.append({key: bytes(value) for key, value in params.items()})
+
+
+class RecordingHandler:
+    """Receives what is no answer, and notes it; `then` may do more."""
+
+    def __init__(self, then: Callable[[], None] | None = None) -> None:
+        self.requests: list[tuple[bytes, str, bytes | None]] = []
+        self.notifications: list[tuple[str, bytes | None]] = []
+        self.faults: list[BadMessage] = []
+        self._then = then
+
+    def on_request(self, request_id: bytes, method: str, params: Raw | None) -> None:
+        self.requests.append((request_id, method, None if params is None else bytes(params)))
+        if self._then is not None:
+            self._then()
+
+    def on_notification(self, method: str, params: Raw | None) -> None:
+        self.notifications.append((method, None if params is None else bytes(params)))
+
+    def on_bad_message(self, fault: BadMessage, line: bytes) -> None:
+        self.faults.append(fault)

@@ -1,0 +1,337 @@
+"""The envelope: what is taken, what is refused, with which code, and for whom."""
+
+from __future__ import annotations
+
+import contextlib
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from msgspec import UNSET, Raw
+
+from daemon.wire import envelope
+from daemon.wire.envelope import BadMessage, Envelope, decode, decode_strictly, id_in_head
+
+PARSE, REQUEST, PARAMS = -32700, -32600, -32602
+
+
+def message(rest: str = "", *, request_id: str = "7") -> bytes:
+    """A sound request but for `rest`."""
+    return (f'{{"jsonrpc":"2.0","id":{request_id},"method":"m"{rest}}}').encode()
+
+
+def nested(levels: int, opening: str = "[", closing: str = "]") -> bytes:
+    """A message that is nested to `levels` in all: its own object, its params, and what is within."""
+    inner = opening * (levels - 2) + closing * (levels - 2)
+    return message(f',"params":{{"x":{inner}}}')
+
+
+def alternating(levels: int) -> bytes:
+    """As `nested`, with objects and arrays in turn."""
+    pairs = (levels - 2) // 2
+    return message(',"params":{{"x":{}{}}}'.format('[{"x":' * (pairs - 1) + "[{}]", "}]" * (pairs - 1)))
+
+
+BAD: dict[str, tuple[bytes, int, bytes, str]] = {
+    "nothing": (b"", PARSE, b"null", "Parse error"),
+    "broken": (b'{"jsonrpc":"2.0","id":7,', PARSE, b"null", "Parse error"),
+    "no json": (b"Server listening on stdio", PARSE, b"null", "Parse error"),
+    "two messages": (message() + message(), PARSE, b"null", "trailing characters"),
+    "trailing comma": (message(","), PARSE, b"null", "Parse error"),
+    "single quotes": (b"{'id':7}", PARSE, b"null", "Parse error"),
+    "comment": (message("/* */"), PARSE, b"null", "Parse error"),
+    "control character": (message(',"params":{"x":"\x01"}'), PARSE, b"null", "invalid character"),
+    "NUL after the end": (message() + b"\0", PARSE, b"null", "trailing characters"),
+    "bad escape": (message(r',"params":{"x":"\q"}'), PARSE, b"null", "escape"),
+    "leading zero": (message(',"params":{"x":01}'), PARSE, b"null", "invalid number"),
+    "NaN": (message(',"params":{"x":NaN}'), PARSE, b"null", "invalid character"),
+    "Infinity": (message(',"params":{"x":-Infinity}'), PARSE, b"null", "invalid character"),
+    "BOM": (b"\xef\xbb\xbf" + message(), PARSE, b"null", "invalid character (byte 0)"),
+    "UTF-16": (message().decode().encode("utf-16-le"), PARSE, b"null", "Parse error"),
+    "lone high surrogate": (message(r',"params":{"x":"\ud800 and on"}'), PARSE, b"null", "Parse error"),
+    "lone low surrogate": (message(r',"params":{"x":"\udc00 and on"}'), PARSE, b"null", "Parse error"),
+    "surrogates in the wrong order": (message(r',"params":{"x":"\ude00\ud83d"}'), PARSE, b"null", "surrogate"),
+    "lone surrogate in the id": (message(request_id=r'"\ud800 and on"'), PARSE, b"null", "Parse error"),
+    "lone surrogate at the end": (message(r',"params":{"x":"\ud800"}'), PARSE, b"null", "Parse error"),
+    "invalid UTF-8": (message(',"params":{"x":"') + b'\xff"}}', PARSE, b"null", "not UTF-8 at byte 51"),
+    "overlong UTF-8": (b'{"x":"\xc0\x80"}', PARSE, b"null", "not UTF-8 at byte 6"),
+    "surrogate in UTF-8": (b'{"x":"\xed\xa0\x80"}', PARSE, b"null", "not UTF-8 at byte 6"),
+    "invalid UTF-8 in a key": (b'{"method":1,"\xff":2,"id":7}', PARSE, b"null", "not UTF-8 at byte 13"),
+    "bomb": (nested(5000), PARSE, b"null", "nested too deeply"),
+    "unclosed bomb": (b"[" * 100_000, PARSE, b"null", "Parse error"),
+    "one level too deep": (nested(129), REQUEST, b"7", "nested deeper than 128 levels"),
+    "objects too deep": (nested(200, '{"x":', "}").replace(b":}", b":0}"), REQUEST, b"7", "nested deeper"),
+    "too deep by turns": (alternating(130), REQUEST, b"7", "nested deeper than 128 levels"),
+    "much too deep by turns": (alternating(300), REQUEST, b"7", "nested deeper than 128 levels"),
+    "empty batch": (b"[]", REQUEST, b"null", "batches are not supported"),
+    "batch": (b"[%b]" % message(), REQUEST, b"null", "batches are not supported"),
+    "number": (b"5", REQUEST, b"null", "Expected `object`, got `int`"),
+    "string": (b'"text"', REQUEST, b"null", "Expected `object`, got `str`"),
+    "null": (b"null", REQUEST, b"null", "Expected `object`, got `null`"),
+    "no jsonrpc": (b'{"id":7,"method":"m"}', REQUEST, b"7", '"jsonrpc" must be "2.0"'),
+    "empty object": (b"{}", REQUEST, b"null", '"jsonrpc" must be "2.0"'),
+    "old jsonrpc": (b'{"jsonrpc":"1.0","id":"a","method":"m"}', REQUEST, b'"a"', '"jsonrpc" must be "2.0"'),
+    "jsonrpc as a number": (b'{"jsonrpc":2.0,"id":7,"method":"m"}', REQUEST, b"7", "Expected `str`"),
+    "method as a number": (b'{"jsonrpc":"2.0","id":"x","method":1}', REQUEST, b'"x"', "$.method"),
+    "method as null": (b'{"jsonrpc":"2.0","id":-1,"method":null}', REQUEST, b"-1", "$.method"),
+    "no method, bad id": (b'{"jsonrpc":"2.0","id":[1],"method":1}', REQUEST, b"null", "$.method"),
+    "id null": (message(request_id="null"), REQUEST, b"null", "id must be a string or an integer"),
+    "id float": (message(request_id="1.5"), REQUEST, b"null", "id must be a string or an integer"),
+    "id with an exponent": (message(request_id="1e3"), REQUEST, b"null", "id must be a string or an integer"),
+    "id bool": (message(request_id="true"), REQUEST, b"null", "id must be a string or an integer"),
+    "id object": (message(request_id='{"a":1}'), REQUEST, b"null", "id must be a string or an integer"),
+    "id array": (message(request_id="[1]"), REQUEST, b"null", "id must be a string or an integer"),
+    "params array": (message(',"params":[1]'), PARAMS, b"7", "params must be an object"),
+    "params null": (message(',"params":null'), PARAMS, b"7", "params must be an object"),
+    "params string": (message(',"params":"x"'), PARAMS, b"7", "params must be an object"),
+    "two ids": (b'{"jsonrpc":"2.0","id":7,"id":8,"method":"m"}', REQUEST, b"null", "twice"),
+    "two methods": (b'{"jsonrpc":"2.0","id":7,"method":"m","method":"n"}', REQUEST, b"null", "twice"),
+    "two params": (message(',"params":{},"params":{"x":1}'), REQUEST, b"null", "twice"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_message_is_refused_with_the_code_the_id_and_the_reason(case: str) -> None:
+    line, code, request_id, text = BAD[case]
+    with pytest.raises(BadMessage) as caught:
+        decode_strictly(line)
+    fault = caught.value
+    assert (fault.code, fault.request_id) == (code, request_id)
+    assert text in fault.message
+    assert str(fault) == fault.message
+    refused = b"".join(map(bytes, envelope.error_response(fault.request_id, fault.code, fault.message)))
+    assert msgspec.json.decode(refused)["error"]["code"] == code
+
+
+GOOD_IDS = [
+    "0",
+    "7",
+    "-3",
+    str(2**63),
+    str(2**70),
+    '""',
+    '"a"',
+    r'"\u00e9\"\\"',
+    '"é"',
+    '"' + "x" * 100_000 + '"',
+]
+
+
+@pytest.mark.parametrize("request_id", GOOD_IDS, ids=lambda text: text[:10])
+def test_an_id_is_kept_byte_for_byte(request_id: str) -> None:
+    assert raw(decode_strictly(message(request_id=request_id)).id) == request_id.encode()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b' {"jsonrpc" : "2.0" ,\t"id" : 7 , "method":"m"\r, "params" : {"x":1} } \r',
+        message(',"params":{"x":1},"extra":[1,{"id":8}]'),
+        b'{"jsonrpc":"2.0","id":7,"method":"\\u006d","params":{"x":1}}',
+        '{"jsonrpc":"2.0","id":7,"method":"m","params":{"x":1},"é":"深🙂"}'.encode(),
+    ],
+)
+def test_a_message_may_be_written_in_many_ways(line: bytes) -> None:
+    read = decode_strictly(line)
+    assert (read.method, raw(read.id)) == ("m", b"7")
+    assert msgspec.json.decode(raw(read.params)) == {"x": 1}
+
+
+@pytest.mark.parametrize(
+    "params",
+    ["{}", '{ "x" : 1.0 }', '{"x":1,"x":2}', r'{"x":"\ud83d\ude00"}', '{"x":%s}' % ("1" * 400), '{"x":1e400}'],
+)
+def test_params_are_kept_byte_for_byte(params: str) -> None:
+    assert raw(decode_strictly(message(f',"params":{params}')).params) == params.encode()
+
+
+@pytest.mark.parametrize("line", [nested(128), nested(3), alternating(128)], ids=["128", "3", "by turns"])
+def test_a_message_may_be_nested_to_the_limit(line: bytes) -> None:
+    assert decode_strictly(line).method == "m"
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 500, "{" * 500, r"\"[[\\" * 200, "]" * 500], ids=["[", "{", "escapes", "]"]
+)
+def test_brackets_within_strings_are_no_nesting(text: str) -> None:
+    assert decode_strictly(message(f',"params":{{"x":"{text}"}}')).method == "m"
+
+
+def test_wide_is_not_deep() -> None:
+    wide = ",".join(['{"x":[1,{}]}'] * 10_000)
+    assert decode_strictly(message(f',"params":{{"x":[{wide}]}}')).method == "m"
+
+
+# --- from servers: only routed ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"id":1,"result":{}}',
+        b'{"jsonrpc":"1.0","id":1.5,"result":null}',
+        b'{"jsonrpc":"2.0","id":1,"result":' + b"[" * 500 + b"]" * 500 + b"}",
+        b'{"method":"m","params":[1]}',
+        b'{"id":null,"error":5}',
+    ],
+)
+def test_what_a_server_says_is_only_routed(line: bytes) -> None:
+    assert isinstance(decode(line), Envelope)
+
+
+@pytest.mark.parametrize("case", ["broken", "no json", "BOM", "NaN", "bomb", "lone high surrogate"])
+def test_what_is_no_json_is_refused_from_a_server_too(case: str) -> None:
+    with pytest.raises(BadMessage) as caught:
+        decode(BAD[case][0])
+    assert caught.value.code == PARSE
+
+
+@pytest.mark.parametrize(
+    "line", [b'{"method":1,"\xff":2,"id":7}', b'{"method":"\xff","id":7}', b'{"jsonrpc":7,"id":"\xff"}']
+)
+def test_invalid_utf8_from_a_server_costs_the_message_only(line: bytes) -> None:
+    with pytest.raises(BadMessage):
+        decode(line)
+
+
+JSONISH = st.lists(
+    st.sampled_from(
+        [
+            "{",
+            "}",
+            "[",
+            "]",
+            ":",
+            ",",
+            '"',
+            "\\",
+            "\\ud800",
+            '"id"',
+            '"method"',
+            '"params"',
+            '"result"',
+            '"jsonrpc":"2.0"',
+            "1",
+            "-",
+            "0.5",
+            "null",
+            "true",
+            "NaN",
+            " ",
+            "\n",
+            "é",
+            "\x00",
+            '{"id":1}',
+        ]
+    ).map(str.encode)
+    | st.binary(max_size=3),
+    max_size=25,
+).map(b"".join)
+MUTATED = st.builds(
+    lambda line, at, junk: line[:at] + junk + line[at + len(junk) :],
+    st.sampled_from([message(), message(',"params":{"x":[1,"é"]}'), b'{"id":1,"result":{}}']),
+    st.integers(0, 60),
+    st.binary(max_size=3),
+)
+
+
+@given(st.binary() | JSONISH | MUTATED)
+@example(b'{"method":1,"\xff":2,"id":7}')
+def test_no_bytes_raise_anything_but_a_bad_message(line: bytes) -> None:
+    for read in (decode, decode_strictly):
+        with contextlib.suppress(BadMessage):
+            read(line)
+
+
+@given(JSONISH | MUTATED)
+def test_whatever_is_taken_strictly_is_json_of_the_right_shape(line: bytes) -> None:
+    try:
+        decode_strictly(line)
+    except BadMessage:
+        return
+    value = msgspec.json.decode(line)
+    assert value["jsonrpc"] == "2.0"
+    assert isinstance(value.get("id", 0), int | str)
+    assert isinstance(value.get("params", {}), dict)
+
+
+def test_utf8_is_told_from_what_is_none() -> None:
+    assert envelope.is_utf8("é🙂".encode())
+    assert not envelope.is_utf8(b"\xff")
+
+
+# --- the id of a message that was too long to keep --------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("head", "request_id"),
+    [
+        (b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"x":"', b"7"),
+        (b'{"id" : "a\\"b" ,"params":{', b'"a\\"b"'),
+        (b'{"method":"m","id":-3,"params":{', b"-3"),
+        (b'{"method":"m","params":{"id":9,"x":"', b"null"),
+        (b'{"result":{"id":9,"x":"', b"null"),
+        (b'{"error":{"id":9,"x":"', b"null"),
+        (b'{"id":"unclosed', b"null"),
+        (b'{"id":null,"params":{', b"null"),
+        (b'{"id":{"id":5},"params":{', b"null"),
+        (b'{"method":"m","params"', b"null"),
+        (b"x" * 256, b"null"),
+        (b"", b"null"),
+    ],
+)
+def test_only_an_id_that_stands_before_the_payload_is_believed(head: bytes, request_id: bytes) -> None:
+    assert id_in_head(head) == request_id
+
+
+@pytest.mark.parametrize("head", [b'{"method":"m","id":123', b'{"id":1.5,"params":{', b'{"id":1e3,"params":{'])
+def test_an_id_that_is_cut_or_no_integer_is_nobodys(head: bytes) -> None:
+    assert id_in_head(head) == b"null"
+
+
+@given(st.binary(max_size=256) | JSONISH)
+def test_any_head_gives_an_id_that_can_be_written(head: bytes) -> None:
+    found = id_in_head(head)
+    assert found == b"null" or found[:1] in b'-0123456789"'
+
+
+# --- written ----------------------------------------------------------------------------------------------
+
+
+def written(frame: tuple[envelope.Buffer, ...]) -> bytes:
+    return b"".join(map(bytes, frame))
+
+
+def test_a_request_is_written_with_its_payload_untouched() -> None:
+    frame = envelope.request(5, "tools/call", (b'{"name":"t","arguments":', Raw(b'{"x" : 1.0}'), b"}"))
+    assert written(frame) == (
+        b'{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"t","arguments":{"x" : 1.0}}}'
+    )
+
+
+def test_a_notification_has_no_id() -> None:
+    assert written(envelope.notification("a/b", b"{}")) == b'{"jsonrpc":"2.0","method":"a/b","params":{}}'
+
+
+@pytest.mark.parametrize("request_id", [b"7", b'"\\u00e9"', b"null"])
+def test_an_answer_carries_the_id_as_it_came(request_id: bytes) -> None:
+    assert written(envelope.response(request_id, b'{"x" : 1}')) == (
+        b'{"jsonrpc":"2.0","id":%b,"result":{"x" : 1}}' % request_id
+    )
+
+
+@pytest.mark.parametrize(("data", "shown"), [(None, {}), ({"a": [1]}, {"data": {"a": [1]}}), (0, {"data": 0})])
+def test_an_error_has_data_only_if_there_is_some(data: object, shown: dict[str, object]) -> None:
+    frame = envelope.error_response(b"7", -32601, 'no "m"\n', data)
+    assert msgspec.json.decode(written(frame)) == {
+        "jsonrpc": "2.0",
+        "id": 7,
+        "error": {"code": -32601, "message": 'no "m"\n', **shown},
+    }
+
+
+def raw(value: object) -> bytes:
+    assert value is not UNSET
+    assert isinstance(value, Raw)
+    return bytes(value)

@@ -1,0 +1,136 @@
+"""Lines out of chunks: the same however they are cut, in linear work and bounded memory."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from daemon.wire.frames import HEAD_BYTES, LineBuffer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+KIB = 1024
+MIB = 1024 * KIB
+
+STREAM = st.lists(st.sampled_from([b"\n", b"a", b"\r\n", b"\xff", b"{}", b"longer than six"]), max_size=30).map(
+    b"".join
+)
+
+
+def cut(stream: bytes, places: Iterable[int]) -> list[bytes]:
+    """The stream in pieces; places beyond its end make empty ones."""
+    ends = [*sorted(places), len(stream)]
+    return [stream[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def feed(buffer: LineBuffer, chunks: Iterable[bytes]) -> list[bytes]:
+    return [line for chunk in chunks for line in buffer.feed(chunk)]
+
+
+@given(STREAM, st.lists(st.integers(0, 60)))
+def test_any_stream_in_any_pieces_gives_the_lines_of_split(stream: bytes, places: list[int]) -> None:
+    buffer = LineBuffer(max_line=1000)
+    *lines, rest = stream.split(b"\n")
+    assert feed(buffer, cut(stream, places)) == lines
+    assert buffer.held == len(rest)
+    assert buffer.oversized == []
+
+
+@given(STREAM, st.lists(st.integers(0, 60)), st.integers(0, 8))
+@example(b"aaaaaaa\nb\n", [7], 6)
+@example(b"aaaaaa\nb\n", [6], 6)
+def test_lines_over_the_limit_are_swallowed_in_whatever_pieces_they_come(
+    stream: bytes, places: list[int], max_line: int
+) -> None:
+    buffer = LineBuffer(max_line)
+    *lines, rest = stream.split(b"\n")
+    long = [line for line in lines if len(line) > max_line]
+    assert feed(buffer, cut(stream, places)) == [line for line in lines if len(line) <= max_line]
+    assert len(buffer.oversized) == len(long) + (len(rest) > max_line)
+    for head, line in zip(buffer.oversized, [*long, rest], strict=False):
+        assert line.startswith(head)
+        assert len(head) > max_line
+
+
+@pytest.mark.parametrize("step", [1, 7, HEAD_BYTES, 4096])
+def test_the_head_of_a_swallowed_line_is_kept_and_no_more(step: int) -> None:
+    line = bytes(range(32, 127)) * 100
+    buffer = LineBuffer(max_line=1000)
+    stream = line + b"\nnext\n"
+    assert feed(buffer, cut(stream, range(0, len(stream), step))) == [b"next"]
+    assert buffer.oversized == [line[:HEAD_BYTES]]
+
+
+def test_each_oversized_line_of_a_chunk_is_told() -> None:
+    buffer = LineBuffer(max_line=3)
+    assert buffer.feed(b"aaaa\nb\ncccc\n\ndddd") == [b"b", b""]
+    assert buffer.oversized == [b"aaaa", b"cccc", b"dddd"]
+
+
+def test_an_oversized_line_is_told_as_soon_as_it_crosses_the_limit() -> None:
+    buffer = LineBuffer(max_line=10)
+    buffer.feed(b"x" * 10)
+    assert buffer.oversized == []
+    buffer.feed(b"x")
+    assert buffer.oversized == [b"x" * 11]
+
+
+def test_a_line_of_exactly_the_limit_passes() -> None:
+    buffer = LineBuffer(max_line=10)
+    assert buffer.feed(b"x" * 10 + b"\n") == [b"x" * 10]
+    assert feed(buffer, [b"y" * 10, b"\n"]) == [b"y" * 10]
+
+
+def test_what_follows_a_swallowed_line_in_the_same_chunk_is_not_lost() -> None:
+    buffer = LineBuffer(max_line=4)
+    assert feed(buffer, [b"aaaaaa", b"aa", b"a\nb\nc", b"\n"]) == [b"b", b"c"]
+    assert buffer.oversized == [b"aaaaaa"]
+
+
+def test_an_empty_chunk_changes_nothing() -> None:
+    buffer = LineBuffer(max_line=10)
+    assert feed(buffer, [b"ab", b"", b"c\n"]) == [b"abc"]
+
+
+def test_a_line_of_a_hundred_megabytes_costs_no_memory_beyond_the_limit() -> None:
+    buffer = LineBuffer(max_line=MIB)
+    chunk = b"x" * (64 * KIB)
+    tracemalloc.start()
+    try:
+        for _ in range(100 * MIB // len(chunk)):
+            assert buffer.feed(chunk) == []
+            assert buffer.held <= MIB + len(chunk)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert buffer.feed(b"\nnext\n") == [b"next"]
+    assert buffer.oversized == [chunk[:HEAD_BYTES]]
+    assert peak <= 2 * MIB
+
+
+class CountedBytes(bytes):
+    """Bytes that count how often they are searched, and how far."""
+
+    searched = 0
+
+    def __contains__(self, other: object) -> bool:
+        CountedBytes.searched += len(self)
+        return super().__contains__(other)  # type: ignore[operator]
+
+    def split(self, *args: object, **kwargs: object) -> list[bytes]:
+        CountedBytes.searched += len(self)
+        return super().split(*args, **kwargs)  # type: ignore[arg-type]
+
+
+def test_a_dripping_line_is_searched_once() -> None:
+    CountedBytes.searched = 0
+    buffer = LineBuffer(max_line=MIB)
+    for _ in range(10_000):
+        buffer.feed(CountedBytes(b"x"))
+    assert buffer.feed(CountedBytes(b"\n")) == [b"x" * 10_000]
+    assert CountedBytes.searched <= 2 * 10_001
