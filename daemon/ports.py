@@ -38,7 +38,7 @@ class Connection(Protocol):
 
     @property
     def in_flight(self) -> int:
-        """Requests that wait for the server's answer."""
+        """Calls that wait for the server's answer."""
 
     def adopt(self, era: Era, version: str) -> None:
         """Speak this era and protocol version from now on: the handshake found out."""
@@ -88,6 +88,9 @@ class ConnectionEvents(Protocol):
 
     def on_child(self, pid: int, mark: int) -> None:
         """The server runs as this child process; `mark` tells its descendants (`transports.children`)."""
+
+    def on_lost(self, reason: str) -> None:
+        """The connection is over, before anybody who waits on it is told: send nothing more."""
 
     def on_log(self, text: str) -> None:
         """A line of the server's stderr, or a log notification."""

@@ -26,7 +26,7 @@ HOLDER = """
 import sys
 from pathlib import Path
 from daemon.sockets import bind
-bind(Path(sys.argv[1]))
+listener = bind(Path(sys.argv[1]))
 print("bound", flush=True)
 sys.stdin.read()
 """

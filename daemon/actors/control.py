@@ -90,6 +90,9 @@ class Control:
     def on_notification(self, method: str, params: Raw | None) -> None:
         """Operators' commands only ask."""
 
+    def on_lost(self, reason: str) -> None:
+        """`run` ends next; nothing to do before."""
+
     def on_bad_message(self, fault: BadMessage, line: bytes) -> None:
         """Refuse what is no JSON-RPC."""
         self._peer.refuse(fault.request_id, fault.code, fault.message)

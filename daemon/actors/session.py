@@ -131,6 +131,9 @@ class Session:
         except msgspec.MsgspecError as error:
             self._log.warning("a {} that cannot be read: {}", method, error)
 
+    def on_lost(self, reason: str) -> None:
+        """`run` ends next; nothing to do before."""
+
     def on_bad_message(self, fault: BadMessage, line: bytes) -> None:
         """Refuse what is no JSON-RPC; keep the connection, but not for ever."""
         self._faults += 1

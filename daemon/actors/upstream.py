@@ -335,6 +335,12 @@ class Upstream:
         """Remember to list again; the debounce makes one of many."""
         self._stale.set()
 
+    def on_lost(self, reason: str) -> None:
+        """Take no more calls from this very moment: the clean-up, and the reason, take longer."""
+        if self._connection is not None and self._lifecycle is not None:
+            self._connection = None
+            self._lifecycle.ending(reason)
+
     def on_noise(self, line: bytes, problem: str) -> None:
         """Count what is no protocol; too much of it degrades the server, none of it ends it."""
         if not self.noise.count:

@@ -111,6 +111,10 @@ class RawConnection:
         elif method == "notifications/message" and params is not None:
             self._events.on_log(bytes(params)[: self._LOGGED_BYTES].decode(errors="replace"))
 
+    def on_lost(self, reason: str) -> None:
+        """Pass it on at once: the server's exit may take a moment longer to be known."""
+        self._events.on_lost(reason)
+
     def on_bad_message(self, fault: BadMessage, line: bytes) -> None:
         """Count noise on stdout; it never ends a connection by itself."""
         self._events.on_noise(line, fault.message)

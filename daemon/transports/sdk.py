@@ -285,6 +285,7 @@ class SdkConnection:
         if self._end is not None:
             return
         self._end = end
+        self._events.on_lost(str(end))
         self._ended.set()
         for key in self._calls.keys:
             self._calls.lost(key, UpstreamLost(f"{end}; whether the call ran is unknown"))

@@ -61,6 +61,9 @@ class Handler(Protocol):
     def on_bad_message(self, fault: BadMessage, line: bytes) -> None:
         """A line that is no JSON-RPC message."""
 
+    def on_lost(self, reason: str) -> None:
+        """The link ended by itself; told before the exchanges are, so that nobody sends into the void."""
+
 
 class RemoteError(Exception):
     """The peer answered a request of ours with a JSON-RPC error."""
@@ -187,6 +190,7 @@ class Peer:
             await self.link.run(self._on_lines, self._on_oversized)
         except RunError as error:
             reason = str(error)
+            self._handler.on_lost(reason)
             raise
         finally:
             self.abandon(reason)

@@ -11,7 +11,15 @@ import trio
 import trio.testing
 from msgspec import Raw
 
-from daemon.errors import ConnectionLost, Overloaded, UpstreamLost, UpstreamTimeout
+from daemon.errors import (
+    ConnectionLost,
+    Overloaded,
+    ProtocolFault,
+    RequestTooLarge,
+    RunError,
+    UpstreamLost,
+    UpstreamTimeout,
+)
 from daemon.model import Era
 from daemon.ports import ToolCall
 from daemon.protocol import CAPABILITIES_KEY, CLIENT_INFO_KEY, MODERN_VERSION, VERSION_KEY
@@ -25,6 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
 
     from daemon.wire.envelope import Buffer
+
+
+HUGE = b"HUGE"
+"""Starts a line that the link reports as over the limit."""
 
 
 class TestLink:
@@ -45,10 +57,10 @@ class TestLink:
 
     async def run(self, on_lines: Callable[[list[bytes]], None], on_oversized: Callable[[bytes], None]) -> None:
         async for lines in self._from_server:
-            on_lines([line for line in lines if not line.startswith(b"OVERSIZED")])
+            on_lines([line for line in lines if not line.startswith(HUGE)])
             for line in lines:
-                if line.startswith(b"OVERSIZED"):
-                    on_oversized(line)
+                if line.startswith(HUGE):
+                    on_oversized(line[len(HUGE) :])
         raise ConnectionLost("the peer closed the connection")
 
     async def says(self, *lines: bytes) -> None:
@@ -70,11 +82,14 @@ class Pair:
 
     def __init__(self) -> None:
         self.link, self.listener = TestLink(), Listener()
+        self.end: RunError | None = None
         self.connection = RawConnection(self.link, outbox=Outbox(), events=self.listener)
 
     async def run(self) -> None:
-        with pytest.raises(ConnectionLost):
+        try:
             await self.connection.run()
+        except RunError as error:
+            self.end = error
 
 
 @asynccontextmanager
@@ -339,7 +354,6 @@ async def test_changes_and_logs_are_passed_on() -> None:
         b'{"method":7}',
         b"{" * 5000,
         b"[" * 100_000,
-        b"OVERSIZED",
     ],
 )
 async def test_noise_is_told_and_ends_nothing(line: bytes) -> None:
@@ -349,6 +363,30 @@ async def test_noise_is_told_and_ends_nothing(line: bytes) -> None:
         await found.link.says(line, b'{"id":1,"result":{"n":1}}')
         assert [text for text, _ in found.listener.noise] == [line]
         assert await answer.wait() == {"n": 1}
+
+
+async def test_an_answer_over_the_limit_costs_its_call_only() -> None:
+    async with pair() as found:
+        first, second = Answer(), Answer()
+        found.connection.call(call(), first)
+        found.connection.call(call(), second)
+        await found.link.says(HUGE + b'{"jsonrpc":"2.0","id":1,"result":{"content":[{"text":"xxxxx')
+        await found.link.says(b'{"id":2,"result":{"n":2}}')
+        with pytest.raises(RequestTooLarge):
+            await first.wait()
+        assert await second.wait() == {"n": 2}
+
+
+@pytest.mark.parametrize("head", [b"xxxxx", b'{"result":{"id":1', b'{"id":99,"result":'])
+async def test_what_is_over_the_limit_and_of_unknown_purpose_ends_the_connection(head: bytes) -> None:
+    """It may have been anybody's answer: nobody must wait for it."""
+    async with pair() as found:
+        answer = Answer()
+        found.connection.call(call(), answer)
+        await found.link.says(HUGE + head)
+        assert isinstance(found.end, ProtocolFault)
+        with pytest.raises(UpstreamLost):
+            await answer.wait()
 
 
 @pytest.mark.parametrize("line", [b"", b" ", b"\r", b"\t\r"])

@@ -1,4 +1,4 @@
-"""Stand-ins at the seams of the wire: a link without descriptors, an owner of requests, a receiver of messages."""
+"""Stand-ins at the seams of the wire: a link without descriptors, an owner and a receiver of messages."""
 
 from __future__ import annotations
 
@@ -82,21 +82,24 @@ class RecordingExchange:
 
 
 class RecordingHandler:
-    """Receives what is no answer, and notes it; `then` may do more."""
+    """Receives what is no answer, and notes it; `at_the_end` happens when it is told that the link ended."""
 
-    def __init__(self, then: Callable[[], None] | None = None) -> None:
+    def __init__(self, at_the_end: Callable[[], None] = lambda: None) -> None:
         self.requests: list[tuple[bytes, str, bytes | None]] = []
         self.notifications: list[tuple[str, bytes | None]] = []
         self.faults: list[BadMessage] = []
-        self._then = then
+        self.ends: list[str] = []
+        self.at_the_end = at_the_end
 
     def on_request(self, request_id: bytes, method: str, params: Raw | None) -> None:
         self.requests.append((request_id, method, None if params is None else bytes(params)))
-        if self._then is not None:
-            self._then()
 
     def on_notification(self, method: str, params: Raw | None) -> None:
         self.notifications.append((method, None if params is None else bytes(params)))
 
     def on_bad_message(self, fault: BadMessage, line: bytes) -> None:
         self.faults.append(fault)
+
+    def on_lost(self, reason: str) -> None:
+        self.ends.append(reason)
+        self.at_the_end()

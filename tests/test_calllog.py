@@ -1,0 +1,67 @@
+"""A line per call, off the hot path, and never too many."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+import trio.testing
+from loguru import logger
+
+from daemon.calllog import EVERY_SECONDS, GATHERED, CallLogger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+@pytest.fixture
+def lines() -> Iterator[list[str]]:
+    found: list[str] = []
+    sink = logger.add(lambda line: found.append(str(line).strip()), format="{extra[session]} {message}", level="INFO")
+    yield found
+    logger.remove(sink)
+
+
+async def test_each_call_is_a_line_with_session_label_latency_and_outcome(
+    nursery: trio.Nursery, lines: list[str]
+) -> None:
+    log = CallLogger()
+    nursery.start_soon(log.run)
+    log.note(7, "fs/read_file", 0.0123, "ok")
+    log.note(8, "git/git_log", 1.5, "UpstreamTimeout")
+    assert not lines, "noting only notes"
+    await until(lambda: len(lines) == 2)
+    assert lines == ["7 call fs/read_file 12.3 ms ok", "8 call git/git_log 1500.0 ms UpstreamTimeout"]
+    log.note(7, "fs/write_file", 0, "ok")
+    await until(lambda: len(lines) == 3)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait on the log's own rhythm: its lines come from a thread."""
+    with trio.fail_after(5):
+        while not holds():
+            await trio.sleep(EVERY_SECONDS / 10)
+
+
+async def test_the_last_calls_are_written_when_the_daemon_ends(lines: list[str]) -> None:
+    log = CallLogger()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(log.run)
+        await trio.testing.wait_all_tasks_blocked()
+        log.note(1, "a/b", 0.001, "ok")
+        nursery.cancel_scope.cancel()
+    assert lines == ["1 call a/b 1.0 ms ok"]
+
+
+async def test_what_gathers_has_a_bound_and_the_newest_is_kept(lines: list[str]) -> None:
+    log = CallLogger()
+    for number in range(GATHERED + 5):
+        log.note(number, "a/b", 0, "ok")
+    assert log.dropped == 5
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(log.run)
+        nursery.cancel_scope.cancel()
+    assert len(lines) == GATHERED
+    assert lines[0].startswith("5 ")
+    assert lines[-1].startswith(f"{GATHERED + 4} ")

@@ -1,0 +1,253 @@
+"""What is logged, how, and what never is; most of it in a process of its own, whose stderr is looked at."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.logs import QUEUED_LINES, LineWriter
+from daemon.redact import Redactor
+
+ROOT = Path(__file__).parent.parent
+
+PREPARE = """
+import logging, sys, warnings
+from loguru import logger
+from daemon import logs
+from daemon.redact import Redactor
+writer = logs.configure(sys.argv[1], "DEBUG", Redactor(sys.argv[3:]))
+exec(sys.argv[2])
+writer.close()
+"""
+
+def logged(style: str, code: str, *secrets: str) -> str:
+    """What a process that runs `code` writes to stderr."""
+    done = subprocess.run(
+        [sys.executable, "-c", PREPARE, style, code, *secrets],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=10,
+        check=True,
+    )
+    assert done.stdout == ""
+    return done.stderr
+
+
+def records(code: str, *secrets: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in logged("json", code, *secrets).splitlines()]
+
+
+# --- formats -----------------------------------------------------------------------------------------------
+
+
+def test_text_is_for_people() -> None:
+    text = logged("text", 'logger.bind(server="git", session=3, other=1).warning("hello {}", "you")')
+    time, level, rest = text.split(None, 2)
+    assert len(time) == len("12:34:56.789")
+    assert level == "WARNING"
+    assert rest == "[server=git session=3] hello you\n"
+
+
+def test_the_journal_gets_a_priority_on_every_line() -> None:
+    code = """
+logger.debug("d"); logger.info("a\\nb"); logger.warning("w")
+try:
+    1 / 0
+except ZeroDivisionError:
+    logger.bind(server="s").exception("oops")
+"""
+    lines = logged("journal", code).splitlines()
+    assert lines[:4] == ["<7>d", "<6>a", "<6>b", "<4>w"]
+    assert lines[4] == "<3>[server=s] oops"
+    assert all(line.startswith("<3>") for line in lines[4:])
+    assert lines[-1] == "<3>ZeroDivisionError: division by zero"
+
+
+def test_json_holds_one_record_a_line_with_its_extras() -> None:
+    code = """
+logger.bind(server="git", session=3, thing=object()).info("line\\nbreak ☃")
+try:
+    raise KeyError("k")
+except KeyError:
+    logger.exception("oops")
+"""
+    first, second = records(code)
+    assert (first["level"], first["message"]) == ("info", "line\nbreak ☃")
+    assert (first["server"], first["session"]) == ("git", 3)
+    assert "thing" not in first
+    assert "T" in first["time"]
+    assert (second["level"], second["message"]) == ("error", "oops")
+    assert second["exception"].endswith("KeyError: 'k'")
+
+
+def test_a_level_is_the_least_that_is_shown() -> None:
+    assert logged("text", 'logger.trace("hidden")') == ""
+
+
+# --- the standard library's loggers ------------------------------------------------------------------------
+
+
+def test_the_standard_librarys_loggers_are_led_here() -> None:
+    code = """
+logging.getLogger("httpx").warning("slow: %s", "url")
+logging.getLogger("httpx").info("hidden")
+logging.getLogger("odd").log(35, "between")
+try:
+    1 / 0
+except ZeroDivisionError:
+    logging.getLogger("trio").exception("oops")
+warnings.warn("old")
+"""
+    first, second, third, warned = records(code)
+    assert (first["level"], first["message"], first["logger"]) == ("warning", "slow: url", "httpx")
+    assert second["message"] == "between"
+    assert (third["level"], third["message"]) == ("error", "oops")
+    assert "ZeroDivisionError" in third["exception"]
+    assert "UserWarning: old" in warned["message"]
+
+
+# --- secrets -----------------------------------------------------------------------------------------------
+
+SECRETS = ["canary-0123456789", "canary ☃ é", "(canary)[.*]+", 'canary "quoted"', "canary\\back\\slash", "c\tanary"]
+"""Values with everything that a format might write differently."""
+
+LEAKS = """
+for secret in sys.argv[3:]:
+    logger.info("plain " + secret)
+    logger.info("formatted {}", secret)
+    logger.bind(server=secret, note=secret).info("extra")
+    logging.getLogger("x").warning("library %s", secret)
+    try:
+        raise ValueError("exception " + secret)
+    except ValueError:
+        logger.exception("raised")
+    try:
+        try:
+            raise ValueError("cause " + secret)
+        except ValueError as error:
+            raise KeyError("chained") from error
+    except KeyError:
+        logger.exception("raised from")
+"""
+
+
+@pytest.mark.parametrize("style", ["text", "journal", "json"])
+def test_no_secret_is_written_in_any_format(style: str) -> None:
+    written = logged(style, LEAKS, *SECRETS)
+    for word in ("plain", "formatted", "library", "exception", "cause"):
+        assert written.count(f"{word} [redacted]") >= len(SECRETS), word
+    for secret in SECRETS:
+        for spelling in (secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]):
+            assert spelling not in written
+
+
+SHAPES = [
+    "Authorization: Bearer hunter2-canary",
+    'config "password=hunter2-canary" is bad',
+    '{"password": "hunter2-canary"}',
+    "https://user:hunter2-canary@host/",
+    "api_key='hunter2-canary'",
+    "secret=hunter2-canary\nnext line",
+]
+"""What servers print of their own accord: the shape alone gives it away."""
+
+
+@pytest.mark.parametrize("style", ["text", "journal", "json"])
+def test_what_looks_like_a_secret_is_not_written_in_any_format(style: str) -> None:
+    written = logged(style, f"for shape in {SHAPES!r}: logger.info('{{}}', shape)")
+    assert "hunter2" not in written
+    assert written.count("[redacted]") == len(SHAPES)
+
+
+def test_json_stays_json_whatever_is_taken_out() -> None:
+    found = records(f"for shape in {SHAPES!r}: logger.info('{{}}', shape)")
+    assert len(found) == len(SHAPES)
+    for record, shape in zip(found, SHAPES, strict=True):
+        assert record["message"] == Redactor([])(shape)
+
+
+# --- a reader that does not read ---------------------------------------------------------------------------
+
+
+class Blocked(io.StringIO):
+    """A stream that stands still until told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered = threading.Event()
+        self.gate = threading.Event()
+
+    def write(self, text: str) -> int:
+        self.entered.set()
+        assert self.gate.wait(10)
+        return super().write(text)
+
+
+def test_a_stream_that_stands_still_holds_nobody_up_and_has_a_bound() -> None:
+    stream = Blocked()
+    writer = LineWriter(stream)
+    writer("first")
+    assert stream.entered.wait(5)
+    for number in range(QUEUED_LINES + 7):
+        writer(str(number))
+    assert writer.dropped == 7
+    stream.gate.set()
+    writer.close()
+    lines = stream.getvalue().splitlines()
+    assert lines == ["first", *map(str, range(QUEUED_LINES))]
+
+
+def test_closing_gives_up_on_a_stream_that_stands_still() -> None:
+    stream = Blocked()
+    writer = LineWriter(stream)
+    writer("first")
+    assert stream.entered.wait(5)
+    done = threading.Event()
+    threading.Thread(target=lambda: (writer.close(), done.set()), daemon=True).start()
+    assert done.wait(5)
+    stream.gate.set()
+
+
+class Broken(io.StringIO):
+    """A stream whose reader is gone."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+def test_a_stream_that_breaks_costs_lines_and_no_more() -> None:
+    writer = LineWriter(Broken())
+    writer("one")
+    writer("two")
+    writer.close()
+    assert writer.dropped == 2
+
+
+def test_a_process_whose_stderr_nobody_reads_ends_all_the_same() -> None:
+    """A terminal that was stopped, a journal that hangs: a daemon that is told to end must end (R17)."""
+    reading, writing = os.pipe()
+    code = "for number in range(2000): logger.info('x' * 1000)"
+    try:
+        process = subprocess.Popen([sys.executable, "-c", PREPARE, "text", code], cwd=ROOT, stderr=writing)
+        try:
+            assert process.wait(8) == 0
+        finally:
+            process.kill()
+            process.wait()
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+def test_logging_here_has_not_touched_the_tests_own() -> None:
+    assert not any(type(handler).__name__ == "_Intercept" for handler in logging.getLogger().handlers)

@@ -1,0 +1,271 @@
+"""The shape of `mcpd status` and `mcpd tools`: other people's programs read them (design.md §6)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import attrs
+import msgspec
+import pytest
+
+from daemon.callpath import SessionStatistics
+from daemon.measures import CallStats, Noise, StderrTail
+from daemon.model import Era
+from daemon.redact import Redactor
+from daemon.report import STDERR_SHOWN, DaemonFacts, Reporter
+from daemon.states import ServerState
+from daemon.surfaces.base import View
+from daemon.surfaces.category import CategorySurface
+from daemon.transports.handshake import Greeting
+from tests.fakes_upstream import Stage, tool
+
+NOW = 1_800_000_000.0
+PROMISED = {
+    *("state", "since", "attempt", "nextRetryInMs", "reason", "stderr", "pid", "rssBytes"),
+    *("tools", "epoch", "restarts", "calls", "p50Ms", "p95Ms"),
+}
+CANARY = "canary-1234567"
+
+GREETING = Greeting(
+    era=Era.HANDSHAKE, version="2025-11-25", lists_tools=True, announces_changes=False, server_info="alpha 1"
+)
+
+SESSION = SessionStatistics(
+    number=3,
+    client="claude 2",
+    protocol="2025-11-25",
+    profile="default",
+    surface="category",
+    since=NOW - 1.23456,
+    calls=7,
+    in_flight=1,
+)
+
+
+@attrs.define
+class FakeObserved:
+    """An upstream as a report sees it."""
+
+    stats: CallStats = attrs.field(factory=CallStats)
+    noise: Noise = attrs.field(factory=Noise)
+    stderr: StderrTail = attrs.field(factory=StderrTail)
+    greeting: Greeting | None = None
+    pid: int | None = None
+    mark: int | None = None
+    in_flight: int = 0
+
+
+class Desk:
+    """A reporter over a stage, with one observed server."""
+
+    def __init__(self, stage: Stage | None = None) -> None:
+        self.stage = stage or Stage()
+        self.alpha = FakeObserved()
+        self.reporter = Reporter(
+            facts=DaemonFacts(
+                version="1.2",
+                pid=4711,
+                started_at=NOW - 60.5,
+                socket="/s",
+                control_socket="/c",
+                config="/f",
+            ),
+            config=self.stage.config,
+            catalog=lambda: self.stage.catalog.value,
+            upstreams={"alpha": self.alpha},
+            sessions=lambda: [SESSION],
+            surfaces=self.stage.context.surfaces,
+            redact=Redactor([CANARY]),
+            wall=lambda: NOW,
+        )
+
+    def status(self, memory: dict[int, int] | None = None) -> dict[str, Any]:
+        """As it goes over the wire."""
+        status: dict[str, Any] = json.loads(msgspec.json.encode(self.reporter.status(memory or {})))
+        return status
+
+    def server(self, memory: dict[int, int] | None = None) -> dict[str, Any]:
+        alpha: dict[str, Any] = self.status(memory)["servers"]["alpha"]
+        return alpha
+
+
+def test_the_status_has_the_promised_keys() -> None:
+    status = Desk().status()
+    assert list(status) == ["daemon", "servers", "sessions", "unresolved"]
+    assert list(status["servers"]) == ["alpha", "beta"]
+    for server in status["servers"].values():
+        assert server.keys() >= PROMISED
+
+
+def test_servers_that_run_and_servers_that_do_not_have_the_same_keys() -> None:
+    """Whoever reads the table must not look first which kind a server is."""
+    servers = Desk().status()["servers"]
+    assert servers["alpha"].keys() == servers["beta"].keys()
+
+
+def test_the_daemon_tells_what_it_is_and_what_it_saves() -> None:
+    desk = Desk()
+    desk.stage.lists("alpha", *(tool(f"tool_{n}", description="long " * 200) for n in range(20)))
+    daemon = desk.status()["daemon"]
+    entries = desk.stage.catalog.value.servers.values()
+    schemas = sum(len(one.raw) for entry in entries for one in (entry.tools or {}).values())
+    shown = daemon["surfaceBytes"]
+    assert daemon == {
+        "version": "1.2",
+        "pid": 4711,
+        "startedAt": NOW - 60.5,
+        "uptimeSeconds": 60.5,
+        "socket": "/s",
+        "controlSocket": "/c",
+        "config": "/f",
+        "servers": 2,
+        "available": 2,
+        "tools": 22,
+        "schemaBytes": schemas,
+        "surfaceBytes": shown,
+        "estimatedTokensSaved": (schemas - shown) // 4,
+    }
+    view = View(catalog=desk.stage.catalog.value, profile=desk.stage.config.profiles["default"], now=NOW)
+    assert shown == len(CategorySurface().list_tools(view))
+    assert daemon["estimatedTokensSaved"] > 0
+
+
+def test_a_surface_larger_than_the_schemas_saves_nothing_rather_than_less() -> None:
+    assert Desk(Stage(listed=False)).status()["daemon"]["estimatedTokensSaved"] == 0
+
+
+def test_a_server_that_runs_shows_how_it_does() -> None:
+    desk = Desk()
+    alpha = desk.alpha
+    alpha.pid, alpha.mark, alpha.in_flight = 99, 500, 2
+    alpha.greeting = GREETING
+    for milliseconds in range(1, 101):
+        alpha.stats.record(milliseconds / 1000, ok=milliseconds % 10 != 0)
+    for number in range(20):
+        alpha.stderr.add(f"line {number}")
+    alpha.noise.add(b"banner", 0.0)
+    server = desk.server({500: 1234, 501: 1})
+    assert (server["state"], server["pid"], server["rssBytes"]) == ("ready", 99, 1234)
+    assert (server["calls"], server["errors"], server["inFlight"]) == (100, 10, 2)
+    assert server["p50Ms"] == pytest.approx(50, abs=2)
+    assert server["p95Ms"] == pytest.approx(95, abs=2)
+    assert server["stderr"] == [f"line {number}" for number in range(20 - STDERR_SHOWN, 20)]
+    assert server["noise"] == {"count": 1, "first": "banner"}
+    assert server["protocol"] == "2025-11-25"
+    assert (server["tools"], server["epoch"], server["type"]) == (2, 1, "stdio")
+
+
+@pytest.mark.parametrize(("due", "told"), [(NOW + 12.5, 12500), (NOW - 3, 0), (None, None)])
+def test_a_server_that_is_down_shows_when_it_is_tried_again(due: float | None, told: int | None) -> None:
+    desk = Desk()
+    desk.stage.becomes(
+        "alpha",
+        ServerState.BACKOFF,
+        reason="exited with status 1",
+        attempt=3,
+        restarts=4,
+        since=NOW - 2.00049,
+        next_retry_at=due,
+    )
+    server = desk.server()
+    assert (server["state"], server["reason"]) == ("backoff", "exited with status 1")
+    assert (server["attempt"], server["restarts"], server["nextRetryInMs"]) == (3, 4, told)
+    assert server["since"] == pytest.approx(NOW - 2, abs=0.001)
+    assert desk.status()["daemon"]["available"] == 1
+
+
+def test_a_disabled_server_is_reported_as_such() -> None:
+    stage = Stage(mcpServers={"alpha": {"command": "x"}, "off": {"command": "x", "enabled": False}})
+    server = Desk(stage).status()["servers"]["off"]
+    assert (server["state"], server["reason"]) == ("disabled", "disabled in the configuration")
+    assert (server["pid"], server["calls"], server["stderr"], server["p50Ms"]) == (None, 0, [], None)
+
+
+def test_sessions_are_listed() -> None:
+    assert Desk().status()["sessions"] == [
+        {
+            "number": 3,
+            "client": "claude 2",
+            "protocol": "2025-11-25",
+            "profile": "default",
+            "surface": "category",
+            "since": round(NOW - 1.23456, 3),
+            "calls": 7,
+            "inFlight": 1,
+        }
+    ]
+
+
+def test_names_that_no_server_lists_are_reported() -> None:
+    stage = Stage(categories={"c": {"description": "C", "server": "alpha", "tools": {"includeNames": ["echo", "ghost"]}}})
+    assert Desk(stage).status()["unresolved"] == ["alpha/ghost"]
+
+
+def test_no_secret_is_in_a_status() -> None:
+    desk = Desk()
+    desk.stage.becomes("alpha", ServerState.BACKOFF, reason=f"cannot reach https://u:{CANARY}@h")
+    desk.stage.fails_to_list("alpha", f"the server said {CANARY}")
+    desk.alpha.stderr.add(f"using token {CANARY}")
+    desk.alpha.stderr.add("Authorization: Bearer abcdefghijkl")
+    desk.alpha.noise.add(f"hello {CANARY}".encode(), 0.0)
+    written = json.dumps(desk.status())
+    assert written.count("[redacted]") >= 5
+    assert CANARY not in written
+    assert "abcdefghijkl" not in written
+
+
+def test_no_secret_comes_in_through_what_a_server_calls_itself() -> None:
+    """A server may print its key in its own name, or in a tool that is quarantined."""
+    desk = Desk()
+    desk.alpha.greeting = attrs.evolve(GREETING, server_info=f"server with {CANARY}")
+    stage = desk.stage
+    entry = attrs.evolve(stage.catalog.value.servers["alpha"], quarantined={"t": f"bad schema: {CANARY}"})
+    servers = {**stage.catalog.value.servers, "alpha": entry}
+    stage.catalog.set(attrs.evolve(stage.catalog.value, servers=servers))
+    assert CANARY not in json.dumps(desk.status())
+
+
+def test_tools_tell_what_exists_and_what_a_model_sees() -> None:
+    overrides = {"add": {"enabled": False}, "echo": {"description": "Ours."}}
+    tools = {"includeNames": ["echo", "add", "ghost"], "overrides": overrides}
+    stage = Stage(
+        categories={
+            "c": {"description": "C", "server": "alpha", "tools": tools},
+            "d": {"description": "D", "server": "beta"},
+        }
+    )
+    desk = Desk(stage)
+    stage.becomes("beta", ServerState.BACKOFF)
+    report = json.loads(msgspec.json.encode(desk.reporter.tools(None)))
+    assert list(report) == ["categories", "surface"]
+    assert report["surface"]["name"] == "category"
+    assert [one["name"] for one in report["surface"]["tools"]] == ["get-category-tools", "call-category-tool"]
+    c = report["categories"]["c"]
+    assert (c["description"], c["servers"], list(c["tools"])) == ("C", ["alpha"], ["echo", "add", "ghost"])
+    known = stage.catalog.value.servers["alpha"].tools
+    assert known is not None
+    assert c["tools"]["echo"] == {
+        "server": "alpha",
+        "description": "Ours.",
+        "enabled": True,
+        "listed": True,
+        "available": True,
+        "schemaHash": known["echo"].schema_hash,
+    }
+    assert (c["tools"]["add"]["enabled"], c["tools"]["add"]["available"]) == (False, False)
+    assert (c["tools"]["ghost"]["listed"], c["tools"]["ghost"]["schemaHash"]) == (False, None)
+    assert report["categories"]["d"]["tools"]["echo"]["description"] == "Does echo."
+    assert report["categories"]["d"]["tools"]["echo"]["available"] is False
+
+
+@pytest.mark.parametrize(("only", "names"), [("alpha", ["alpha"]), ("nobody", []), (None, ["alpha", "beta"])])
+def test_tools_of_one_category(only: str | None, names: list[str]) -> None:
+    report: Any = Desk().reporter.tools(only)
+    assert list(report["categories"]) == names
+
+
+def test_a_default_profile_with_an_unknown_surface_is_reported_as_the_category_surface() -> None:
+    stage = Stage(profiles={"default": {"surface": "search"}})
+    report: Any = Desk(stage).reporter.tools(None)
+    assert report["surface"]["name"] == "category"

@@ -1,0 +1,527 @@
+"""Links over real sockets and pipes: nothing torn, lost, reordered or leaked, whatever the other side does."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+import struct
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+import trio
+from msgspec import Raw
+from trio.testing import wait_all_tasks_blocked
+
+from daemon.errors import ConnectionLost
+from daemon.wire.link import IOV_MAX, JOIN_BELOW, READ_BYTES, READS_PER_TURN, FdLink, Outbox
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+MIB = 1024 * 1024
+
+
+@attrs.define(eq=False)
+class Near:
+    """A link under test, and what came in through it."""
+
+    link: FdLink
+    outbox: Outbox
+    lines: list[bytes] = attrs.field(factory=list)
+    heads: list[bytes] = attrs.field(factory=list)
+    ended: str = ""
+    """Why it ended; empty while it runs."""
+    then: Callable[[list[bytes]], None] = lambda _: None
+    """What the owner does with lines besides noting them."""
+
+    async def run(self) -> None:
+        """As the owner of a link does; anything but a lost connection fails the test."""
+        try:
+            await self.link.run(self._on_lines, self.heads.append)
+        except ConnectionLost as error:
+            self.ended = str(error)
+
+    def say(self, *frames: bytes) -> None:
+        """Send frames and flush, as at the end of a turn."""
+        for frame in frames:
+            self.link.send((frame,))
+        self.outbox.flush()
+
+    def _on_lines(self, lines: list[bytes]) -> None:
+        self.lines += lines
+        self.then(lines)
+
+
+def answering(near: Near, answer: Callable[[bytes], bytes]) -> Callable[[list[bytes]], None]:
+    """An owner that answers each line, and leaves the flush to the link."""
+
+    def then(lines: list[bytes]) -> None:
+        for line in lines:
+            near.link.send((answer(line),))
+
+    return then
+
+
+def near_end(
+    read_fd: int, write_fd: int, *, max_line: int = MIB, max_queue: int = 64 * MIB, pause_at: int | None = None
+) -> Near:
+    outbox = Outbox()
+    link = FdLink(read_fd, write_fd, outbox=outbox, max_line=max_line, max_queue=max_queue, pause_at=pause_at)
+    return Near(link, outbox)
+
+
+@contextmanager
+def socket_link(
+    *, max_line: int = MIB, max_queue: int = 64 * MIB, pause_at: int | None = None
+) -> Iterator[tuple[Near, trio.SocketStream]]:
+    """A link over a socket, and the far end of it."""
+    ours, theirs = socket.socketpair()
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    ours.setblocking(False)
+    fd = ours.detach()
+    near = near_end(fd, fd, max_line=max_line, max_queue=max_queue, pause_at=pause_at)
+    with trio.socket.from_stdlib_socket(theirs) as far:
+        try:
+            yield near, trio.SocketStream(far)
+        finally:
+            near.link.close()
+
+
+@contextmanager
+def pipe_link() -> Iterator[tuple[Near, int, int]]:
+    """A link over two pipes, and the far descriptors: to write to it, to read from it."""
+    read_fd, far_write = os.pipe()
+    far_read, write_fd = os.pipe()
+    for fd in (read_fd, write_fd, far_read):
+        os.set_blocking(fd, False)
+    near = near_end(read_fd, write_fd)
+    try:
+        yield near, far_write, far_read
+    finally:
+        near.link.close()
+        for fd in (far_write, far_read):
+            try:
+                os.close(fd)
+            except OSError:
+                continue
+
+
+async def receive(far: trio.SocketStream, size: int, *, step: int = 64 * 1024) -> bytes:
+    """Exactly so many bytes, in small sips."""
+    pieces: list[bytes] = []
+    while size:
+        got = await far.receive_some(min(step, size))
+        assert got, "the link hung up"
+        pieces.append(got)
+        size -= len(got)
+    return b"".join(pieces)
+
+
+async def receive_all(far: trio.SocketStream) -> bytes:
+    """Everything up to the end of the stream."""
+    return b"".join([chunk async for chunk in far])
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+# --- reading ----------------------------------------------------------------------------------------------
+
+
+async def test_lines_come_in_whole_and_in_order_however_they_were_cut() -> None:
+    stream = b"".join(b"line %d\n" % number for number in range(500))
+    with trio.fail_after(5), socket_link() as (near, far):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            for start in range(0, len(stream), 97):
+                await far.send_all(stream[start : start + 97])
+            await far.aclose()
+    assert b"".join(line + b"\n" for line in near.lines) == stream
+
+
+async def test_an_oversized_line_is_told_by_its_head_and_the_next_one_comes_in() -> None:
+    with trio.fail_after(5), socket_link(max_line=1000) as (near, far):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            await far.send_all(b"x" * 500_000 + b"\nnext\n" + b"y" * 1001 + b"\nlast\n")
+            await wait_all_tasks_blocked()
+            assert (near.lines, [head[:1] for head in near.heads]) == ([b"next", b"last"], [b"x", b"y"])
+            nursery.cancel_scope.cancel()
+
+
+async def test_what_the_owner_answers_goes_out_at_the_end_of_the_chunk_without_a_flush_of_his() -> None:
+    with trio.fail_after(5), socket_link() as (near, far):
+        near.then = answering(near, lambda line: line.upper())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            await far.send_all(b"a\nb\n")
+            assert await receive(far, 4) == b"A\nB\n"
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_peer_that_hangs_up_ends_the_link_and_its_unfinished_line_is_nobodys() -> None:
+    with trio.fail_after(5), socket_link() as (near, far):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            await far.send_all(b'whole\n{"id":1,"half')
+            await far.aclose()
+    assert near.lines == [b"whole"]
+    assert near.ended == "the peer closed the connection"
+
+
+async def test_a_reset_ends_the_link_with_the_systems_own_words() -> None:
+    with trio.fail_after(5):
+        listener = socket.create_server(("127.0.0.1", 0))
+        ours = socket.create_connection(listener.getsockname())
+        theirs, _ = listener.accept()
+        listener.close()
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        theirs.close()
+        ours.setblocking(False)
+        fd = ours.detach()
+        near = near_end(fd, fd)
+        await near.run()
+        near.link.close()
+    assert near.ended == "reading failed: Connection reset by peer"
+
+
+async def test_a_peer_that_floods_gives_everybody_else_a_turn() -> None:
+    chunks = READS_PER_TURN * 4
+    seen_by_others: list[int] = []
+    with tempfile.TemporaryFile() as flood:
+        flood.write((b"x" * (READ_BYTES - 1) + b"\n") * chunks)
+        flood.seek(0)
+        near = near_end(os.dup(flood.fileno()), os.open(os.devnull, os.O_WRONLY))
+
+        async def other() -> None:
+            while not near.ended:
+                seen_by_others.append(len(near.lines))
+                await trio.lowlevel.checkpoint()
+
+        with trio.fail_after(5):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(near.run)
+                nursery.start_soon(other)
+        near.link.close()
+    turns = [later - earlier for earlier, later in itertools.pairwise(seen_by_others)]
+    assert len(near.lines) == chunks
+    # A turn of the others may fall before ours in one round of the loop and after it in the next.
+    assert max(turns) <= 2 * READS_PER_TURN
+
+
+# --- writing ----------------------------------------------------------------------------------------------
+
+
+async def test_nothing_is_written_before_the_flush_and_everything_in_order_by_it() -> None:
+    with trio.fail_after(5), socket_link() as (near, far):
+        near.link.send((b"a", Raw(b"{}"), b"", memoryview(b"b")))
+        near.link.send((b"c",))
+        assert near.link.queued == 7
+        with trio.move_on_after(0):
+            assert not await far.receive_some(1)
+        near.outbox.flush()
+        assert near.link.queued == 0
+        assert await receive(far, 7) == b"a{}b\nc\n"
+
+
+async def test_frames_are_written_whole_and_in_order_to_a_peer_that_reads_slowly() -> None:
+    frames = [b"%d:" % number + b"x" * (number * 37 % 5000) for number in range(2000)]
+    expected = b"".join(frame + b"\n" for frame in frames)
+    with trio.fail_after(5), socket_link() as (near, far):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+
+            async def speak() -> None:
+                for start in range(0, len(frames), 10):
+                    near.say(*frames[start : start + 10])
+                    await trio.lowlevel.checkpoint()
+
+            nursery.start_soon(speak)
+            assert await receive(far, len(expected)) == expected
+            await wait_all_tasks_blocked()
+            assert near.link.queued == 0
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_queue_of_more_buffers_than_one_writev_takes_is_written_in_order() -> None:
+    pieces = tuple(b"%06d" % number for number in range(JOIN_BELOW))
+    assert len(pieces) > IOV_MAX
+    with trio.fail_after(5), socket_link() as (near, far):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            near.link.send(pieces)
+            near.outbox.flush()
+            assert await receive(far, len(pieces) * 6 + 1) == b"".join(pieces) + b"\n"
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_frame_of_ten_megabytes_arrives_unharmed_between_small_ones() -> None:
+    big = os.urandom(MIB).replace(b"\n", b" ") * 10
+    with trio.fail_after(5), socket_link(max_queue=1) as (near, far):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            near.link.send((b"before:", big))
+            near.outbox.flush()
+            assert await receive(far, len(big) + 8) == b"before:" + big + b"\n"
+            near.say(b"after")
+            assert await receive(far, 6) == b"after\n"
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_peer_that_does_not_read_is_cut_off_when_the_queue_is_full() -> None:
+    with trio.fail_after(5), socket_link(max_queue=MIB) as (near, far):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            sent = 0
+            while not near.ended:
+                near.say(b"x" * 99_999)
+                sent += 100_000
+                assert near.link.queued <= MIB + 100_000
+                assert sent < 4 * MIB
+                await trio.lowlevel.checkpoint()
+        assert near.ended.startswith("the peer does not read")
+        assert near.link.queued == 0
+        near.say(b"too late")
+        assert near.link.queued == 0
+        near.link.close()
+        assert b"too late" not in await receive_all(far)
+
+
+async def test_a_peer_that_does_not_read_harms_nobody_else() -> None:
+    with trio.fail_after(5), socket_link() as (stuck, _), socket_link() as (near, far):
+        near.outbox = near.link._outbox = stuck.outbox
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stuck.run)
+            nursery.start_soon(near.run)
+            stuck.say(b"x" * MIB)
+            near.say(b"fine")
+            assert await receive(far, 5) == b"fine\n"
+            assert stuck.link.queued > 0
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_peer_is_not_read_from_while_its_answers_wait() -> None:
+    with trio.fail_after(5), socket_link(pause_at=MIB) as (near, far):
+        near.then = answering(near, lambda _: b"y" * 2 * MIB)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            await far.send_all(b"one\n")
+            await wait_all_tasks_blocked()
+            await far.send_all(b"two\n")
+            await wait_all_tasks_blocked()
+            assert near.lines == [b"one"]
+            await receive(far, 2 * MIB + 1)
+            await wait_all_tasks_blocked()
+            assert near.lines == [b"one", b"two"]
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_peer_is_read_again_once_enough_has_drained() -> None:
+    with trio.fail_after(5), socket_link(pause_at=MIB) as (near, far):
+        near.then = answering(near, lambda _: b"y" * 2 * MIB)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            await far.send_all(b"one\n")
+            await wait_all_tasks_blocked()
+            await far.send_all(b"two\n")
+            await receive(far, MIB + MIB // 2)
+            await wait_all_tasks_blocked()
+            assert near.lines == [b"one", b"two"]
+            nursery.cancel_scope.cancel()
+
+
+async def test_writing_to_who_has_gone_ends_the_link() -> None:
+    with trio.fail_after(5), pipe_link() as (near, _, far_read):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            await wait_all_tasks_blocked()
+            os.close(far_read)
+            near.say(b"anybody?")
+    assert near.ended == "writing failed: Broken pipe"
+    assert near.link.queued == 0
+
+
+async def test_who_goes_while_much_is_being_written_ends_the_link() -> None:
+    with trio.fail_after(5), pipe_link() as (near, _, far_read):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            near.say(b"x" * MIB)
+            await wait_all_tasks_blocked()
+            os.close(far_read)
+    assert near.ended == "writing failed: Broken pipe"
+
+
+async def test_what_fails_before_the_link_runs_ends_it_when_it_does() -> None:
+    with trio.fail_after(5), pipe_link() as (near, _, far_read):
+        os.close(far_read)
+        near.say(b"anybody?")
+        await near.run()
+    assert near.ended == "writing failed: Broken pipe"
+
+
+# --- closing ----------------------------------------------------------------------------------------------
+
+
+async def test_after_close_nothing_is_written_and_nothing_waits() -> None:
+    with trio.fail_after(5), socket_link() as (near, far):
+        near.link.send((b"queued",))
+        near.link.close()
+        near.say(b"later")
+        near.link.flush()
+        near.link.close()
+        assert near.link.queued == 0
+        assert await receive_all(far) == b""
+
+
+async def test_closing_a_link_that_waits_for_its_peer_ends_it() -> None:
+    with trio.fail_after(5), socket_link() as (near, _):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            await wait_all_tasks_blocked()
+            near.link.close()
+    assert near.ended
+
+
+async def test_closing_a_link_that_waits_to_write_ends_it() -> None:
+    with trio.fail_after(5), socket_link() as (near, _):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            near.say(b"x" * MIB)
+            await wait_all_tasks_blocked()
+            near.link.close()
+    assert near.ended
+    assert near.link.queued == 0
+
+
+async def test_a_closed_link_never_touches_a_descriptor_that_took_its_number() -> None:
+    with trio.fail_after(5), socket_link(pause_at=1) as (near, far):
+        near.then = answering(near, lambda _: b"y" * MIB)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            await far.send_all(b"one\n")
+            await wait_all_tasks_blocked()
+            taken = near.link._read_fd
+            near.link.close()
+            stranger, other = socket.socketpair()
+            with stranger, other:
+                assert stranger.fileno() == taken
+                stranger.setblocking(False)
+                other.sendall(b"not yours\n")
+                await wait_all_tasks_blocked()
+                assert stranger.recv(100) == b"not yours\n"
+                nursery.cancel_scope.cancel()
+    assert near.lines == [b"one"]
+
+
+async def test_closing_our_direction_is_eof_for_the_child_and_its_last_words_still_come_in() -> None:
+    with trio.fail_after(5), pipe_link() as (near, far_write, far_read):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            near.say(b"bye")
+            await wait_all_tasks_blocked()
+            near.link.close_write()
+            near.link.close_write()
+            near.say(b"not sent")
+            assert os.read(far_read, 100) == b"bye\n"
+            assert os.read(far_read, 100) == b""
+            os.write(far_write, b"last words\n")
+            await wait_all_tasks_blocked()
+            assert near.lines == [b"last words"]
+            os.close(far_write)
+    assert near.ended == "the peer closed the connection"
+
+
+async def test_closing_our_direction_while_it_is_blocked_does_not_end_the_other() -> None:
+    with trio.fail_after(5), pipe_link() as (near, far_write, _):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            near.say(b"x" * MIB)
+            await wait_all_tasks_blocked()
+            near.link.close_write()
+            await wait_all_tasks_blocked()
+            os.write(far_write, b"last words\n")
+            await wait_all_tasks_blocked()
+            assert near.lines == [b"last words"]
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_socket_has_no_direction_of_its_own_to_close() -> None:
+    with trio.fail_after(5), socket_link() as (near, far):
+        near.link.close_write()
+        near.say(b"still here")
+        assert await receive(far, 11) == b"still here\n"
+
+
+@pytest.mark.parametrize("how", ["hang up", "cancel", "cut off"])
+async def test_links_leak_no_descriptors_however_they_end(how: str) -> None:
+    before = open_descriptors()
+    with trio.fail_after(5):
+        for _ in range(20):
+            with socket_link(max_queue=1) as (near, far):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(near.run)
+                    await wait_all_tasks_blocked()
+                    if how == "hang up":
+                        await far.aclose()
+                    elif how == "cancel":
+                        nursery.cancel_scope.cancel()
+                    else:
+                        near.say(b"x" * MIB)
+                        near.say(b"x", b"x")
+            with pipe_link() as (near, _, _):
+                near.link.close_write()
+    assert open_descriptors() == before
+
+
+# --- the outbox -------------------------------------------------------------------------------------------
+
+
+class CountingLink:
+    """A link that counts flushes; `then` happens in the first one."""
+
+    def __init__(self, then: Callable[[], None] = lambda: None) -> None:
+        self.queued = 0
+        self.flushes = 0
+        self._then = then
+
+    def send(self, frame: object) -> None:
+        raise NotImplementedError
+
+    def flush(self) -> None:
+        self.flushes += 1
+        if self.flushes == 1:
+            self._then()
+
+    async def run(self, on_lines: object, on_oversized: object) -> None:
+        raise NotImplementedError
+
+
+def test_the_outbox_flushes_what_was_touched_and_forgets_it() -> None:
+    outbox, touched, other = Outbox(), CountingLink(), CountingLink()
+    outbox.touch(touched)
+    outbox.flush()
+    outbox.flush()
+    assert (touched.flushes, other.flushes) == (1, 0)
+
+
+def test_what_is_touched_during_a_flush_is_flushed_too() -> None:
+    outbox, second = Outbox(), CountingLink()
+    first = CountingLink(then=lambda: outbox.touch(second))
+    outbox.touch(first)
+    outbox.flush()
+    assert (first.flushes, second.flushes) == (1, 1)
+
+
+async def test_many_frames_of_one_turn_are_one_flush() -> None:
+    with trio.fail_after(5), socket_link() as (near, far):
+        for number in range(100):
+            near.link.send((b"%d" % number,))
+        assert len(near.outbox._touched) == 1
+        near.outbox.flush()
+        assert (await receive(far, 290)).count(b"\n") == 100
