@@ -33,6 +33,10 @@ SYSLOG_LEVELS = {"TRACE": 7, "DEBUG": 7, "INFO": 6, "SUCCESS": 5, "WARNING": 4, 
 """journald reads `<N>` at the start of a line as its priority (sd-daemon(3))."""
 
 
+QUIET = frozenset({"mcp", "httpx2", "httpcore2"})
+"""Libraries that log as errors what we answer, retry and report ourselves: theirs is detail."""
+
+
 class LineWriter:
     """Writes lines in a thread, in order."""
 
@@ -138,4 +142,6 @@ class _Intercept(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Forward one record."""
         level: str | int = record.levelname if record.levelname in SYSLOG_LEVELS else record.levelno
+        if record.name.partition(".")[0] in QUIET:
+            level = "DEBUG"
         logger.bind(logger=record.name).opt(exception=record.exc_info).log(level, "{}", record.getMessage())

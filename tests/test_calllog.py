@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 @pytest.fixture
 def lines() -> Iterator[list[str]]:
     found: list[str] = []
-    sink = logger.add(lambda line: found.append(str(line).strip()), format="{extra[session]} {message}", level="INFO")
+    sink = logger.add(
+        lambda line: found.append(str(line).strip()), format="{extra[session]} {message}", level="INFO"
+    )
     yield found
     logger.remove(sink)
 
@@ -40,7 +42,7 @@ async def test_each_call_is_a_line_with_session_label_latency_and_outcome(
 async def until(holds: Callable[[], bool]) -> None:
     """Wait on the log's own rhythm: its lines come from a thread."""
     with trio.fail_after(5):
-        while not holds():
+        while not holds():  # noqa: ASYNC110 - a thread writes, it sets no event
             await trio.sleep(EVERY_SECONDS / 10)
 
 

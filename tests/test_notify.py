@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,10 +27,20 @@ from daemon.notify import listen_fds
 os.environ["LISTEN_PID"] = os.environ["LISTEN_PID"].replace("SELF", str(os.getpid()))
 found = listen_fds(os.environ)
 print(json.dumps({
-    "found": {name: [s.fileno(), s.getsockname(), s.getblocking(), s.get_inheritable()] for name, s in found.items()},
+    "found": {
+        name: [one.fileno(), one.getsockname(), one.getblocking(), one.get_inheritable()]
+        for name, one in found.items()
+    },
     "left": [name for name in os.environ if name.startswith("LISTEN_")],
 }))
 """
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """Short: the path of a unix socket has 107 bytes at most, pytest's own directories may be longer."""
+    with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
+        yield Path(directory)
 
 
 @pytest.fixture

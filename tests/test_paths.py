@@ -75,9 +75,7 @@ SOCKETS = [
 
 
 @pytest.mark.parametrize(("find", "variable", "name"), SOCKETS)
-def test_a_named_socket_counts_before_any_other(
-    tmp_path: Path, find: Find, variable: str, name: str
-) -> None:
+def test_a_named_socket_counts_before_any_other(tmp_path: Path, find: Find, variable: str, name: str) -> None:
     (tmp_path / "mcpd").mkdir()
     (tmp_path / "mcpd" / name).touch()
     assert find({variable: "/my.sock", "XDG_RUNTIME_DIR": str(tmp_path)}) == Path("/my.sock")
@@ -85,7 +83,9 @@ def test_a_named_socket_counts_before_any_other(
 
 
 @pytest.mark.parametrize(("find", "variable", "name"), SOCKETS)
-@pytest.mark.skipif(Path("/run/mcpd.sock").exists() or Path("/run/mcpd").exists(), reason="mcpd is installed here")
+@pytest.mark.skipif(
+    Path("/run/mcpd.sock").exists() or Path("/run/mcpd").exists(), reason="mcpd is installed here"
+)
 def test_without_any_daemon_the_users_own_socket_is_named(
     tmp_path: Path, find: Find, variable: str, name: str
 ) -> None:

@@ -198,7 +198,9 @@ def test_sessions_are_listed() -> None:
 
 
 def test_names_that_no_server_lists_are_reported() -> None:
-    stage = Stage(categories={"c": {"description": "C", "server": "alpha", "tools": {"includeNames": ["echo", "ghost"]}}})
+    stage = Stage(
+        categories={"c": {"description": "C", "server": "alpha", "tools": {"includeNames": ["echo", "ghost"]}}}
+    )
     assert Desk(stage).status()["unresolved"] == ["alpha/ghost"]
 
 

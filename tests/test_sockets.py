@@ -8,6 +8,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,6 +49,13 @@ def another_daemon(path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """Short: the path of a unix socket has 107 bytes at most, pytest's own directories may be longer."""
+    with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
+        yield Path(directory)
+
+
+@pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "run" / "mcpd.sock"
 
@@ -59,6 +67,10 @@ def bound(path: Path) -> Iterator[socket.socket]:
         yield listener
     finally:
         unbind(listener, path)
+
+
+def names_in(directory: Path) -> list[str]:
+    return [entry.name for entry in directory.iterdir()]
 
 
 def is_served(path: Path) -> bool:
@@ -87,7 +99,7 @@ def test_socket_and_directory_are_ours_alone_whatever_the_umask(path: Path) -> N
 def test_unbinding_removes_the_socket_and_leaves_the_lock(path: Path) -> None:
     with bound(path):
         pass
-    assert os.listdir(path.parent) == ["mcpd.sock.lock"]
+    assert names_in(path.parent) == ["mcpd.sock.lock"]
     assert not is_served(path)
 
 
@@ -154,7 +166,7 @@ def test_a_directory_in_which_others_can_write_is_refused(path: Path, mode: int)
     path.parent.chmod(mode)
     with pytest.raises(PermissionError, match=f"writable by others: chmod 700 {path.parent}"):
         bind(path)
-    assert os.listdir(path.parent) == []
+    assert names_in(path.parent) == []
 
 
 def test_a_sticky_directory_is_good_enough(path: Path) -> None:
@@ -170,7 +182,7 @@ def test_a_directory_of_somebody_else_is_refused(path: Path) -> None:
     os.chown(path.parent, 4711, -1)
     with pytest.raises(PermissionError, match="belongs to uid 4711, not to us"):
         bind(path)
-    assert os.listdir(path.parent) == []
+    assert names_in(path.parent) == []
 
 
 def test_a_path_that_is_too_long_is_refused_in_words(tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ class Upstream:
         if self._connection is not None or not self.can_wake:
             return self._connection is not None
         timeouts = self.server.timeouts
-        # A lazy server's first caller waits for a whole start: it has never been up, nobody else would start it.
+        # A lazy server's first caller waits for a whole start: nobody else would start it.
         first = self.child.spec.lazy and not self._was_ready
         self.child.wake()
         with trio.move_on_after(timeouts.initialize if first else timeouts.wake):
@@ -326,6 +326,9 @@ class Upstream:
             except RemoteError as error:
                 self._log.info("takes no subscription ({}); its list is refreshed by time", error)
                 return
+            except UpstreamLost as lost:
+                # Over HTTP only the subscription's own stream may have broken; if it is the connection, `run` ends.
+                self._log.debug("the subscription ended: {}", lost)
             await trio.sleep(RELIST_AFTER_FAILURE)
             self._stale.set()
 

@@ -2,8 +2,9 @@
 
 What a group kill misses is a descendant that left its group (`setsid`, a double fork): measured, it survives.
 So every child gets a *mark* that its descendants inherit through fork, exec, setsid and a cleared environment
-alike: a soft RLIMIT_MSGQUEUE with a number of our own (nobody's POSIX message queues are missed). After the
-group kill, a sweep over /proc kills whatever still carries the mark. The daemon is a child subreaper, so
+alike: a random number as its soft RLIMIT_LOCKS, a limit that the kernel keeps, hands down and has not looked at
+since 2.4.25 (getrlimit(2)). After the group kill, a sweep over /proc kills whatever still carries the mark; with
+60 random bits it is nobody else's, not another daemon's either. The daemon is a child subreaper, so
 orphans come to it and it can reap them (prctl(2), PR_SET_CHILD_SUBREAPER).
 
 PR_SET_PDEATHSIG is not used: it follows the *thread* that forked, trio's idle threads end after 10 s, and
@@ -18,8 +19,8 @@ import errno
 import fcntl
 import os
 import resource
+import secrets
 import signal
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,9 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 PR_SET_CHILD_SUBREAPER = 36
-MARK_BASE = 400_000
-"""Marks count up from here; below the default limit of 819,200 bytes, so an ordinary user may set them."""
-MARKS = 400_000
+RLIMIT_LOCKS = 10
+"""The resource that carries the mark (asm-generic/resource.h); Python's module has no name for it."""
+MARK_BITS = 60
+"""Size of a mark: it must fit a signed 64-bit limit and never meet another's."""
 OOM_SCORE = "500"
 """Under memory pressure the kernel takes a child before the daemon (proc(5), oom_score_adj)."""
 PIPE_BYTES = 1024 * 1024
@@ -74,7 +76,6 @@ class Children:
         self._starting = 0
         self._none_starting = trio.Event()
         self._none_starting.set()
-        self._marks = count()
         self._stopping: set[trio.CancelScope] = set()
         self._hurried = False
         self._stop_by: float | None = None
@@ -107,7 +108,7 @@ class Children:
             raise
         finally:
             _close(inside)
-        mark = MARK_BASE + next(self._marks) % MARKS
+        mark = 1 << MARK_BITS | secrets.randbits(MARK_BITS)
         _leave_mark(process.pid, mark)
         return Child(process, mark, ours)
 
@@ -207,8 +208,8 @@ def _marked() -> Iterator[tuple[int, int]]:
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         with contextlib.suppress(OSError, ValueError):
-            limit = resource.prlimit(int(entry.name), resource.RLIMIT_MSGQUEUE)[0]
-            if MARK_BASE <= limit < MARK_BASE + MARKS:
+            limit = resource.prlimit(int(entry.name), RLIMIT_LOCKS)[0]
+            if limit >> MARK_BITS == 1:
                 yield int(entry.name), limit
 
 
@@ -253,8 +254,8 @@ def _become_subreaper() -> None:
 def _leave_mark(pid: int, mark: int) -> None:
     """Best effort: a child that is gone already needs none, and a sandbox may forbid it."""
     try:
-        hard = resource.prlimit(pid, resource.RLIMIT_MSGQUEUE)[1]
-        resource.prlimit(pid, resource.RLIMIT_MSGQUEUE, (mark, hard))
+        hard = resource.prlimit(pid, RLIMIT_LOCKS)[1]
+        resource.prlimit(pid, RLIMIT_LOCKS, (mark, hard))
         Path(f"/proc/{pid}/oom_score_adj").write_text(OOM_SCORE)
     except ProcessLookupError:
         return

@@ -53,7 +53,8 @@ async def open_connection(context: OpenContext) -> AsyncIterator[SdkConnection]:
     server = context.server
     host, port = host_and_port(server.url or "", "http", "https")
     place = place_of(host, port)
-    tls = ssl.create_default_context()
+    # Reading the system's certificates takes tens of milliseconds.
+    tls = await trio.to_thread.run_sync(ssl.create_default_context)
     await _knock(host, port, tls if httpx2.URL(server.url or "").scheme == "https" else None, server)
     connection = SdkConnection(context, place=place)
     wire = httpx2.AsyncHTTPTransport(verify=tls, trust_env=False, limits=NO_LIMITS)

@@ -62,7 +62,8 @@ async def open_connection(context: OpenContext) -> AsyncIterator[SdkConnection]:
     url = server.url or ""
     place = place_of(*host_and_port(url, "http", "https"))
     connection = SdkConnection(context, place=place)
-    wire = httpx2.AsyncHTTPTransport(verify=ssl.create_default_context(), trust_env=False, limits=NO_LIMITS)
+    tls = await trio.to_thread.run_sync(ssl.create_default_context)
+    wire = httpx2.AsyncHTTPTransport(verify=tls, trust_env=False, limits=NO_LIMITS)
     try:
         async with client_for(server, wire) as client, trio.open_nursery() as nursery:
             streams = _Streams(client, connection, context.events, nursery, place)

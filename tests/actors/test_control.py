@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from daemon.supervisor import Lifecycle
+    from daemon.transports.handshake import Greeting
 
 
 @attrs.define
@@ -36,14 +37,14 @@ class FakeObserved:
     stats: CallStats = attrs.field(factory=CallStats)
     noise: Noise = attrs.field(factory=Noise)
     stderr: StderrTail = attrs.field(factory=StderrTail)
-    greeting: None = None
+    greeting: Greeting | None = None
     pid: int | None = None
     mark: int | None = None
     in_flight: int = 0
 
 
 class Desk:
-    """An operator's connection to a daemon whose servers are fakes and whose children only say that they are ready."""
+    """A daemon for operators: its servers are fakes, its children only say that they are ready."""
 
     def __init__(self) -> None:
         self.stage = Stage()
@@ -141,7 +142,9 @@ async def test_call_without_arguments_sends_an_empty_object(nursery: trio.Nurser
 
 
 @pytest.mark.parametrize("arguments", [[], 5, "text", None])
-async def test_call_with_arguments_that_are_no_object_sends_nothing(nursery: trio.Nursery, arguments: object) -> None:
+async def test_call_with_arguments_that_are_no_object_sends_nothing(
+    nursery: trio.Nursery, arguments: object
+) -> None:
     """A client's call is refused here (callpath); an operator's typo must not reach the server either."""
     desk = Desk()
     desk.stage.alpha.on_send = lambda sent: sent.exchange.answered(b"{}")
@@ -156,7 +159,9 @@ async def test_the_error_of_a_server_is_told(nursery: trio.Nursery) -> None:
     desk = Desk()
     client = await desk.connect(nursery)
     await call(client, "alpha", "echo", request_id=1)
-    desk.stage.refuse(await desk.stage.alpha.wait_sent(1), b'{"code":-32602,"message":"not like this","data":7}')
+    desk.stage.refuse(
+        await desk.stage.alpha.wait_sent(1), b'{"code":-32602,"message":"not like this","data":7}'
+    )
     error = error_of(await client.get())
     assert error["code"] == "UpstreamCallError"
     assert "not like this (-32602)" in error["message"]
@@ -274,7 +279,10 @@ async def test_a_bug_in_a_report_costs_one_answer(nursery: trio.Nursery) -> None
 
     desk = Desk()
     client = await desk.connect(nursery, attrs.evolve(desk.reporter(), catalog=broken))
-    ask: list[Callable[[], Awaitable[Any]]] = [lambda: client.request("status"), lambda: client.request("tools")]
+    ask: list[Callable[[], Awaitable[Any]]] = [
+        lambda: client.request("status"),
+        lambda: client.request("tools"),
+    ]
     for request in ask:
         assert (await request())["error"]["code"] == -32603
     await call(client, "nowhere", "echo")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -100,6 +101,17 @@ def listen(path: Path, kind: type[S]) -> S:
     return listener
 
 
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """Short: the path of a unix socket has 107 bytes at most, pytest's own directories may be longer."""
+    with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
+        yield Path(directory)
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "front.sock"
@@ -141,7 +153,7 @@ async def test_a_stranger_is_turned_away_before_a_byte_is_read(
     client = door.connect(nursery)
     await client.send(b"something to read")
     nursery.start_soon(door.front.run)
-    # The kernel resets a connection that is closed with bytes unread (unix(7)); an EOF would mean they were read.
+    # The kernel resets a connection that is closed with bytes unread; an EOF would mean that they were read.
     with pytest.raises(trio.BrokenResourceError) as closed:
         await client.line()
     assert isinstance(closed.value.__cause__, ConnectionResetError)
@@ -189,7 +201,9 @@ async def test_a_shortage_makes_the_door_take_a_breath_and_go_on(
         assert listener.tries <= 4, "no spinning"
 
 
-async def test_a_client_that_gave_up_in_the_backlog_is_no_reason_to_end(nursery: trio.Nursery, path: Path) -> None:
+async def test_a_client_that_gave_up_in_the_backlog_is_no_reason_to_end(
+    nursery: trio.Nursery, path: Path
+) -> None:
     with listen(path, Starving) as listener:
         listener.errors = [errno.ECONNABORTED]
         door = Door(path, listener)
@@ -240,7 +254,7 @@ async def test_no_descriptor_is_left_behind(nursery: trio.Nursery, path: Path, l
     nursery.start_soon(door.front.run)
     (await door.greeted(nursery)).close()
     await trio.testing.wait_all_tasks_blocked()
-    before = len(os.listdir("/proc/self/fd"))
+    before = descriptors()
     for text in [b"hello", b"a", b"b"] * 10:
         (await door.greeted(nursery, text)).close()
     for word in [b"bug", b"lost"] * 10:
@@ -249,7 +263,7 @@ async def test_no_descriptor_is_left_behind(nursery: trio.Nursery, path: Path, l
         assert await client.is_closed()
         client.close()
     await trio.testing.wait_all_tasks_blocked()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert descriptors() == before
     assert not door.front.guests
 
 

@@ -116,8 +116,11 @@ def test_a_second_sigterm_is_no_accident() -> None:
         eventually(lambda: daemon.status()["servers"]["stubborn"]["pid"])
         assert daemon.process is not None
         daemon.process.send_signal(signal.SIGTERM)
+        # Two signals of a kind that come at once are one to the kernel.
+        eventually(lambda: "going down" in daemon.said())
 
         assert daemon.stop() == 0
+        assert "ending every server at once" in daemon.said()
         assert "Traceback" not in daemon.said()
 
 

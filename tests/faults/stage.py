@@ -233,7 +233,7 @@ class Stage:
     async def ready(self, name: str = "s", incarnation: int = 0) -> ServerStatus:
         """Wait until a server is ready, and the catalog knows."""
         status = await self.reach(ServerState.READY, name=name, incarnation=incarnation)
-        await self.registry.settle()
+        await self.entry(lambda entry: entry.status.incarnation >= status.incarnation, name)
         return status
 
     async def entry(self, holds: Callable[[ServerEntry], object], name: str = "s") -> ServerEntry:

@@ -50,10 +50,14 @@ class Events:
     changed: trio.Event = attrs.field(factory=trio.Event)
     logs: list[str] = attrs.field(factory=list)
     noise: list[str] = attrs.field(factory=list)
+    losses: list[str] = attrs.field(factory=list)
 
     def on_list_changed(self) -> None:
         self.changes += 1
         self.changed.set()
+
+    def on_lost(self, reason: str) -> None:
+        self.losses.append(reason)
 
     def on_noise(self, line: bytes, problem: str) -> None:
         self.noise.append(problem)

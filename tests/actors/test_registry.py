@@ -1,0 +1,212 @@
+"""The single writer of the catalog."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+import trio.testing
+from loguru import logger
+from msgspec import Raw
+
+from daemon.actors.registry import Registry
+from daemon.catalog.listing import read_tools
+from daemon.config.model import Category, Config, Server, ToolSelection
+from daemon.facts import ListingFailed, ServerStatus, StatusChanged, ToolsListed
+from daemon.mailbox import ActorGone
+from daemon.states import ServerState
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+NOW = 1000.0
+
+
+def config(*servers: str, **categories: Category) -> Config:
+    return Config(
+        mcp_servers={name: Server(name=name, command="x") for name in servers or ("a", "b")},
+        categories=categories,
+    )
+
+
+def listed(server: str, *names: str, incarnation: int = 1) -> ToolsListed:
+    raws = [Raw(b'{"name":"%b","inputSchema":{"type":"object"}}' % name.encode()) for name in names]
+    tools, quarantined = read_tools(server, raws)
+    return ToolsListed(server=server, incarnation=incarnation, tools=tools, quarantined=quarantined)
+
+
+def became(server: str, state: ServerState, incarnation: int = 1) -> StatusChanged:
+    return StatusChanged(server=server, status=ServerStatus(state=state, incarnation=incarnation))
+
+
+@asynccontextmanager
+async def registry(given: Config | None = None) -> AsyncIterator[Registry]:
+    found = Registry(given or config(), wall=lambda: NOW)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(found.run)
+        with trio.fail_after(5):
+            yield found
+        nursery.cancel_scope.cancel()
+
+
+@pytest.fixture
+def logged() -> Iterator[list[str]]:
+    lines: list[str] = []
+    sink = logger.add(lambda message: lines.append(message.record["message"]), level="INFO")
+    yield lines
+    logger.remove(sink)
+
+
+def test_the_first_catalog_is_what_the_configuration_says() -> None:
+    catalog = Registry(config("a", "b"), wall=lambda: NOW).catalog.value
+    assert list(catalog.servers) == ["a", "b"]
+    assert {entry.status.state for entry in catalog.servers.values()} == {ServerState.STOPPED}
+    assert catalog.servers["a"].status.since == NOW
+
+
+async def test_a_fact_reaches_the_catalog_by_itself() -> None:
+    async with registry() as found:
+        found.tell(listed("a", "read"))
+        catalog = await found.catalog.wait_until(lambda it: it.servers["a"].tools is not None)
+        assert list(catalog.servers["a"].tools or ()) == ["read"]
+
+
+async def test_after_settling_everything_told_before_is_in_the_catalog() -> None:
+    async with registry() as found:
+        found.tell(listed("a", "read"))
+        await found.settle()
+        assert found.catalog.value.servers["a"].epoch == 1
+
+
+@pytest.mark.parametrize("settled", [1, 2, 5])
+async def test_facts_reach_the_catalog_after_somebody_settled_too(settled: int) -> None:
+    """The watchdog settles every few seconds; facts must not wait for the next time."""
+    async with registry() as found:
+        for _ in range(settled):
+            await trio.testing.wait_all_tasks_blocked()
+            await found.settle()
+        found.tell(listed("a", "read"))
+        await found.catalog.wait_until(lambda it: it.servers["a"].tools is not None)
+
+
+async def test_who_reads_a_snapshot_keeps_it() -> None:
+    async with registry() as found:
+        found.tell(listed("a", "read"))
+        await found.settle()
+        before = found.catalog.value
+        found.tell(listed("a", "write"))
+        await found.settle()
+        assert list(before.servers["a"].tools or ()) == ["read"]
+        assert list(found.catalog.value.servers["a"].tools or ()) == ["write"]
+
+
+async def test_a_burst_about_one_server_is_one_change() -> None:
+    async with registry() as found:
+        seen: list[int] = []
+
+        async def watch() -> None:
+            catalog = found.catalog.value
+            while True:
+                catalog = await found.catalog.wait_changed(catalog)
+                seen.append(catalog.servers["a"].epoch)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch)
+            await trio.testing.wait_all_tasks_blocked()
+            for number in range(50):
+                found.tell(listed("a", f"tool{number}"))
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+        assert seen == [1]
+        assert list(found.catalog.value.servers["a"].tools or ()) == ["tool49"]
+
+
+async def test_what_changes_nothing_is_no_change() -> None:
+    async with registry() as found:
+        found.tell(listed("a", "read"))
+        await found.settle()
+        before = found.catalog.value
+        found.tell(listed("a", "read"))
+        await found.settle()
+        assert found.catalog.value is before
+
+
+async def test_facts_of_different_kinds_and_servers_do_not_replace_one_another() -> None:
+    async with registry() as found:
+        found.tell(became("a", ServerState.STARTING))
+        found.tell(listed("a", "read"))
+        found.tell(became("a", ServerState.READY))
+        found.tell(listed("b", "write"))
+        found.tell(ListingFailed(server="b", incarnation=1, reason="it broke"))
+        await found.settle()
+        servers = found.catalog.value.servers
+        assert servers["a"].available
+        assert (servers["a"].epoch, servers["b"].epoch) == (1, 1)
+        assert servers["b"].listing_error == "it broke"
+
+
+async def test_facts_of_an_earlier_incarnation_are_dropped() -> None:
+    async with registry() as found:
+        found.tell(became("a", ServerState.READY, incarnation=2))
+        await found.settle()
+        found.tell(listed("a", "stale", incarnation=1))
+        await found.settle()
+        assert found.catalog.value.servers["a"].tools is None
+
+
+async def test_the_incarnation_is_known_before_the_facts_of_the_one_before_are_read() -> None:
+    """Facts of one batch come in the order in which they were last told."""
+    async with registry() as found:
+        found.tell(listed("a", "old", incarnation=1))
+        found.tell(became("a", ServerState.STARTING, incarnation=2))
+        found.tell(listed("a", "new", incarnation=2))
+        await found.settle()
+        assert list(found.catalog.value.servers["a"].tools or ()) == ["new"]
+
+
+async def test_facts_about_nobody_are_ignored() -> None:
+    async with registry() as found:
+        before = found.catalog.value
+        found.tell(listed("removed", "read"))
+        await found.settle()
+        assert found.catalog.value is before
+
+
+async def test_settling_with_a_registry_that_ended_is_an_error_and_no_hang() -> None:
+    found = Registry(config(), wall=lambda: NOW)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(found.run)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    with trio.fail_after(5), pytest.raises(ActorGone):
+        await found.settle()
+
+
+async def test_a_tool_that_a_category_names_in_vain_is_warned_of_once(logged: list[str]) -> None:
+    category = Category(name="fs", server="a", tools=ToolSelection(include_names=("a/read", "a/missing")))
+    async with registry(config("a", fs=category)) as found:
+        for _ in range(3):
+            found.tell(listed("a", "read"))
+            await found.settle()
+            found.tell(listed("a", "read", "write"))
+            await found.settle()
+    assert len([line for line in logged if "does not list" in line and "missing" in line]) == 1
+
+
+async def test_the_start_is_summed_up_once_when_every_server_has_listed_or_failed(logged: list[str]) -> None:
+    async with registry(config("a", "b")) as found:
+        found.tell(became("a", ServerState.READY))
+        found.tell(listed("a", "read", "write"))
+        found.tell(became("b", ServerState.STARTING))
+        await found.settle()
+        assert not [line for line in logged if line.startswith("catalog:")]
+        found.tell(became("b", ServerState.FAILED))
+        await found.settle()
+        found.tell(became("b", ServerState.STARTING))
+        found.tell(became("b", ServerState.READY))
+        await found.settle()
+    assert [line for line in logged if line.startswith("catalog:")] == [
+        "catalog: categories=2 tools=2 disabled=0 unresolved=0"
+    ]

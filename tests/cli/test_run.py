@@ -1,0 +1,263 @@
+"""`mcpd run` as a process: what it binds, what it refuses, how it ends and with which status."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+
+from tests.fakes_upstream import ECHO_SERVER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parent.parent.parent
+RUN = "import sys; from daemon.cli.run import main; sys.exit(main(sys.argv[1:]))"
+STUBBORN = f"import signal, time; signal.signal(15, signal.SIG_IGN)\n{ECHO_SERVER}\ntime.sleep(60)"
+
+
+@attrs.define
+class Place:
+    """A directory for one daemon, and the service manager's end of NOTIFY_SOCKET."""
+
+    home: Path
+    manager: socket.socket
+
+    @property
+    def front(self) -> Path:
+        return self.home / "run" / "mcpd.sock"
+
+    @property
+    def control(self) -> Path:
+        return self.home / "run" / "control.sock"
+
+    def config(self, value: object = None) -> Path:
+        path = self.home / "mcpd.json"
+        path.write_text(value if isinstance(value, str) else json.dumps(value or {}))
+        return path
+
+    def environ(self) -> dict[str, str]:
+        named = {"PATH", "LD_LIBRARY_PATH", "LANG"}
+        kept = {name: value for name, value in os.environ.items() if name in named}
+        return {**kept, "HOME": str(self.home), "NOTIFY_SOCKET": self.manager.getsockname()}
+
+    @contextmanager
+    def daemon(self, config: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+        """A daemon in the foreground; killed at the end if it is still there."""
+        command = [sys.executable, "-c", RUN, "--config", str(config), "--socket", str(self.front), *options]
+        with subprocess.Popen(
+            command, cwd=ROOT, env=self.environ(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    def told(self) -> str:
+        """What the service manager is told next."""
+        return self.manager.recv(1000).decode()
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """Short: the path of a unix socket has 107 bytes at most, pytest's own directories may be longer."""
+    with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
+        yield Path(directory)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(10)
+        yield Place(tmp_path, manager)
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Exit status and everything on stderr."""
+    out, err = process.communicate(timeout=10)
+    assert out == ""
+    return process.returncode, err
+
+
+def ping(path: Path) -> bytes:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(5)
+        client.connect(str(path))
+        client.sendall(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
+        return client.recv(1000)
+
+
+def status_of(path: Path) -> dict[str, dict[str, object]]:
+    with socket.socket(socket.AF_UNIX) as operator:
+        operator.settimeout(5)
+        operator.connect(str(path))
+        operator.sendall(b'{"jsonrpc":"2.0","id":1,"method":"status"}\n')
+        with operator.makefile() as lines:
+            result: dict[str, dict[str, object]] = json.loads(lines.readline())["result"]
+    return result
+
+
+def is_alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").exists() and ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+
+
+def test_a_faulty_configuration_is_told_whole_and_touches_nothing(place: Place) -> None:
+    servers = {"git": {"comand": "x"}, "web": {"url": "ftp://x"}}
+    config = place.config({"mcpServers": servers, "lazy": "yes"})
+    with place.daemon(config) as process:
+        status, err = ended(process)
+    assert status == 78
+    for trail in ("$.mcpServers.git.comand", "$.mcpServers.web", "$.lazy"):
+        assert trail in err
+    assert "command" in err
+    assert not place.front.parent.exists()
+
+
+@pytest.mark.parametrize("text", ["{", "[]", ""])
+def test_a_file_that_is_no_configuration_is_status_78(place: Place, text: str) -> None:
+    with place.daemon(place.config(text) if text else place.home / "missing.json") as process:
+        status, err = ended(process)
+    assert status == 78
+    assert err.startswith("mcpd: ")
+    assert "Traceback" not in err
+
+
+def test_the_sockets_are_there_and_answer_by_the_time_it_says_ready(place: Place) -> None:
+    with place.daemon(place.config()) as process:
+        assert place.told() == "READY=1\nSTATUS=serving"
+        for path in (place.front, place.control):
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert ping(place.front) == b'{"jsonrpc":"2.0","id":1,"result":{}}\n'
+        daemon = status_of(place.control)["daemon"]
+        assert (daemon["pid"], daemon["socket"]) == (process.pid, str(place.front))
+        process.terminate()
+        status, err = ended(process)
+    assert status == 0
+    assert f"ready: clients connect to {place.front}" in err
+    assert "SIGTERM: going down" in err
+    assert not place.front.exists()
+    assert not place.control.exists()
+    assert place.told() == "STOPPING=1\nSTATUS=stopping"
+
+
+def test_sigint_ends_it_like_sigterm(place: Place) -> None:
+    with place.daemon(place.config()) as process:
+        place.told()
+        process.send_signal(signal.SIGINT)
+        assert ended(process)[0] == 0
+    assert not place.front.exists()
+
+
+def test_a_second_daemon_is_refused_with_the_pid_of_the_first(place: Place) -> None:
+    config = place.config()
+    with place.daemon(config) as first:
+        place.told()
+        with place.daemon(config) as second:
+            status, err = ended(second)
+        assert status == 69
+        assert f"already running: pid {first.pid}" in err
+        assert "Traceback" not in err
+        assert ping(place.front)
+
+
+def test_the_sockets_of_a_killed_daemon_are_taken_over(place: Place) -> None:
+    config = place.config()
+    with place.daemon(config) as first:
+        place.told()
+        first.kill()
+        first.wait(5)
+    assert place.front.exists()
+    with place.daemon(config):
+        assert place.told().startswith("READY=1")
+        assert ping(place.front)
+
+
+def test_a_directory_that_others_can_write_is_status_69(place: Place) -> None:
+    place.front.parent.mkdir()
+    place.front.parent.chmod(0o777)
+    with place.daemon(place.config()) as process:
+        status, err = ended(process)
+    assert status == 69
+    assert "writable by others" in err
+
+
+def test_asked_twice_it_ends_at_once_and_cleanly(place: Place) -> None:
+    server = {"command": sys.executable, "args": ["-S", "-E", "-c", STUBBORN]}
+    with place.daemon(place.config({"mcpServers": {"s": server}})) as process:
+        place.told()
+        pid: object = None
+        while not isinstance(pid, int) or status_of(place.control)["servers"]["s"].get("state") != "ready":  # type: ignore[attr-defined]
+            pid = status_of(place.control)["servers"]["s"]["pid"]  # type: ignore[index]
+        process.terminate()
+        assert place.told().startswith("STOPPING=1")
+        process.terminate()
+        _, err = process.communicate(timeout=3)
+        assert process.returncode == 0
+    assert "SIGTERM again: ending every server at once" in err
+    assert not place.front.exists()
+    assert not is_alive(pid)
+
+
+@pytest.mark.parametrize(
+    ("style", "begins"), [("json", '{"time": '), ("journal", "<6>"), ("text", "0123456789")]
+)
+def test_the_format_of_the_log_can_be_chosen(place: Place, style: str, begins: str) -> None:
+    with place.daemon(place.config(), "--log-format", style) as process:
+        place.told()
+        process.terminate()
+        status, err = ended(process)
+    assert status == 0
+    for line in err.splitlines():
+        assert line.startswith(begins) if style != "text" else line[0] in begins
+
+
+def test_help_shows_an_example_and_the_statuses() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, "--help"], cwd=ROOT, capture_output=True, text=True, timeout=10, check=True
+    )
+    assert "example:" in done.stdout
+    for status in ("78", "69", "70"):
+        assert status in done.stdout
+
+
+def test_sockets_of_systemd_are_used_and_left_to_it(place: Place) -> None:
+    listeners = {name: socket.socket(socket.AF_UNIX) for name in ("front", "control")}
+    for name, listener in listeners.items():
+        listener.bind(str(place.home / name))
+        listener.listen()
+    script = "import os, sys; os.environ['LISTEN_PID'] = str(os.getpid()); " + RUN
+    moves = f"exec 3<&{listeners['front'].fileno()} 4<&{listeners['control'].fileno()}; "
+    command = ["/bin/bash", "-c", moves + 'exec "$0" "$@"', sys.executable, "-c", script]
+    environ = {**place.environ(), "LISTEN_FDS": "2", "LISTEN_FDNAMES": "front:control"}
+    with subprocess.Popen(
+        [*command, "--config", str(place.config())],
+        cwd=ROOT,
+        env=environ,
+        pass_fds=[listener.fileno() for listener in listeners.values()],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert place.told().startswith("READY=1")
+            assert ping(place.home / "front")
+            assert status_of(place.home / "control")["daemon"]["socket"] == str(place.home / "front")
+            process.terminate()
+            assert ended(process)[0] == 0
+        finally:
+            process.kill()
+    assert (place.home / "front").exists()
+    for listener in listeners.values():
+        listener.close()
