@@ -119,25 +119,28 @@ async def test_asking_an_actor_that_has_ended_fails_at_once() -> None:
             await actor.mailbox.ask_settled()
 
 
-async def test_an_actor_that_fails_over_a_fact_releases_who_asked() -> None:
-    mailbox: Mailbox[Fact] = Mailbox(key=lambda fact: fact[0])
+async def test_an_actor_that_fails_over_a_fact_releases_who_asked_and_does_not_call_it_settled() -> None:
     gone: list[bool] = []
 
     def fail(facts: list[Fact]) -> None:
         raise RuntimeError("a bug")
 
-    async def ask() -> None:
+    async def ask(mailbox: Mailbox[Fact]) -> None:
         mailbox.tell(("a", 1))
-        with pytest.raises(ActorGone):
+        try:
             await mailbox.ask_settled()
-        gone.append(True)
+        except ActorGone:
+            gone.append(True)
 
-    with trio.fail_after(5):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(ask)
-            with pytest.RaisesGroup(RuntimeError):
-                await mailbox.serve(fail)
-    assert gone == [True]
+    # Which of the actor's two tasks sees the fact first is the scheduler's choice: both must come up.
+    for _ in range(20):
+        mailbox: Mailbox[Fact] = Mailbox(key=lambda fact: fact[0])
+        with trio.fail_after(5):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(ask, mailbox)
+                with pytest.RaisesGroup(RuntimeError):
+                    await mailbox.serve(fail)
+    assert len(gone) == 20
 
 
 async def test_who_stops_waiting_for_an_answer_does_no_harm() -> None:

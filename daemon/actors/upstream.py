@@ -327,7 +327,7 @@ class Upstream:
                 self._log.info("takes no subscription ({}); its list is refreshed by time", error)
                 return
             except UpstreamLost as lost:
-                # Over HTTP only the subscription's own stream may have broken; if it is the connection, `run` ends.
+                # Over HTTP only this stream may have broken; if it is the connection, its own task says so.
                 self._log.debug("the subscription ended: {}", lost)
             await trio.sleep(RELIST_AFTER_FAILURE)
             self._stale.set()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from itertools import pairwise
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -99,7 +100,7 @@ def _unpinned(server: Server, trail: str) -> Iterator[Fault]:
 def _package(words: Sequence[str], runner: Runner) -> str | None:
     """The package that a runner is told to run; None if there is none."""
     skip = False
-    for word, following in zip(words, (*words[1:], ""), strict=True):
+    for word, following in pairwise((*words, "")):
         option, equals, value = word.partition("=")
         if skip:
             skip = False

@@ -1,4 +1,4 @@
-"""Stand-ins for the daemon: its control socket with scripted answers, and its front as the test's own socket."""
+"""Stand-ins for the daemon: a control socket with scripted answers, a front that the test itself plays."""
 
 from __future__ import annotations
 
@@ -80,30 +80,33 @@ def status_of(servers: Mapping[str, Any], **more: Any) -> dict[str, Any]:
 
 
 class FakeControl:
-    """Answers each method with what `answers` has for it: a result, an `Exception` payload, or raw bytes."""
+    """Answers each method with what `answers` has for it.
+
+    That is a result, `{"error": ...}`, raw bytes after which it hangs up, or `SILENCE`.
+    """
 
     def __init__(self, path: Path, answers: Mapping[str, Any]) -> None:
         self.path = path
         self.answers = dict(answers)
         self.asked: list[tuple[str, Any]] = []
         """Method and params of every request, in order."""
+        self._closing = False
         self._listener = listen(path)
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
 
     def close(self) -> None:
-        # Wakes `accept`, which closing alone does not.
-        self._listener.shutdown(socket.SHUT_RDWR)
+        self._closing = True
+        # A last connection wakes `accept`, which closing the socket under it does not.
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as last:
+            last.connect(str(self.path))
         self._thread.join(PATIENCE)
         self._listener.close()
         self.path.unlink()
 
     def _serve(self) -> None:
-        while True:
-            try:
-                link, _ = self._listener.accept()
-            except OSError:
-                return
+        while not self._closing:
+            link, _ = self._listener.accept()
             with link, contextlib.suppress(OSError):
                 link.settimeout(PATIENCE)
                 self._converse(link)

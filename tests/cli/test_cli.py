@@ -17,7 +17,19 @@ from tests.cli.daemons import PATIENCE, ROOT, environment, fake_control, mcpd, s
 if TYPE_CHECKING:
     from pathlib import Path
 
-HEAVY = {"trio", "mcp", "mcp_types", "rich", "attrs", "attr", "msgspec", "pydantic", "loguru", "asyncio", "typer"}
+HEAVY = {
+    "trio",
+    "mcp",
+    "mcp_types",
+    "rich",
+    "attrs",
+    "attr",
+    "msgspec",
+    "pydantic",
+    "loguru",
+    "asyncio",
+    "typer",
+}
 
 REPORT = """
 import sys
@@ -67,7 +79,9 @@ def test_the_overview_fits_a_narrow_terminal() -> None:
     assert max(map(len, overview().splitlines())) <= 80
 
 
-def test_the_version_is_the_packages(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_the_packages(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert exit_of(monkeypatch, "--version") == 0
     assert capsys.readouterr().out == f"mcpd {__version__}\n"
 

@@ -1,0 +1,82 @@
+"""`mcpd check`: 0 or 78, and every fault with its place."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from daemon.cli.check import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GOOD = '{"mcpServers": {"sh": {"command": "/bin/sh"}}, "categories": {"c": {"server": "sh"}}}'
+UNWISE = '{"mcpServers": {"a": {"command": "no-such-program-here"}}}'
+BAD = '{"mcpServers": {"git": {"comand": "x"}, "b": {"command": 3}}, "categories": {"c": {"server": "gti"}}}'
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "mcpd.json"
+    monkeypatch.setenv("MCPD_CONFIG", str(path))
+    return path
+
+
+def test_a_good_configuration_is_zero(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(GOOD)
+    assert main([str(file)]) == 0
+    assert capsys.readouterr() == ("OK: 1 server, 1 category\n", "")
+
+
+def test_the_default_is_the_daemons(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text('{"mcpServers": {}}')
+    assert main([]) == 0
+    assert capsys.readouterr().out == "OK: 0 servers, 0 categories\n"
+
+
+def test_every_fault_is_told_with_its_place_and_is_78(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(BAD)
+    assert main([str(file)]) == 78
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"{file}: 3 faults\n")
+    assert "$.mcpServers.git.comand: unknown key 'comand': did you mean 'command'?" in err
+    assert "$.mcpServers.b.command: expected text" in err
+    assert "did you mean 'git'?" in err
+
+
+def test_faults_as_json(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(BAD)
+    assert main([str(file), "--json"]) == 78
+    said = json.loads(capsys.readouterr().out)
+    assert (said["ok"], said["source"], len(said["faults"])) == (False, str(file), 3)
+    assert all(set(fault) == {"path", "message"} for fault in said["faults"])
+
+
+def test_a_warning_does_not_fail(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(UNWISE)
+    assert main([str(file)]) == 0
+    out, err = capsys.readouterr()
+    assert out == "OK: 1 server, 0 categories\n"
+    assert err.startswith("warning: $.mcpServers.a.command: 'no-such-program-here' cannot be started")
+
+
+def test_warnings_as_json(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(UNWISE)
+    assert main([str(file), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["ok"], said["servers"], said["categories"], said["faults"]) == (True, 1, 0, [])
+    assert [warning["path"] for warning in said["warnings"]] == ["$.mcpServers.a.command"]
+
+
+def test_a_missing_file_is_78(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 78
+    assert "there is no such file" in capsys.readouterr().err
+
+
+def test_what_the_file_says_is_escaped(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text('{"mcpServers": {}, "\\u001b[2J": 1}')
+    assert main([]) == 78
+    assert "\x1b" not in capsys.readouterr().err

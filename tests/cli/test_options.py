@@ -1,0 +1,35 @@
+"""What all command lines have in common."""
+
+from __future__ import annotations
+
+import pytest
+
+from daemon.cli.options import ANSWER_SECONDS, add_control, add_json, parser
+
+
+def test_help_ends_with_examples_and_exit_statuses() -> None:
+    shown = parser("x", "Does it.", examples=("mcpd x y",), exits={0: "done", 78: "bad"}).format_help()
+    assert "usage: mcpd x" in shown
+    assert shown.endswith("examples:\n  mcpd x y\n\nexit status:\n  0   done\n  78  bad\n")
+
+
+def test_the_shared_options_have_defaults() -> None:
+    made = parser("x", "", examples=(), exits={})
+    add_json(made)
+    add_control(made)
+    assert vars(made.parse_args([])) == {"json": False, "control": None, "timeout": ANSWER_SECONDS}
+    assert vars(made.parse_args(["--json", "--control", "p", "--timeout", "0.5"])) == {
+        "json": True,
+        "control": "p",
+        "timeout": 0.5,
+    }
+
+
+@pytest.mark.parametrize("word", ["0", "-1", "nan", "inf", "soon"])
+def test_a_timeout_that_is_no_time_is_refused(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    made = parser("x", "", examples=(), exits={})
+    add_control(made)
+    with pytest.raises(SystemExit) as ended:
+        made.parse_args([f"--timeout={word}"])
+    assert ended.value.code == 2
+    assert f"'{word}' is not a number of seconds over 0" in capsys.readouterr().err

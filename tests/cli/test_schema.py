@@ -1,0 +1,16 @@
+"""`mcpd schema`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from daemon.cli.schema import main
+from daemon.config.schema import render
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def test_the_schema_is_printed_as_it_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert capsys.readouterr().out == render()

@@ -1,0 +1,92 @@
+"""`mcpd status`: its exit status is a health check, its output one question to the daemon."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from daemon.cli.status import WELL, exit_status, main
+from daemon.states import ServerState
+from tests.cli.daemons import PATIENCE, SILENCE, down, environment, fake_control, mcpd, server, status_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.conftest import Controls
+
+FINE = {ServerState.READY, ServerState.DORMANT, ServerState.DISABLED}
+
+
+@pytest.mark.parametrize("state", ServerState)
+def test_only_ready_dormant_and_disabled_are_well(state: ServerState) -> None:
+    answer = status_of({"a": server(), "b": server(state=str(state))})
+    assert exit_status(answer) == (0 if state in FINE else 1)
+
+
+def test_the_states_that_are_well_exist() -> None:
+    assert set(ServerState) >= WELL
+
+
+def test_no_servers_is_well() -> None:
+    assert exit_status(status_of({})) == 0
+
+
+def test_json_is_the_daemons_answer(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = status_of({"git": server(), "time": down()})
+    daemon = control({"status": answer})
+    assert main(["--json"]) == 1
+    assert json.loads(capsys.readouterr().out) == answer
+    assert daemon.asked == [("status", {})]
+
+
+def test_people_get_a_table(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+    control({"status": status_of({"git": server()})})
+    assert main([]) == 0
+    shown = capsys.readouterr().out
+    assert "git" in shown
+    assert "\x1b" not in shown
+
+
+def test_no_daemon_is_three(sockets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--control", str(sockets / "none")]) == 3
+    assert "mcpd run" in capsys.readouterr().err
+
+
+def test_a_daemon_that_hangs_is_three(control: Controls) -> None:
+    control({"status": SILENCE})
+    assert main(["--timeout", "0.1"]) == 3
+
+
+def test_a_method_that_an_older_daemon_lacks_is_one(control: Controls) -> None:
+    control({})
+    assert main([]) == 1
+
+
+def test_watch_looks_again_until_ctrl_c_and_ends_with_the_last_exit_status(sockets: Path) -> None:
+    path = sockets / "control.sock"
+    with (
+        fake_control(path, {"status": status_of({"git": down()})}) as daemon,
+        subprocess.Popen(
+            [sys.executable, "-m", "daemon", "status", "--watch", "0.01"],
+            env=environment(MCPD_CONTROL=str(path)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as child,
+    ):
+        assert child.stdout is not None
+        heads = (line for line in child.stdout if line.startswith("server"))
+        assert next(heads) == next(heads)
+        child.send_signal(signal.SIGINT)
+        _, said = child.communicate(timeout=PATIENCE)
+    assert (child.returncode, said) == (1, "")
+    assert len(daemon.asked) >= 2
+
+
+def test_watch_without_a_number_and_with_a_bad_one() -> None:
+    assert mcpd("status", "--watch", "0").returncode == 2

@@ -1,0 +1,162 @@
+"""The status for people, at the width of a small terminal and without one."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from daemon.cli.status_view import STYLES, render
+from daemon.cli.terminal import UNBOUNDED, Screen
+from daemon.states import ServerState
+from tests.cli.daemons import down, server, status_of
+
+NARROW = Screen(width=80, colour=False)
+PIPE = Screen(width=UNBOUNDED, colour=False)
+NOW = 1000.0 + 2 * 3600 + 5 * 60
+
+
+def shown(servers: dict[str, Any], screen: Screen = NARROW, **more: Any) -> str:
+    return render(status_of(servers, **more), now=NOW, screen=screen)
+
+
+def test_a_server_is_one_line_with_all_its_numbers() -> None:
+    lines = shown({"git": server(restarts=2)}).splitlines()
+    assert lines[0].split() == [
+        "server",
+        "state",
+        "since",
+        "tools",
+        "calls",
+        "p50/p95",
+        "ms",
+        "restarts",
+        "pid",
+        "rss",
+    ]
+    assert lines[1].split() == ["git", "ready", "2h05m", "12", "34", "1.2/88", "2", "4711", "50M"]
+
+
+def test_eighty_columns_are_kept_and_no_name_is_cut() -> None:
+    name = "a-server-with-a-name-as-long-as-names-may-be-" + "x" * 19
+    busy = server(state="needs_auth", calls=1234567, tools=1200, pid=4194304, p50Ms=10000.0, p95Ms=60000.0)
+    text = shown({name: busy, "git": server()})
+    assert max(map(len, text.splitlines())) <= 80
+    assert name in "".join(re.findall(r"^[\w-]+", text.partition("\n\n")[0], re.MULTILINE)).replace(
+        "server", "server"
+    )
+    for value in ("needs_auth", "1234567", "1200", "4194304", "10000/60000"):
+        assert value in text
+
+
+def test_what_is_unknown_is_a_dash() -> None:
+    assert shown({"git": down()}).splitlines()[1].split()[-3:] == ["0", "-", "-"]
+    assert "-/-" in shown({"git": down()})
+
+
+def test_a_server_that_is_down_is_explained() -> None:
+    text = shown(
+        {
+            "git": server(),
+            "db": down(attempt=4, nextRetryInMs=12_400, stderr=["Traceback:", "\tImportError: no pg"]),
+            "old": down(state="failed", reason="", nextRetryInMs=None),
+        }
+    )
+    assert "db: backoff\n  exited with status 1\n  attempt 4, next retry in 12s\n  stderr| Traceback:" in text
+    assert "stderr|         ImportError: no pg" in text
+    assert "old: failed\n  no reason is known\n  attempt 1, no retry is scheduled" in text
+    assert "git: ready" not in text
+
+
+@pytest.mark.parametrize("state", ["dormant", "disabled"])
+def test_a_server_that_is_off_on_purpose_needs_no_words(state: str) -> None:
+    assert f"git: {state}" not in shown({"git": down(state=state, reason="idle", stderr=["bye"])})
+
+
+def test_faults_of_a_server_that_serves_are_told_too() -> None:
+    text = shown(
+        {
+            "git": server(
+                quarantined={"evil": "its schema is no object"},
+                noise={"count": 3, "first": "Listening on stdio"},
+                listingError="timed out",
+            )
+        }
+    )
+    assert "git: ready" in text
+    assert "tool evil is not offered: its schema is no object" in text
+    assert "3 lines on its stdout were not MCP; the first: Listening on stdio" in text
+    assert "its tools could not be listed: timed out" in text
+
+
+def test_names_that_nobody_offers_are_listed() -> None:
+    text = shown({"git": server()}, unresolved=["git/git_lgo", "x/y"])
+    assert "offered by no server:\n  git/git_lgo\n  x/y" in text
+
+
+def test_sessions_are_listed() -> None:
+    session = {
+        "number": 3,
+        "client": "agent 1.0",
+        "protocol": "2025-06-18",
+        "profile": "default",
+        "surface": "category",
+        "since": NOW - 42,
+        "calls": 7,
+        "inFlight": 1,
+    }
+    text = shown({"git": server()}, sessions=[session, {**session, "number": 4, "client": ""}])
+    assert re.search(r"#3 +agent 1.0 +2025-06-18 +default +category +42s +7 +1\n", text)
+    assert re.search(r"#4 +- +2025", text)
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_the_end_tells_of_the_daemon_and_the_tokens_saved() -> None:
+    text = " ".join(shown({"git": server(), "db": down()}).split())
+    assert "mcpd 0.1.0, pid 99, up 1h02m, /home/me/.config/mcpd/mcpd.json" in text
+    assert "1 of 2 servers available. Models see 2K instead of 120 tools in 200K" in text
+    assert "about 50,688 tokens saved in every conversation (an estimate)" in text
+
+
+def test_no_servers_is_said() -> None:
+    assert shown({}).startswith("No servers are configured.")
+
+
+def test_a_pipe_gets_whole_lines_without_blanks_at_their_ends() -> None:
+    reason = "a reason that goes on " * 30
+    lines = shown({"git": down(reason=reason)}, PIPE).splitlines()
+    assert f"  {reason.rstrip()}" in lines
+    assert all(line == line.rstrip() for line in lines)
+
+
+ATTACK = "\x1b]0;owned\x07\u202e\u200b[red]bold[/red]\U000e0041"
+SPELT = "\\x1b]0;owned\\x07\\u202e\\u200b[red]bold[/red]\\U000e0041"
+
+
+def test_nothing_that_a_server_says_reaches_the_terminal_unescaped() -> None:
+    session = dict.fromkeys(("client", "protocol", "profile", "surface"), ATTACK)
+    evil = down(
+        reason=ATTACK,
+        stderr=[ATTACK],
+        quarantined={ATTACK: ATTACK},
+        listingError=ATTACK,
+        noise={"count": 1, "first": ATTACK},
+    )
+    text = shown(
+        {ATTACK: evil},
+        PIPE,
+        unresolved=[ATTACK],
+        sessions=[{**session, "number": 1, "since": 1.0, "calls": 0, "inFlight": 0}],
+    )
+    assert text.replace("\n", "").isprintable()
+    # Name (table, heading), reason, stderr, tool and its reason, listing, noise, unresolved, session (4).
+    assert text.count(SPELT) == 13
+
+
+def test_every_state_has_a_colour_and_colour_is_only_for_terminals() -> None:
+    assert set(STYLES) == set(ServerState)
+    coloured = shown({"git": server(), "db": down()}, Screen(width=80, colour=True))
+    assert "\x1b[32mready" in coloured
+    assert "\x1b[33mbackoff" in coloured
+    assert "\x1b" not in shown({"git": server(), "db": down()})
