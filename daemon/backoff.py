@@ -115,13 +115,14 @@ def is_stable(policy: RestartPolicy, run: Run) -> bool:
     return run.healthy >= policy.stable_after or run.ending is Ending.ASKED
 
 
-def judge(policy: RestartPolicy, streak: Sequence[Run], jitter: float) -> Verdict:
+def judge(policy: RestartPolicy, streak: Sequence[Run], jitter: float, *, forgotten: int = 0) -> Verdict:
     """Decide about the last run of a streak of failures.
 
     Args:
         policy: the numbers.
         streak: the failed runs since the server was last stable, oldest first, at least one.
         jitter: a random number in [0, 1).
+        forgotten: how many runs between the first and the others are left out of `streak`.
     """
     last = streak[-1]
     if last.ending is Ending.CANNOT_START:
@@ -129,7 +130,7 @@ def judge(policy: RestartPolicy, streak: Sequence[Run], jitter: float) -> Verdic
     if last.ending is Ending.NEEDS_AUTH:
         return Verdict(state=ServerState.NEEDS_AUTH, delay=policy.parked)
     first_was_free = streak[0].healthy >= policy.free_after
-    charged = len(streak) - first_was_free
+    charged = len(streak) + forgotten - first_was_free
     if charged == 0:
         return Verdict(state=ServerState.BACKOFF, delay=0.0)
     recent = sum(last.ended_at - run.ended_at <= policy.period for run in streak)
@@ -156,18 +157,23 @@ class wait_for_verdict(wait_base):  # noqa: N801 - tenacity names its strategies
         self._policy = policy
         self._rng = rng
         self._streak: list[Run] = []
+        self._forgotten = 0
         self.verdict = Verdict(state=ServerState.BACKOFF, delay=0.0)
 
     def forget(self) -> None:
         """Start a new streak: an operator wants a fresh beginning."""
         self._streak.clear()
+        self._forgotten = 0
 
     def __call__(self, retry_state: RetryCallState) -> float:
         """Judge the run that just ended; `verdict` keeps more than the number that tenacity wants."""
         if retry_state.attempt_number == 1:
-            self._streak.clear()
+            self.forget()
         assert retry_state.outcome is not None
         self._streak.append(retry_state.outcome.result())
-        del self._streak[1 : -self._policy.intensity - 1]
-        self.verdict = judge(self._policy, self._streak, self._rng())
+        # The first run tells whether a restart was free, the last ones whether it is a crash loop.
+        surplus = self._streak[1 : -self._policy.intensity - 1]
+        self._forgotten += len(surplus)
+        del self._streak[1 : 1 + len(surplus)]
+        self.verdict = judge(self._policy, self._streak, self._rng(), forgotten=self._forgotten)
         return self.verdict.delay

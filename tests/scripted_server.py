@@ -13,7 +13,7 @@ From a test: `command(era="modern", ignore=["term"])` is the whole argv. Standar
     on          METHOD -> action, or a list of them: the k-th for the k-th request (the last one repeats; null
                 is the normal answer). METHOD may also be "start" (before anything is read), "eof" and any
                 notification. An action is an object of steps, taken in this order: "delay": seconds,
-                "write": text (raw, latin-1), "garbage": n bytes, "close_stdout": true, "effect": true,
+                "garbage": n bytes, "write": text (raw, latin-1), "close_stdout": true, "effect": true,
                 "exit": status, "signal": name, "deaf": true (reads stdin no more), "never": true (no answer),
                 "error": {code, message}, "result": {...} (instead of the normal one)
     stdout      text written before anything else (latin-1, so that it can be binary); `crlf`: lines end so
@@ -136,10 +136,10 @@ class Server:
     def act(self, action: Json, message: Json | None) -> bool:
         """Take the steps of an action. True if the message is dealt with."""
         time.sleep(action.get("delay", 0))
-        if "write" in action:
-            self.write(action["write"].encode("latin-1"))
         if "garbage" in action:
             self.write(os.urandom(action["garbage"]))
+        if "write" in action:
+            self.write(action["write"].encode("latin-1"))
         if action.get("close_stdout"):
             self._close_stdout()
         if action.get("effect"):

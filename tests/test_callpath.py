@@ -405,7 +405,7 @@ async def test_describing_waits_for_the_first_list(nursery: trio.Nursery) -> Non
 async def test_describing_waits_no_longer_than_its_patience(
     nursery: trio.Nursery, autojump_clock: MockClock, up: bool, seconds: float
 ) -> None:
-    """A server that is up has `LISTING_PATIENCE` to list; how long it may take to come up is `wake`'s to say."""
+    """A server that is up has `LISTING_PATIENCE` to list; how long it may take to come up, `wake` says."""
     stage = Stage(listed=False)
     stage.becomes("alpha", ServerState.STARTING)
     stage.alpha.up, stage.alpha.wake_seconds = up, 0.75

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.config.model import Override
+from daemon.config.model import Override, ToolSelection
 from daemon.config.names import read_reference
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from daemon.config.model import Category as CategoryConfig
     from daemon.model import Tool
@@ -56,6 +56,8 @@ class Category:
     """Configured names that no server lists although it could have."""
     open: bool
     """Whether its servers' lists decide what it holds; otherwise only configured names do."""
+    selection: ToolSelection = attrs.field(repr=False)
+    """What decides which tools it holds."""
 
 
 def bare_name(name: str, server: str) -> str:
@@ -79,14 +81,15 @@ def resolve(config: CategoryConfig, listed: Mapping[str, Mapping[str, Tool] | No
         )
         key = tool if tool not in members or members[tool].server == server else f"{server}/{tool}"
         members[key] = member
-    servers = (config.server,) if config.server else tuple(dict.fromkeys(m.server for m in members.values()))
+    is_open = not config.tools.include_names or bool(config.tools.include_patterns)
     return Category(
         name=config.name,
         description=config.description,
         skill=config.skill,
-        servers=servers,
+        servers=_servers(config, members.values(), listed if is_open else {}),
         members=members,
-        open=not config.tools.include_names or bool(config.tools.include_patterns),
+        open=is_open,
+        selection=config.tools,
         unresolved=tuple(_unresolved([(m.server, m.tool) for m in members.values()], overrides, listed)),
     )
 
@@ -104,10 +107,39 @@ def of_server(name: str, description: str, tools: Mapping[str, Tool] | None) -> 
         },
         unresolved=(),
         open=True,
+        selection=_EVERYTHING,
+    )
+
+
+def prospect(category: Category, server: str, tool: str) -> Member | None:
+    """The place that a tool would have in an open category if its server listed it; None if it had none."""
+    pair = (server, tool)
+    selection = category.selection
+    if _matches(pair, selection.exclude_patterns):
+        return None
+    if selection.include_patterns and not _matches(pair, selection.include_patterns):
+        return None
+    written = (tool, f"{server}/{tool}", f"mcp__{server}__{tool}")
+    override = next(
+        (selection.overrides[name] for name in written if name in selection.overrides), _NO_OVERRIDE
+    )
+    return Member(
+        server=server, tool=tool, enabled=override.enabled, description=override.description, listed=False
     )
 
 
 _NO_OVERRIDE = Override()
+_EVERYTHING = ToolSelection()
+
+
+def _servers(
+    config: CategoryConfig, members: Iterable[Member], candidates: Mapping[str, Mapping[str, Tool] | None]
+) -> tuple[str, ...]:
+    """The servers that a category draws from: its own, its members', and those that may yet add some."""
+    own = [config.server] if config.server else [name for name, tools in candidates.items() if tools is None]
+    drawn = dict.fromkeys([*own, *(member.server for member in members)])
+    order = {name: position for position, name in enumerate(candidates)}
+    return tuple(drawn if config.server else sorted(drawn, key=lambda name: order.get(name, len(order))))
 
 
 def _locate(name: str, config: CategoryConfig, listed: Mapping[str, object]) -> tuple[str, str]:

@@ -87,7 +87,7 @@ def fold(catalog: Catalog, fact: Fact) -> Catalog:
     if changed is entry:
         return catalog
     servers = {**catalog.servers, entry.name: changed}
-    if changed.tools is entry.tools:
+    if changed.tools is entry.tools and _is_disabled(changed) == _is_disabled(entry):
         return attrs.evolve(catalog, servers=servers)
     return attrs.evolve(catalog, servers=servers, categories=_categories(catalog.config, servers))
 
@@ -137,10 +137,14 @@ def _with_failure(entry: ServerEntry, fact: ListingFailed) -> ServerEntry:
 
 def _categories(config: Config, servers: Mapping[str, ServerEntry]) -> dict[str, Category]:
     if config.categories:
-        listed = {name: entry.tools for name, entry in servers.items()}
+        listed = {name: entry.tools for name, entry in servers.items() if not _is_disabled(entry)}
         return {name: resolve(category, listed) for name, category in config.categories.items()}
     return {
         name: of_server(name, entry.description, entry.tools)
         for name, entry in servers.items()
-        if entry.status.state is not ServerState.DISABLED
+        if not _is_disabled(entry)
     }
+
+
+def _is_disabled(entry: ServerEntry) -> bool:
+    return entry.status.state is ServerState.DISABLED

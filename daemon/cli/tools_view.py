@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rich.cells import cell_len
 from rich.text import Text
 
+from daemon.cli.escape import visible
 from daemon.cli.terminal import draw, grid, paragraph, safe
 
 if TYPE_CHECKING:
@@ -14,9 +16,12 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from daemon.cli.terminal import Screen
+from daemon.cli.terminal import Screen
 
 Json = dict[str, Any]
+
+_MARGIN = 6
+"""Columns that the indent and the gaps take, at most."""
 
 
 def render(categories: Json, screen: Screen) -> str:
@@ -39,9 +44,11 @@ def _heading(name: str, category: Json) -> Iterator[RenderableType]:
 
 def _table(tools: Json, screen: Screen) -> Table:
     table = grid(screen, head=False)
+    names = min(max(map(cell_len, map(visible, tools)), default=0), screen.width // 2)
     table.add_column(width=1)
-    table.add_column(overflow="fold", min_width=16)
-    table.add_column(no_wrap=True, overflow="ellipsis")
+    # Names are never cut, descriptions are: each needs its width told, or rich takes it from the names.
+    table.add_column(overflow="fold", width=names)
+    table.add_column(no_wrap=True, overflow="ellipsis", max_width=screen.width - names - _MARGIN)
     for name, tool in tools.items():
         mark = _mark(tool)
         described = " ".join(tool["description"].split())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from daemon.catalog.categories import Member, bare_name
+from daemon.catalog.categories import Member, bare_name, prospect
 from daemon.errors import InvalidArguments, SchemaFetchError, ToolDisabled, UnknownCategory, UnknownTool
 from daemon.surfaces.base import (
     ALWAYS_LOAD,
@@ -187,12 +187,7 @@ def _forward(view: View, asked: _CallArguments, *, patient: bool) -> Action:
         return _forward_unlisted(view, category, asked, patient=patient)
     member = category.members[key]
     if not member.enabled:
-        raise ToolDisabled(
-            f"{asked.name} is switched off in category {category.name} by mcpd's configuration."
-            f" Use another tool: {choices((k for k, m in category.members.items() if m.enabled), asked.name)}",
-            category=category.name,
-            tool=asked.name,
-        )
+        raise _disabled(category, asked.name)
     entry = view.catalog.servers[member.server]
     if entry.tools is not None and not member.listed:
         raise _unknown_tool(view, category, asked.name)
@@ -204,13 +199,27 @@ def _forward(view: View, asked: _CallArguments, *, patient: bool) -> Action:
 def _forward_unlisted(view: View, category: Category, asked: _CallArguments, *, patient: bool) -> Action:
     """A tool that the category does not hold, but may once its server has listed: the server decides then."""
     unlisted = [server for server in category.servers if view.catalog.servers[server].tools is None]
-    if not category.open or not unlisted:
+    prospects = [prospect(category, server, bare_name(asked.name, server)) for server in unlisted]
+    members = [member for member in prospects if member is not None] if category.open else []
+    if not members:
         raise _unknown_tool(view, category, asked.name)
+    if not members[0].enabled:
+        raise _disabled(category, asked.name)
     if patient:
         return AwaitListing(tuple(unlisted))
     assert asked.args is not UNSET
-    tool = bare_name(asked.name, unlisted[0])
-    return Forward(server=unlisted[0], tool=tool, arguments=asked.args, label=f"{category.name}/{asked.name}")
+    server, tool = members[0].server, members[0].tool
+    return Forward(server=server, tool=tool, arguments=asked.args, label=f"{category.name}/{tool}")
+
+
+def _disabled(category: Category, name: str) -> ToolDisabled:
+    others = (key for key, member in category.members.items() if member.enabled)
+    return ToolDisabled(
+        f"{name} is switched off in category {category.name} by mcpd's configuration."
+        f" Use another tool: {choices(others, name)}",
+        category=category.name,
+        tool=name,
+    )
 
 
 def _unknown_tool(view: View, category: Category, name: str) -> UnknownTool:

@@ -4,8 +4,8 @@ What a group kill misses is a descendant that left its group (`setsid`, a double
 So every child gets a *mark* that its descendants inherit through fork, exec, setsid and a cleared environment
 alike: a random number as its soft RLIMIT_LOCKS, a limit that the kernel keeps, hands down and has not looked at
 since 2.4.25 (getrlimit(2)). After the group kill, a sweep over /proc kills whatever still carries the mark; of
-60 random bits it is nobody else's, not another daemon's either. The daemon is a child subreaper, so orphans come
-to it and it can reap them (prctl(2), PR_SET_CHILD_SUBREAPER).
+60 random bits it is nobody else's, not another daemon's either. The daemon is a child subreaper, so orphans
+come to it and it can reap them (prctl(2), PR_SET_CHILD_SUBREAPER).
 
 PR_SET_PDEATHSIG is not used: it follows the *thread* that forked, trio's idle threads end after 10 s, and
 healthy children were killed with them (measured).

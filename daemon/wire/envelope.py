@@ -9,6 +9,7 @@ Source: jsonrpc.org/specification; limits: reliability.md S8.
 
 from __future__ import annotations
 
+import json
 import re
 from itertools import accumulate
 
@@ -52,8 +53,13 @@ class BadMessage(Exception):
 _decode = msgspec.json.Decoder(Envelope).decode
 _decode_any_object = msgspec.json.Decoder(dict[str, Raw]).decode
 _ID = re.compile(rb'-?(?:0|[1-9]\d*)|"(?:[^"\\]|\\.)*"', re.DOTALL)
-_ID_IN_HEAD = re.compile(rb'"id"\s*:\s*(-?\d+|"(?:[^"\\]|\\.)*")')
+_ID_IN_HEAD = re.compile(
+    rb'\s*\{\s*(?:"(?!id")[^"\\]*"\s*:\s*(?:"(?:[^"\\]|\\.)*"|[-+.\w]+)\s*,\s*)*'
+    rb'"id"\s*:\s*(-?(?:0|[1-9]\d*)|"(?:[^"\\]|\\.)*")\s*[,}]',
+    re.DOTALL,
+)
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_ENVELOPE_KEYS = (b'"id"', b'"method"', b'"params"', b'"jsonrpc"')
 _STEP = {0x7B: 1, 0x5B: 1, 0x7D: -1, 0x5D: -1}
 
 
@@ -86,6 +92,8 @@ def decode_strictly(line: bytes) -> Envelope:
         raise BadMessage(
             INVALID_REQUEST, f"Invalid Request: nested deeper than {MAX_DEPTH} levels", _id_of(envelope)
         )
+    if any(line.count(key) > 1 for key in _ENVELOPE_KEYS):
+        _require_single_members(line, _id_of(envelope))
     if envelope.id is not UNSET and _ID.fullmatch(bytes(envelope.id)) is None:
         raise BadMessage(INVALID_REQUEST, "Invalid Request: id must be a string or an integer")
     if envelope.jsonrpc != "2.0":
@@ -107,10 +115,9 @@ def is_utf8(line: bytes) -> bool:
 def id_in_head(head: bytes) -> bytes:
     """The id in the first bytes of a message that was too long to keep, or `null`.
 
-    Only an id that stands before `params` and `result` is believed: further in, it may be anybody's.
+    Only an id with nothing but plain members before it is believed: further in, it may be anybody's.
     """
-    envelope_part = re.split(rb'"(?:params|result|error)"', head, maxsplit=1)[0]
-    match = _ID_IN_HEAD.search(envelope_part)
+    match = _ID_IN_HEAD.match(head)
     return match[1] if match else b"null"
 
 
@@ -144,6 +151,19 @@ def _require_utf8(line: bytes) -> None:
         raise BadMessage(PARSE_ERROR, f"Parse error: not UTF-8 at byte {error.start}") from None
 
 
+def _require_single_members(line: bytes, request_id: bytes) -> None:
+    """Refuse a message that says something of the envelope twice: readers would disagree which one counts."""
+    # Numbers stay text: a payload may hold some that Python refuses to convert.
+    names = json.loads(
+        line, object_pairs_hook=lambda pairs: [name for name, _ in pairs], parse_int=str, parse_float=str
+    )
+    for key in _ENVELOPE_KEYS:
+        name = key.decode().strip('"')
+        if names.count(name) > 1:
+            text = f"Invalid Request: {name} is given twice"
+            raise BadMessage(INVALID_REQUEST, text, b"null" if name == "id" else request_id)
+
+
 def _explain(error: msgspec.ValidationError) -> str:
     text = str(error)
     if text.startswith("Expected `object`, got `array`"):
@@ -154,7 +174,7 @@ def _explain(error: msgspec.ValidationError) -> str:
 def _salvage_id(line: bytes) -> bytes:
     try:
         found = bytes(_decode_any_object(line).get("id", Raw(b"null")))
-    except (msgspec.MsgspecError, RecursionError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return b"null"
     return found if _ID.fullmatch(found) else b"null"
 
@@ -168,11 +188,12 @@ def _depth(line: bytes) -> int:
     brackets = _STRING.sub(b"", line).translate(None, _NOT_BRACKETS)
     folded = 0
     while folded < _FOLDS and brackets:
-        brackets = brackets.replace(b"{}", b"").replace(b"[]", b"")
+        brackets = _LEAF.sub(b"", brackets)
         folded += 1
     return folded + max(accumulate(map(_STEP.__getitem__, brackets)), default=0)
 
 
 _FOLDS = 8
 """Each fold is one fast pass over the brackets; what survives eight is walked one by one."""
+_LEAF = re.compile(rb"\{\}|\[\]")
 _NOT_BRACKETS = bytes(set(range(256)) - set(_STEP))

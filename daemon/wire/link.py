@@ -16,6 +16,7 @@ Invariants.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 import trio
@@ -39,6 +40,8 @@ READS_PER_TURN = 16
 """After so many full reads everybody else gets a turn, or a fast peer would own the loop."""
 JOIN_BELOW = 64 * 1024
 """Small queues are joined and written by one `write`; larger ones go through `writev` uncopied."""
+CLOSED = -1
+"""The number of no descriptor."""
 IOV_MAX = 1024
 """Linux's limit on buffers in one writev (writev(2))."""
 
@@ -116,11 +119,12 @@ class FdLink:
         self._kick = trio.Event()
         self._drained = trio.Event()
         self._failure: str | None = None
+        self._write_closed = False
         self._closed = False
 
     def send(self, frame: Iterable[Buffer]) -> None:
         """Queue one frame and its newline. A frame of any size fits an empty queue."""
-        if self._failure is not None or self._closed:
+        if self._failure is not None or self._write_closed:
             return
         if self.queued > self._max_queue:
             self._fail(f"the peer does not read: {self.queued} bytes are waiting for it")
@@ -136,7 +140,7 @@ class FdLink:
     def flush(self) -> None:
         """Write without waiting; what the kernel does not take goes to the writer task."""
         self._touched = False
-        if self._blocked or not self._out or self._closed:
+        if self._blocked or not self._out:
             return
         if not self._write_some():
             self._blocked = True
@@ -156,19 +160,25 @@ class FdLink:
         if self._closed:
             return
         self._closed = True
+        self._failure = self._failure or "the connection was closed here"
+        fds = {self._read_fd} if self._write_closed else {self._read_fd, self._write_fd}
+        # Whoever is woken must not find a stranger's descriptor under our old number.
+        self._read_fd = self._write_fd = CLOSED
+        self._write_closed = True
         self._clear()
-        for fd in {self._read_fd, self._write_fd}:
+        for fd in fds:
             trio.lowlevel.notify_closing(fd)
             os.close(fd)
+        self._kick.set()
 
     def close_write(self) -> None:
         """End our direction only: a child sees EOF on its stdin. Only for links over two descriptors."""
-        if not self._closed and self._write_fd != self._read_fd:
+        if not self._write_closed and self._write_fd != self._read_fd:
+            self._write_closed = True
             self._clear()
             trio.lowlevel.notify_closing(self._write_fd)
             os.close(self._write_fd)
-            self._write_fd = self._read_fd
-            self._failure = self._failure or "our side is closed"
+            self._write_fd = CLOSED
 
     async def _pump(self, on_lines: OnLines, on_oversized: OnOversized) -> None:
         turns = 0
@@ -187,7 +197,7 @@ class FdLink:
             turns += 1
             if len(chunk) < SHORT_READ:
                 turns = 0
-                await trio.lowlevel.wait_readable(self._read_fd)
+                await self._readable()
             elif turns >= READS_PER_TURN:
                 turns = 0
                 await trio.lowlevel.checkpoint()
@@ -197,9 +207,21 @@ class FdLink:
             try:
                 return os.read(self._read_fd, READ_BYTES)
             except BlockingIOError:
-                await trio.lowlevel.wait_readable(self._read_fd)
+                await self._readable()
             except OSError as error:
-                raise ConnectionLost(f"reading failed: {error.strerror}") from None
+                raise ConnectionLost(self._failure or f"reading failed: {error.strerror}") from None
+
+    async def _readable(self) -> None:
+        self._require_unbroken()
+        try:
+            await trio.lowlevel.wait_readable(self._read_fd)
+        except trio.ClosedResourceError:
+            self._require_unbroken()
+            raise ConnectionLost("the connection was closed") from None
+
+    def _require_unbroken(self) -> None:
+        if self._failure is not None:
+            raise ConnectionLost(self._failure)
 
     async def _let_drain(self) -> None:
         while self._pause_at is not None and self.queued > self._pause_at:
@@ -207,14 +229,17 @@ class FdLink:
             await self._drained.wait()
 
     async def _write_when_blocked(self) -> None:
-        while True:
+        while not self._write_closed:
             await self._kick.wait()
             self._kick = trio.Event()
-            while self._failure is None and not self._write_some():
-                await trio.lowlevel.wait_writable(self._write_fd)
+            while self._has_more_to_write():
+                with suppress(trio.ClosedResourceError):
+                    await trio.lowlevel.wait_writable(self._write_fd)
             self._blocked = False
-            if self._failure is not None:
-                raise ConnectionLost(self._failure)
+            self._require_unbroken()
+
+    def _has_more_to_write(self) -> bool:
+        return not self._write_closed and self._failure is None and not self._write_some()
 
     def _write_some(self) -> bool:
         """One write. Returns whether the queue is empty now (or will never be written)."""
@@ -249,6 +274,9 @@ class FdLink:
         self._failure = self._failure or reason
         self._clear()
         self._kick.set()
+        if self._blocked:
+            # The writer waits for a peer that will not read: this wakes it, and the reader of a socket.
+            trio.lowlevel.notify_closing(self._write_fd)
 
     def _clear(self) -> None:
         self._out.clear()

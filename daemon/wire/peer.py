@@ -235,7 +235,8 @@ class Peer:
         elif message.id is not UNSET:
             self._handler.on_request(bytes(message.id), message.method, params)
         elif message.method == "notifications/progress" and params is not None:
-            self._progress(params)
+            if self._is_sound(line):
+                self._progress(params)
         else:
             self._handler.on_notification(message.method, params)
 
@@ -247,13 +248,17 @@ class Peer:
         entry = self._take(_as_uid(message.id))
         if entry is None:
             self.unmatched += 1
-        elif not (self._strict or line.isascii() or envelope.is_utf8(line)):
+        elif not self._is_sound(line):
             entry.exchange.refused(b'{"code":-32603,"message":"the answer was not valid UTF-8"}')
         elif message.error is not UNSET:
             entry.exchange.refused(message.error)
         else:
             assert message.result is not UNSET
             entry.exchange.answered(message.result)
+
+    def _is_sound(self, line: bytes) -> bool:
+        """Whether a payload may be passed on; a client's line was looked at when it was decoded."""
+        return self._strict or line.isascii() or envelope.is_utf8(line)
 
     def _progress(self, params: Raw) -> None:
         try:

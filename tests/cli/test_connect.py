@@ -196,7 +196,8 @@ def fill(writer: socket.socket | IO[bytes]) -> int:
     """Write until nothing has been taken for `STILL` seconds; how much was taken."""
     descriptor, taken = writer.fileno(), 0
     os.set_blocking(descriptor, False)
-    block = b"x" * (64 * 1024)
+    # No divisor of what a pipe holds: the last block must fit in part, which is where a blocking write hangs.
+    block = b"x" * 50_000
     while select.select([], [descriptor], [], STILL)[1]:
         try:
             taken += os.write(descriptor, block)

@@ -52,9 +52,17 @@ def test_durations(seconds: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(None, "-"), (0, "0B"), (1023, "1023B"), (1024, "1K"), (1536 * 1024, "1.5M"), (50 * 2**20, "50M"), (3 * 2**40, "3.0T"),
-     (5 * 2**50, "5120T")],
-)  # fmt: skip
+    [
+        (None, "-"),
+        (0, "0B"),
+        (1023, "1023B"),
+        (1024, "1K"),
+        (1536 * 1024, "1.5M"),
+        (50 * 2**20, "50M"),
+        (3 * 2**40, "3.0T"),
+        (5 * 2**50, "5120T"),
+    ],
+)
 def test_sizes(count: int | None, text: str) -> None:
     assert size(count) == text
 

@@ -45,7 +45,15 @@ def test_a_long_description_is_cut_on_a_narrow_screen_and_whole_in_a_pipe() -> N
     narrow = render({"c": category(tools)}, NARROW)
     assert max(map(len, narrow.splitlines())) <= 80
     assert "…" in narrow
+    assert "  git_log word word" in narrow
     assert ("word " * 100).strip() in render({"c": category(tools)}, Screen(UNBOUNDED, colour=False))
+
+
+def test_a_name_is_never_cut() -> None:
+    name = "n" * 128
+    text = render({"c": category({name: tool(description="word " * 100)})}, NARROW)
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.count("n" * 40) == 3
 
 
 def test_nothing_that_a_server_says_reaches_the_terminal_unescaped() -> None:

@@ -230,6 +230,16 @@ class Stage:
                 lambda status: status.state in states and status.incarnation >= incarnation
             )
 
+    async def told(self, reason: str, name: str = "s") -> ServerStatus:
+        """Wait until a status was told whose reason contains this: the way a run ended comes in two steps."""
+        with trio.fail_after(PATIENCE):
+            while True:
+                for who, status in self.history:
+                    if who == name and reason in status.reason:
+                        return status
+                watch = self.supervisor.children[name].status
+                await watch.wait_changed(watch.value)
+
     async def ready(self, name: str = "s", incarnation: int = 0) -> ServerStatus:
         """Wait until a server is ready, and the catalog knows."""
         status = await self.reach(ServerState.READY, name=name, incarnation=incarnation)

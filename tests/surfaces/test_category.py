@@ -386,6 +386,13 @@ def test_a_server_that_is_up_but_never_listed_is_a_schema_fetch_error(*, patient
     assert error.details == {"server": "serena"}
 
 
+def test_a_server_that_never_listed_and_is_down_by_now_is_unavailable() -> None:
+    catalog = after(BEFORE, [status("serena"), failed("serena"), status("serena", ServerState.BACKOFF)])
+    answer = describe("fs", catalog)
+    assert answer["meta"]["unavailableTools"] == ["read_file", "list_dir", "replace_regex"]
+    assert answer["meta"]["unavailableServers"]["serena"]["state"] == "backoff"
+
+
 def test_a_server_that_fails_to_list_later_is_described_from_what_is_known() -> None:
     assert list(describe("fs", after(UP, [failed("serena")]))["tools"]) == [
         "read_file",

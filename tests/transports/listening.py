@@ -13,6 +13,7 @@ class Listener:
         self.noise: list[tuple[bytes, str]] = []
         self.children: list[tuple[int, int]] = []
         self.logged: list[str] = []
+        self.lost: list[str] = []
         self.told = trio.Event()
 
     def on_list_changed(self) -> None:
@@ -25,6 +26,10 @@ class Listener:
 
     def on_child(self, pid: int, mark: int) -> None:
         self.children.append((pid, mark))
+        self._tell()
+
+    def on_lost(self, reason: str) -> None:
+        self.lost.append(reason)
         self._tell()
 
     def on_log(self, text: str) -> None:

@@ -32,6 +32,7 @@ from tests.transports.listening import Listener
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
 
+    from daemon.errors import CallError
     from daemon.wire.envelope import Buffer
 
 
@@ -278,6 +279,21 @@ async def test_all_that_wait_are_lost_when_the_server_hangs_up() -> None:
         for answer in answers:
             with pytest.raises(UpstreamLost, match="the peer closed the connection; whether the call ran"):
                 await answer.wait()
+
+
+async def test_the_owner_knows_of_the_loss_before_those_who_wait() -> None:
+    """Or whoever learns of it first could send the next call into the void."""
+    order: list[str] = []
+
+    class Waiting(Answer):
+        def lost(self, error: CallError) -> None:
+            order.extend([*found.listener.lost, "call"])
+
+    async with pair() as found:
+        found.connection.call(call(), Waiting())
+        found.link.hangs_up()
+        await trio.testing.wait_all_tasks_blocked()
+    assert order == ["the peer closed the connection", "call"]
 
 
 # --- the control plane -----------------------------------------------------------------------------------

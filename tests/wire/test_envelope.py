@@ -63,6 +63,12 @@ BAD: dict[str, tuple[bytes, int, bytes, str]] = {
     "one level too deep": (nested(129), REQUEST, b"7", "nested deeper than 128 levels"),
     "objects too deep": (nested(200, '{"x":', "}").replace(b":}", b":0}"), REQUEST, b"7", "nested deeper"),
     "too deep by turns": (alternating(130), REQUEST, b"7", "nested deeper than 128 levels"),
+    "too deep and wide": (
+        nested(129).replace(b',"params":{', b',"params":{"w":[[],{}],'),
+        REQUEST,
+        b"7",
+        "nested deeper than 128 levels",
+    ),
     "much too deep by turns": (alternating(300), REQUEST, b"7", "nested deeper than 128 levels"),
     "empty batch": (b"[]", REQUEST, b"null", "batches are not supported"),
     "batch": (b"[%b]" % message(), REQUEST, b"null", "batches are not supported"),
@@ -86,8 +92,8 @@ BAD: dict[str, tuple[bytes, int, bytes, str]] = {
     "params null": (message(',"params":null'), PARAMS, b"7", "params must be an object"),
     "params string": (message(',"params":"x"'), PARAMS, b"7", "params must be an object"),
     "two ids": (b'{"jsonrpc":"2.0","id":7,"id":8,"method":"m"}', REQUEST, b"null", "Invalid Request"),
-    "two methods": (b'{"jsonrpc":"2.0","id":7,"method":"m","method":"n"}', REQUEST, b"null", "Invalid Request"),
-    "two params": (message(',"params":{},"params":{"x":1}'), REQUEST, b"null", "Invalid Request"),
+    "two methods": (b'{"jsonrpc":"2.0","id":7,"method":"m","method":"n"}', REQUEST, b"7", "given twice"),
+    "two params": (message(',"params":{},"params":{"x":1}'), REQUEST, b"7", "given twice"),
 }
 
 
@@ -140,13 +146,30 @@ def test_a_message_may_be_written_in_many_ways(line: bytes) -> None:
 
 @pytest.mark.parametrize(
     "params",
-    ["{}", '{ "x" : 1.0 }', '{"x":1,"x":2}', r'{"x":"\ud83d\ude00"}', '{"x":%s}' % ("1" * 400), '{"x":1e400}'],
+    [
+        "{}",
+        '{ "x" : 1.0 }',
+        '{"x":1,"x":2}',
+        r'{"x":"\ud83d\ude00"}',
+        '{"x":1e400}',
+        '{"x":%s}' % ("1" * 5000),
+        '{"id":%s}' % ("1" * 5000),
+        '{"id":1,"id":2,"method":{},"jsonrpc":0,"params":[]}',
+    ],
+    ids=lambda params: params[:20],
 )
 def test_params_are_kept_byte_for_byte(params: str) -> None:
     assert raw(decode_strictly(message(f',"params":{params}')).params) == params.encode()
 
 
-@pytest.mark.parametrize("line", [nested(128), nested(3), alternating(128)], ids=["128", "3", "by turns"])
+DEEP_AND_WIDE = nested(128).replace(b',"params":{', b',"params":{"w":[%b[]],' % (b"[]," * 200))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [nested(128), nested(3), alternating(128), DEEP_AND_WIDE],
+    ids=["128", "3", "by turns", "deep and wide"],
+)
 def test_a_message_may_be_nested_to_the_limit(line: bytes) -> None:
     assert decode_strictly(line).method == "m"
 

@@ -127,6 +127,11 @@ async def receive_all(far: trio.SocketStream) -> bytes:
     return b"".join([chunk async for chunk in far])
 
 
+async def wait_until(holds: Callable[[], bool]) -> None:
+    while not holds():
+        await trio.lowlevel.checkpoint()
+
+
 def open_descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
@@ -206,8 +211,9 @@ async def test_a_peer_that_floods_gives_everybody_else_a_turn() -> None:
 
         with trio.fail_after(5):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(near.run)
                 nursery.start_soon(other)
+                await wait_until(lambda: bool(seen_by_others))
+                nursery.start_soon(near.run)
         near.link.close()
     turns = [later - earlier for earlier, later in itertools.pairwise(seen_by_others)]
     assert len(near.lines) == chunks
@@ -476,6 +482,8 @@ async def test_links_leak_no_descriptors_however_they_end(how: str) -> None:
                         near.say(b"x", b"x")
             with pipe_link() as (near, _, _):
                 near.link.close_write()
+            with pipe_link():
+                pass
     assert open_descriptors() == before
 
 

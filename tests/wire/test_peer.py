@@ -11,7 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from daemon.errors import ConnectionLost, UpstreamLost, UpstreamTimeout
+from daemon.errors import ConnectionLost, ProtocolFault, UpstreamLost, UpstreamTimeout
 from daemon.wire.link import Outbox
 from daemon.wire.peer import Peer, RemoteError
 from tests.wire.fakes import RecordingExchange, RecordingHandler, ScriptedLink
@@ -241,6 +241,14 @@ async def test_an_oversized_answer_ends_the_request_that_it_was_for(server: Talk
     uid, exchange = server.ask()
     server.link.receive_oversized(b'{"jsonrpc":"2.0","id":%d,"result":{"content":"xxx' % uid)
     assert len(exchange.endings) == 1
+
+
+async def test_an_oversized_message_of_a_server_that_nobody_can_be_told_of_ends_the_connection(
+    server: Talk,
+) -> None:
+    server.ask()
+    with pytest.raises(ProtocolFault):
+        server.link.receive_oversized(b'{"jsonrpc":"2.0","method":"x","params":{"id":1')
 
 
 async def test_the_time_of_the_last_message_is_remembered(server: Talk, autojump_clock: MockClock) -> None:
