@@ -51,6 +51,9 @@ class CallLogger:
             self._write()
 
     def _write(self) -> None:
+        if self.dropped:
+            lost, self.dropped = self.dropped, 0
+            logger.warning("{} calls were not logged: they came faster than they could be", lost)
         while self._notes:
             session, label, seconds, outcome = self._notes.popleft()
             logger.bind(session=session).info("call {} {:.1f} ms {}", label, seconds * 1000, outcome)

@@ -7,11 +7,13 @@ the nursery of its session, so that it ends with it. A call ends exactly once: a
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 import attrs
 import msgspec
 import trio
+from loguru import logger
 from msgspec import UNSET
 
 from daemon import protocol
@@ -29,7 +31,7 @@ from daemon.wire import envelope
 from daemon.wire.peer import RemoteError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from msgspec import Raw
 
@@ -126,6 +128,10 @@ class Calls:
         """Calls without an answer yet."""
         return len(self._open)
 
+    def holds(self, request_id: bytes) -> bool:
+        """Whether a call with this id is in flight."""
+        return request_id in self._open
+
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Host waiting calls until cancelled; started once calls may begin."""
         async with trio.open_nursery() as nursery:
@@ -134,21 +140,20 @@ class Calls:
             await trio.sleep_forever()
 
     def begin(self, request_id: bytes, asked: protocol.CallParams, *, modern: bool) -> None:
-        """Take a `tools/call` in; it is answered through the peer, now or later."""
-        if request_id in self._open:
-            text = f"Invalid Request: id {request_id.decode(errors='replace')} is already in flight"
-            self._peer.refuse(request_id, envelope.INVALID_REQUEST, text)
-            return
+        """Take a `tools/call` in, whose id is not in flight; it is answered through the peer, now or later."""
         meta = asked.meta or {}
-        call = ClientCall(self, request_id, asked.name, token=meta.get("progressToken"), modern=modern)
+        token = meta.get("progressToken")
+        if token is not None and bytes(token) == b"null":
+            token = None
+        call = ClientCall(self, request_id, asked.name, token=token, modern=modern)
         self._open[request_id] = call
         self.total += 1
         arguments = b"{}" if asked.arguments is UNSET else bytes(asked.arguments)
-        if len(self._open) > MAX_CALLS:
-            call.lost(Overloaded(f"{MAX_CALLS} calls of this client are in flight. Wait for some to end."))
-        elif not arguments.startswith(b"{"):
-            call.lost(InvalidArguments(f'"arguments" of {asked.name} must be an object'))
-        else:
+        with self._contained(call):
+            if len(self._open) > MAX_CALLS:
+                raise Overloaded(f"{MAX_CALLS} calls of this client are in flight. Wait for some to end.")
+            if not arguments.startswith(b"{"):
+                raise InvalidArguments(f'"arguments" of {asked.name} must be an object')
             self._act(call, asked.name, arguments, protocol.foreign_meta(meta), patient=True)
 
     def cancel(self, request_id: bytes, reason: str) -> None:
@@ -160,8 +165,7 @@ class Calls:
     def lose_all(self, error: CallError) -> None:
         """Answer every call with an error: the daemon goes down and nobody will answer later."""
         for call in list(self._open.values()):
-            if call.upstream is not None and call.key is not None:
-                call.upstream.cancel(call.key, error.message)
+            call.withdraw(error.message)
             call.lost(error)
         self._context.outbox.flush()
 
@@ -195,15 +199,10 @@ class Calls:
     def _act(
         self, call: ClientCall, name: str, arguments: bytes, meta: dict[str, Raw], *, patient: bool
     ) -> None:
-        try:
-            action = self._seat.surface.call(self._seat.view(), name, arguments, patient=patient)
-        except CallError as error:
-            call.lost(error)
-            return
-        match action:
+        match self._seat.surface.call(self._seat.view(), name, arguments, patient=patient):
             case Reply(result=result):
                 call.answered(result)
-            case Forward():
+            case Forward() as action:
                 self._forward(call, action, meta, may_wake=patient)
             case AwaitListing(servers=servers):
                 self._later(self._act_when_listed, call, name, arguments, meta, servers)
@@ -213,40 +212,52 @@ class Calls:
         upstream = self._context.upstreams.get(forward.server)
         if upstream is None:
             text = f"server {forward.server} is disabled in mcpd's configuration. Use another tool."
-            call.lost(UpstreamUnavailable(text, server=forward.server, state="disabled"))
-            return
+            raise UpstreamUnavailable(text, server=forward.server, state="disabled")
         request = ToolCall(
             tool=forward.tool, arguments=forward.arguments, meta=meta, wants_progress=call.token is not None
         )
         call.upstream = upstream
         try:
             call.key = upstream.send(request, call)
-        except UpstreamUnavailable as error:
-            if may_wake and upstream.can_wake:
-                self._later(self._send_when_awake, call, upstream, request)
-            else:
-                call.lost(error)
-        except CallError as error:
-            call.lost(error)
+        except UpstreamUnavailable:
+            if not (may_wake and upstream.can_wake):
+                raise
+            self._later(self._send_when_awake, call, upstream, request)
 
     async def _send_when_awake(self, call: ClientCall, upstream: Upstream, request: ToolCall) -> None:
-        with call.wait_scope():
+        with self._contained(call), call.wait_scope():
             await upstream.wake()
-            try:
+            if self._is_wanted(call):
                 call.key = upstream.send(request, call)
-            except CallError as error:
-                call.lost(error)
         self._context.outbox.flush()
 
     async def _act_when_listed(
         self, call: ClientCall, name: str, arguments: bytes, meta: dict[str, Raw], servers: tuple[str, ...]
     ) -> None:
-        with call.wait_scope():
+        with self._contained(call), call.wait_scope():
             async with trio.open_nursery() as nursery:
                 for server in servers:
                     nursery.start_soon(self._wait_listed, server)
-            self._act(call, name, arguments, meta, patient=False)
+            if self._is_wanted(call):
+                self._act(call, name, arguments, meta, patient=False)
         self._context.outbox.flush()
+
+    def _is_wanted(self, call: ClientCall) -> bool:
+        """Whether nobody gave the call up, or answered it, while it waited: it must not run then."""
+        return self._open.get(call.request_id) is call
+
+    @contextmanager
+    def _contained(self, call: ClientCall) -> Iterator[None]:
+        """What goes wrong with a call is its answer; a fault of ours costs this call and nothing else."""
+        try:
+            yield
+        except CallError as error:
+            call.lost(error)
+        except Exception as error:  # noqa: BLE001 - the boundary of a call
+            logger.bind(session=self._number).exception("a fault of mcpd's own while serving {}", call.label)
+            self.forget(call)
+            text = f"Internal error: {type(error).__name__}"
+            self._peer.refuse(call.request_id, envelope.INTERNAL_ERROR, text)
 
     async def _wait_listed(self, server: str) -> None:
         upstream = self._context.upstreams.get(server)
@@ -316,6 +327,10 @@ class ClientCall:
     def abandon(self, reason: str) -> None:
         """Give the call up wherever it is; it is not answered any more."""
         self._calls.forget(self)
+        self.withdraw(reason)
+
+    def withdraw(self, reason: str) -> None:
+        """Stop waiting for a server, or tell it that its answer is not wanted."""
         if self._waiting is not None:
             self._waiting.cancel()
         if self.upstream is not None and self.key is not None:

@@ -43,6 +43,7 @@ class LineWriter:
     def __init__(self, stream: TextIO) -> None:
         """Start the thread."""
         self.dropped = 0
+        self._closed = False
         self._stream = stream
         self._lines: queue.Queue[str | None] = queue.Queue(QUEUED_LINES)
         self._thread = threading.Thread(target=self._write, name="mcpd-log", daemon=True)
@@ -56,7 +57,10 @@ class LineWriter:
             self.dropped += 1
 
     def close(self) -> None:
-        """Write what is queued, within `FLUSH_SECONDS`."""
+        """Write what is queued, within `FLUSH_SECONDS`. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
         try:
             self._lines.put(None, timeout=FLUSH_SECONDS)
         except queue.Full:
@@ -66,6 +70,9 @@ class LineWriter:
     def _write(self) -> None:
         while (line := self._lines.get()) is not None:
             try:
+                if self.dropped:
+                    lost, self.dropped = self.dropped, 0
+                    self._stream.write(f"mcpd: {lost} lines of log were dropped, nobody read them\n")
                 self._stream.write(line + "\n")
                 if self._lines.empty():
                     self._stream.flush()
@@ -85,7 +92,8 @@ def configure(style: str, level: str, redact: Redactor) -> LineWriter:
     write = {"text": _text, "journal": _journal, "json": _json}[style]
 
     def sink(message: Message) -> None:
-        writer(redact(write(message.record)))
+        # Before formatting: afterwards a secret may be escaped beyond recognition, and a line be cut apart.
+        writer(write(_Entry(message.record, redact)))
 
     logger.remove()
     logger.add(sink, level=level, format="{message}", catch=True, diagnose=False, backtrace=False)
@@ -95,44 +103,54 @@ def configure(style: str, level: str, redact: Redactor) -> LineWriter:
     return writer
 
 
-def _subject(record: Record) -> str:
-    extra = record["extra"]
-    return " ".join(f"{key}={extra[key]}" for key in ("server", "session", "category") if key in extra)
+class _Entry:
+    """A record without secrets."""
+
+    def __init__(self, record: Record, redact: Redactor) -> None:
+        self.time = record["time"]
+        self.level = record["level"].name
+        self.message = redact(record["message"])
+        self.extra = {
+            key: redact(value) if isinstance(value, str) else value
+            for key, value in record["extra"].items()
+            if isinstance(value, (str, int, float))
+        }
+        error = record["exception"]
+        self.traceback = ""
+        if error is not None and error.value is not None:
+            self.traceback = redact("".join(traceback.format_exception(error.value)).rstrip())
+
+    @property
+    def body(self) -> str:
+        """What happened, to whom, and the traceback if there is one."""
+        subject = " ".join(f"{key}={self.extra[key]}" for key in _SUBJECTS if key in self.extra)
+        text = f"[{subject}] {self.message}" if subject else self.message
+        return f"{text}\n{self.traceback}" if self.traceback else text
 
 
-def _body(record: Record) -> str:
-    subject = _subject(record)
-    text = f"[{subject}] {record['message']}" if subject else record["message"]
-    error = record["exception"]
-    if error is not None and error.value is not None:
-        text += "\n" + _traceback(error.value)
-    return text
+_SUBJECTS = ("server", "session", "category")
+"""What a line may be about, in the order in which it is said."""
 
 
-def _traceback(error: BaseException) -> str:
-    return "".join(traceback.format_exception(error)).rstrip()
+def _text(entry: _Entry) -> str:
+    return f"{entry.time:HH:mm:ss.SSS} {entry.level:<7} {entry.body}"
 
 
-def _text(record: Record) -> str:
-    return f"{record['time']:HH:mm:ss.SSS} {record['level'].name:<7} {_body(record)}"
-
-
-def _journal(record: Record) -> str:
+def _journal(entry: _Entry) -> str:
     """One priority per physical line, or journald shows the rest of a traceback as information."""
-    prefix = f"<{SYSLOG_LEVELS.get(record['level'].name, 6)}>"
-    return "\n".join(prefix + line for line in _body(record).split("\n"))
+    prefix = f"<{SYSLOG_LEVELS.get(entry.level, 6)}>"
+    return "\n".join(prefix + line for line in entry.body.split("\n"))
 
 
-def _json(record: Record) -> str:
-    error = record["exception"]
+def _json(entry: _Entry) -> str:
     fields: dict[str, object] = {
-        "time": record["time"].isoformat(),
-        "level": record["level"].name.lower(),
-        "message": record["message"],
-        **{key: value for key, value in record["extra"].items() if isinstance(value, (str, int, float))},
+        "time": entry.time.isoformat(),
+        "level": entry.level.lower(),
+        "message": entry.message,
+        **entry.extra,
     }
-    if error is not None and error.value is not None:
-        fields["exception"] = _traceback(error.value)
+    if entry.traceback:
+        fields["exception"] = entry.traceback
     return json.dumps(fields, ensure_ascii=False)
 
 

@@ -38,6 +38,7 @@ class Mailbox(Generic[F]):
         self._key = key
         self._facts: dict[Hashable, F] = {}
         self._told = trio.Event()
+        self._intact = True
         self._ask, self._asked = trio.open_memory_channel[_Ask](0)
 
     def tell(self, fact: F) -> None:
@@ -78,7 +79,7 @@ class Mailbox(Generic[F]):
             ask = await self._asked.receive()
             try:
                 self._deliver(on_facts)
-                ask.answered = True
+                ask.answered = self._intact
             finally:
                 ask.done.set()
 
@@ -86,4 +87,7 @@ class Mailbox(Generic[F]):
         self._told = trio.Event()
         facts, self._facts = list(self._facts.values()), {}
         if facts:
+            # False for good if `on_facts` raises: the actor has lost these facts, nothing is settled any more.
+            self._intact = False
             on_facts(facts)
+            self._intact = True

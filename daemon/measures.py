@@ -34,13 +34,13 @@ class StderrTail:
     def add(self, line: str) -> None:
         """Append a line; the oldest make room."""
         self._lines.append(line)
-        self._size += len(line)
+        self._size += len(line.encode())
         while self._size > STDERR_BYTES or len(self._lines) > STDERR_LINES:
-            self._size -= len(self._lines.popleft())
+            self._size -= len(self._lines.popleft().encode())
 
     def last(self, count: int) -> list[str]:
         """The newest lines, oldest first."""
-        return list(self._lines)[-count:]
+        return list(self._lines)[len(self._lines) - min(count, len(self._lines)) :]
 
 
 class Throttle:

@@ -113,7 +113,11 @@ def list_result(tools: bytes, *, modern: bool) -> bytes:
 
 def completed(result: bytes) -> bytes:
     """A result as 2026-07-28 wants it: with a `resultType`, added only if its author left it out."""
-    if _decode_result_type(result).resultType is not UNSET:
+    try:
+        if _decode_result_type(result).resultType is not UNSET:
+            return result
+    except (msgspec.MsgspecError, RecursionError):
+        # No object, hence no result of MCP's: there is nothing to add to, and it is not ours to judge.
         return result
     rest = result.lstrip()[1:].lstrip()
     return b'{"resultType":"complete"' + (b"" if rest.startswith(b"}") else b",") + rest

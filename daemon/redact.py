@@ -13,7 +13,8 @@ HIDDEN = "[redacted]"
 _PATTERNS = (
     re.compile(r"(?i)\b((?:bearer|basic|token)\s+)[A-Za-z0-9+/=._~-]{8,}"),
     re.compile(
-        r"(?i)\b((?:api[_-]?key|access[_-]?token|password|secret|authorization)[\"']?\s*[=:]\s*[\"']?)[^\s\"',;&]+"
+        r"(?i)((?:api[_-]?key|token|password|passwd|secret|authorization)[\"']?\s*[=:]\s*[\"']?)"
+        r"(?!bearer\b|basic\b)[^\s\"',;&]+"
     ),
     re.compile(r"(://)[^/\s@:]+:[^/\s@]+(?=@)"),
 )

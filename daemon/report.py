@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 from msgspec import Raw
 
-from daemon.surfaces.base import View
+from daemon.errors import ToolDisabled, UnknownTool
+from daemon.surfaces.base import View, choices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from daemon.catalog.categories import Member
     from daemon.catalog.snapshot import Catalog, ServerEntry
     from daemon.config.model import Config
+    from daemon.errors import CallError
     from daemon.measures import CallStats, Noise, StderrTail
     from daemon.surfaces.base import Surface
     from daemon.transports.handshake import Greeting
@@ -119,6 +121,22 @@ class Reporter:
             "surface": {"name": surface.name, "tools": Raw(surface.list_tools(view))},
         }
 
+    def refusal(self, server: str, tool: str) -> CallError | None:
+        """Why a model could not call a tool either: it does not exist, or every category switches it off."""
+        catalog = self.catalog()
+        known = catalog.servers[server].tools
+        if known is not None and tool not in known:
+            return UnknownTool(f"server {server} has no tool {tool!r}. {choices(known, tool)}", tool=tool)
+        places = [
+            member
+            for category in catalog.categories.values()
+            for member in category.members.values()
+            if (member.server, member.tool) == (server, tool)
+        ]
+        if places and not any(member.enabled for member in places):
+            return ToolDisabled(f"{tool} is switched off in mcpd's configuration", tool=tool)
+        return None
+
     def _default_seat(self, catalog: Catalog) -> tuple[Surface, View]:
         profile = self.config.profiles["default"]
         surface = self.surfaces.get(profile.surface, self.surfaces["category"])
@@ -160,7 +178,7 @@ class Reporter:
             "type": str(self.config.mcp_servers[entry.name].type),
             "tools": len(entry.tools or ()),
             "epoch": entry.epoch,
-            "quarantined": dict(entry.quarantined),
+            "quarantined": {self.redact(name): self.redact(why) for name, why in entry.quarantined.items()},
             "listingError": self.redact(entry.listing_error),
         }
         return {**described, **self._observed(upstream, memory)}
@@ -179,7 +197,7 @@ class Reporter:
             "p50Ms": upstream.stats.percentile_ms(0.5),
             "p95Ms": upstream.stats.percentile_ms(0.95),
             "protocol": greeting.version if greeting else "",
-            "serverInfo": greeting.server_info if greeting else "",
+            "serverInfo": self.redact(greeting.server_info) if greeting else "",
             "noise": {"count": upstream.noise.count, "first": self.redact(upstream.noise.first)},
         }
 

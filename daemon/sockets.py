@@ -43,7 +43,9 @@ def bind(path: Path) -> socket.socket:
         listener.bind(str(path))
     except OSError as error:
         listener.close()
-        raise OSError(error.errno, f"cannot bind {path}: {error.strerror}") from None
+        # Python itself refuses a path over 107 bytes, without an errno.
+        number, reason = error.errno or errno.ENAMETOOLONG, error.strerror or str(error)
+        raise OSError(number, f"cannot bind {path}: {reason}") from None
     finally:
         os.umask(old)
     listener.listen(BACKLOG)

@@ -85,6 +85,7 @@ class Supervisor:
         on_status: Callable[[str, ServerStatus], None],
         rng: Callable[[], float],
         wall: Callable[[], float],
+        redact: Callable[[str], str] = str,
     ) -> None:
         """Prepare; nothing is started yet.
 
@@ -94,6 +95,7 @@ class Supervisor:
             on_status: told of each change, synchronously.
             rng: random numbers in [0, 1), for the jitter.
             wall: seconds since the epoch, for what people read.
+            redact: takes secrets out of reasons: operators and models see them.
 
         Raises:
             ValueError: two children share a name.
@@ -103,7 +105,7 @@ class Supervisor:
         for spec in specs:
             if spec.name in self._children:
                 raise ValueError(f"two children are named {spec.name!r}")
-            self._children[spec.name] = Child(spec, slots, on_status, rng, wall)
+            self._children[spec.name] = Child(spec, slots, on_status, rng, wall, redact)
 
     @property
     def children(self) -> Mapping[str, Child]:
@@ -139,12 +141,14 @@ class Child:
         on_status: Callable[[str, ServerStatus], None],
         rng: Callable[[], float],
         wall: Callable[[], float],
+        redact: Callable[[str], str],
     ) -> None:
         self.spec = spec
         self.status = Watch(ServerStatus(state=ServerState.STOPPED, since=wall()))
         self._slots = slots
         self._on_status = on_status
         self._wall = wall
+        self._redact = redact
         self._wait = wait_for_verdict(spec.policy, rng)
         self._runs = 0
         self._failures = 0
@@ -206,6 +210,7 @@ class Child:
     def become(self, state: ServerState, reason: str = "", *, retry_at: float | None = None) -> None:
         """Change the state; a change to the same state only updates the reason and the clock."""
         now = self.status.value
+        reason = self._redact(reason)
         if now.state is ServerState.STOPPING and state is not ServerState.STOPPED:
             return
         if now.state is not state:
@@ -248,7 +253,7 @@ class Child:
             ended_at=trio.current_time(),
         )
         self._last_reason = run.reason
-        logger.bind(server=self.spec.name).info("run {} ended: {}", self._runs, run.reason)
+        logger.bind(server=self.spec.name).info("run {} ended: {}", self._runs, self._redact(run.reason))
         self._failures = 0 if run.ending is Ending.ASKED else self._failures + 1
         return run
 

@@ -82,7 +82,12 @@ class Tree:
         self.registry = Registry(config, wall=time.time)
         self.upstreams = {
             server.name: Upstream(
-                server, outbox=self._outbox, children=self._children, tell=self.registry.tell, wall=time.time
+                server,
+                outbox=self._outbox,
+                children=self._children,
+                tell=self.registry.tell,
+                wall=time.time,
+                redact=around.redact,
             )
             for server in config.mcp_servers.values()
             if server.enabled
@@ -101,6 +106,7 @@ class Tree:
             on_status=self._on_status,
             rng=random.random,
             wall=time.time,
+            redact=around.redact,
         )
         for name, upstream in self.upstreams.items():
             upstream.child = self.supervisor.children[name]

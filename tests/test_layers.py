@@ -39,7 +39,8 @@ ORDER = (
     ("report",),
     ("actors",),
     ("tree", "logs", "notify"),
-    ("cli", "__main__"),
+    ("cli",),
+    ("__main__",),
 )
 RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
 

@@ -233,7 +233,7 @@ async def test_delays_double_with_equal_jitter_and_a_floor(
     assert actor.gaps[:5] == pytest.approx(expected)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(draws=st.lists(st.floats(0, 1, exclude_max=True), min_size=30, max_size=30), cap=st.floats(1, 100))
 def test_no_delay_leaves_the_bounds_of_equal_jitter(draws: Sequence[float], cap: float) -> None:
     """Half of the nominal delay is certain, and nothing exceeds the cap, whatever the dice say."""

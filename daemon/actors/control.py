@@ -14,7 +14,15 @@ import trio
 from loguru import logger
 from msgspec import Raw
 
-from daemon.errors import CallError, UnknownServer, UpstreamCallError, UpstreamUnavailable, leaf
+from daemon.errors import (
+    CallError,
+    InvalidArguments,
+    ProtocolFault,
+    UnknownServer,
+    UpstreamCallError,
+    UpstreamUnavailable,
+    leaf,
+)
 from daemon.ports import ToolCall
 from daemon.surfaces.base import error_result
 from daemon.transports.children import memory_by_mark
@@ -29,6 +37,16 @@ if TYPE_CHECKING:
     from daemon.supervisor import Child
     from daemon.wire.envelope import BadMessage, Buffer
     from daemon.wire.link import Link, Outbox
+
+
+MAX_REQUESTS = 64
+"""Requests of one operator in progress; a command makes one."""
+
+MAX_FAULTS = 100
+"""Malformed messages after which an operator is cut off, as clients are."""
+
+RESTART_SECONDS = 5.0
+"""How long the answer to `restart` waits for the outcome; the restart goes on without it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -67,6 +85,8 @@ class Control:
         self._operations = operations
         self._peer = Peer(link, operations.outbox, self, strict=True)
         self._spawn: Callable[..., None] | None = None
+        self._running = 0
+        self._faults = 0
 
     async def run(self) -> None:
         """Serve until the operator hangs up."""
@@ -84,7 +104,12 @@ class Control:
             text = f"Method not found: {method}. There are: {', '.join(_METHODS)}"
             self._peer.refuse(request_id, envelope.METHOD_NOT_FOUND, text)
             return
+        if self._running >= MAX_REQUESTS:
+            text = f"Overloaded: {MAX_REQUESTS} requests are in progress"
+            self._peer.refuse(request_id, envelope.INVALID_REQUEST, text)
+            return
         assert self._spawn is not None, "requests come while `run` runs"
+        self._running += 1
         self._spawn(self._serve, serve, request_id, params or Raw(b"{}"))
 
     def on_notification(self, method: str, params: Raw | None) -> None:
@@ -94,8 +119,12 @@ class Control:
         """`run` ends next; nothing to do before."""
 
     def on_bad_message(self, fault: BadMessage, line: bytes) -> None:
-        """Refuse what is no JSON-RPC."""
+        """Refuse what is no JSON-RPC; keep the connection, but not for ever."""
+        self._faults += 1
         self._peer.refuse(fault.request_id, fault.code, fault.message)
+        if self._faults >= MAX_FAULTS:
+            self._operations.outbox.flush()
+            raise ProtocolFault(f"{self._faults} malformed messages")
 
     async def _serve(
         self, serve: Callable[[Control, Raw], Awaitable[Buffer]], request_id: bytes, params: Raw
@@ -107,6 +136,8 @@ class Control:
         except Exception as error:  # noqa: BLE001 - a bug of ours costs this answer, not the connection
             logger.exception("a fault of mcpd's own while serving an operator")
             self._peer.refuse(request_id, envelope.INTERNAL_ERROR, f"{type(error).__name__}: {error}")
+        finally:
+            self._running -= 1
         self._operations.outbox.flush()
 
     async def _status(self, params: Raw) -> bytes:
@@ -122,6 +153,11 @@ class Control:
         upstream = self._operations.upstreams.get(asked.server)
         if upstream is None:
             return error_result(_unknown(asked.server, self._operations.upstreams))
+        if not bytes(asked.arguments).startswith(b"{"):
+            return error_result(InvalidArguments("the arguments of a tool are a JSON object"))
+        refusal = self._operations.reporter.refusal(asked.server, asked.tool)
+        if refusal is not None:
+            return error_result(refusal)
         call = ToolCall(tool=asked.tool, arguments=asked.arguments)
         outcome = _Outcome()
         started = trio.current_time()
@@ -142,7 +178,8 @@ class Control:
         if child is None:
             raise _unknown(name, self._operations.children)
         child.restart()
-        await trio.lowlevel.checkpoint()
+        with trio.move_on_after(RESTART_SECONDS):
+            await child.wait_settled()
         return msgspec.json.encode({"server": name, "state": str(child.status.value.state)})
 
 
@@ -189,7 +226,8 @@ class _Outcome:
 
     def refused(self, error: Buffer) -> None:
         remote = RemoteError.from_wire(error)
-        self.lost(UpstreamCallError(f"the server refused the call: {remote}"))
+        told = {"code": remote.code, "message": remote.message, "data": remote.data}
+        self.lost(UpstreamCallError(f"the server refused the call: {remote}", upstream=told))
 
     def lost(self, error: CallError) -> None:
         self._result = error_result(error)

@@ -28,11 +28,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from daemon.callpath import SessionContext
+    from daemon.catalog.snapshot import Catalog
     from daemon.config.model import Profile
     from daemon.errors import CallError
     from daemon.surfaces.base import Surface
     from daemon.wire.envelope import BadMessage
     from daemon.wire.link import Link
+
+MAX_SUBSCRIPTIONS = 16
+"""Open `subscriptions/listen` of one client: each gets every announcement, one is all that a client needs."""
 
 MAX_FAULTS = 100
 """Malformed messages after which a client is cut off: it does not speak JSON-RPC (reliability.md §4)."""
@@ -54,7 +58,7 @@ class Session:
         self._peer = Peer(link, context.outbox, self, strict=True)
         self._log = logger.bind(session=number)
         self._calls = Calls(self, self._peer, number, context)
-        self._subscriptions: list[Raw] = []
+        self._subscriptions: list[bytes] = []
         self._profile = context.config.profiles["default"]
         self.surface = self._surface_named(self._profile.surface)
         self._shown: bytes | None = None
@@ -69,7 +73,7 @@ class Session:
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._calls.run)
-                nursery.start_soon(self._announce_changes)
+                nursery.start_soon(self._announce_changes, self._context.catalog.value)
                 await self._peer.run()
         except BaseExceptionGroup as group:
             error = leaf(group)
@@ -164,32 +168,54 @@ class Session:
 
     def _listen(self, request_id: bytes, params: Raw | None, modern: bool) -> None:  # noqa: FBT001
         """A 2026-07-28 subscription: acknowledged first, then open until the client cancels it."""
+        if self._calls.holds(request_id) or request_id in self._subscriptions:
+            self._refuse_second(request_id)
+            return
+        if len(self._subscriptions) >= MAX_SUBSCRIPTIONS:
+            text = f"{MAX_SUBSCRIPTIONS} subscriptions are open; cancel one first"
+            self._peer.refuse(request_id, envelope.INVALID_REQUEST, text)
+            return
         fields = msgspec.json.decode(params or b"{}", type=dict[str, object])
         wanted = fields.get("notifications")
         honoured = {}
         if isinstance(wanted, dict) and wanted.get("toolsListChanged") is True:
             honoured["toolsListChanged"] = True
-            self._subscriptions.append(Raw(request_id))
+            self._subscriptions.append(request_id)
         params_out = {"notifications": honoured, "_meta": {protocol.SUBSCRIPTION_KEY: Raw(request_id)}}
         self._peer.notify("notifications/subscriptions/acknowledged", msgspec.json.encode(params_out))
 
     def _call_tool(self, request_id: bytes, params: Raw | None, modern: bool) -> None:  # noqa: FBT001
-        self._calls.begin(request_id, protocol.decode_call(params or b"{}"), modern=modern)
+        if self._calls.holds(request_id) or request_id in self._subscriptions:
+            self._refuse_second(request_id)
+        else:
+            self._calls.begin(request_id, protocol.decode_call(params or b"{}"), modern=modern)
 
-    async def _announce_changes(self) -> None:
+    def _refuse_second(self, request_id: bytes) -> None:
+        text = f"Invalid Request: id {request_id.decode(errors='replace')} is already in flight"
+        self._peer.refuse(request_id, envelope.INVALID_REQUEST, text)
+
+    async def _announce_changes(self, seen: Catalog) -> None:
         """Tell the client when what it was shown is not what it would be shown now."""
-        seen = self._context.catalog.value
         while True:
             seen = await self._context.catalog.wait_changed(seen)
-            if self._shown is None or self._shown == self.surface.list_tools(self.view()):
-                continue
-            self._shown = None
-            if self._handshaken:
-                self._peer.notify("notifications/tools/list_changed")
-            for subscription in self._subscriptions:
-                meta = {"_meta": {protocol.SUBSCRIPTION_KEY: subscription}}
-                self._peer.notify("notifications/tools/list_changed", msgspec.json.encode(meta))
-            self._context.outbox.flush()
+            if self._shown is not None and self._shows_other_tools():
+                self._shown = None
+                self._announce()
+
+    def _shows_other_tools(self) -> bool:
+        try:
+            return self._shown != self.surface.list_tools(self.view())
+        except Exception:  # noqa: BLE001 - a bug of ours costs an announcement, not the session
+            self._log.exception("a fault of mcpd's own while listing tools")
+            return False
+
+    def _announce(self) -> None:
+        if self._handshaken:
+            self._peer.notify("notifications/tools/list_changed")
+        for subscription in self._subscriptions:
+            meta = {"_meta": {protocol.SUBSCRIPTION_KEY: Raw(subscription)}}
+            self._peer.notify("notifications/tools/list_changed", msgspec.json.encode(meta))
+        self._context.outbox.flush()
 
     # --- small parts ---------------------------------------------------------------------------------------
 
@@ -241,7 +267,8 @@ class Session:
     def _cancel(self, params: Raw) -> None:
         request_id = bytes(msgspec.json.decode(params, type=dict[str, Raw]).get("requestId", b""))
         self._calls.cancel(request_id, "the client cancelled it")
-        self._subscriptions = [open_id for open_id in self._subscriptions if bytes(open_id) != request_id]
+        if request_id in self._subscriptions:
+            self._subscriptions.remove(request_id)
 
 
 _METHODS: dict[str, Callable[[Session, bytes, Raw | None, bool], None]] = {

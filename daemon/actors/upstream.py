@@ -85,6 +85,7 @@ class Upstream:
         children: Children,
         tell: Callable[[Fact], None],
         wall: Callable[[], float],
+        redact: Callable[[str], str] = str,
     ) -> None:
         """Prepare; nothing is started.
 
@@ -94,6 +95,7 @@ class Upstream:
             children: the daemon's child processes.
             tell: leaves a fact with the registry.
             wall: seconds since the epoch.
+            redact: takes secrets out of what the server says of itself.
         """
         self.name = server.name
         self.server = server
@@ -106,6 +108,7 @@ class Upstream:
         self._context = OpenContext(server=server, events=self, outbox=outbox, children=children)
         self._tell = tell
         self._wall = wall
+        self._redact = redact
         self._log = logger.bind(server=server.name)
         self._logged = Throttle(LINES_PER_SECOND)
         self._connection: Connection | None = None
@@ -253,12 +256,12 @@ class Upstream:
             if self.greeting is not None and not self.greeting.lists_tools:
                 raws = []
             else:
-                self._log.warning("does not list its tools: {}", error.message)
-                self._tell(
-                    ListingFailed(server=self.name, incarnation=lifecycle.incarnation, reason=error.message)
-                )
-                return error.message
-        tools, quarantined = await trio.to_thread.run_sync(read_tools, self.name, raws)
+                reason = self._redact(error.message)
+                self._log.warning("does not list its tools: {}", reason)
+                self._tell(ListingFailed(server=self.name, incarnation=lifecycle.incarnation, reason=reason))
+                return reason
+        tools, faulty = await trio.to_thread.run_sync(read_tools, self.name, raws)
+        quarantined = {self._redact(name): self._redact(reason) for name, reason in faulty.items()}
         for name, reason in quarantined.items():
             self._log.warning("tool {} is quarantined: {}", name, reason)
         self._tell(

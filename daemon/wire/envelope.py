@@ -92,8 +92,7 @@ def decode_strictly(line: bytes) -> Envelope:
         raise BadMessage(
             INVALID_REQUEST, f"Invalid Request: nested deeper than {MAX_DEPTH} levels", _id_of(envelope)
         )
-    if any(line.count(key) > 1 for key in _ENVELOPE_KEYS):
-        _require_single_members(line, _id_of(envelope))
+    _require_single_members(line, envelope)
     if envelope.id is not UNSET and _ID.fullmatch(bytes(envelope.id)) is None:
         raise BadMessage(INVALID_REQUEST, "Invalid Request: id must be a string or an integer")
     if envelope.jsonrpc != "2.0":
@@ -151,17 +150,25 @@ def _require_utf8(line: bytes) -> None:
         raise BadMessage(PARSE_ERROR, f"Parse error: not UTF-8 at byte {error.start}") from None
 
 
-def _require_single_members(line: bytes, request_id: bytes) -> None:
-    """Refuse a message that says something of the envelope twice: readers would disagree which one counts."""
+def _require_single_members(line: bytes, envelope: Envelope) -> None:
+    """Refuse a message that says something of the envelope twice: readers would disagree which one counts.
+
+    Keys inside the payload do not matter, so a message is read again only if some are left outside of it.
+    """
+    suspects = [key for key in _ENVELOPE_KEYS if line.count(key) > 1]
+    if not suspects:
+        return
+    payload = b"" if envelope.params is UNSET else bytes(envelope.params)
+    if all(line.count(key) - payload.count(key) <= 1 for key in suspects):
+        return
     # Numbers stay text: a payload may hold some that Python refuses to convert.
     names = json.loads(
         line, object_pairs_hook=lambda pairs: [name for name, _ in pairs], parse_int=str, parse_float=str
     )
-    for key in _ENVELOPE_KEYS:
-        name = key.decode().strip('"')
+    for name in ("id", "method", "params", "jsonrpc"):
         if names.count(name) > 1:
             text = f"Invalid Request: {name} is given twice"
-            raise BadMessage(INVALID_REQUEST, text, b"null" if name == "id" else request_id)
+            raise BadMessage(INVALID_REQUEST, text, b"null" if name == "id" else _id_of(envelope))
 
 
 def _explain(error: msgspec.ValidationError) -> str:
