@@ -115,7 +115,14 @@ def is_stable(policy: RestartPolicy, run: Run) -> bool:
     return run.healthy >= policy.stable_after or run.ending is Ending.ASKED
 
 
-def judge(policy: RestartPolicy, streak: Sequence[Run], jitter: float, *, forgotten: int = 0) -> Verdict:
+def judge(
+    policy: RestartPolicy,
+    streak: Sequence[Run],
+    jitter: float,
+    *,
+    forgotten: int = 0,
+    looping: bool = False,
+) -> Verdict:
     """Decide about the last run of a streak of failures.
 
     Args:
@@ -123,6 +130,8 @@ def judge(policy: RestartPolicy, streak: Sequence[Run], jitter: float, *, forgot
         streak: the failed runs since the server was last stable, oldest first, at least one.
         jitter: a random number in [0, 1).
         forgotten: how many runs between the first and the others are left out of `streak`.
+        looping: whether the streak is known as a crash loop: at the cap, failures no longer come often
+            enough to say so by themselves.
     """
     last = streak[-1]
     if last.ending is Ending.CANNOT_START:
@@ -134,7 +143,7 @@ def judge(policy: RestartPolicy, streak: Sequence[Run], jitter: float, *, forgot
     if charged == 0:
         return Verdict(state=ServerState.BACKOFF, delay=0.0)
     recent = sum(last.ended_at - run.ended_at <= policy.period for run in streak)
-    if recent > policy.intensity:
+    if looping or recent > policy.intensity:
         return Verdict(state=ServerState.CRASHLOOP, delay=equal_jitter(policy, policy.cap, jitter))
     nominal = policy.base * 2 ** min(charged - 1, _MAX_DOUBLINGS)
     return Verdict(state=ServerState.BACKOFF, delay=equal_jitter(policy, nominal, jitter))
@@ -158,12 +167,14 @@ class wait_for_verdict(wait_base):  # noqa: N801 - tenacity names its strategies
         self._rng = rng
         self._streak: list[Run] = []
         self._forgotten = 0
+        self._looping = False
         self.verdict = Verdict(state=ServerState.BACKOFF, delay=0.0)
 
     def forget(self) -> None:
         """Start a new streak: an operator wants a fresh beginning."""
         self._streak.clear()
         self._forgotten = 0
+        self._looping = False
 
     def __call__(self, retry_state: RetryCallState) -> float:
         """Judge the run that just ended; `verdict` keeps more than the number that tenacity wants."""
@@ -175,5 +186,8 @@ class wait_for_verdict(wait_base):  # noqa: N801 - tenacity names its strategies
         surplus = self._streak[1 : -self._policy.intensity - 1]
         self._forgotten += len(surplus)
         del self._streak[1 : 1 + len(surplus)]
-        self.verdict = judge(self._policy, self._streak, self._rng(), forgotten=self._forgotten)
+        self.verdict = judge(
+            self._policy, self._streak, self._rng(), forgotten=self._forgotten, looping=self._looping
+        )
+        self._looping |= self.verdict.state is ServerState.CRASHLOOP
         return self.verdict.delay

@@ -44,6 +44,7 @@ class LineWriter:
         """Start the thread."""
         self.dropped = 0
         self._closed = False
+        self._confessed = 0
         self._stream = stream
         self._lines: queue.Queue[str | None] = queue.Queue(QUEUED_LINES)
         self._thread = threading.Thread(target=self._write, name="mcpd-log", daemon=True)
@@ -70,10 +71,10 @@ class LineWriter:
     def _write(self) -> None:
         while (line := self._lines.get()) is not None:
             try:
-                if self.dropped:
-                    lost, self.dropped = self.dropped, 0
-                    self._stream.write(f"mcpd: {lost} lines of log were dropped, nobody read them\n")
                 self._stream.write(line + "\n")
+                if self.dropped > self._confessed and self._lines.empty():
+                    self._stream.write(f"mcpd: {self.dropped - self._confessed} lines of log were dropped\n")
+                    self._confessed = self.dropped
                 if self._lines.empty():
                     self._stream.flush()
             except (OSError, ValueError):

@@ -70,6 +70,7 @@ class Mailbox(Generic[F]):
                 nursery.start_soon(self._answer, on_facts)
                 while True:
                     await self._told.wait()
+                    self._told = trio.Event()
                     self._deliver(on_facts)
         finally:
             self._asked.close()
@@ -84,7 +85,6 @@ class Mailbox(Generic[F]):
                 ask.done.set()
 
     def _deliver(self, on_facts: Callable[[list[F]], None]) -> None:
-        self._told = trio.Event()
         facts, self._facts = list(self._facts.values()), {}
         if facts:
             # False for good if `on_facts` raises: the actor has lost these facts, nothing is settled any more.

@@ -41,7 +41,7 @@ TRANSITIONS: dict[ServerState, frozenset[ServerState]] = {
     _S.STOPPED: frozenset({_S.STARTING, _S.DORMANT, _S.DISABLED}),
     _S.DORMANT: frozenset({_S.STARTING, _S.STOPPING, _S.DISABLED}),
     _S.DISABLED: frozenset({_S.STARTING, _S.DORMANT, _S.STOPPING}),
-    _S.STARTING: frozenset({_S.READY, _S.STOPPING}) | WAITING,
+    _S.STARTING: frozenset({_S.READY, _S.DEGRADED, _S.STOPPING}) | WAITING,
     _S.READY: frozenset({_S.DEGRADED, _S.STOPPING, _S.STARTING, _S.DORMANT}) | WAITING,
     _S.DEGRADED: frozenset({_S.READY, _S.STOPPING, _S.STARTING, _S.DORMANT}) | WAITING,
     _S.BACKOFF: frozenset({_S.STARTING, _S.STOPPING}) | WAITING,

@@ -7,6 +7,7 @@ that a call or an operator can cut short. A child's state is a `Watch`, changed 
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import attrs
@@ -53,25 +54,30 @@ class Lifecycle:
         self.incarnation = incarnation
         self._child = child
         self._release_slot = slot
+        self._over = False
         self.ready_at: float | None = None
 
     def ready(self) -> None:
         """The child does its work."""
-        if self.ready_at is None:
-            self.ready_at = trio.current_time()
-        self._release_slot()
-        self._child.become(ServerState.READY)
+        self._serve(ServerState.READY, "")
 
     def degraded(self, reason: str) -> None:
         """It works, but not as it should."""
-        if self.ready_at is None:
-            self.ready_at = trio.current_time()
-        self._release_slot()
-        self._child.become(ServerState.DEGRADED, reason)
+        self._serve(ServerState.DEGRADED, reason)
 
     def ending(self, reason: str) -> None:
         """The run is over and only cleans up: tell everybody now, not after the clean-up."""
+        self._over = True
         self._child.become(ServerState.BACKOFF, reason)
+
+    def _serve(self, state: ServerState, reason: str) -> None:
+        # A child that is being ended may have a step to go before it notices.
+        if self._over:
+            return
+        if self.ready_at is None:
+            self.ready_at = trio.current_time()
+        self._release_slot()
+        self._child.become(state, reason)
 
 
 class Supervisor:
@@ -154,6 +160,7 @@ class Child:
         self._failures = 0
         self._last_start = -WAKE_INTERVAL
         self._scope: trio.CancelScope | None = None
+        self._lifecycle: Lifecycle | None = None
         self._nudge = trio.Event()
         self._restart_asked = False
         self._last_reason = ""
@@ -186,9 +193,9 @@ class Child:
         self._wait.forget()
         self._failures = 0
         self._nudge.set()
-        if self._scope is not None:
+        if self._scope is not None and self._lifecycle is not None:
             self._restart_asked = True
-            self.become(ServerState.BACKOFF, "restarting: an operator asked for it")
+            self._lifecycle.ending("restarting: an operator asked for it")
             self._scope.cancel()
 
     def wake(self) -> None:
@@ -242,7 +249,7 @@ class Child:
             release = trio.Event()
             await nursery.start(self._hold_slot, release)
             self._last_start = trio.current_time()
-            lifecycle = Lifecycle(self, self._runs, release.set)
+            lifecycle = self._lifecycle = Lifecycle(self, self._runs, release.set)
             error = await self._bounded(lifecycle)
             release.set()
         healthy = 0.0 if lifecycle.ready_at is None else trio.current_time() - lifecycle.ready_at
@@ -276,6 +283,9 @@ class Child:
             cancelled, rest = group.split(trio.Cancelled)
             if cancelled is None or rest is None or not isinstance(rest, ExceptionGroup):
                 raise
+            if trio.current_effective_deadline() > -math.inf:
+                # Nobody cancels us: the body raised somebody else's cancellation along with its own failure.
+                return leaf(rest)
             logger.bind(server=self.spec.name).opt(exception=rest).warning("failed while being stopped")
             raise cancelled from None
         finally:

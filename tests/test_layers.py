@@ -35,7 +35,7 @@ ORDER = (
     ("ports",),
     ("transports",),
     ("store",),
-    ("callpath", "calllog"),
+    ("callpath", "calllog", "admission"),
     ("report",),
     ("actors",),
     ("tree", "logs", "notify"),

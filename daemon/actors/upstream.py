@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import trio
 from loguru import logger
 
+from daemon.admission import Admission
 from daemon.catalog.listing import read_tools
 from daemon.errors import (
     CallError,
     ConnectionLost,
-    Overloaded,
     RunError,
     SchemaFetchError,
     UpstreamLost,
@@ -62,9 +62,6 @@ EXPIRY_CHECKS = 1.0
 
 REASON_SECONDS = 0.5
 """How long a lost request waits for the connection itself to tell the reason."""
-
-KEY_BITS = 40
-"""A call's key holds the incarnation above its id, so that a late cancel never hits a new connection's call."""
 
 
 class ProbeKilled(ConnectionLost):
@@ -111,8 +108,7 @@ class Upstream:
         self._redact = redact
         self._log = logger.bind(server=server.name)
         self._logged = Throttle(LINES_PER_SECOND)
-        self._connection: Connection | None = None
-        self._incarnation = 0
+        self._admission: Admission | None = None
         self._era: Era | None = None
         self._was_ready = False
         self._stale = trio.Event()
@@ -120,15 +116,15 @@ class Upstream:
         self._lifecycle: Lifecycle | None = None
 
     def __repr__(self) -> str:
-        live = "up" if self._connection else "down"
+        live = "down" if self._admission is None else "up"
         return f"<Upstream {self.name}: {live}, {self.stats.calls} calls>"
 
     # --- ports.Upstream: what sessions and operators do -----------------------------------------------------
 
     @property
     def in_flight(self) -> int:
-        """Calls that wait for the server's answer."""
-        return 0 if self._connection is None else self._connection.in_flight
+        """Calls that wait for the server's answer, or in line for it."""
+        return 0 if self._admission is None else len(self._admission)
 
     @property
     def can_wake(self) -> bool:
@@ -138,34 +134,27 @@ class Upstream:
 
     def send(self, call: ToolCall, exchange: Exchange) -> int:
         """Forward a call now (`ports.Upstream.send`)."""
-        connection = self._connection
-        if connection is None:
+        if self._admission is None:
             raise self._unavailable()
-        limit = self.server.limits.in_flight + self.server.limits.queue
-        if connection.in_flight >= limit:
-            raise Overloaded(
-                f"server {self.name} has {limit} calls in flight, its limit. Try again when some have ended.",
-                server=self.name,
-            )
         self._busy.set()
-        return self._incarnation << KEY_BITS | connection.call(call, exchange)
+        return self._admission.admit(call, exchange)
 
     def cancel(self, key: int, reason: str) -> None:
         """Give a call up; one of an earlier connection is gone already."""
-        if self._connection is not None and key >> KEY_BITS == self._incarnation:
-            self._connection.cancel(key & (1 << KEY_BITS) - 1, reason)
+        if self._admission is not None:
+            self._admission.cancel(key, reason)
 
     async def wake(self) -> bool:
         """Cut a wait short and see whether the server comes up in time (`ports.Upstream.wake`)."""
-        if self._connection is not None or not self.can_wake:
-            return self._connection is not None
+        if self._admission is not None or not self.can_wake:
+            return self._admission is not None
         timeouts = self.server.timeouts
         # A lazy server's first caller waits for a whole start: nobody else would start it.
         first = self.child.spec.lazy and not self._was_ready
         self.child.wake()
         with trio.move_on_after(timeouts.initialize if first else timeouts.wake):
             await self.child.wait_settled()
-        return self._connection is not None
+        return self._admission is not None
 
     def record(self, seconds: float, *, ok: bool) -> None:
         """Count a call of ours that ended."""
@@ -179,7 +168,6 @@ class Upstream:
         Raises:
             RunError: why the life ended; the supervisor reads it.
         """
-        self._incarnation = lifecycle.incarnation
         self._lifecycle = lifecycle
         try:
             await self._connect(lifecycle)
@@ -199,7 +187,7 @@ class Upstream:
                 lifecycle.ending(str(error))
                 raise
             finally:
-                self._connection = None
+                self._shut()
                 self.pid = self.mark = None
 
     async def _live(self, connection: Connection, lifecycle: Lifecycle) -> None:
@@ -238,7 +226,7 @@ class Upstream:
         self._log.info("speaks MCP {}: {}", greeting.version, greeting.server_info)
         self._stale = trio.Event()
         listed = await self._list(connection, lifecycle)
-        self._connection = connection
+        self._admission = Admission(self.name, connection, self.server.limits)
         self._was_ready = True
         self._report(lifecycle, listed)
         async with trio.open_nursery() as nursery:
@@ -335,6 +323,12 @@ class Upstream:
             await trio.sleep(RELIST_AFTER_FAILURE)
             self._stale.set()
 
+    def _shut(self) -> None:
+        """Take no more calls, and give those in line back."""
+        if self._admission is not None:
+            admission, self._admission = self._admission, None
+            admission.close()
+
     # --- ports.ConnectionEvents ----------------------------------------------------------------------------
 
     def on_list_changed(self) -> None:
@@ -343,16 +337,16 @@ class Upstream:
 
     def on_lost(self, reason: str) -> None:
         """Take no more calls from this very moment: the clean-up, and the reason, take longer."""
-        if self._connection is not None and self._lifecycle is not None:
-            self._connection = None
+        if self._admission is not None and self._lifecycle is not None:
             self._lifecycle.ending(reason)
+            self._shut()
 
     def on_noise(self, line: bytes, problem: str) -> None:
         """Count what is no protocol; too much of it degrades the server, none of it ends it."""
         if not self.noise.count:
             self._log.warning("prints something that is not MCP ({}): {!r}", problem, line[:200])
         too_much = self.noise.add(line, trio.current_time())
-        if too_much and self._connection is not None and self._lifecycle is not None:
+        if too_much and self._admission is not None and self._lifecycle is not None:
             self._lifecycle.degraded(f"floods its stdout with what is not MCP, e.g. {self.noise.first!r}")
 
     def on_child(self, pid: int, mark: int) -> None:

@@ -46,9 +46,9 @@ async def probe(connection: Connection, seconds: float) -> Greeting | None:
     connection.adopt(Era.MODERN, MODERN_VERSION)
     try:
         raw = await connection.request("server/discover", {}, timeout=seconds)
-    except (RemoteError, UpstreamTimeout):
+        result = _object(raw)
+    except (RemoteError, UpstreamTimeout, ProtocolFault):
         return None
-    result = _object(raw)
     versions = result.get("supportedVersions")
     if not isinstance(versions, list) or MODERN_VERSION not in versions:
         return None

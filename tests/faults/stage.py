@@ -7,7 +7,6 @@ scripted servers say in their `record`; it is a FIFO, so waiting needs no pollin
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import random
@@ -297,7 +296,6 @@ def is_alive(pid: int) -> bool:
 @asynccontextmanager
 async def leaving_nothing(recorder: Recorder | None = None) -> AsyncIterator[None]:
     """No child, no descendant, no descriptor and no task may outlive the block."""
-    gc.collect()
     await trio.lowlevel.checkpoint()
     before = _holdings()
     try:

@@ -254,6 +254,28 @@ async def test_the_tree_of_a_child_that_crashed_ends_too(shape: str, tmp_path: P
         assert not is_alive(recorder.all("spawned")[0]["pid"])
 
 
+async def test_a_descendant_that_leaves_in_the_first_moment_ends_too(tmp_path: Path) -> None:
+    """A wrapper script forks, detaches and exits faster than we get to look at it."""
+    wrapper = "(setsid /bin/sleep 1000 & echo $!) </dev/null 2>/dev/null; exec >&-"
+    left: list[int] = []
+
+    async def one(children: Children) -> None:
+        child = await children.start("/bin/sh", ["-c", wrapper], {"PATH": "/bin:/usr/bin"}, None)
+        await child.process.wait()
+        pid = int(os.read(child.stdout, 20))
+        await stop(children, child)
+        if is_alive(pid):
+            os.kill(pid, signal.SIGKILL)
+            left.append(pid)
+
+    async with keeping(tmp_path) as (children, _):
+        with trio.fail_after(PATIENCE):
+            async with trio.open_nursery() as nursery:
+                for _number in range(20):
+                    nursery.start_soon(one, children)
+    assert left == []
+
+
 async def test_a_cancelled_stop_stops_all_the_same(tmp_path: Path) -> None:
     async with keeping(tmp_path) as (children, recorder):
         child = await start(children, recorder, ignore=["eof", "term"], spawn=[{"kind": "daemon"}])
