@@ -74,7 +74,8 @@ class Lifecycle:
         # A child that is being ended may have a step to go before it notices.
         if self._over:
             return
-        if self.ready_at is None:
+        # A server that does not list its tools is of use, but not healthy: it earns no forgetting.
+        if self.ready_at is None and state is ServerState.READY:
             self.ready_at = trio.current_time()
         self._release_slot()
         self._child.become(state, reason)

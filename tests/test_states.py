@@ -11,7 +11,7 @@ from daemon.states import SERVING, TRANSITIONS, WAITING, WAKEABLE, ServerState, 
 # Rows are where a server is, columns (the same words in the same order) where it wants to go.
 TABLE = """
               st re de ba cr ne fa do di sg sd
- starting      .  x  .  x  x  x  x  .  .  x  .
+ starting    .  x  x  x  x  x  x  .  .  x  .
  ready         x  .  x  x  x  x  x  x  .  x  .
  degraded      x  x  .  x  x  x  x  x  .  x  .
  backoff       x  .  .  x  x  x  x  .  .  x  .

@@ -30,7 +30,7 @@ from loguru import logger
 from daemon.errors import CannotStart, ConnectionLost
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
 PR_SET_CHILD_SUBREAPER = 36
 RLIMIT_LOCKS = 10
@@ -73,7 +73,7 @@ class Children:
 
     def __init__(self) -> None:
         self._own: set[int] = set()
-        self._starting = 0
+        self._forking = trio.Lock()
         self._none_starting = trio.Event()
         self._none_starting.set()
         self._stopping: set[trio.CancelScope] = set()
@@ -88,8 +88,9 @@ class Children:
             ConnectionLost: the system is short of something; worth another try.
         """
         inside, ours = _pipes()
+        mark = 1 << MARK_BITS | secrets.randbits(MARK_BITS)
         try:
-            with self._spawning():
+            async with self._inheriting(mark):
                 process = await trio.lowlevel.open_process(
                     [command, *args],
                     stdin=inside[0],
@@ -108,8 +109,7 @@ class Children:
             raise
         finally:
             _close(inside)
-        mark = 1 << MARK_BITS | secrets.randbits(MARK_BITS)
-        _leave_mark(process.pid, mark)
+        _offer_to_the_kernel(process.pid)
         return Child(process, mark, ours)
 
     async def stop(self, child: Child, *, eof: float, term: float) -> None:
@@ -162,16 +162,20 @@ class Children:
             await trio.sleep(SWEEP_PAUSE)
         logger.error("processes of a stopped server survive SIGKILL: {}", found)
 
-    @contextlib.contextmanager
-    def _spawning(self) -> Iterator[None]:
-        if not self._starting:
+    @contextlib.asynccontextmanager
+    async def _inheriting(self, mark: int) -> AsyncIterator[None]:
+        """Carry a mark ourselves while a child is forked, one start at a time, a few milliseconds each.
+
+        Set on the child afterwards it would come too late for a descendant that detaches in its first moment.
+        """
+        async with self._forking:
             self._none_starting = trio.Event()
-        self._starting += 1
-        try:
-            yield
-        finally:
-            self._starting -= 1
-            if not self._starting:
+            before = resource.prlimit(0, RLIMIT_LOCKS)[0]
+            _carry(mark)
+            try:
+                yield
+            finally:
+                _carry(before)
                 self._none_starting.set()
 
     def _grace(self, seconds: float, share: float) -> float:
@@ -251,16 +255,21 @@ def _become_subreaper() -> None:
         logger.warning("not a child subreaper: {}", os.strerror(ctypes.get_errno()))
 
 
-def _leave_mark(pid: int, mark: int) -> None:
-    """Best effort: a child that is gone already needs none, and a sandbox may forbid it."""
+def _carry(mark: int) -> None:
+    """Set our own soft RLIMIT_LOCKS, which children inherit. Best effort: a sandbox may forbid it.
+
+    Through prlimit(2), which systemd's @system-service allows; setrlimit(2) is in its @resources.
+    """
     try:
-        hard = resource.prlimit(pid, RLIMIT_LOCKS)[1]
-        resource.prlimit(pid, RLIMIT_LOCKS, (mark, hard))
-        Path(f"/proc/{pid}/oom_score_adj").write_text(OOM_SCORE)
-    except ProcessLookupError:
-        return
+        hard = resource.prlimit(0, RLIMIT_LOCKS)[1]
+        resource.prlimit(0, RLIMIT_LOCKS, (mark, hard))
     except (OSError, ValueError) as error:
-        logger.warning("pid {} carries no mark, only its group can be killed: {}", pid, error)
+        logger.warning("children carry no mark, only their groups can be killed: {}", error)
+
+
+def _offer_to_the_kernel(pid: int) -> None:
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/oom_score_adj").write_text(OOM_SCORE)
 
 
 def _pipes() -> tuple[tuple[int, int, int], tuple[int, int, int]]:

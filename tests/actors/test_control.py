@@ -125,9 +125,9 @@ async def test_tools_reports_all_categories_or_one(nursery: trio.Nursery) -> Non
 async def test_call_runs_a_tool_and_passes_its_result_unopened(nursery: trio.Nursery) -> None:
     desk = Desk()
     client = await desk.connect(nursery)
-    await call(client, "alpha", "hidden_tool", arguments={"n": 1})
+    await call(client, "alpha", "echo", arguments={"n": 1})
     sent = await desk.stage.alpha.wait_sent()
-    assert (sent.call.tool, sent.arguments, sent.call.wants_progress) == ("hidden_tool", {"n": 1}, False)
+    assert (sent.call.tool, sent.arguments, sent.call.wants_progress) == ("echo", {"n": 1}, False)
     desk.stage.progress(sent, progress=1)
     desk.stage.answer(sent, b'{ "n":123456789012345678901234567890}')
     assert await client.line() == b'{"jsonrpc":"2.0","id":1,"result":{ "n":123456789012345678901234567890}}'

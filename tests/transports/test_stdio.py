@@ -98,7 +98,13 @@ def _exists(pid: int) -> bool:
 
 
 def test_a_child_sees_the_allow_list_and_what_is_configured_for_it() -> None:
-    environ = {"PATH": "/bin", "HOME": "/home/me", "TOKEN": "canary", "NOTIFY_SOCKET": "/run/n", "LISTEN_FDS": "1"}
+    environ = {
+        "PATH": "/bin",
+        "HOME": "/home/me",
+        "TOKEN": "canary",
+        "NOTIFY_SOCKET": "/run/n",
+        "LISTEN_FDS": "1",
+    }
     found = child_environment(environ, {"KEY": "1", "HOME": "/elsewhere"})
     assert found == {"PATH": "/bin", "HOME": "/elsewhere", "KEY": "1"}
 
