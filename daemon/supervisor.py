@@ -245,7 +245,7 @@ class Child:
         self._restart_asked = False
         self._runs += 1
         self._nudge = trio.Event()
-        self.become(ServerState.STARTING)
+        self.become(ServerState.STARTING, f"trying again after: {self._last_reason}" if self._failures else "")
         async with trio.open_nursery() as nursery:
             release = trio.Event()
             await nursery.start(self._hold_slot, release)
