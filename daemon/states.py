@@ -34,6 +34,9 @@ WAITING = frozenset({_S.BACKOFF, _S.CRASHLOOP, _S.NEEDS_AUTH, _S.FAILED})
 SERVING = frozenset({_S.READY, _S.DEGRADED})
 """A connection is up and calls are forwarded."""
 
+WELL = frozenset({_S.READY, _S.DORMANT, _S.DISABLED})
+"""Nothing for an operator to look at: `mcpd status` exits with 0 if all servers are in one of these."""
+
 WAKEABLE = frozenset({_S.BACKOFF, _S.CRASHLOOP, _S.DORMANT})
 """A call may cut the wait short. Parked servers (failed, needs_auth) wait for a change or the operator."""
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.cli.control import ask_with, guarded
 from daemon.cli.options import add_control, add_json, parser, positive
+from daemon.states import WELL
 
 if TYPE_CHECKING:
     import argparse
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 EX_UNAVAILABLE = 1
 """Something that is configured does not serve, or not in full."""
 
-WELL = frozenset({"ready", "dormant", "disabled"})
-"""States that need nobody's attention: it serves, it sleeps until a call, or it was switched off."""
 
 WATCH_SECONDS = 2.0
 """Between two looks of `--watch`."""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from daemon.cli.escape import visible
-from daemon.cli.status import WELL
 from daemon.cli.terminal import draw, duration, grid, milliseconds, paragraph, safe, size
+from daemon.states import WELL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
