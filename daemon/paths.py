@@ -22,13 +22,24 @@ SYSTEM = {
 """Where the system service has its sockets: systemd's own socket unit, then the unit's RuntimeDirectory."""
 
 
+USER_RUNTIME = Path("/run/user")
+"""Where pam_systemd(8) makes each user's runtime directory, whether or not the environment names it."""
+
+
 def runtime_dir(environ: Mapping[str, str]) -> Path:
-    """The directory of the sockets: systemd's, else the user's, else a private one under /tmp."""
+    """The directory of the sockets: systemd's, else the user's, else a private one under /tmp.
+
+    MCP clients start their servers with a short list of variables, which XDG_RUNTIME_DIR is not on: the bridge
+    must find the daemon without it.
+    """
     if "RUNTIME_DIRECTORY" in environ:
         return Path(environ["RUNTIME_DIRECTORY"].partition(":")[0])
     if environ.get("XDG_RUNTIME_DIR"):
         return Path(environ["XDG_RUNTIME_DIR"]) / "mcpd"
-    return Path(environ.get("TMPDIR") or "/tmp") / f"mcpd-{os.getuid()}"  # noqa: S108 - owner and mode are checked at bind
+    own = USER_RUNTIME / str(os.getuid())
+    if own.is_dir():
+        return own / "mcpd"
+    return Path("/tmp") / f"mcpd-{os.getuid()}"  # noqa: S108 - owner and mode are checked at bind
 
 
 def state_dir(environ: Mapping[str, str]) -> Path:

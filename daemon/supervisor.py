@@ -261,7 +261,9 @@ class Child:
             ended_at=trio.current_time(),
         )
         self._last_reason = run.reason
-        logger.bind(server=self.spec.name).info("run {} ended: {}", self._runs, self._redact(run.reason))
+        level = "INFO" if run.ending in {Ending.ASKED, Ending.NORMAL} else "WARNING"
+        text = "run {} ended: {}"
+        logger.bind(server=self.spec.name).log(level, text, self._runs, self._redact(run.reason))
         self._failures = 0 if run.ending is Ending.ASKED else self._failures + 1
         return run
 

@@ -15,17 +15,18 @@ if TYPE_CHECKING:
 
     Find = Callable[[Mapping[str, str]], Path]
 
-FALLBACK = f"mcpd-{os.getuid()}"
+USERS = Path(f"/run/user/{os.getuid()}")
+UNNAMED = str(USERS / "mcpd") if USERS.is_dir() else f"/tmp/mcpd-{os.getuid()}"
+"""Where both the daemon and a bridge look whose environment names no runtime directory: clients filter it."""
 
 
 @pytest.mark.parametrize(
     ("environ", "found"),
     [
-        ({}, f"/tmp/{FALLBACK}"),
-        ({"TMPDIR": "/var/tmp"}, f"/var/tmp/{FALLBACK}"),
-        ({"TMPDIR": ""}, f"/tmp/{FALLBACK}"),
+        ({}, UNNAMED),
+        ({"TMPDIR": "/var/tmp"}, UNNAMED),
         ({"XDG_RUNTIME_DIR": "/run/user/7", "TMPDIR": "/t"}, "/run/user/7/mcpd"),
-        ({"XDG_RUNTIME_DIR": ""}, f"/tmp/{FALLBACK}"),
+        ({"XDG_RUNTIME_DIR": ""}, UNNAMED),
         ({"RUNTIME_DIRECTORY": "/run/mcpd", "XDG_RUNTIME_DIR": "/run/user/7"}, "/run/mcpd"),
         ({"RUNTIME_DIRECTORY": "/run/mcpd:/run/other"}, "/run/mcpd"),
     ],

@@ -152,7 +152,7 @@ class Control:
         asked = msgspec.json.decode(params, type=_CallParams)
         upstream = self._operations.upstreams.get(asked.server)
         if upstream is None:
-            return error_result(_unknown(asked.server, self._operations.upstreams))
+            return error_result(self._unknown(asked.server))
         if not bytes(asked.arguments).startswith(b"{"):
             return error_result(InvalidArguments("the arguments of a tool are a JSON object"))
         refusal = self._operations.reporter.refusal(asked.server, asked.tool)
@@ -176,11 +176,20 @@ class Control:
         name = msgspec.json.decode(params, type=_ServerParams).server
         child = self._operations.children.get(name)
         if child is None:
-            raise _unknown(name, self._operations.children)
+            raise self._unknown(name)
         child.restart()
         with trio.move_on_after(RESTART_SECONDS):
             await child.wait_settled()
-        return msgspec.json.encode({"server": name, "state": str(child.status.value.state)})
+        status = child.status.value
+        return msgspec.json.encode({"server": name, "state": str(status.state), "reason": status.reason})
+
+    def _unknown(self, name: str) -> UnknownServer:
+        known = list(self._operations.upstreams)
+        if name in self._operations.reporter.config.mcp_servers:
+            return UnknownServer(f'server {name} is switched off in the configuration ("enabled": false)')
+        close = get_close_matches(name, known, n=1)
+        hint = f"Did you mean {close[0]}?" if close else f"There are: {', '.join(known)}."
+        return UnknownServer(f"no server is named {name!r}. {hint}")
 
 
 _METHODS: dict[str, Callable[[Control, Raw], Awaitable[Buffer]]] = {
@@ -199,12 +208,6 @@ async def _send(upstream: Upstream, call: ToolCall, outcome: _Outcome) -> int:
             raise
     await upstream.wake()
     return upstream.send(call, outcome)
-
-
-def _unknown(name: str, known: Mapping[str, object]) -> UnknownServer:
-    close = get_close_matches(name, list(known), n=1)
-    hint = f"Did you mean {close[0]}?" if close else f"There are: {', '.join(known)}."
-    return UnknownServer(f"no running server is named {name!r}. {hint}")
 
 
 class _Outcome:

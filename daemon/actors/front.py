@@ -117,7 +117,12 @@ class Front(Generic[G]):
         pid, uid, _gid = PEERCRED.unpack(raw)
         if uid in self._uids:
             return True
-        logger.warning("refused a connection of uid {} (pid {}): only {} may", uid, pid, sorted(self._uids))
+        logger.warning(
+            "refused a connection of uid {} (pid {}): only {} may; add it to listen.uids to let it in",
+            uid,
+            pid,
+            sorted(self._uids),
+        )
         return False
 
     async def _serve(self, connection: socket.socket) -> None:
@@ -137,7 +142,7 @@ class Front(Generic[G]):
             guest = self.guests[number] = self._welcome(link, number)
             await guest.run()
         except RunError as error:
-            logger.bind(session=number).info("ended: {}", error)
+            logger.bind(session=number).debug("ended: {}", error)
         except Exception as error:  # noqa: BLE001 - the boundary: one client's fault is nobody else's
             plain = leaf(error) if isinstance(error, BaseExceptionGroup) else error
             logger.bind(session=number).opt(exception=plain).error("a fault of mcpd's own ended a session")

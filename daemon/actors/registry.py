@@ -63,13 +63,16 @@ class Registry:
         """Once per name: a tool in the configuration that its server does not have (seed 001, §4.2)."""
         for category in catalog.categories.values():
             for name in category.unresolved:
-                if name not in self._warned:
-                    self._warned.add(name)
-                    logger.bind(category=category.name).warning(
-                        "category {} names {}, which its server does not list: calls to it get UnknownTool",
-                        category.name,
-                        name,
-                    )
+                if name in self._warned:
+                    continue
+                self._warned.add(name)
+                off = any(f"{m.server}/{m.tool}" == name and not m.enabled for m in category.members.values())
+                logger.bind(category=category.name).warning(
+                    "category {} names {}, which its server does not list: {}",
+                    category.name,
+                    name,
+                    "nothing is switched off by it" if off else "calls to it get UnknownTool",
+                )
 
     def _sum_up(self, catalog: Catalog) -> None:
         """The start-up line of seed 001, §8: once, when every server has listed or failed."""

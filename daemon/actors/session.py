@@ -63,6 +63,7 @@ class Session:
         self.surface = self._surface_named(self._profile.surface)
         self._shown: bytes | None = None
         self._handshaken = False
+        self._denied = ""
         self._client = ""
         self._protocol = ""
         self._faults = 0
@@ -109,6 +110,9 @@ class Session:
 
     def on_request(self, request_id: bytes, method: str, params: Raw | None) -> None:
         """Answer a request, now or in time."""
+        if self._denied:
+            self._peer.refuse(request_id, envelope.INVALID_REQUEST, self._denied)
+            return
         serve = _METHODS.get(method)
         if serve is None:
             text = f"Method not found: {method}. mcpd serves tools: {', '.join(_METHODS)}"
@@ -246,12 +250,15 @@ class Session:
             self._log.info("session with {}", self._client)
 
     def _greet(self, hello: dict[str, object]) -> None:
-        """The bridge names a profile and a surface; unknown ones are said in the log and left alone."""
+        """The bridge names a profile, without which nothing is served, and a surface."""
         profile, surface = hello.get("profile"), hello.get("surface")
         if isinstance(profile, str):
             found: Profile | None = self._context.config.profiles.get(profile)
             if found is None:
-                self._log.warning("no profile {!r}: using {}", profile, self._profile.name)
+                # A profile restricts: showing more than it would because of a typo is no way out.
+                known = ", ".join(self._context.config.profiles)
+                self._denied = f"there is no profile {profile!r} in mcpd's configuration; there are: {known}"
+                self._log.warning("{}", self._denied)
             else:
                 self._profile = found
                 self.surface = self._surface_named(found.surface)
@@ -261,7 +268,7 @@ class Session:
     def _surface_named(self, name: str) -> Surface:
         surfaces = self._context.surfaces
         if name not in surfaces:
-            self._log.warning("this version has no surface {!r}: using {}", name, DEFAULT_SURFACE)
+            self._log.warning("this version has no surface {}: using {}", str(name), DEFAULT_SURFACE)
         return surfaces.get(name, surfaces[DEFAULT_SURFACE])
 
     def _cancel(self, params: Raw) -> None:

@@ -172,7 +172,7 @@ class Upstream:
         try:
             await self._connect(lifecycle)
         except ProbeKilled:
-            self._log.info("does not survive the probe for the newer protocol; starting again without it")
+            self._log.info("ended when asked for the newer protocol; starting again without asking")
             self._era = Era.HANDSHAKE
             await self._connect(lifecycle)
 

@@ -166,9 +166,10 @@ def _selected(
         chosen += [pair for pair in candidates if _matches(pair, selection.include_patterns)]
     elif not selection.include_names:
         chosen += candidates
-    for pair in dict.fromkeys(chosen):
-        if not _matches(pair, selection.exclude_patterns):
-            yield pair
+    kept = [pair for pair in dict.fromkeys(chosen) if not _matches(pair, selection.exclude_patterns)]
+    # What is switched off stays a member that says so, also when nothing selects it.
+    off = [pair for pair, override in _override_keys(config, listed) if not override.enabled]
+    yield from dict.fromkeys([*kept, *off])
 
 
 def _candidates(

@@ -82,7 +82,8 @@ def _show(path: Path, config: Config, warnings: Sequence[Fault], *, as_json: boo
         return
     for warning in warnings:
         print(f"warning: {visible(str(warning))}", file=sys.stderr)
-    print(f"OK: {_count(servers, 'server', 'servers')}, {_count(categories, 'category', 'categories')}")
+    grouped = _count(categories, "category", "categories") if categories else "each a category"
+    print(f"OK: {_count(servers, 'server', 'servers')}, {grouped}")
 
 
 def _count(number: int, one: str, many: str) -> str:

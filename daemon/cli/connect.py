@@ -54,9 +54,17 @@ def main(argv: list[str]) -> int:
         return 1
     link.setblocking(False)
     bridge = Bridge(link, _hello(hello) if hello else b"")
-    if not bridge.run():
+    if bridge.run():
+        return 0
+    if bridge.heard:
         print("mcpd connect: the daemon closed the connection.", file=sys.stderr)
-    return 0
+        return 0
+    print(
+        "mcpd connect: the daemon closed the connection before it said anything: it may not accept this user"
+        " (listen.uids), or its configuration may be faulty. See `mcpd check` and the daemon's log.",
+        file=sys.stderr,
+    )
+    return 1
 
 
 class Bridge:
@@ -64,6 +72,8 @@ class Bridge:
 
     def __init__(self, link: _socket.socket, first: bytes = b"") -> None:
         """Attach to `link`; `first` is sent before anything from stdin."""
+        self.heard = False
+        """Whether the daemon has said anything."""
         self._link = link
         self._up = bytearray(first)
         self._down = bytearray()
@@ -127,6 +137,7 @@ class Bridge:
             if not data:
                 self._link_open = False
                 self._by_daemon = self._stdin_open
+            self.heard = True
             self._down += data
 
     def _send(self) -> None:
@@ -210,9 +221,13 @@ def _parse(argv: list[str]) -> tuple[str | None, dict[str, object]]:
         "Bridge an MCP client that speaks over stdin and stdout to the running daemon.",
         examples=(
             'in an MCP client\'s configuration: {"command": "mcpd", "args": ["connect"]}',
-            "mcpd connect --profile review --session $(basename $PWD)",
+            "mcpd connect --profile reader",
         ),
-        exits={0: "the client or the daemon has ended", 1: "the daemon cannot be reached", 2: "usage"},
+        exits={
+            0: "the client or the daemon has ended",
+            1: "the daemon cannot be reached, or turned us away",
+            2: "usage",
+        },
     )
     options.add_argument(
         "--socket",
@@ -221,16 +236,21 @@ def _parse(argv: list[str]) -> tuple[str | None, dict[str, object]]:
         " $XDG_RUNTIME_DIR/mcpd, or the system's)",
     )
     options.add_argument("--profile", metavar="N", help="the profile to use (default: `default`)")
-    options.add_argument("--surface", metavar="N", choices=SURFACES, help=f"one of {', '.join(SURFACES)}")
+    options.add_argument(
+        "--surface",
+        metavar="N",
+        choices=SURFACES,
+        help=f"one of {', '.join(SURFACES)}; this version serves category",
+    )
     options.add_argument(
         "--session",
         metavar="KEY",
-        help="a name under which loaded tools are remembered (default: $MCPD_SESSION)",
+        help="a name under which tools will be remembered (default: $MCPD_SESSION); without effect yet",
     )
     options.add_argument(
         "--lazy",
         action=argparse.BooleanOptionalAction,
-        help="show tools on demand, or all of them at once (default: what the profile says)",
+        help="show tools on demand, or all of them at once; without effect yet",
     )
     given = vars(options.parse_args(argv))
     wanted: str | None = given.pop("socket")

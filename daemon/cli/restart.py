@@ -16,7 +16,7 @@ def main(argv: list[str]) -> int:
     made = parser(
         "restart",
         "Restart one server now. One that waits for its next try, or was given up until somebody looks"
-        " (failed, needs_auth), is tried at once. Does not wait until it is ready: `mcpd status` shows that.",
+        " (failed, needs_auth), is tried at once. Waits a few seconds for the outcome.",
         examples=("mcpd restart git",),
         exits={
             0: "the server is being restarted",
@@ -35,7 +35,8 @@ def main(argv: list[str]) -> int:
         if options.json:
             print(document(answer))
         else:
-            print(visible(f"{answer['server']}: {answer['state']}"))
+            why = f", {answer['reason']}" if answer.get("reason") else ""
+            print(visible(f"{answer['server']}: restarted, now {answer['state']}{why}"))
         return 0
 
     return guarded(act)

@@ -23,7 +23,7 @@ from daemon.sockets import bind, unbind
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from daemon.config.model import Config
 
@@ -49,6 +49,7 @@ def main(argv: list[str]) -> int:
             return _serve(config, path, options, front, control, front_path, control_path)
     except ConfigError as error:
         print(f"mcpd: {error}", file=sys.stderr)
+        _turn_away(listen_fds(os.environ).values())
         return EX_CONFIG
     except (DaemonRunning, OSError) as error:
         print(f"mcpd: {error}", file=sys.stderr)
@@ -72,6 +73,15 @@ def _parser() -> argparse.ArgumentParser:
 
 
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR")
+
+
+def _turn_away(listeners: Iterable[socket.socket]) -> None:
+    """Hang up on clients that wait in systemd's socket: it would start us again for each of them at once."""
+    for listener in listeners:
+        with contextlib.suppress(OSError):
+            while True:
+                listener.accept()[0].close()
+        listener.close()
 
 
 @contextlib.contextmanager

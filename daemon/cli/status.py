@@ -48,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
         examples=(
             "mcpd status",
             "mcpd status --watch 5",
-            "mcpd status --json | jq '.servers[] | select(.state != \"ready\")'",
+            "mcpd status --json | jq '.servers | map_values(select(.state != \"ready\"))'",
         ),
         exits={
             0: "every enabled server is ready (or dormant: started by its next call)",

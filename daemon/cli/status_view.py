@@ -138,7 +138,7 @@ def _daemon(daemon: Json) -> Iterator[RenderableType]:
     up = duration(daemon["uptimeSeconds"])
     yield Text(f"mcpd {visible(daemon['version'])}, pid {daemon['pid']}, up {up}, {visible(daemon['config'])}")
     yield Text(
-        f"{daemon['available']} of {daemon['servers']} servers available. Models see"
-        f" {size(daemon['surfaceBytes'])} instead of {daemon['tools']} tools in {size(daemon['schemaBytes'])}:"
+        f"{daemon['available']} of {daemon['servers']} servers available. Models see meta-tools of"
+        f" {size(daemon['surfaceBytes'])} instead of {daemon['tools']} tools of {size(daemon['schemaBytes'])}:"
         f" about {daemon['estimatedTokensSaved']:,} tokens saved in every conversation (an estimate)."
     )

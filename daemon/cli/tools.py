@@ -36,7 +36,7 @@ def _parser() -> argparse.ArgumentParser:
         "tools",
         "Show the categories and the tools in them; tools that are switched off or cannot be called now are"
         " marked. With --surface: the tools that a model is told of when it connects, with what they cost.",
-        examples=("mcpd tools", "mcpd tools filesystem", "mcpd tools --surface", "mcpd tools --json"),
+        examples=("mcpd tools", "mcpd tools files", "mcpd tools --surface", "mcpd tools --json"),
         exits={0: "shown", 1: "no such category", 2: "usage", 3: "the daemon cannot be reached"},
     )
     made.add_argument("category", metavar="CATEGORY", nargs="?", help="only this one")

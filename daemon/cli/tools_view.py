@@ -38,6 +38,8 @@ def _heading(name: str, category: Json) -> Iterator[RenderableType]:
     servers = ", ".join(category["servers"])
     origin = "" if servers == name else f" (from {servers})"
     yield safe(f"{name}{origin}, {len(category['tools'])} tools", "bold")
+    if not category["tools"]:
+        yield paragraph("none known yet: `mcpd status` says how its server is", indent=2)
     if category["description"]:
         yield paragraph(category["description"], indent=2)
 

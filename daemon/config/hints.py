@@ -31,7 +31,7 @@ FOREIGN: Mapping[type, Mapping[str, str]] = {
         "preferences": _ELSEWHERE,
     },
     Server: {
-        "disabled": 'write "enabled": false',
+        "disabled": 'write "enabled" and the opposite: "enabled": false for "disabled": true',
         "autoApprove": _APPROVAL,
         "alwaysAllow": _APPROVAL,
         "trust": _APPROVAL,

@@ -122,7 +122,7 @@ _REMEDIES: Mapping[tuple[str, type], str] = {
     ("text", int): ": put it in double quotes",
     ("text", float): ": put it in double quotes",
     ("text", bool): ": put it in double quotes",
-    ("text", list): ": write it as one text",
+    ("text", list): ": write one text here; further words are a list of their own (args)",
     ("true or false", str): ": write true or false, without quotes",
     ("true or false", int): ": write true or false",
     ("a number", str): ": write it without quotes",

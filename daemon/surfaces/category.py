@@ -68,8 +68,8 @@ class CategorySurface:
         """How to work with the two tools."""
         return (
             "Tools are grouped in categories. First call get-category-tools with a category to load its tool"
-            " definitions, then run a tool with call-category-tool. meta.unavailableTools names what cannot be"
-            f" called right now.\n{_category_lines(view)}"
+            " definitions, then run a tool with call-category-tool. meta.unavailableTools and"
+            f" meta.unavailableServers name what cannot be called right now.\n{_category_lines(view)}"
         )
 
     def list_tools(self, view: View) -> bytes:

@@ -225,7 +225,6 @@ async def test_a_surface_that_this_version_lacks_leaves_the_category_surface(nur
         ({"profile": "small"}, ["alpha"]),
         ({"surface": "browse"}, ["alpha", "beta"]),
         ({"profile": "small", "surface": "category"}, META_TOOLS),
-        ({"profile": "nobody"}, META_TOOLS),
         ({"surface": "nothing"}, META_TOOLS),
         ({"profile": 7, "surface": ["x"]}, META_TOOLS),
         ({}, META_TOOLS),
@@ -246,6 +245,18 @@ async def test_the_bridges_hello_picks_profile_and_surface_and_unknown_ones_chan
     small = isinstance(hello, dict) and hello.get("profile") == "small"
     assert statistics.profile == ("small" if small else "default")
     assert statistics.surface == ("category" if names == META_TOOLS else "browse")
+
+
+async def test_with_an_unknown_profile_nothing_is_served(nursery: trio.Nursery) -> None:
+    """A profile restricts: a typo must not show more than it would have."""
+    stage = Stage(profiles={"small": {"categories": ["alpha"]}})
+    guest = await stage.connect(nursery)
+    await guest.client.send({"jsonrpc": "2.0", "method": "mcpd/hello", "params": {"profile": "smal"}})
+    for method in ("initialize", "tools/list", "ping"):
+        await guest.client.send({"jsonrpc": "2.0", "id": 1, "method": method, "params": {}})
+        error = (await guest.client.get())["error"]
+        assert "no profile 'smal'" in error["message"]
+        assert "small" in error["message"]
 
 
 # --- what is wrong -----------------------------------------------------------------------------------------

@@ -161,3 +161,21 @@ def test_without_categories_a_server_is_a_category_of_all_its_tools() -> None:
 def test_a_server_without_a_description_is_described_by_its_name() -> None:
     assert "git" in of_server("git", "", None).description
     assert of_server("git", "", None).members == {}
+
+
+def test_what_is_switched_off_stays_a_member_that_says_so_although_nothing_selects_it() -> None:
+    listed = {"git": known("git", "git_log", "git_reset", "git_show")}
+    tools = {"includePatterns": ["git_l*"], "overrides": {"git_reset": {"enabled": False}, "git_show": {}}}
+    found = category(tools, listed=listed)
+    assert {name: member.enabled for name, member in found.members.items()} == {
+        "git_log": True,
+        "git_reset": False,
+    }
+    assert found.unresolved == ()
+
+
+def test_a_switch_for_a_tool_that_does_not_exist_is_unresolved() -> None:
+    listed = {"git": known("git", "git_reset")}
+    found = category({"overrides": {"git_rest": {"enabled": False}}}, listed=listed)
+    assert found.members["git_reset"].enabled is True
+    assert found.unresolved == ("git/git_rest",)

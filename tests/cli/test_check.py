@@ -33,7 +33,7 @@ def test_a_good_configuration_is_zero(file: Path, capsys: pytest.CaptureFixture[
 def test_the_default_is_the_daemons(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text('{"mcpServers": {}}')
     assert main([]) == 0
-    assert capsys.readouterr().out == "OK: 0 servers, 0 categories\n"
+    assert capsys.readouterr().out == "OK: 0 servers, each a category\n"
 
 
 def test_every_fault_is_told_with_its_place_and_is_78(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,7 +59,7 @@ def test_a_warning_does_not_fail(file: Path, capsys: pytest.CaptureFixture[str])
     file.write_text(UNWISE)
     assert main([str(file)]) == 0
     out, err = capsys.readouterr()
-    assert out == "OK: 1 server, 0 categories\n"
+    assert out == "OK: 1 server, each a category\n"
     assert err.startswith("warning: $.mcpServers.a.command: 'no-such-program-here' cannot be started")
 
 

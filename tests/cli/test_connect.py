@@ -150,6 +150,15 @@ def test_what_the_daemon_said_before_it_closed_is_written_before_the_end(sockets
         assert ends.end() == (0, b"mcpd connect: the daemon closed the connection.\n")
 
 
+def test_a_daemon_that_hangs_up_without_a_word_is_a_failure_with_advice(sockets: Path) -> None:
+    with bridged(sockets) as ends:
+        ends.daemon.close()
+        code, said = ends.end()
+    assert code == 1
+    assert b"before it said anything" in said
+    assert b"mcpd check" in said
+
+
 def test_a_daemon_that_resets_the_connection_ends_it_too(sockets: Path) -> None:
     with bridged(sockets) as ends:
         ends.daemon.sendall(b"hello")

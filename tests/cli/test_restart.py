@@ -20,7 +20,7 @@ STARTING = {"server": "git", "state": "starting"}
 def test_the_new_state_is_shown(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
     daemon = control({"restart": STARTING})
     assert main(["git"]) == 0
-    assert capsys.readouterr().out == "git: starting\n"
+    assert capsys.readouterr().out == "git: restarted, now starting\n"
     assert daemon.asked == [("restart", {"server": "git"})]
 
 

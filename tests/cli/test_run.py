@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent.parent
 RUN = "import sys; from daemon.cli.run import main; sys.exit(main(sys.argv[1:]))"
+PATIENCE = 20.0
+"""Seconds that a daemon may take for anything here."""
 STUBBORN = f"import signal, time; signal.signal(15, signal.SIG_IGN)\n{ECHO_SERVER}\ntime.sleep(60)"
 
 
@@ -232,7 +234,12 @@ def test_help_shows_an_example_and_the_statuses() -> None:
         assert status in done.stdout
 
 
-def test_sockets_of_systemd_are_used_and_left_to_it(place: Place) -> None:
+@contextmanager
+def activated(place: Place, config: Path) -> Iterator[tuple[subprocess.Popen[str], socket.socket]]:
+    """The daemon, started as systemd does it: with sockets that listen already, at descriptors 3 and 4.
+
+    A client waits in the first one.
+    """
     listeners = {name: socket.socket(socket.AF_UNIX) for name in ("front", "control")}
     for name, listener in listeners.items():
         listener.bind(str(place.home / name))
@@ -241,23 +248,40 @@ def test_sockets_of_systemd_are_used_and_left_to_it(place: Place) -> None:
     moves = f"exec 3<&{listeners['front'].fileno()} 4<&{listeners['control'].fileno()}; "
     command = ["/bin/bash", "-c", moves + 'exec "$0" "$@"', sys.executable, "-c", script]
     environ = {**place.environ(), "LISTEN_FDS": "2", "LISTEN_FDNAMES": "front:control"}
-    with subprocess.Popen(
-        [*command, "--config", str(place.config())],
-        cwd=ROOT,
-        env=environ,
-        pass_fds=[listener.fileno() for listener in listeners.values()],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            assert place.told().startswith("READY=1")
-            assert ping(place.home / "front")
-            assert status_of(place.home / "control")["daemon"]["socket"] == str(place.home / "front")
-            process.terminate()
-            assert ended(process)[0] == 0
-        finally:
-            process.kill()
-    assert (place.home / "front").exists()
-    for listener in listeners.values():
-        listener.close()
+    with socket.socket(socket.AF_UNIX) as waiting:
+        waiting.connect(str(place.home / "front"))
+        waiting.settimeout(PATIENCE)
+        with subprocess.Popen(
+            [*command, "--config", str(config)],
+            cwd=ROOT,
+            env=environ,
+            pass_fds=[listener.fileno() for listener in listeners.values()],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            try:
+                yield process, waiting
+            finally:
+                process.kill()
+                for listener in listeners.values():
+                    listener.close()
+
+
+def test_sockets_of_systemd_are_used_and_left_to_it(place: Place) -> None:
+    with activated(place, place.config()) as (process, _):
+        assert place.told().startswith("READY=1")
+        assert ping(place.home / "front")
+        assert status_of(place.home / "control")["daemon"]["socket"] == str(place.home / "front")
+        process.terminate()
+        assert ended(process)[0] == 0
+        assert (place.home / "front").exists()
+
+
+def test_with_a_faulty_configuration_clients_in_systemds_socket_are_turned_away(place: Place) -> None:
+    """Left in the queue, they would have systemd start us again at once, for ever."""
+    faulty = place.home / "faulty.json"
+    faulty.write_text('{"mcpServers": {"a": {}}}')
+    with activated(place, faulty) as (process, waiting):
+        assert ended(process)[0] == 78
+        assert waiting.recv(1) == b""

@@ -113,7 +113,7 @@ def test_sessions_are_listed() -> None:
 def test_the_end_tells_of_the_daemon_and_the_tokens_saved() -> None:
     text = " ".join(shown({"git": server(), "db": down()}).split())
     assert "mcpd 0.1.0, pid 99, up 1h02m, /home/me/.config/mcpd/mcpd.json" in text
-    assert "1 of 2 servers available. Models see 2K instead of 120 tools in 200K" in text
+    assert "1 of 2 servers available. Models see meta-tools of 2K instead of 120 tools of 200K" in text
     assert "about 50,688 tokens saved in every conversation (an estimate)" in text
 
 

@@ -32,7 +32,11 @@ def test_with_nothing_close_the_choices_are_listed() -> None:
 @pytest.mark.parametrize(
     ("cls", "key", "text"),
     [
-        (Server, "disabled", "unknown key 'disabled': write \"enabled\": false"),
+        (
+            Server,
+            "disabled",
+            'unknown key \'disabled\': write "enabled" and the opposite: "enabled": false for "disabled": true',
+        ),
         (Server, "serverUrl", "unknown key 'serverUrl': write \"url\""),
         (Server, "timeout", 'unknown key \'timeout\': write "timeouts": {"call": 60}, in seconds'),
         (Config, "servers", "unknown key 'servers': write \"mcpServers\""),

@@ -26,7 +26,11 @@ def read_server(**entry: Any) -> tuple[Server | None, dict[str, str]]:
     ("entry", "path", "message"),
     [
         ({"command": 3}, "$.s.command", f"{TEXT} a number: put it in double quotes"),
-        ({"command": ["a"]}, "$.s.command", f"{TEXT} a list: write it as one text"),
+        (
+            {"command": ["a"]},
+            "$.s.command",
+            f"{TEXT} a list: write one text here; further words are a list of their own (args)",
+        ),
         ({"description": None}, "$.s.description", f"{TEXT} null: remove the key to get the default"),
         ({"args": "-y"}, "$.s.args", 'expected a list, [...], found text: put it in brackets, ["..."]'),
         ({"args": ["a", 3]}, "$.s.args[1]", f"{TEXT} a number: put it in double quotes"),
