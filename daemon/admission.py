@@ -9,9 +9,13 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING
 
+import trio
+
 from daemon.errors import CallError, Overloaded, UpstreamUnavailable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from msgspec import Raw
 
     from daemon.config.model import ServerLimits
@@ -26,13 +30,20 @@ _tickets = count(1)
 class Admission:
     """The calls of one connection."""
 
-    def __init__(self, server: str, connection: Connection, limits: ServerLimits) -> None:
+    def __init__(
+        self,
+        server: str,
+        connection: Connection,
+        limits: ServerLimits,
+        clock: Callable[[], float] = trio.current_time,
+    ) -> None:
         """Admit calls to a live connection, within `limits.in_flight` and `limits.queue`."""
         self._server = server
         self._connection = connection
         self._limits = limits
         self._in_flight: dict[int, int] = {}
-        self._in_line: dict[int, tuple[ToolCall, Admitted]] = {}
+        self._in_line: dict[int, tuple[ToolCall, Admitted, float]] = {}
+        self._clock = clock
         self._closed = False
 
     def __len__(self) -> int:
@@ -53,7 +64,7 @@ class Admission:
         if len(self._in_flight) < self._limits.in_flight:
             self._in_flight[ticket] = self._connection.call(call, admitted)
         elif len(self._in_line) < self._limits.queue:
-            self._in_line[ticket] = (call, admitted)
+            self._in_line[ticket] = (call, admitted, self._clock())
         else:
             raise Overloaded(
                 f"server {self._server} works on {self._limits.in_flight} calls, {self._limits.queue} are in"
@@ -72,12 +83,21 @@ class Admission:
         """The connection has ended: what is in line is told that it was not sent."""
         self._closed = True
         waiting, self._in_line = self._in_line, {}
-        for _, admitted in waiting.values():
+        for _, admitted, _ in waiting.values():
             admitted.lost(
                 UpstreamUnavailable(
                     f"server {self._server} went away. The call was not sent.", server=self._server
                 )
             )
+
+    def expire(self, seconds: float) -> None:
+        """Refuse what has been in line for longer: its client has better things to do than to wait."""
+        now = self._clock()
+        for ticket, (_, admitted, since) in list(self._in_line.items()):
+            if now - since >= seconds:
+                del self._in_line[ticket]
+                text = f"waited {seconds:g} s in line for server {self._server}. The call was not sent."
+                admitted.lost(Overloaded(text, server=self._server))
 
     def done(self, ticket: int) -> None:
         """A call has ended: its place is free."""
@@ -87,7 +107,7 @@ class Admission:
     def _advance(self) -> None:
         while self._in_line and not self._closed and len(self._in_flight) < self._limits.in_flight:
             ticket = next(iter(self._in_line))
-            call, admitted = self._in_line.pop(ticket)
+            call, admitted, _ = self._in_line.pop(ticket)
             try:
                 self._in_flight[ticket] = self._connection.call(call, admitted)
             except CallError as error:

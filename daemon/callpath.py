@@ -164,16 +164,20 @@ class Calls:
 
     def lose_all(self, error: CallError) -> None:
         """Answer every call with an error: the daemon goes down and nobody will answer later."""
-        for call in list(self._open.values()):
+        for call in self._newest_first():
             call.withdraw(error.message)
             call.lost(error)
         self._context.outbox.flush()
 
     def abandon_all(self, reason: str) -> None:
         """Give every call up: the client is gone."""
-        for call in list(self._open.values()):
+        for call in self._newest_first():
             call.abandon(reason)
         self._context.outbox.flush()
+
+    def _newest_first(self) -> list[ClientCall]:
+        """What was begun last may still be in line; given up first, it does not move up and get sent."""
+        return list(reversed(self._open.values()))
 
     def send_progress(self, params: dict[str, Raw]) -> None:
         """Pass a progress report on, its token already the client's."""

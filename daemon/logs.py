@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, TextIO
 
 from loguru import logger
 
+from daemon.escape import visible
+
 if TYPE_CHECKING:
     from loguru import Message, Record
 
@@ -119,13 +121,17 @@ class _Entry:
         error = record["exception"]
         self.traceback = ""
         if error is not None and error.value is not None:
-            self.traceback = redact("".join(traceback.format_exception(error.value)).rstrip())
+            lines = "".join(traceback.format_exception(error.value)).rstrip()
+            self.traceback = visible(redact(lines), lines=True)
 
     @property
     def body(self) -> str:
-        """What happened, to whom, and the traceback if there is one."""
+        """What happened, to whom, and the traceback if there is one.
+
+        What servers and clients said is in there: it must not forge a line or move a terminal's cursor.
+        """
         subject = " ".join(f"{key}={self.extra[key]}" for key in _SUBJECTS if key in self.extra)
-        text = f"[{subject}] {self.message}" if subject else self.message
+        text = visible(f"[{subject}] {self.message}" if subject else self.message)
         return f"{text}\n{self.traceback}" if self.traceback else text
 
 

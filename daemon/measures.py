@@ -18,6 +18,9 @@ LATENCIES = 512
 NOISE_LINES = 1000
 """More lines of noise than this within `NOISE_SECONDS` make a server `degraded`."""
 
+NOISE_END = 50_000
+"""More than this within `NOISE_SECONDS`, and the connection is ended: it costs a core and says nothing."""
+
 NOISE_SECONDS = 10.0
 
 LINES_PER_SECOND = 50
@@ -83,6 +86,11 @@ class Noise:
             self._in_window = 0
         self._in_window += 1
         return self._in_window > NOISE_LINES
+
+    @property
+    def is_unbearable(self) -> bool:
+        """Whether there is so much of it that the connection should end."""
+        return self._in_window > NOISE_END
 
 
 @attrs.define

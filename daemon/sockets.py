@@ -7,6 +7,7 @@ only: sockets are bound before anything heavy is imported.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 BACKLOG = 512
 """Connections that the kernel keeps for us while we start or are busy (listen(2))."""
 
+_LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _held: list[int] = []
 
 
@@ -36,7 +38,7 @@ def bind(path: Path) -> socket.socket:
     _lock(path)
     if _is_served(path):
         raise DaemonRunning(f"{path} is served by another program. Stop it, or choose another --socket.")
-    path.unlink(missing_ok=True)
+    _remove_stale(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     old = os.umask(0o177)
     try:
@@ -68,9 +70,16 @@ def _private_directory(directory: Path) -> None:
         raise PermissionError(errno.EACCES, f"{directory} is writable by others: chmod 700 {directory}")
 
 
+def _remove_stale(path: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            raise FileExistsError(errno.EEXIST, f"{path} exists and is no socket: choose another --socket")
+        path.unlink()
+
+
 def _lock(path: Path) -> None:
     """Take the lock beside `path`, for as long as this process lives."""
-    lock = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = os.open(path.with_name(path.name + ".lock"), _LOCK_FLAGS, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

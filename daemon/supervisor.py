@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from daemon.backoff import RestartPolicy
 
-START_SLOT_SECONDS = 2.0
+START_SLOT_SECONDS = 1.0
 """A start that takes longer gives its slot away and goes on: a hanging server must not delay the others."""
 
 WAKE_INTERVAL = 1.0
@@ -67,6 +67,8 @@ class Lifecycle:
 
     def ending(self, reason: str) -> None:
         """The run is over and only cleans up: tell everybody now, not after the clean-up."""
+        if self._over and self._child.restarting:
+            return
         self._over = True
         self._child.become(ServerState.BACKOFF, reason)
 
@@ -169,6 +171,11 @@ class Child:
     def __repr__(self) -> str:
         status = self.status.value
         return f"<Child {self.spec.name}: {status.state}, incarnation {status.incarnation}>"
+
+    @property
+    def restarting(self) -> bool:
+        """Whether the run is being ended because an operator wants a fresh one."""
+        return self._restart_asked
 
     async def supervise(self) -> None:
         """Run the child again and again, until cancelled or its restart type says that it is over."""
@@ -298,7 +305,9 @@ class Child:
     async def _pause(self, seconds: float) -> None:
         """Tenacity's sleep: wait out the verdict, unless nudged."""
         verdict = self._wait.verdict
-        self.become(verdict.state, self._last_reason, retry_at=self._wall() + seconds)
+        # A try that is due now is not announced as one to wait for: a call would take it for a failure.
+        due = seconds > 0 and not self._nudge.is_set()
+        self.become(verdict.state, self._last_reason, retry_at=self._wall() + seconds if due else None)
         with trio.move_on_after(seconds):
             await self._nudge.wait()
 

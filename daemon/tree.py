@@ -69,6 +69,8 @@ class Surroundings:
     """Tells the service manager."""
     watchdog: float | None = None
     """Seconds within which it wants a sign of life."""
+    stop_asked: Callable[[], bool] = lambda: False
+    """Whether a signal asked for the end before anybody here could receive it."""
 
 
 class Tree:
@@ -196,6 +198,8 @@ class Tree:
         with trio.move_on_after(DRAIN_SECONDS):
             while any(session.in_flight for session in self.front.guests.values()):  # noqa: ASYNC110
                 await trio.sleep(_DRAIN_POLL)
+        for upstream in self.upstreams.values():
+            upstream.close_line()
         gone = UpstreamLost("mcpd is shutting down; whether the call ran is unknown. Reconnect and check.")
         for session in list(self.front.guests.values()):
             session.lose_calls(gone)
@@ -223,6 +227,8 @@ async def run(config: Config, around: Surroundings) -> None:
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
         await nursery.start(_obey_signals, stop, tree)
+        if around.stop_asked():
+            stop.set()
         await tree.serve(stop)
         nursery.cancel_scope.cancel()
 

@@ -31,6 +31,7 @@ class Server:
     cancelled: list[int] = attrs.field(factory=list)
     sent: list[str] = attrs.field(factory=list)
     refuses: bool = False
+    now: float = 0.0
 
     @property
     def in_flight(self) -> int:
@@ -90,7 +91,7 @@ class Caller:
 
 def place(in_flight: int = 2, queue: int = 2) -> tuple[Admission, Server]:
     server = Server()
-    return Admission("s", server, ServerLimits(in_flight=in_flight, queue=queue)), server
+    return Admission("s", server, ServerLimits(in_flight=in_flight, queue=queue), lambda: server.now), server
 
 
 def call(tool: str) -> ToolCall:
@@ -195,3 +196,18 @@ def test_tickets_of_two_connections_are_never_the_same() -> None:
     assert old != new
     two.cancel(old, "late")
     assert server.cancelled == []
+
+
+def test_a_call_that_waits_too_long_in_line_is_refused_as_not_sent() -> None:
+    admission, server = place(in_flight=1, queue=2)
+    early, late = Caller(), Caller()
+    admission.admit(call("a"), Caller())
+    admission.admit(call("b"), early)
+    server.now = 30.0
+    admission.admit(call("c"), late)
+    server.now = 60.0
+    admission.expire(60.0)
+    assert [type(ending) for ending in early.ended] == [Overloaded]
+    assert late.ended == []
+    server.answer("a")
+    assert server.sent == ["a", "c"]

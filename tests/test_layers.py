@@ -22,7 +22,7 @@ ORDER = (
     ("model",),
     ("states",),
     ("backoff",),
-    ("facts", "redact", "measures", "protocol"),
+    ("facts", "redact", "measures", "protocol", "escape"),
     ("config",),
     ("catalog",),
     ("search",),

@@ -20,7 +20,7 @@ from daemon.catalog.listing import read_tools
 from daemon.errors import (
     CallError,
     ConnectionLost,
-    RunError,
+    ProtocolFault,
     SchemaFetchError,
     UpstreamLost,
     UpstreamTimeout,
@@ -32,7 +32,7 @@ from daemon.measures import LINES_PER_SECOND, CallStats, Noise, StderrTail, Thro
 from daemon.model import Era
 from daemon.states import WAKEABLE, ServerState
 from daemon.transports.context import OpenContext
-from daemon.transports.handshake import Greeting, initialize, probe
+from daemon.transports.handshake import Greeter, Greeting, ProbeKilled
 from daemon.transports.opening import connector
 from daemon.transports.paging import list_all
 from daemon.wire.peer import RemoteError
@@ -62,10 +62,6 @@ EXPIRY_CHECKS = 1.0
 
 REASON_SECONDS = 0.5
 """How long a lost request waits for the connection itself to tell the reason."""
-
-
-class ProbeKilled(ConnectionLost):
-    """The server ended when it was asked which era it speaks."""
 
 
 class Upstream:
@@ -109,7 +105,7 @@ class Upstream:
         self._log = logger.bind(server=server.name)
         self._logged = Throttle(LINES_PER_SECOND)
         self._admission: Admission | None = None
-        self._era: Era | None = None
+        self._greeter = Greeter()
         self._was_ready = False
         self._stale = trio.Event()
         self._busy = trio.Event()
@@ -169,11 +165,12 @@ class Upstream:
             RunError: why the life ended; the supervisor reads it.
         """
         self._lifecycle = lifecycle
+        self._greeter.begin()
         try:
             await self._connect(lifecycle)
         except ProbeKilled:
             self._log.info("ended when asked for the newer protocol; starting again without asking")
-            self._era = Era.HANDSHAKE
+            self._greeter.begin(probing=False)
             await self._connect(lifecycle)
 
     async def _connect(self, lifecycle: Lifecycle) -> None:
@@ -182,7 +179,7 @@ class Upstream:
                 await self._live(connection, lifecycle)
             except ProbeKilled:
                 raise
-            except RunError as error:
+            except Exception as error:
                 # Told at once: the clean-up of this context may take seconds.
                 lifecycle.ending(str(error))
                 raise
@@ -206,21 +203,8 @@ class Upstream:
             raise leaf(group) from None
 
     async def _greet(self, connection: Connection) -> Greeting:
-        timeouts = self.server.timeouts
-        if self._era is not Era.HANDSHAKE:
-            try:
-                greeting = await probe(connection, timeouts.probe)
-            except UpstreamLost as lost:
-                if self._era is None:
-                    raise ProbeKilled(lost.message) from None
-                raise
-            if greeting is not None:
-                self._era = Era.MODERN
-                return greeting
         slow = not self._was_ready and Path(self.server.command or "").name in INSTALLERS
-        greeting = await initialize(connection, timeouts.first_initialize if slow else timeouts.initialize)
-        self._era = Era.HANDSHAKE
-        return greeting
+        return await self._greeter.greet(connection, self.server.timeouts, installs=slow)
 
     async def _serve(self, connection: Connection, greeting: Greeting, lifecycle: Lifecycle) -> None:
         self._log.info("speaks MCP {}: {}", greeting.version, greeting.server_info)
@@ -306,6 +290,8 @@ class Upstream:
                 await trio.sleep(min(EXPIRY_CHECKS, timeouts.call / 4))
                 for _key, exchange in connection.expire(idle=timeouts.call, total=timeouts.call_max):
                     exchange.lost(self._timeout())
+                if self._admission is not None:
+                    self._admission.expire(timeouts.call)
                 self._context.outbox.flush()
 
     async def _listen(self, connection: Connection) -> None:
@@ -328,6 +314,12 @@ class Upstream:
         if self._admission is not None:
             admission, self._admission = self._admission, None
             admission.close()
+            self._context.outbox.flush()
+
+    def close_line(self) -> None:
+        """Send nothing more: calls in line are answered as not sent. The daemon is going down."""
+        if self._admission is not None:
+            self._admission.close()
 
     # --- ports.ConnectionEvents ----------------------------------------------------------------------------
 
@@ -342,10 +334,16 @@ class Upstream:
             self._shut()
 
     def on_noise(self, line: bytes, problem: str) -> None:
-        """Count what is no protocol; too much of it degrades the server, none of it ends it."""
+        """Count what is no protocol; too much of it degrades the server.
+
+        Raises:
+            ProtocolFault: it is a flood: reading it costs everybody else's time.
+        """
         if not self.noise.count:
             self._log.warning("prints something that is not MCP ({}): {!r}", problem, line[:200])
         too_much = self.noise.add(line, trio.current_time())
+        if self.noise.is_unbearable:
+            raise ProtocolFault(f"floods its stdout with what is not MCP, e.g. {self.noise.first!r}")
         if too_much and self._admission is not None and self._lifecycle is not None:
             self._lifecycle.degraded(f"floods its stdout with what is not MCP, e.g. {self.noise.first!r}")
 

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daemon.cli.escape import document, visible
 from daemon.cli.options import add_json, parser
+from daemon.escape import document, visible
 
 if TYPE_CHECKING:
     import argparse

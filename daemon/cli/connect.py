@@ -137,7 +137,7 @@ class Bridge:
             if not data:
                 self._link_open = False
                 self._by_daemon = self._stdin_open
-            self.heard = True
+            self.heard |= bool(data)
             self._down += data
 
     def _send(self) -> None:

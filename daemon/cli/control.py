@@ -91,7 +91,7 @@ def guarded(action: Callable[[], int]) -> int:
         return EX_UNREACHABLE
     except RemoteFault as fault:
         # Imported here: this module is for `mcpd status --json` as well, which never gets there.
-        from daemon.cli.escape import visible  # noqa: PLC0415
+        from daemon.escape import visible  # noqa: PLC0415
 
         print(f"mcpd: {visible(fault.message)}", file=sys.stderr)
         return EX_FAULT

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -42,11 +43,12 @@ def main(argv: list[str]) -> int:
         0 after SIGTERM or SIGINT; 78: faulty configuration; 69: socket taken or not bindable; 70: our fault.
     """
     options = _parser().parse_args(argv)
+    stop = _Stop()
     path = options.config or paths.config_file(os.environ)
     try:
         config = load(path, os.environ)
         with _sockets(options.socket, config) as (front, control, front_path, control_path):
-            return _serve(config, path, options, front, control, front_path, control_path)
+            return _serve(config, path, options, stop, front, control, front_path, control_path)
     except ConfigError as error:
         print(f"mcpd: {error}", file=sys.stderr)
         _turn_away(listen_fds(os.environ).values())
@@ -54,6 +56,25 @@ def main(argv: list[str]) -> int:
     except (DaemonRunning, OSError) as error:
         print(f"mcpd: {error}", file=sys.stderr)
         return EX_UNAVAILABLE
+
+
+class _Stop:
+    """Takes SIGTERM and SIGINT from the first moment to the last: before trio receives them, and after.
+
+    Their default would kill us half-way through starting or ending, and leave the socket file behind.
+    """
+
+    def __init__(self) -> None:
+        self._asked = False
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._note)
+
+    def asked(self) -> bool:
+        """Whether one came."""
+        return self._asked
+
+    def _note(self, _number: int, _frame: object) -> None:
+        self._asked = True
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -112,6 +133,7 @@ def _serve(
     config: Config,
     path: Path,
     options: argparse.Namespace,
+    stop: _Stop,
     front: socket.socket,
     control: socket.socket,
     front_path: Path,
@@ -143,6 +165,7 @@ def _serve(
         redact=redact,
         notify=Notifier(os.environ),
         watchdog=watchdog_seconds(os.environ),
+        stop_asked=stop.asked,
     )
     try:
         trio.run(tree.run, config, around)

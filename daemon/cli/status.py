@@ -87,7 +87,7 @@ def _watch(options: argparse.Namespace) -> int:
 def _show(options: argparse.Namespace) -> int:
     status = ask_with(options, "status", {})
     if options.json:
-        from daemon.cli.escape import document  # noqa: PLC0415 - of the two outputs only one is paid for
+        from daemon.escape import document  # noqa: PLC0415 - of the two outputs only one is paid for
 
         print(document(status))
     else:

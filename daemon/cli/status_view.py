@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from daemon.cli.escape import visible
 from daemon.cli.terminal import draw, duration, grid, milliseconds, paragraph, safe, size
+from daemon.escape import visible
 from daemon.states import WELL
 
 if TYPE_CHECKING:

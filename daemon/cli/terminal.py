@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from daemon.cli.escape import visible
+from daemon.escape import visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

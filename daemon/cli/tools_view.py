@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from rich.cells import cell_len
 from rich.text import Text
 
-from daemon.cli.escape import visible
 from daemon.cli.terminal import draw, grid, paragraph, safe
+from daemon.escape import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -132,7 +132,10 @@ class Children:
 
     def limit_stops(self, seconds: float) -> None:
         """From now on, all stops together may take so long: the daemon is going down."""
-        self._stop_by = trio.current_time() + seconds
+        now = trio.current_time()
+        self._stop_by = now + seconds
+        for scope in self._stopping:
+            scope.deadline = min(scope.deadline, now + seconds / 2)
 
     def hurry(self) -> None:
         """Skip every grace period, present and future."""

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 import attrs
 import msgspec
 
-from daemon.errors import ProtocolFault, StartTimeout, UpstreamTimeout
+from daemon.errors import ConnectionLost, ProtocolFault, StartTimeout, UpstreamLost, UpstreamTimeout
 from daemon.model import Era
 from daemon.protocol import HANDSHAKE_VERSIONS, IDENTITY, MODERN_VERSION, SERVER_INFO_KEY
 from daemon.wire.peer import RemoteError
 
 if TYPE_CHECKING:
+    from daemon.config.model import Timeouts
     from daemon.ports import Connection
 
 
@@ -35,6 +36,56 @@ class Greeting:
     """Whether it declares `tools.listChanged`."""
     server_info: str
     """Its name and version, for people."""
+
+
+class ProbeKilled(ConnectionLost):
+    """The server ended when it was asked which era it speaks."""
+
+
+class Greeter:
+    """Finds a server's era and remembers it, once it is proven, from one connection to the next."""
+
+    def __init__(self) -> None:
+        self._era: Era | None = None
+        self._probing = True
+
+    def begin(self, *, probing: bool = True) -> None:
+        """A new connection is about to be made; `probing` False: ask nothing that might kill it again."""
+        self._probing = probing and self._era is not Era.HANDSHAKE
+
+    async def greet(self, connection: Connection, timeouts: Timeouts, *, installs: bool) -> Greeting:
+        """Open the conversation, in whichever era the server speaks.
+
+        Args:
+            connection: where.
+            timeouts: the server's.
+            installs: whether its first start may have to download it.
+
+        Raises:
+            ProbeKilled: the server ended when asked; another connection may do without asking.
+            StartTimeout, ProtocolFault, UpstreamLost: as `initialize`.
+        """
+        greeting = await self._probe(connection, timeouts) if self._probing else None
+        if greeting is None:
+            try:
+                greeting = await initialize(
+                    connection, timeouts.first_initialize if installs else timeouts.initialize
+                )
+            except ProtocolFault:
+                # Slow to start, it let the probe time out, and only now talks: ask once more.
+                greeting = await probe(connection, timeouts.probe) if self._probing else None
+                if greeting is None:
+                    raise
+        self._era = greeting.era
+        return greeting
+
+    async def _probe(self, connection: Connection, timeouts: Timeouts) -> Greeting | None:
+        try:
+            return await probe(connection, timeouts.probe)
+        except UpstreamLost as lost:
+            if self._era is None:
+                raise ProbeKilled(lost.message) from None
+            raise
 
 
 async def probe(connection: Connection, seconds: float) -> Greeting | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import trio
+
 from daemon.catalog.listing import MAX_TOOLS, read_page
 from daemon.errors import SchemaFetchError, UpstreamTimeout
 from daemon.wire.peer import RemoteError
@@ -17,7 +19,18 @@ MAX_PAGES = 1000
 """A cursor that never ends is a server's bug; real servers send one page, rarely a dozen."""
 
 
+PAGES_SHARE = 10
+"""All pages together may take so many times what one may: a listing is a matter of seconds."""
+
+
 async def list_all(connection: Connection, *, seconds: float) -> list[Raw]:
+    """All raw tools of a server (`_list_pages`), within a bound for the whole."""
+    with trio.move_on_after(seconds * PAGES_SHARE):
+        return await _list_pages(connection, seconds=seconds)
+    raise SchemaFetchError(f"tools/list did not come to its end within {seconds * PAGES_SHARE:g} s")
+
+
+async def _list_pages(connection: Connection, *, seconds: float) -> list[Raw]:
     """All raw tools of a server.
 
     Args:

@@ -25,6 +25,9 @@ INTERNAL_ERROR = -32603
 MAX_DEPTH = 128
 """Nesting that we take from a client. Real tool schemas reach 23; several JSON libraries give up at 254."""
 
+MAX_ENVELOPE_BYTES = 64 * 1024
+"""What may stand beside `params` if it has to be read again: an id, a method, a version."""
+
 Buffer = bytes | memoryview | Raw
 """What a link can write without copying it first."""
 
@@ -93,6 +96,9 @@ def decode_strictly(line: bytes) -> Envelope:
             INVALID_REQUEST, f"Invalid Request: nested deeper than {MAX_DEPTH} levels", _id_of(envelope)
         )
     _require_single_members(line, envelope)
+    if envelope.method is not UNSET and (envelope.result is not UNSET or envelope.error is not UNSET):
+        text = "Invalid Request: both a request and an answer"
+        raise BadMessage(INVALID_REQUEST, text, _id_of(envelope))
     if envelope.id is not UNSET and _ID.fullmatch(bytes(envelope.id)) is None:
         raise BadMessage(INVALID_REQUEST, "Invalid Request: id must be a string or an integer")
     if envelope.jsonrpc != "2.0":
@@ -156,11 +162,14 @@ def _require_single_members(line: bytes, envelope: Envelope) -> None:
     Keys inside the payload do not matter, so a message is read again only if some are left outside of it.
     """
     suspects = [key for key in _ENVELOPE_KEYS if line.count(key) > 1]
-    if not suspects:
+    if not suspects and b"\\" not in line:
         return
     payload = b"" if envelope.params is UNSET else bytes(envelope.params)
-    if all(line.count(key) - payload.count(key) <= 1 for key in suspects):
+    is_plain = line.count(b"\\") == payload.count(b"\\")
+    if is_plain and all(line.count(key) - payload.count(key) <= 1 for key in suspects):
         return
+    if len(line) - len(payload) > MAX_ENVELOPE_BYTES:
+        raise BadMessage(INVALID_REQUEST, "Invalid Request: too much beside params", _id_of(envelope))
     # Numbers stay text: a payload may hold some that Python refuses to convert.
     names = json.loads(
         line, object_pairs_hook=lambda pairs: [name for name, _ in pairs], parse_int=str, parse_float=str
@@ -195,12 +204,16 @@ def _depth(line: bytes) -> int:
     brackets = _STRING.sub(b"", line).translate(None, _NOT_BRACKETS)
     folded = 0
     while folded < _FOLDS and brackets:
-        brackets = _LEAF.sub(b"", brackets)
+        # The mark keeps a pair that becomes a leaf only now for the next fold.
+        brackets = brackets.replace(b"{}", b"-").replace(b"[]", b"-").translate(None, b"-")
         folded += 1
+    if len(brackets) > _MAX_WALKED:
+        return MAX_DEPTH + 1
     return folded + max(accumulate(map(_STEP.__getitem__, brackets)), default=0)
 
 
 _FOLDS = 8
 """Each fold is one fast pass over the brackets; what survives eight is walked one by one."""
-_LEAF = re.compile(rb"\{\}|\[\]")
+_MAX_WALKED = 200_000
+"""Brackets that survive the folds beyond this are refused unwalked: half a second of everybody's time."""
 _NOT_BRACKETS = bytes(set(range(256)) - set(_STEP))

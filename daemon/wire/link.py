@@ -36,6 +36,8 @@ READ_BYTES = 256 * 1024
 """One read: larger than a pipe's or a unix socket's default buffer, so one call usually drains it."""
 SHORT_READ = 16 * 1024
 """A read below this has emptied the kernel's buffer: waiting at once saves a read that would say EAGAIN."""
+LINES_PER_TURN = 128
+"""Lines handled between two turns of the loop: a few milliseconds, even if every one of them is refused."""
 READS_PER_TURN = 16
 """After so many full reads everybody else gets a turn, or a fast peer would own the loop."""
 JOIN_BELOW = 64 * 1024
@@ -187,8 +189,7 @@ class FdLink:
             if not chunk:
                 raise ConnectionLost("the peer closed the connection")
             lines = self._lines.feed(chunk)
-            if lines:
-                on_lines(lines)
+            await self._hand_over(lines, on_lines)
             for head in self._lines.oversized:
                 on_oversized(head)
             self._lines.oversized.clear()
@@ -201,6 +202,14 @@ class FdLink:
             elif turns >= READS_PER_TURN:
                 turns = 0
                 await trio.lowlevel.checkpoint()
+
+    async def _hand_over(self, lines: list[bytes], on_lines: OnLines) -> None:
+        """In portions: a peer that sends nothing but line ends must not own the loop."""
+        for start in range(0, len(lines), LINES_PER_TURN):
+            if start:
+                self._outbox.flush()
+                await trio.lowlevel.checkpoint()
+            on_lines(lines[start : start + LINES_PER_TURN])
 
     async def _read(self) -> bytes:
         while True:

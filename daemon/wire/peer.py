@@ -62,7 +62,7 @@ class Handler(Protocol):
         """A line that is no JSON-RPC message."""
 
     def on_lost(self, reason: str) -> None:
-        """The link ended by itself; told before the exchanges are, so that nobody sends into the void."""
+        """The link has ended; told before the exchanges are, so that nobody sends into the void."""
 
 
 class RemoteError(Exception):
@@ -190,9 +190,10 @@ class Peer:
             await self.link.run(self._on_lines, self._on_oversized)
         except RunError as error:
             reason = str(error)
-            self._handler.on_lost(reason)
             raise
         finally:
+            # Also when cancelled: whoever is told by `abandon` may want to send the next thing at once.
+            self._handler.on_lost(reason)
             self.abandon(reason)
 
     def abandon(self, reason: str) -> None:

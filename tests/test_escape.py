@@ -7,7 +7,7 @@ import unicodedata
 
 import pytest
 
-from daemon.cli.escape import HIDDEN, SELECTORS, document, visible
+from daemon.escape import HIDDEN, SELECTORS, document, visible
 
 MUST = [
     *range(0x20), *range(0x7F, 0xA0), 0xAD, 0x61C, 0x180E, *range(0x200B, 0x2010), *range(0x202A, 0x202F),
