@@ -56,6 +56,8 @@ def main(argv: list[str]) -> int:
     except (DaemonRunning, OSError) as error:
         print(f"mcpd: {error}", file=sys.stderr)
         return EX_UNAVAILABLE
+    finally:
+        stop.ignore()
 
 
 class _Stop:
@@ -72,6 +74,11 @@ class _Stop:
     def asked(self) -> bool:
         """Whether one came."""
         return self._asked
+
+    def ignore(self) -> None:
+        """All is done: not even the interpreter's own end, which restores defaults, is to be cut short."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
 
     def _note(self, _number: int, _frame: object) -> None:
         self._asked = True

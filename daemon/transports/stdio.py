@@ -33,6 +33,8 @@ LAST_WORDS = 0.05
 an exit status tells more than an EOF. Callers wait meanwhile, so it is short."""
 
 STDERR_CHUNK = 64 * 1024
+LINES_AT_ONCE = 1000
+"""Of one chunk, no more lines than are kept anyway: a flood of short ones must not own the loop."""
 LOG_LINE_BYTES = 8 * 1024
 """A longer line of stderr is cut: it is for people."""
 
@@ -147,7 +149,7 @@ async def drain(fd: int, on_line: Callable[[str], None]) -> None:
         if not chunk:
             break
         *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
+        for line in lines[-LINES_AT_ONCE:]:
             on_line(line[:LOG_LINE_BYTES].decode(errors="replace"))
         if len(rest) > LOG_LINE_BYTES:
             on_line(rest[:LOG_LINE_BYTES].decode(errors="replace"))

@@ -124,6 +124,31 @@ def test_a_second_sigterm_is_no_accident() -> None:
         assert "Traceback" not in daemon.said()
 
 
+def test_sigterm_again_and_again_to_the_very_end_is_one_clean_end() -> None:
+    with running({"mcpServers": {}}) as daemon:
+        assert daemon.process is not None
+        deadline = time.monotonic() + PATIENCE
+        while daemon.process.poll() is None:
+            assert time.monotonic() < deadline, daemon.said()
+            daemon.process.send_signal(signal.SIGTERM)
+        assert daemon.process.returncode == 0
+
+
+def test_a_server_that_floods_its_stdout_costs_its_neighbours_nothing() -> None:
+    config = {
+        "mcpServers": {
+            "flood": {"command": "yes"},
+            "blank": {"command": "yes", "args": [""]},
+            "time": {"command": program("mcp-server-time")},
+        }
+    }
+    with running(config) as daemon, daemon.client(timeout=PATIENCE) as client:
+        ready(daemon, "time")
+        for _ in range(20):
+            assert client.run("time", "get_current_time", timezone="UTC")["isError"] is False
+        assert eventually(lambda: "floods its stdout" in daemon.status()["servers"]["flood"]["reason"])
+
+
 def test_a_server_that_hangs_at_its_start_delays_nobody() -> None:
     silent = {"command": "sleep", "args": ["600"]}
     config = {
