@@ -7,12 +7,14 @@ one with them pays in a worker thread while everything else goes on.
 from __future__ import annotations
 
 import importlib
+import threading
 from typing import TYPE_CHECKING, Any
 
 import trio
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
+    from types import ModuleType
 
     from daemon.ports import Connection
     from daemon.transports.context import OpenContext
@@ -21,9 +23,18 @@ MODULES = {kind: f"daemon.transports.{kind}" for kind in ("stdio", "http", "sse"
 """Each has `open_connection(context)`, an async context manager that yields a `ports.Connection`."""
 
 
+_one_at_a_time = threading.Lock()
+
+
+def _load(name: str) -> ModuleType:
+    """Import in this thread, alone: two that meet in the SDK's circular imports would deadlock each other."""
+    with _one_at_a_time:
+        return importlib.import_module(name)
+
+
 async def connector(context: OpenContext) -> AbstractAsyncContextManager[Connection]:
     """The context manager that connects to a server; nothing is opened yet."""
     name = MODULES[context.server.type]
-    module: Any = await trio.to_thread.run_sync(importlib.import_module, name)
+    module: Any = await trio.to_thread.run_sync(_load, name)
     opened: AbstractAsyncContextManager[Connection] = module.open_connection(context)
     return opened

@@ -46,3 +46,20 @@ def test_the_sdk_is_not_imported_before_a_server_needs_it() -> None:
         "sys.exit('mcp' in sys.modules or 'pydantic' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=10).returncode == 0
+
+
+def test_transports_that_share_the_sdk_may_be_opened_at_the_same_moment() -> None:
+    """Fresh interpreters: two threads that met in the SDK's circular imports deadlocked each other."""
+    code = """
+import trio
+from daemon.transports.opening import _load
+
+async def main():
+    async with trio.open_nursery() as nursery:
+        for name in ("http", "sse", "ws", "http", "sse"):
+            nursery.start_soon(trio.to_thread.run_sync, _load, f"daemon.transports.{name}")
+
+trio.run(main)
+"""
+    for _ in range(3):
+        subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
