@@ -10,6 +10,9 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+ToolKey = tuple[str, str]
+"""Which tool: its server's configured name, and its bare name there."""
+
 
 class Era(StrEnum):
     """The two ways in which MCP is spoken."""

@@ -1,22 +1,22 @@
-"""What must hold for categories and profiles: everything they name exists, and is named once."""
+"""What must hold for categories: everything they name exists, and is named once."""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from daemon.config.hints import quoted, suggestion
 from daemon.config.names import TITLE_LENGTH, ToolReference, read_reference, title_is_sound, tool_name_is_sound
+from daemon.config.patterns import pattern_problem
 from daemon.config.trail import below
 from daemon.errors import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from daemon.config.model import Category, Profile
+    from daemon.config.model import Category
 
-SLASHES = 2
-"""The fewest characters of a regex: its two slashes."""
+ANYBODY = "*"
+"""No server's name: whose tool it is does not matter."""
 
 
 def title_faults(names: Iterable[str], trail: str) -> Iterator[Fault]:
@@ -34,9 +34,9 @@ def category_faults(category: Category, trail: str, servers: Collection[str]) ->
     here = below(trail, "tools")
     tools = category.tools
     names = [(below(below(here, "includeNames"), i), name) for i, name in enumerate(tools.include_names)]
-    yield from _name_faults(names, category.server, servers)
+    yield from reference_faults(names, category.server, servers)
     changed = [(below(below(here, "overrides"), name), name) for name in tools.overrides]
-    yield from _name_faults(changed, category.server, servers)
+    yield from reference_faults(changed, category.server, servers)
     for key, patterns in (
         ("includePatterns", tools.include_patterns),
         ("excludePatterns", tools.exclude_patterns),
@@ -53,30 +53,21 @@ def empty_faults(category: Category, trail: str) -> Iterator[Fault]:
         yield Fault(path=trail, message=message)
 
 
-def profile_faults(
-    profile: Profile, trail: str, servers: Collection[str], categories: Collection[str]
+def reference_faults(
+    names: Iterable[tuple[str, str]], server: str | None, servers: Collection[str], *, bare: bool = False
 ) -> Iterator[Fault]:
-    """Everything wrong with one profile."""
-    here = below(trail, "categories")
-    for index, name in enumerate(profile.categories or ()):
-        if name not in categories:
-            message = f"unknown category {quoted(name)}{suggestion(name, categories)}"
-            yield Fault(path=below(here, index), message=message)
-        elif name in (profile.categories or ())[:index]:
-            yield Fault(path=below(here, index), message=f"{quoted(name)} stands here twice")
-    core = below(trail, "coreTools")
-    names = [(below(core, index), name) for index, name in enumerate(profile.core_tools)]
-    yield from _name_faults(names, None, servers)
+    """Tools that nobody can have, or that were named before in another spelling.
 
-
-def _name_faults(
-    names: Iterable[tuple[str, str]], server: str | None, servers: Collection[str]
-) -> Iterator[Fault]:
-    """Tools that nobody can have, or that were named before in another spelling."""
+    Args:
+        names: each with its trail.
+        server: the server that bare names belong to.
+        servers: all there are.
+        bare: whether a name may leave open whose tool it is.
+    """
     seen: dict[tuple[str, str], str] = {}
     for here, name in names:
         reference = read_reference(name, servers)
-        message = _wrong_reference(reference, name, server, servers)
+        message = _wrong_reference(reference, name, server or (ANYBODY if bare else None), servers)
         key = (reference.server or server or "", reference.tool)
         if message is not None:
             yield Fault(path=here, message=message)
@@ -110,15 +101,6 @@ def _unknown_server(name: str, servers: Collection[str]) -> str:
 
 
 def _pattern_faults(pattern: str, here: str) -> Iterator[Fault]:
-    if not pattern:
-        yield Fault(path=here, message="an empty pattern fits no tool: remove it")
-    if not pattern.startswith("/"):
-        return
-    if len(pattern) <= SLASHES or not pattern.endswith("/"):
-        yield Fault(path=here, message="a regex stands between two slashes: /^git_/")
-        return
-    try:
-        re.compile(pattern[1:-1])
-    except re.error as error:
-        place = "" if error.pos is None else f" at character {error.pos + 1}"
-        yield Fault(path=here, message=f"this regex does not compile: {error.msg}{place}")
+    problem = pattern_problem(pattern)
+    if problem:
+        yield Fault(path=here, message=problem)

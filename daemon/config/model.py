@@ -36,13 +36,13 @@ __all__ = [
     "Profile",
     "Restart",
     "RestartType",
+    "Search",
     "Seconds",
     "Server",
     "ServerLimits",
     "StartMode",
     "State",
     "Summaries",
-    "SurfaceName",
     "Timeouts",
     "ToolSelection",
     "TransportType",
@@ -50,6 +50,10 @@ __all__ = [
 
 DEFAULT_PROFILE = "default"
 """The profile of a client that asks for none; it always exists."""
+
+
+DEFAULT_SURFACE = "category"
+"""The surface of a profile that names none."""
 
 
 def from_the_key(**arguments: Any) -> Any:
@@ -72,16 +76,6 @@ class StartMode(StrEnum):
 
     EAGER = "eager"
     LAZY = "lazy"
-
-
-class SurfaceName(StrEnum):
-    """Which meta-tools a client sees."""
-
-    CATEGORY = "category"
-    BROWSE = "browse"
-    SEARCH = "search"
-    LOAD = "load"
-    FULL = "full"
 
 
 @attrs.frozen(kw_only=True)
@@ -168,14 +162,14 @@ class Profile:
     """Its key in `profiles`."""
     description: str | None = None
     """Whom the profile is for."""
-    surface: SurfaceName = SurfaceName.CATEGORY
+    surface: str = DEFAULT_SURFACE
     """Which set of meta-tools is shown."""
     lazy: bool = True
     """false: this profile shows every tool, as the `full` surface does."""
     categories: tuple[str, ...] | None = None
     """The categories it may use; null is all of them."""
     core_tools: tuple[str, ...] = ()
-    """Tools listed from the start on the `search` surface, as `server/tool`."""
+    """Tools listed from the start on the `search` surface, as `server/tool` or bare."""
     instructions: str | None = None
     """The instructions given to the client when it connects, instead of mcpd's own."""
     auto_load: bool = False
@@ -183,13 +177,24 @@ class Profile:
     prompt: str | None = None
     """A text for the model about this way of working, added to the instructions."""
     excluded_tools: tuple[str, ...] = ()
-    """Tools that this profile does not show."""
+    """Tools that this profile does not show; a bare name means every server's tool of that name."""
     included_optional_tools: tuple[str, ...] = ()
-    """Tools that this profile shows although they are off by default."""
+    """Tools that this profile shows although a category switches them off or none of its categories has
+    them."""
     tool_description_overrides: Mapping[str, str] = attrs.field(factory=dict)
     """Tool name to the description shown in this profile."""
     deferred_loading: bool | None = None
     """true: as surface `search`; false: as surface `full`; null: what `surface` says."""
+
+
+@attrs.frozen(kw_only=True)
+class Search:
+    """How tools are found besides by their words."""
+
+    semantic: bool = False
+    """true: by meaning, too; needs the extra `mcpd-supervisor[semantic]`."""
+    model: str | None = None
+    """A folder with a model2vec model; null is the one that comes with the extra."""
 
 
 @attrs.frozen(kw_only=True)
@@ -238,6 +243,8 @@ class Config:
         factory=lambda: {DEFAULT_PROFILE: Profile(name=DEFAULT_PROFILE)}
     )
     """Profiles by name; `default` is for clients that ask for none and exists even when not written."""
+    search: Search = attrs.field(factory=Search)
+    """How tools are found."""
     summaries: Summaries | None = None
     """Who shortens tool descriptions; null: nobody, they are cut."""
     state: State = attrs.field(factory=State)

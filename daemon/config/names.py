@@ -46,6 +46,11 @@ def read_reference(name: str, servers: Collection[str]) -> ToolReference:
     return ToolReference(server=head, tool=tool) if separator else ToolReference(server=None, tool=name)
 
 
+def own_name(name: str, server: str) -> str:
+    """A tool's own name, without a client's prefix for `server`."""
+    return name.removeprefix(f"mcp__{server}__").removeprefix(f"{server}/")
+
+
 def tool_name_is_sound(tool: str) -> bool:
     """Whether a server could have a tool of that name (S9)."""
     return bool(tool) and tool.isprintable() and len(tool.encode()) <= TOOL_BYTES

@@ -22,7 +22,7 @@ from daemon.config.validate import Named, check
 from daemon.errors import ConfigError, Fault
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
 __all__ = ["load", "parse", "secrets"]
 
@@ -36,8 +36,13 @@ T = TypeVar("T")
 Raw = dict[str, Any]
 
 
-def load(path: Path, environ: Mapping[str, str]) -> Config:
+def load(path: Path, environ: Mapping[str, str], surfaces: Collection[str] = ()) -> Config:
     """Read the configuration at `path`.
+
+    Args:
+        path: the file.
+        environ: what `${VAR}` stands for.
+        surfaces: the names that a profile's `surface` may have; empty: they are not checked.
 
     Raises:
         ConfigError: it cannot be read, or has faults: all of them.
@@ -50,7 +55,7 @@ def load(path: Path, environ: Mapping[str, str]) -> Config:
         raise ConfigError(source, [Fault(path=ROOT, message=_how_to_make_one(path))]) from None
     except OSError as error:
         raise ConfigError(source, [Fault(path=ROOT, message=f"cannot be read: {error.strerror}")]) from None
-    return parse(_text(content, source), source=source, environ=environ)
+    return parse(_text(content, source), source=source, environ=environ, surfaces=surfaces)
 
 
 def parse(
@@ -58,9 +63,12 @@ def parse(
     *,
     source: str,
     environ: Mapping[str, str],
+    surfaces: Collection[str] = (),
     read_file: Callable[[Path], str] = read_file,
 ) -> Config:
     """Read a configuration. `source` names it in errors; `${file:...}` paths begin at its directory.
+
+    `surfaces` are the names that a profile's `surface` may have; without any, they are not checked.
 
     Raises:
         ConfigError: it has faults: all of them.
@@ -74,6 +82,7 @@ def parse(
         servers=_names(raw, "mcpServers"),
         categories=_names(raw, "categories"),
         profiles=_names(raw, "profiles"),
+        surfaces=tuple(surfaces),
     )
     faults += check(config, named, faults)
     if faults:

@@ -10,7 +10,7 @@ import ast
 import inspect
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from itertools import pairwise
 from types import NoneType, UnionType
@@ -38,10 +38,15 @@ _KEYS = {
 Schema = dict[str, Any]
 
 
-def json_schema() -> Schema:
-    """The schema as JSON values. Rules across entries are not in it: `mcpd check` knows them."""
+def json_schema(surfaces: Sequence[str]) -> Schema:
+    """The schema as JSON values. Rules across entries are not in it: `mcpd check` knows them.
+
+    Args:
+        surfaces: the names that a profile's `surface` may have.
+    """
     definitions: Schema = {}
     root = _object(Config, definitions)
+    definitions["Profile"]["properties"]["surface"] |= {"enum": list(surfaces)}
     pointer = {"type": "string", "description": "Where this schema is, for editors."}
     root["properties"] = {"$schema": pointer, **root["properties"]}
     return {
@@ -52,9 +57,9 @@ def json_schema() -> Schema:
     }
 
 
-def render() -> str:
-    """The text of `config/mcpd.schema.json`."""
-    return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
+def render(surfaces: Sequence[str]) -> str:
+    """The text of `config/mcpd.schema.json`, for a daemon that has these surfaces."""
+    return json.dumps(json_schema(surfaces), indent=2, ensure_ascii=False) + "\n"
 
 
 def _object(cls: type, definitions: Schema) -> Schema:

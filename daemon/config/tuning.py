@@ -125,5 +125,7 @@ class Limits:
     """Clients connected at the same time."""
     client_queue_bytes: Count = 8 * MIB
     """Bytes kept for a client that does not read; beyond, it is disconnected."""
+    index_characters: Count = 6000
+    """Characters of the list of categories or servers that a lazy surface shows from the start."""
     starts: Count = 4
     """Servers being started at the same time, so that a boot is no stampede."""

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.config.category_rules import category_faults, empty_faults, profile_faults, title_faults
+from daemon.config.category_rules import category_faults, empty_faults, title_faults
+from daemon.config.profile_rules import profile_faults, surface_faults
 from daemon.config.server_rules import missing_faults, name_faults, server_faults
 from daemon.config.trail import ROOT, below
 from daemon.errors import Fault
@@ -30,6 +31,8 @@ class Named:
     """Keys of `categories`; without any, each server is a category."""
     profiles: tuple[str, ...]
     """Keys of `profiles`."""
+    surfaces: tuple[str, ...] = ()
+    """What this daemon can show; empty when nobody said."""
 
 
 def check(config: Config, named: Named, earlier: Sequence[Fault]) -> list[Fault]:
@@ -60,7 +63,9 @@ def _entry_faults(config: Config, named: Named, earlier: Sequence[Fault]) -> Ite
         yield from category_faults(category, trail, named.servers)
     visible = named.categories or named.servers
     for name, profile in config.profiles.items():
-        yield from profile_faults(profile, below(below(ROOT, "profiles"), name), named.servers, visible)
+        trail = below(below(ROOT, "profiles"), name)
+        yield from profile_faults(profile, trail, named.servers, visible)
+        yield from surface_faults(profile, trail, named.surfaces)
     if config.summaries and config.summaries.api_key_env is not None:
         yield from _key_name(config.summaries.api_key_env)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.config.parse import parse
 from daemon.errors import ConfigError
+from daemon.surfaces.table import SURFACES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +19,7 @@ SOURCE = "mcpd.json"
 
 def config_of(value: object, environ: Mapping[str, str] | None = None) -> Config:
     """The configuration that `value` says, as JSON."""
-    return parse(json.dumps(value), source=SOURCE, environ=environ or {})
+    return parse(json.dumps(value), source=SOURCE, environ=environ or {}, surfaces=SURFACES)
 
 
 def server_of(entry: object, environ: Mapping[str, str] | None = None) -> Server:
@@ -34,7 +35,7 @@ def faults_in(value: object, environ: Mapping[str, str] | None = None) -> list[t
 def faults_in_text(text: str, environ: Mapping[str, str] | None = None) -> list[tuple[str, str]]:
     """As `faults_in`, for a text."""
     try:
-        parse(text, source=SOURCE, environ=environ or {})
+        parse(text, source=SOURCE, environ=environ or {}, surfaces=SURFACES)
     except ConfigError as error:
         return [(fault.path, fault.message) for fault in error.faults]
     return []

@@ -8,6 +8,8 @@ import pytest
 
 from tests.config.reading import config_of, faults_in, with_server
 
+UNSUPPORTED = "Lookaround, back-references and counts over 1,000 are not supported (RE2)"
+
 
 def category(tools: dict[str, Any] | None = None, **entry: Any) -> dict[str, Any]:
     config = with_server()
@@ -73,12 +75,12 @@ def profile(**entry: Any) -> dict[str, Any]:
         (
             category({"includePatterns": ["/(/"]}, server="git"),
             "tools.includePatterns[0]",
-            "this regex does not compile: missing ), unterminated subpattern at character 1",
+            f"this regex does not compile: missing ): (. {UNSUPPORTED}",
         ),
         (
             category({"excludePatterns": ["ok*", "/[/"]}, server="git"),
             "tools.excludePatterns[1]",
-            "this regex does not compile: unterminated character set at character 1",
+            f"this regex does not compile: missing ]: [. {UNSUPPORTED}",
         ),
         (
             category({"includePatterns": ["/git"]}, server="git"),
@@ -99,34 +101,6 @@ def profile(**entry: Any) -> dict[str, Any]:
 )
 def test_a_category_that_cannot_be_meant_is_a_fault(config: object, path: str, message: str) -> None:
     assert faults_in(config) == [(f"$.categories.fs.{path}".rstrip("."), message)]
-
-
-@pytest.mark.parametrize(
-    ("config", "path", "message"),
-    [
-        (
-            profile(surface="categry"),
-            "surface",
-            "unknown value 'categry': did you mean 'category'? Known are category, browse, search, load, full",
-        ),
-        (profile(categories=["fs", "fss"]), "categories[1]", "unknown category 'fss': did you mean 'fs'?"),
-        (profile(categories=["git"]), "categories[0]", "unknown category 'git': known are fs"),
-        (profile(categories=["fs", "fs"]), "categories[1]", "'fs' stands here twice"),
-        (
-            profile(coreTools=["find"]),
-            "coreTools[0]",
-            "'find' does not say whose tool it is: write 'server/tool', as in 'git/find'",
-        ),
-        (profile(coreTools=["got/find"]), "coreTools[0]", "unknown server 'got': did you mean 'git'?"),
-        (
-            profile(coreTools=["git/a", "mcp__git__a"]),
-            "coreTools[1]",
-            "'mcp__git__a' is the same tool as 'git/a': keep one of them",
-        ),
-    ],
-)
-def test_a_profile_that_cannot_be_meant_is_a_fault(config: object, path: str, message: str) -> None:
-    assert faults_in(config) == [(f"$.profiles.p.{path}", message)]
 
 
 def test_without_categories_each_server_is_one() -> None:

@@ -13,8 +13,11 @@ from daemon.config.jsonc import decode
 from daemon.config.names import read_reference
 from daemon.config.parse import load
 from daemon.config.schema import json_schema
+from daemon.surfaces.table import SURFACES, chosen
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from daemon.config.model import Config
 
 EXAMPLES = Path(__file__).parents[2] / "config"
@@ -74,6 +77,14 @@ def named_tools(config: Config, category: str) -> list[tuple[str, str]]:
     return [(reference.server or entry.server or "", reference.tool) for reference in references]
 
 
+def included(config: Config, categories: Iterable[str]) -> list[str]:
+    return [
+        read_reference(name, config.mcp_servers).tool
+        for category in categories
+        for name in config.categories[category].tools.include_names
+    ]
+
+
 def switched_off(config: Config) -> set[str]:
     return {
         read_reference(name, config.mcp_servers).tool
@@ -91,7 +102,7 @@ def test_the_examples_are_there() -> None:
 def test_an_example_loads_without_any_environment_and_fits_the_schema(path: Path) -> None:
     assert load(path, {}).mcp_servers
     value, _ = decode(path.read_text(encoding="utf-8"), source=path.name)
-    jsonschema.Draft202012Validator(json_schema()).validate(value)
+    jsonschema.Draft202012Validator(json_schema(list(SURFACES))).validate(value)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
@@ -120,16 +131,26 @@ def test_the_demo_names_tools_that_exist_and_switches_off_what_destroys() -> Non
 
 def test_serena_is_split_into_the_five_categories_and_every_tool_is_in_exactly_one() -> None:
     config = load(EXAMPLES / "serena.json", {})
-    assert list(config.categories) == ["fs", "code", "memory", "session", "meta"]
-    names = [
-        read_reference(name, config.mcp_servers).tool
-        for category in config.categories.values()
-        for name in category.tools.include_names
-    ]
-    assert sorted(names) == sorted(SERENA_2_1_DESKTOP_APP)
-    assert all(
-        tool in SERENA_2_1_DESKTOP_APP
-        for category in config.categories
-        for _, tool in named_tools(config, category)
-    )
+    five = config.profiles["default"].categories
+    assert five == ("fs", "code", "memory", "session", "meta")
+    assert sorted(included(config, five)) == sorted(SERENA_2_1_DESKTOP_APP)
     assert {"execute_shell_command", "replace_symbol_body"} <= switched_off(config)
+
+
+def test_the_second_profile_of_serena_has_the_eight_categories_and_core_tools_of_the_draft() -> None:
+    config = load(EXAMPLES / "serena.json", {}, SURFACES)
+    profile = config.profiles["deferred"]
+    eight = profile.categories
+    assert eight == (
+        "file_operations",
+        "symbolic_read",
+        "symbolic_edit",
+        "memory",
+        "config",
+        "workflow",
+        "shell",
+        "jetbrains",
+    )
+    assert sorted(included(config, eight)) == sorted(SERENA_2_1_DESKTOP_APP)
+    assert set(profile.core_tools) <= set(SERENA_2_1_DESKTOP_APP)
+    assert chosen(config, profile) == "search"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.config.model import Config, Listen, Override, Profile, SurfaceName, TransportType
+from daemon.config.model import Config, Listen, Override, Profile, TransportType
 from daemon.config.parse import load, parse
 from daemon.errors import ConfigError
 from tests.config.reading import config_of, faults_in_text
@@ -74,7 +74,7 @@ def test_every_section_arrives_in_the_model() -> None:
         2,
         "sqlite:///x",
     )
-    assert config.profiles["default"].surface is SurfaceName.LOAD
+    assert config.profiles["default"].surface == "load"
     assert config.profiles["p"].name == "p"
     assert config.listen == Listen(control_socket="/c", uids=(1000,))
     assert config.summaries is not None

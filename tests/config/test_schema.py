@@ -12,6 +12,7 @@ import pytest
 from daemon.config import model, tuning
 from daemon.config.schema import json_schema, render
 from daemon.config.structure import keys
+from daemon.surfaces.table import SURFACES
 from tests.config.reading import faults_in, with_server
 
 SHIPPED = Path(__file__).parents[2] / "config" / "mcpd.schema.json"
@@ -24,20 +25,22 @@ CLASSES = [
 
 
 def accepts(value: object) -> bool:
-    return bool(jsonschema.Draft202012Validator(json_schema()).is_valid(value))
+    return bool(jsonschema.Draft202012Validator(json_schema(list(SURFACES))).is_valid(value))
 
 
 def test_the_shipped_schema_is_current() -> None:
-    assert SHIPPED.read_text(encoding="utf-8") == render(), "run: mcpd schema > config/mcpd.schema.json"
+    assert SHIPPED.read_text(encoding="utf-8") == render(list(SURFACES)), (
+        "run: mcpd schema > config/mcpd.schema.json"
+    )
 
 
 def test_the_schema_is_a_schema() -> None:
-    jsonschema.Draft202012Validator.check_schema(json_schema())
+    jsonschema.Draft202012Validator.check_schema(json_schema(list(SURFACES)))
 
 
 @pytest.mark.parametrize("cls", CLASSES)
 def test_every_class_of_the_model_is_described_key_by_key(cls: type) -> None:
-    definition = json_schema()["$defs"][cls.__name__]
+    definition = json_schema(list(SURFACES))["$defs"][cls.__name__]
     assert list(definition["properties"]) == keys(cls)
     assert all(entry["description"] for entry in definition["properties"].values())
     assert definition["additionalProperties"] is False
@@ -45,7 +48,7 @@ def test_every_class_of_the_model_is_described_key_by_key(cls: type) -> None:
 
 
 def test_defaults_and_bounds_are_those_of_the_model() -> None:
-    definitions = json_schema()["$defs"]
+    definitions = json_schema(list(SURFACES))["$defs"]
     call = definitions["Timeouts"]["properties"]["call"]
     assert (call["default"], call["exclusiveMinimum"], call["type"]) == (60, 0, "number")
     memory = definitions["ServerLimits"]["properties"]["memoryBytes"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.config.model import Category, Profile, Server, StartMode, SurfaceName, TransportType
+from daemon.config.model import Category, Profile, Server, StartMode, TransportType
 from daemon.config.structure import keys, read
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def test_every_key_of_a_profile_is_read() -> None:
     assert set(entry) == set(keys(Profile))
     assert read(Profile, entry, "$", faults, name="p") == Profile(
         name="p",
-        surface=SurfaceName.SEARCH,
+        surface="search",
         lazy=False,
         categories=("c",),
         core_tools=("s/t",),
