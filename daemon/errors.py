@@ -94,8 +94,14 @@ class ToolDisabled(CallError):
     code = "ToolDisabled"
 
 
+class ToolNotLoaded(CallError):
+    """The tool exists, and this session has not loaded it."""
+
+    code = "ToolNotLoaded"
+
+
 class InvalidArguments(CallError):
-    """The arguments of a meta-tool do not fit its schema."""
+    """The arguments of a meta-tool, or those that it wraps, do not fit a schema."""
 
     code = "InvalidArguments"
 

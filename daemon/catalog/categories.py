@@ -6,14 +6,13 @@ same. A name that a server does not list is *unresolved*: a warning at start, `U
 
 from __future__ import annotations
 
-import re
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 import attrs
 
 from daemon.config.model import Override, ToolSelection
 from daemon.config.names import read_reference
+from daemon.config.patterns import matches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -58,11 +57,6 @@ class Category:
     """Whether its servers' lists decide what it holds; otherwise only configured names do."""
     selection: ToolSelection = attrs.field(repr=False)
     """What decides which tools it holds."""
-
-
-def bare_name(name: str, server: str) -> str:
-    """A tool's own name, without a client's prefix for `server`."""
-    return name.removeprefix(f"mcp__{server}__").removeprefix(f"{server}/")
 
 
 def resolve(config: CategoryConfig, listed: Mapping[str, Mapping[str, Tool] | None]) -> Category:
@@ -180,15 +174,8 @@ def _candidates(
 
 
 def _matches(pair: tuple[str, str], patterns: Sequence[str]) -> bool:
-    """Whether a tool fits one of the patterns: a regex between slashes, or a glob on either name."""
     server, tool = pair
-    for pattern in patterns:
-        if len(pattern) > 1 and pattern.startswith("/") and pattern.endswith("/"):
-            if re.search(pattern[1:-1], tool):
-                return True
-        elif fnmatchcase(tool, bare_name(pattern, server)) or fnmatchcase(f"{server}/{tool}", pattern):
-            return True
-    return False
+    return any(matches(pattern, server, tool) for pattern in patterns)
 
 
 def _unresolved(

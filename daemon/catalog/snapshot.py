@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon.catalog.categories import Category, of_server, resolve
+from daemon.catalog.naming import NOBODY, Claims, Names, assign
 from daemon.facts import Fact, ListingFailed, ServerStatus, StatusChanged, ToolsListed
 from daemon.states import SERVING, ServerState
 
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
     from daemon.config.model import Config
     from daemon.model import Tool
+
+
+UNSETTLED = frozenset({ServerState.STOPPED, ServerState.STARTING})
+"""States in which a server that has listed nothing may be about to."""
 
 
 @attrs.frozen(kw_only=True)
@@ -57,7 +62,9 @@ class Catalog:
     servers: Mapping[str, ServerEntry]
     """Servers by name, in the configuration's order."""
     categories: Mapping[str, Category]
-    """Categories by name, in the configuration's order."""
+    """Categories by name, in the configuration's order; another object whenever any tool changed."""
+    names: Names = attrs.field(default=NOBODY, repr=False)
+    """What tools are called where those of several servers stand side by side."""
 
 
 def begin(config: Config, now: float) -> Catalog:
@@ -87,9 +94,15 @@ def fold(catalog: Catalog, fact: Fact) -> Catalog:
     if changed is entry:
         return catalog
     servers = {**catalog.servers, entry.name: changed}
-    if changed.tools is entry.tools and _is_disabled(changed) == _is_disabled(entry):
+    same_tools = changed.tools is entry.tools and _is_disabled(changed) == _is_disabled(entry)
+    if same_tools and may_be_about_to_list(changed) == may_be_about_to_list(entry):
         return attrs.evolve(catalog, servers=servers)
-    return attrs.evolve(catalog, servers=servers, categories=_categories(catalog.config, servers))
+    return attrs.evolve(
+        catalog,
+        servers=servers,
+        names=assign(catalog.names, [_claims(each) for each in servers.values()]),
+        categories=catalog.categories if same_tools else _categories(catalog.config, servers),
+    )
 
 
 def _after(entry: ServerEntry, fact: Fact) -> ServerEntry:
@@ -133,6 +146,15 @@ def _with_failure(entry: ServerEntry, fact: ListingFailed) -> ServerEntry:
     if _is_stale(entry, fact.incarnation) or entry.listing_error == fact.reason:
         return entry
     return attrs.evolve(entry, listing_error=fact.reason)
+
+
+def may_be_about_to_list(entry: ServerEntry) -> bool:
+    """Whether a server is on its way to its first list."""
+    return entry.tools is None and not entry.listing_error and entry.status.state in UNSETTLED
+
+
+def _claims(entry: ServerEntry) -> Claims:
+    return Claims(server=entry.name, tools=entry.tools or (), pending=may_be_about_to_list(entry))
 
 
 def _categories(config: Config, servers: Mapping[str, ServerEntry]) -> dict[str, Category]:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.catalog.categories import bare_name, of_server, resolve
+from daemon.catalog.categories import of_server, resolve
+from daemon.config.names import own_name
 from tests.catalog.samples import known, servers
 from tests.config.reading import config_of
 
@@ -143,12 +144,12 @@ def test_a_category_of_one_server_that_borrows_a_tool_draws_from_both() -> None:
 
 @pytest.mark.parametrize("name", ["git_log", "git/git_log", "mcp__git__git_log"])
 def test_a_prefix_of_the_server_is_taken_off(name: str) -> None:
-    assert bare_name(name, "git") == "git_log"
+    assert own_name(name, "git") == "git_log"
 
 
 @pytest.mark.parametrize("name", ["fs/git_log", "mcp__fs__git_log", "mcp__git_log"])
 def test_a_prefix_of_another_server_stays(name: str) -> None:
-    assert bare_name(name, "git") == name
+    assert own_name(name, "git") == name
 
 
 def test_without_categories_a_server_is_a_category_of_all_its_tools() -> None:

@@ -1,0 +1,178 @@
+"""What a profile offers: each tool once, under one name, unless somebody switched it off."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from daemon.catalog.offer import MAX_OFFERS, Offer, Offers
+from daemon.states import ServerState
+from tests.catalog.samples import after, catalog_of, listed, servers, status, tool
+
+if TYPE_CHECKING:
+    from daemon.facts import ListingFailed, StatusChanged, ToolsListed
+
+CONFIG: dict[str, Any] = {
+    "mcpServers": servers("fs", "git"),
+    "categories": {
+        "files": {
+            "server": "fs",
+            "tools": {
+                "includeNames": ["read", "write", "shell"],
+                "overrides": {"shell": {"enabled": False}, "read": {"description": "the category's"}},
+            },
+        },
+        "history": {"server": "git", "tools": {"includePatterns": ["log*"]}},
+        "again": {
+            "tools": {
+                "includeNames": ["fs/read", "fs/write", "git/log"],
+                "overrides": {"fs/write": {"enabled": False}},
+            }
+        },
+    },
+}
+FACTS: list[StatusChanged | ToolsListed | ListingFailed] = [
+    status("fs"),
+    status("git"),
+    listed("fs", tool("fs", "read", description="the server's"), "write", "shell", "loose"),
+    listed("git", "log", "read"),
+]
+
+
+def offer(**profile: Any) -> Offer:
+    catalog = after(catalog_of({**CONFIG, "profiles": {"p": profile}}), FACTS)
+    return Offer(catalog, catalog.config.profiles["p"])
+
+
+def names(made: Offer) -> list[str]:
+    return [offered.name for offered in made.tools.values()]
+
+
+def test_each_tool_is_offered_once_in_the_order_of_servers_and_lists() -> None:
+    assert names(offer()) == ["read", "write", "loose", "log", "git__read"]
+
+
+def test_a_tool_in_no_category_is_offered_without_one() -> None:
+    made = offer()
+    assert made.tools["fs", "loose"].category is None
+    assert made.tools["git", "read"].category is None
+
+
+def test_a_tool_belongs_to_the_first_category_that_has_it_switched_on() -> None:
+    made = offer()
+    assert [made.tools[key].category for key in (("fs", "read"), ("fs", "write"), ("git", "log"))] == [
+        "files",
+        "files",
+        "history",
+    ]
+
+
+def test_a_profile_with_categories_offers_their_tools_only() -> None:
+    assert names(offer(categories=["again"])) == ["read", "log"]
+    assert names(offer(categories=["history"])) == ["log"]
+    assert names(offer(categories=[])) == []
+
+
+def test_excluded_tools_are_not_offered_a_bare_name_meaning_every_servers() -> None:
+    assert names(offer(excludedTools=["read", "mcp__git__log"])) == ["write", "loose"]
+    assert "git__read" not in names(offer(excludedTools=["git/read"]))
+    assert "read" in names(offer(excludedTools=["git/read"]))
+
+
+def test_optional_tools_are_offered_although_they_are_off() -> None:
+    assert "shell" in names(offer(includedOptionalTools=["shell"]))
+    assert names(offer(categories=["history"], includedOptionalTools=["fs/loose"])) == ["loose", "log"]
+
+
+def test_excluding_wins_over_including() -> None:
+    assert "shell" not in names(offer(includedOptionalTools=["shell"], excludedTools=["fs/shell"]))
+
+
+@pytest.mark.parametrize(
+    ("profile", "text"),
+    [
+        ({}, "the category's"),
+        ({"categories": ["again"]}, "the server's"),
+        ({"toolDescriptionOverrides": {"read": "the profile's"}}, "the profile's"),
+        ({"toolDescriptionOverrides": {"fs/read": ""}}, ""),
+        ({"toolDescriptionOverrides": {"git/read": "not this one"}}, "the category's"),
+    ],
+)
+def test_the_profiles_text_comes_before_the_categorys_and_that_before_the_servers(
+    profile: dict[str, Any], text: str
+) -> None:
+    assert offer(**profile).tools["fs", "read"].description == text
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("read", ("fs", "read")),
+        ("git__read", ("git", "read")),
+        ("git/read", ("git", "read")),
+        ("mcp__fs__read", ("fs", "read")),
+    ],
+)
+def test_a_tool_is_found_under_every_spelling(name: str, key: tuple[str, str]) -> None:
+    found = offer().find(name)
+    assert found is not None
+    assert found.key == key
+
+
+@pytest.mark.parametrize("name", ["shell", "fs/shell", "nothing", ""])
+def test_a_tool_that_is_not_offered_is_not_found(name: str) -> None:
+    assert offer().find(name) is None
+
+
+def test_a_tool_about_which_nothing_is_said_here_is_listed_byte_for_byte() -> None:
+    made = offer()
+    for key in (("fs", "write"), ("fs", "loose"), ("git", "log")):
+        assert made.tools[key].listed() == made.tools[key].tool.raw
+
+
+def test_a_tool_under_another_name_or_description_keeps_its_other_members() -> None:
+    made = offer()
+    renamed, described = (
+        msgspec.json.decode(made.tools[key].listed()) for key in (("git", "read"), ("fs", "read"))
+    )
+    assert renamed == {"name": "git__read", "inputSchema": {"type": "object"}, "description": ""}
+    assert described == {"name": "read", "inputSchema": {"type": "object"}, "description": "the category's"}
+
+
+def test_the_list_is_made_once() -> None:
+    made = offer()
+    assert made.listing is made.listing
+    assert [msgspec.json.decode(tool)["name"] for tool in made.listing] == names(made)
+
+
+def test_core_tools_come_in_the_profiles_order_each_once_and_only_if_they_exist() -> None:
+    made = offer(coreTools=["log", "search_tools", "fs/read", "shell"])
+    assert [offered.name for offered in made.core] == ["log", "read"]
+
+
+def test_the_registry_files_tools_under_the_categories_of_the_profile() -> None:
+    registry = offer(categories=["again", "history"]).registry
+    assert registry.get_all_categories() == ["history", "again"]
+    assert registry.get_tools_by_category("again") == ["read"]
+    assert registry.get_category("log") == "history"
+
+
+def test_an_offer_is_made_once_per_change_of_the_tools() -> None:
+    offers = Offers()
+    catalog = after(catalog_of(CONFIG), FACTS)
+    profile = catalog.config.profiles["default"]
+    made = offers.of(catalog, profile)
+    assert offers.of(after(catalog, [status("fs", ServerState.BACKOFF)]), profile) is made
+    changed = after(catalog, [listed("fs", "read")])
+    assert names(offers.of(changed, profile)) == ["read", "log", "git__read"]
+
+
+def test_offers_of_many_profiles_do_not_pile_up() -> None:
+    profiles = {f"p{number}": {"excludedTools": [f"t{number}"]} for number in range(MAX_OFFERS + 5)}
+    catalog = after(catalog_of({**CONFIG, "profiles": profiles}), FACTS)
+    offers = Offers()
+    for profile in catalog.config.profiles.values():
+        assert offers.of(catalog, profile) is offers.of(catalog, profile)
+    assert len(offers._made) <= MAX_OFFERS
