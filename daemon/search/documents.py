@@ -1,0 +1,122 @@
+"""What of a tool is searched: seven fields, folded into one weight for each term (BM25F)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import msgspec
+
+from daemon.search.text import plain, terms
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from daemon.model import Tool, ToolKey
+
+K1 = 1.4
+B = 0.75
+"""BM25's saturation and length normalisation, as measured best on public sets of tools."""
+
+MAX_TEXT = 8192
+"""Characters of one field that are read: the longest real description has a little more."""
+
+MAX_SCHEMA = 256 * 1024
+"""Bytes of a schema that is looked into for parameters."""
+
+MAX_DEPTH = 4
+"""Levels of a schema that are looked into: below are details."""
+
+MAX_VALUES = 50
+"""Values of one enum that are read."""
+
+
+@attrs.frozen(kw_only=True)
+class _Field:
+    weight: float
+    length: float
+    """Terms that such a field has on average, over 9,400 public tools: a constant, so that one tool's weights
+    do not depend on what else is there."""
+
+
+FIELDS = {
+    "name": _Field(weight=3.0, length=2.5),
+    "server": _Field(weight=2.0, length=2.0),
+    "description": _Field(weight=1.0, length=17.0),
+    "parameters": _Field(weight=0.5, length=5.0),
+    "parameter_descriptions": _Field(weight=0.3, length=22.0),
+    "values": _Field(weight=0.2, length=4.0),
+    "server_description": _Field(weight=0.2, length=20.0),
+}
+
+
+@attrs.frozen(kw_only=True)
+class Document:
+    """One tool, ready to be searched."""
+
+    key: ToolKey
+    """Which."""
+    digest: tuple[str, str]
+    """What it was made of: the tool's schema hash and its server's description."""
+    weights: Mapping[str, float]
+    """Term to its saturated weight, between 0 and `K1` + 1, not yet multiplied by how rare the term is."""
+    name_terms: frozenset[str]
+    """The terms of its name."""
+    spellings: tuple[str, ...]
+    """What it may be called, plainly."""
+
+
+def document(tool: Tool, server_description: str) -> Document:
+    """Read a tool."""
+    fields = {
+        "name": terms(tool.name),
+        "server": terms(tool.server),
+        "description": terms(tool.description[:MAX_TEXT]),
+        "server_description": terms(server_description[:MAX_TEXT]),
+        **_of_schema(tool.parts.get("inputSchema", b"")),
+    }
+    server, name = plain(tool.server), plain(tool.name)
+    return Document(
+        key=(tool.server, tool.name),
+        digest=(tool.schema_hash, server_description),
+        weights=_weights(fields),
+        name_terms=frozenset(fields["name"]),
+        spellings=(name, f"{server}_{name}", f"mcp_{server}_{name}"),
+    )
+
+
+def _weights(fields: Mapping[str, list[str]]) -> dict[str, float]:
+    folded: Counter[str] = Counter()
+    for name, found in fields.items():
+        field = FIELDS[name]
+        norm = field.weight / (1 - B + B * len(found) / field.length) if found else 0.0
+        for term in found:
+            folded[term] += norm  # type: ignore[assignment]  # a counter of fractions
+    return {term: weight * (K1 + 1) / (K1 + weight) for term, weight in folded.items()}
+
+
+def _of_schema(raw: bytes) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {"parameters": [], "parameter_descriptions": [], "values": []}
+    if len(raw) <= MAX_SCHEMA:
+        for kind, text in _texts(msgspec.json.decode(raw or b"{}"), 0):
+            found[kind] += terms(text[:MAX_TEXT])
+    return found
+
+
+def _texts(schema: Any, depth: int) -> Iterator[tuple[str, str]]:
+    """(field, text) of every parameter in a schema."""
+    if not isinstance(schema, dict) or depth > MAX_DEPTH:
+        return
+    properties = schema.get("properties")
+    for name, place in properties.items() if isinstance(properties, dict) else ():
+        yield "parameters", name
+        if isinstance(place, dict):
+            if isinstance(place.get("description"), str):
+                yield "parameter_descriptions", place["description"]
+            values = place.get("enum")
+            for value in values[:MAX_VALUES] if isinstance(values, list) else ():
+                if isinstance(value, str):
+                    yield "values", value
+            yield from _texts(place, depth + 1)
+            yield from _texts(place.get("items"), depth + 1)

@@ -1,0 +1,301 @@
+"""The index of tools: which tools and servers fit a need.
+
+BM25F over seven fields (Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009), any-of, with
+synonyms, spelling and exact names. A tool's weights depend on nothing but the tool, so that a change costs
+what changed.
+"""
+
+from __future__ import annotations
+
+import heapq
+from copy import copy
+from difflib import get_close_matches
+from itertools import islice
+from math import log
+from typing import TYPE_CHECKING
+
+import attrs
+
+from daemon.search.documents import Document, document
+from daemon.search.language import NOTHING, Language, language
+from daemon.search.queries import Query, read
+from daemon.search.semantic import fuse
+from daemon.search.spelling import Speller
+from daemon.search.text import plain, terms
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Mapping, Sequence
+
+    from daemon.catalog.snapshot import ServerEntry
+    from daemon.model import Tool, ToolKey
+    from daemon.search.vectors import Vectors
+
+COVERAGE = 0.8
+"""How much more a tool scores whose whole name is in the query, against one with none of it there."""
+
+SYNONYM = 0.4
+"""How much a synonym counts, against the word itself, on top of how close it is."""
+
+CORRECTION = 0.7
+"""How much a word counts that may have been meant, against one that was written right."""
+
+FIT = 0.15
+"""A tool fits if it scores this much of what the best one does; what is below shares a word by chance."""
+
+FOLLOWED = 4000
+"""Tools that a synonym may have to be followed: a word of nearly every tool tells nothing, and costs the
+most."""
+
+MAX_SUGGESTIONS = 3
+
+MAX_NAMES_COMPARED = 2000
+"""Names that a query without any result is compared with, some 10 µs each."""
+
+SERVER_TOOLS = 5
+"""The best tools of a server that count when servers are ranked: many middling ones do not make a good
+server."""
+
+
+@attrs.frozen
+class Hit:
+    """A tool that fits."""
+
+    key: ToolKey
+    """Which."""
+    score: float
+    """How well; comparable within one search only."""
+    exact: bool
+    """Whether the query names it."""
+
+
+@attrs.frozen
+class Ranking:
+    """What a search found."""
+
+    hits: tuple[Hit, ...]
+    """Best first, at most as many as were asked for."""
+    total: int
+    """How many fit."""
+    suggestions: tuple[str, ...]
+    """Names that may have been meant when nothing fits."""
+
+
+@attrs.frozen
+class ServerHit:
+    """A server that fits."""
+
+    server: str
+    """Which."""
+    score: float
+    """How well; comparable within one search only."""
+    exact: bool
+    """Whether the query names it."""
+
+
+class Index:
+    """All tools at one moment. Never changes once it is handed out."""
+
+    def __init__(self) -> None:
+        self._language: Language = NOTHING
+        self._documents: dict[ToolKey, Document] = {}
+        self._postings: dict[str, dict[ToolKey, float]] = {}
+        self._spellings: dict[str, tuple[ToolKey, ...]] = {}
+        self._speller = Speller()
+        self._servers: dict[str, frozenset[str]] = {}
+        self._made_of: dict[str, tuple[Mapping[str, Tool] | None, str]] = {}
+        self._vectors: Vectors | None = None
+
+    @classmethod
+    def empty(cls) -> Index:
+        """An index that knows nothing."""
+        return cls()
+
+    def covers(self, servers: Mapping[str, ServerEntry]) -> bool:
+        """Whether it was made of exactly these servers' tools and descriptions."""
+        return self._made_of.keys() == servers.keys() and all(
+            made[0] is entry.tools and made[1] == entry.description
+            for entry in servers.values()
+            for made in (self._made_of[entry.name],)
+        )
+
+    def updated(self, servers: Mapping[str, ServerEntry]) -> Index:
+        """An index of these servers. Reads files and computes: call it in a worker thread.
+
+        Only tools that changed are read anew. This index stays as it is; it is returned itself if it covers
+        them.
+        """
+        if self.covers(servers):
+            return self
+        made = Index()
+        made._language = language()
+        made._vectors = self._vectors
+        made._build_on(self, servers)
+        return made
+
+    def with_vectors(self, vectors: Vectors) -> Index:
+        """The same index, which also finds by meaning. Tools without a vector yet are found by their words."""
+        made = copy(self)
+        made._vectors = vectors  # noqa: SLF001 - another object of this class
+        return made
+
+    def _build_on(self, old: Index, servers: Mapping[str, ServerEntry]) -> None:
+        documents = {document.key: document for document in _documents(servers, old._documents)}
+        gone = [each for key, each in old._documents.items() if documents.get(key) is not each]
+        fresh = [each for key, each in documents.items() if old._documents.get(key) is not each]
+        self._documents = documents
+        self._postings = _changed_postings(old._postings, gone, fresh)
+        self._spellings = _spellings(documents.values())
+        self._speller.learn(self._postings)
+        self._servers = {
+            entry.name: frozenset(terms(f"{entry.name} {entry.description}")) for entry in servers.values()
+        }
+        self._made_of = {entry.name: (entry.tools, entry.description) for entry in servers.values()}
+
+    def search(
+        self, phrasings: Sequence[str], *, within: Container[ToolKey] | None = None, limit: int = 20
+    ) -> Ranking:
+        """The tools that fit, best first.
+
+        Args:
+            phrasings: a need, keywords or a name; of several the scores are added.
+            within: only these; None is all.
+            limit: most hits to return.
+        """
+        query = read(phrasings)
+        scores = self.scores(query, within)
+        if self._vectors is not None:
+            near = self._vectors.similar(phrasings, within=within)
+            scores = fuse(scores, {key: cosine for key, cosine in near.items() if key in self._documents})
+        exact = self._named(query, within)
+        top = max(scores.values(), default=0.0)
+        for key in exact:
+            scores[key] = scores.get(key, 0.0) + top + 1.0
+        if not scores:
+            return Ranking(hits=(), total=0, suggestions=self._suggestions(query, within))
+        least = FIT * top
+        fitting = [(score, key) for key, score in scores.items() if score >= least]
+        best = heapq.nsmallest(limit, fitting, key=lambda pair: (-pair[0], pair[1]))
+        hits = tuple(Hit(key=key, score=score, exact=key in exact) for score, key in best)
+        return Ranking(hits=hits, total=len(fitting), suggestions=())
+
+    def search_servers(
+        self, phrasings: Sequence[str], *, within: Container[str] | None = None, limit: int = 5
+    ) -> tuple[ServerHit, ...]:
+        """The servers that fit, best first, by their names, descriptions and tools."""
+        query = read(phrasings)
+        by_server: dict[str, list[float]] = {}
+        for (server, _tool), score in self.scores(query, None).items():
+            by_server.setdefault(server, []).append(score)
+        hits = []
+        for server, own in self._servers.items():
+            if within is None or server in within:
+                tools = sum(
+                    score / rank for rank, score in enumerate(sorted(by_server.get(server, ()))[::-1], 1)
+                )
+                score = tools + sum(
+                    self._rarity(term) * 3 for phrase in query.phrases for term in set(phrase) & own
+                )
+                exact = plain(server) in query.names
+                if score > 0 or exact:
+                    hits.append(ServerHit(server=server, score=score + (1e6 if exact else 0), exact=exact))
+        return tuple(sorted(hits, key=lambda hit: (-hit.score, hit.server))[:limit])
+
+    def scores(self, query: Query, within: Container[ToolKey] | None) -> dict[ToolKey, float]:
+        """The score of every tool that shares anything with a query."""
+        total: dict[ToolKey, float] = {}
+        for phrase in query.phrases:
+            for key, score in self._phrase_scores(phrase).items():
+                total[key] = total.get(key, 0.0) + score
+        for word in query.substrings:
+            for spelling, keys in self._spellings.items():
+                if word in spelling:
+                    for key in keys:
+                        total.setdefault(key, 0.1)
+        if within is None:
+            return total
+        return {key: score for key, score in total.items() if key in within}
+
+    def _phrase_scores(self, phrase: tuple[str, ...]) -> dict[ToolKey, float]:
+        total: dict[ToolKey, float] = {}
+        asked: set[str] = set()
+        for term in phrase:
+            variants = self._variants(term)
+            best: dict[ToolKey, float] = {}
+            for variant, closeness in reversed(variants):
+                factor = closeness * self._rarity(variant)
+                asked.add(variant)
+                for key, weight in self._postings[variant].items():
+                    best[key] = weight * factor
+            for key, score in best.items():
+                total[key] = total.get(key, 0.0) + score
+        for key, score in total.items():
+            names = self._documents[key].name_terms
+            if names:
+                total[key] = score * (1 + COVERAGE * len(names & asked) / len(names))
+        return total
+
+    def _variants(self, term: str) -> list[tuple[str, float]]:
+        """Known terms for one that was asked for, with how closely they fit: itself, synonyms, corrections."""
+        known = [(term, 1.0)] if term in self._postings else []
+        for other, closeness in self._language.neighbours.get(term, ()):
+            if other in self._postings and len(self._postings[other]) <= FOLLOWED:
+                known.append((other, closeness * SYNONYM))
+        if not known:
+            known = [
+                (other, CORRECTION) for other in self._speller.corrections(term) if other in self._postings
+            ]
+        return known
+
+    def _rarity(self, term: str) -> float:
+        """Inverse document frequency, among these tools and public ones together."""
+        count = len(self._documents) + self._language.tools
+        having = len(self._postings.get(term, ())) + self._language.frequencies.get(term, 0)
+        return log(1 + (count - having + 0.5) / (having + 0.5)) if count >= having else 0.0
+
+    def _named(self, query: Query, within: Container[ToolKey] | None) -> set[ToolKey]:
+        found = (key for name in query.names for key in self._spellings.get(name, ()))
+        return {key for key in found if within is None or key in within}
+
+    def _suggestions(self, query: Query, within: Container[ToolKey] | None) -> tuple[str, ...]:
+        keys = (key for key in self._documents if within is None or key in within)
+        names = {plain(tool): tool for _, tool in islice(keys, MAX_NAMES_COMPARED)}
+        for name in islice(query.names, 1):
+            near = get_close_matches(name, names, n=MAX_SUGGESTIONS, cutoff=0.6)
+            return tuple(names[each] for each in near)
+        return ()
+
+
+def _documents(servers: Mapping[str, ServerEntry], known: Mapping[ToolKey, Document]) -> Iterable[Document]:
+    for entry in servers.values():
+        for tool in (entry.tools or {}).values():
+            old = known.get((entry.name, tool.name))
+            same = old is not None and old.digest == (tool.schema_hash, entry.description)
+            yield old if old is not None and same else document(tool, entry.description)
+
+
+def _changed_postings(
+    old: Mapping[str, dict[ToolKey, float]], gone: Sequence[Document], fresh: Sequence[Document]
+) -> dict[str, dict[ToolKey, float]]:
+    """The postings after a change; lists that did not change are shared with the old."""
+    touched = {term for each in (*gone, *fresh) for term in each.weights}
+    postings = dict(old)
+    for term in touched:
+        postings[term] = dict(old.get(term, ()))
+    for each in gone:
+        for term in each.weights:
+            del postings[term][each.key]
+    for each in fresh:
+        for term, weight in each.weights.items():
+            postings[term][each.key] = weight
+    for term in touched:
+        if not postings[term]:
+            del postings[term]
+    return postings
+
+
+def _spellings(documents: Iterable[Document]) -> dict[str, tuple[ToolKey, ...]]:
+    spellings: dict[str, tuple[ToolKey, ...]] = {}
+    for each in documents:
+        for spelling in each.spellings:
+            spellings[spelling] = (*spellings.get(spelling, ()), each.key)
+    return spellings

@@ -1,0 +1,54 @@
+"""What was asked for, within bounds: whatever is sent, a search takes little time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from daemon.search.text import plain, terms
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MAX_PHRASINGS = 16
+"""Phrasings of one need; a model writes three or four."""
+
+MAX_CHARACTERS = 2000
+"""Characters of one phrasing that are read: the longest of 2,300 recorded queries has 1,300."""
+
+MAX_TERMS = 64
+"""Different terms of one phrasing that are looked up."""
+
+SHORTEST_PART = 2
+"""Characters of the shortest part of a name that is looked for within names."""
+
+
+@attrs.frozen(kw_only=True)
+class Query:
+    """A need, read."""
+
+    phrases: tuple[tuple[str, ...], ...]
+    """The different terms of each phrasing."""
+    names: tuple[str, ...]
+    """What may be the name of a tool: each phrasing as a whole, and words in it that look like names."""
+    substrings: tuple[str, ...]
+    """Single words, also looked for within names."""
+
+
+def read(phrasings: Sequence[str]) -> Query:
+    """Read what was asked for."""
+    texts = [text[:MAX_CHARACTERS] for text in phrasings[:MAX_PHRASINGS]]
+    phrases = [tuple(dict.fromkeys(terms(text)))[:MAX_TERMS] for text in texts]
+    names = [plain(text) for text in texts]
+    words = [word for text in texts for word in text.split()[:MAX_TERMS] if "_" in word or "/" in word]
+    names += [plain(word) for word in words]
+    return Query(
+        phrases=tuple(phrase for phrase in phrases if phrase),
+        names=tuple(dict.fromkeys(name for name in names if name)),
+        substrings=tuple(
+            name
+            for text, name in zip(texts, names, strict=False)
+            if len(text.split()) == 1 and len(name) >= SHORTEST_PART
+        ),
+    )

@@ -1,0 +1,217 @@
+"""A static sentence encoder: a text's vector is the mean of its tokens' vectors. The only module with numpy.
+
+No network, no inference: a table is looked up, which takes 0.05 ms for a query. So a search may encode its
+query where it stands, on the event loop. Reads the weights that the package `wordllama` carries (its code,
+which would import far more, is never run), or a folder in the format of model2vec.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import msgspec
+import numpy as np
+from tokenizers import Tokenizer
+
+from daemon.search.semantic import INSTALL, SemanticUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from daemon.search.semantic import Passage
+
+PACKAGE = "wordllama"
+"""Carries weights of 256 dimensions for 32,000 tokens (16 MiB) and their tokenizer in its wheel; MIT."""
+
+PACKAGED_WEIGHTS = "weights/l2_supercat_256.safetensors"
+PACKAGED_TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
+
+NAMES = ("embedding.weight", "embeddings")
+"""What the table of vectors is called: by wordllama, by model2vec."""
+
+DTYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I8": "i1"}
+"""Kinds of numbers that a table of vectors may hold, from safetensors' names to numpy's."""
+
+INTEGERS = {"I32": "<i4", "I64": "<i8"}
+"""Kinds of numbers that a token's row may be given in."""
+
+HEADER_BYTES = 1 << 20
+"""The longest header of a weights file; one with three tensors has 300 bytes."""
+
+TOKENS = 512
+"""Tokens of a text that count: more than all but a few descriptions have, and 0.5 ms at most."""
+
+TINY = 1e-12
+"""Shorter vectors mean nothing: no token of the text is known."""
+
+
+@attrs.frozen
+class StaticEncoder:
+    """Means of token vectors, by numpy."""
+
+    _tokenizer: Tokenizer
+    _embeddings: NDArray[Any] = attrs.field(repr=False)
+    """One row a token, or rows that several tokens share; kept as the file has them (16 MiB)."""
+    _weights: NDArray[Any] | None = attrs.field(default=None, repr=False)
+    """A weight for each token."""
+    _rows: NDArray[Any] | None = attrs.field(default=None, repr=False)
+    """The row of each token, where it is not the token's own number."""
+    _unknown: int | None = None
+    """The token that stands for all unknown ones: it means nothing."""
+
+    def encode(self, passages: Sequence[Passage]) -> list[NDArray[np.float32]]:
+        """One unit vector for each passage; zero if no token of it is known."""
+        return [self._passage(passage) for passage in passages]
+
+    def table(self, vectors: Sequence[NDArray[np.float32]]) -> StaticTable:
+        """Vectors side by side."""
+        return StaticTable(np.stack(vectors))
+
+    def _passage(self, passage: Passage) -> NDArray[np.float32]:
+        total = np.zeros(self._embeddings.shape[1], dtype=np.float32)
+        for weight, text in passage:
+            total += np.float32(weight) * _unit(self._text(text))
+        return _unit(total)
+
+    def _text(self, text: str) -> NDArray[np.float32]:
+        # One by one: the batch call starts a pool of threads, and this process starts children.
+        ids = self._tokenizer.encode(text, add_special_tokens=False).ids[:TOKENS]
+        tokens = np.asarray([token for token in ids if self._means(token)], dtype=np.int64)
+        if not len(tokens):
+            return np.zeros(self._embeddings.shape[1], dtype=np.float32)
+        vectors = self._embeddings[tokens if self._rows is None else self._rows[tokens]].astype(np.float32)
+        if self._weights is not None:
+            vectors *= self._weights[tokens, np.newaxis].astype(np.float32)
+        mean: NDArray[np.float32] = vectors.mean(axis=0)
+        return mean
+
+    def _means(self, token: int) -> bool:
+        return token < len(self._embeddings if self._rows is None else self._rows) and token != self._unknown
+
+
+@attrs.frozen
+class StaticTable:
+    """A matrix with a unit vector in each row."""
+
+    _matrix: NDArray[np.float32] = attrs.field(repr=False)
+
+    def row(self, row: int) -> NDArray[np.float32]:
+        """One of them, without a copy."""
+        vector: NDArray[np.float32] = self._matrix[row]
+        return vector
+
+    def closest(
+        self, query: NDArray[np.float32], count: int, rows: Sequence[int] | None
+    ) -> list[tuple[int, float]]:
+        """The `count` rows nearest to `query` with their cosines, best first; of `rows` only, if given."""
+        cosines = self._matrix @ query
+        among = np.arange(len(cosines)) if rows is None else np.asarray(rows, dtype=np.int64)
+        near = cosines[among]
+        order = np.argsort(-near, kind="stable")[:count]
+        return list(zip(among[order].tolist(), near[order].tolist(), strict=True))
+
+
+def open_model(path: str | None) -> StaticEncoder:
+    """The encoder of a folder with `tokenizer.json` and `model.safetensors`; None: of the package.
+
+    Raises:
+        SemanticUnavailable: no usable model there.
+    """
+    weights, tokenizer = (
+        _packaged() if path is None else (f"{path}/model.safetensors", f"{path}/tokenizer.json")
+    )
+    try:
+        return _encoder(weights, tokenizer)
+    # The tokenizer's own library raises plain Exceptions about its file.
+    except Exception as error:
+        raise SemanticUnavailable(
+            f"no usable sentence encoder in {weights} and {tokenizer}: {error}"
+        ) from error
+
+
+def _packaged() -> tuple[str, str]:
+    """Where the package keeps its weights and tokenizer; looked up without running any of its code."""
+    spec = importlib.util.find_spec(PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
+        raise SemanticUnavailable(f"semantic search needs the weights of the package {PACKAGE}: {INSTALL}")
+    folder = spec.submodule_search_locations[0]
+    return f"{folder}/{PACKAGED_WEIGHTS}", f"{folder}/{PACKAGED_TOKENIZER}"
+
+
+def _encoder(weights: str, tokenizer: str) -> StaticEncoder:
+    tensors = _tensors(weights)
+    found = next((name for name in NAMES if name in tensors), None)
+    if found is None:
+        raise ValueError(f"it holds no tensor {' or '.join(NAMES)}")
+    reader = Tokenizer.from_file(tokenizer)
+    # A tokenizer's file may ask for the padding and the length that its first model had.
+    reader.no_padding()
+    reader.no_truncation()
+    _do_not_remember(reader)
+    embeddings = _tensor(weights, tensors[found], DTYPES)
+    if embeddings.ndim != len(("tokens", "dimensions")):
+        raise ValueError(f"{found} is no table")
+    optional = {"weights": DTYPES, "mapping": INTEGERS}
+    extra = {
+        name: _tensor(weights, tensors[name], kinds) for name, kinds in optional.items() if name in tensors
+    }
+    unknown = getattr(reader.model, "unk_token", None)
+    return StaticEncoder(
+        tokenizer=reader,
+        embeddings=embeddings,
+        weights=extra.get("weights"),
+        rows=extra.get("mapping"),
+        unknown=None if unknown is None else reader.token_to_id(unknown),
+    )
+
+
+def _do_not_remember(reader: Tokenizer) -> None:
+    """Switch its cache off: it keeps whole texts, 60 MiB at 9,000 tools, and no text comes twice."""
+    resize = getattr(reader.model, "_resize_cache", None)
+    if resize is not None:
+        resize(0)
+
+
+class _Entry(msgspec.Struct):
+    """Where a tensor stands in a weights file, and what it is (safetensors' format)."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data_offsets: tuple[int, int]
+    start: int = 0
+    """Where the data of all tensors begins."""
+
+
+def _tensors(path: str) -> dict[str, _Entry]:
+    """The header of a weights file: eight bytes of length, then JSON."""
+    length = int(np.fromfile(path, dtype="<u8", count=1)[0])
+    if length > HEADER_BYTES:
+        raise ValueError("it is no safetensors file")
+    header = msgspec.json.decode(
+        np.fromfile(path, dtype="u1", count=length, offset=8).tobytes(), type=dict[str, msgspec.Raw]
+    )
+    header.pop("__metadata__", None)
+    entries = {name: msgspec.json.decode(raw, type=_Entry) for name, raw in header.items()}
+    for entry in entries.values():
+        entry.start = 8 + length
+    return entries
+
+
+def _tensor(path: str, entry: _Entry, kinds: dict[str, str]) -> NDArray[Any]:
+    if entry.dtype not in kinds:
+        raise ValueError(f"numbers of kind {entry.dtype} are not read, only {', '.join(kinds)}")
+    offset = entry.start + entry.data_offsets[0]
+    # Read, not mapped: a file that is cut while it is mapped ends the daemon with SIGBUS.
+    return np.fromfile(path, dtype=kinds[entry.dtype], count=math.prod(entry.shape), offset=offset).reshape(
+        entry.shape
+    )
+
+
+def _unit(vector: NDArray[np.float32]) -> NDArray[np.float32]:
+    length = float(np.linalg.norm(vector))
+    return vector / np.float32(length) if length > TINY else np.zeros_like(vector)

@@ -1,0 +1,74 @@
+"""From text to terms: the same way for what is searched and for what is asked."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+
+import Stemmer
+
+from daemon.search.words import STOP_WORDS
+
+MAX_WORD = 40
+"""Longest word, in characters: longer ones are hashes and base64."""
+
+KEPT_STEMS = 1 << 16
+"""Stems that are kept: the vocabulary of 10,000 tools has 30,000 words."""
+
+_WORDS = re.compile(r"[^\W_]+")
+_PARTS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+"""camelCase and digits apart: `getHTTPUrl2` is get, HTTP, Url, 2."""
+
+_CJK = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
+
+_stemmer = Stemmer.Stemmer("english", 0)
+
+
+def terms(text: str) -> list[str]:
+    """The terms of a text, in order, repetitions kept; stop words are left out.
+
+    Unicode is folded (NFKC), words are split at punctuation, underscores, camelCase and digits, and stemmed
+    (Snowball English); runs of Chinese, Japanese or Korean characters become bigrams.
+    """
+    found: list[str] = []
+    for word in _WORDS.findall(unicodedata.normalize("NFKC", text)):
+        found += _of_word(word) if word.isascii() else _foreign(word)
+    return found
+
+
+@lru_cache(maxsize=KEPT_STEMS)
+def stem(word: str) -> str:
+    """The stem of a lower-case word; empty for a stop word and for what is too long to be one."""
+    if word in STOP_WORDS or len(word) > MAX_WORD:
+        return ""
+    stemmed: str = _stemmer.stemWord(word)
+    return stemmed
+
+
+def _of_word(word: str) -> list[str]:
+    return [term for part in _PARTS.findall(word) if (term := stem(part.lower()))]
+
+
+def _foreign(word: str) -> list[str]:
+    """The terms of a word with characters that are not ASCII."""
+    found: list[str] = []
+    end = 0
+    for run in _CJK.finditer(word):
+        found += _between(word[end : run.start()])
+        characters = run.group()
+        found += [characters[i : i + 2] for i in range(max(1, len(characters) - 1))]
+        end = run.end()
+    return found + _between(word[end:])
+
+
+def _between(text: str) -> list[str]:
+    """What stands between runs of ideographs: words of other alphabets stay whole."""
+    if text.isascii():
+        return _of_word(text)
+    return [text.lower()] if len(text) <= MAX_WORD else []
+
+
+def plain(name: str) -> str:
+    """A name as it is compared with names: lower case, everything between words an underscore."""
+    return "_".join(_WORDS.findall(unicodedata.normalize("NFKC", name).replace("_", " "))).lower()

@@ -1,0 +1,72 @@
+"""What of a tool is searched, and what counts most."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from daemon.search.documents import K1, MAX_DEPTH, MAX_SCHEMA, document
+from tests.catalog.samples import tool
+
+
+def weights(name: str = "x", server: str = "s", about: str = "", **members: Any) -> dict[str, float]:
+    return dict(document(tool(server, name, **members), about).weights)
+
+
+def of(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties}
+
+
+def test_the_fields_count_in_this_order() -> None:
+    found = [
+        weights(name="pelican")["pelican"],
+        weights(server="pelican")["pelican"],
+        weights(description="pelican and sixteen further words of one text as any real thing has it")[
+            "pelican"
+        ],
+        weights(inputSchema=of({"pelican": {}}))["pelican"],
+        weights(inputSchema=of({"y": {"description": "pelican"}}))["pelican"],
+    ]
+    assert found == sorted(found, reverse=True)
+    assert len(set(found)) == len(found)
+    assert weights(about="pelican")["pelican"] < found[2]
+    assert weights(inputSchema=of({"y": {"enum": ["pelican"]}}))["pelican"] < found[2]
+
+
+def test_a_weight_saturates_and_long_texts_count_less() -> None:
+    assert weights(description="pelican " * 500)["pelican"] < K1 + 1
+    assert (
+        weights(description="pelican " + "word " * 100)["pelican"] < weights(description="pelican")["pelican"]
+    )
+
+
+def test_parameters_are_found_at_every_level_that_is_looked_into() -> None:
+    schema: dict[str, Any] = {"deepest": {}}
+    for level in range(MAX_DEPTH + 2):
+        schema = {f"level{level}q": {"type": "array", "items": of(schema)} if level % 2 else of(schema)}
+    found = weights(inputSchema=of(schema))
+    assert "level5q" not in found
+    assert "q" in found
+    assert "deepest" not in found
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": []},
+        {"type": "object", "properties": {"a": True, "b": None, "c": []}},
+        {"type": "object", "properties": {"a": {"enum": [None, 5, {}], "description": 7, "items": [1]}}},
+        {"type": "object", "properties": {"a": {"description": "x" * MAX_SCHEMA}}},
+    ],
+)
+def test_an_odd_schema_costs_its_own_words_only(schema: dict[str, Any]) -> None:
+    assert weights(name="pelican", inputSchema=schema)["pelican"] > 0
+
+
+def test_a_tool_knows_what_it_may_be_called_and_what_it_was_made_of() -> None:
+    known = tool("my-git", "git_Log")
+    made = document(known, "about")
+    assert made.spellings == ("git_log", "my_git_git_log", "mcp_my_git_git_log")
+    assert made.digest == (known.schema_hash, "about")
+    assert made.name_terms == {"git", "log"}

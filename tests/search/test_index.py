@@ -1,0 +1,245 @@
+"""Finding tools and servers: what fits comes first, and a change costs what changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daemon.search.index import Hit, Index, Ranking
+from tests.catalog.samples import after, catalog_of, listed, servers, status, tool
+
+if TYPE_CHECKING:
+    from daemon.facts import ListingFailed, StatusChanged, ToolsListed
+
+CONFIG: dict[str, Any] = {
+    "mcpServers": {
+        "git": {"command": "x", "description": "Version control of source code."},
+        "clock": {"command": "x", "description": "The time in any zone."},
+        "files": {"command": "x", "description": "Local files."},
+        "silent": {"command": "x", "description": "Weather for any city."},
+    }
+}
+FACTS: list[StatusChanged | ToolsListed | ListingFailed] = [
+    status("git"),
+    listed(
+        "git",
+        tool("git", "git_log", description="Shows the commit history."),
+        tool("git", "git_diff_staged", description="Shows changes that are staged."),
+        tool("git", "status", description="State of the repository."),
+    ),
+    listed("clock", tool("clock", "get_current_time", description="The time now, in a zone.")),
+    listed(
+        "files",
+        tool("files", "read_text_file", description="Reads a file."),
+        tool("files", "delete_file", description="Removes a file for good."),
+        tool("files", "status", description="State of the file system."),
+        tool("files", "get_symbols_overview"),
+    ),
+]
+CATALOG = after(catalog_of(CONFIG), FACTS)
+INDEX = Index.empty().updated(CATALOG.servers)
+
+
+def found(*phrasings: str, index: Index = INDEX, **options: Any) -> list[str]:
+    return [f"{hit.key[0]}/{hit.key[1]}" for hit in index.search(phrasings, **options).hits]
+
+
+# --- names -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "git_log",
+        "GIT_LOG",
+        "git log",
+        "git-log",
+        "git/git_log",
+        "git__git_log",
+        "mcp__git__git_log",
+        "use git/git_log now",
+    ],
+)
+def test_a_tool_that_is_named_comes_first_in_every_spelling(written: str) -> None:
+    first = INDEX.search([written]).hits[0]
+    assert (first.key, first.exact) == (("git", "git_log"), True)
+
+
+def test_tools_of_one_name_on_two_servers_are_both_found_first() -> None:
+    ranking = INDEX.search(["status"])
+    assert {hit.key for hit in ranking.hits if hit.exact} == {("git", "status"), ("files", "status")}
+    assert [hit.exact for hit in ranking.hits[:2]] == [True, True]
+    assert found("files/status")[0] == "files/status"
+
+
+@pytest.mark.parametrize("part", ["symbols", "mbol", "OVERV"])
+def test_a_word_that_is_part_of_a_name_finds_it(part: str) -> None:
+    assert "files/get_symbols_overview" in found(part)
+
+
+# --- needs -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("need", "first"),
+    [
+        ("show me the history of commits please", "git/git_log"),
+        ("what time is it", "clock/get_current_time"),
+        ("read text", "files/read_text_file"),
+        ("erase a file", "files/delete_file"),
+        ("reposiotry", "git/status"),
+        ("comit histroy", "git/git_log"),
+        ("files status", "files/status"),
+        ("git status", "git/status"),
+    ],
+)
+def test_a_need_finds_its_tool_by_stems_synonyms_spelling_and_server(need: str, first: str) -> None:
+    assert found(need)[0] == first
+
+
+def test_several_phrasings_add_up() -> None:
+    one, other = (INDEX.search([text]).hits[0] for text in ("commit history", "staged changes"))
+    both = {hit.key: hit.score for hit in INDEX.search(["commit history", "staged changes"]).hits}
+    assert both[one.key] >= one.score
+    assert both[other.key] >= other.score
+
+
+def test_only_so_many_are_returned_and_all_that_fit_are_counted() -> None:
+    ranking = INDEX.search(["file"], limit=1)
+    assert len(ranking.hits) == 1
+    assert ranking.total == len(INDEX.search(["file"]).hits) > 1
+
+
+def test_hits_come_best_first() -> None:
+    scores = [hit.score for hit in INDEX.search(["file status"]).hits]
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_only_what_is_within_is_found_also_by_name() -> None:
+    within = {("git", "status")}
+    assert found("file", within=within) == []
+    assert found("status", within=within) == ["git/status"]
+    assert found("mbol", within=within) == []
+
+
+@pytest.mark.parametrize("nothing", [[], [""], ["   "], ["the of and"], ["🛠\x00"], ["\ud800"]])
+def test_nothing_asked_for_finds_nothing(nothing: list[str]) -> None:
+    assert INDEX.search(nothing).hits == ()
+
+
+def test_when_nothing_fits_close_names_are_suggested() -> None:
+    ranking = INDEX.search(["gti_lgo"])
+    assert ranking.hits == ()
+    assert "git_log" in ranking.suggestions
+    assert INDEX.search(["gti_lgo"], within=set()).suggestions == ()
+    assert INDEX.search(["qqqqqqqqqq"]) == Ranking(hits=(), total=0, suggestions=())
+
+
+@pytest.mark.parametrize("query", ["x" * 1_000_000, "file " * 200_000, "a_b/" * 100_000, "\u0301" * 100_000])
+def test_a_hostile_query_is_answered(query: str) -> None:
+    assert len(INDEX.search([query] * 10_000, limit=5).hits) <= 5
+    assert len(INDEX.search_servers([query] * 10_000, limit=2)) <= 2
+
+
+# --- servers -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("need", "server"),
+    [
+        ("git", "git"),
+        ("version control", "git"),
+        ("commit history", "git"),
+        ("the weather in a city", "silent"),
+        ("delete a file", "files"),
+        ("time zone", "clock"),
+    ],
+)
+def test_a_server_is_found_by_its_name_its_description_and_its_tools(need: str, server: str) -> None:
+    assert INDEX.search_servers([need])[0].server == server
+
+
+def test_a_server_that_is_named_comes_first_and_is_marked() -> None:
+    first, *others = INDEX.search_servers(["Git"])
+    assert (first.server, first.exact) == ("git", True)
+    assert not any(hit.exact for hit in others)
+
+
+def test_servers_are_limited() -> None:
+    assert len(INDEX.search_servers(["file time commit weather"], limit=2)) == 2
+    assert INDEX.search_servers(["git"], within={"clock"}) == ()
+    assert INDEX.search_servers(["qqqqqqq"]) == ()
+
+
+# --- changes -----------------------------------------------------------------------------------------------
+
+
+def test_an_index_that_covers_its_servers_is_not_made_again() -> None:
+    assert INDEX.covers(CATALOG.servers)
+    assert INDEX.updated(CATALOG.servers) is INDEX
+    changed = after(CATALOG, [listed("git", "git_log")])
+    assert not INDEX.covers(changed.servers)
+    assert not Index.empty().covers(CATALOG.servers)
+    assert Index.empty().covers({})
+
+
+def test_an_older_index_stays_as_it_was() -> None:
+    before = INDEX.search(["file", "git_log"])
+    changed = after(CATALOG, [listed("files", "brand_new"), listed("git")])
+    newer = INDEX.updated(changed.servers)
+    assert INDEX.search(["file", "git_log"]) == before
+    assert found("git_log", index=newer) == []
+    assert found("brand new", index=newer) == ["files/brand_new"]
+
+
+def test_an_index_without_tools_finds_nothing() -> None:
+    gone = INDEX.updated(after(CATALOG, [listed("git"), listed("clock"), listed("files")]).servers)
+    assert found("file", index=gone) == []
+    assert INDEX.updated({}).search(["file"]).hits == ()
+
+
+NAMES = st.sampled_from(["read_file", "write_file", "git_log", "play_song", "status", "get_time"])
+TEXTS = st.sampled_from(["", "Reads a file.", "Plays music in a room.", "The commit history."])
+LISTS = st.lists(st.tuples(st.sampled_from(["a", "b"]), st.dictionaries(NAMES, TEXTS, max_size=4)), max_size=5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(LISTS)
+def test_step_by_step_and_at_once_make_the_same_index(steps: list[tuple[str, dict[str, str]]]) -> None:
+    catalog = catalog_of({"mcpServers": servers("a", "b")})
+    index = Index.empty().updated(catalog.servers)
+    for server, tools in steps:
+        fact = listed(server, *(tool(server, name, description=text) for name, text in tools.items()))
+        catalog = after(catalog, [fact])
+        index = index.updated(catalog.servers)
+    whole = Index.empty().updated(catalog.servers)
+    for query in (["file"], ["music", "history"], ["status"], ["read_file"], ["redd"]):
+        assert _rounded(index.search(query)) == _rounded(whole.search(query))
+
+
+def _rounded(ranking: Ranking) -> tuple[list[tuple[object, float, bool]], int]:
+    hits: list[Hit] = sorted(ranking.hits, key=lambda hit: hit.key)
+    return [(hit.key, round(hit.score, 6), hit.exact) for hit in hits], ranking.total
+
+
+# --- vectors -----------------------------------------------------------------------------------------------
+
+
+class Near:
+    """Vectors for which one tool is near to everything, and one that does not exist any more."""
+
+    def similar(self, phrasings: object, *, within: object = None) -> dict[tuple[str, str], float]:
+        return {("clock", "get_current_time"): 0.9, ("git", "gone"): 0.8, ("git", "status"): 0.1}
+
+
+def test_with_vectors_tools_are_found_by_meaning_too_and_names_still_come_first() -> None:
+    fused = INDEX.with_vectors(Near())  # type: ignore[arg-type]  # as far as an index asks
+    assert "clock/get_current_time" in found("file", index=fused)
+    assert "clock/get_current_time" not in found("file")
+    assert found("git_log", index=fused)[0] == "git/git_log"
+    assert "git/gone" not in found("anything at all", index=fused)
+    assert found("zzzzz", index=fused) == ["clock/get_current_time"]
+    assert fused.covers(CATALOG.servers)

@@ -1,0 +1,42 @@
+"""What was asked for: read within bounds."""
+
+from __future__ import annotations
+
+import pytest
+
+from daemon.search.queries import MAX_CHARACTERS, MAX_PHRASINGS, MAX_TERMS, read
+
+
+def test_each_phrasing_has_its_different_terms() -> None:
+    assert read(["read a file, the file", "open documents"]).phrases == (("read", "file"), ("open", "document"))
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("read_file", ("read_file",)),
+        ("Read File", ("read_file",)),
+        ("run git/git_log now", ("run_git_git_log_now", "git_git_log")),
+        ("mcp__git__git_log", ("mcp_git_git_log",)),
+    ],
+)
+def test_a_phrasing_and_words_that_look_like_names_may_be_names(text: str, names: tuple[str, ...]) -> None:
+    assert read([text]).names == names
+
+
+@pytest.mark.parametrize(("text", "parts"), [("mbol", ("mbol",)), ("a", ()), ("two words", ()), ("", ())])
+def test_a_single_word_is_looked_for_within_names(text: str, parts: tuple[str, ...]) -> None:
+    assert read([text]).substrings == parts
+
+
+@pytest.mark.parametrize("texts", [[], [""], ["  ", "\n"], ["🛠"], ["the of"]])
+def test_nothing_asked_for_has_no_terms(texts: list[str]) -> None:
+    assert read(texts).phrases == ()
+
+
+def test_whatever_is_asked_for_is_cut() -> None:
+    long = read([" ".join(f"word{number}x" for number in range(100_000))])
+    assert len(long.phrases[0]) <= MAX_TERMS
+    assert sum(map(len, long.phrases[0])) <= MAX_CHARACTERS
+    assert len(read(["file"] * 10_000).phrases) == MAX_PHRASINGS
+    assert len(read(["a_b " * 10_000]).names) <= MAX_TERMS + 1

@@ -1,0 +1,56 @@
+"""Typing errors: one edit is forgiven, two in long words."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemon.search.spelling import MOST, Speller
+
+SPELLER = Speller()
+SPELLER.learn(
+    ["weather", "repositori", "commit", "file", "calendar", "notes", "notec", "notef", "notek", "log"]
+)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("wether", ["weather"]),
+        ("weahter", ["weather"]),
+        ("xeather", ["weather"]),
+        ("weatherr", ["weather"]),
+        ("comit", ["commit"]),
+        ("repsitroi", ["repositori"]),
+        ("calender", ["calendar"]),
+        ("calemdra", ["calendar"]),
+        ("wthr", []),
+        ("wexxher", []),
+        ("lgo", []),
+        ("l0g5", []),
+        ("", []),
+    ],
+)
+def test_a_word_with_a_typing_error_is_known(written: str, meant: list[str]) -> None:
+    assert SPELLER.corrections(written) == meant
+
+
+def test_of_many_words_the_closest_few_are_meant() -> None:
+    assert len(SPELLER.corrections("notex")) == MOST
+
+
+def test_what_was_learnt_twice_is_known_once() -> None:
+    speller = Speller()
+    speller.learn(["weather"])
+    speller.learn(["weather"])
+    assert speller.corrections("weathr") == ["weather"]
+
+
+@given(st.text(alphabet="abc", min_size=4, max_size=9), st.data())
+def test_every_word_is_found_by_one_edit_that_leaves_an_end_of_it(word: str, data: st.DataObject) -> None:
+    speller = Speller()
+    speller.learn([word])
+    place = data.draw(st.integers(3, len(word)))
+    mistyped = word[:place] + "z" + word[place:]
+    assert speller.corrections(mistyped) == [word]
