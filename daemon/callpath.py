@@ -17,6 +17,7 @@ from loguru import logger
 from msgspec import UNSET
 
 from daemon import protocol
+from daemon.awaiting import wait_indexed, wait_listed
 from daemon.errors import (
     CallError,
     InternalError,
@@ -26,7 +27,8 @@ from daemon.errors import (
     UpstreamUnavailable,
 )
 from daemon.ports import ToolCall
-from daemon.surfaces.base import AwaitListing, Forward, Reply, error_result
+from daemon.surfaces.answers import error_result
+from daemon.surfaces.base import AwaitListing, Forward, Reply
 from daemon.wire import envelope
 from daemon.wire.peer import RemoteError
 
@@ -37,8 +39,10 @@ if TYPE_CHECKING:
 
     from daemon.catalog.snapshot import Catalog
     from daemon.config.model import Config
+    from daemon.measures import Mended
     from daemon.ports import Upstream
-    from daemon.surfaces.base import Surface, View
+    from daemon.search.index import Index
+    from daemon.surfaces.base import Loading, Means, Surface, View
     from daemon.watch import Watch
     from daemon.wire.envelope import Buffer
     from daemon.wire.link import Outbox
@@ -46,10 +50,6 @@ if TYPE_CHECKING:
 
 MAX_CALLS = 256
 """Calls that one client may have in flight: eight times what the busiest real agent was seen to do."""
-
-LISTING_PATIENCE = 2.0
-"""Seconds between a server that is up and its first list in the catalog; how long it may take to come up is
-`Upstream.wake`'s to bound."""
 
 
 class CallLog(Protocol):
@@ -71,6 +71,12 @@ class SessionContext:
     """Running servers by name."""
     surfaces: Mapping[str, Surface]
     """Surfaces by name."""
+    means: Means
+    """What surfaces work with."""
+    index: Watch[Index]
+    """The newest search index."""
+    mended: Mended
+    """How often arguments had to be repaired, by client."""
     outbox: Outbox
     """The daemon's outbox."""
     log: CallLog
@@ -99,24 +105,38 @@ class SessionStatistics:
     """Tool calls so far."""
     in_flight: int
     """Calls without an answer yet."""
+    loaded: int
+    """Tools that it has loaded."""
+    repaired: int
+    """Calls whose arguments had to be repaired."""
 
 
-class Seat(Protocol):
-    """Where a client sits: what it is shown, decided anew for each call."""
+class Guest(Protocol):
+    """Whose calls they are: what it is shown is decided anew for each."""
 
-    surface: Surface
+    @property
+    def client(self) -> str:
+        """What it calls itself."""
+
+    @property
+    def surface(self) -> Surface:
+        """What its calls mean."""
 
     def view(self) -> View:
         """What it sees of the catalog now."""
+
+    def load(self, loading: Loading) -> None:
+        """Tools that a call of its has loaded."""
 
 
 class Calls:
     """The calls of one client."""
 
-    def __init__(self, seat: Seat, peer: Peer, number: int, context: SessionContext) -> None:
+    def __init__(self, guest: Guest, peer: Peer, number: int, context: SessionContext) -> None:
         """Attach to a client's peer; `run` hosts what has to wait."""
         self.total = 0
-        self._seat = seat
+        self.repaired = 0
+        self._guest = guest
         self._peer = peer
         self._number = number
         self._context = context
@@ -203,16 +223,25 @@ class Calls:
     def _act(
         self, call: ClientCall, name: str, arguments: bytes, meta: dict[str, Raw], *, patient: bool
     ) -> None:
-        match self._seat.surface.call(self._seat.view(), name, arguments, patient=patient):
-            case Reply(result=result):
+        match self._guest.surface.call(self._guest.view(), name, arguments, patient=patient):
+            case Reply(result=result, loading=loading):
                 call.answered(result)
+                self._load(loading)
             case Forward() as action:
+                self._load(action.loading)
                 self._forward(call, action, meta, may_wake=patient)
-            case AwaitListing(servers=servers):
-                self._later(self._act_when_listed, call, name, arguments, meta, servers)
+            case AwaitListing() as awaited:
+                self.later(self._act_when_known, call, name, arguments, meta, awaited)
+
+    def _load(self, loading: Loading | None) -> None:
+        if loading is not None:
+            self._guest.load(loading)
 
     def _forward(self, call: ClientCall, forward: Forward, meta: dict[str, Raw], *, may_wake: bool) -> None:
         call.label = forward.label
+        if forward.repair is not None:
+            self.repaired += 1
+            self._context.mended.note(self._guest.client, str(forward.repair))
         upstream = self._context.upstreams.get(forward.server)
         if upstream is None:
             text = f"server {forward.server} is disabled in mcpd's configuration. Use another tool."
@@ -226,7 +255,7 @@ class Calls:
         except UpstreamUnavailable:
             if not (may_wake and upstream.can_wake):
                 raise
-            self._later(self._send_when_awake, call, upstream, request)
+            self.later(self._send_when_awake, call, upstream, request)
 
     async def _send_when_awake(self, call: ClientCall, upstream: Upstream, request: ToolCall) -> None:
         with self._contained(call), call.wait_scope():
@@ -235,16 +264,21 @@ class Calls:
                 call.key = upstream.send(request, call)
         self._context.outbox.flush()
 
-    async def _act_when_listed(
-        self, call: ClientCall, name: str, arguments: bytes, meta: dict[str, Raw], servers: tuple[str, ...]
+    async def _act_when_known(
+        self, call: ClientCall, name: str, arguments: bytes, meta: dict[str, Raw], awaited: AwaitListing
     ) -> None:
         with self._contained(call), call.wait_scope():
-            async with trio.open_nursery() as nursery:
-                for server in servers:
-                    nursery.start_soon(self._wait_listed, server)
+            await self.wait_known(awaited)
             if self._is_wanted(call):
                 self._act(call, name, arguments, meta, patient=False)
         self._context.outbox.flush()
+
+    async def wait_known(self, awaited: AwaitListing) -> None:
+        """Wait, within bounds, for what an answer depends on."""
+        context = self._context
+        await wait_listed(awaited.servers, context.upstreams, context.catalog)
+        if awaited.indexed:
+            await wait_indexed(context.index, context.catalog)
 
     def _is_wanted(self, call: ClientCall) -> bool:
         """Whether nobody gave the call up, or answered it, while it waited: it must not run then."""
@@ -263,19 +297,8 @@ class Calls:
             text = f"Internal error: {type(error).__name__}"
             self._peer.refuse(call.request_id, envelope.INTERNAL_ERROR, text)
 
-    async def _wait_listed(self, server: str) -> None:
-        upstream = self._context.upstreams.get(server)
-        if upstream is None or not await upstream.wake():
-            return
-
-        def listed(catalog: Catalog) -> bool:
-            entry = catalog.servers[server]
-            return entry.tools is not None or bool(entry.listing_error)
-
-        with trio.move_on_after(LISTING_PATIENCE):
-            await self._context.catalog.wait_until(listed)
-
-    def _later(self, wait: Callable[..., Awaitable[None]], *args: object) -> None:
+    def later(self, wait: Callable[..., Awaitable[None]], *args: object) -> None:
+        """Do something that waits, while the session lasts."""
         assert self._spawn is not None, "calls begin while `run` hosts them"
         self._spawn(wait, *args)
 

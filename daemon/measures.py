@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 
 import attrs
 
@@ -22,6 +22,9 @@ NOISE_END = 50_000
 """More than this within `NOISE_SECONDS`, and the connection is ended: it costs a core and says nothing."""
 
 NOISE_SECONDS = 10.0
+
+MAX_CLIENTS = 64
+"""Clients whose repairs are counted apart: more kinds of agents than anybody runs."""
 
 LINES_PER_SECOND = 50
 """Lines of one server's stderr that go to the log per second: a flood must not become the daemon's."""
@@ -115,3 +118,19 @@ class CallStats:
             return None
         ordered = sorted(self._recent)
         return round(ordered[min(len(ordered) - 1, int(len(ordered) * share))] * 1000, 3)
+
+
+class Mended:
+    """How often the arguments of calls had to be repaired, by client and kind of repair."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, Counter[str]] = {}
+
+    def note(self, client: str, kind: str) -> None:
+        """Count one repair. Clients beyond `MAX_CLIENTS` are counted together, under an empty name."""
+        name = client if client in self._counts or len(self._counts) < MAX_CLIENTS else ""
+        self._counts.setdefault(name, Counter())[kind] += 1
+
+    def by_client(self) -> dict[str, dict[str, int]]:
+        """`{client: {kind: times}}`."""
+        return {client: dict(counts) for client, counts in self._counts.items()}

@@ -6,10 +6,15 @@ Sources: the MCP specification, revisions 2024-11-05 to 2025-11-25 (`initialize`
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from daemon import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 """Revisions with `initialize`, oldest first; the newest is offered."""
@@ -38,7 +43,14 @@ UNSUPPORTED_VERSION = -32022
 LIST_TTL_MS = 0
 """Clients may not cache our lists (`ttlMs`): a category can change with any server."""
 
+CURSOR_DIGITS = 9
+"""Digits of the longest cursor: a position in a list of tools."""
+
 _encode = msgspec.json.encode
+
+
+class UnknownCursor(ValueError):
+    """A cursor that no page gave out (MCP, pagination: answered as invalid params)."""
 
 
 class CallParams(Struct):
@@ -53,10 +65,17 @@ class _MetaOnly(Struct):
     meta: dict[str, Raw] | None = msgspec.field(name="_meta", default=None)
 
 
+class ListParams(Struct):
+    """`params` of `tools/list`."""
+
+    cursor: str | None = None
+
+
 class _ResultType(Struct):
     resultType: Raw | UnsetType = UNSET  # noqa: N815 - the wire's name
 
 
+decode_list = msgspec.json.Decoder(ListParams).decode
 decode_call = msgspec.json.Decoder(CallParams).decode
 _decode_meta = msgspec.json.Decoder(_MetaOnly).decode
 _decode_result_type = msgspec.json.Decoder(_ResultType).decode
@@ -104,11 +123,40 @@ def discover_result(instructions: str) -> bytes:
     )
 
 
-def list_result(tools: bytes, *, modern: bool) -> bytes:
-    """The answer to `tools/list`, all on one page. `tools` is a raw JSON array."""
+def list_result(tools: Sequence[bytes], cursor: str | None, *, modern: bool, page_bytes: int) -> bytes:
+    """The answer to `tools/list`: as many tools from the cursor on as fit one page, at least one.
+
+    Args:
+        tools: raw JSON objects.
+        cursor: what an earlier page gave out; None begins.
+        modern: the era.
+        page_bytes: how long a page may become.
+
+    Raises:
+        UnknownCursor: nobody gave out this cursor.
+    """
+    start = _position(cursor, len(tools))
+    end, size = start, 0
+    while end < len(tools) and (end == start or size + len(tools[end]) <= page_bytes):
+        size += len(tools[end])
+        end += 1
+    page = b",".join(tools[start:end])
+    rest = b"" if end == len(tools) else b',"nextCursor":"%d"' % end
     if not modern:
-        return b'{"tools":%b}' % tools
-    return b'{"resultType":"complete","tools":%b,"ttlMs":%d,"cacheScope":"private"}' % (tools, LIST_TTL_MS)
+        return b'{"tools":[%b]%b}' % (page, rest)
+    return b'{"resultType":"complete","tools":[%b]%b,"ttlMs":%d,"cacheScope":"private"}' % (
+        page,
+        rest,
+        LIST_TTL_MS,
+    )
+
+
+def _position(cursor: str | None, count: int) -> int:
+    if cursor is None:
+        return 0
+    if cursor.isascii() and cursor.isdigit() and len(cursor) <= CURSOR_DIGITS and int(cursor) <= count:
+        return int(cursor)
+    raise UnknownCursor("unknown cursor: begin again without one")
 
 
 def completed(result: bytes) -> bytes:

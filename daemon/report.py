@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 from msgspec import Raw
 
-from daemon.errors import ToolDisabled, UnknownTool
-from daemon.surfaces.base import View, choices
+from daemon.config.model import DEFAULT_PROFILE
+from daemon.errors import InvalidArguments, ToolDisabled, UnknownTool
+from daemon.surfaces.answers import choices, quoted
+from daemon.surfaces.base import View
+from daemon.surfaces.searching import scored
+from daemon.surfaces.table import chosen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -18,8 +22,8 @@ if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog, ServerEntry
     from daemon.config.model import Config
     from daemon.errors import CallError
-    from daemon.measures import CallStats, Noise, StderrTail
-    from daemon.surfaces.base import Surface
+    from daemon.measures import CallStats, Mended, Noise, StderrTail
+    from daemon.surfaces.base import Means, Surface
     from daemon.transports.handshake import Greeting
 
 STDERR_SHOWN = 5
@@ -42,6 +46,16 @@ class Observed(Protocol):
     @property
     def in_flight(self) -> int:
         """Calls without an answer yet."""
+
+
+@attrs.frozen(kw_only=True)
+class Wish:
+    """Whose view of the tools an operator asks for."""
+
+    profile: str = DEFAULT_PROFILE
+    """Which profile."""
+    surface: str | None = None
+    """Which surface; None is the profile's."""
 
 
 @attrs.frozen(kw_only=True)
@@ -78,6 +92,10 @@ class Reporter:
     """Open sessions."""
     surfaces: Mapping[str, Surface]
     """Surfaces by name."""
+    means: Means
+    """What surfaces work with."""
+    mended: Mended
+    """How often arguments had to be repaired, by client."""
     redact: Callable[[str], str]
     """Takes secrets out of what servers said."""
     wall: Callable[[], float]
@@ -97,17 +115,22 @@ class Reporter:
                 for name, entry in catalog.servers.items()
             },
             "sessions": [_session(session) for session in self.sessions()],
+            "repairs": self.mended.by_client(),
             "unresolved": sorted({name for c in catalog.categories.values() for name in c.unresolved}),
         }
 
-    def tools(self, only: str | None) -> dict[str, object]:
+    def tools(self, only: str | None, wish: Wish | None = None) -> dict[str, object]:
         """What exists, and what a model sees of it.
 
         Args:
             only: one category's name; None for all.
+            wish: whose view of it; None is a client's that asks for nothing.
+
+        Raises:
+            InvalidArguments: there is no such profile or surface.
         """
         catalog = self.catalog()
-        surface, view = self._default_seat(catalog)
+        surface, view = self._seat(catalog, wish or Wish())
         return {
             "categories": {
                 category.name: {
@@ -118,7 +141,11 @@ class Reporter:
                 for category in catalog.categories.values()
                 if only in {None, category.name}
             },
-            "surface": {"name": surface.name, "tools": Raw(surface.list_tools(view))},
+            "surface": {
+                "name": surface.name,
+                "instructions": surface.instructions(view),
+                "tools": [Raw(tool) for tool in surface.list_tools(view)],
+            },
         }
 
     def refusal(self, server: str, tool: str) -> CallError | None:
@@ -137,14 +164,31 @@ class Reporter:
             return ToolDisabled(f"{tool} is switched off in mcpd's configuration", tool=tool)
         return None
 
-    def _default_seat(self, catalog: Catalog) -> tuple[Surface, View]:
-        profile = self.config.profiles["default"]
-        surface = self.surfaces.get(profile.surface, self.surfaces["category"])
-        return surface, View(catalog=catalog, profile=profile, now=self.wall())
+    def search(self, queries: list[str], category: str | None, limit: int, wish: Wish) -> dict[str, object]:
+        """What a tool search finds, with scores.
+
+        Raises:
+            InvalidArguments: there is no such profile.
+            UnknownCategory: there is no such category.
+        """
+        _surface, view = self._seat(self.catalog(), wish)
+        return scored(view, queries, category, limit)
+
+    def _seat(self, catalog: Catalog, wish: Wish) -> tuple[Surface, View]:
+        profile = self.config.profiles.get(wish.profile)
+        if profile is None:
+            raise InvalidArguments(
+                f"no profile is named {quoted(wish.profile)}. {choices(self.config.profiles, wish.profile)}"
+            )
+        # An operator who names a surface wants to see it, whatever the switches say.
+        name = wish.surface or chosen(self.config, profile)
+        if name not in self.surfaces:
+            raise InvalidArguments(f"no surface is named {quoted(name)}. {choices(self.surfaces, name)}")
+        return self.surfaces[name], View(catalog=catalog, profile=profile, now=self.wall(), means=self.means)
 
     def _daemon(self, catalog: Catalog) -> dict[str, object]:
-        surface, view = self._default_seat(catalog)
-        shown = len(surface.list_tools(view))
+        surface, view = self._seat(catalog, Wish())
+        shown = sum(len(tool) for tool in surface.list_tools(view))
         tools = [tool for entry in catalog.servers.values() for tool in (entry.tools or {}).values()]
         schemas = sum(len(tool.raw) for tool in tools)
         return {
@@ -228,6 +272,8 @@ def _session(session: SessionStatistics) -> dict[str, object]:
         "since": round(session.since, 3),
         "calls": session.calls,
         "inFlight": session.in_flight,
+        "loadedTools": session.loaded,
+        "repairedCalls": session.repaired,
     }
 
 

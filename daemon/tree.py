@@ -19,17 +19,22 @@ from loguru import logger
 
 from daemon.actors.control import Control, Operations
 from daemon.actors.front import Front, own_and
+from daemon.actors.librarian import Librarian
 from daemon.actors.registry import Registry
 from daemon.actors.session import Session
 from daemon.actors.upstream import Upstream
+from daemon.arguments.reading import Checker
 from daemon.calllog import CallLogger
 from daemon.callpath import SessionContext
+from daemon.catalog.offer import Offers
 from daemon.config.model import StartMode
 from daemon.errors import UpstreamLost
 from daemon.facts import ServerStatus, StatusChanged
+from daemon.measures import Mended
 from daemon.report import DaemonFacts, Reporter
 from daemon.supervisor import ChildSpec, Supervisor
-from daemon.surfaces.category import CategorySurface
+from daemon.surfaces.base import Means
+from daemon.surfaces.table import SURFACES
 from daemon.transports.children import Children
 from daemon.wire.link import Outbox
 
@@ -38,7 +43,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from daemon.config.model import Config
-    from daemon.surfaces.base import Surface
 
 DRAIN_SECONDS = 0.5
 """How long calls in flight may finish before the daemon answers for them."""
@@ -113,7 +117,14 @@ class Tree:
         for name, upstream in self.upstreams.items():
             upstream.child = self.supervisor.children[name]
         self._calls = CallLogger()
-        self._surfaces: dict[str, Surface] = {surface.name: surface for surface in (CategorySurface(),)}
+        self._librarian = Librarian(self.registry.catalog, config.search)
+        self._mended = Mended()
+        self._means = Means(
+            offers=Offers(),
+            checker=Checker(),
+            index=lambda: self._librarian.index.value,
+            index_characters=config.limits.index_characters,
+        )
         self.front = self._front(config)
         self.control = self._control(config)
 
@@ -122,7 +133,10 @@ class Tree:
             config=config,
             catalog=self.registry.catalog,
             upstreams=self.upstreams,
-            surfaces=self._surfaces,
+            surfaces=SURFACES,
+            means=self._means,
+            index=self._librarian.index,
+            mended=self._mended,
             outbox=self._outbox,
             log=self._calls,
             wall=time.time,
@@ -144,7 +158,9 @@ class Tree:
             catalog=lambda: self.registry.catalog.value,
             upstreams=self.upstreams,
             sessions=lambda: [session.statistics() for session in self.front.guests.values()],
-            surfaces=self._surfaces,
+            surfaces=SURFACES,
+            means=self._means,
+            mended=self._mended,
             redact=self._around.redact,
             wall=time.time,
         )
@@ -169,6 +185,7 @@ class Tree:
         async with trio.open_nursery() as core:
             core.start_soon(self.registry.run)
             core.start_soon(self._children.reap_adopted)
+            core.start_soon(self._librarian.run)
             core.start_soon(self._calls.run)
             async with trio.open_nursery() as upstreams:
                 upstreams.start_soon(self.supervisor.run)

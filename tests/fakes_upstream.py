@@ -15,17 +15,22 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import trio
 import trio.testing
+from daemon.arguments.reading import Checker
+from daemon.search.index import Index
 from msgspec import Raw
 
 from daemon.actors.session import Session
 from daemon.callpath import SessionContext
 from daemon.catalog.listing import read_tools
+from daemon.catalog.offer import Offers
 from daemon.catalog.snapshot import Catalog, begin, fold
 from daemon.errors import UpstreamUnavailable
 from daemon.facts import Fact, ListingFailed, ServerStatus, StatusChanged, ToolsListed
+from daemon.measures import Mended
 from daemon.protocol import MODERN_VERSION, VERSION_KEY
 from daemon.states import ServerState
-from daemon.surfaces.category import CategorySurface
+from daemon.surfaces.base import Means
+from daemon.surfaces.table import SURFACES
 from daemon.watch import Watch
 from daemon.wire.link import FdLink, Outbox
 from tests.config.reading import config_of
@@ -280,11 +285,22 @@ class Stage:
         self.log = FakeLog()
         self.catalog: Watch[Catalog] = Watch(begin(self.config, time.time()))
         self.upstreams = {name: FakeUpstream(name) for name, s in self.config.mcp_servers.items() if s.enabled}
+        self.index = Watch(Index.empty())
+        self.mended = Mended()
+        self.means = Means(
+            offers=Offers(),
+            checker=Checker(),
+            index=lambda: self.index.value,
+            index_characters=self.config.limits.index_characters,
+        )
         self.context = SessionContext(
             config=self.config,
             catalog=self.catalog,
             upstreams=self.upstreams,
-            surfaces=surfaces or {"category": CategorySurface()},
+            surfaces=surfaces or SURFACES,
+            means=self.means,
+            index=self.index,
+            mended=self.mended,
             outbox=self.outbox,
             log=self.log,
             wall=time.time,
@@ -303,6 +319,7 @@ class Stage:
     def learn(self, fact: Fact) -> None:
         """Fold a fact, as the registry does."""
         self.catalog.set(fold(self.catalog.value, fact))
+        self.index.set(self.index.value.updated(self.catalog.value.servers))
 
     def becomes(self, server: str, state: ServerState, **status: Any) -> None:
         """A server changes its state."""

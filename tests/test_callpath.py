@@ -10,7 +10,8 @@ import trio
 import trio.testing
 from msgspec import Raw
 
-from daemon.callpath import LISTING_PATIENCE, MAX_CALLS
+from daemon.awaiting import LISTING_PATIENCE
+from daemon.callpath import MAX_CALLS
 from daemon.errors import Overloaded, UpstreamCallError, UpstreamLost
 from daemon.states import ServerState
 from tests.fakes_upstream import MODERN, Stage, described, error_of

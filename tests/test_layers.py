@@ -25,7 +25,7 @@ ORDER = (
     ("facts", "redact", "measures", "protocol", "escape"),
     ("config",),
     ("catalog",),
-    ("search",),
+    ("search", "arguments"),
     ("surfaces",),
     ("wire",),
     ("paths", "sockets"),
@@ -35,7 +35,9 @@ ORDER = (
     ("ports",),
     ("transports",),
     ("store",),
+    ("awaiting",),
     ("callpath", "calllog", "admission"),
+    ("seat",),
     ("report",),
     ("actors",),
     ("tree", "logs", "notify"),
@@ -80,9 +82,10 @@ SPEAKS_SDK = re.compile(r"daemon\.transports\.(http|sse|sdk\w*)(\..*)?")
 BRIDGE = "daemon.cli.connect"
 DOORS = ("daemon", "daemon.cli")
 
-# The one module that may import by name: a daemon without HTTP servers never pays for the SDK. What it may name
-# is in the same room, which a test of its own holds (tests/transports/test_opening.py).
-LOADS_BY_NAME = {"daemon.transports.opening"}
+# The modules that may import by name: a daemon without HTTP servers never pays for the SDK, nor one that finds
+# tools by their words for numpy. What they may name is in the same room, which tests of their own hold
+# (tests/transports/test_opening.py, tests/search/test_semantic.py).
+LOADS_BY_NAME = {"daemon.transports.opening", "daemon.search.semantic"}
 
 
 @attrs.frozen

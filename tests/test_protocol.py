@@ -44,17 +44,51 @@ def test_discovery_names_every_revision_that_we_speak() -> None:
     assert answer["_meta"] == {"io.modelcontextprotocol/serverInfo": protocol.IDENTITY}
 
 
-def test_a_list_is_one_page_of_the_bytes_given() -> None:
-    tools = b'[{"name":"a" ,  "x":1.0}]'
-    assert protocol.list_result(tools, modern=False) == b'{"tools":%b}' % tools
-    modern = protocol.list_result(tools, modern=True)
-    assert tools in modern
+TOOLS = (b'{"name":"a" ,  "x":1.0}', b'{"name":"b"}', b'{"name":"c"}')
+
+
+def listed(cursor: str | None = None, *, page_bytes: int = 1000) -> Any:
+    return read(protocol.list_result(TOOLS, cursor, modern=False, page_bytes=page_bytes))
+
+
+def test_a_list_that_fits_is_one_page_of_the_bytes_given() -> None:
+    whole = protocol.list_result(TOOLS, None, modern=False, page_bytes=1000)
+    assert whole == b'{"tools":[%b]}' % b",".join(TOOLS)
+    assert protocol.list_result((), None, modern=False, page_bytes=1000) == b'{"tools":[]}'
+    modern = protocol.list_result(TOOLS[:1], None, modern=True, page_bytes=1000)
+    assert TOOLS[0] in modern
     assert read(modern) == {
         "resultType": "complete",
         "tools": [{"name": "a", "x": 1.0}],
         "ttlMs": 0,
         "cacheScope": "private",
     }
+
+
+@pytest.mark.parametrize("page_bytes", [1, 12, 25, 34, 36, 1000])
+def test_a_list_in_pages_holds_every_tool_once_and_each_page_at_least_one(page_bytes: int) -> None:
+    seen: list[str] = []
+    cursor = None
+    while True:
+        page = listed(cursor, page_bytes=page_bytes)
+        names = [tool["name"] for tool in page["tools"]]
+        assert names
+        assert len(names) == 1 or sum(len(tool) for tool in TOOLS if read(tool)["name"] in names) <= page_bytes
+        seen += names
+        cursor = page.get("nextCursor")
+        if cursor is None:
+            break
+    assert seen == ["a", "b", "c"]
+
+
+def test_the_cursor_of_a_list_that_became_shorter_is_its_end() -> None:
+    assert listed("3") == {"tools": []}
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "-1", "4", "1.0", "\u0661", "9" * 10_000])
+def test_a_cursor_that_nobody_gave_out_is_refused(cursor: str) -> None:
+    with pytest.raises(protocol.UnknownCursor):
+        listed(cursor)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import attrs
@@ -10,10 +11,11 @@ import msgspec
 import pytest
 
 from daemon.callpath import SessionStatistics
+from daemon.errors import InvalidArguments
 from daemon.measures import CallStats, Noise, StderrTail
 from daemon.model import Era
 from daemon.redact import Redactor
-from daemon.report import STDERR_SHOWN, DaemonFacts, Reporter
+from daemon.report import STDERR_SHOWN, DaemonFacts, Reporter, Wish
 from daemon.states import ServerState
 from daemon.surfaces.base import View
 from daemon.surfaces.category import CategorySurface
@@ -40,6 +42,8 @@ SESSION = SessionStatistics(
     since=NOW - 1.23456,
     calls=7,
     in_flight=1,
+    loaded=2,
+    repaired=3,
 )
 
 
@@ -76,6 +80,8 @@ class Desk:
             upstreams={"alpha": self.alpha},
             sessions=lambda: [SESSION],
             surfaces=self.stage.context.surfaces,
+            means=self.stage.means,
+            mended=self.stage.mended,
             redact=Redactor([CANARY]),
             wall=lambda: NOW,
         )
@@ -92,7 +98,7 @@ class Desk:
 
 def test_the_status_has_the_promised_keys() -> None:
     status = Desk().status()
-    assert list(status) == ["daemon", "servers", "sessions", "unresolved"]
+    assert list(status) == ["daemon", "servers", "sessions", "repairs", "unresolved"]
     assert list(status["servers"]) == ["alpha", "beta"]
     for server in status["servers"].values():
         assert server.keys() >= PROMISED
@@ -126,8 +132,13 @@ def test_the_daemon_tells_what_it_is_and_what_it_saves() -> None:
         "surfaceBytes": shown,
         "estimatedTokensSaved": (schemas - shown) // 4,
     }
-    view = View(catalog=desk.stage.catalog.value, profile=desk.stage.config.profiles["default"], now=NOW)
-    assert shown == len(CategorySurface().list_tools(view))
+    view = View(
+        catalog=desk.stage.catalog.value,
+        profile=desk.stage.config.profiles["default"],
+        now=NOW,
+        means=desk.stage.means,
+    )
+    assert shown == sum(len(one) for one in CategorySurface().list_tools(view))
     assert daemon["estimatedTokensSaved"] > 0
 
 
@@ -193,6 +204,8 @@ def test_sessions_are_listed() -> None:
             "since": round(NOW - 1.23456, 3),
             "calls": 7,
             "inFlight": 1,
+            "loadedTools": 2,
+            "repairedCalls": 3,
         }
     ]
 
@@ -267,7 +280,51 @@ def test_tools_of_one_category(only: str | None, names: list[str]) -> None:
     assert list(report["categories"]) == names
 
 
-def test_a_default_profile_with_an_unknown_surface_is_reported_as_the_category_surface() -> None:
-    stage = Stage(profiles={"default": {"surface": "search"}})
-    report: Any = Desk(stage).reporter.tools(None)
-    assert report["surface"]["name"] == "category"
+@pytest.mark.parametrize(
+    ("written", "wish", "name"),
+    [
+        ({}, Wish(), "category"),
+        ({"profiles": {"default": {"surface": "search"}}}, Wish(), "search"),
+        ({"profiles": {"p": {"surface": "load"}}}, Wish(profile="p"), "load"),
+        ({"lazy": False}, Wish(), "full"),
+        ({"lazy": False}, Wish(surface="browse"), "browse"),
+    ],
+)
+def test_what_a_model_sees_is_shown_of_any_profile_and_surface(
+    written: dict[str, Any], wish: Wish, name: str
+) -> None:
+    report: Any = Desk(Stage(**written)).reporter.tools(None, wish)
+    assert report["surface"]["name"] == name
+    assert report["surface"]["instructions"]
+
+
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [
+        (Wish(surface="ful"), "no surface is named 'ful'. Did you mean full?"),
+        (Wish(profile="defalt"), "no profile is named 'defalt'. Did you mean default?"),
+    ],
+)
+def test_a_view_that_nobody_can_have_is_refused_with_those_that_exist(wish: Wish, message: str) -> None:
+    with pytest.raises(InvalidArguments, match=re.escape(message)):
+        Desk().reporter.tools(None, wish)
+
+
+def test_an_operators_search_finds_tools_with_scores() -> None:
+    report: Any = Desk().reporter.search(["echo"], None, 5, Wish())
+    first = report["tools"][0]
+    assert (first["name"], first["server"], first["category"]) == ("echo", "alpha", "alpha")
+    assert first["description"] == "Does echo."
+    assert first["score"] > 0
+    assert report["total"] == 2
+
+
+def test_an_operators_search_within_a_category_stays_there() -> None:
+    report: Any = Desk().reporter.search(["echo"], "beta", 5, Wish())
+    assert [one["name"] for one in report["tools"]] == ["beta__echo"]
+
+
+def test_repairs_are_told_by_client() -> None:
+    desk = Desk()
+    desk.stage.mended.note("claude 2", "flattened")
+    assert desk.status()["repairs"] == {"claude 2": {"flattened": 1}}

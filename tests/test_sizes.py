@@ -21,6 +21,10 @@ COVERED_ELSEWHERE: dict[str, str] = {
     # Frozen values with defaults: what they take is tested where files are read into them.
     "daemon/config/model.py": "tests/config/test_structure.py",
     "daemon/config/tuning.py": "tests/config/test_structure.py",
+    # What two surfaces share is tested through both of them.
+    "daemon/surfaces/by_category.py": "tests/surfaces/test_category.py",
+    # A table that one command prints.
+    "daemon/cli/search_view.py": "tests/cli/test_search.py",
     # Protocols, checked by mypy against the fakes that stand for them.
     "daemon/ports.py": "tests/test_callpath.py",
 }

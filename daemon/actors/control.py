@@ -14,6 +14,7 @@ import trio
 from loguru import logger
 from msgspec import Raw
 
+from daemon.config.model import DEFAULT_PROFILE
 from daemon.errors import (
     CallError,
     InvalidArguments,
@@ -24,7 +25,8 @@ from daemon.errors import (
     leaf,
 )
 from daemon.ports import ToolCall
-from daemon.surfaces.base import error_result
+from daemon.report import Wish
+from daemon.surfaces.answers import error_result
 from daemon.transports.children import memory_by_mark
 from daemon.wire import envelope
 from daemon.wire.peer import Peer, RemoteError
@@ -44,6 +46,9 @@ MAX_REQUESTS = 64
 
 MAX_FAULTS = 100
 """Malformed messages after which an operator is cut off, as clients are."""
+
+MAX_FOUND = 1000
+"""Most tools in the answer to `search`."""
 
 RESTART_SECONDS = 5.0
 """How long the answer to `restart` waits for the outcome; the restart goes on without it."""
@@ -65,6 +70,15 @@ class Operations:
 
 class _ToolParams(msgspec.Struct):
     category: str | None = None
+    profile: str = DEFAULT_PROFILE
+    surface: str | None = None
+
+
+class _SearchParams(msgspec.Struct):
+    queries: list[str]
+    category: str | None = None
+    limit: int = 20
+    profile: str = DEFAULT_PROFILE
 
 
 class _CallParams(msgspec.Struct):
@@ -146,7 +160,14 @@ class Control:
 
     async def _tools(self, params: Raw) -> bytes:
         asked = msgspec.json.decode(params, type=_ToolParams)
-        return msgspec.json.encode(self._operations.reporter.tools(asked.category))
+        wish = Wish(profile=asked.profile, surface=asked.surface)
+        return msgspec.json.encode(self._operations.reporter.tools(asked.category, wish))
+
+    async def _search(self, params: Raw) -> bytes:
+        asked = msgspec.json.decode(params, type=_SearchParams)
+        wish = Wish(profile=asked.profile)
+        limit = max(1, min(asked.limit, MAX_FOUND))
+        return msgspec.json.encode(self._operations.reporter.search(asked.queries, asked.category, limit, wish))
 
     async def _call(self, params: Raw) -> Buffer:
         asked = msgspec.json.decode(params, type=_CallParams)
@@ -195,6 +216,7 @@ class Control:
 _METHODS: dict[str, Callable[[Control, Raw], Awaitable[Buffer]]] = {
     "status": Control._status,  # noqa: SLF001
     "tools": Control._tools,  # noqa: SLF001
+    "search": Control._search,  # noqa: SLF001
     "call": Control._call,  # noqa: SLF001
     "restart": Control._restart,  # noqa: SLF001
 }

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from loguru import logger
 
-from daemon.catalog.snapshot import Catalog, begin, fold
+from daemon.catalog.snapshot import UNSETTLED, Catalog, begin, fold
 from daemon.mailbox import Mailbox
-from daemon.states import ServerState
 from daemon.watch import Watch
 
 if TYPE_CHECKING:
@@ -19,9 +18,6 @@ if TYPE_CHECKING:
 
     from daemon.config.model import Config
     from daemon.facts import Fact
-
-UNSETTLED = frozenset({ServerState.STOPPED, ServerState.STARTING})
-"""States in which a server's first list is still to be expected."""
 
 
 class Registry:

@@ -6,6 +6,7 @@ a server and back is `callpath`'s.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,18 +21,18 @@ from daemon.errors import (
     RunError,
     leaf,
 )
-from daemon.surfaces.base import View
+from daemon.seat import Seat
+from daemon.surfaces.base import AwaitListing
 from daemon.wire import envelope
 from daemon.wire.peer import Peer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from daemon.callpath import SessionContext
     from daemon.catalog.snapshot import Catalog
-    from daemon.config.model import Profile
     from daemon.errors import CallError
-    from daemon.surfaces.base import Surface
+    from daemon.surfaces.base import Loading, Surface, View
     from daemon.wire.envelope import BadMessage
     from daemon.wire.link import Link
 
@@ -41,8 +42,12 @@ MAX_SUBSCRIPTIONS = 16
 MAX_FAULTS = 100
 """Malformed messages after which a client is cut off: it does not speak JSON-RPC (reliability.md §4)."""
 
-DEFAULT_SURFACE = "category"
-"""What a profile gets that names a surface which this version does not have."""
+MAX_WAITING_LISTS = 16
+"""`tools/list` of one client that wait for servers to list their own; further ones get what is known."""
+
+PAGE_SHARE = 2
+"""A page of `tools/list` takes at most half of what is kept for a client that does not read. With the default
+that is 4 MiB: all 1,519 tools of 46 real servers, for many clients never ask for a second page."""
 
 HELLO = "mcpd/hello"
 """The notification with which `mcpd connect` names a profile or surface, before the client's first message."""
@@ -58,13 +63,12 @@ class Session:
         self._peer = Peer(link, context.outbox, self, strict=True)
         self._log = logger.bind(session=number)
         self._calls = Calls(self, self._peer, number, context)
+        self._seat = Seat(context)
         self._subscriptions: list[bytes] = []
-        self._profile = context.config.profiles["default"]
-        self.surface = self._surface_named(self._profile.surface)
-        self._shown: bytes | None = None
+        self._shown: tuple[bytes, ...] | None = None
+        self._waiting_lists = 0
         self._handshaken = False
-        self._denied = ""
-        self._client = ""
+        self.client = ""
         self._protocol = ""
         self._faults = 0
         self._since = context.wall()
@@ -80,9 +84,23 @@ class Session:
             error = leaf(group)
             if not isinstance(error, RunError):
                 raise
-            self._log.info("session of {} ended: {}", self._client or "an unnamed client", error)
+            self._log.info("session of {} ended: {}", self.client or "an unnamed client", error)
         finally:
             self._calls.abandon_all("the client is gone")
+
+    @property
+    def surface(self) -> Surface:
+        """What the client's calls mean."""
+        return self._seat.surface
+
+    def view(self) -> View:
+        """What the client sees of the catalog now."""
+        return self._seat.view()
+
+    def load(self, loading: Loading) -> None:
+        """Tools that a call has loaded are listed from now on, and the client is told."""
+        if self._seat.load(loading):
+            self._announce_if_changed()
 
     @property
     def in_flight(self) -> int:
@@ -97,35 +115,43 @@ class Session:
         """A snapshot for `mcpd status`."""
         return SessionStatistics(
             number=self.number,
-            client=self._client,
+            client=self.client,
             protocol=self._protocol,
-            profile=self._profile.name,
+            profile=self._seat.profile.name,
             surface=self.surface.name,
             since=self._since,
             calls=self._calls.total,
             in_flight=self._calls.in_flight,
+            loaded=len(self._seat.loaded.tools),
+            repaired=self._calls.repaired,
         )
 
     # --- wire.peer.Handler ---------------------------------------------------------------------------------
 
     def on_request(self, request_id: bytes, method: str, params: Raw | None) -> None:
         """Answer a request, now or in time."""
-        if self._denied:
-            self._peer.refuse(request_id, envelope.INVALID_REQUEST, self._denied)
+        if self._seat.denied:
+            self._peer.refuse(request_id, envelope.INVALID_REQUEST, self._seat.denied)
             return
         serve = _METHODS.get(method)
         if serve is None:
             text = f"Method not found: {method}. mcpd serves tools: {', '.join(_METHODS)}"
             self._peer.refuse(request_id, envelope.METHOD_NOT_FOUND, text)
             return
-        try:
+        with self._contained(request_id, method):
             meta = protocol.meta_of(params)
             modern = protocol.VERSION_KEY in meta
             if not modern or self._accept_version(request_id, meta):
                 serve(self, request_id, params, modern)
-        except msgspec.MsgspecError as error:
+
+    @contextmanager
+    def _contained(self, request_id: bytes, method: str) -> Iterator[None]:
+        """What goes wrong with a request is its answer; a fault of ours costs this one, not the session."""
+        try:
+            yield
+        except (msgspec.MsgspecError, protocol.UnknownCursor) as error:
             self._peer.refuse(request_id, envelope.INVALID_PARAMS, f"Invalid params: {error}")
-        except Exception as error:  # noqa: BLE001 - a bug of ours costs this request, not the session
+        except Exception as error:  # noqa: BLE001 - the boundary of a request
             self._log.exception("a fault of mcpd's own while serving {}", method)
             self._peer.refuse(request_id, envelope.INTERNAL_ERROR, f"Internal error: {type(error).__name__}")
 
@@ -167,8 +193,25 @@ class Session:
         self._peer.answer(request_id, b"{}")
 
     def _list_tools(self, request_id: bytes, params: Raw | None, modern: bool) -> None:  # noqa: FBT001
-        self._shown = self.surface.list_tools(self.view())
-        self._peer.answer(request_id, protocol.list_result(self._shown, modern=modern))
+        cursor = protocol.decode_list(params or b"{}").cursor
+        awaited = self.surface.awaits(self.view())
+        if awaited and cursor is None and self._waiting_lists < MAX_WAITING_LISTS:
+            self._waiting_lists += 1
+            self._calls.later(self._answer_when_listed, request_id, modern, AwaitListing(servers=awaited))
+        else:
+            self._answer_list(request_id, cursor, modern=modern)
+
+    async def _answer_when_listed(self, request_id: bytes, modern: bool, awaited: AwaitListing) -> None:  # noqa: FBT001
+        await self._calls.wait_known(awaited)
+        self._waiting_lists -= 1
+        with self._contained(request_id, "tools/list"):
+            self._answer_list(request_id, None, modern=modern)
+        self._context.outbox.flush()
+
+    def _answer_list(self, request_id: bytes, cursor: str | None, *, modern: bool) -> None:
+        tools = self._shown = self.surface.list_tools(self.view())
+        page = self._context.config.limits.client_queue_bytes // PAGE_SHARE
+        self._peer.answer(request_id, protocol.list_result(tools, cursor, modern=modern, page_bytes=page))
 
     def _listen(self, request_id: bytes, params: Raw | None, modern: bool) -> None:  # noqa: FBT001
         """A 2026-07-28 subscription: acknowledged first, then open until the client cancels it."""
@@ -202,9 +245,12 @@ class Session:
         """Tell the client when what it was shown is not what it would be shown now."""
         while True:
             seen = await self._context.catalog.wait_changed(seen)
-            if self._shown is not None and self._shows_other_tools():
-                self._shown = None
-                self._announce()
+            self._announce_if_changed()
+
+    def _announce_if_changed(self) -> None:
+        if self._shown is not None and self._shows_other_tools():
+            self._shown = None
+            self._announce()
 
     def _shows_other_tools(self) -> bool:
         try:
@@ -223,13 +269,10 @@ class Session:
 
     # --- small parts ---------------------------------------------------------------------------------------
 
-    def view(self) -> View:
-        """What the client sees of the catalog now."""
-        return View(catalog=self._context.catalog.value, profile=self._profile, now=self._context.wall())
-
     def _instructions(self) -> str:
-        text = self._profile.instructions or self.surface.instructions(self.view())
-        return f"{text}\n{self._profile.prompt}" if self._profile.prompt else text
+        profile = self._seat.profile
+        text = profile.instructions or self.surface.instructions(self.view())
+        return f"{text}\n{profile.prompt}" if profile.prompt else text
 
     def _accept_version(self, request_id: bytes, meta: dict[str, Raw]) -> bool:
         version = msgspec.json.decode(meta[protocol.VERSION_KEY])
@@ -240,36 +283,19 @@ class Session:
             self._peer.refuse(request_id, protocol.UNSUPPORTED_VERSION, text, data)
             return False
         self._protocol = version
-        if not self._client and protocol.CLIENT_INFO_KEY in meta:
+        if not self.client and protocol.CLIENT_INFO_KEY in meta:
             self._name_client(msgspec.json.decode(meta[protocol.CLIENT_INFO_KEY]))
         return True
 
     def _name_client(self, info: object) -> None:
         if isinstance(info, dict):
-            self._client = f"{info.get('name', '')} {info.get('version', '')}".strip()[:100]
-            self._log.info("session with {}", self._client)
+            self.client = f"{info.get('name', '')} {info.get('version', '')}".strip()[:100]
+            self._log.info("session with {}", self.client)
 
     def _greet(self, hello: dict[str, object]) -> None:
-        """The bridge names a profile, without which nothing is served, and a surface."""
-        profile, surface = hello.get("profile"), hello.get("surface")
-        if isinstance(profile, str):
-            found: Profile | None = self._context.config.profiles.get(profile)
-            if found is None:
-                # A profile restricts: showing more than it would because of a typo is no way out.
-                known = ", ".join(self._context.config.profiles)
-                self._denied = f"there is no profile {profile!r} in mcpd's configuration; there are: {known}"
-                self._log.warning("{}", self._denied)
-            else:
-                self._profile = found
-                self.surface = self._surface_named(found.surface)
-        if isinstance(surface, str):
-            self.surface = self._surface_named(surface)
-
-    def _surface_named(self, name: str) -> Surface:
-        surfaces = self._context.surfaces
-        if name not in surfaces:
-            self._log.warning("this version has no surface {}: using {}", str(name), DEFAULT_SURFACE)
-        return surfaces.get(name, surfaces[DEFAULT_SURFACE])
+        self._seat.greet(hello)
+        if self._seat.denied:
+            self._log.warning("{}", self._seat.denied)
 
     def _cancel(self, params: Raw) -> None:
         request_id = bytes(msgspec.json.decode(params, type=dict[str, Raw]).get("requestId", b""))

@@ -1,29 +1,46 @@
-"""What every surface shares: its view, its answers, and how results and errors are written."""
+"""What a surface is: what it sees, what it may decide, and the Protocol that all of them keep.
+
+A surface decides and nothing else. Waiting, sending, loading and answering are done for it by the session and
+the call path, which know no surface by name.
+"""
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
 import attrs
-import msgspec
 
-from daemon.errors import CallError, InvalidArguments
+from daemon.catalog.loaded import Loaded, Source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
+    import msgspec
+
+    from daemon.arguments.reading import Checker, Repair
     from daemon.catalog.categories import Category
-    from daemon.catalog.snapshot import Catalog, ServerEntry
+    from daemon.catalog.offer import Offer, Offers
+    from daemon.catalog.snapshot import Catalog
     from daemon.config.model import Profile
-
-T = TypeVar("T")
-
-MAX_NAMED = 20
-"""How many names an error lists: enough to choose from, not enough to fill a context."""
+    from daemon.model import ToolKey
+    from daemon.search.index import Index
 
 ALWAYS_LOAD = {"anthropic/alwaysLoad": True}
 """Keeps a client from hiding a meta-tool behind a tool search of its own (real-world.md §1.4)."""
+
+
+@attrs.frozen(kw_only=True)
+class Means:
+    """What all views share: made from the catalog, never a truth of its own."""
+
+    offers: Offers
+    """What each profile lets through."""
+    checker: Checker
+    """Reads the arguments that models wrap."""
+    index: Callable[[], Index]
+    """The newest search index; it follows the catalog in its own time."""
+    index_characters: int
+    """Characters of a list of categories or servers that is shown from the start (`limits.indexCharacters`)."""
 
 
 @attrs.frozen(kw_only=True)
@@ -36,6 +53,10 @@ class View:
     """What this session may see of it."""
     now: float
     """Seconds since the epoch."""
+    means: Means = attrs.field(repr=False)
+    """What to work with."""
+    loaded: Loaded = attrs.field(factory=Loaded)
+    """What this session has loaded."""
 
     @property
     def categories(self) -> Mapping[str, Category]:
@@ -45,12 +66,29 @@ class View:
             return self.catalog.categories
         return {name: entry for name, entry in self.catalog.categories.items() if name in allowed}
 
+    @property
+    def offer(self) -> Offer:
+        """The tools of the profile, each once."""
+        return self.means.offers.of(self.catalog, self.profile)
+
+
+@attrs.frozen(kw_only=True)
+class Loading:
+    """Tools that a session has loaded with a call: listed for it from now on."""
+
+    tools: tuple[ToolKey, ...] = ()
+    """Which."""
+    source: Source = Source.MANUAL
+    """Who wanted it."""
+
 
 @attrs.frozen
 class Reply:
     """The call is answered: this is the result, raw JSON."""
 
     result: bytes
+    loading: Loading | None = None
+    """What the answer loads."""
 
 
 @attrs.frozen(kw_only=True)
@@ -65,20 +103,27 @@ class Forward:
     """A JSON object, as the client wrote it."""
     label: str
     """What the log calls it."""
+    loading: Loading | None = None
+    """What the call loads."""
+    repair: Repair | None = None
+    """How the arguments had to be mended, if they had."""
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class AwaitListing:
-    """The answer depends on tools that these servers have not listed yet; ask again when they have."""
+    """The answer depends on what is not known yet; ask again when it is."""
 
-    servers: tuple[str, ...]
+    servers: tuple[str, ...] = ()
+    """Servers that have not listed their tools."""
+    indexed: bool = False
+    """Whether the search index is to be up to date."""
 
 
 Action = Reply | Forward | AwaitListing
 
 
 class Surface(Protocol):
-    """One family of meta-tools."""
+    """One family of meta-tools. Holds no state: one object serves all sessions."""
 
     name: str
     """As `--surface` and profiles call it."""
@@ -86,78 +131,21 @@ class Surface(Protocol):
     def instructions(self, view: View) -> str:
         """How to use it, for the handshake."""
 
-    def list_tools(self, view: View) -> bytes:
-        """The tools that a client is shown: a raw JSON array, the same bytes as long as nothing changed."""
+    def awaits(self, view: View) -> tuple[str, ...]:
+        """Servers whose first list is worth a short wait before `list_tools` is answered."""
+
+    def list_tools(self, view: View) -> tuple[bytes, ...]:
+        """The tools that a client is shown, each a raw JSON object; the same while nothing changes."""
 
     def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
-        """Decide what a call to a shown tool means.
+        """Decide what a call means.
 
         Args:
             view: the moment to decide at.
-            name: which tool.
+            name: which tool: one that was listed, or any other name.
             arguments: a raw JSON object.
             patient: whether `AwaitListing` may be the answer; otherwise answer with what is known.
 
         Raises:
-            CallError: the call is refused; `error_result` is what the client gets.
+            CallError: the call is refused; `answers.error_result` is what the client gets.
         """
-
-
-def result(structured: object) -> bytes:
-    """A successful result: `structuredContent`, and the same as compact JSON in one text item."""
-    encoded = msgspec.json.encode(structured)
-    text = msgspec.json.encode(encoded.decode())
-    return b'{"content":[{"type":"text","text":%b}],"structuredContent":%b,"isError":false}' % (text, encoded)
-
-
-def error_result(error: CallError) -> bytes:
-    """A refusal that a model can act on (design.md §6, "Errors of a meta-tool")."""
-    return msgspec.json.encode(
-        {
-            "content": [{"type": "text", "text": f"{error.code}: {error.message}"}],
-            "structuredContent": {"error": {"code": error.code, "message": error.message, **error.details}},
-            "isError": True,
-        }
-    )
-
-
-def decode_arguments(arguments: bytes, shape: type[T], example: str) -> T:
-    """Read a meta-tool's arguments.
-
-    Raises:
-        InvalidArguments: they do not fit `shape`; the text shows `example`.
-    """
-    try:
-        return msgspec.json.decode(arguments, type=shape)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidArguments(f"{error}. Call it like this: {example}") from None
-
-
-def choices(names: Iterable[str], wanted: str) -> str:
-    """What an error says after an unknown name: the closest ones, then all, within `MAX_NAMED`."""
-    known = list(names)
-    close = closest(known, wanted)
-    shown = ", ".join(known[:MAX_NAMED]) + (
-        f" and {len(known) - MAX_NAMED} more" if len(known) > MAX_NAMED else ""
-    )
-    hint = f"Did you mean {' or '.join(close)}? " if close else ""
-    return f"{hint}There are: {shown}." if known else f"{hint}There are none."
-
-
-def closest(names: Iterable[str], wanted: str) -> list[str]:
-    """Up to three names that look like the wanted one."""
-    return get_close_matches(wanted, list(names), n=3, cutoff=0.6)
-
-
-def unavailable_entry(entry: ServerEntry, now: float) -> dict[str, object]:
-    """How a server that is down is described in `meta.unavailableServers`; `since` in epoch seconds."""
-    status = entry.status
-    described: dict[str, object] = {
-        "state": str(status.state),
-        "reason": status.reason,
-        "since": round(status.since, 3),
-        "attempt": status.attempt,
-    }
-    if status.next_retry_at is not None:
-        described["nextRetryInMs"] = max(0, round((status.next_retry_at - now) * 1000))
-    return described

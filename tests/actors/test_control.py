@@ -73,6 +73,8 @@ class Desk:
             upstreams={name: FakeObserved() for name in self.stage.upstreams},
             sessions=list,
             surfaces=self.stage.context.surfaces,
+            means=self.stage.means,
+            mended=self.stage.mended,
             redact=str,
             wall=time.time,
         )
@@ -251,7 +253,7 @@ async def test_restart_starts_a_server_afresh(nursery: trio.Nursery) -> None:
         ("call", None, -32602, "server"),
         ("tools", {"category": 7}, -32602, "category"),
         ("tools", [1], -32602, "params must be an object"),
-        ("reboot", {}, -32601, "status, tools, call, restart"),
+        ("reboot", {}, -32601, "status, tools, search, call, restart"),
     ],
 )
 async def test_a_wrong_question_is_refused_with_what_would_be_right(

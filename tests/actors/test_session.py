@@ -11,7 +11,7 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemon.actors.session import MAX_FAULTS
+from daemon.actors.session import MAX_FAULTS, MAX_WAITING_LISTS
 from daemon.errors import UpstreamLost
 from daemon.protocol import HANDSHAKE_VERSIONS, LIST_TTL_MS, MODERN_VERSION, SUBSCRIPTION_KEY, VERSION_KEY
 from daemon.states import ServerState
@@ -36,8 +36,11 @@ class PlainSurface:
     def instructions(self, view: View) -> str:
         return f"browse {list(view.categories)}"
 
-    def list_tools(self, view: View) -> bytes:
-        return json.dumps([{"name": category} for category in view.categories]).encode()
+    def awaits(self, view: View) -> tuple[str, ...]:
+        return ()
+
+    def list_tools(self, view: View) -> tuple[bytes, ...]:
+        return tuple(json.dumps({"name": category}).encode() for category in view.categories)
 
     def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
         return Reply(arguments)
@@ -46,7 +49,7 @@ class PlainSurface:
 class BrokenSurface(CategorySurface):
     """A surface with a bug in everything that a client can ask for."""
 
-    def list_tools(self, view: View) -> bytes:
+    def list_tools(self, view: View) -> tuple[bytes, ...]:
         raise ZeroDivisionError
 
     def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
@@ -90,7 +93,6 @@ async def test_initialize_agrees_on_the_clients_version_or_the_newest(
     assert result["capabilities"] == {"tools": {"listChanged": True}}
     assert result["serverInfo"]["name"] == "mcpd"
     assert "get-category-tools" in result["instructions"]
-    assert "alpha" in result["instructions"]
     statistics = guest.session.statistics()
     assert (statistics.client, statistics.protocol, statistics.number) == ("cli 9", agreed, 1)
 
@@ -111,7 +113,7 @@ async def test_discover_tells_what_a_modern_client_needs(nursery: trio.Nursery) 
     assert result["capabilities"] == {"tools": {"listChanged": True}}
     assert (result["ttlMs"], result["cacheScope"]) == (LIST_TTL_MS, "private")
     assert result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "mcpd"
-    assert "alpha" in result["instructions"]
+    assert "get-category-tools" in result["instructions"]
 
 
 @pytest.mark.parametrize("method", ["server/discover", "tools/list", "tools/call", "ping", "initialize"])
@@ -210,13 +212,8 @@ async def test_the_instructions_are_the_profiles_if_it_has_some(nursery: trio.Nu
     assert modern["result"]["instructions"] == "Do as I say.\nAnd be brief."
     prompted = await Stage(profiles={"default": {"prompt": "Be brief."}}).client(nursery)
     text = (await initialize(prompted))["instructions"]
-    assert text.startswith("Tools are grouped in categories.")
+    assert text.startswith("Tools are grouped in categories, ")
     assert text.endswith("\nBe brief.")
-
-
-async def test_a_surface_that_this_version_lacks_leaves_the_category_surface(nursery: trio.Nursery) -> None:
-    client = await Stage(profiles={"default": {"surface": "search"}}).client(nursery)
-    assert await tool_names(client) == META_TOOLS
 
 
 @pytest.mark.parametrize(
@@ -225,13 +222,12 @@ async def test_a_surface_that_this_version_lacks_leaves_the_category_surface(nur
         ({"profile": "small"}, ["alpha"]),
         ({"surface": "browse"}, ["alpha", "beta"]),
         ({"profile": "small", "surface": "category"}, META_TOOLS),
-        ({"surface": "nothing"}, META_TOOLS),
         ({"profile": 7, "surface": ["x"]}, META_TOOLS),
         ({}, META_TOOLS),
         ([1], META_TOOLS),
     ],
 )
-async def test_the_bridges_hello_picks_profile_and_surface_and_unknown_ones_change_nothing(
+async def test_the_bridges_hello_picks_profile_and_surface_and_what_is_none_changes_nothing(
     nursery: trio.Nursery, hello: object, names: list[str]
 ) -> None:
     surfaces: dict[str, Surface] = {"category": CategorySurface(), "browse": PlainSurface()}
@@ -249,14 +245,25 @@ async def test_the_bridges_hello_picks_profile_and_surface_and_unknown_ones_chan
 
 async def test_with_an_unknown_profile_nothing_is_served(nursery: trio.Nursery) -> None:
     """A profile restricts: a typo must not show more than it would have."""
+    await is_denied(
+        nursery, {"profile": "smal"}, "no profile 'smal' in mcpd's configuration; there are: default, small"
+    )
+
+
+@pytest.mark.parametrize("lazy", [None, True, False])
+async def test_with_an_unknown_surface_nothing_is_served(nursery: trio.Nursery, *, lazy: bool | None) -> None:
+    hello: dict[str, object] = {"surface": "brwse", "lazy": lazy}
+    await is_denied(nursery, hello, "no surface 'brwse'; there are: category, browse, search, load, full")
+
+
+async def is_denied(nursery: trio.Nursery, hello: dict[str, object], reason: str) -> None:
     stage = Stage(profiles={"small": {"categories": ["alpha"]}})
     guest = await stage.connect(nursery)
-    await guest.client.send({"jsonrpc": "2.0", "method": "mcpd/hello", "params": {"profile": "smal"}})
+    await guest.client.send({"jsonrpc": "2.0", "method": "mcpd/hello", "params": hello})
     for method in ("initialize", "tools/list", "ping"):
         await guest.client.send({"jsonrpc": "2.0", "id": 1, "method": method, "params": {}})
         error = (await guest.client.get())["error"]
-        assert "no profile 'smal'" in error["message"]
-        assert "small" in error["message"]
+        assert reason in error["message"]
 
 
 # --- what is wrong -----------------------------------------------------------------------------------------
@@ -424,7 +431,7 @@ class TurningSurface(CategorySurface):
 
     broken = False
 
-    def list_tools(self, view: View) -> bytes:
+    def list_tools(self, view: View) -> tuple[bytes, ...]:
         if self.broken:
             raise ZeroDivisionError
         return super().list_tools(view)
@@ -469,8 +476,9 @@ def changing() -> Stage:
     class Changing(PlainSurface):
         name = "category"
 
-        def list_tools(self, view: View) -> bytes:
-            return json.dumps([{"name": tool} for tool in view.catalog.servers["alpha"].tools or ()]).encode()
+        def list_tools(self, view: View) -> tuple[bytes, ...]:
+            tools = view.catalog.servers["alpha"].tools or ()
+            return tuple(json.dumps({"name": tool}).encode() for tool in tools)
 
     return Stage(surfaces={"category": Changing()})
 
@@ -629,3 +637,108 @@ async def test_statistics_count_calls(nursery: trio.Nursery) -> None:
     statistics = guest.session.statistics()
     assert (statistics.calls, statistics.in_flight) == (2, 1)
     assert (statistics.profile, statistics.surface) == ("default", "category")
+
+
+# --- surfaces whose lists grow, wait and are long ----------------------------------------------------------
+
+
+async def test_what_a_call_loads_is_listed_and_announced_after_its_answer(nursery: trio.Nursery) -> None:
+    guest = await Stage(profiles={"default": {"surface": "load"}}).connect(nursery)
+    client = guest.client
+    await initialize(client)
+    assert await tool_names(client) == ["load_mcp_server", "load_mcp_tool"]
+    await client.ask("tools/call", {"name": "load_mcp_tool", "arguments": {"names": ["echo"]}})
+    assert (await client.get())["id"] == 1
+    assert await client.get() == LIST_CHANGED
+    assert await tool_names(client) == ["load_mcp_server", "load_mcp_tool", "echo"]
+    assert guest.session.statistics().loaded == 1
+    # What is loaded already is no news.
+    await client.ask("tools/call", {"name": "load_mcp_tool", "arguments": {"names": ["echo"]}})
+    assert (await client.get())["id"] == 1
+    assert (await client.request("ping", request_id=2))["id"] == 2
+
+
+async def test_a_call_that_loads_its_tool_is_sent_and_announced(nursery: trio.Nursery) -> None:
+    stage = Stage(profiles={"default": {"surface": "load", "autoLoad": True}})
+    client = await stage.client(nursery)
+    await initialize(client)
+    await tool_names(client)
+    await client.ask("tools/call", {"name": "echo", "arguments": {"n": 1}})
+    sent = await stage.alpha.wait_sent()
+    assert (sent.call.tool, sent.arguments) == ("echo", {"n": 1})
+    assert await client.get() == LIST_CHANGED
+    stage.answer(sent)
+    assert (await client.get())["id"] == 1
+    assert (await tool_names(client))[2:] == ["echo"]
+
+
+async def test_what_one_session_loads_is_not_another_ones(nursery: trio.Nursery) -> None:
+    stage = Stage(profiles={"default": {"surface": "load"}})
+    one, other = await stage.client(nursery), await stage.client(nursery)
+    await one.request("tools/call", {"name": "load_mcp_tool", "arguments": {"names": ["echo"]}})
+    assert len(await tool_names(one)) == 3
+    assert len(await tool_names(other)) == 2
+
+
+async def test_repaired_arguments_are_counted_for_the_session_and_its_client(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    guest = await stage.connect(nursery)
+    await initialize(guest.client)
+    await guest.client.ask(
+        "tools/call",
+        {"name": "call-category-tool", "arguments": {"category": "alpha", "name": "echo", "args": '{"n": 1}'}},
+    )
+    sent = await stage.alpha.wait_sent()
+    assert sent.arguments == {"n": 1}
+    assert guest.session.statistics().repaired == 1
+    assert list(stage.mended.by_client().values()) == [{"stringified": 1}]
+
+
+FULL: dict[str, Any] = {"profiles": {"default": {"surface": "full"}}}
+
+
+async def test_a_list_that_depends_on_servers_waits_for_their_first(nursery: trio.Nursery) -> None:
+    stage = Stage(listed=False, **FULL)
+    client = await stage.client(nursery)
+    await client.ask("tools/list")
+    await stage.alpha.wait_woken()
+    stage.lists("alpha", "echo")
+    stage.fails_to_list("beta", "nonsense")
+    assert [tool["name"] for tool in (await client.get())["result"]["tools"]] == ["echo"]
+
+
+async def test_only_so_many_lists_wait_and_further_ones_get_what_is_known(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    client = await Stage(listed=False, **FULL).client(nursery)
+    for number in range(MAX_WAITING_LISTS + 1):
+        await client.ask("tools/list", request_id=number)
+    first = await client.get()
+    assert (first["id"], first["result"]["tools"]) == (MAX_WAITING_LISTS, [])
+    others = [(await client.get())["id"] for _ in range(MAX_WAITING_LISTS)]
+    assert sorted(others) == list(range(MAX_WAITING_LISTS))
+
+
+async def test_a_list_that_exceeds_a_page_comes_in_pages(nursery: trio.Nursery) -> None:
+    stage = Stage(limits={"clientQueueBytes": 20_000}, **FULL)
+    names = [f"tool_{number}" for number in range(400)]
+    stage.lists("alpha", *names)
+    client = await stage.client(nursery)
+    seen: list[str] = []
+    cursor: dict[str, object] = {}
+    while True:
+        result = (await client.request("tools/list", cursor))["result"]
+        assert len(json.dumps(result)) < 20_000
+        seen += [tool["name"] for tool in result["tools"]]
+        if "nextCursor" not in result:
+            break
+        cursor = {"cursor": result["nextCursor"]}
+    assert seen == [*names, "beta__echo", "beta__add"]
+
+
+@pytest.mark.parametrize("cursor", ["x", "-1", "99", "", "9" * 5000, "\u0663", 7])
+async def test_a_cursor_that_nobody_gave_out_is_an_invalid_parameter(
+    nursery: trio.Nursery, cursor: object
+) -> None:
+    client = await Stage(**FULL).client(nursery)
+    assert (await client.request("tools/list", {"cursor": cursor}))["error"]["code"] == -32602

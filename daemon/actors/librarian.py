@@ -1,0 +1,75 @@
+"""The librarian: keeps the search index in step with the catalog, in a worker thread.
+
+Analysing texts takes a millisecond for a few tools; the event loop goes on with the index that it has. If the
+configuration asks for it, vectors follow, too: a search works by words until they are there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+from loguru import logger
+
+from daemon.search.index import Index
+from daemon.search.semantic import SemanticUnavailable, open_encoder
+from daemon.search.vectors import Vectors
+from daemon.watch import Watch
+
+if TYPE_CHECKING:
+    from daemon.catalog.snapshot import Catalog
+    from daemon.config.model import Search
+
+
+class Librarian:
+    """Follows a catalog with an index."""
+
+    def __init__(self, catalog: Watch[Catalog], search: Search) -> None:
+        """Begin with nothing indexed.
+
+        Args:
+            catalog: the newest catalog.
+            search: whether tools are found by meaning, too.
+        """
+        self.index = Watch(Index.empty())
+        self._catalog = catalog
+        self._search = search
+        self._vectors: Vectors | None = None
+
+    async def run(self) -> None:
+        """Follow the catalog until cancelled.
+
+        A fault of ours costs the search its newest tools, nothing else.
+        """
+        async with trio.open_nursery() as nursery:
+            if self._search.semantic:
+                nursery.start_soon(self._follow_with_vectors)
+            while True:
+                catalog = self._catalog.value
+                if not self.index.value.covers(catalog.servers):
+                    await self._follow(catalog)
+                await self._catalog.wait_changed(catalog)
+
+    async def _follow(self, catalog: Catalog) -> None:
+        try:
+            index = await trio.to_thread.run_sync(self.index.value.updated, catalog.servers)
+        except Exception:  # noqa: BLE001 - the boundary: tools can be listed and called without an index
+            logger.exception("a fault of mcpd's own while indexing tools for the search")
+        else:
+            self._publish(index)
+
+    async def _follow_with_vectors(self) -> None:
+        try:
+            vectors = Vectors(await trio.to_thread.run_sync(open_encoder, self._search.model))
+            while True:
+                catalog = self._catalog.value
+                vectors = self._vectors = await trio.to_thread.run_sync(vectors.updated, catalog.servers)
+                self._publish(self.index.value)
+                await self._catalog.wait_changed(catalog)
+        except SemanticUnavailable as error:
+            logger.warning("tools are found by their words only: {}", error)
+        except Exception:  # noqa: BLE001 - the boundary, as above
+            logger.exception("a fault of mcpd's own while encoding tools: they are found by their words only")
+
+    def _publish(self, index: Index) -> None:
+        self.index.set(index if self._vectors is None else index.with_vectors(self._vectors))

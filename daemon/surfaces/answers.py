@@ -1,0 +1,130 @@
+"""How results, errors and lists are written, on every surface alike (design.md §6)."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from itertools import islice
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from daemon.errors import CallError, InvalidArguments
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from daemon.catalog.snapshot import ServerEntry
+
+T = TypeVar("T")
+
+MAX_NAMED = 20
+"""How many names an error lists: enough to choose from, not enough to fill a context."""
+
+MAX_COMPARED = 1000
+"""Names that a wrong one is compared with: a comparison costs some 20 µs, on the event loop."""
+
+MAX_QUOTED = 200
+"""Characters of a wrong name that are compared and repeated: a real one has at most 128 bytes."""
+
+MAX_LINES = 60
+"""Most entries in a list that is shown from the start."""
+
+MAX_LINE = 160
+"""Longest line about one entry, in characters."""
+
+
+def result(structured: object, text: str | None = None) -> bytes:
+    """A successful result: `structuredContent`, and one text item.
+
+    Args:
+        structured: what the answer is.
+        text: the same in prose, where a seed shows prose; None is the same as compact JSON.
+    """
+    encoded = msgspec.json.encode(structured)
+    said = msgspec.json.encode(encoded.decode() if text is None else text)
+    return b'{"content":[{"type":"text","text":%b}],"structuredContent":%b,"isError":false}' % (said, encoded)
+
+
+def error_result(error: CallError) -> bytes:
+    """A refusal that a model can act on (design.md §6, "Errors of a meta-tool")."""
+    return msgspec.json.encode(
+        {
+            "content": [{"type": "text", "text": f"{error.code}: {error.message}"}],
+            "structuredContent": {"error": {"code": error.code, "message": error.message, **error.details}},
+            "isError": True,
+        }
+    )
+
+
+def decode_arguments(arguments: bytes, shape: type[T], example: str) -> T:
+    """Read a meta-tool's arguments.
+
+    Raises:
+        InvalidArguments: they do not fit `shape`; the text shows `example`.
+    """
+    try:
+        return msgspec.json.decode(arguments, type=shape)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidArguments(f"{error}. Call it like this: {example}") from None
+
+
+def choices(names: Iterable[str], wanted: str) -> str:
+    """What an error says after an unknown name: the closest ones, then all, within `MAX_NAMED`."""
+    known = list(names)
+    close = closest(known, wanted)
+    shown = ", ".join(known[:MAX_NAMED]) + (
+        f" and {len(known) - MAX_NAMED} more" if len(known) > MAX_NAMED else ""
+    )
+    hint = f"Did you mean {' or '.join(close)}? " if close else ""
+    return f"{hint}There are: {shown}." if known else f"{hint}There are none."
+
+
+def quoted(name: str) -> str:
+    """A name that somebody else wrote, for an error text."""
+    return repr(name if len(name) <= MAX_QUOTED else f"{name[:MAX_QUOTED]}…")
+
+
+def closest(names: Iterable[str], wanted: str) -> list[str]:
+    """Up to three names that look like the wanted one."""
+    return get_close_matches(wanted[:MAX_QUOTED], list(islice(names, MAX_COMPARED)), n=3, cutoff=0.6)
+
+
+def one_line(text: str) -> str:
+    """A text on one line, cut to `MAX_LINE` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_LINE else line[: MAX_LINE - 1] + "…"
+
+
+def index_lines(entries: Iterable[tuple[str, str]], characters: int, rest: str) -> str:
+    """A bounded list, a line for each entry.
+
+    Args:
+        entries: names with what is said of them.
+        characters: how long it may become.
+        rest: what to say of those that are left out: "- and 7 more: " and this.
+    """
+    lines: list[str] = []
+    size = 0
+    known = list(entries)
+    for number, (name, text) in enumerate(known):
+        line = one_line(f"- {name}: {text}" if text else f"- {name}")
+        size += len(line) + 1
+        if number >= MAX_LINES or size > characters:
+            lines.append(f"- and {len(known) - number} more: {rest}")
+            break
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def unavailable_entry(entry: ServerEntry, now: float) -> dict[str, object]:
+    """How a server that is down is described in `meta.unavailableServers`; `since` in epoch seconds."""
+    status = entry.status
+    described: dict[str, object] = {
+        "state": str(status.state),
+        "reason": status.reason,
+        "since": round(status.since, 3),
+        "attempt": status.attempt,
+    }
+    if status.next_retry_at is not None:
+        described["nextRetryInMs"] = max(0, round((status.next_retry_at - now) * 1000))
+    return described

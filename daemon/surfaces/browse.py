@@ -1,0 +1,159 @@
+"""The `browse` surface: `list_categories`, `get_tools`, `call_tool` (seed 003, semcode's `--lazy`).
+
+Three constant definitions, the smallest of all surfaces: even the categories are only told when asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from daemon.errors import UnknownTool
+from daemon.surfaces import calling
+from daemon.surfaces.answers import decode_arguments, one_line, quoted, result
+from daemon.surfaces.base import ALWAYS_LOAD, Action, AwaitListing, Reply, View
+from daemon.surfaces.by_category import NO_CATEGORIES, describe_category, find_category, shown
+from daemon.surfaces.describing import starting, unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from daemon.catalog.categories import Category, Member
+
+LIST = "list_categories"
+GET = "get_tools"
+CALL = calling.CALL_TOOL
+
+META_TOOLS = (LIST, GET, CALL)
+
+MAX_NAMES = 300
+"""Tool names in one list of categories: some 1,500 tokens. With more tools each category names its first ones,
+and counts the rest."""
+
+GET_EXAMPLE = '{"category": "NAME"}'
+
+
+class _GetArguments(msgspec.Struct, forbid_unknown_fields=True):
+    category: str
+    cursor: str | None = None
+
+
+class BrowseSurface:
+    """Seed 003's three tools."""
+
+    name = "browse"
+
+    def instructions(self, view: View) -> str:
+        """How to work with the three tools."""
+        return (
+            f"Tools are loaded on demand. 1. {LIST} shows what there is. 2. {GET} gives the definitions of one"
+            f" category's tools. 3. {CALL} runs a tool by name."
+        )
+
+    def awaits(self, view: View) -> tuple[str, ...]:
+        """Nothing: the three definitions are constant."""
+        return ()
+
+    def list_tools(self, view: View) -> tuple[bytes, ...]:
+        """The three definitions."""
+        return _DEFINITIONS
+
+    def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
+        """Show the categories, describe one, or forward to the tool that is meant."""
+        if name == LIST:
+            return _list_categories(view, patient=patient)
+        if name == GET:
+            asked = decode_arguments(arguments, _GetArguments, GET_EXAMPLE)
+            category = find_category(view, asked.category)
+
+            def name_of(_key: str, member: Member) -> str:
+                return calling.public_name(view, (member.server, member.tool), META_TOOLS)
+
+            return describe_category(view, category, (), asked.cursor, name_of, tool=GET, patient=patient)
+        if name == CALL:
+            return calling.call_tool(view, arguments, META_TOOLS, patient=patient)
+        raise UnknownTool(
+            f"there is no tool {quoted(name)} here. Tools of servers are run by {CALL}: {calling.CALL_EXAMPLE}",
+            available=list(META_TOOLS),
+        )
+
+
+def _list_categories(view: View, *, patient: bool) -> Action:
+    """Every category with its description and the names of its tools, as the seed's formatted list."""
+    waiting = starting(view.catalog.servers[name] for name in _servers(view.categories))
+    if patient and waiting:
+        return AwaitListing(servers=waiting)
+    found = {category.name: _names(view, category) for category in view.categories.values()}
+    total = sum(len(names) for names in found.values())
+    most = total if total <= MAX_NAMES else max(1, MAX_NAMES // len(found))
+    categories = [_summary(category, found[category.name], most) for category in view.categories.values()]
+    meta = unavailable(view, [view.catalog.servers[name] for name in _servers(view.categories)], ())
+    structured = {"categories": categories, **({"meta": meta} if meta else {})}
+    return Reply(result(structured, text=_text(categories)))
+
+
+def _servers(categories: Mapping[str, Category]) -> list[str]:
+    return list(dict.fromkeys(server for category in categories.values() for server in category.servers))
+
+
+def _names(view: View, category: Category) -> list[str]:
+    return [
+        calling.public_name(view, (member.server, member.tool), META_TOOLS)
+        for member in shown(view, category).values()
+        if member.listed
+    ]
+
+
+def _summary(category: Category, names: list[str], most: int) -> dict[str, Any]:
+    return {
+        "name": category.name,
+        **({"description": one_line(category.description)} if category.description else {}),
+        **({"tools": names[:most]} if names else {}),
+        **({"toolsLeft": len(names) - most} if len(names) > most else {}),
+    }
+
+
+def _text(categories: list[dict[str, Any]]) -> str:
+    """The seed's formatted list."""
+    if not categories:
+        return NO_CATEGORIES
+    return "\n".join(["Available categories:", *(_line(category) for category in categories)])
+
+
+def _line(category: dict[str, Any]) -> str:
+    names = ", ".join(category.get("tools", ())) or "none known yet"
+    more = f" and {category['toolsLeft']} more" if "toolsLeft" in category else ""
+    described = f": {category['description']}" if "description" in category else ""
+    return f"- **{category['name']}**{described}\n  Tools: {names}{more}"
+
+
+def _definition(name: str, title: str, description: str, schema: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(
+        {
+            "name": name,
+            "description": description,
+            "inputSchema": {"type": "object", **schema},
+            "annotations": {"title": title, "readOnlyHint": True, "openWorldHint": False},
+            "_meta": ALWAYS_LOAD,
+        }
+    )
+
+
+_DEFINITIONS = (
+    _definition(
+        LIST, "List tool categories", "List the categories of tools with what is in them.", {"properties": {}}
+    ),
+    _definition(
+        GET,
+        "Load a category's tools",
+        "Get the definitions of all tools in a category: what each does and which arguments it takes.",
+        {
+            "properties": {
+                "category": {"type": "string", "description": f"A category's name, as {LIST} gives it."},
+            },
+            "required": ["category"],
+        },
+    ),
+    calling.call_tool_definition(f"{GET} tells its arguments."),
+)

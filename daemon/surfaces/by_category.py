@@ -1,0 +1,138 @@
+"""Tools by category: what `category` and `browse` share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from daemon.config.names import own_name
+from daemon.errors import UnknownCategory, UnknownTool
+from daemon.surfaces.answers import MAX_QUOTED, choices, closest, index_lines, quoted, result
+from daemon.surfaces.base import Action, AwaitListing, Reply, View
+from daemon.surfaces.describing import paged, require_lists, rest, unavailable, unlisted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from daemon.catalog.categories import Category, Member
+    from daemon.catalog.snapshot import ServerEntry
+
+NO_CATEGORIES = "There are no categories: mcpd's configuration has no servers."
+
+
+def find_category(view: View, name: str) -> Category:
+    """The category of that name.
+
+    Raises:
+        UnknownCategory: the profile has none; the text names those that it has.
+    """
+    category = view.categories.get(name)
+    if category is None:
+        raise UnknownCategory(
+            f"there is no category {quoted(name)}. {choices(view.categories, name)}",
+            category=name[:200],
+            available=list(view.categories),
+        )
+    return category
+
+
+def category_lines(view: View) -> str:
+    """One line per category, bounded in lines and size; what is left out is said."""
+    entries = [(category.name, category.description) for category in view.categories.values()]
+    if not entries:
+        return NO_CATEGORIES
+    rest_text = "any unknown category name is answered with their names"
+    return "Categories:\n" + index_lines(entries, view.means.index_characters, rest_text)
+
+
+def describe_category(
+    view: View,
+    category: Category,
+    wanted: Sequence[str],
+    cursor: str | None,
+    name_of: Callable[[str, Member], str],
+    *,
+    tool: str,
+    patient: bool,
+) -> Action:
+    """A category's tools with their schemas, those that are known, and what cannot be called now.
+
+    Args:
+        view: the moment.
+        category: which one.
+        wanted: only these tools; empty is all of them.
+        cursor: where to go on.
+        name_of: what a client calls a member, given the category's key for it.
+        tool: the meta-tool that was called.
+        patient: whether there is time for servers that have not listed their tools.
+
+    Raises:
+        UnknownTool: tools were named, and the category has none of them.
+        SchemaFetchError: one of the servers is up and does not list its tools.
+        InvalidArguments: the cursor is none.
+    """
+    entries = entries_of(view, category)
+    waiting = unlisted(entries)
+    if patient and waiting:
+        return AwaitListing(servers=waiting)
+    require_lists(entries)
+    chosen = _chosen(view, category, wanted)
+    described = []
+    for key, member in chosen.items():
+        known = (view.catalog.servers[member.server].tools or {}).get(member.tool)
+        if known is not None:
+            described.append((name_of(key, member), known, view.offer.describe(known, member)))
+    page = paged(described, cursor)
+    absent = [
+        name_of(key, member)
+        for key, member in chosen.items()
+        if not member.listed or not view.catalog.servers[member.server].available
+    ]
+    absent += [name for name in wanted if member_key(category, name) not in chosen]
+    meta = {
+        "category": category.name,
+        "sourceServer": ", ".join(category.servers),
+        "epoch": sum(entry.epoch for entry in entries),
+        **unavailable(view, entries, absent),
+        **rest(page, tool, {"category": category.name, **({"toolNames": list(wanted)} if wanted else {})}),
+        **({"skill": category.skill} if category.skill else {}),
+    }
+    return Reply(result({"tools": page.tools, "meta": meta}))
+
+
+def entries_of(view: View, category: Category) -> list[ServerEntry]:
+    """The servers that a category draws from."""
+    return [view.catalog.servers[server] for server in category.servers]
+
+
+def shown(view: View, category: Category) -> dict[str, Member]:
+    """A category's tools that the profile shows, listed or not."""
+    return {key: member for key, member in category.members.items() if view.offer.shows(member)}
+
+
+def member_key(category: Category, name: str) -> str | None:
+    """The key under which a category holds a tool that a client named, with or without a prefix."""
+    if name in category.members:
+        return name
+    for server in category.servers:
+        own = own_name(name, server).removeprefix(f"{server}__")
+        for key in (own, f"{server}/{own}"):
+            member = category.members.get(key)
+            if member is not None and member.server == server:
+                return key
+    return None
+
+
+def _chosen(view: View, category: Category, wanted: Sequence[str]) -> Mapping[str, Member]:
+    """The shown members that were asked for, by the category's key."""
+    members = shown(view, category)
+    if not wanted:
+        return members
+    keys = [key for key in (member_key(category, name) for name in wanted) if key is not None]
+    if not keys:
+        raise UnknownTool(
+            f"category {category.name} has none of: {', '.join(wanted)[:MAX_QUOTED]}."
+            f" {choices(members, wanted[0])}",
+            category=category.name,
+            closest=closest(members, wanted[0]),
+        )
+    return {key: members[key] for key in dict.fromkeys(keys) if key in members}

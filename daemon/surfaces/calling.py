@@ -1,0 +1,223 @@
+"""How a call finds its tool, on every surface alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+import msgspec
+from msgspec import Raw
+
+from daemon.errors import InvalidArguments, ToolDisabled, UnknownTool, UpstreamUnavailable
+from daemon.surfaces.answers import MAX_NAMED, choices, closest, quoted, unavailable_entry
+from daemon.surfaces.base import ALWAYS_LOAD, AwaitListing, Forward
+from daemon.surfaces.describing import unlisted
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from daemon.catalog.offer import Offered
+    from daemon.catalog.snapshot import ServerEntry
+    from daemon.model import Tool, ToolKey
+    from daemon.surfaces.base import Action, Loading, View
+
+CALL_TOOL = "call_tool"
+CALL_EXAMPLE = '{"tool_name": "NAME", "arguments": {}}'
+
+ARGUMENT_SLOTS = ("arguments", "args", "parameters", "input")
+"""Where models put a tool's arguments in a wrapper call, the slot that is documented or not."""
+
+
+@attrs.frozen(kw_only=True)
+class Wrapped:
+    """A wrapper call, taken apart: which tool, and all that might be its arguments."""
+
+    name: str
+    """The tool."""
+    arguments: Raw | None
+    """What stood in the slot for arguments; None if nothing did."""
+    beside: Mapping[str, Raw]
+    """Members that are not the wrapper's own."""
+
+
+def unwrap(sent: bytes, slot: str, own: Collection[str], example: str) -> tuple[dict[str, str], Wrapped]:
+    """Take a wrapper call apart. Returns the wrapper's own members, all strings, and the rest.
+
+    Args:
+        sent: the raw JSON object.
+        slot: where the arguments belong: `args` or `arguments`.
+        own: the wrapper's other members, the tool's name last; all of them are required.
+        example: a good call, for the error text.
+
+    Raises:
+        InvalidArguments: a member of the wrapper's own is missing, or no string.
+    """
+    try:
+        members = msgspec.json.decode(sent, type=dict[str, Raw])
+        said = {key: msgspec.json.decode(members.pop(key), type=str) for key in own}
+    except KeyError as error:
+        raise InvalidArguments(f"{error.args[0]!r} is missing. Call it like this: {example}") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        names = ", ".join(own)
+        raise InvalidArguments(f"{names}: {error}. Call it like this: {example}") from None
+    arguments = members.pop(slot, None)
+    if arguments is not None and bytes(arguments) == b"null":
+        arguments = None
+    others = [key for key in ARGUMENT_SLOTS if key in members]
+    if arguments is None and len(others) == len(members) == 1:
+        # The right thing in a neighbouring slot.
+        arguments = members.pop(others[0])
+    return said, Wrapped(name=said[list(own)[-1]], arguments=arguments, beside=members)
+
+
+def call_tool(view: View, sent: bytes, meta_tools: Collection[str], *, patient: bool) -> Action:
+    """What `call_tool(tool_name, arguments)` means (seed 003): run any tool that the profile offers, by name.
+
+    Raises:
+        InvalidArguments: the tool is a meta-tool, or the arguments fit it in no reading.
+        ToolDisabled, UnknownTool: as for `find`.
+    """
+    _said, wrapped = unwrap(sent, "arguments", ("tool_name",), CALL_EXAMPLE)
+    refuse_meta_tool(wrapped.name, meta_tools)
+    found = find(view, wrapped.name, patient=patient)
+    return found if isinstance(found, AwaitListing) else run(view, found, wrapped)
+
+
+def run(view: View, offered: Offered, wrapped: Wrapped) -> Forward:
+    """Send an offered tool what stands in a `call_tool`.
+
+    Raises:
+        InvalidArguments: the arguments fit it in no reading.
+    """
+    tool, name = offered.tool, wrapped.name
+    read = view.means.checker.read(
+        tool,
+        name,
+        wrapped.arguments,
+        wrapped.beside,
+        example=lambda arguments: {"tool_name": name, "arguments": arguments},
+    )
+    return Forward(
+        server=tool.server, tool=tool.name, arguments=read.arguments, label=label_of(tool), repair=read.repair
+    )
+
+
+def direct(tool: Tool, arguments: bytes, loading: Loading | None = None) -> Forward:
+    """Send a tool what it was called with by its own name: nobody opens it."""
+    return Forward(
+        server=tool.server, tool=tool.name, arguments=arguments, label=label_of(tool), loading=loading
+    )
+
+
+def label_of(tool: Tool) -> str:
+    """What the log calls a call to it."""
+    return f"{tool.server}/{tool.name}"
+
+
+def refuse_meta_tool(name: str, meta_tools: Collection[str]) -> None:
+    """Keep a meta-tool from being given its own kind.
+
+    Raises:
+        InvalidArguments: the name is a meta-tool's.
+    """
+    plain = name.rpartition("__")[2] if name.startswith("mcp__") else name
+    if plain in meta_tools:
+        text = f"{plain} is one of mcpd's own tools and always there: call it directly, by its name."
+        raise InvalidArguments(text, tool=plain)
+
+
+def public_name(view: View, key: ToolKey, meta_tools: Collection[str]) -> str:
+    """What a client calls a tool where these meta-tools stand beside it: theirs are not to be had."""
+    name = view.catalog.names.name_of(key)
+    return f"{key[0]}__{key[1]}" if name in meta_tools else name
+
+
+def call_tool_definition(find_with: str) -> bytes:
+    """The definition of `call_tool`, which says where names and arguments are found."""
+    return msgspec.json.encode(
+        {
+            "name": CALL_TOOL,
+            "description": f"Run a tool by name. {find_with}",
+            "inputSchema": {
+                "type": "object",
+                "properties": {
+                    "tool_name": {"type": "string", "description": "The tool."},
+                    "arguments": {"type": "object", "description": "Its arguments; {} if it takes none."},
+                },
+                # Not closed: see `call-category-tool`.
+                "required": ["tool_name", "arguments"],
+            },
+            "annotations": {"title": "Run a tool"},
+            "_meta": ALWAYS_LOAD,
+        }
+    )
+
+
+def find(view: View, name: str, *, patient: bool) -> Offered | AwaitListing:
+    """The tool that a name means.
+
+    Raises:
+        ToolDisabled: it exists, and this profile does not let it through.
+        UpstreamUnavailable: its server is named, and has never said what it has.
+        UnknownTool: nobody has it.
+    """
+    catalog, offer = view.catalog, view.offer
+    key = catalog.names.key_of(name, catalog.servers)
+    if key is not None and key in offer.tools:
+        return offer.tools[key]
+    if key is not None and not offer.allows(key) and _exists(view, key):
+        raise ToolDisabled(
+            f"{quoted(name)} is switched off by mcpd's configuration. Use another tool.",
+            tool=key[1],
+            server=key[0],
+        )
+    entries = list(catalog.servers.values()) if key is None else [catalog.servers[key[0]]]
+    waiting = unlisted(entries)
+    if patient and waiting:
+        return AwaitListing(servers=waiting)
+    if key is not None and entries[0].tools is None:
+        raise _never_listed(view, entries[0])
+    raise unknown_tool(view, name)
+
+
+def unknown_tool(view: View, name: str) -> UnknownTool:
+    """What to say of a name that nobody has."""
+    names = [offered.name for offered in view.offer.tools.values()]
+    catalog = view.catalog
+    key = catalog.names.key_of(name, catalog.servers)
+    places = [key] if key is not None else [(server, name) for server in catalog.servers]
+    why = next(
+        (
+            f" (server {server} lists it in a form that cannot be used: {problem})"
+            for server, tool in places
+            if (problem := catalog.servers[server].quarantined.get(tool))
+        ),
+        "",
+    )
+    return UnknownTool(
+        f"there is no tool {quoted(name)}{why}. {choices(names, name)}{_unlisted_hint(view)}",
+        tool=name[:200],
+        closest=closest(names, name),
+    )
+
+
+def _never_listed(view: View, entry: ServerEntry) -> UpstreamUnavailable:
+    why = entry.listing_error or entry.status.reason or str(entry.status.state)
+    return UpstreamUnavailable(
+        f"server {entry.name} has not listed its tools yet ({why}). Nothing was sent: try again later.",
+        server=entry.name,
+        **unavailable_entry(entry, view.now),
+    )
+
+
+def _unlisted_hint(view: View) -> str:
+    """Which servers may have what was asked for."""
+    silent = [f"{e.name} ({e.status.state})" for e in view.catalog.servers.values() if e.tools is None]
+    return f" Not known yet are the tools of: {', '.join(silent[:MAX_NAMED])}." if silent else ""
+
+
+def _exists(view: View, key: tuple[str, str]) -> bool:
+    """Whether a tool that is not offered is there, as far as anybody knows."""
+    server, tool = key
+    tools = view.catalog.servers[server].tools
+    return tools is None or tool in tools

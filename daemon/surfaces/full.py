@@ -1,0 +1,45 @@
+"""The `full` surface: every tool, as its server describes it; nothing of our own.
+
+Names are qualified only where two servers have the same (`daemon.catalog.naming`). A call is passed on
+without its payload being opened.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from daemon.surfaces import calling
+from daemon.surfaces.answers import MAX_NAMED
+from daemon.surfaces.base import Action, AwaitListing, View
+from daemon.surfaces.describing import unlisted
+
+if TYPE_CHECKING:
+    from daemon.catalog.offer import Offer
+
+
+class FullSurface:
+    """What clients know without mcpd."""
+
+    name = "full"
+
+    def instructions(self, view: View) -> str:
+        """Which servers there are: all else stands in the list of tools."""
+        names = list(view.catalog.servers)
+        if not names:
+            return "No MCP servers are configured."
+        more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+        return f"The tools of these MCP servers: {', '.join(names[:MAX_NAMED])}{more}."
+
+    def awaits(self, view: View) -> tuple[str, ...]:
+        """All that have not listed: many clients ask once and never again."""
+        return unlisted(view.catalog.servers.values())
+
+    def list_tools(self, view: View) -> tuple[bytes, ...]:
+        """Every tool that the profile lets through."""
+        offer: Offer = view.offer
+        return offer.listing
+
+    def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
+        """Forward to the tool of that name."""
+        found = calling.find(view, name, patient=patient)
+        return found if isinstance(found, AwaitListing) else calling.direct(found.tool, arguments)

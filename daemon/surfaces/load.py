@@ -1,0 +1,355 @@
+"""The `load` surface: `load_mcp_server`, `load_mcp_tool`, and what a session has loaded (seed 002, §4).
+
+Three steps, each a little dearer: a line per server from the start, a line per tool of a server on request, a
+whole schema for a tool that is loaded. What is loaded is listed, and only that can be called.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import msgspec
+
+from daemon.catalog.loaded import Source
+from daemon.errors import CallError, InvalidArguments, ToolNotLoaded, UnknownServer, UnknownTool
+from daemon.states import ServerState
+from daemon.surfaces import calling
+from daemon.surfaces.answers import (
+    choices,
+    closest,
+    decode_arguments,
+    index_lines,
+    one_line,
+    quoted,
+    result,
+)
+from daemon.surfaces.base import ALWAYS_LOAD, Action, AwaitListing, Loading, Reply, View
+from daemon.surfaces.describing import paged, starting, unavailable, unlisted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from daemon.catalog.offer import Offered
+    from daemon.catalog.snapshot import ServerEntry
+    from daemon.search.index import ServerHit
+
+SERVER = "load_mcp_server"
+TOOL = "load_mcp_tool"
+META_TOOLS = (SERVER, TOOL)
+
+MAX_SERVERS = 3
+"""Servers in one answer: a need that fits more is not precise enough."""
+
+MAX_LINES = 200
+"""Tools of one server in an answer, a line each; the largest real server has a few hundred."""
+
+MAX_NAMES = 50
+"""Tools loaded with one call."""
+
+WORTH = 0.6
+"""How good a further find must be, against the best, to be shown beside it."""
+
+SERVER_EXAMPLE = '{"name": "version control"}'
+TOOL_EXAMPLE = '{"names": ["TOOL", "what you need"]} or {"names": ["TOOL"], "server_name": "SERVER"}'
+
+
+class _ServerArguments(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+
+
+class _ToolArguments(msgspec.Struct, forbid_unknown_fields=True):
+    names: list[str] | str
+    server_name: str | None = None
+
+
+@attrs.define
+class _Wanted:
+    """What `load_mcp_tool` makes of its names."""
+
+    tools: dict[str, Offered] = attrs.field(factory=dict)
+    failures: dict[str, CallError] = attrs.field(factory=dict)
+    alternatives: dict[str, list[str]] = attrs.field(factory=dict)
+
+
+class LoadSurface:
+    """Seed 002's dynamic loading."""
+
+    name = "load"
+
+    def instructions(self, view: View) -> str:
+        """How to load tools (seed 002, FR-6)."""
+        return (
+            f"Tools of MCP servers are loaded on demand. 1. {SERVER} finds servers for a need and names their"
+            f" tools. 2. {TOOL} loads tools by name or need: it returns their schemas and adds them to your"
+            " list of tools. 3. Call a loaded tool by its name. A tool that is not loaded cannot be called."
+        )
+
+    def awaits(self, view: View) -> tuple[str, ...]:
+        """Nothing: servers are the configuration's, and what is loaded was listed."""
+        return ()
+
+    def list_tools(self, view: View) -> tuple[bytes, ...]:
+        """The two meta-tools and what this session has loaded."""
+        offer = view.offer
+        loaded = (offer.tools.get(key) for key in view.loaded.tools)
+        return (
+            _server_definition(view),
+            _TOOL_DEFINITION,
+            *(offered.listed(_name(view, offered)) for offered in loaded if offered is not None),
+        )
+
+    def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
+        """Find servers, load tools, or forward to a tool that is loaded."""
+        if name == SERVER:
+            return _load_server(
+                view, decode_arguments(arguments, _ServerArguments, SERVER_EXAMPLE), patient=patient
+            )
+        if name == TOOL:
+            return _load_tool(view, decode_arguments(arguments, _ToolArguments, TOOL_EXAMPLE), patient=patient)
+        found = calling.find(view, name, patient=patient)
+        if isinstance(found, AwaitListing):
+            return found
+        if found.key in view.loaded:
+            return calling.direct(found.tool, arguments)
+        if view.profile.auto_load:
+            return calling.direct(found.tool, arguments, Loading(tools=(found.key,), source=Source.AUTO))
+        raise _not_loaded(view, found)
+
+
+def _not_loaded(view: View, offered: Offered) -> ToolNotLoaded:
+    name = _name(view, offered)
+    arguments = {"names": [name]}
+    return ToolNotLoaded(
+        f"{name} is not loaded in this session. Load it first:"
+        f" {TOOL}({msgspec.json.encode(arguments).decode()}), then call it again.",
+        tool=name,
+        server=offered.tool.server,
+        load={"name": TOOL, "arguments": arguments},
+    )
+
+
+# --- load_mcp_server -----------------------------------------------------------------------------------------
+
+
+def _load_server(view: View, asked: _ServerArguments, *, patient: bool) -> Action:
+    if not asked.name.strip():
+        raise InvalidArguments(f'"name" is empty. Say what you need: {SERVER_EXAMPLE}')
+    servers = _offered_servers(view)
+    index = view.means.index()
+    waiting = starting(servers.values())
+    if patient and (waiting or not index.covers(view.catalog.servers)):
+        return AwaitListing(servers=waiting, indexed=True)
+    hits = _worthy(index.search_servers([asked.name], within=servers, limit=MAX_SERVERS))
+    if not hits:
+        raise UnknownServer(
+            f"no server fits {quoted(asked.name)}. {choices(servers, asked.name)}",
+            available=list(servers),
+        )
+    entries = [servers[hit.server] for hit in hits]
+    asleep = unlisted(entries)
+    if patient and asleep:
+        return AwaitListing(servers=asleep, indexed=True)
+    tools = _tools_by_server(view)
+    structured: dict[str, Any] = {
+        "servers": {entry.name: _server_summary(view, entry, tools.get(entry.name, [])) for entry in entries}
+    }
+    down = [entry for entry in entries if not entry.available]
+    meta = unavailable(
+        view, entries, (_name(view, each) for entry in down for each in tools.get(entry.name, ()))
+    )
+    return Reply(result({**structured, **({"meta": meta} if meta else {})}))
+
+
+def _worthy(hits: Sequence[ServerHit]) -> list[ServerHit]:
+    """The best one, and those that are nearly as good; alone if it was named."""
+    if not hits or hits[0].exact:
+        return list(hits[:1])
+    return [hit for hit in hits if hit.score >= WORTH * hits[0].score]
+
+
+def _server_summary(view: View, entry: ServerEntry, tools: Sequence[Offered]) -> dict[str, Any]:
+    lines = {_name(view, offered): one_line(offered.description) for offered in tools[:MAX_LINES]}
+    left = len(tools) - len(lines)
+    return {
+        **({"summary": entry.description} if entry.description else {}),
+        "tools": lines,
+        **({"toolsLeft": left, "hint": f"{TOOL} finds the others by need"} if left else {}),
+    }
+
+
+def _offered_servers(view: View) -> dict[str, ServerEntry]:
+    """The servers of which the profile shows something, or may."""
+    allowed = view.profile.categories
+    names = {server for category in view.categories.values() for server in category.servers}
+    return {
+        name: entry
+        for name, entry in view.catalog.servers.items()
+        if entry.status.state is not ServerState.DISABLED and (allowed is None or name in names)
+    }
+
+
+def _tools_by_server(view: View) -> dict[str, list[Offered]]:
+    tools: dict[str, list[Offered]] = {}
+    for offered in view.offer.tools.values():
+        tools.setdefault(offered.tool.server, []).append(offered)
+    return tools
+
+
+# --- load_mcp_tool -------------------------------------------------------------------------------------------
+
+
+def _load_tool(view: View, asked: _ToolArguments, *, patient: bool) -> Action:
+    names = [asked.names] if isinstance(asked.names, str) else asked.names
+    names = [name for name in dict.fromkeys(names) if name.strip()]
+    if not 0 < len(names) <= MAX_NAMES:
+        raise InvalidArguments(f'"names" must hold 1 to {MAX_NAMES} names or needs: {TOOL_EXAMPLE}')
+    entries = _servers_meant(view, asked.server_name)
+    waiting = unlisted(entries) if asked.server_name else starting(entries)
+    if patient and (waiting or not view.means.index().covers(view.catalog.servers)):
+        return AwaitListing(servers=waiting, indexed=True)
+    wanted = _resolve(view, names, {entry.name for entry in entries})
+    if not wanted.tools:
+        raise next(iter(wanted.failures.values()))
+    return _loaded(view, wanted)
+
+
+def _servers_meant(view: View, name: str | None) -> list[ServerEntry]:
+    servers = _offered_servers(view)
+    if not name:
+        return list(servers.values())
+    if name not in servers:
+        raise UnknownServer(
+            f"no server is named {quoted(name)}. {choices(servers, name)}",
+            server=name[:200],
+            closest=closest(servers, name),
+        )
+    return [servers[name]]
+
+
+def _resolve(view: View, names: Iterable[str], servers: set[str]) -> _Wanted:
+    """Names first: what is no name is a need."""
+    wanted = _Wanted()
+    for name in names:
+        try:
+            calling.refuse_meta_tool(name, META_TOOLS)
+            offered = _by_name(view, name, servers)
+            if offered is None:
+                offered = _by_need(view, name, servers, wanted)
+            wanted.tools[_name(view, offered)] = offered
+        except CallError as error:
+            wanted.failures[name[:200]] = error
+    return wanted
+
+
+def _by_name(view: View, name: str, servers: set[str]) -> Offered | None:
+    """The tool of that name, on one of these servers; None if it is no tool's name."""
+    for spelling in (name, *(f"{server}/{name}" for server in servers if len(servers) == 1)):
+        key = view.catalog.names.key_of(spelling, view.catalog.servers)
+        if key is not None and key[0] in servers:
+            if key in view.offer.tools:
+                return view.offer.tools[key]
+            if not view.offer.allows(key):
+                calling.find(view, spelling, patient=False)
+    return None
+
+
+def _by_need(view: View, need: str, servers: set[str], wanted: _Wanted) -> Offered:
+    """The tool that fits a need best; others nearly as good are named beside it.
+
+    Raises:
+        UnknownTool: none fits.
+    """
+    offer = view.offer
+    within = {key for key in offer.tools if key[0] in servers}
+    ranking = view.means.index().search([need], within=within, limit=MAX_SERVERS)
+    hits = [hit for hit in ranking.hits if hit.score >= WORTH * ranking.hits[0].score]
+    if not hits:
+        names = [_name(view, each) for key, each in offer.tools.items() if key in within]
+        hint = (
+            f"Did you mean: {', '.join(ranking.suggestions)}?" if ranking.suggestions else choices(names, need)
+        )
+        raise UnknownTool(f"no tool fits {quoted(need)}. {hint}", tool=need[:200], closest=closest(names, need))
+    best, *others = (offer.tools[hit.key] for hit in hits)
+    if others:
+        wanted.alternatives[need[:200]] = [_name(view, each) for each in others]
+    return best
+
+
+def _loaded(view: View, wanted: _Wanted) -> Reply:
+    page = paged([(name, each.tool, each.description) for name, each in wanted.tools.items()], None)
+    loaded = {name: each for name, each in wanted.tools.items() if name in page.tools}
+    failures = {name: f"{error.code}: {error.message}" for name, error in wanted.failures.items()}
+    failures |= {
+        name: "its schema did not fit into this answer: load it with a call of its own"
+        for name in wanted.tools
+        if name not in loaded
+    }
+    servers = dict.fromkeys(each.tool.server for each in loaded.values())
+    entries = [view.catalog.servers[name] for name in servers]
+    down = {entry.name for entry in entries if not entry.available}
+    meta = {
+        "sourceServer": ", ".join(servers),
+        "epoch": sum(entry.epoch for entry in entries),
+        **unavailable(view, entries, (name for name, each in loaded.items() if each.tool.server in down)),
+        **({"notLoaded": failures} if failures else {}),
+        **({"alternatives": wanted.alternatives} if wanted.alternatives else {}),
+    }
+    answer = result({"tools": page.tools, "meta": meta})
+    return Reply(answer, Loading(tools=tuple(each.key for each in loaded.values())))
+
+
+# --- definitions ---------------------------------------------------------------------------------------------
+
+
+def _name(view: View, offered: Offered) -> str:
+    return calling.public_name(view, offered.key, META_TOOLS)
+
+
+def _server_definition(view: View) -> bytes:
+    entries = [(entry.name, entry.description) for entry in _offered_servers(view).values()]
+    rest = f"{SERVER} finds them by need"
+    lines = index_lines(entries, view.means.index_characters, rest) if entries else "none are configured"
+    return msgspec.json.encode(
+        {
+            "name": SERVER,
+            "description": (
+                "Find MCP servers by need or keyword. Returns each one's summary and a line per tool."
+                f"\n\nServers:\n{lines}"
+            ),
+            "inputSchema": {
+                "type": "object",
+                "properties": {
+                    "name": {"type": "string", "description": "A need, keywords or a server's name."}
+                },
+                "required": ["name"],
+            },
+            "annotations": {"title": "Find MCP servers", "readOnlyHint": True, "openWorldHint": False},
+            "_meta": ALWAYS_LOAD,
+        }
+    )
+
+
+_TOOL_DEFINITION = msgspec.json.encode(
+    {
+        "name": TOOL,
+        "description": (
+            "Load tools: returns their schemas and makes them callable by name. Several at once save round"
+            " trips."
+        ),
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "names": {
+                    "type": "array",
+                    "items": {"type": "string"},
+                    "description": "Names of tools, or what you need them for.",
+                },
+                "server_name": {"type": "string", "description": "Only tools of this server."},
+            },
+            "required": ["names"],
+        },
+        "annotations": {"title": "Load MCP tools", "readOnlyHint": True, "openWorldHint": False},
+        "_meta": ALWAYS_LOAD,
+    }
+)

@@ -1,0 +1,227 @@
+"""The `search` surface: `search_tools`, a few core tools, `call_tool` (seed 000, Serena's deferred loading).
+
+What a search finds becomes listed for the session. Every tool can be called by its name whether it is listed
+or not, and through `call_tool` by clients that only call what they have listed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from daemon.config.names import read_reference
+from daemon.errors import InvalidArguments
+from daemon.states import ServerState
+from daemon.surfaces import calling
+from daemon.surfaces.answers import decode_arguments, index_lines, one_line, result
+from daemon.surfaces.base import ALWAYS_LOAD, Action, AwaitListing, Loading, Reply, View
+from daemon.surfaces.by_category import entries_of, find_category
+from daemon.surfaces.describing import starting, unavailable, unlisted
+from daemon.surfaces.searching import find_tools
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from daemon.catalog.offer import Offered
+    from daemon.catalog.snapshot import ServerEntry
+    from daemon.surfaces.searching import Findings
+
+SEARCH = "search_tools"
+META_TOOLS = (SEARCH, calling.CALL_TOOL)
+
+DEFAULT_RESULTS = 20
+"""Seed 000's `max_results`."""
+
+MAX_RESULTS = 100
+"""Most tools in one answer, whatever was asked for: what is found is listed with its schema from then on."""
+
+MAX_CATEGORIES = 60
+"""Categories named in one answer, as many as are named from the start elsewhere."""
+
+EXAMPLE = '{"query": "read a file"} or {"category": "NAME"}'
+
+
+class _SearchArguments(msgspec.Struct, forbid_unknown_fields=True):
+    query: str | list[str] = ""
+    category: str | None = None
+    include_descriptions: bool = True
+    max_results: int = DEFAULT_RESULTS
+
+
+class SearchSurface:
+    """Seed 000's tool search."""
+
+    name = "search"
+
+    def instructions(self, view: View) -> str:
+        """The seed's tool-discovery text, with the real categories and core tools."""
+        entries = [
+            (f'`{SEARCH}(category="{category.name}")`', category.description or "List its tools")
+            for category in view.categories.values()
+        ]
+        rest = f"every answer of {SEARCH} names all categories"
+        core = ", ".join(dict.fromkeys([*META_TOOLS, *_core_names(view)]))
+        return (
+            "**Tool Discovery (Deferred Loading)**\n"
+            f"Only core tools are loaded initially to reduce overhead. Use `{SEARCH}` to discover additional"
+            " tools:\n"
+            f'- `{SEARCH}(query="read a file")`: Search by name or need; a list of phrasings finds more\n'
+            f"{index_lines(entries, view.means.index_characters, rest)}\n\n"
+            f"Core tools available: {core}"
+        )
+
+    def awaits(self, view: View) -> tuple[str, ...]:
+        """The servers of core tools, which are listed from the start."""
+        catalog = view.catalog
+        names = [name for name in view.profile.core_tools if name not in META_TOOLS]
+        keys = [catalog.names.key_of(name, catalog.servers) for name in names]
+        servers = {key[0] for key in keys if key is not None}
+        return unlisted(entry for entry in catalog.servers.values() if entry.name in servers or None in keys)
+
+    def list_tools(self, view: View) -> tuple[bytes, ...]:
+        """The meta-tools, the core tools, and what this session has found."""
+        offer = view.offer
+        found = (offer.tools.get(key) for key in view.loaded.tools)
+        listed = dict.fromkeys([*offer.core, *(offered for offered in found if offered is not None)])
+        return (*_DEFINITIONS, *(offered.listed(_name(view, offered)) for offered in listed))
+
+    def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
+        """Search, or forward to the tool that is meant."""
+        if name == SEARCH:
+            return _search(view, decode_arguments(arguments, _SearchArguments, EXAMPLE), patient=patient)
+        if name == calling.CALL_TOOL:
+            return calling.call_tool(view, arguments, META_TOOLS, patient=patient)
+        found = calling.find(view, name, patient=patient)
+        return found if isinstance(found, AwaitListing) else calling.direct(found.tool, arguments)
+
+
+def _search(view: View, asked: _SearchArguments, *, patient: bool) -> Action:
+    if asked.max_results < 1:
+        raise InvalidArguments(
+            f"max_results is {asked.max_results}; it must be 1 or more. Leave it out for {DEFAULT_RESULTS}."
+        )
+    entries = _entries(view, asked.category)
+    waiting = unlisted(entries) if asked.category else starting(entries)
+    indexed = view.means.index().covers(view.catalog.servers)
+    if patient and (waiting or not indexed):
+        return AwaitListing(servers=waiting, indexed=True)
+    phrasings = [asked.query] if isinstance(asked.query, str) else asked.query
+    findings = find_tools(view, phrasings, asked.category, min(asked.max_results, MAX_RESULTS))
+    structured = _structured(view, findings, entries, asked)
+    text = _text(findings, structured, asked)
+    return Reply(
+        result(structured, text), Loading(tools=tuple(offered.key for offered, _score in findings.tools))
+    )
+
+
+def _entries(view: View, category: str | None) -> list[ServerEntry]:
+    if category:
+        return entries_of(view, find_category(view, category))
+    return [entry for entry in view.catalog.servers.values() if entry.status.state is not ServerState.DISABLED]
+
+
+def _structured(
+    view: View, findings: Findings, entries: Iterable[ServerEntry], asked: _SearchArguments
+) -> dict[str, Any]:
+    tools = [_entry(view, offered, asked) for offered, _score in findings.tools]
+    down = [entry for entry in entries if not entry.available]
+    names = {entry.name for entry in down}
+    meta = unavailable(view, down, (tool["name"] for tool in tools if tool["server"] in names))
+    return {
+        "tools": tools,
+        **({"total": findings.total} if findings.total > len(tools) else {}),
+        **({"suggestions": list(findings.suggestions)} if findings.suggestions else {}),
+        "categories": view.offer.registry.get_all_categories()[:MAX_CATEGORIES],
+        **({"meta": meta} if meta else {}),
+    }
+
+
+def _entry(view: View, offered: Offered, asked: _SearchArguments) -> dict[str, Any]:
+    category = asked.category or offered.category
+    described = one_line(offered.description) if asked.include_descriptions else ""
+    return {
+        "name": _name(view, offered),
+        "server": offered.tool.server,
+        **({"category": category} if category else {}),
+        "active": _is_active(view.catalog.servers[offered.tool.server]),
+        **({"description": described} if described else {}),
+    }
+
+
+def _is_active(entry: ServerEntry) -> bool:
+    """Whether a call would be taken: a server that only sleeps wakes for it."""
+    return entry.available or entry.status.state is ServerState.DORMANT
+
+
+def _text(findings: Findings, structured: dict[str, Any], asked: _SearchArguments) -> str:
+    """The answer as seed 000 shows it."""
+    lines = [f"Found {len(findings.tools)} tool(s):" if findings.tools else "Found 0 tool(s)."]
+    if findings.tools:
+        lines.append("")
+    for tool in structured["tools"]:
+        state = "active" if tool["active"] else "unavailable"
+        place = f" [{tool['category']}]" if "category" in tool else ""
+        lines.append(f"- **{tool['name']}** [{state}]{place}")
+        if "description" in tool:
+            lines += [f"  {tool['description']}", ""]
+    if lines[-1]:
+        lines.append("")
+    if findings.total > len(findings.tools):
+        lines += [f"{findings.total - len(findings.tools)} more fit: {_how_to_see_more(asked)}", ""]
+    if findings.suggestions:
+        lines += [f"Did you mean: {', '.join(findings.suggestions)}?", ""]
+    lines.append(f"Available categories: {', '.join(structured['categories']) or 'none'}")
+    if len(structured["categories"]) == MAX_CATEGORIES:
+        lines.append("There may be more: an unknown one is answered with the closest names.")
+    return "\n".join(lines)
+
+
+def _how_to_see_more(asked: _SearchArguments) -> str:
+    if asked.max_results < MAX_RESULTS:
+        return f"raise max_results (up to {MAX_RESULTS}), or say more precisely what you need."
+    return "say more precisely what you need, or name a category."
+
+
+def _core_names(view: View) -> Iterator[str]:
+    """The core tools as they are called; as they are configured while their servers have not listed."""
+    for name in view.profile.core_tools:
+        offered = view.offer.find(name)
+        yield read_reference(name, view.catalog.servers).tool if offered is None else _name(view, offered)
+
+
+def _name(view: View, offered: Offered) -> str:
+    return calling.public_name(view, offered.key, META_TOOLS)
+
+
+_DEFINITIONS = (
+    msgspec.json.encode(
+        {
+            "name": SEARCH,
+            "description": (
+                "Find tools by need, keyword, name or category. What is found can be called by its name, with"
+                " its schema in the list of tools."
+            ),
+            "inputSchema": {
+                "type": "object",
+                "properties": {
+                    "query": {
+                        "type": ["string", "array"],
+                        "items": {"type": "string"},
+                        "default": "",
+                        "description": "What you need, or several phrasings of it.",
+                    },
+                    "category": {"type": ["string", "null"], "description": "Only this category."},
+                    "include_descriptions": {"type": "boolean", "default": True},
+                    "max_results": {"type": "integer", "default": DEFAULT_RESULTS, "minimum": 1},
+                },
+            },
+            "annotations": {"title": "Search tools", "readOnlyHint": True, "openWorldHint": False},
+            "_meta": ALWAYS_LOAD,
+        }
+    ),
+    calling.call_tool_definition(
+        f"For tools that {SEARCH} found and that are not in your list. An answer about wrong arguments shows"
+        " the schema."
+    ),
+)

@@ -1,0 +1,58 @@
+"""The surfaces that there are. A further one is its file and a line here (docs/surfaces.md)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from daemon.surfaces.browse import BrowseSurface
+from daemon.surfaces.category import CategorySurface
+from daemon.surfaces.full import FullSurface
+from daemon.surfaces.load import LoadSurface
+from daemon.surfaces.search import SearchSurface
+
+if TYPE_CHECKING:
+    from daemon.config.model import Config, Profile
+    from daemon.surfaces.base import Surface
+
+SURFACES: dict[str, Surface] = {
+    surface.name: surface
+    for surface in (
+        CategorySurface(),
+        BrowseSurface(),
+        SearchSurface(),
+        LoadSurface(),
+        FullSurface(),
+    )
+}
+"""By the name that profiles and `--surface` use."""
+
+UNSWITCHED = FullSurface.name
+"""What is served where lazy loading is switched off."""
+
+LAZY = BrowseSurface.name
+"""What `--lazy` asks for (seed 003)."""
+
+DEFERRED = SearchSurface.name
+"""What `deferredLoading` asks for (seed 000)."""
+
+
+def chosen(config: Config, profile: Profile, *, surface: str | None = None, lazy: bool | None = None) -> str:
+    """The name of the surface that a client gets.
+
+    Both switches, the configuration's and the profile's, must be on for a lazy one (seed 002, §9).
+
+    Args:
+        config: for the master switch.
+        profile: the client's.
+        surface: what the client asks for, if it does.
+        lazy: the client's own switch, if it has set it.
+    """
+    if not (config.lazy and profile.lazy) or lazy is False:
+        return UNSWITCHED
+    if surface is not None:
+        return surface
+    if lazy:
+        return LAZY
+    if profile.deferred_loading is not None:
+        return DEFERRED if profile.deferred_loading else UNSWITCHED
+    return profile.surface

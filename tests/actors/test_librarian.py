@@ -1,0 +1,58 @@
+"""The librarian: the index follows the catalog, and a fault of ours does not end it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from daemon.actors.librarian import Librarian
+from daemon.config.model import Search
+from daemon.search.index import Index
+from tests.fakes_upstream import Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from daemon.catalog.snapshot import Catalog, ServerEntry
+
+
+def knows(librarian: Librarian, catalog: Catalog) -> bool:
+    return librarian.index.value.covers(catalog.servers)
+
+
+async def test_the_index_follows_the_catalog(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    librarian = Librarian(stage.catalog, Search())
+    assert not knows(librarian, stage.catalog.value)
+    nursery.start_soon(librarian.run)
+    with trio.fail_after(10):
+        await librarian.index.wait_until(lambda index: index.covers(stage.catalog.value.servers))
+        stage.lists("alpha", "brand_new")
+        await librarian.index.wait_until(lambda index: index.covers(stage.catalog.value.servers))
+    (hit,) = librarian.index.value.search(["brand_new"]).hits
+    assert hit.key == ("alpha", "brand_new")
+
+
+class Refusing(Index):
+    """An index with a bug that hits once."""
+
+    failures = 0
+
+    def updated(self, servers: Mapping[str, ServerEntry]) -> Index:
+        Refusing.failures += 1
+        if Refusing.failures == 1:
+            raise ZeroDivisionError
+        return super().updated(servers)
+
+
+async def test_a_fault_while_indexing_costs_one_round_and_not_the_daemon(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    librarian = Librarian(stage.catalog, Search())
+    librarian.index.set(Refusing.empty())
+    nursery.start_soon(librarian.run)
+    with trio.fail_after(10):
+        while Refusing.failures == 0:
+            await trio.lowlevel.checkpoint()
+        stage.lists("alpha", "brand_new")
+        await librarian.index.wait_until(lambda index: index.covers(stage.catalog.value.servers))

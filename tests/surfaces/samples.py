@@ -1,0 +1,110 @@
+"""What the tests of surfaces share: a view of a catalog, and what comes out of a call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+from daemon.arguments.reading import Checker
+from daemon.search.index import Index
+
+from daemon.catalog.loaded import Loaded
+from daemon.catalog.offer import Offers
+from daemon.surfaces.base import Means, Reply, View
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from daemon.catalog.snapshot import Catalog
+    from daemon.errors import CallError
+    from daemon.surfaces.base import Action, Surface
+
+NOW = 2000.0
+
+INDEX_CHARACTERS = 6000
+"""The default of `limits.indexCharacters`."""
+
+
+def means_of(catalog: Catalog, *, characters: int = INDEX_CHARACTERS, indexed: bool = True) -> Means:
+    """What surfaces work with: an index that knows the catalog, or nothing yet."""
+    index = Index.empty().updated(catalog.servers) if indexed else Index.empty()
+    return Means(offers=Offers(), checker=Checker(), index=lambda: index, index_characters=characters)
+
+
+def view_of(
+    catalog: Catalog,
+    profile: str = "default",
+    *,
+    loaded: Loaded | None = None,
+    characters: int = INDEX_CHARACTERS,
+    indexed: bool = True,
+    now: float = NOW,
+) -> View:
+    """What a session with that profile sees."""
+    return View(
+        catalog=catalog,
+        profile=catalog.config.profiles[profile],
+        now=now,
+        means=means_of(catalog, characters=characters, indexed=indexed),
+        loaded=loaded or Loaded(),
+    )
+
+
+def encoded(arguments: Mapping[str, object] | bytes) -> bytes:
+    """A raw JSON object."""
+    return arguments if isinstance(arguments, bytes) else msgspec.json.encode(arguments)
+
+
+def listed_names(surface: Surface, view: View) -> list[str]:
+    """The names of the tools that a surface lists."""
+    return [msgspec.json.decode(tool)["name"] for tool in surface.list_tools(view)]
+
+
+def act(
+    surface: Surface,
+    view: View,
+    name: str,
+    arguments: Mapping[str, object] | bytes = b"{}",
+    *,
+    patient: bool = True,
+) -> Action:
+    """What a call means."""
+    return surface.call(view, name, encoded(arguments), patient=patient)
+
+
+def answer(
+    surface: Surface,
+    view: View,
+    name: str,
+    arguments: Mapping[str, object] | bytes = b"{}",
+    *,
+    patient: bool = True,
+) -> Any:
+    """The `structuredContent` of a call that the surface answers itself."""
+    action = act(surface, view, name, arguments, patient=patient)
+    assert isinstance(action, Reply), action
+    return msgspec.json.decode(action.result)["structuredContent"]
+
+
+def text_of(action: Action) -> str:
+    """The text of an answer."""
+    assert isinstance(action, Reply), action
+    (item,) = msgspec.json.decode(action.result)["content"]
+    assert isinstance(item["text"], str)
+    return item["text"]
+
+
+def refused(
+    surface: Surface,
+    view: View,
+    name: str,
+    arguments: Mapping[str, object] | bytes,
+    kind: type[CallError],
+    *,
+    patient: bool = True,
+) -> CallError:
+    """How a call is refused."""
+    with pytest.raises(kind) as caught:
+        act(surface, view, name, arguments, patient=patient)
+    return caught.value

@@ -1,0 +1,306 @@
+"""Seed 000: search, core tools, and what is found is listed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from daemon.catalog.loaded import Loaded, Source
+from daemon.errors import InvalidArguments, ToolDisabled, UnknownCategory, UnknownTool
+from daemon.states import ServerState
+from daemon.surfaces.base import AwaitListing, Forward, Loading, Reply, View
+from daemon.surfaces.search import MAX_RESULTS, SearchSurface
+from tests.catalog.samples import after, catalog_of, listed, servers, status, tool
+from tests.surfaces.samples import act, answer, listed_names, refused, text_of, view_of
+
+SURFACE = SearchSurface()
+CONFIG: dict[str, Any] = {
+    "mcpServers": servers("serena", "shell"),
+    "categories": {
+        "file_operations": {
+            "description": "Work on files.",
+            "server": "serena",
+            "tools": {"includeNames": ["find_file", "read_file", "delete_file"]},
+        },
+        "symbolic_read": {"server": "serena", "tools": {"includePatterns": ["*symbol*"]}},
+        "shell": {"description": "d", "server": "shell", "tools": {"overrides": {"rm": {"enabled": False}}}},
+    },
+    "profiles": {
+        "core": {"coreTools": ["search_tools", "read_file", "shell/run"]},
+        "files": {"categories": ["file_operations"]},
+    },
+}
+BEFORE = catalog_of(CONFIG)
+UP = after(
+    BEFORE,
+    [
+        status("serena"),
+        status("shell"),
+        listed(
+            "serena",
+            tool("serena", "find_file", description="Finds files.\n  By mask."),
+            tool("serena", "read_file", description="Reads a file."),
+            tool("serena", "find_symbol", description="Finds a symbol."),
+            "delete_file",
+            "loose_end",
+        ),
+        listed("shell", tool("shell", "run", description="Runs a command."), "rm"),
+    ],
+)
+VIEW = view_of(UP)
+
+
+def search(view: View = VIEW, **asked: object) -> Any:
+    return answer(SURFACE, view, "search_tools", msgspec.json.encode(asked))
+
+
+def found(view: View = VIEW, **asked: object) -> list[str]:
+    return [entry["name"] for entry in search(view, **asked)["tools"]]
+
+
+# --- what is listed ----------------------------------------------------------------------------------------
+
+
+def test_without_core_tools_the_two_meta_tools_are_listed() -> None:
+    assert listed_names(SURFACE, VIEW) == ["search_tools", "call_tool"]
+
+
+def test_core_tools_are_listed_from_the_start_in_the_profiles_order() -> None:
+    assert listed_names(SURFACE, view_of(UP, "core")) == ["search_tools", "call_tool", "read_file", "run"]
+
+
+def test_what_was_found_is_listed_after_the_core_tools_each_once_and_only_while_it_is_offered() -> None:
+    tools = [tool("shell", "run"), tool("serena", "find_symbol"), tool("serena", "gone")]
+    loaded = Loaded().adding([(each, 1) for each in tools], Source.MANUAL, 1.0)
+    names = listed_names(SURFACE, view_of(UP, "core", loaded=loaded))
+    assert names == ["search_tools", "call_tool", "read_file", "run", "find_symbol"]
+
+
+def test_a_listed_tool_is_its_servers_own_bytes() -> None:
+    tools = SURFACE.list_tools(view_of(UP, "core"))
+    known = UP.servers["shell"].tools
+    assert known is not None
+    assert tools[-1] == known["run"].raw
+
+
+def test_a_tool_that_is_called_like_a_meta_tool_is_listed_under_its_servers_name() -> None:
+    catalog = after(
+        catalog_of({"mcpServers": servers("a"), "profiles": {"p": {"coreTools": ["a/call_tool"]}}}),
+        [status("a"), listed("a", "call_tool")],
+    )
+    view = view_of(catalog, "p")
+    assert listed_names(SURFACE, view) == ["search_tools", "call_tool", "a__call_tool"]
+    action = act(SURFACE, view, "a__call_tool")
+    assert isinstance(action, Forward)
+    assert (action.server, action.tool) == ("a", "call_tool")
+
+
+def test_the_list_waits_for_the_servers_of_core_tools_only() -> None:
+    assert SURFACE.awaits(view_of(BEFORE)) == ()
+    some = catalog_of({**CONFIG, "profiles": {"p": {"coreTools": ["shell/run"]}}})
+    assert SURFACE.awaits(view_of(some, "p")) == ("shell",)
+    # Whose a bare name is nobody knows yet; that of a meta-tool is nobody's.
+    bare = catalog_of(
+        {**CONFIG, "profiles": {"p": {"coreTools": ["run"]}, "q": {"coreTools": ["search_tools"]}}}
+    )
+    assert SURFACE.awaits(view_of(bare, "p")) == ("serena", "shell")
+    assert SURFACE.awaits(view_of(bare, "q")) == ()
+
+
+def test_the_instructions_hold_the_discovery_text_with_real_categories_and_core_tools() -> None:
+    text = SURFACE.instructions(view_of(UP, "core"))
+    assert text.startswith("**Tool Discovery (Deferred Loading)**\nOnly core tools are loaded initially")
+    assert '- `search_tools(category="file_operations")`: Work on files.' in text
+    assert '- `search_tools(category="symbolic_read")`: List its tools' in text
+    assert text.endswith("Core tools available: search_tools, call_tool, read_file, run")
+    assert SURFACE.instructions(view_of(BEFORE, "core")) == text
+
+
+# --- search_tools ------------------------------------------------------------------------------------------
+
+
+def test_a_search_answers_as_the_seed_shows() -> None:
+    text = text_of(act(SURFACE, VIEW, "search_tools", {"category": "file_operations"}))
+    assert text == (
+        "Found 3 tool(s):\n\n"
+        "- **find_file** [active] [file_operations]\n  Finds files. By mask.\n\n"
+        "- **read_file** [active] [file_operations]\n  Reads a file.\n\n"
+        "- **delete_file** [active] [file_operations]\n\n"
+        "Available categories: file_operations, symbolic_read, shell"
+    )
+
+
+def test_a_search_says_the_same_as_structure() -> None:
+    answered = search(query="symbol")
+    assert answered == {
+        "tools": [
+            {
+                "name": "find_symbol",
+                "server": "serena",
+                "category": "symbolic_read",
+                "active": True,
+                "description": "Finds a symbol.",
+            }
+        ],
+        "categories": ["file_operations", "symbolic_read", "shell"],
+    }
+
+
+def test_everything_is_found_without_a_query_in_its_order() -> None:
+    everything = ["find_file", "read_file", "find_symbol", "delete_file", "loose_end", "run"]
+    assert (
+        found()
+        == found(query="")
+        == found(query="  ")
+        == found(query=[])
+        == found(query=["", " "])
+        == everything
+    )
+    assert found(category=None) == found(category="") == everything
+
+
+def test_a_query_finds_by_name_and_description_and_stays_in_its_category() -> None:
+    assert set(found(query="find")) == {"find_file", "find_symbol"}
+    assert found(query="find", category="symbolic_read") == ["find_symbol"]
+    assert found(query="command") == ["run"]
+
+
+def test_several_phrasings_are_one_search() -> None:
+    assert set(found(query=["symbol", "command"])) == {"find_symbol", "run"}
+
+
+def test_descriptions_can_be_left_out() -> None:
+    answered = search(query="symbol", include_descriptions=False)
+    assert "description" not in answered["tools"][0]
+    action = act(SURFACE, VIEW, "search_tools", {"category": "shell", "include_descriptions": False})
+    assert text_of(action).splitlines()[2:4] == ["- **run** [active] [shell]", ""]
+
+
+@pytest.mark.parametrize(("most", "shown"), [(1, 1), (2, 2), (10**9, 6)])
+def test_no_more_than_asked_for_is_shown_and_the_rest_is_counted(most: int, shown: int) -> None:
+    answered = search(max_results=most)
+    assert len(answered["tools"]) == shown
+    assert answered.get("total") == (6 if shown < 6 else None)
+    text = text_of(act(SURFACE, VIEW, "search_tools", {"max_results": most}))
+    assert text.startswith(f"Found {shown} tool(s):")
+    assert (f"{6 - shown} more fit: raise max_results" in text) is (shown < 6)
+
+
+def test_an_answer_is_bounded_whatever_was_asked_for() -> None:
+    many = after(
+        catalog_of({"mcpServers": servers("a")}),
+        [status("a"), listed("a", *(f"t{number}" for number in range(MAX_RESULTS + 50)))],
+    )
+    view = view_of(many)
+    assert len(search(view, max_results=10**9)["tools"]) == MAX_RESULTS
+    text = text_of(act(SURFACE, view, "search_tools", {"max_results": 10**9}))
+    assert "50 more fit: say more precisely what you need, or name a category." in text
+
+
+@pytest.mark.parametrize("most", [0, -1, -(10**9)])
+def test_no_results_are_not_something_to_ask_for(most: int) -> None:
+    error = refused(SURFACE, VIEW, "search_tools", {"max_results": most}, InvalidArguments)
+    assert "must be 1 or more" in error.message
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b'{"query":7}',
+        b'{"query":[1]}',
+        b'{"max_results":"many"}',
+        b'{"include_descriptions":7}',
+        b'{"limit":3}',
+        b"[]",
+    ],
+)
+def test_what_cannot_be_read_is_refused(sent: bytes) -> None:
+    refused(SURFACE, VIEW, "search_tools", sent, InvalidArguments)
+
+
+def test_an_unknown_category_is_answered_with_those_that_exist() -> None:
+    error = refused(SURFACE, VIEW, "search_tools", {"category": "file_operation"}, UnknownCategory)
+    assert "Did you mean file_operations?" in error.message
+
+
+def test_when_nothing_fits_that_is_said_with_the_categories() -> None:
+    text = text_of(act(SURFACE, VIEW, "search_tools", {"query": "qqqqqqqq wwwwwwww"}))
+    assert text.startswith("Found 0 tool(s).")
+    assert text.endswith("Available categories: file_operations, symbolic_read, shell")
+
+
+def test_tools_that_are_switched_off_or_outside_the_profile_are_not_found() -> None:
+    assert "rm" not in found()
+    assert found(view_of(UP, "files")) == ["find_file", "read_file", "delete_file"]
+    assert found(view_of(UP, "files"), query="symbol command") == []
+
+
+def test_what_was_found_is_loaded() -> None:
+    action = act(SURFACE, VIEW, "search_tools", {"query": "symbol"})
+    assert isinstance(action, Reply)
+    assert action.loading == Loading(tools=(("serena", "find_symbol"),), source=Source.MANUAL)
+
+
+@pytest.mark.parametrize(
+    ("state", "active"),
+    [
+        (ServerState.READY, True),
+        (ServerState.DORMANT, True),
+        (ServerState.BACKOFF, False),
+        (ServerState.FAILED, False),
+    ],
+)
+def test_a_tool_is_active_when_a_call_would_be_taken(state: ServerState, *, active: bool) -> None:
+    view = view_of(after(UP, [status("shell", state)]))
+    assert search(view, query="command")["tools"][0]["active"] is active
+    mark = "active" if active else "unavailable"
+    assert f"**run** [{mark}]" in text_of(act(SURFACE, view, "search_tools", {"query": "command"}))
+
+
+def test_what_is_down_is_named() -> None:
+    meta = search(view_of(after(UP, [status("shell", ServerState.BACKOFF)])), query="command")["meta"]
+    assert meta["unavailableTools"] == ["run"]
+    assert list(meta["unavailableServers"]) == ["shell"]
+
+
+def test_a_search_waits_for_servers_that_start_and_for_the_index_and_a_category_wakes_its_own() -> None:
+    asleep = after(BEFORE, [status("serena", ServerState.DORMANT), status("shell", ServerState.STARTING)])
+    view = view_of(asleep)
+    assert act(SURFACE, view, "search_tools") == AwaitListing(servers=("shell",), indexed=True)
+    waiting = act(SURFACE, view, "search_tools", {"category": "symbolic_read"})
+    assert waiting == AwaitListing(servers=("serena",), indexed=True)
+    assert act(SURFACE, view_of(UP, indexed=False), "search_tools") == AwaitListing(indexed=True)
+    assert (
+        answer(SURFACE, view_of(UP, indexed=False), "search_tools", {"query": "x"}, patient=False)["tools"]
+        == []
+    )
+
+
+# --- calls -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["run", "shell__run", "shell/run", "mcp__shell__run"])
+def test_every_tool_is_called_by_name_whether_listed_or_not(name: str) -> None:
+    action = act(SURFACE, VIEW, name, b'{ "a": 1 }')
+    assert isinstance(action, Forward)
+    assert (action.server, action.tool, action.arguments) == ("shell", "run", b'{ "a": 1 }')
+
+
+def test_clients_that_only_call_what_they_listed_use_call_tool() -> None:
+    action = act(SURFACE, VIEW, "call_tool", {"tool_name": "run", "arguments": {"a": 1}})
+    assert isinstance(action, Forward)
+    assert (action.server, action.tool) == ("shell", "run")
+
+
+@pytest.mark.parametrize("name", ["search_tools", "call_tool"])
+def test_a_meta_tool_is_not_called_through_call_tool(name: str) -> None:
+    error = refused(SURFACE, VIEW, "call_tool", {"tool_name": name, "arguments": {}}, InvalidArguments)
+    assert "call it directly" in error.message
+
+
+def test_what_is_off_or_unknown_is_not_called() -> None:
+    refused(SURFACE, VIEW, "rm", {}, ToolDisabled)
+    refused(SURFACE, VIEW, "nothing", {}, UnknownTool)
+    refused(SURFACE, view_of(UP, "files"), "run", {}, ToolDisabled)

@@ -1,0 +1,74 @@
+"""Waiting for what an answer depends on: bounded, whatever happens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+import trio.testing
+from daemon.search.index import Index
+
+from daemon.awaiting import INDEX_PATIENCE, LISTING_PATIENCE, wait_indexed, wait_listed
+from daemon.watch import Watch
+from tests.fakes_upstream import Stage
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+
+async def test_all_servers_are_woken_at_once_and_waited_for(nursery: trio.Nursery) -> None:
+    stage = Stage(listed=False)
+    done = trio.Event()
+
+    async def wait() -> None:
+        await wait_listed(("alpha", "beta"), stage.upstreams, stage.catalog)
+        done.set()
+
+    with trio.fail_after(5):
+        nursery.start_soon(wait)
+        await stage.upstreams["alpha"].wait_woken()
+        await stage.upstreams["beta"].wait_woken()
+        stage.lists("beta", "x")
+        await trio.testing.wait_all_tasks_blocked()
+        assert not done.is_set()
+        stage.fails_to_list("alpha", "nonsense")
+        await done.wait()
+
+
+@pytest.mark.parametrize("names", [(), ("nobody",)])
+async def test_nothing_to_wait_for_takes_no_time(autojump_clock: MockClock, names: tuple[str, ...]) -> None:
+    stage = Stage(listed=False)
+    began = trio.current_time()
+    await wait_listed(names, stage.upstreams, stage.catalog)
+    assert trio.current_time() == began
+
+
+async def test_a_server_that_lists_nothing_is_given_up_after_its_patience(autojump_clock: MockClock) -> None:
+    stage = Stage(listed=False)
+    began = trio.current_time()
+    await wait_listed(("alpha",), stage.upstreams, stage.catalog)
+    assert trio.current_time() - began == pytest.approx(LISTING_PATIENCE, abs=0.1)
+
+
+async def test_the_index_is_waited_for_until_it_knows_the_catalog(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    index = Watch(Index.empty())
+    done = trio.Event()
+
+    async def wait() -> None:
+        await wait_indexed(index, stage.catalog)
+        done.set()
+
+    with trio.fail_after(5):
+        nursery.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not done.is_set()
+        index.set(index.value.updated(stage.catalog.value.servers))
+        await done.wait()
+
+
+async def test_an_index_that_does_not_come_is_given_up_after_its_patience(autojump_clock: MockClock) -> None:
+    began = trio.current_time()
+    await wait_indexed(Watch(Index.empty()), Stage().catalog)
+    assert trio.current_time() - began == pytest.approx(INDEX_PATIENCE, abs=0.1)
