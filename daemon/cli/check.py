@@ -33,10 +33,11 @@ def main(argv: list[str]) -> int:
     from daemon.config.parse import load  # noqa: PLC0415
     from daemon.errors import ConfigError  # noqa: PLC0415
     from daemon.paths import config_file  # noqa: PLC0415
+    from daemon.surfaces.table import SURFACES  # noqa: PLC0415
 
     path = options.file or config_file(os.environ)
     try:
-        config = load(path, os.environ)
+        config = load(path, os.environ, SURFACES)
     except ConfigError as error:
         _show_faults(path, error.faults, as_json=options.json)
         return EX_CONFIG

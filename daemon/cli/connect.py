@@ -24,9 +24,6 @@ READ_BYTES = 256 * 1024
 BUFFERED_BYTES = 256 * 1024
 """A source is not read while this much waits for its sink. With the last read that makes at most 512 KiB."""
 
-SURFACES = ("category", "browse", "search", "load", "full")
-"""`daemon.config.model.SurfaceName`, repeated because importing it costs more than all of this command."""
-
 _STDIN, _STDOUT = 0, 1
 _GONE = select.POLLERR | select.POLLHUP | select.POLLNVAL
 
@@ -239,8 +236,8 @@ def _parse(argv: list[str]) -> tuple[str | None, dict[str, object]]:
     options.add_argument(
         "--surface",
         metavar="N",
-        choices=SURFACES,
-        help=f"one of {', '.join(SURFACES)}; this version serves category",
+        help="which tools the client sees: category, browse, search, load or full"
+        " (default: what the profile says)",
     )
     options.add_argument(
         "--session",
@@ -250,7 +247,7 @@ def _parse(argv: list[str]) -> tuple[str | None, dict[str, object]]:
     options.add_argument(
         "--lazy",
         action=argparse.BooleanOptionalAction,
-        help="show tools on demand, or all of them at once; without effect yet",
+        help="show tools on demand (on the surface browse, unless another is named), or all of them at once",
     )
     given = vars(options.parse_args(argv))
     wanted: str | None = given.pop("socket")

@@ -16,11 +16,15 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import attrs
+
 from daemon import __version__, paths
+from daemon.config.model import DEFAULT_PROFILE
 from daemon.config.parse import load, secrets
 from daemon.errors import ConfigError, DaemonRunning
 from daemon.notify import Notifier, listen_fds, watchdog_seconds
 from daemon.sockets import bind, unbind
+from daemon.surfaces.table import LAZY, SURFACES
 
 if TYPE_CHECKING:
     import socket
@@ -46,7 +50,7 @@ def main(argv: list[str]) -> int:
     stop = _Stop()
     path = options.config or paths.config_file(os.environ)
     try:
-        config = load(path, os.environ)
+        config = switched(load(path, os.environ, SURFACES), lazy=options.lazy)
         with _sockets(options.socket, config) as (front, control, front_path, control_path):
             return _serve(config, path, options, stop, front, control, front_path, control_path)
     except ConfigError as error:
@@ -95,9 +99,25 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--config", type=Path, metavar="F", help="configuration (default: see mcpd check)")
     parser.add_argument("--socket", type=Path, metavar="P", help="where clients connect")
     parser.add_argument("--state-dir", type=Path, metavar="D", help="where state is kept")
+    parser.add_argument(
+        "--lazy",
+        action=argparse.BooleanOptionalAction,
+        help=f"show tools on demand, on the surface {LAZY} unless a profile says otherwise; or all of them at"
+        " once, whatever the profiles say (default: what the configuration says)",
+    )
     parser.add_argument("--log-format", choices=("text", "journal", "json"), help="default: fits the place")
     parser.add_argument("--log-level", default="INFO", metavar="L", type=str.upper, choices=LEVELS)
     return parser
+
+
+def switched(config: Config, *, lazy: bool | None) -> Config:
+    """The configuration with `--lazy` or `--no-lazy`, which count more than what it says; None leaves it."""
+    if lazy is None:
+        return config
+    if not lazy:
+        return attrs.evolve(config, lazy=False)
+    default = attrs.evolve(config.profiles[DEFAULT_PROFILE], lazy=True, surface=LAZY, deferred_loading=None)
+    return attrs.evolve(config, lazy=True, profiles={**config.profiles, DEFAULT_PROFILE: default})
 
 
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR")

@@ -18,6 +18,7 @@ def main(argv: list[str]) -> int:
     ).parse_args(argv)
     # Here, so that `--help` does not read the sources of the model.
     from daemon.config.schema import render  # noqa: PLC0415
+    from daemon.surfaces.table import SURFACES  # noqa: PLC0415
 
-    sys.stdout.write(render())
+    sys.stdout.write(render(list(SURFACES)))
     return 0

@@ -57,6 +57,8 @@ def render(status: Json, *, now: float, screen: Screen) -> str:
         parts += [paragraph(str(name), indent=2) for name in status["unresolved"]]
     if status.get("sessions"):
         parts += [Text(""), _sessions(status["sessions"], now, screen)]
+    if status.get("repairs"):
+        parts += [Text(""), *_repairs(status["repairs"])]
     return draw([*parts, Text(""), *_daemon(status["daemon"])], screen)
 
 
@@ -117,11 +119,23 @@ def _outlook(server: Json) -> str:
     return f"attempt {server['attempt']}, {retry}"
 
 
+_EXTRA = (("loadedTools", "loaded"), ("repairedCalls", "repaired"))
+
+
+def _repairs(repairs: Json) -> Iterator[RenderableType]:
+    """How often clients sent arguments that had to be put right."""
+    for client, kinds in repairs.items():
+        counts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+        yield paragraph(f"arguments of {client or 'other clients'} that had to be repaired: {counts}", indent=0)
+
+
 def _sessions(sessions: list[Json], now: float, screen: Screen) -> Table:
     table = grid(screen)
     for heading in ("session", "client", "protocol", "profile", "surface"):
         table.add_column(heading, overflow="fold")
-    for heading in ("since", "calls", "in flight"):
+    # Columns that are empty for everybody are left out.
+    extra = [(key, name) for key, name in _EXTRA if any(session.get(key) for session in sessions)]
+    for heading in ("since", "calls", "in flight", *(name for _, name in extra)):
         table.add_column(heading, justify="right", no_wrap=True)
     for session in sessions:
         table.add_row(
@@ -130,6 +144,7 @@ def _sessions(sessions: list[Json], now: float, screen: Screen) -> Table:
             duration(now - session["since"]),
             str(session["calls"]),
             str(session["inFlight"]),
+            *(str(session.get(key, 0)) for key, _ in extra),
         )
     return table
 

@@ -35,12 +35,24 @@ def _parser() -> argparse.ArgumentParser:
     made = parser(
         "tools",
         "Show the categories and the tools in them; tools that are switched off or cannot be called now are"
-        " marked. With --surface: the tools that a model is told of when it connects, with what they cost.",
-        examples=("mcpd tools", "mcpd tools files", "mcpd tools --surface", "mcpd tools --json"),
-        exits={0: "shown", 1: "no such category", 2: "usage", 3: "the daemon cannot be reached"},
+        " marked. With --surface: what a model is told when it connects, with what it costs.",
+        examples=("mcpd tools", "mcpd tools files", "mcpd tools --surface search", "mcpd tools --json"),
+        exits={
+            0: "shown",
+            1: "no such category, profile or surface",
+            2: "usage",
+            3: "the daemon cannot be reached",
+        },
     )
     made.add_argument("category", metavar="CATEGORY", nargs="?", help="only this one")
-    made.add_argument("--surface", action="store_true", help="show exactly what a model sees")
+    made.add_argument(
+        "--surface",
+        metavar="NAME",
+        nargs="?",
+        const="",
+        help="show exactly what a model sees: on this surface, or without a name on the profile's",
+    )
+    made.add_argument("--profile", metavar="N", help="as clients of this profile see it (default: `default`)")
     add_json(made)
     add_control(made)
     return made
@@ -48,7 +60,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _show(options: argparse.Namespace) -> int:
     # All of them are asked for, so that a name that is none can be answered with the closest that is one.
-    answer = ask_with(options, "tools", {})
+    wish = {"profile": options.profile, "surface": options.surface}
+    answer = ask_with(options, "tools", {key: value for key, value in wish.items() if value})
     known: Json = answer["categories"]
     if options.category is not None:
         if options.category not in known:
@@ -56,8 +69,8 @@ def _show(options: argparse.Namespace) -> int:
             return EX_FAULT
         answer["categories"] = {options.category: known[options.category]}
     if options.json:
-        print(document(answer["surface"] if options.surface else answer))
-    elif options.surface:
+        print(document(answer if options.surface is None else answer["surface"]))
+    elif options.surface is not None:
         print(surface_text(answer["surface"]))
     else:
         from daemon.cli.terminal import Screen  # noqa: PLC0415 - brings rich, which the others do without
@@ -74,19 +87,23 @@ def _unknown(name: str, known: Json) -> str:
 
 
 def surface_text(surface: Json) -> str:
-    """What a model is told: every tool's name, whole description and cost, and the sum."""
-    blocks: list[str] = []
-    total = 0
+    """What a model is told: the instructions, every tool's name, whole description and cost, and the sum."""
+    instructions = surface["instructions"]
+    total = len(instructions.encode(errors="replace"))
+    blocks = [f"instructions  {_cost(total)}\n{_indented(instructions)}"]
     for tool in surface["tools"]:
         cost = len(json.dumps(tool, separators=(",", ":"), ensure_ascii=False).encode(errors="replace"))
         total += cost
-        description = visible(tool.get("description") or "(no description)", lines=True)
-        lines = [visible(tool["name"]) + f"  {_cost(cost)}", *(f"  {line}" for line in description.split("\n"))]
-        blocks.append("\n".join(lines))
+        description = tool.get("description") or "(no description)"
+        blocks.append(f"{visible(tool['name'])}  {_cost(cost)}\n{_indented(description)}")
     count = len(surface["tools"])
     noun = "tool" if count == 1 else "tools"
-    blocks.append(f"surface '{visible(surface['name'])}': {count} {noun}, {_cost(total)}")
+    blocks.append(f"surface '{visible(surface['name'])}': {count} {noun} and the instructions, {_cost(total)}")
     return "\n\n".join(blocks)
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in visible(text, lines=True).split("\n"))
 
 
 def _cost(count: int) -> str:

@@ -18,8 +18,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 import pytest
 
 from daemon import __version__
-from daemon.cli.connect import BUFFERED_BYTES, READ_BYTES, SURFACES
-from daemon.config.model import SurfaceName
+from daemon.cli.connect import BUFFERED_BYTES, READ_BYTES
 from tests.cli.daemons import PATIENCE, environment, listen, mcpd
 
 if TYPE_CHECKING:
@@ -301,16 +300,6 @@ def test_the_session_may_come_from_the_environment(sockets: Path, words: tuple[s
     with bridged(sockets, *words, MCPD_SESSION="env") as ends:
         ends.to_bridge.close()
         assert json.loads(receive_all(ends.daemon))["params"]["session"] == session
-
-
-def test_an_unknown_surface_is_refused_with_those_that_exist() -> None:
-    ran = mcpd("connect", "--surface", "lod")
-    assert ran.returncode == 2
-    assert "load" in ran.stderr
-
-
-def test_the_surfaces_are_the_configurations() -> None:
-    assert set(SURFACES) == {str(surface) for surface in SurfaceName}
 
 
 def test_no_socket_says_what_was_tried_and_what_to_do(sockets: Path) -> None:

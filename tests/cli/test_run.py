@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 
+from daemon.cli.run import switched
+from daemon.surfaces.table import chosen
+from tests.config.reading import config_of
 from tests.fakes_upstream import ECHO_SERVER
 
 if TYPE_CHECKING:
@@ -285,3 +288,26 @@ def test_with_a_faulty_configuration_clients_in_systemds_socket_are_turned_away(
     with activated(place, faulty) as (process, waiting):
         assert ended(process)[0] == 78
         assert waiting.recv(1) == b""
+
+
+PROFILES = {
+    "default": {"surface": "search", "lazy": False, "deferredLoading": True},
+    "other": {"surface": "load"},
+}
+
+
+@pytest.mark.parametrize(
+    ("lazy", "names"),
+    [
+        (None, {"default": "full", "other": "full"}),
+        (False, {"default": "full", "other": "full"}),
+        (True, {"default": "browse", "other": "load"}),
+    ],
+)
+def test_the_switch_of_the_command_line_counts_more_than_the_configurations(
+    lazy: bool | None, names: dict[str, str]
+) -> None:
+    config = switched(config_of({"lazy": False, "profiles": PROFILES}), lazy=lazy)
+    assert {name: chosen(config, profile) for name, profile in config.profiles.items()} == names
+    assert switched(config_of({}), lazy=None) == config_of({})
+    assert chosen(switched(config_of({}), lazy=False), config.profiles["other"]) == "full"

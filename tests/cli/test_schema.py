@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from daemon.cli.schema import main
 from daemon.config.schema import render
+from daemon.surfaces.table import SURFACES
 
 if TYPE_CHECKING:
     import pytest
@@ -13,4 +14,4 @@ if TYPE_CHECKING:
 
 def test_the_schema_is_printed_as_it_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
-    assert capsys.readouterr().out == render()
+    assert capsys.readouterr().out == render(list(SURFACES))

@@ -110,6 +110,24 @@ def test_sessions_are_listed() -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
+def test_what_sessions_have_loaded_and_what_was_repaired_is_shown_where_there_is_any() -> None:
+    keys = dict.fromkeys(("client", "protocol", "profile", "surface"), "x")
+    session = {
+        **keys,
+        "number": 1,
+        "since": NOW,
+        "calls": 5,
+        "inFlight": 0,
+        "loadedTools": 3,
+        "repairedCalls": 0,
+    }
+    text = shown({}, sessions=[session], repairs={"agent 1": {"flattened": 2, "stringified": 1}, "": {"x": 1}})
+    assert re.search(r"in flight +loaded\n", text)
+    assert re.search(r"#1 .* 5 +0 +3\n", text)
+    assert "arguments of agent 1 that had to be repaired: 2 flattened, 1 stringified\n" in text
+    assert "arguments of other clients that had to be repaired: 1 x" in text
+
+
 def test_the_end_tells_of_the_daemon_and_the_tokens_saved() -> None:
     text = " ".join(shown({"git": server(), "db": down()}).split())
     assert "mcpd 0.1.0, pid 99, up 1h02m, /home/me/.config/mcpd/mcpd.json" in text

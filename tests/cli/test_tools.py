@@ -30,7 +30,7 @@ ANSWER: dict[str, Any] = {
         "history": {"description": "Versions", "servers": ["git"], "tools": {"git_log": tool()}},
         "files": {"description": "", "servers": ["fs"], "tools": {"read": tool(server="fs")}},
     },
-    "surface": {"name": "category", "tools": [META]},
+    "surface": {"name": "category", "instructions": "Ask first.", "tools": [META]},
 }
 
 
@@ -67,19 +67,38 @@ def test_the_surface_is_what_a_model_sees(control: Controls, capsys: pytest.Capt
     assert main(["--surface"]) == 0
     shown = capsys.readouterr().out
     cost = len(json.dumps(META, separators=(",", ":")))
-    assert shown.startswith(f"get-category-tools  {cost} bytes, about {cost // 4} tokens (estimate")
+    assert shown.startswith("instructions  10 bytes, about 2 tokens (estimate: 4 bytes each)\n  Ask first.\n")
+    assert f"\nget-category-tools  {cost} bytes, about {cost // 4} tokens (estimate" in shown
     assert "\n  Categories:\n  - history\n" in shown
-    assert f"surface 'category': 1 tool, {cost} bytes" in shown
+    assert f"surface 'category': 1 tool and the instructions, {cost + 10} bytes" in shown
     assert main(["--surface", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == ANSWER["surface"]
 
 
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        (["--surface", "search"], {"surface": "search"}),
+        (["--surface=load", "--profile", "p"], {"surface": "load", "profile": "p"}),
+        (["--profile", "p"], {"profile": "p"}),
+        (["--surface"], {}),
+    ],
+)
+def test_any_surface_and_profile_can_be_looked_at(
+    control: Controls, capsys: pytest.CaptureFixture[str], words: list[str], asked: dict[str, str]
+) -> None:
+    daemon = control({"tools": ANSWER})
+    assert main(words) == 0
+    assert daemon.asked == [("tools", asked)]
+
+
 def test_costs_are_bytes_of_utf8_and_add_up() -> None:
-    text = surface_text({"name": "full", "tools": [{"name": "ä"}, {"name": "b", "description": "\x1b[2J"}]})
+    tools = [{"name": "ä"}, {"name": "b", "description": "\x1b[2J"}]
+    text = surface_text({"name": "full", "instructions": "", "tools": tools})
     assert "ä  13 bytes, about 3 tokens" in text
     assert "(no description)" in text
     assert "\\x1b[2J" in text
-    assert "surface 'full': 2 tools, 51 bytes, about 12 tokens" in text
+    assert "surface 'full': 2 tools and the instructions, 51 bytes, about 12 tokens" in text
 
 
 def test_no_daemon_is_three(sockets: Path) -> None:
