@@ -1,0 +1,188 @@
+"""What a model has to read before it has called anything, and on its way to one call."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import attrs
+from running import Unmeasurable
+from tidiness import faults
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from running import Answer, Client
+
+Call = tuple[str, dict[str, Any]]
+"""A tool's name and its arguments."""
+
+
+@attrs.frozen(kw_only=True)
+class First:
+    """What stands in the context from the start."""
+
+    instructions: bytes
+    """Those of the handshake, as the text that a model reads."""
+    tools: bytes
+    """The answers to `tools/list` as they came, all pages of them."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of both."""
+        return len(self.instructions) + len(self.tools)
+
+
+@attrs.frozen(kw_only=True)
+class Step:
+    """One request of a model and what it costs."""
+
+    name: str
+    """The tool that was called."""
+    request: int
+    """Bytes of the name and the arguments, which the model writes."""
+    wire: int
+    """Bytes of the answer as it came."""
+    read: int
+    """Bytes of it that the model reads: the longer of text and structuredContent; clients show one of them."""
+    listed: int
+    """Bytes that `tools/list` has grown by: a client which lists again shows the model these, too."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that it adds to the context."""
+        return self.request + self.read + self.listed
+
+
+@attrs.frozen(kw_only=True)
+class Way:
+    """From nothing to the answer of one tool."""
+
+    steps: list[Step]
+    """In their order."""
+    faults: list[str]
+    """What the answers carried that nobody asked for, or lacked."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that it adds to the context."""
+        return sum(step.size for step in self.steps)
+
+
+@attrs.frozen(kw_only=True)
+class Aim:
+    """The one call that every surface is to reach."""
+
+    server: str
+    """Whose tool it is; also its category, as none are configured."""
+    tool: str
+    """Its name, as this set of servers makes it."""
+    need: str
+    """What a model would search for."""
+    arguments: Mapping[str, Any]
+    """What it is called with."""
+
+    def way(self, surface: str) -> list[Call]:
+        """Discover, describe, call: as the surface's instructions have it."""
+        arguments = dict(self.arguments)
+        direct = (self.tool, arguments)
+        ways: dict[str, list[Call]] = {
+            "category": [
+                ("get-category-tools", {"category": self.server}),
+                ("call-category-tool", {"category": self.server, "name": self.tool, "args": arguments}),
+            ],
+            "browse": [
+                ("list_categories", {}),
+                ("get_tools", {"category": self.server}),
+                ("call_tool", {"tool_name": self.tool, "arguments": arguments}),
+            ],
+            "search": [("search_tools", {"query": self.need}), direct],
+            "load": [
+                ("load_mcp_server", {"name": self.need}),
+                ("load_mcp_tool", {"names": [self.tool]}),
+                direct,
+            ],
+            "full": [direct],
+        }
+        return ways[surface]
+
+
+def first_sight(client: Client) -> First:
+    """The handshake and the first list."""
+    return First(instructions=client.introduce().encode(), tools=listing(client))
+
+
+def listing(client: Client) -> bytes:
+    """`tools/list`, every page of it, as it came."""
+    pages = [client.ask("tools/list", {})]
+    while cursor := pages[-1].result.get("nextCursor"):
+        pages.append(client.ask("tools/list", {"cursor": cursor}))
+    return b"\n".join(page.line for page in pages)
+
+
+def names(listed: bytes) -> list[str]:
+    """The names in what `listing` gave."""
+    return [tool["name"] for page in listed.split(b"\n") for tool in json.loads(page)["result"]["tools"]]
+
+
+def name_in(listed: bytes, server: str, tool: str) -> str:
+    """What a server's tool is called in the list of the `full` surface.
+
+    Raises:
+        Unmeasurable: it is not there.
+    """
+    known = set(names(listed))
+    for name in (f"{server}__{tool}", tool):
+        if name in known:
+            return name
+    raise Unmeasurable(f"no tool {server}/{tool} is listed")
+
+
+def walk(client: Client, aim: Aim, surface: str, listed: int) -> Way:
+    """Go the way of a surface and count.
+
+    Args:
+        client: connected to the surface, past its first list.
+        aim: where to.
+        surface: its name.
+        listed: bytes of the first list.
+
+    Raises:
+        Unmeasurable: the tool was not reached.
+    """
+    steps: list[Step] = []
+    found: list[str] = []
+    calls = aim.way(surface)
+    for left, (name, arguments) in zip(reversed(range(len(calls))), calls, strict=True):
+        answer = client.ask("tools/call", {"name": name, "arguments": arguments})
+        if answer.result.get("isError"):
+            raise Unmeasurable(f"{name}: {_text(answer)[:500]}")
+        now = len(listing(client))
+        steps.append(_step(name, arguments, answer, now - listed))
+        listed = now
+        if left:
+            found += [f"{name}: {fault}" for fault in faults(answer.line)]
+            # Two steps before the call, the right place is enough: a long list names each one's first tools.
+            signs = (aim.tool,) if left == 1 else (aim.tool, aim.server)
+            if not any(sign in _text(answer) for sign in signs):
+                found.append(f"{name}: does not lead to {aim.tool}")
+    return Way(steps=steps, faults=found)
+
+
+def _step(name: str, arguments: Mapping[str, Any], answer: Answer, listed: int) -> Step:
+    structured = answer.result.get("structuredContent")
+    return Step(
+        name=name,
+        request=len(_compact({"name": name, "arguments": arguments})),
+        wire=len(answer.line),
+        read=max(len(_text(answer).encode()), 0 if structured is None else len(_compact(structured))),
+        listed=listed,
+    )
+
+
+def _text(answer: Answer) -> str:
+    return "\n".join(item.get("text", "") for item in answer.result.get("content", ()))
+
+
+def _compact(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()

@@ -1,0 +1,350 @@
+"""What each surface costs a model's context, and what one call costs on it, against every tool listed.
+
+The real daemon serves recorded tool lists, each from a child of its own; a client reads the wire. Tokens are
+bytes / 4, rounded up: the goals are judged by that rule. If tiktoken and its o200k data are on this machine
+(TIKTOKEN_CACHE_DIR), real counts stand beside the estimate; nothing is fetched.
+
+Fixed text is what a surface says however few servers there are: it is measured on a second daemon that has one
+server, so it includes one line of the index. The index is what the first daemon says beyond that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+from costs import Aim, First, Way, first_sight, name_in, names, walk
+from running import Unmeasurable, running
+
+try:
+    import tiktoken
+except ImportError:
+    tiktoken = None
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from running import Daemon
+
+LAZY = ("category", "browse", "search", "load")
+SURFACES = (*LAZY, "full")
+
+BYTES_PER_TOKEN = 4
+"""The rule of thumb for English and JSON, as `mcpd status` has it."""
+
+FIXED_TOKENS = 600
+"""Goal: a lazy surface's own words."""
+
+SAVED_PERCENT = 99.0
+"""Goal: how much less than `full` the first sight of a lazy surface is."""
+
+INDEX_SLACK = 1.1
+"""An index is bounded in characters of text (`limits.indexCharacters`); JSON's escapes come on top, and a last
+line that says how many are left out."""
+
+O200K = "https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken"
+"""tiktoken keeps its data under the SHA-1 of this address."""
+
+STARTS = 8
+"""Servers started at once: more than the daemon's default, for nothing else goes on."""
+
+
+@attrs.frozen(kw_only=True)
+class Upstream:
+    """One recorded server."""
+
+    name: str
+    """Its name in the configuration."""
+    path: Path
+    """Its list."""
+    tools: int
+    """How many it has."""
+
+
+@attrs.frozen(kw_only=True)
+class Measured:
+    """One surface."""
+
+    name: str
+    first: First
+    fixed: First
+    """The same with one server."""
+    way: Way
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measure and print.
+
+    Returns:
+        0: the goals are met; 1: they are not; 2: usage; 3: nothing could be measured.
+    """
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+    parser = _parser()
+    options = parser.parse_args(argv)
+    try:
+        upstreams = _upstreams(options.lists, options.copies)
+        server, _, tool = options.tool.partition("/")
+        if server not in {each.name for each in upstreams}:
+            raise ValueError(f"--tool {options.tool}: no list is named {server}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        parser.error(str(error))
+    try:
+        measured = _measure(upstreams, server, tool, options)
+    except (Unmeasurable, OSError) as error:
+        print(f"tokens.py: {error}", file=sys.stderr)
+        return 3
+    return _report(measured, upstreams, options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tokens.py",
+        description="What each surface costs a model's context, against listing every tool.",
+        epilog="example:\n  python bench/tokens.py recorded-lists --copies 4 --descriptions 80\n\n"
+        "exit status: 0 the goals are met, 1 they are not, 2 usage, 3 nothing could be measured",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("lists", type=Path, metavar="DIR", help='JSON files {"tools": [...]}, a server each')
+    parser.add_argument("--copies", type=_count, default=1, metavar="N", help="serve each list N times")
+    parser.add_argument(
+        "--descriptions", type=_count, default=0, metavar="N", help="pad servers' descriptions to N characters"
+    )
+    parser.add_argument(
+        "--index-characters",
+        type=_count,
+        default=6000,
+        metavar="N",
+        help="limits.indexCharacters (%(default)s)",
+    )
+    parser.add_argument(
+        "--tool", default="py-git/git_log", metavar="SERVER/TOOL", help="the call to reach (%(default)s)"
+    )
+    parser.add_argument("--need", default="show the git commit log", help="what is searched for (%(default)s)")
+    parser.add_argument(
+        "--arguments", type=_object, default={"repo_path": "."}, metavar="JSON", help="the call's arguments"
+    )
+    return parser
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= 1_000_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number over 0")
+    return int(text)
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a JSON object")
+    return value
+
+
+# --- servers -------------------------------------------------------------------------------------------------
+
+
+def _upstreams(directory: Path, copies: int) -> list[Upstream]:
+    """The recorded servers, copies after all originals.
+
+    Raises:
+        ValueError: there is none, or one is no list of tools.
+    """
+    originals = [
+        Upstream(
+            name=_sanitised(path.stem), path=path.resolve(), tools=len(json.loads(path.read_bytes())["tools"])
+        )
+        for path in sorted(directory.glob("*.json"))
+    ]
+    if not originals:
+        raise ValueError(f"{directory} has no *.json")
+    return [
+        attrs.evolve(each, name=f"{each.name}-{copy}" if copy > 1 else each.name)
+        for copy in range(1, copies + 1)
+        for each in originals
+    ]
+
+
+def _sanitised(name: str) -> str:
+    return re.sub(r"[^a-z0-9_-]+", "-", name.lower())
+
+
+def _config(upstreams: Iterable[Upstream], options: argparse.Namespace) -> dict[str, Any]:
+    program = str(Path(__file__).with_name("recorded_server.py"))
+    return {
+        "mcpServers": {
+            each.name: {
+                "description": _description(each.name, options.descriptions),
+                "command": sys.executable,
+                "args": ["-S", "-E", program, str(each.path)],
+            }
+            for each in upstreams
+        },
+        "limits": {"indexCharacters": options.index_characters, "starts": STARTS},
+    }
+
+
+def _description(name: str, characters: int) -> str:
+    text = f"Tools of {name}."
+    return text + (" and what belongs to them" * characters)[: max(0, characters - len(text))]
+
+
+# --- measuring -----------------------------------------------------------------------------------------------
+
+
+def _measure(
+    upstreams: list[Upstream], server: str, tool: str, options: argparse.Namespace
+) -> dict[str, Measured]:
+    alone = [each for each in upstreams if each.name == server]
+    with running(_config(alone, options), {each.name: each.tools for each in alone}) as daemon:
+        fixed = {surface: _first(daemon, surface) for surface in SURFACES}
+    with running(_config(upstreams, options), {each.name: each.tools for each in upstreams}) as daemon:
+        name = name_in(_first(daemon, "full").tools, server, tool)
+        aim = Aim(server=server, tool=name, need=options.need, arguments=options.arguments)
+        return {surface: _surface(daemon, surface, fixed[surface], aim) for surface in SURFACES}
+
+
+def _first(daemon: Daemon, surface: str) -> First:
+    with daemon.client(surface) as client:
+        return first_sight(client)
+
+
+def _surface(daemon: Daemon, surface: str, fixed: First, aim: Aim) -> Measured:
+    with daemon.client(surface) as client:
+        first = first_sight(client)
+        way = walk(client, aim, surface, len(first.tools))
+        return Measured(name=surface, first=first, fixed=fixed, way=way)
+
+
+# --- reporting -----------------------------------------------------------------------------------------------
+
+
+def _report(measured: dict[str, Measured], upstreams: Sequence[Upstream], options: argparse.Namespace) -> int:
+    listed, usable = sum(each.tools for each in upstreams), len(names(measured["full"].first.tools))
+    print(
+        f"{len(upstreams)} servers list {listed:,} tools, {usable:,} of them usable;"
+        f" limits.indexCharacters is {options.index_characters:,}\n"
+    )
+    print("First sight: instructions and tools/list")
+    print(_first_table(measured))
+    print(f"\nThe way to one call of {options.tool}, in tokens")
+    print(_way_table(measured))
+    goals = list(_goals(measured, options.index_characters))
+    print("\nGoals")
+    print(
+        _table(
+            ("surface", "goal", "measured", ""), [(*goal[:3], "PASS" if goal[3] else "FAIL") for goal in goals]
+        )
+    )
+    for each in measured.values():
+        for fault in each.way.faults:
+            print(f"FAIL {each.name}: {fault}")
+    return 0 if all(goal[3] for goal in goals) else 1
+
+
+def _first_table(measured: dict[str, Measured]) -> str:
+    full = measured["full"].first.size
+    exact = _o200k()
+    rows = [
+        (
+            each.name,
+            f"{len(each.first.instructions):,}",
+            f"{len(each.first.tools):,}",
+            f"{each.first.size:,}",
+            f"{_tokens(each.first.size):,}",
+            *([f"{exact(each.first.instructions) + exact(each.first.tools):,}"] if exact else []),
+            f"{each.first.size / full:.4f}",
+            f"{_saved(each, full):.2f} %",
+            f"{_tokens(each.fixed.size):,}" if each.name in LAZY else "-",
+            f"{_tokens(_index(each)):,}" if each.name in LAZY else "-",
+        )
+        for each in measured.values()
+    ]
+    head = ("surface", "instructions B", "tools/list B", "sum B", "tokens", *(["o200k"] if exact else []))
+    return _table((*head, "of full", "saved", "fixed tokens", "index tokens"), rows)
+
+
+def _way_table(measured: dict[str, Measured]) -> str:
+    full = measured["full"]
+    most = full.first.size + full.way.size
+    rows: list[tuple[str, ...]] = []
+    for each in measured.values():
+        rows += [
+            (
+                each.name,
+                step.name,
+                *(
+                    f"{_tokens(size):,}"
+                    for size in (step.request, step.wire, step.read, step.listed, step.size)
+                ),
+                "",
+            )
+            for step in each.way.steps
+        ]
+        total = each.first.size + each.way.size
+        sizes = (f"{_tokens(each.way.size):,}", f"{_tokens(total):,} = {total / most:.2%} of full")
+        rows.append((each.name, "total", "", "", "", "", *sizes))
+    head = ("surface", "step", "request", "answer on the wire", "read", "listed anew", "context")
+    return _table((*head, "with first sight"), rows)
+
+
+def _goals(measured: dict[str, Measured], index_characters: int) -> Iterable[tuple[str, str, str, bool]]:
+    full = measured["full"].first.size
+    for name in LAZY:
+        each = measured[name]
+        fixed, saved, index = _tokens(each.fixed.size), _saved(each, full), _index(each)
+        yield name, f"fixed text under {FIXED_TOKENS} tokens", f"{fixed}", fixed < FIXED_TOKENS
+        yield name, f"{SAVED_PERCENT:g} % less than full", f"{saved:.2f} %", saved >= SAVED_PERCENT
+        bound = round(index_characters * INDEX_SLACK)
+        yield name, f"index within {bound:,} bytes", f"{index:,}", index <= bound
+        told = len(each.way.faults)
+        yield name, "nothing that was not asked for", f"{told} found", told == 0
+
+
+def _index(each: Measured) -> int:
+    return each.first.size - each.fixed.size
+
+
+def _saved(each: Measured, full: int) -> float:
+    return 100 * (1 - each.first.size / full)
+
+
+def _tokens(size: int) -> int:
+    return -(-size // BYTES_PER_TOKEN)
+
+
+def _o200k() -> Callable[[bytes], int] | None:
+    """The real count, where tiktoken would not have to fetch anything for it."""
+    kept = Path(os.environ.get("TIKTOKEN_CACHE_DIR", "")) / hashlib.sha1(O200K.encode()).hexdigest()
+    if tiktoken is None or "TIKTOKEN_CACHE_DIR" not in os.environ or not kept.is_file():
+        return None
+    encoding = tiktoken.get_encoding("o200k_base")
+    return lambda text: len(encoding.encode_ordinary(text.decode()))
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns: words to the left, numbers to the right."""
+    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
+    lefts = [any(row[column][:1].isalpha() for row in rows) for column in range(len(head))]
+
+    def line(row: Sequence[str]) -> str:
+        cells = zip(row, widths, lefts, strict=True)
+        return "  ".join(
+            cell.ljust(width) if left else cell.rjust(width) for cell, width, left in cells
+        ).rstrip()
+
+    return "\n".join(line(row) for row in (head, *rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
