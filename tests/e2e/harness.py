@@ -39,8 +39,11 @@ def node_server(package: str, *args: str) -> dict[str, Any]:
 class Daemon:
     """A running daemon."""
 
-    def __init__(self, directory: Path, config: Mapping[str, Any], environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, directory: Path, config: Mapping[str, Any], environ: Mapping[str, str], code: Path = ROOT
+    ) -> None:
         self.directory = directory
+        self.code = code
         self.config = directory / "mcpd.json"
         self.config.write_text(json.dumps(config))
         self.socket = directory / "mcpd" / "mcpd.sock"
@@ -65,7 +68,7 @@ class Daemon:
             ready.settimeout(WAIT)
             environ = {**self.environ, "NOTIFY_SOCKET": str(address)}
             self.process = subprocess.Popen(
-                self.command("run", "--config", str(self.config)), cwd=ROOT, env=environ, stderr=log
+                self.command("run", "--config", str(self.config)), cwd=self.code, env=environ, stderr=log
             )
             assert b"READY=1" in ready.recv(4096), self.said()
 
@@ -79,7 +82,7 @@ class Daemon:
         """Run an operator's command; returns its stdout."""
         done = subprocess.run(
             self.command(*words),
-            cwd=ROOT,
+            cwd=self.code,
             env=self.environ,
             capture_output=True,
             text=True,
@@ -167,11 +170,13 @@ class RawClient:
 
 
 @contextmanager
-def running(config: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> Iterator[Daemon]:
-    """A daemon, started and in the end stopped; nothing of it may be left."""
+def running(
+    config: Mapping[str, Any], environ: Mapping[str, str] | None = None, *, code: Path = ROOT
+) -> Iterator[Daemon]:
+    """A daemon, started and in the end stopped; nothing of it may be left. `code` holds its package."""
     # Not pytest's tmp_path: the path of a unix socket has at most 108 bytes.
     directory = Path(tempfile.mkdtemp(prefix="mcpd-"))
-    daemon = Daemon(directory, config, environ or {})
+    daemon = Daemon(directory, config, environ or {}, code)
     try:
         daemon.start()
         yield daemon

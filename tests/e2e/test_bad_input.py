@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from daemon.surfaces.category import CALL_EXAMPLE
 from tests.e2e.harness import Daemon, RawClient, program, running
 
 if TYPE_CHECKING:
@@ -64,26 +65,29 @@ def test_a_malformed_message_is_refused_and_the_connection_kept(
         assert client.ask("ping")["result"] == {}
 
 
+GOOD_CALL = '{"category":"time","name":"get_current_time","args":{"timezone":"text"}}'
+
+
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "example"),
     [
-        {},
-        {"category": "time"},
-        {"category": "time", "name": "get_current_time"},
-        {"category": "time", "name": "get_current_time", "args": "UTC"},
-        {"category": "time", "name": "get_current_time", "args": [1]},
-        {"category": ["time"], "name": "get_current_time", "args": {}},
-        {"category": "time", "name": "get_current_time", "args": {}, "extra": 1},
+        ({}, CALL_EXAMPLE),
+        ({"category": "time"}, CALL_EXAMPLE),
+        ({"category": "time", "name": "get_current_time"}, GOOD_CALL),
+        ({"category": "time", "name": "get_current_time", "args": "UTC"}, GOOD_CALL),
+        ({"category": "time", "name": "get_current_time", "args": [1]}, GOOD_CALL),
+        ({"category": ["time"], "name": "get_current_time", "args": {}}, CALL_EXAMPLE),
+        ({"category": "time", "name": "get_current_time", "args": {}, "extra": 1}, GOOD_CALL),
     ],
 )
 def test_unfit_arguments_of_a_meta_tool_are_named_and_the_right_form_shown(
-    daemon: Daemon, arguments: dict[str, object]
+    daemon: Daemon, arguments: dict[str, object], example: str
 ) -> None:
     with daemon.client() as client:
         result = client.call("call-category-tool", arguments)
 
     assert result["structuredContent"]["error"]["code"] == "InvalidArguments"
-    assert '{"category": "NAME", "name": "TOOL", "args": {}}' in result["content"][0]["text"]
+    assert example in result["content"][0]["text"]
 
 
 def test_a_line_of_100_mb_is_refused_with_its_id_and_the_connection_kept(
