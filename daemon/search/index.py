@@ -51,9 +51,8 @@ MAX_SUGGESTIONS = 3
 MAX_NAMES_COMPARED = 2000
 """Names that a query without any result is compared with, some 10 µs each."""
 
-SERVER_TOOLS = 5
-"""The best tools of a server that count when servers are ranked: many middling ones do not make a good
-server."""
+LONGEST_NAME = 128
+"""Characters of a wrong name that are compared: no tool's name is longer."""
 
 
 @attrs.frozen
@@ -92,6 +91,13 @@ class ServerHit:
     """Whether the query names it."""
 
 
+NAMED_SERVER = 1e6
+"""More than any server scores that is not named."""
+
+ABOUT_SERVER = 3.0
+"""What a word counts that a server's own name or description has, as one in a tool's name does."""
+
+
 class Index:
     """All tools at one moment. Never changes once it is handed out."""
 
@@ -99,6 +105,7 @@ class Index:
         self._language: Language = NOTHING
         self._documents: dict[ToolKey, Document] = {}
         self._postings: dict[str, dict[ToolKey, float]] = {}
+        self._names: dict[str, dict[ToolKey, float]] = {}
         self._spellings: dict[str, tuple[ToolKey, ...]] = {}
         self._speller = Speller()
         self._servers: dict[str, frozenset[str]] = {}
@@ -145,6 +152,7 @@ class Index:
         self._documents = documents
         self._postings = _changed_postings(old._postings, gone, fresh)
         self._spellings = _spellings(documents.values())
+        self._names = _name_postings(documents.values())
         self._speller.learn(self._postings)
         self._servers = {
             entry.name: frozenset(terms(f"{entry.name} {entry.description}")) for entry in servers.values()
@@ -167,15 +175,16 @@ class Index:
             near = self._vectors.similar(phrasings, within=within)
             scores = fuse(scores, {key: cosine for key, cosine in near.items() if key in self._documents})
         exact = self._named(query, within)
-        top = max(scores.values(), default=0.0)
+        top = max(scores.values(), default=1.0)
+        least = FIT * top
+        for key in self._containing(query, within):
+            scores[key] = max(scores.get(key, 0.0), least)
         for key in exact:
             scores[key] = scores.get(key, 0.0) + top + 1.0
-        if not scores:
+        fitting = {key: score for key, score in scores.items() if score >= least}
+        if not fitting:
             return Ranking(hits=(), total=0, suggestions=self._suggestions(query, within))
-        least = FIT * top
-        fitting = [(score, key) for key, score in scores.items() if score >= least]
-        best = heapq.nsmallest(limit, fitting, key=lambda pair: (-pair[0], pair[1]))
-        hits = tuple(Hit(key=key, score=score, exact=key in exact) for score, key in best)
+        hits = tuple(Hit(key=key, score=score, exact=key in exact) for key, score in _best(fitting, limit))
         return Ranking(hits=hits, total=len(fitting), suggestions=())
 
     def search_servers(
@@ -193,45 +202,37 @@ class Index:
                     score / rank for rank, score in enumerate(sorted(by_server.get(server, ()))[::-1], 1)
                 )
                 score = tools + sum(
-                    self._rarity(term) * 3 for phrase in query.phrases for term in set(phrase) & own
+                    self._rarity(term) * ABOUT_SERVER for phrase in query.phrases for term in set(phrase) & own
                 )
                 exact = plain(server) in query.names
                 if score > 0 or exact:
-                    hits.append(ServerHit(server=server, score=score + (1e6 if exact else 0), exact=exact))
+                    hits.append(
+                        ServerHit(server=server, score=score + (NAMED_SERVER if exact else 0), exact=exact)
+                    )
         return tuple(sorted(hits, key=lambda hit: (-hit.score, hit.server))[:limit])
 
     def scores(self, query: Query, within: Container[ToolKey] | None) -> dict[ToolKey, float]:
         """The score of every tool that shares anything with a query."""
         total: dict[ToolKey, float] = {}
         for phrase in query.phrases:
-            for key, score in self._phrase_scores(phrase).items():
-                total[key] = total.get(key, 0.0) + score
-        for word in query.substrings:
-            for spelling, keys in self._spellings.items():
-                if word in spelling:
-                    for key in keys:
-                        total.setdefault(key, 0.1)
-        if within is None:
-            return total
-        return {key: score for key, score in total.items() if key in within}
+            _add(total, self._phrase_scores(phrase))
+        return total if within is None else {key: score for key, score in total.items() if key in within}
 
     def _phrase_scores(self, phrase: tuple[str, ...]) -> dict[ToolKey, float]:
         total: dict[ToolKey, float] = {}
         asked: set[str] = set()
         for term in phrase:
-            variants = self._variants(term)
             best: dict[ToolKey, float] = {}
-            for variant, closeness in reversed(variants):
+            for variant, closeness in reversed(self._variants(term)):
                 factor = closeness * self._rarity(variant)
                 asked.add(variant)
-                for key, weight in self._postings[variant].items():
-                    best[key] = weight * factor
-            for key, score in best.items():
-                total[key] = total.get(key, 0.0) + score
-        for key, score in total.items():
-            names = self._documents[key].name_terms
-            if names:
-                total[key] = score * (1 + COVERAGE * len(names & asked) / len(names))
+                best.update({key: weight * factor for key, weight in self._postings[variant].items()})
+            _add(total, best)
+        covered: dict[ToolKey, float] = {}
+        for variant in asked:
+            _add(covered, self._names.get(variant, {}))
+        for key, share in covered.items():
+            total[key] *= 1 + COVERAGE * share
         return total
 
     def _variants(self, term: str) -> list[tuple[str, float]]:
@@ -256,11 +257,16 @@ class Index:
         found = (key for name in query.names for key in self._spellings.get(name, ()))
         return {key for key in found if within is None or key in within}
 
+    def _containing(self, query: Query, within: Container[ToolKey] | None) -> set[ToolKey]:
+        """The tools whose names hold a single word that was asked for."""
+        spelt = (keys for word in query.substrings for name, keys in self._spellings.items() if word in name)
+        return {key for keys in spelt for key in keys if within is None or key in within}
+
     def _suggestions(self, query: Query, within: Container[ToolKey] | None) -> tuple[str, ...]:
         keys = (key for key in self._documents if within is None or key in within)
         names = {plain(tool): tool for _, tool in islice(keys, MAX_NAMES_COMPARED)}
         for name in islice(query.names, 1):
-            near = get_close_matches(name, names, n=MAX_SUGGESTIONS, cutoff=0.6)
+            near = get_close_matches(name[:LONGEST_NAME], names, n=MAX_SUGGESTIONS, cutoff=0.6)
             return tuple(names[each] for each in near)
         return ()
 
@@ -291,6 +297,27 @@ def _changed_postings(
         if not postings[term]:
             del postings[term]
     return postings
+
+
+def _name_postings(documents: Iterable[Document]) -> dict[str, dict[ToolKey, float]]:
+    """Term to the tools that have it in their names, with its share of the name."""
+    postings: dict[str, dict[ToolKey, float]] = {}
+    for each in documents:
+        for term in each.name_terms:
+            postings.setdefault(term, {})[each.key] = 1 / len(each.name_terms)
+    return postings
+
+
+def _add(total: dict[ToolKey, float], more: Mapping[ToolKey, float]) -> None:
+    for key, score in more.items():
+        total[key] = total.get(key, 0.0) + score
+
+
+def _best(scores: Mapping[ToolKey, float], limit: int) -> list[tuple[ToolKey, float]]:
+    """The highest scores, highest first, equal ones by name: numbers are compared first, which is quick."""
+    least = heapq.nlargest(limit, scores.values())[-1] if limit > 0 else float("inf")
+    best = [(key, score) for key, score in scores.items() if score >= least]
+    return sorted(best, key=lambda pair: (-pair[1], pair[0]))[:limit]
 
 
 def _spellings(documents: Iterable[Document]) -> dict[str, tuple[ToolKey, ...]]:
