@@ -4,7 +4,8 @@
 
 DATA_DIR holds a folder for each set: `tools.jsonl` (id, server, name, description, inputSchema and
 server_description) and `queries.jsonl` (id, text, grades, and slots: lists of tool ids; any of a list answers a
-part of the query). `toolgym_catalog/tools.jsonl.gz`, if it is there, is added to one of them to see what 10,000 tools cost.
+part of the query). `toolgym_catalog/tools.jsonl.gz`, if it is there, is added to one of them to see what 10,000
+tools cost.
 """
 
 from __future__ import annotations

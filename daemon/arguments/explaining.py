@@ -6,6 +6,7 @@ The client's values are never repeated, but for short ones that were right, whic
 from __future__ import annotations
 
 from difflib import get_close_matches
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -36,7 +37,7 @@ MAX_KEPT = 100
 """Bytes of a value that was right and is repeated in the example."""
 
 MAX_COMPARED = 200
-"""Property names that a wrong one is compared with."""
+"""Property names that a wrong one, or a fault, is compared with."""
 
 MAX_NAME = 100
 """Characters of a name that is compared: comparing takes the square of it."""
@@ -106,9 +107,6 @@ def _told(error: ValidationError, schema: Object) -> Iterator[Told]:
             declared = _declared_at(schema, error.schema_path)
             for key in unexpected[:MAX_FAULTS]:
                 yield _fault(path, f"there is no {key[:50]!r}{_hint(key, declared)}")
-        case Kind.UnevaluatedItems():
-            # Its message holds the elements themselves.
-            yield _fault(path, "there are more elements than are allowed")
         case Kind.FalseSchema():
             yield _fault(path, "nothing is allowed here")
         case Kind.AnyOf(options) | Kind.OneOfNotValid(options) if options:
@@ -127,9 +125,12 @@ def _told_of_options(
     if not meant:
         expected = ", ".join(dict.fromkeys(name for names in types for name in names))
         yield _fault(_path(error.instance_path), f"this is not of any of the types {expected}")
-    elif len(meant) == 1 and len(options) > 1:
+    elif len(meant) == 1:
         for inner in meant[0]:
             yield from _told(inner, schema)
+    elif all(len(option) == 1 for option in meant[:MAX_FAULTS]):
+        said = [fault["message"] for (inner,) in meant[:MAX_FAULTS] for fault in _told(inner, schema)]
+        yield _fault(_path(error.instance_path), ", or ".join(dict.fromkeys(said)))
     else:
         yield _fault(_path(error.instance_path), error.message)
 
@@ -233,10 +234,10 @@ def _part(schema: Object, faults: list[Told]) -> dict[str, object]:
     if not isinstance(properties, dict):
         return {}
     required = schema.get("required") or []
-    named = [key for key in properties if any(_is_about(fault, key) for fault in faults)]
+    named = [key for key in islice(properties, MAX_COMPARED) if any(_is_about(fault, key) for fault in faults)]
     shown: Object = {}
     size = 0
-    for key in dict.fromkeys([*named, *required]):
+    for key in dict.fromkeys([*named, *required[:MAX_COMPARED]]):
         if key not in properties:
             continue
         short = compact(msgspec.json.encode(_followed(schema, properties[key])))
@@ -244,10 +245,10 @@ def _part(schema: Object, faults: list[Told]) -> dict[str, object]:
         if size > MAX_SCHEMA:
             break
         shown[key] = msgspec.json.decode(short)
-    part: Object = {"properties": shown}
+    part: Object = {"properties": shown} if shown else {}
     if required and sum(map(len, required)) <= MAX_SCHEMA:
         part["required"] = required
-    return {"schema": part}
+    return {"schema": part} if part else {}
 
 
 def _followed(schema: Object, place: object) -> object:

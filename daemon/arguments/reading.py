@@ -83,9 +83,10 @@ class Checker:
         Raises:
             InvalidArguments: no reading fits, or more than one.
         """
-        sent = _sent(None if args is None else bytes(args), beside)
+        size = len(args or b"") + sum(len(key) + len(value) for key, value in beside.items())
+        sent = _sent(None if args is None else bytes(args), beside, look=size <= MAX_CHECKED)
         validator = None if tool is None else self._validators.of(tool)
-        if validator is None or sent.size > MAX_CHECKED:
+        if validator is None or size > MAX_CHECKED:
             fitting = [] if sent.own is None or beside else [sent.own]
         else:
             fitting = _fitting(sent, validator)
@@ -103,26 +104,27 @@ class _Sent:
     """The literal reading of it: an object, or a string that holds one; None if it is neither."""
     beside: Object | None
     """What stood beside it, decoded; None if some of it cannot be."""
-    size: int
-    """Bytes of all that."""
 
 
-def _sent(args: bytes | None, beside: Mapping[str, Raw]) -> _Sent:
-    size = len(args or b"") + sum(len(key) + len(value) for key, value in beside.items())
-    others: Object | None = {key: _decoded(value) for key, value in beside.items()}
-    if any(value is None and beside[key] != _NULL for key, value in (others or {}).items()):
-        others = None
+def _sent(args: bytes | None, beside: Mapping[str, Raw], *, look: bool) -> _Sent:
+    """What there is to read; an object is decoded only if it is to be looked into."""
+    others = _others(beside) if look else None
     stripped = (args or b"").strip()
     if args is None or stripped == b"null":
-        return _Sent(value={}, own=Read(b"{}", None), beside=others, size=size)
-    value = _decoded(args)
+        return _Sent(value={}, own=Read(b"{}", None), beside=others)
     if stripped.startswith(b"{"):
-        return _Sent(value=value, own=Read(args, None), beside=others, size=size)
+        return _Sent(value=_decoded(args) if look else {}, own=Read(args, None), beside=others)
+    value = _decoded(args)
     opened = _opened(value)
     if opened is None:
-        return _Sent(value=value, own=None, beside=others, size=size)
-    own = Read(msgspec.json.encode(opened), Repair.STRINGIFIED)
-    return _Sent(value=opened, own=own, beside=others, size=size)
+        return _Sent(value=value, own=None, beside=others)
+    return _Sent(value=opened, own=Read(msgspec.json.encode(opened), Repair.STRINGIFIED), beside=others)
+
+
+def _others(beside: Mapping[str, Raw]) -> Object | None:
+    others = {key: _decoded(value) for key, value in beside.items()}
+    readable = all(value is not None or beside[key] == _NULL for key, value in others.items())
+    return others if readable else None
 
 
 def _decoded(raw: bytes | Raw | str) -> Any:

@@ -1,14 +1,14 @@
 """Compiled schemas, one for each schema hash.
 
-Nothing is ever fetched, regexes run in linear time, and work that would take long is not begun: a schema comes from
-a server, which nobody has vetted.
+Nothing is ever fetched, regexes run in linear time, and work that would take long is not begun: a schema comes
+from a server, which nobody has vetted.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jsonschema_rs
 import msgspec
@@ -16,7 +16,11 @@ import msgspec
 from daemon.arguments.work import Work
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from daemon.model import Tool
+
+Result = TypeVar("Result")
 
 MAX_COMPILED = 2048
 """Compiled schemas that are kept: more than the 1,519 tools of 46 real servers."""
@@ -82,25 +86,39 @@ class Validator:
     def _verdict(self, value: object) -> bool | None:
         if self._work.of(value) > MAX_WORK:
             return None
-        try:
-            return self._compiled.is_valid(value)
-        except _FAILURES:
-            return None
+        return _attempt(lambda: self._compiled.is_valid(value))
 
     def errors(self, value: object) -> list[jsonschema_rs.ValidationError]:
         """What is wrong with a value, at most `MAX_ERRORS`; nothing if it would take long to tell."""
-        if self._work.of(value) <= MAX_TELLING:
-            return self._errors(value)
+        if self._is_told_soon(value):
+            return self._errors(value, frozenset())
         short = _shortened(value, MAX_NESTING)
-        if self._work.of(short) > MAX_TELLING:
-            return []
-        return [error for error in self._errors(short) if error.kind.name not in _ABOUT_LENGTH]
+        return self._errors(short, _ABOUT_LENGTH) if self._is_told_soon(short) else []
 
-    def _errors(self, value: object) -> list[jsonschema_rs.ValidationError]:
-        try:
-            return list(islice(self._compiled.iter_errors(value), MAX_ERRORS))
-        except _FAILURES:
-            return []
+    def _is_told_soon(self, value: object) -> bool:
+        return self._work.of(value) <= MAX_WORK and self._work.of_telling(value) <= MAX_TELLING
+
+    def _errors(self, value: object, but: frozenset[str]) -> list[jsonschema_rs.ValidationError]:
+        return _attempt(lambda: list(islice(self._all_errors(value, but), MAX_ERRORS))) or []
+
+    def _all_errors(self, value: object, but: frozenset[str]) -> Iterator[jsonschema_rs.ValidationError]:
+        return (error for error in self._compiled.iter_errors(value) if error.kind.name not in but)
+
+
+def _attempt(work: Callable[[], Result]) -> Result | None:
+    """What the validator makes of something, None if it fails.
+
+    It is written in Rust, and where its own assumptions break (an anchor beneath an `$id`, for one) it panics:
+    with an exception that is no `Exception`, which would otherwise end the daemon.
+    """
+    try:
+        return work()
+    except _FAILURES:
+        return None
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        return None
 
 
 def _shortened(value: object, levels: int) -> object:
@@ -134,6 +152,6 @@ def _compile(raw: bytes) -> Validator | None:
         return None
     try:
         schema = msgspec.json.decode(raw)
-        return Validator(schema) if isinstance(schema, dict) else None
-    except (msgspec.MsgspecError, *_FAILURES):
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
+    return _attempt(lambda: Validator(schema)) if isinstance(schema, dict) else None

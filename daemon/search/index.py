@@ -39,7 +39,7 @@ SYNONYM = 0.4
 CORRECTION = 0.7
 """How much a word counts that may have been meant, against one that was written right."""
 
-FIT = 0.15
+FIT = 0.25
 """A tool fits if it scores this much of what the best one does; what is below shares a word by chance."""
 
 FOLLOWED = 4000

@@ -7,7 +7,7 @@ STOP_WORDS = frozenset(
     a about above after again all also am an and any anyone are as at be because been before being below
     between both but by can could did do does doing down during each either etc every few for from
     further had has have having he her here hers him his how i if in into is it its itself just let like
-    lot many may me might mine more most much must my myself near need no nor not now of off on once one
+    lot many may me might mine more most much must my myself near need no nor not of off on once one
     only or other our ours out over own per same shall she should so some such than that the their
     theirs them then there these they this those through to too under until up upon us use used uses
     using very via want was we were what when where whether which while who whom whose why will with
@@ -41,6 +41,7 @@ SYNONYMS: tuple[tuple[str, ...], ...] = (
     ("cost", "price", "fee"),
     ("crypto", "cryptocurrency", "bitcoin", "coin", "token"),
     ("currency", "money", "exchange"),
+    ("current", "now", "today", "present"),
     ("database", "db", "sql", "table"),
     ("delete", "remove", "erase", "drop", "clear"),
     ("deploy", "release", "publish"),

@@ -28,6 +28,9 @@ PAGE_BYTES = 256 * 1024
 """Schemas in one answer, in bytes: some 64,000 tokens, twenty times the median server. The rest is a call
 away."""
 
+FRAME_BYTES = 150
+"""What a definition takes besides its name, description and schemas: keys, and a hash of 64 digits."""
+
 WAKEABLE = frozenset({ServerState.STARTING, ServerState.STOPPED, ServerState.READY, ServerState.DORMANT})
 """States in which waiting for a first list makes sense."""
 
@@ -69,7 +72,8 @@ def paged(tools: Sequence[tuple[str, Tool, str]], cursor: str | None) -> Page:
     for position in range(start, len(tools)):
         name, tool, description = tools[position]
         told = definition(tool, description)
-        size += len(name) + len(description) + sum(len(v) for v in told.values() if isinstance(v, Raw | bytes))
+        schemas = sum(len(value) for value in told.values() if isinstance(value, Raw))
+        size += FRAME_BYTES + len(name.encode()) + len(description.encode()) + schemas
         if described and size > PAGE_BYTES:
             return Page(tools=described, cursor=str(position), left=len(tools) - position)
         described[name] = told

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -36,11 +36,13 @@ async def socket_transport(path: str) -> AsyncIterator[tuple[Any, Any]]:
 
         async def receive() -> None:
             rest = b""
-            async with incoming:
-                async for chunk in socket:
-                    *lines, rest = (rest + chunk).split(b"\n")
-                    for line in lines:
-                        await incoming.send(SessionMessage(parse(line)))
+            # A notification may come while the client is closing: nobody waits for it any more.
+            with suppress(anyio.BrokenResourceError):
+                async with incoming:
+                    async for chunk in socket:
+                        *lines, rest = (rest + chunk).split(b"\n")
+                        for line in lines:
+                            await incoming.send(SessionMessage(parse(line)))
 
         async def send() -> None:
             async for message in outgoing:

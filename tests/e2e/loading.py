@@ -1,0 +1,65 @@
+"""What the tests of seed 002 share: three real servers, and profiles for its switches."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+from tests.e2e.harness import WAIT, node_server, program
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+META_TOOLS = ["load_mcp_server", "load_mcp_tool"]
+"""What is there from the start."""
+
+
+def repository(path: Path) -> None:
+    """Make a git repository with one commit."""
+    who = ["-c", "user.name=T", "-c", "user.email=t@example.org"]
+    for words in (["init", "-q"], [*who, "commit", "-q", "--allow-empty", "-m", "the first commit"]):
+        subprocess.run(["git", *words], cwd=path, check=True, timeout=WAIT)
+
+
+def three_servers(place: Path) -> dict[str, Any]:
+    """Three real servers on a repository; one has no description."""
+    return {
+        "git": {
+            "description": "Version control: look at and make commits and branches.",
+            "command": program("mcp-server-git"),
+            "args": ["--repository", str(place)],
+        },
+        "time": {"command": program("mcp-server-time"), "args": ["--local-timezone", "UTC"]},
+        "files": {"description": "Read and write files.", **node_server("server-filesystem", str(place))},
+    }
+
+
+def configured(servers: dict[str, Any], **top: Any) -> dict[str, Any]:
+    """The servers with a profile for each of the seed's switches."""
+    return {
+        "mcpServers": servers,
+        "categories": {"clock": {"description": "What time it is.", "server": "time"}},
+        "profiles": {
+            "default": {"surface": "load"},
+            "on": {"surface": "load", "lazy": True},
+            "off": {"surface": "load", "lazy": False},
+            "auto": {"surface": "load", "autoLoad": True},
+            "clocks": {"surface": "load", "categories": ["clock"]},
+            "nothing": {"surface": "load", "categories": [], "excludedTools": META_TOOLS},
+        },
+        **top,
+    }
+
+
+def servers_in(result: dict[str, Any]) -> dict[str, Any]:
+    """The servers that `load_mcp_server` found."""
+    assert result["isError"] is False, result
+    found: dict[str, Any] = result["structured"]["servers"]
+    return found
+
+
+def tools_in(result: dict[str, Any]) -> dict[str, Any]:
+    """The tools that `load_mcp_tool` loaded."""
+    assert result["isError"] is False, result
+    loaded: dict[str, Any] = result["structured"]["tools"]
+    return loaded

@@ -1,0 +1,126 @@
+"""Sessions of clients on real SDKs, as scripts: what they do, and what they saw (`clients/surfaces.py`)."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import attrs
+import pytest
+
+from tests.e2e.harness import NODE, ROOT, WAIT
+
+if TYPE_CHECKING:
+    from tests.e2e.harness import Daemon
+
+Json = dict[str, Any]
+
+CLIENTS = Path(__file__).parent / "clients"
+PYTHON = (sys.executable, str(CLIENTS / "surfaces.py"))
+TYPESCRIPT = ("node", str(CLIENTS / "surfaces.mjs"), str(NODE / "@modelcontextprotocol" / "sdk"))
+
+LIST: Json = {"list": True}
+"""List all tools."""
+
+CHANGED: Json = {"wait": "list_changed"}
+"""Wait until the tools are announced as changed."""
+
+
+def call(tool: str, /, **arguments: Any) -> Json:
+    """Call a tool."""
+    return {"call": tool, "arguments": arguments}
+
+
+@attrs.frozen
+class Outcome:
+    """What a client saw."""
+
+    instructions: str
+    """What it was told when it connected."""
+    changes: int
+    """How often a change of the tools was announced to it."""
+    results: list[Json]
+    """Of each step."""
+
+    @property
+    def last(self) -> Json:
+        """The result of the last step."""
+        return self.results[-1]
+
+
+class Clients:
+    """A process that runs sessions, one after the other."""
+
+    def __init__(self, argv: tuple[str, ...] = PYTHON) -> None:
+        """Start it."""
+        self._argv = argv
+        self._process = self._started()
+
+    def session(self, daemon: Daemon, *steps: Json, **job: Any) -> Outcome:
+        """A session over the daemon's socket; `hello` and `mode` may be given."""
+        return self._perform({"socket": str(daemon.socket), "steps": steps, **job})
+
+    def bridged(self, daemon: Daemon, options: list[str], *steps: Json, **job: Any) -> Outcome:
+        """A session through `mcpd connect OPTIONS`."""
+        words = daemon.command("connect", "--socket", str(daemon.socket), *options)
+        return self.spawned(words, *steps, **job)
+
+    def spawned(self, command: list[str], *steps: Json, **job: Any) -> Outcome:
+        """A session with a server of its own."""
+        environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+        return self._perform({"command": command, "env": environ, "steps": steps, **job})
+
+    def _perform(self, job: Json) -> Outcome:
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(job).encode() + b"\n")
+        process.stdin.flush()
+        answered, _, _ = select.select([process.stdout], [], [], WAIT)
+        line = process.stdout.readline() if answered else b""
+        if not line:
+            said = self._end()
+            self._process = self._started()
+            pytest.fail(said)
+        return Outcome(**json.loads(line))
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            self._argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+
+    def _end(self) -> str:
+        self._process.kill()
+        _, errors = self._process.communicate()
+        return errors.decode()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._end()
+
+
+def names(listing: Json) -> list[str]:
+    """The names in the result of `LIST`."""
+    return [tool["name"] for tool in listing["tools"]]
+
+
+def refusal(result: Json) -> Json:
+    """The error in the result of a call that must have been refused."""
+    assert result["isError"] is True, result
+    error: Json = result["structured"]["error"]
+    assert result["text"] == f"{error['code']}: {error['message']}"
+    return error
+
+
+def zone(result: Json) -> str:
+    """The time zone that mcp-server-time answered for."""
+    assert result["isError"] is False, result
+    found: str = json.loads(result["text"])["timezone"]
+    return found

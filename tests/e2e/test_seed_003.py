@@ -1,0 +1,311 @@
+"""Seed 003, semcode's `--lazy`, driven through the real socket by the SDKs' clients, with real servers.
+
+Each test of the seed's own list has its counterpart here, in the seed's order; its name stands in the comment.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jsonschema  # type: ignore[import-untyped]
+import pytest
+
+from tests.e2e.harness import Daemon, left_behind, node_server, program, running
+from tests.e2e.loading import repository
+from tests.e2e.scripts import LIST, PYTHON, TYPESCRIPT, Clients, Outcome, call, names, refusal, zone
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.e2e
+
+META_TOOLS = ["list_categories", "get_tools", "call_tool"]
+CATEGORIES = {
+    "git_history": "Look at commits.",
+    "git_changes": "Make commits and branches.",
+    "clock": "What time it is.",
+    "files": "Read and write files.",
+}
+CLOCK = ["get_current_time", "convert_time"]
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Three real servers in four categories."""
+    place = tmp_path_factory.mktemp("repository")
+    repository(place)
+    history = "/^git_(log|show|status|diff.*|branch)$/"
+    chosen: dict[str, dict[str, Any]] = {
+        "git_history": {"server": "git", "tools": {"includePatterns": [history]}},
+        "git_changes": {"server": "git", "tools": {"includePatterns": ["git_*"], "excludePatterns": [history]}},
+        "clock": {"server": "time"},
+        "files": {"server": "files"},
+    }
+    return {
+        "mcpServers": {
+            "git": {"command": program("mcp-server-git"), "args": ["--repository", str(place)]},
+            "time": {"command": program("mcp-server-time"), "args": ["--local-timezone", "UTC"]},
+            "files": node_server("server-filesystem", str(place)),
+        },
+        "categories": {name: {"description": CATEGORIES[name], **chosen[name]} for name in CATEGORIES},
+        "profiles": {"off": {"lazy": False}},
+    }
+
+
+@pytest.fixture(scope="module")
+def daemon(config: dict[str, Any]) -> Iterator[Daemon]:
+    with running(config) as daemon:
+        yield daemon
+
+
+@pytest.fixture(scope="module")
+def clients() -> Iterator[Clients]:
+    with Clients() as clients:
+        yield clients
+
+
+@pytest.fixture
+def lazy(daemon: Daemon, clients: Clients) -> Any:
+    """A session of a client that asks for `--lazy`."""
+
+    def session(*steps: Any) -> Outcome:
+        return clients.session(daemon, *steps, hello={"lazy": True})
+
+    return session
+
+
+@pytest.fixture(scope="module")
+def everything(daemon: Daemon, clients: Clients) -> list[dict[str, Any]]:
+    """What a client that asks for `--no-lazy` lists."""
+    tools: list[dict[str, Any]] = clients.session(daemon, LIST, hello={"lazy": False}).last["tools"]
+    return tools
+
+
+def described(result: dict[str, Any]) -> dict[str, Any]:
+    """The tools that `get_tools` describes."""
+    assert result["isError"] is False, result
+    tools: dict[str, Any] = result["structured"]["tools"]
+    return tools
+
+
+def all_described(lazy: Any) -> list[dict[str, Any]]:
+    """Each category's tools."""
+    return [
+        described(each) for each in lazy(*(call("get_tools", category=name) for name in CATEGORIES)).results
+    ]
+
+
+# --- schemas -------------------------------------------------------------------------------------------------
+
+
+def test_every_tool_has_a_valid_schema(lazy: Any) -> None:  # test_get_tool_schema_returns_valid_schemas
+    for tools in all_described(lazy):
+        assert tools
+        for name, tool in tools.items():
+            assert name
+            assert tool["description"]
+            assert tool["inputSchema"]["type"] == "object"
+            jsonschema.Draft202012Validator.check_schema(tool["inputSchema"])
+
+
+def test_an_unknown_tool_has_no_schema(lazy: Any) -> None:  # test_get_tool_schema_returns_none_for_unknown
+    for tools in all_described(lazy):
+        assert "no_such_tool" not in tools
+
+
+def test_as_many_tools_are_described_as_the_servers_have(
+    lazy: Any, everything: list[dict[str, Any]]
+) -> None:  # test_get_all_tool_schemas_returns_16_tools
+    assert sum(len(tools) for tools in all_described(lazy)) == len(everything)
+
+
+def test_the_categories_cover_all_tools_and_each_once(
+    lazy: Any, everything: list[dict[str, Any]]
+) -> None:  # test_tool_categories_cover_all_tools
+    in_categories = [name for tools in all_described(lazy) for name in tools]
+
+    assert sorted(in_categories) == sorted(tool["name"] for tool in everything)
+
+
+# --- meta-tools ----------------------------------------------------------------------------------------------
+
+
+def test_all_categories_are_listed_with_descriptions_and_tool_names(
+    lazy: Any,
+) -> None:  # test_handle_list_categories_returns_all_categories
+    result = lazy(call("list_categories")).last
+
+    found = {each["name"]: each["description"] for each in result["structured"]["categories"]}
+    assert found == CATEGORIES
+    assert result["structured"]["categories"][2]["tools"] == CLOCK
+    assert "- **clock**: What time it is.\n  Tools: get_current_time, convert_time" in result["text"]
+
+
+def test_the_tools_of_a_category_are_described_and_no_others(
+    lazy: Any, everything: list[dict[str, Any]]
+) -> None:  # test_handle_get_tools_returns_schemas_for_category
+    result = lazy(call("get_tools", category="clock")).last
+
+    listed = {tool["name"]: tool for tool in everything}
+    assert list(described(result)) == CLOCK
+    for name, tool in described(result).items():
+        assert tool["description"] == listed[name]["description"]
+        assert tool["inputSchema"] == listed[name]["inputSchema"]
+    assert result["structured"]["meta"]["category"] == "clock"
+    assert result["structured"]["meta"]["sourceServer"] == "time"
+
+
+def test_an_invalid_category_is_answered_with_those_that_there_are(
+    lazy: Any,
+) -> None:  # test_handle_get_tools_invalid_category
+    error = refusal(lazy(call("get_tools", category="git_histroy")).last)
+
+    assert error["code"] == "UnknownCategory"
+    assert error["available"] == list(CATEGORIES)
+    assert "Did you mean git_history" in error["message"]
+
+
+def test_an_unknown_tool_is_answered_with_close_names(lazy: Any) -> None:  # test_handle_call_tool_unknown_tool
+    error = refusal(lazy(call("call_tool", tool_name="get_curent_time", arguments={})).last)
+
+    assert error["code"] == "UnknownTool"
+    assert error["closest"][0] == "get_current_time"
+    assert "Did you mean get_current_time" in error["message"]
+
+
+@pytest.mark.parametrize("name", META_TOOLS)
+def test_the_meta_tools_are_not_called_through_one_of_them(
+    lazy: Any, name: str
+) -> None:  # test_handle_call_tool_prevents_meta_tool_recursion
+    error = refusal(lazy(call("call_tool", tool_name=name, arguments={"category": "clock"})).last)
+
+    assert error["code"] == "InvalidArguments"
+    assert "call it directly" in error["message"]
+
+
+@pytest.mark.parametrize("name", ["get_current_time", "time/get_current_time", "mcp__time__get_current_time"])
+def test_any_tool_is_called_by_name(lazy: Any, name: str) -> None:
+    called = call("call_tool", tool_name=name, arguments={"timezone": "Asia/Taipei"})
+
+    assert zone(lazy(called).last) == "Asia/Taipei"
+
+
+# --- modes ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("argv", [PYTHON, TYPESCRIPT], ids=["python", "typescript"])
+def test_lazily_exactly_the_three_meta_tools_are_listed_and_lead_to_a_result(
+    daemon: Daemon, argv: tuple[str, ...]
+) -> None:  # test_lazy_mode_returns_meta_tools_only
+    with Clients(argv) as clients:
+        seen = clients.bridged(
+            daemon,
+            ["--lazy"],
+            LIST,
+            call("list_categories"),
+            call("get_tools", category="clock"),
+            call("call_tool", tool_name="get_current_time", arguments={"timezone": "UTC"}),
+        )
+
+    listed, categories, tools, called = seen.results
+    assert names(listed) == META_TOOLS
+    assert [each["name"] for each in categories["structured"]["categories"]] == list(CATEGORIES)
+    assert list(described(tools)) == CLOCK
+    assert zone(called) == "UTC"
+    assert "1. list_categories" in seen.instructions
+
+
+def test_not_lazily_every_tool_is_listed_and_called_by_name(
+    daemon: Daemon, clients: Clients
+) -> None:  # test_non_lazy_mode_returns_all_tools
+    seen = clients.bridged(daemon, ["--no-lazy"], LIST, call("get_current_time", timezone="UTC"))
+
+    listed = names(seen.results[0])
+    assert {"git_log", "git_commit", *CLOCK, "read_text_file"} <= set(listed)
+    assert not {*META_TOOLS} & set(listed)
+    assert zone(seen.last) == "UTC"
+
+
+def test_the_three_definitions_are_a_small_part_of_the_whole_list(
+    lazy: Any, everything: list[dict[str, Any]]
+) -> None:
+    # The seed has 230 of 6,400 tokens for 16 tools, and grows no more: neither do three constant definitions.
+    assert len(json.dumps(lazy(LIST).last["tools"])) < 2000
+    assert len(json.dumps(everything)) > 10 * len(json.dumps(lazy(LIST).last["tools"]))
+
+
+def test_the_three_definitions_have_the_seeds_parameters(lazy: Any) -> None:
+    required = {tool["name"]: tool["inputSchema"].get("required", []) for tool in lazy(LIST).last["tools"]}
+
+    assert required == {
+        "list_categories": [],
+        "get_tools": ["category"],
+        "call_tool": ["tool_name", "arguments"],
+    }
+
+
+# --- the switches of the daemon ------------------------------------------------------------------------------
+
+
+class Switched(Daemon):
+    """A daemon that is started with one more option."""
+
+    switch = ""
+
+    def command(self, *words: str) -> list[str]:
+        """`mcpd WORDS`, and the switch after `run`."""
+        return super().command(*words, *([self.switch] if words[0] == "run" else []))
+
+
+@contextmanager
+def switched(config: dict[str, Any], switch: str) -> Iterator[Daemon]:
+    """`mcpd run SWITCH`."""
+    directory = Path(tempfile.mkdtemp(prefix="mcpd-"))
+    daemon = Switched(directory, config, {})
+    daemon.switch = switch
+    try:
+        daemon.start()
+        yield daemon
+    finally:
+        assert daemon.stop() == 0, daemon.said()
+        assert not left_behind(directory)
+        shutil.rmtree(directory)
+
+
+TIME = {"time": {"command": program("mcp-server-time"), "args": ["--local-timezone", "UTC"]}}
+
+
+@pytest.mark.parametrize(
+    ("switch", "top", "expected"),
+    [
+        ("--lazy", {}, META_TOOLS),
+        ("--lazy", {"lazy": False}, META_TOOLS),
+        ("--lazy", {"profiles": {"default": {"lazy": False, "surface": "full"}}}, META_TOOLS),
+        ("--no-lazy", {}, CLOCK),
+        ("--no-lazy", {"lazy": True, "profiles": {"default": {"surface": "browse"}}}, CLOCK),
+    ],
+)
+def test_the_daemons_switch_counts_more_than_its_configuration(
+    clients: Clients, switch: str, top: dict[str, Any], expected: list[str]
+) -> None:
+    with switched({"mcpServers": TIME, **top}, switch) as daemon:
+        assert names(clients.session(daemon, LIST).last) == expected
+
+
+def test_a_client_cannot_switch_on_what_the_daemon_switches_off_and_can_switch_off_what_it_switches_on(
+    clients: Clients,
+) -> None:
+    with switched({"mcpServers": TIME}, "--no-lazy") as daemon:
+        assert names(clients.bridged(daemon, ["--lazy"], LIST).last) == CLOCK
+    with switched({"mcpServers": TIME}, "--lazy") as daemon:
+        assert names(clients.bridged(daemon, ["--no-lazy"], LIST).last) == CLOCK
+
+
+def test_without_a_switch_the_configuration_counts(daemon: Daemon, clients: Clients) -> None:
+    assert names(clients.bridged(daemon, [], LIST).last) == ["get-category-tools", "call-category-tool"]
+    assert set(CLOCK) < set(names(clients.bridged(daemon, ["--profile", "off"], LIST).last))
