@@ -202,10 +202,12 @@ class Session:
             self._answer_list(request_id, cursor, modern=modern)
 
     async def _answer_when_listed(self, request_id: bytes, modern: bool, awaited: AwaitListing) -> None:  # noqa: FBT001
-        await self._calls.wait_known(awaited)
-        self._waiting_lists -= 1
-        with self._contained(request_id, "tools/list"):
-            self._answer_list(request_id, None, modern=modern)
+        try:
+            with self._contained(request_id, "tools/list"):
+                await self._calls.wait_known(awaited)
+                self._answer_list(request_id, None, modern=modern)
+        finally:
+            self._waiting_lists -= 1
         self._context.outbox.flush()
 
     def _answer_list(self, request_id: bytes, cursor: str | None, *, modern: bool) -> None:

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 import trio
+from loguru import logger
 
 from daemon.actors.librarian import Librarian
 from daemon.config.model import Search
 from daemon.search.index import Index
-from tests.fakes_upstream import Stage
+from tests.fakes_upstream import Stage, tool
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from daemon.catalog.snapshot import Catalog, ServerEntry
+
+
+@pytest.fixture
+def said() -> Iterator[list[str]]:
+    """What was logged as a warning or worse."""
+    lines: list[str] = []
+    sink = logger.add(lambda message: lines.append(message.record["message"]), level="WARNING")
+    yield lines
+    logger.remove(sink)
 
 
 def knows(librarian: Librarian, catalog: Catalog) -> bool:
@@ -56,3 +67,38 @@ async def test_a_fault_while_indexing_costs_one_round_and_not_the_daemon(nursery
             await trio.lowlevel.checkpoint()
         stage.lists("alpha", "brand_new")
         await librarian.index.wait_until(lambda index: index.covers(stage.catalog.value.servers))
+
+
+async def test_with_the_extra_tools_are_found_by_meaning_once_the_vectors_are_there(
+    nursery: trio.Nursery,
+) -> None:
+    stage = Stage()
+    stage.lists(
+        "alpha", {"name": "t1", "description": "Rents a bicycle.", "inputSchema": {"type": "object"}}, "x"
+    )
+    librarian = Librarian(stage.catalog, Search(semantic=True))
+    nursery.start_soon(librarian.run)
+
+    def finds(index: Index) -> bool:
+        return [hit.key for hit in index.search(["bike"]).hits][:1] == [("alpha", "t1")]
+
+    with trio.fail_after(30):
+        await librarian.index.wait_until(finds)
+        stage.lists("beta", "brand_new")
+        await librarian.index.wait_until(lambda index: index.covers(stage.catalog.value.servers))
+        await librarian.index.wait_until(finds)
+
+
+async def test_a_model_that_is_not_there_leaves_a_search_by_words_and_a_warning(
+    nursery: trio.Nursery, said: list[str]
+) -> None:
+    stage = Stage()
+    librarian = Librarian(stage.catalog, Search(semantic=True, model="/nowhere"))
+    nursery.start_soon(librarian.run)
+    with trio.fail_after(30):
+        await librarian.index.wait_until(lambda index: index.covers(stage.catalog.value.servers))
+        while not said:
+            await trio.lowlevel.checkpoint()
+    assert "tools are found by their words only: " in said[0]
+    assert "/nowhere" in said[0]
+    assert librarian.index.value.search(["echo"]).hits
