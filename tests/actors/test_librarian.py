@@ -73,9 +73,7 @@ async def test_with_the_extra_tools_are_found_by_meaning_once_the_vectors_are_th
     nursery: trio.Nursery,
 ) -> None:
     stage = Stage()
-    stage.lists(
-        "alpha", {"name": "t1", "description": "Rents a bicycle.", "inputSchema": {"type": "object"}}, "x"
-    )
+    stage.lists("alpha", tool("t1", description="Rents a bicycle."), "x")
     librarian = Librarian(stage.catalog, Search(semantic=True))
     nursery.start_soon(librarian.run)
 
