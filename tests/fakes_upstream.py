@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import trio
 import trio.testing
-from daemon.arguments.reading import Checker
-from daemon.search.index import Index
 from msgspec import Raw
 
 from daemon.actors.session import Session
+from daemon.arguments.reading import Checker
 from daemon.callpath import SessionContext
 from daemon.catalog.listing import read_tools
 from daemon.catalog.offer import Offers
@@ -28,6 +27,7 @@ from daemon.errors import UpstreamUnavailable
 from daemon.facts import Fact, ListingFailed, ServerStatus, StatusChanged, ToolsListed
 from daemon.measures import Mended
 from daemon.protocol import MODERN_VERSION, VERSION_KEY
+from daemon.search.index import Index
 from daemon.states import ServerState
 from daemon.surfaces.base import Means
 from daemon.surfaces.table import SURFACES

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 import trio.testing
-from daemon.search.index import Index
 
 from daemon.awaiting import INDEX_PATIENCE, LISTING_PATIENCE, wait_indexed, wait_listed
+from daemon.search.index import Index
 from daemon.watch import Watch
 from tests.fakes_upstream import Stage
 

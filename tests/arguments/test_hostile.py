@@ -270,4 +270,4 @@ def test_a_reference_by_anchor_is_not_taken_for_the_whole_schema() -> None:
 def test_two_readings_that_fit_are_named_as_such() -> None:
     schema = {"type": "object", "properties": {"args": {"type": "object"}, "a": {"type": "integer"}}}
     with pytest.raises(InvalidArguments, match="can be read in more than one way"):
-        read(schema, None, args=b'{"a":1}')
+        Checker().read(tool("s", "t", inputSchema=schema), "t", None, {"args": Raw(b'{"a":1}')})
