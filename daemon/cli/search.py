@@ -31,7 +31,8 @@ def main(argv: list[str]) -> int:
     query = " ".join(options.words).strip()
     if not query and not options.also:
         made.error("say what you need, as in: mcpd search read a file")
-    return guarded(lambda: _show(options, [text for text in (query, *options.also) if text.strip()]))
+    phrasings = [query, *(" ".join(words) for words in options.also)]
+    return guarded(lambda: _show(options, [text for text in phrasings if text.strip()]))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -53,7 +54,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     made.add_argument("words", metavar="WORDS", nargs="*", help="what you need")
     made.add_argument(
-        "--or", dest="also", metavar="PHRASE", action="append", default=[], help="another phrasing; repeatable"
+        "--or",
+        dest="also",
+        metavar="WORDS",
+        nargs="+",
+        action="append",
+        default=[],
+        help="another phrasing of it; repeatable",
     )
     made.add_argument("--category", metavar="C", help="only this category's tools")
     made.add_argument(

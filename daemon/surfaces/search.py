@@ -125,9 +125,9 @@ def _structured(
     view: View, findings: Findings, entries: Iterable[ServerEntry], asked: _SearchArguments
 ) -> dict[str, Any]:
     tools = [_entry(view, offered, asked) for offered, _score in findings.tools]
-    down = [entry for entry in entries if not entry.available]
-    names = {entry.name for entry in down}
-    meta = unavailable(view, down, (tool["name"] for tool in tools if tool["server"] in names))
+    # A server that sleeps is worth a word only while nobody knows what it has.
+    down = [entry for entry in entries if not _is_active(entry) or entry.tools is None]
+    meta = unavailable(view, down, (tool["name"] for tool in tools if not tool["active"]))
     return {
         "tools": tools,
         **({"total": findings.total} if findings.total > len(tools) else {}),

@@ -30,6 +30,10 @@ NOTHING: dict[str, Any] = {"tools": [], "total": 0, "suggestions": ["git_log"]}
     [
         (["read", "a", "file"], {"queries": ["read a file"], "limit": 20}),
         (["x", "--or", "y z", "--or", "w"], {"queries": ["x", "y z", "w"], "limit": 20}),
+        (
+            ["what", "changed", "--or", "commit", "history"],
+            {"queries": ["what changed", "commit history"], "limit": 20},
+        ),
         (["--or", "y"], {"queries": ["y"], "limit": 20}),
         (
             ["x", "--category", "c", "--limit", "3", "--profile", "p"],

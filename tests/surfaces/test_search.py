@@ -265,6 +265,14 @@ def test_what_is_down_is_named() -> None:
     assert list(meta["unavailableServers"]) == ["shell"]
 
 
+def test_a_server_that_sleeps_is_named_only_while_nobody_knows_its_tools() -> None:
+    known = view_of(after(UP, [status("shell", ServerState.DORMANT)]))
+    assert "meta" not in search(known, query="command")
+    unknown = after(BEFORE, [status("shell", ServerState.DORMANT), status("serena", ServerState.DORMANT)])
+    meta = search(view_of(unknown), query="command")["meta"]
+    assert list(meta["unavailableServers"]) == ["serena", "shell"]
+
+
 def test_a_search_waits_for_servers_that_start_and_for_the_index_and_a_category_wakes_its_own() -> None:
     asleep = after(BEFORE, [status("serena", ServerState.DORMANT), status("shell", ServerState.STARTING)])
     view = view_of(asleep)
