@@ -7,6 +7,7 @@ DATA_DIR holds `toolgym_catalog/tools.jsonl.gz` and `thesaurus.json` (stem to [[
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections import Counter
@@ -53,9 +54,13 @@ def _plain(term: str) -> bool:
 
 def main() -> None:
     """Write both files."""
-    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
-        sys.exit(__doc__)
-    data = Path(sys.argv[1])
+    parser = argparse.ArgumentParser(
+        description="Make the two files of daemon/search/data/ from public data.",
+        epilog="example:\n  python bench/distil.py ../data/search",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("data", metavar="DATA_DIR", type=Path, help="the folder with the public data")
+    data = parser.parse_args().data
     (TARGET / "frequencies.txt").write_text(frequencies(data), encoding="utf-8")
     (TARGET / "neighbours.txt").write_text(neighbours(data), encoding="utf-8")
 

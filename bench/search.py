@@ -18,6 +18,8 @@ import tracemalloc
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import attrs
+
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from bench.retrieval import DEPTH, MEASURES, Row, Tools, catalogue, measure, rows_of
@@ -143,7 +145,9 @@ def _print_reference(outcomes: dict[str, Outcome]) -> bool:
     print(f"\n{'mean of the livemcp sets':28} recall@5 {recall:.3f}  nDCG@10 {ndcg:.3f}")
     for name, (known_recall, known_ndcg) in REFERENCES.items():
         print(f"  {name:26} recall@5 {known_recall:.2f}   nDCG@10 {known_ndcg:.2f}")
-    return recall >= GOAL[0] and ndcg >= GOAL[1]
+    met = recall >= GOAL[0] and ndcg >= GOAL[1]
+    print(f"{'PASS' if met else 'FAIL'}  at least the recipe's {GOAL[0]:.2f} and {GOAL[1]:.2f}")
+    return met
 
 
 def _print_scale(data: Path, names: Sequence[str], encoder: object) -> float | None:
@@ -160,7 +164,7 @@ def _print_scale(data: Path, names: Sequence[str], encoder: object) -> float | N
     began = time.perf_counter()
     _index(tools, encoder)
     build = (time.perf_counter() - began) * 1000
-    update = _update_ms(rows, index)
+    update = _update_ms(tools, index)
     ms = sorted(_times(index, [row for name in names for row in rows_of(data / name / "queries.jsonl")]))
     print(
         f"\n{len(tools.ids):,} tools: a search {statistics.median(ms):.2f} ms (p95 {_p95(ms):.1f}), an index of"
@@ -169,10 +173,15 @@ def _print_scale(data: Path, names: Sequence[str], encoder: object) -> float | N
     return statistics.median(ms)
 
 
-def _update_ms(rows: list[Row], index: Index) -> float:
-    changed = catalogue([{**rows[0], "description": "Something else."}, *rows[1:]])
+def _update_ms(tools: Tools, index: Index) -> float:
+    """What one tool costs that its server describes anew."""
+    entry = next(iter(tools.servers.values()))
+    own = dict(entry.tools or {})
+    first = next(iter(own))
+    own[first] = attrs.evolve(own[first], description="Something else.", schema_hash="changed")
+    changed = {**tools.servers, entry.name: attrs.evolve(entry, tools=own)}
     began = time.perf_counter()
-    index.updated(changed.servers)
+    index.updated(changed)
     return (time.perf_counter() - began) * 1000
 
 

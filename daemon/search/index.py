@@ -48,8 +48,8 @@ most."""
 
 MAX_SUGGESTIONS = 3
 
-MAX_NAMES_COMPARED = 2000
-"""Names that a query without any result is compared with, some 10 µs each."""
+MAX_NAMES_COMPARED = 500
+"""Names that a query without any result is compared with, up to 30 µs each."""
 
 LONGEST_NAME = 128
 """Characters of a wrong name that are compared: no tool's name is longer."""

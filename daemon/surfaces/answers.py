@@ -20,8 +20,11 @@ T = TypeVar("T")
 MAX_NAMED = 20
 """How many names an error lists: enough to choose from, not enough to fill a context."""
 
-MAX_COMPARED = 1000
-"""Names that a wrong one is compared with: a comparison costs some 20 µs, on the event loop."""
+MAX_COMPARED = 300
+"""Names that a wrong one is compared with, those that begin alike first: 30 µs each, on the event loop."""
+
+ALIKE = 3
+"""Characters that names which begin alike have in common."""
 
 MAX_QUOTED = 200
 """Characters of a wrong name that are compared and repeated: a real one has at most 128 bytes."""
@@ -86,7 +89,10 @@ def quoted(name: str) -> str:
 
 def closest(names: Iterable[str], wanted: str) -> list[str]:
     """Up to three names that look like the wanted one."""
-    return get_close_matches(wanted[:MAX_QUOTED], list(islice(names, MAX_COMPARED)), n=3, cutoff=0.6)
+    known = list(names)
+    alike = [name for name in known if name[:ALIKE] == wanted[:ALIKE]]
+    likely = list(dict.fromkeys([*alike, *islice(known, MAX_COMPARED)]))[:MAX_COMPARED]
+    return get_close_matches(wanted[:MAX_QUOTED], likely, n=3, cutoff=0.6)
 
 
 def one_line(text: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from daemon.search.documents import K1, MAX_DEPTH, MAX_SCHEMA, document
+from daemon.search.documents import K1, MAX_DEPTH, MAX_SCHEMA, MAX_TEXT, MAX_VALUES, document
 from tests.catalog.samples import tool
 
 
@@ -62,6 +62,27 @@ def test_parameters_are_found_at_every_level_that_is_looked_into() -> None:
 )
 def test_an_odd_schema_costs_its_own_words_only(schema: dict[str, Any]) -> None:
     assert weights(name="pelican", inputSchema=schema)["pelican"] > 0
+
+
+@pytest.mark.parametrize(
+    "place", [{"properties": {"pelican": {}}}, {"items": of({"pelican": {}})}, {"enum": ["heron", "pelican"]}]
+)
+def test_a_parameter_is_found_by_its_parts_items_and_values(place: dict[str, Any]) -> None:
+    assert "pelican" in weights(inputSchema=of({"y": place}))
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"description": "word " * MAX_TEXT + "pelican"},
+        {"inputSchema": of({"y": {"description": "word " * MAX_TEXT + "pelican"}})},
+        {"inputSchema": of({"y": {"enum": [*map(str, range(MAX_VALUES)), "pelican"]}})},
+        {"inputSchema": of({"pelican": {"description": "x" * MAX_SCHEMA}})},
+    ],
+    ids=["description", "parameter", "values", "schema"],
+)
+def test_what_is_beyond_a_bound_is_not_read(members: dict[str, Any]) -> None:
+    assert "pelican" not in weights(**members)
 
 
 def test_a_tool_knows_what_it_may_be_called_and_what_it_was_made_of() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from tests.catalog.samples import after, catalog_of, listed, servers, status, to
 
 if TYPE_CHECKING:
     from daemon.facts import ListingFailed, StatusChanged, ToolsListed
+    from daemon.model import Tool
 
 CONFIG: dict[str, Any] = {
     "mcpServers": {
@@ -80,6 +82,12 @@ def test_a_word_that_is_part_of_a_name_finds_it(part: str) -> None:
     assert "files/get_symbols_overview" in found(part)
 
 
+def test_a_tool_that_is_named_comes_before_what_the_other_words_fit_better() -> None:
+    need = "get_current_time, then remove and delete a file for good"
+    assert found(need)[0] == "clock/get_current_time"
+    assert found(need.replace("_", " "))[0] == "files/delete_file"
+
+
 # --- needs -------------------------------------------------------------------------------------------------
 
 
@@ -98,6 +106,50 @@ def test_a_word_that_is_part_of_a_name_finds_it(part: str) -> None:
 )
 def test_a_need_finds_its_tool_by_stems_synonyms_spelling_and_server(need: str, first: str) -> None:
     assert found(need)[0] == first
+
+
+def of(*tools: Tool) -> Index:
+    """An index of tools of the servers a and b."""
+    catalog = catalog_of({"mcpServers": servers("b", "a")})
+    facts = [listed(name, *(each for each in tools if each.server == name)) for name in ("b", "a")]
+    return Index.empty().updated(after(catalog, facts).servers)
+
+
+def score(index: Index, need: str) -> float:
+    return index.search([need]).hits[0].score
+
+
+def test_a_tool_whose_whole_name_is_asked_for_comes_before_one_that_says_the_word_more_often() -> None:
+    tools = (tool("a", "pelican_feed_boat", description="pelican pelican"), tool("a", "pelican"))
+    assert found("any pelican", index=of(*tools))[:1] == ["a/pelican"]
+
+
+def test_a_synonym_finds_but_counts_less_than_the_word_itself() -> None:
+    assert found("erase") == ["files/delete_file"]
+    both = of(tool("a", "x", description="delete it"), tool("a", "y", description="remove it"))
+    assert [found(need, index=both)[0] for need in ("delete", "remove")] == ["a/x", "a/y"]
+
+
+def test_a_synonym_beside_the_word_takes_nothing_from_it() -> None:
+    beside = of(tool("a", "x", description="delete remove"))
+    alone = of(tool("a", "x", description="delete pelican"))
+    assert score(beside, "delete") == score(alone, "delete")
+
+
+def test_a_mended_word_counts_less_than_one_that_was_written_right() -> None:
+    assert 0 < score(INDEX, "comit") < score(INDEX, "commit")
+
+
+def test_what_only_shares_a_word_by_chance_does_not_fit() -> None:
+    far = {"type": "object", "properties": {"y": {"description": "heron " + "word " * 100}}}
+    index = of(tool("a", "pelican_heron"), tool("a", "x", inputSchema=far))
+    assert found("pelican heron", index=index) == ["a/pelican_heron"]
+    assert found("pelican heron", index=index, within={("a", "x")}) == ["a/x"]
+
+
+def test_tools_that_fit_equally_come_by_name() -> None:
+    index = of(*(tool(server, name) for server in ("b", "a") for name in ("pelican_y", "pelican_x")))
+    assert found("any pelican", index=index) == ["a/pelican_x", "a/pelican_y", "b/pelican_x", "b/pelican_y"]
 
 
 def test_several_phrasings_add_up() -> None:
@@ -138,6 +190,11 @@ def test_when_nothing_fits_close_names_are_suggested() -> None:
     assert INDEX.search(["qqqqqqqqqq"]) == Ranking(hits=(), total=0, suggestions=())
 
 
+def test_of_a_long_wrong_name_the_beginning_is_compared() -> None:
+    name = "qv" * 60
+    assert of(tool("a", name)).search([name + "z" * 400]).suggestions == (name,)
+
+
 @pytest.mark.parametrize("query", ["x" * 1_000_000, "file " * 200_000, "a_b/" * 100_000, "\u0301" * 100_000])
 def test_a_hostile_query_is_answered(query: str) -> None:
     assert len(INDEX.search([query] * 10_000, limit=5).hits) <= 5
@@ -168,6 +225,17 @@ def test_a_server_that_is_named_comes_first_and_is_marked() -> None:
     assert not any(hit.exact for hit in others)
 
 
+def test_a_server_that_is_named_comes_before_what_other_words_fit_better() -> None:
+    hits = INDEX.search_servers(["clock", "delete or read a file", "status of files"])
+    assert hits[0].server == "clock"
+    assert hits[0].exact
+
+
+def test_a_server_whose_name_is_no_word_to_search_for_is_found_by_it() -> None:
+    index = Index.empty().updated(catalog_of({"mcpServers": {"api": {"command": "x"}}}).servers)
+    assert [(hit.server, hit.exact) for hit in index.search_servers(["API"])] == [("api", True)]
+
+
 def test_servers_are_limited() -> None:
     assert len(INDEX.search_servers(["file time commit weather"], limit=2)) == 2
     assert INDEX.search_servers(["git"], within={"clock"}) == ()
@@ -184,6 +252,15 @@ def test_an_index_that_covers_its_servers_is_not_made_again() -> None:
     assert not INDEX.covers(changed.servers)
     assert not Index.empty().covers(CATALOG.servers)
     assert Index.empty().covers({})
+
+
+def test_a_server_that_is_described_anew_is_read_anew() -> None:
+    entry = attrs.evolve(CATALOG.servers["git"], description="Keeps pelicans.")
+    changed = {**CATALOG.servers, "git": entry}
+    assert not INDEX.covers(changed)
+    assert found("pelicans") == []
+    assert "git/git_log" in found("pelicans", index=INDEX.updated(changed))
+    assert INDEX.updated(changed).search_servers(["pelicans"])[0].server == "git"
 
 
 def test_an_older_index_stays_as_it_was() -> None:

@@ -39,4 +39,5 @@ def test_whatever_is_asked_for_is_cut() -> None:
     assert len(long.phrases[0]) <= MAX_TERMS
     assert sum(map(len, long.phrases[0])) <= MAX_CHARACTERS
     assert len(read(["file"] * 10_000).phrases) == MAX_PHRASINGS
-    assert len(read(["a_b " * 10_000]).names) <= MAX_TERMS + 1
+    assert read(["file " * MAX_CHARACTERS + "tail"]).phrases == (("file",),)
+    assert len(read([" ".join(f"a_{number}" for number in range(1000))]).names) == MAX_TERMS + 1

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.search.spelling import MOST, Speller
+from daemon.search.spelling import MAX_COMPARED, MOST, Speller
 
 SPELLER = Speller()
 SPELLER.learn(
@@ -28,6 +28,8 @@ SPELLER.learn(
         ("wthr", []),
         ("wexxher", []),
         ("lgo", []),
+        ("fil", []),
+        ("file1", []),
         ("l0g5", []),
         ("", []),
     ],
@@ -38,6 +40,13 @@ def test_a_word_with_a_typing_error_is_known(written: str, meant: list[str]) -> 
 
 def test_of_many_words_the_closest_few_are_meant() -> None:
     assert len(SPELLER.corrections("notex")) == MOST
+
+
+def test_a_word_is_compared_with_so_many_others_only() -> None:
+    speller = Speller()
+    speller.learn(f"abc{'x' * number}" for number in range(1, MAX_COMPARED + 1))
+    speller.learn(["abcdef"])
+    assert speller.corrections("abcdeg") == []
 
 
 def test_what_was_learnt_twice_is_known_once() -> None:
