@@ -9,7 +9,7 @@ import attrs
 from daemon.search.text import plain, terms
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 MAX_PHRASINGS = 16
 """Phrasings of one need; a model writes three or four."""
@@ -19,6 +19,12 @@ MAX_CHARACTERS = 2000
 
 MAX_TERMS = 64
 """Different terms of one phrasing that are looked up."""
+
+MAX_TERMS_IN_ALL = 256
+"""Terms of all phrasings together; each one that is unknown is compared with up to 500 words."""
+
+MAX_SUBSTRINGS = 4
+"""Words that are looked for within all names, at up to 2 ms each among ten thousand."""
 
 SHORTEST_PART = 2
 """Characters of the shortest part of a name that is looked for within names."""
@@ -39,16 +45,26 @@ class Query:
 def read(phrasings: Sequence[str]) -> Query:
     """Read what was asked for."""
     texts = [text[:MAX_CHARACTERS] for text in phrasings[:MAX_PHRASINGS]]
-    phrases = [tuple(dict.fromkeys(terms(text)))[:MAX_TERMS] for text in texts]
+    phrases = _bounded(tuple(dict.fromkeys(terms(text)))[:MAX_TERMS] for text in texts)
     names = [plain(text) for text in texts]
     words = [word for text in texts for word in text.split()[:MAX_TERMS] if "_" in word or "/" in word]
     names += [plain(word) for word in words]
     return Query(
-        phrases=tuple(phrase for phrase in phrases if phrase),
+        phrases=phrases,
         names=tuple(dict.fromkeys(name for name in names if name)),
         substrings=tuple(
             name
             for text, name in zip(texts, names, strict=False)
             if len(text.split()) == 1 and len(name) >= SHORTEST_PART
-        ),
+        )[:MAX_SUBSTRINGS],
     )
+
+
+def _bounded(phrases: Iterable[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
+    """The phrases with any terms, the last ones cut short where they are too many."""
+    left = MAX_TERMS_IN_ALL
+    kept = []
+    for phrase in phrases:
+        kept.append(phrase[:left])
+        left -= len(kept[-1])
+    return tuple(phrase for phrase in kept if phrase)

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemon.search.index import Hit, Index, Ranking
+from daemon.search.index import MOST_READ, Hit, Index, Ranking
+from daemon.search.queries import read
 from tests.catalog.samples import after, catalog_of, listed, servers, status, tool
 
 if TYPE_CHECKING:
@@ -80,6 +81,11 @@ def test_tools_of_one_name_on_two_servers_are_both_found_first() -> None:
 @pytest.mark.parametrize("part", ["symbols", "mbol", "OVERV"])
 def test_a_word_that_is_part_of_a_name_finds_it(part: str) -> None:
     assert "files/get_symbols_overview" in found(part)
+
+
+@pytest.mark.parametrize("part", ["mcp", "cp_cloc"])
+def test_a_word_that_only_stands_before_names_finds_nothing_within_them(part: str) -> None:
+    assert found(part) == []
 
 
 def test_a_tool_that_is_named_comes_before_what_the_other_words_fit_better() -> None:
@@ -163,6 +169,15 @@ def test_only_so_many_are_returned_and_all_that_fit_are_counted() -> None:
     ranking = INDEX.search(["file"], limit=1)
     assert len(ranking.hits) == 1
     assert ranking.total == len(INDEX.search(["file"]).hits) > 1
+
+
+def test_of_a_need_that_would_read_too_much_the_rarest_words_count() -> None:
+    words = [f"zz{one}{other}q" for one in "abcdefgh" for other in "abcdefgh"][:63]
+    many = [tool("git", f"n{i}", description=" ".join(words)) for i in range(MOST_READ // len(words) + 1)]
+    index = Index.empty().updated(after(CATALOG, [listed("git", *many)]).servers)
+    with_all, with_one_less = (index.search([" ".join(asked)]).hits[0] for asked in (words, words[:-1]))
+    assert with_all.score == pytest.approx(with_one_less.score)
+    assert ("clock", "get_current_time") in index.scores(read([" ".join(["zone", *words])]), None)
 
 
 def test_hits_come_best_first() -> None:

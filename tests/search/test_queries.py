@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.search.queries import MAX_CHARACTERS, MAX_PHRASINGS, MAX_TERMS, read
+from daemon.search.queries import (
+    MAX_CHARACTERS,
+    MAX_PHRASINGS,
+    MAX_SUBSTRINGS,
+    MAX_TERMS,
+    MAX_TERMS_IN_ALL,
+    read,
+)
 
 
 def test_each_phrasing_has_its_different_terms() -> None:
@@ -41,3 +48,17 @@ def test_whatever_is_asked_for_is_cut() -> None:
     assert len(read(["file"] * 10_000).phrases) == MAX_PHRASINGS
     assert read(["file " * MAX_CHARACTERS + "tail"]).phrases == (("file",),)
     assert len(read([" ".join(f"a_{number}" for number in range(1000))]).names) == MAX_TERMS + 1
+
+
+def test_many_long_phrasings_are_cut_together() -> None:
+    texts = [
+        " ".join(f"word{'abcdefghijklmnop'[i]}{'abcdefghijklmnopqrstuvwxyz'[j]}" for j in range(26))
+        for i in range(16)
+    ]
+    phrases = read(texts).phrases
+    assert sum(map(len, phrases)) == MAX_TERMS_IN_ALL
+    assert phrases[0] == read(texts[:1]).phrases[0]
+
+
+def test_only_so_many_words_are_looked_for_within_names() -> None:
+    assert read([f"part_{i}" for i in range(9)]).substrings == tuple(f"part_{i}" for i in range(MAX_SUBSTRINGS))
