@@ -77,6 +77,8 @@ class SessionContext:
     """The newest search index."""
     mended: Mended
     """How often arguments had to be repaired, by client."""
+    settle_names: Callable[[], None]
+    """A client is shown, or uses, names of tools: from now on they mean what they mean."""
     outbox: Outbox
     """The daemon's outbox."""
     log: CallLog
@@ -223,7 +225,11 @@ class Calls:
     def _act(
         self, call: ClientCall, name: str, arguments: bytes, meta: dict[str, Raw], *, patient: bool
     ) -> None:
-        match self._guest.surface.call(self._guest.view(), name, arguments, patient=patient):
+        view = self._guest.view()
+        action = self._guest.surface.call(view, name, arguments, patient=patient)
+        if view.catalog.names.provisional and not isinstance(action, AwaitListing):
+            self._context.settle_names()
+        match action:
             case Reply(result=result, loading=loading):
                 call.answered(result)
                 self._load(loading)

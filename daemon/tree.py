@@ -34,7 +34,7 @@ from daemon.measures import Mended
 from daemon.report import DaemonFacts, Reporter
 from daemon.supervisor import ChildSpec, Supervisor
 from daemon.surfaces.base import Means
-from daemon.surfaces.table import SURFACES
+from daemon.surfaces.table import META_TOOLS, SURFACES
 from daemon.transports.children import Children
 from daemon.wire.link import Outbox
 
@@ -85,7 +85,7 @@ class Tree:
         self._around = around
         self._outbox = Outbox()
         self._children = Children()
-        self.registry = Registry(config, wall=time.time)
+        self.registry = Registry(config, wall=time.time, reserved=META_TOOLS)
         self.upstreams = {
             server.name: Upstream(
                 server,
@@ -137,6 +137,7 @@ class Tree:
             means=self._means,
             index=self._librarian.index,
             mended=self._mended,
+            settle_names=self.registry.settle_names,
             outbox=self._outbox,
             log=self._calls,
             wall=time.time,

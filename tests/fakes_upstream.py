@@ -22,7 +22,7 @@ from daemon.arguments.reading import Checker
 from daemon.callpath import SessionContext
 from daemon.catalog.listing import read_tools
 from daemon.catalog.offer import Offers
-from daemon.catalog.snapshot import Catalog, begin, fold
+from daemon.catalog.snapshot import Catalog, begin, fold, with_settled_names
 from daemon.errors import UpstreamUnavailable
 from daemon.facts import Fact, ListingFailed, ServerStatus, StatusChanged, ToolsListed
 from daemon.measures import Mended
@@ -301,6 +301,7 @@ class Stage:
             means=self.means,
             index=self.index,
             mended=self.mended,
+            settle_names=lambda: self.catalog.set(with_settled_names(self.catalog.value)),
             outbox=self.outbox,
             log=self.log,
             wall=time.time,

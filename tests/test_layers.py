@@ -22,7 +22,7 @@ ORDER = (
     ("model",),
     ("states",),
     ("backoff",),
-    ("facts", "redact", "measures", "protocol", "escape"),
+    ("facts", "redact", "measures", "protocol", "escape", "closest"),
     ("config",),
     ("catalog",),
     ("search", "arguments"),

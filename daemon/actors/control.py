@@ -5,7 +5,6 @@ Reads are answered from the catalog; what waits for a server runs in this connec
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 import attrs
@@ -14,6 +13,7 @@ import trio
 from loguru import logger
 from msgspec import Raw
 
+from daemon.closest import closest
 from daemon.config.model import DEFAULT_PROFILE
 from daemon.errors import (
     CallError,
@@ -208,7 +208,7 @@ class Control:
         known = list(self._operations.upstreams)
         if name in self._operations.reporter.config.mcp_servers:
             return UnknownServer(f'server {name} is switched off in the configuration ("enabled": false)')
-        close = get_close_matches(name, known, n=1)
+        close = closest(name, known, 1)
         hint = f"Did you mean {close[0]}?" if close else f"There are: {', '.join(known)}."
         return UnknownServer(f"no server is named {name!r}. {hint}")
 

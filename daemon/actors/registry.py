@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from loguru import logger
 
-from daemon.catalog.snapshot import UNSETTLED, Catalog, begin, fold
+from daemon.catalog.snapshot import UNSETTLED, begin, fold, with_settled_names
 from daemon.mailbox import Mailbox
 from daemon.watch import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from daemon.catalog.snapshot import Catalog
     from daemon.config.model import Config
     from daemon.facts import Fact
 
@@ -23,14 +24,17 @@ if TYPE_CHECKING:
 class Registry:
     """Holds the catalog."""
 
-    def __init__(self, config: Config, *, wall: Callable[[], float]) -> None:
+    def __init__(
+        self, config: Config, *, wall: Callable[[], float], reserved: frozenset[str] = frozenset()
+    ) -> None:
         """Begin with what the configuration says.
 
         Args:
             config: the configuration.
             wall: seconds since the epoch.
+            reserved: names of meta-tools.
         """
-        self.catalog = Watch(begin(config, wall()))
+        self.catalog = Watch(begin(config, wall(), reserved))
         self._mailbox: Mailbox[Fact] = Mailbox(_subject)
         self._warned: set[str] = set()
         self._summed_up = False
@@ -38,6 +42,10 @@ class Registry:
     def tell(self, fact: Fact) -> None:
         """Leave a fact; never blocks."""
         self._mailbox.tell(fact)
+
+    def settle_names(self) -> None:
+        """Somebody is shown the names of tools: from now on each means what it means."""
+        self.catalog.set(with_settled_names(self.catalog.value))
 
     async def settle(self) -> None:
         """Return once everything told so far is in the catalog: the watchdog's round trip."""

@@ -211,6 +211,7 @@ class Session:
         self._context.outbox.flush()
 
     def _answer_list(self, request_id: bytes, cursor: str | None, *, modern: bool) -> None:
+        self._context.settle_names()
         tools = self._shown = self.surface.list_tools(self.view())
         page = self._context.config.limits.client_queue_bytes // PAGE_SHARE
         self._peer.answer(request_id, protocol.list_result(tools, cursor, modern=modern, page_bytes=page))

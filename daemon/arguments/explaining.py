@@ -5,7 +5,6 @@ The client's values are never repeated, but for short ones that were right, whic
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from jsonschema_rs import ValidationErrorKind as Kind
 from daemon.arguments.examples import example_of
 from daemon.arguments.pointers import resolve
 from daemon.catalog.compact import compact
+from daemon.closest import closest
 from daemon.errors import InvalidArguments
 
 if TYPE_CHECKING:
@@ -38,9 +38,6 @@ MAX_KEPT = 100
 
 MAX_COMPARED = 200
 """Property names that a wrong one, or a fault, is compared with."""
-
-MAX_NAME = 100
-"""Characters of a name that is compared: comparing takes the square of it."""
 
 MAX_EXAMPLE = 2048
 """Bytes of made-up arguments: a server may declare a default of any length."""
@@ -190,8 +187,7 @@ def _hint(key: str, declared: list[str]) -> str:
 
 
 def _nearest(key: str, names: list[str]) -> str | None:
-    comparable = [name for name in names[:MAX_COMPARED] if len(name) <= MAX_NAME]
-    return next(iter(get_close_matches(key[:MAX_NAME], comparable, n=1)), None)
+    return next(iter(closest(key, names, 1)), None)
 
 
 def _fault(path: str, message: str) -> Told:

@@ -2,12 +2,14 @@
 
 A tool keeps its own name unless another server has the same. The name then belongs to one of them, for as
 long as the daemon lives, and the others are called `server__tool`. It belongs to whoever had it first; of
-servers that come up together, to the one that stands first in the configuration. So a second server never
-renames the tools of the first, and a name never comes to mean another tool.
+servers that come up together, to the one that stands first in the configuration, as long as nobody was shown
+it. So a second server never renames the tools of the first, and a name that was shown never comes to mean
+another tool: whatever is handed out is owned, and no two tools ever have one name.
 """
 
 from __future__ import annotations
 
+from itertools import chain, count
 from typing import TYPE_CHECKING
 
 import attrs
@@ -15,7 +17,7 @@ import attrs
 from daemon.config.names import read_reference
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 
     from daemon.model import ToolKey
 
@@ -28,28 +30,32 @@ time."""
 class Names:
     """Who is called what."""
 
-    owners: Mapping[str, str]
-    """Bare name to the server whose tool it is."""
-    settled: frozenset[str] = attrs.field(repr=False)
-    """The bare names whose owner will not change any more."""
+    owners: Mapping[str, ToolKey]
+    """Every name that was given, with its tool: no two tools share one."""
+    given: Mapping[ToolKey, str] = attrs.field(repr=False)
+    """What each tool is called."""
+    beside: Mapping[ToolKey, str] = attrs.field(repr=False)
+    """What a tool is called beside a meta-tool of the same name."""
+    provisional: frozenset[ToolKey] = attrs.field(default=frozenset(), repr=False)
+    """Tools whose names may still go to a server that stands before theirs, until somebody is shown them."""
 
     def name_of(self, key: ToolKey) -> str:
         """What a client calls a tool."""
-        server, tool = key
-        if self.owners.get(tool, server) == server:
-            return tool
-        name = f"{server}__{tool}"
-        # A third server may have a tool that is really called so.
-        return name if name not in self.owners else f"{server}/{tool}"
+        return self.given.get(key, key[1])
+
+    def name_beside(self, key: ToolKey, meta_tools: Container[str]) -> str:
+        """What a client calls a tool where these meta-tools stand beside it: their names are not to be had."""
+        name = self.name_of(key)
+        return self.beside.get(key, f"{key[0]}__{key[1]}") if name in meta_tools else name
 
     def key_of(self, name: str, servers: Collection[str]) -> ToolKey | None:
         """Which tool a name means, in any spelling, listed or not; None for a bare name that nobody has.
 
-        A tool's own name comes first, then `server/tool`, `server__tool` and `mcp__server__tool`, then what
+        A name that was given comes first, then `server/tool`, `server__tool` and `mcp__server__tool`, then what
         is left of `mcp__us__name`: clients put a prefix before the names that we give.
         """
         if name in self.owners:
-            return self.owners[name], name
+            return self.owners[name]
         for spelling in (name, f"mcp__{name}"):
             reference = read_reference(spelling, servers)
             if reference.server is not None and reference.server in servers:
@@ -59,8 +65,12 @@ class Names:
             return self.key_of(rest, servers) if rest and not rest.startswith("mcp__") else None
         return None
 
+    def settled(self) -> Names:
+        """The same, now that somebody was shown them; the same object if nothing was open."""
+        return attrs.evolve(self, provisional=frozenset()) if self.provisional else self
 
-NOBODY = Names(owners={}, settled=frozenset())
+
+NOBODY = Names(owners={}, given={}, beside={})
 """Before anything is known."""
 
 
@@ -76,22 +86,45 @@ class Claims:
     """Whether it is on its way to its first list."""
 
 
-def assign(names: Names, servers: Iterable[Claims]) -> Names:
+def assign(names: Names, servers: Iterable[Claims], reserved: Container[str] = ()) -> Names:
     """The names after something changed; the same object if they are the same.
 
     Args:
         names: as they were.
         servers: in the configuration's order.
+        reserved: names of meta-tools: a tool that is called like one gets a second name.
     """
-    settled = set(names.settled) if len(names.settled) <= MAX_REMEMBERED else set()
-    owners = {name: owner for name, owner in names.owners.items() if name in settled}
-    all_settled = True
+    servers = list(servers)
+    given = {key: name for key, name in names.given.items() if key not in names.provisional}
+    if len(given) > MAX_REMEMBERED:
+        listed = {(claims.server, tool) for claims in servers for tool in claims.tools}
+        given = {key: name for key, name in given.items() if key in listed}
+    beside = {key: name for key, name in names.beside.items() if key in given}
+    owners = {name: key for table in (given, beside) for key, name in table.items()}
+    provisional: set[ToolKey] = set()
+    before_settled = True
     for claims in servers:
         for tool in claims.tools:
-            owners.setdefault(tool, claims.server)
-            if all_settled:
-                settled.add(tool)
-        all_settled = all_settled and not claims.pending
-    if owners == names.owners and settled == names.settled:
-        return names
-    return Names(owners=owners, settled=frozenset(settled))
+            key = claims.server, tool
+            if key not in given:
+                given[key] = _take(owners, key, chain((tool,), _qualified(key)))
+                if not before_settled:
+                    provisional.add(key)
+            if given[key] in reserved and key not in beside:
+                beside[key] = _take(owners, key, _qualified(key))
+        before_settled = before_settled and not claims.pending
+    made = Names(owners=owners, given=given, beside=beside, provisional=frozenset(provisional))
+    return names if made == names else made
+
+
+def _take(owners: dict[str, ToolKey], key: ToolKey, candidates: Iterable[str]) -> str:
+    name = next(name for name in candidates if name not in owners)
+    owners[name] = key
+    return name
+
+
+def _qualified(key: ToolKey) -> Iterator[str]:
+    """What a tool may be called if its own name is taken. Endless: servers may really have such names."""
+    server, tool = key
+    yield from (f"{server}__{tool}", f"{server}/{tool}", f"mcp__{server}__{tool}")
+    yield from (f"{server}__{tool}_{number}" for number in count(2))

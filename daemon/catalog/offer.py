@@ -157,7 +157,13 @@ class _Named:
     def __init__(self, names: Iterable[str], catalog: Catalog) -> None:
         references = [read_reference(name, catalog.servers) for name in names]
         self._bare = frozenset(each.tool for each in references if each.server is None)
-        self._full = frozenset((each.server, each.tool) for each in references if each.server is not None)
+        # A bare name may also be a qualified one as clients are shown it: `server__tool`.
+        shown = [read_reference(f"mcp__{name}", catalog.servers) for name in self._bare]
+        self._full = frozenset(
+            (each.server, each.tool)
+            for each in (*references, *(each for each in shown if each.server in catalog.servers))
+            if each.server is not None
+        )
 
     def __contains__(self, key: ToolKey) -> bool:
         return key[1] in self._bare or key in self._full

@@ -65,14 +65,17 @@ class Catalog:
     """Categories by name, in the configuration's order; another object whenever any tool changed."""
     names: Names = attrs.field(default=NOBODY, repr=False)
     """What tools are called where those of several servers stand side by side."""
+    reserved: frozenset[str] = attrs.field(default=frozenset(), repr=False)
+    """Names of meta-tools, which some surface shows beside tools."""
 
 
-def begin(config: Config, now: float) -> Catalog:
+def begin(config: Config, now: float, reserved: frozenset[str] = frozenset()) -> Catalog:
     """The catalog before anything has started.
 
     Args:
         config: the configuration.
         now: seconds since the epoch.
+        reserved: names of meta-tools.
     """
     servers = {
         server.name: ServerEntry(
@@ -82,7 +85,7 @@ def begin(config: Config, now: float) -> Catalog:
         )
         for server in config.mcp_servers.values()
     }
-    return Catalog(config=config, servers=servers, categories=_categories(config, servers))
+    return Catalog(config=config, servers=servers, categories=_categories(config, servers), reserved=reserved)
 
 
 def fold(catalog: Catalog, fact: Fact) -> Catalog:
@@ -100,9 +103,15 @@ def fold(catalog: Catalog, fact: Fact) -> Catalog:
     return attrs.evolve(
         catalog,
         servers=servers,
-        names=assign(catalog.names, [_claims(each) for each in servers.values()]),
+        names=assign(catalog.names, [_claims(each) for each in servers.values()], catalog.reserved),
         categories=catalog.categories if same_tools else _categories(catalog.config, servers),
     )
+
+
+def with_settled_names(catalog: Catalog) -> Catalog:
+    """The catalog once somebody was shown its names; the same object if none were open."""
+    names = catalog.names.settled()
+    return catalog if names is catalog.names else attrs.evolve(catalog, names=names)
 
 
 def _after(entry: ServerEntry, fact: Fact) -> ServerEntry:
@@ -129,7 +138,11 @@ def _with_tools(entry: ServerEntry, fact: ToolsListed) -> ServerEntry:
     if _is_stale(entry, fact.incarnation):
         return entry
     tools = {tool.name: tool for tool in fact.tools}
-    if entry.tools is not None and _fingerprint(entry.tools) == _fingerprint(tools):
+    known = entry.tools
+    if known is not None and _hashes(known) == _hashes(tools):
+        if _bytes(known) != _bytes(tools):
+            # Icons and the like: shown as they are now, but nothing that a caller depends on.
+            return attrs.evolve(entry, tools=tools, listing_error="", quarantined=fact.quarantined)
         if not entry.listing_error and entry.quarantined == fact.quarantined:
             return entry
         return attrs.evolve(entry, listing_error="", quarantined=fact.quarantined)
@@ -138,8 +151,12 @@ def _with_tools(entry: ServerEntry, fact: ToolsListed) -> ServerEntry:
     )
 
 
-def _fingerprint(tools: Mapping[str, Tool]) -> dict[str, str]:
+def _hashes(tools: Mapping[str, Tool]) -> dict[str, str]:
     return {name: tool.schema_hash for name, tool in tools.items()}
+
+
+def _bytes(tools: Mapping[str, Tool]) -> dict[str, bytes]:
+    return {name: tool.raw for name, tool in tools.items()}
 
 
 def _with_failure(entry: ServerEntry, fact: ListingFailed) -> ServerEntry:

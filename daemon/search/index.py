@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import heapq
 from copy import copy
-from difflib import get_close_matches
 from itertools import islice
 from math import log
 from typing import TYPE_CHECKING
 
 import attrs
 
+from daemon.closest import closest
 from daemon.search.documents import Document, document
 from daemon.search.language import NOTHING, Language, language
 from daemon.search.queries import Query, read
@@ -51,12 +51,6 @@ MOST_READ = 100_000
 the commonest words are left out, which tell least."""
 
 MAX_SUGGESTIONS = 3
-
-MAX_NAMES_COMPARED = 500
-"""Names that a query without any result is compared with, up to 30 µs each."""
-
-LONGEST_NAME = 128
-"""Characters of a wrong name that are compared: no tool's name is longer."""
 
 
 _Variants = list[tuple[str, float]]
@@ -292,10 +286,9 @@ class Index:
 
     def _suggestions(self, query: Query, within: Container[ToolKey] | None) -> tuple[str, ...]:
         keys = (key for key in self._documents if within is None or key in within)
-        names = {plain(tool): tool for _, tool in islice(keys, MAX_NAMES_COMPARED)}
         for name in islice(query.names, 1):
-            near = get_close_matches(name[:LONGEST_NAME], names, n=MAX_SUGGESTIONS, cutoff=0.6)
-            return tuple(names[each] for each in near)
+            names = {spelling: key[1] for key in keys for spelling in self._documents[key].spellings[:1]}
+            return tuple(names[spelling] for spelling in closest(name, names, MAX_SUGGESTIONS))
         return ()
 
 

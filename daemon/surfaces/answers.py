@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from daemon.closest import closest
 from daemon.errors import CallError, InvalidArguments
 
 if TYPE_CHECKING:
@@ -20,14 +19,8 @@ T = TypeVar("T")
 MAX_NAMED = 20
 """How many names an error lists: enough to choose from, not enough to fill a context."""
 
-MAX_COMPARED = 300
-"""Names that a wrong one is compared with, those that begin alike first: 30 µs each, on the event loop."""
-
-ALIKE = 3
-"""Characters that names which begin alike have in common."""
-
 MAX_QUOTED = 200
-"""Characters of a wrong name that are compared and repeated: a real one has at most 128 bytes."""
+"""Characters of a wrong name that are repeated: a real one has at most 128 bytes."""
 
 MAX_LINES = 60
 """Most entries in a list that is shown from the start."""
@@ -71,10 +64,16 @@ def decode_arguments(arguments: bytes, shape: type[T], example: str) -> T:
         raise InvalidArguments(f"{error}. Call it like this: {example}") from None
 
 
-def choices(names: Iterable[str], wanted: str) -> str:
-    """What an error says after an unknown name: the closest ones, then all, within `MAX_NAMED`."""
+def choices(names: Iterable[str], wanted: str, near: list[str] | None = None) -> str:
+    """What an error says after an unknown name: the closest ones, then all, within `MAX_NAMED`.
+
+    Args:
+        names: all that there are.
+        wanted: the unknown one.
+        near: the closest ones, if that is known already.
+    """
     known = list(names)
-    close = closest(known, wanted)
+    close = closest(wanted, known) if near is None else near
     shown = ", ".join(known[:MAX_NAMED]) + (
         f" and {len(known) - MAX_NAMED} more" if len(known) > MAX_NAMED else ""
     )
@@ -85,14 +84,6 @@ def choices(names: Iterable[str], wanted: str) -> str:
 def quoted(name: str) -> str:
     """A name that somebody else wrote, for an error text."""
     return repr(name if len(name) <= MAX_QUOTED else f"{name[:MAX_QUOTED]}…")
-
-
-def closest(names: Iterable[str], wanted: str) -> list[str]:
-    """Up to three names that look like the wanted one."""
-    known = list(names)
-    alike = [name for name in known if name[:ALIKE] == wanted[:ALIKE]]
-    likely = list(dict.fromkeys([*alike, *islice(known, MAX_COMPARED)]))[:MAX_COMPARED]
-    return get_close_matches(wanted[:MAX_QUOTED], likely, n=3, cutoff=0.6)
 
 
 def one_line(text: str) -> str:

@@ -128,6 +128,10 @@ class Surface(Protocol):
     name: str
     """As `--surface` and profiles call it."""
 
+    @property
+    def meta_tools(self) -> tuple[str, ...]:
+        """Names of its own: a server's tool that is called like one gets another name beside it."""
+
     def instructions(self, view: View) -> str:
         """How to use it, for the handshake."""
 

@@ -43,6 +43,7 @@ class BrowseSurface:
     """Seed 003's three tools."""
 
     name = "browse"
+    meta_tools = META_TOOLS
 
     def instructions(self, view: View) -> str:
         """How to work with the three tools."""

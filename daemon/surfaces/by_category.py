@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from daemon.closest import closest
 from daemon.config.names import own_name
 from daemon.errors import UnknownCategory, UnknownTool
-from daemon.surfaces.answers import MAX_QUOTED, choices, closest, index_lines, quoted, result
+from daemon.surfaces.answers import MAX_QUOTED, choices, index_lines, quoted, result
 from daemon.surfaces.base import Action, AwaitListing, Reply, View
 from daemon.surfaces.describing import paged, require_lists, rest, unavailable, unlisted
 
@@ -133,6 +134,6 @@ def _chosen(view: View, category: Category, wanted: Sequence[str]) -> Mapping[st
             f"category {category.name} has none of: {', '.join(wanted)[:MAX_QUOTED]}."
             f" {choices(members, wanted[0])}",
             category=category.name,
-            closest=closest(members, wanted[0]),
+            closest=closest(wanted[0], members),
         )
     return {key: members[key] for key in dict.fromkeys(keys) if key in members}

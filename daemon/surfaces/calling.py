@@ -8,8 +8,10 @@ import attrs
 import msgspec
 from msgspec import Raw
 
+from daemon.closest import closest
+from daemon.config.names import read_reference
 from daemon.errors import InvalidArguments, ToolDisabled, UnknownTool, UpstreamUnavailable
-from daemon.surfaces.answers import MAX_NAMED, choices, closest, quoted, unavailable_entry
+from daemon.surfaces.answers import MAX_NAMED, choices, quoted, unavailable_entry
 from daemon.surfaces.base import ALWAYS_LOAD, AwaitListing, Forward
 from daemon.surfaces.describing import unlisted
 
@@ -78,7 +80,7 @@ def call_tool(view: View, sent: bytes, meta_tools: Collection[str], *, patient: 
         ToolDisabled, UnknownTool: as for `find`.
     """
     _said, wrapped = unwrap(sent, "arguments", ("tool_name",), CALL_EXAMPLE)
-    refuse_meta_tool(wrapped.name, meta_tools)
+    refuse_meta_tool(view, wrapped.name, meta_tools)
     found = find(view, wrapped.name, patient=patient)
     return found if isinstance(found, AwaitListing) else run(view, found, wrapped)
 
@@ -114,22 +116,22 @@ def label_of(tool: Tool) -> str:
     return f"{tool.server}/{tool.name}"
 
 
-def refuse_meta_tool(name: str, meta_tools: Collection[str]) -> None:
+def refuse_meta_tool(view: View, name: str, meta_tools: Collection[str]) -> None:
     """Keep a meta-tool from being given its own kind.
 
     Raises:
         InvalidArguments: the name is a meta-tool's.
     """
     plain = name.rpartition("__")[2] if name.startswith("mcp__") else name
-    if plain in meta_tools:
+    servers = view.catalog.servers
+    if plain in meta_tools and read_reference(name, servers).server not in servers:
         text = f"{plain} is one of mcpd's own tools and always there: call it directly, by its name."
         raise InvalidArguments(text, tool=plain)
 
 
 def public_name(view: View, key: ToolKey, meta_tools: Collection[str]) -> str:
     """What a client calls a tool where these meta-tools stand beside it: theirs are not to be had."""
-    name = view.catalog.names.name_of(key)
-    return f"{key[0]}__{key[1]}" if name in meta_tools else name
+    return view.catalog.names.name_beside(key, meta_tools)
 
 
 def call_tool_definition(find_with: str) -> bytes:
@@ -183,6 +185,7 @@ def find(view: View, name: str, *, patient: bool) -> Offered | AwaitListing:
 def unknown_tool(view: View, name: str) -> UnknownTool:
     """What to say of a name that nobody has."""
     names = [offered.name for offered in view.offer.tools.values()]
+    near = closest(name, names)
     catalog = view.catalog
     key = catalog.names.key_of(name, catalog.servers)
     places = [key] if key is not None else [(server, name) for server in catalog.servers]
@@ -195,9 +198,9 @@ def unknown_tool(view: View, name: str) -> UnknownTool:
         "",
     )
     return UnknownTool(
-        f"there is no tool {quoted(name)}{why}. {choices(names, name)}{_unlisted_hint(view)}",
+        f"there is no tool {quoted(name)}{why}. {choices(names, name, near)}{_unlisted_hint(view)}",
         tool=name[:200],
-        closest=closest(names, name),
+        closest=near,
     )
 
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from daemon.catalog.categories import prospect
+from daemon.closest import closest
 from daemon.config.names import own_name
 from daemon.errors import ToolDisabled, UnknownTool
-from daemon.surfaces.answers import choices, closest, decode_arguments, quoted
+from daemon.surfaces.answers import choices, decode_arguments, quoted
 from daemon.surfaces.base import ALWAYS_LOAD, Action, AwaitListing, Forward, View
 from daemon.surfaces.by_category import (
     category_lines,
@@ -46,6 +47,7 @@ class CategorySurface:
     """Seed 001's two tools."""
 
     name = "category"
+    meta_tools = (GET, CALL)
 
     def instructions(self, view: View) -> str:
         """How to work with the two tools."""
@@ -147,7 +149,7 @@ def _unknown_tool(view: View, category: Category, name: str) -> UnknownTool:
         f"category {category.name} has no tool {quoted(name)}{because}. {choices(known, name)}",
         category=category.name,
         tool=name[:200],
-        closest=closest(known, name),
+        closest=closest(name, known),
     )
 
 

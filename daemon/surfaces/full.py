@@ -21,6 +21,7 @@ class FullSurface:
     """What clients know without mcpd."""
 
     name = "full"
+    meta_tools = ()
 
     def instructions(self, view: View) -> str:
         """Which servers there are: all else stands in the list of tools."""

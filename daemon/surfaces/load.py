@@ -12,12 +12,12 @@ import attrs
 import msgspec
 
 from daemon.catalog.loaded import Source
+from daemon.closest import closest
 from daemon.errors import CallError, InvalidArguments, ToolNotLoaded, UnknownServer, UnknownTool
 from daemon.states import ServerState
 from daemon.surfaces import calling
 from daemon.surfaces.answers import (
     choices,
-    closest,
     decode_arguments,
     index_lines,
     one_line,
@@ -76,6 +76,7 @@ class LoadSurface:
     """Seed 002's dynamic loading."""
 
     name = "load"
+    meta_tools = META_TOOLS
 
     def instructions(self, view: View) -> str:
         """How to load tools (seed 002, FR-6)."""
@@ -182,6 +183,7 @@ def _offered_servers(view: View) -> dict[str, ServerEntry]:
     """The servers of which the profile shows something, or may."""
     allowed = view.profile.categories
     names = {server for category in view.categories.values() for server in category.servers}
+    names |= {server for server, _tool in view.offer.tools}
     return {
         name: entry
         for name, entry in view.catalog.servers.items()
@@ -222,7 +224,7 @@ def _servers_meant(view: View, name: str | None) -> list[ServerEntry]:
         raise UnknownServer(
             f"no server is named {quoted(name)}. {choices(servers, name)}",
             server=name[:200],
-            closest=closest(servers, name),
+            closest=closest(name, servers),
         )
     return [servers[name]]
 
@@ -232,7 +234,7 @@ def _resolve(view: View, names: Iterable[str], servers: set[str]) -> _Wanted:
     wanted = _Wanted()
     for name in names:
         try:
-            calling.refuse_meta_tool(name, META_TOOLS)
+            calling.refuse_meta_tool(view, name, META_TOOLS)
             offered = _by_name(view, name, servers)
             if offered is None:
                 offered = _by_need(view, name, servers, wanted)
@@ -244,14 +246,14 @@ def _resolve(view: View, names: Iterable[str], servers: set[str]) -> _Wanted:
 
 def _by_name(view: View, name: str, servers: set[str]) -> Offered | None:
     """The tool of that name, on one of these servers; None if it is no tool's name."""
-    for spelling in (name, *(f"{server}/{name}" for server in servers if len(servers) == 1)):
-        key = view.catalog.names.key_of(spelling, view.catalog.servers)
-        if key is not None and key[0] in servers:
-            if key in view.offer.tools:
-                return view.offer.tools[key]
-            if not view.offer.allows(key):
-                calling.find(view, spelling, patient=False)
-    return None
+    key = view.catalog.names.key_of(name, view.catalog.servers)
+    if key is not None and key[0] in servers:
+        if key in view.offer.tools:
+            return view.offer.tools[key]
+        if not view.offer.allows(key):
+            calling.find(view, name, patient=False)
+    # The bare name of a tool that another server's has taken, where only one server is meant.
+    return view.offer.tools.get((next(iter(servers)), name)) if len(servers) == 1 else None
 
 
 def _by_need(view: View, need: str, servers: set[str], wanted: _Wanted) -> Offered:
@@ -266,10 +268,13 @@ def _by_need(view: View, need: str, servers: set[str], wanted: _Wanted) -> Offer
     hits = [hit for hit in ranking.hits if hit.score >= WORTH * ranking.hits[0].score]
     if not hits:
         names = [_name(view, each) for key, each in offer.tools.items() if key in within]
+        near = closest(need, names)
         hint = (
-            f"Did you mean: {', '.join(ranking.suggestions)}?" if ranking.suggestions else choices(names, need)
+            f"Did you mean: {', '.join(ranking.suggestions)}?"
+            if ranking.suggestions
+            else choices(names, need, near)
         )
-        raise UnknownTool(f"no tool fits {quoted(need)}. {hint}", tool=need[:200], closest=closest(names, need))
+        raise UnknownTool(f"no tool fits {quoted(need)}. {hint}", tool=need[:200], closest=near)
     best, *others = (offer.tools[hit.key] for hit in hits)
     if others:
         wanted.alternatives[need[:200]] = [_name(view, each) for each in others]

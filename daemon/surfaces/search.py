@@ -53,6 +53,7 @@ class SearchSurface:
     """Seed 000's tool search."""
 
     name = "search"
+    meta_tools = META_TOOLS
 
     def instructions(self, view: View) -> str:
         """The seed's tool-discovery text, with the real categories and core tools."""

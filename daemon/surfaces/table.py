@@ -26,6 +26,9 @@ SURFACES: dict[str, Surface] = {
 }
 """By the name that profiles and `--surface` use."""
 
+META_TOOLS = frozenset(name for surface in SURFACES.values() for name in surface.meta_tools)
+"""Names that some surface shows beside those of tools."""
+
 UNSWITCHED = FullSurface.name
 """What is served where lazy loading is switched off."""
 

@@ -32,6 +32,7 @@ class PlainSurface:
     """A second surface, to tell profiles apart."""
 
     name = "browse"
+    meta_tools = ()
 
     def instructions(self, view: View) -> str:
         return f"browse {list(view.categories)}"

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from daemon.catalog import naming
+from daemon.catalog.snapshot import begin, with_settled_names
 from daemon.states import ServerState
 from tests.catalog.samples import after, catalog_of, failed, listed, servers, status
 
@@ -113,8 +116,96 @@ def test_every_tool_is_found_under_the_name_that_it_is_given() -> None:
 
 @pytest.mark.parametrize(("count", "kept"), [(naming.MAX_REMEMBERED, True), (naming.MAX_REMEMBERED + 1, False)])
 def test_names_that_nobody_lists_are_not_remembered_for_ever(count: int, *, kept: bool) -> None:
-    gone = {f"gone{number}": "a" for number in range(count)}
-    names = naming.Names(owners=gone, settled=frozenset(gone))
-    assigned = naming.assign(names, [naming.Claims(server="a", tools=["x"], pending=False)])
-    assert assigned.owners["x"] == "a"
+    gone = [f"gone{number}" for number in range(count)]
+    names = naming.assign(naming.NOBODY, [claims("a", *gone)])
+    assigned = naming.assign(names, [claims("a", "x")])
+    assert assigned.owners["x"] == ("a", "x")
     assert ("gone0" in assigned.owners) is kept
+
+
+# --- no two tools ever share a name ------------------------------------------------------------------------
+
+
+def claims(server: str, *tools: str, pending: bool = False) -> naming.Claims:
+    return naming.Claims(server=server, tools=tools, pending=pending)
+
+
+def test_servers_whose_names_run_into_one_another_share_no_name() -> None:
+    names = naming.assign(naming.NOBODY, [claims("x", "c", "b__c"), claims("a", "b__c"), claims("a__b", "c")])
+    one, other = names.name_of(("a", "b__c")), names.name_of(("a__b", "c"))
+    assert one != other
+    for name, key in ((one, ("a", "b__c")), (other, ("a__b", "c"))):
+        assert names.key_of(name, {"x", "a", "a__b"}) == key
+
+
+def test_a_qualified_name_that_was_given_is_not_taken_over() -> None:
+    catalog = after(BEFORE, [listed("a", "x"), listed("b", "x"), listed("c", "b__x")])
+    assert names(catalog) == {"a": ["x"], "b": ["b__x"], "c": ["c__b__x"]}
+
+
+def test_a_name_that_was_shown_does_not_go_to_a_server_that_comes_up_later() -> None:
+    early = with_settled_names(after(BEFORE, [*STARTING, listed("b", "x")]))
+    catalog = after(early, [listed("a", "x", "y"), listed("c", "y")])
+    assert names(catalog) == {"a": ["a__x", "y"], "b": ["x"], "c": ["c__y"]}
+
+
+def test_names_that_nobody_waits_for_are_not_open() -> None:
+    open_ones = after(BEFORE, [*STARTING, listed("b", "x")])
+    assert open_ones.names.provisional == {("b", "x")}
+    assert with_settled_names(open_ones).names.provisional == frozenset()
+    settled = after(open_ones, [listed("a"), listed("c")])
+    assert settled.names.provisional == frozenset()
+    assert with_settled_names(settled) is settled
+
+
+def test_a_tool_that_is_called_like_a_meta_tool_has_a_second_name_that_nobody_else_gets() -> None:
+    reserved = frozenset({"call_tool"})
+    catalog = after(
+        begin(BEFORE.config, 0.0, reserved),
+        [listed("a", "call_tool"), listed("b", "a__call_tool", "call_tool")],
+    )
+    beside = {
+        key: catalog.names.name_beside(key, reserved)
+        for key in (("a", "call_tool"), ("b", "a__call_tool"), ("b", "call_tool"))
+    }
+    assert catalog.names.name_of(("a", "call_tool")) == "call_tool"
+    assert len(set(beside.values())) == len(beside)
+    assert all(catalog.names.key_of(name, catalog.servers) == key for key, name in beside.items())
+
+
+TOOLS = st.lists(
+    st.sampled_from(["x", "a__x", "b__x", "a/x", "b/x", "mcp__a__x", "b__a__x", "a__b__x", "m", "a__m"]),
+    unique=True,
+    max_size=6,
+)
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(st.sampled_from(["a", "b", "a__b", "b__a"]), TOOLS, st.booleans()),
+            unique_by=lambda c: c[0],
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    st.booleans(),
+)
+def test_names_are_given_once_found_again_and_never_rebound(
+    steps: list[list[tuple[str, list[str], bool]]],
+    shown: bool,
+) -> None:
+    now = naming.NOBODY
+    servers = {"a", "b", "a__b", "b__a"}
+    for step in steps:
+        before = now
+        now = naming.assign(now, [claims(server, *tools, pending=p) for server, tools, p in step], {"m"})
+        for server, tools, _ in step:
+            for key in ((server, tool) for tool in tools):
+                for name in (now.name_of(key), now.name_beside(key, {"m"})):
+                    assert now.key_of(name, servers) == key
+        if shown:
+            now = now.settled()
+        for name, key in before.owners.items():
+            assert name in now.owners or key in before.provisional
+            assert now.owners.get(name) in {key, None} or key in before.provisional

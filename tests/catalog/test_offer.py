@@ -79,6 +79,8 @@ def test_excluded_tools_are_not_offered_a_bare_name_meaning_every_servers() -> N
     assert names(offer(excludedTools=["read", "mcp__git__log"])) == ["write", "loose"]
     assert "git__read" not in names(offer(excludedTools=["git/read"]))
     assert "read" in names(offer(excludedTools=["git/read"]))
+    assert "git__read" not in names(offer(excludedTools=["git__read"]))
+    assert "read" in names(offer(excludedTools=["git__read"]))
 
 
 def test_optional_tools_are_offered_although_they_are_off() -> None:

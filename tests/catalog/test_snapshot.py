@@ -215,3 +215,11 @@ def test_the_categories_are_always_those_of_the_servers_as_they_are(
 ) -> None:
     catalog = after(BEGUN, facts)
     assert catalog.categories == _categories(catalog.config, catalog.servers)
+
+
+def test_what_no_caller_depends_on_is_shown_anew_without_a_new_epoch() -> None:
+    with_icon = tool("git", "git_log", icons=[{"src": "x"}])
+    later = after(UP, [listed("git", with_icon, "git_add")])
+    assert later.servers["git"].tools["git_log"].raw == with_icon.raw  # type: ignore[index]
+    assert later.servers["git"].epoch == UP.servers["git"].epoch
+    assert later.categories is not UP.categories

@@ -15,7 +15,6 @@ from daemon.states import ServerState
 from daemon.surfaces.answers import (
     MAX_NAMED,
     choices,
-    closest,
     decode_arguments,
     error_result,
     result,
@@ -111,13 +110,6 @@ def test_names_in_an_error_are_bounded_and_the_rest_is_counted() -> None:
 
 def test_no_more_names_than_allowed_are_counted_as_more() -> None:
     assert "more" not in choices([f"t{number}" for number in range(MAX_NAMED)], "zzz")
-
-
-def test_the_closest_names_are_at_most_three_best_first() -> None:
-    names = ["delete", "git_log", "git_logs", "git_lag", "got_log"]
-    assert closest(names, "git_log")[0] == "git_log"
-    assert len(closest(names, "git_log")) == 3
-    assert "delete" not in closest(names, "git_log")
 
 
 CONFIG: dict[str, Any] = {"mcpServers": servers("git", "fs")}

@@ -64,12 +64,12 @@ def test_a_wrapper_that_does_not_say_which_tool_is_refused_with_an_example(sent:
 @pytest.mark.parametrize("name", ["call_tool", "mcp__mcpd__call_tool", "mcp__x__y__call_tool"])
 def test_a_wrapper_does_not_take_its_own_kind(name: str) -> None:
     with pytest.raises(InvalidArguments, match="call it directly"):
-        refuse_meta_tool(name, ("call_tool",))
+        refuse_meta_tool(view_of(CATALOG), name, ("call_tool",))
 
 
-@pytest.mark.parametrize("name", ["a__call_tool", "a/call_tool", "call_tool_", ""])
+@pytest.mark.parametrize("name", ["a__call_tool", "a/call_tool", "mcp__a__call_tool", "call_tool_", ""])
 def test_a_tool_of_a_server_that_is_called_like_a_meta_tool_is_not_one(name: str) -> None:
-    refuse_meta_tool(name, ("call_tool",))
+    refuse_meta_tool(view_of(CATALOG), name, ("call_tool",))
 
 
 def test_a_name_that_a_meta_tool_has_is_qualified_beside_it() -> None:

@@ -287,6 +287,26 @@ def test_a_tool_that_is_not_loaded_is_refused_with_the_exact_call_that_loads_it(
     assert list(answer(SURFACE, VIEW, load["name"], load["arguments"])["tools"]) == ["files__read"]
 
 
+OPTIONAL: dict[str, Any] = {
+    "mcpServers": servers("a", "b"),
+    "categories": {"ca": {"server": "a"}},
+    "profiles": {"p": {"surface": "load", "categories": ["ca"], "includedOptionalTools": ["b/secret"]}},
+}
+
+
+def test_an_optional_tool_of_a_server_outside_the_profiles_categories_is_found_and_loaded() -> None:
+    catalog = after(catalog_of(OPTIONAL), [listed("a", "echo"), listed("b", "secret", "other")])
+    view = view_of(catalog, "p")
+    assert list(answer(SURFACE, view, "load_mcp_tool", {"names": ["secret"]})["tools"]) == ["secret"]
+    assert list(answer(SURFACE, view, "load_mcp_server", {"name": "b"})["servers"]["b"]["tools"]) == ["secret"]
+
+
+def test_a_need_is_searched_also_where_the_profile_has_one_server() -> None:
+    before = catalog_of({**OPTIONAL, "profiles": {"p": {"surface": "load", "categories": ["ca"]}}})
+    view = view_of(after(before, [listed("a", tool("a", "echo", description="Repeats words."))]), "p")
+    assert list(answer(SURFACE, view, "load_mcp_tool", {"names": ["repeat a word"]})["tools"]) == ["echo"]
+
+
 def test_with_auto_load_it_is_loaded_and_run_at_once() -> None:
     action = act(SURFACE, view_of(UP, "auto"), "git_log", b"{}")
     assert isinstance(action, Forward)
