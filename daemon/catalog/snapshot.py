@@ -52,6 +52,16 @@ class ServerEntry:
         """Whether its tools can be called now."""
         return self.status.state in SERVING
 
+    @property
+    def usable(self) -> bool:
+        """Whether a call to one of its tools would be taken: a server that only sleeps wakes for it."""
+        return self.available or (self.tools is not None and self.status.state is ServerState.DORMANT)
+
+    @property
+    def disabled(self) -> bool:
+        """Whether it is switched off."""
+        return self.status.state is ServerState.DISABLED
+
 
 @attrs.frozen(kw_only=True)
 class Catalog:
@@ -97,7 +107,7 @@ def fold(catalog: Catalog, fact: Fact) -> Catalog:
     if changed is entry:
         return catalog
     servers = {**catalog.servers, entry.name: changed}
-    same_tools = changed.tools is entry.tools and _is_disabled(changed) == _is_disabled(entry)
+    same_tools = changed.tools is entry.tools and changed.disabled == entry.disabled
     if same_tools and may_be_about_to_list(changed) == may_be_about_to_list(entry):
         return attrs.evolve(catalog, servers=servers)
     return attrs.evolve(
@@ -176,14 +186,10 @@ def _claims(entry: ServerEntry) -> Claims:
 
 def _categories(config: Config, servers: Mapping[str, ServerEntry]) -> dict[str, Category]:
     if config.categories:
-        listed = {name: entry.tools for name, entry in servers.items() if not _is_disabled(entry)}
+        listed = {name: entry.tools for name, entry in servers.items() if not entry.disabled}
         return {name: resolve(category, listed) for name, category in config.categories.items()}
     return {
         name: of_server(name, entry.description, entry.tools)
         for name, entry in servers.items()
-        if not _is_disabled(entry)
+        if not entry.disabled
     }
-
-
-def _is_disabled(entry: ServerEntry) -> bool:
-    return entry.status.state is ServerState.DISABLED

@@ -59,7 +59,9 @@ def decode_arguments(arguments: bytes, shape: type[T], example: str) -> T:
         InvalidArguments: they do not fit `shape`; the text shows `example`.
     """
     try:
-        return msgspec.json.decode(arguments, type=shape)
+        members = msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
+        said = {key: value for key, value in members.items() if bytes(value) != b"null"}
+        return msgspec.json.decode(msgspec.json.encode(said), type=shape, strict=False)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArguments(f"{error}. Call it like this: {example}") from None
 

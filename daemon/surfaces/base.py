@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 
 from daemon.catalog.loaded import Loaded, Source
+from daemon.config.names import read_reference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from daemon.arguments.reading import Checker, Repair
     from daemon.catalog.categories import Category
     from daemon.catalog.offer import Offer, Offers
-    from daemon.catalog.snapshot import Catalog
+    from daemon.catalog.snapshot import Catalog, ServerEntry
     from daemon.config.model import Profile
     from daemon.model import ToolKey
     from daemon.search.index import Index
@@ -65,6 +66,21 @@ class View:
         if allowed is None:
             return self.catalog.categories
         return {name: entry for name, entry in self.catalog.categories.items() if name in allowed}
+
+    @property
+    def servers(self) -> Mapping[str, ServerEntry]:
+        """The servers of which the profile shows something, or may once they have listed."""
+        entries = {name: entry for name, entry in self.catalog.servers.items() if not entry.disabled}
+        if self.profile.categories is None:
+            return entries
+        shown = {server for category in self.categories.values() for server in category.servers}
+        shown |= {server for server, _tool in self.offer.tools}
+        shown |= {
+            reference.server
+            for name in self.profile.included_optional_tools
+            if (reference := read_reference(name, entries)).server
+        }
+        return {name: entry for name, entry in entries.items() if name in shown}
 
     @property
     def offer(self) -> Offer:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from daemon.closest import closest
 from daemon.config.names import own_name
 from daemon.errors import UnknownCategory, UnknownTool
-from daemon.surfaces.answers import MAX_QUOTED, choices, index_lines, quoted, result
+from daemon.surfaces.answers import MAX_NAMED, MAX_QUOTED, choices, index_lines, quoted, result
 from daemon.surfaces.base import Action, AwaitListing, Reply, View
 from daemon.surfaces.describing import paged, require_lists, rest, unavailable, unlisted
 
@@ -30,8 +30,8 @@ def find_category(view: View, name: str) -> Category:
     if category is None:
         raise UnknownCategory(
             f"there is no category {quoted(name)}. {choices(view.categories, name)}",
-            category=name[:200],
-            available=list(view.categories),
+            category=name[:MAX_QUOTED],
+            available=list(view.categories)[:MAX_NAMED],
         )
     return category
 
@@ -86,7 +86,7 @@ def describe_category(
     absent = [
         name_of(key, member)
         for key, member in chosen.items()
-        if not member.listed or not view.catalog.servers[member.server].available
+        if not member.listed or not view.catalog.servers[member.server].usable
     ]
     absent += [name for name in wanted if member_key(category, name) not in chosen]
     meta = {

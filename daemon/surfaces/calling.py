@@ -8,12 +8,13 @@ import attrs
 import msgspec
 from msgspec import Raw
 
+from daemon.arguments.reading import WRAPPERS
 from daemon.closest import closest
 from daemon.config.names import read_reference
 from daemon.errors import InvalidArguments, ToolDisabled, UnknownTool, UpstreamUnavailable
-from daemon.surfaces.answers import MAX_NAMED, choices, quoted, unavailable_entry
+from daemon.surfaces.answers import MAX_NAMED, MAX_QUOTED, choices, quoted, unavailable_entry
 from daemon.surfaces.base import ALWAYS_LOAD, AwaitListing, Forward
-from daemon.surfaces.describing import unlisted
+from daemon.surfaces.describing import starting, unlisted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 
 CALL_TOOL = "call_tool"
 CALL_EXAMPLE = '{"tool_name": "NAME", "arguments": {}}'
-
-ARGUMENT_SLOTS = ("arguments", "args", "parameters", "input")
-"""Where models put a tool's arguments in a wrapper call, the slot that is documented or not."""
 
 
 @attrs.frozen(kw_only=True)
@@ -65,7 +63,7 @@ def unwrap(sent: bytes, slot: str, own: Collection[str], example: str) -> tuple[
     arguments = members.pop(slot, None)
     if arguments is not None and bytes(arguments) == b"null":
         arguments = None
-    others = [key for key in ARGUMENT_SLOTS if key in members]
+    others = [key for key in sorted(WRAPPERS) if key in members]
     if arguments is None and len(others) == len(members) == 1:
         # The right thing in a neighbouring slot.
         arguments = members.pop(others[0])
@@ -173,8 +171,9 @@ def find(view: View, name: str, *, patient: bool) -> Offered | AwaitListing:
             tool=key[1],
             server=key[0],
         )
-    entries = list(catalog.servers.values()) if key is None else [catalog.servers[key[0]]]
-    waiting = unlisted(entries)
+    # A bare name that nobody has wakes nobody; one with its server's name wakes that.
+    entries = list(view.servers.values()) if key is None else [catalog.servers[key[0]]]
+    waiting = starting(entries) if key is None else unlisted(entries)
     if patient and waiting:
         return AwaitListing(servers=waiting)
     if key is not None and entries[0].tools is None:
@@ -188,7 +187,7 @@ def unknown_tool(view: View, name: str) -> UnknownTool:
     near = closest(name, names)
     catalog = view.catalog
     key = catalog.names.key_of(name, catalog.servers)
-    places = [key] if key is not None else [(server, name) for server in catalog.servers]
+    places = [key] if key is not None else [(server, name) for server in view.servers]
     why = next(
         (
             f" (server {server} lists it in a form that cannot be used: {problem})"
@@ -199,7 +198,7 @@ def unknown_tool(view: View, name: str) -> UnknownTool:
     )
     return UnknownTool(
         f"there is no tool {quoted(name)}{why}. {choices(names, name, near)}{_unlisted_hint(view)}",
-        tool=name[:200],
+        tool=name[:MAX_QUOTED],
         closest=near,
     )
 
@@ -215,7 +214,7 @@ def _never_listed(view: View, entry: ServerEntry) -> UpstreamUnavailable:
 
 def _unlisted_hint(view: View) -> str:
     """Which servers may have what was asked for."""
-    silent = [f"{e.name} ({e.status.state})" for e in view.catalog.servers.values() if e.tools is None]
+    silent = [f"{entry.name} ({entry.status.state})" for entry in view.servers.values() if entry.tools is None]
     return f" Not known yet are the tools of: {', '.join(silent[:MAX_NAMED])}." if silent else ""
 
 

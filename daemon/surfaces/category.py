@@ -14,7 +14,7 @@ from daemon.catalog.categories import prospect
 from daemon.closest import closest
 from daemon.config.names import own_name
 from daemon.errors import ToolDisabled, UnknownTool
-from daemon.surfaces.answers import choices, decode_arguments, quoted
+from daemon.surfaces.answers import MAX_QUOTED, choices, decode_arguments, quoted
 from daemon.surfaces.base import ALWAYS_LOAD, Action, AwaitListing, Forward, View
 from daemon.surfaces.by_category import (
     category_lines,
@@ -148,7 +148,7 @@ def _unknown_tool(view: View, category: Category, name: str) -> UnknownTool:
     return UnknownTool(
         f"category {category.name} has no tool {quoted(name)}{because}. {choices(known, name)}",
         category=category.name,
-        tool=name[:200],
+        tool=name[:MAX_QUOTED],
         closest=closest(name, known),
     )
 

@@ -6,9 +6,10 @@ does not fit one answer stays behind a cursor.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
+import msgspec
 from msgspec import Raw
 
 from daemon.catalog.compact import compact
@@ -31,11 +32,12 @@ away."""
 FRAME_BYTES = 150
 """What a definition takes besides its name, description and schemas: keys, and a hash of 64 digits."""
 
-WAKEABLE = frozenset({ServerState.STARTING, ServerState.STOPPED, ServerState.READY, ServerState.DORMANT})
+MAY_LIST = frozenset({ServerState.STARTING, ServerState.STOPPED, ServerState.READY, ServerState.DORMANT})
 """States in which waiting for a first list makes sense."""
 
 _SCHEMAS = ("inputSchema", "outputSchema")
 _EMPTY = frozenset({b"null", b"{}", b"[]", b'""'})
+_ANNOTATIONS = msgspec.json.Decoder(dict[str, Any])
 
 
 @attrs.frozen(kw_only=True)
@@ -52,12 +54,29 @@ class Page:
 
 def definition(tool: Tool, description: str) -> dict[str, object]:
     """What a model is told of a tool: `{description, inputSchema, outputSchema?, annotations?, schemaHash}`."""
-    parts = {
-        key: Raw(compact(tool.parts[key]) if key in _SCHEMAS else tool.parts[key])
-        for key in (*_SCHEMAS, "annotations")
+    schemas = {
+        key: Raw(compact(tool.parts[key]))
+        for key in _SCHEMAS
         if key in tool.parts and tool.parts[key] not in _EMPTY
     }
-    return {"description": description, **parts, "schemaHash": tool.schema_hash}
+    annotations = _annotations(tool.parts.get("annotations", b"{}"))
+    return {
+        "description": description,
+        **schemas,
+        **({"annotations": annotations} if annotations else {}),
+        "schemaHash": tool.schema_hash,
+    }
+
+
+def _annotations(raw: bytes) -> Raw | None:
+    """A tool's annotations without those that say nothing; None if none is left."""
+    try:
+        said = {
+            key: value for key, value in _ANNOTATIONS.decode(raw).items() if value not in (None, "", {}, [])
+        }
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    return Raw(msgspec.json.encode(said)) if said else None
 
 
 def paged(tools: Sequence[tuple[str, Tool, str]], cursor: str | None) -> Page:
@@ -66,21 +85,26 @@ def paged(tools: Sequence[tuple[str, Tool, str]], cursor: str | None) -> Page:
     Raises:
         InvalidArguments: nobody gave out this cursor.
     """
-    start = _position(cursor, len(tools))
+    start = position(cursor, len(tools))
     described: dict[str, object] = {}
     size = 0
-    for position in range(start, len(tools)):
-        name, tool, description = tools[position]
+    for at in range(start, len(tools)):
+        name, tool, description = tools[at]
         told = definition(tool, description)
         schemas = sum(len(value) for value in told.values() if isinstance(value, Raw))
         size += FRAME_BYTES + len(name.encode()) + len(description.encode()) + schemas
         if described and size > PAGE_BYTES:
-            return Page(tools=described, cursor=str(position), left=len(tools) - position)
+            return Page(tools=described, cursor=str(at), left=len(tools) - at)
         described[name] = told
     return Page(tools=described, cursor=None, left=0)
 
 
-def _position(cursor: str | None, count: int) -> int:
+def position(cursor: str | None, count: int) -> int:
+    """Where a cursor points to.
+
+    Raises:
+        InvalidArguments: nobody gave it out.
+    """
     if cursor is None:
         return 0
     if cursor.isascii() and cursor.isdigit() and len(cursor) <= len(str(count)) and int(cursor) <= count:
@@ -96,7 +120,7 @@ def unlisted(entries: Iterable[ServerEntry]) -> tuple[str, ...]:
     return tuple(
         entry.name
         for entry in entries
-        if entry.tools is None and not entry.listing_error and entry.status.state in WAKEABLE
+        if entry.tools is None and not entry.listing_error and entry.status.state in MAY_LIST
     )
 
 
@@ -130,7 +154,7 @@ def unavailable(view: View, entries: Iterable[ServerEntry], names: Iterable[str]
     """
     meta: dict[str, object] = {}
     absent = list(dict.fromkeys(names))
-    down = {entry.name: unavailable_entry(entry, view.now) for entry in entries if not entry.available}
+    down = {entry.name: unavailable_entry(entry, view.now) for entry in entries if not entry.usable}
     if absent:
         meta["unavailableTools"] = absent
     if down:

@@ -25,7 +25,7 @@ class FullSurface:
 
     def instructions(self, view: View) -> str:
         """Which servers there are: all else stands in the list of tools."""
-        names = list(view.catalog.servers)
+        names = list(view.servers)
         if not names:
             return "No MCP servers are configured."
         more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
@@ -33,7 +33,7 @@ class FullSurface:
 
     def awaits(self, view: View) -> tuple[str, ...]:
         """All that have not listed: many clients ask once and never again."""
-        return unlisted(view.catalog.servers.values())
+        return unlisted(view.servers.values())
 
     def list_tools(self, view: View) -> tuple[bytes, ...]:
         """Every tool that the profile lets through."""

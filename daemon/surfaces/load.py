@@ -14,9 +14,10 @@ import msgspec
 from daemon.catalog.loaded import Source
 from daemon.closest import closest
 from daemon.errors import CallError, InvalidArguments, ToolNotLoaded, UnknownServer, UnknownTool
-from daemon.states import ServerState
 from daemon.surfaces import calling
 from daemon.surfaces.answers import (
+    MAX_NAMED,
+    MAX_QUOTED,
     choices,
     decode_arguments,
     index_lines,
@@ -25,7 +26,7 @@ from daemon.surfaces.answers import (
     result,
 )
 from daemon.surfaces.base import ALWAYS_LOAD, Action, AwaitListing, Loading, Reply, View
-from daemon.surfaces.describing import paged, starting, unavailable, unlisted
+from daemon.surfaces.describing import paged, position, starting, unavailable, unlisted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -41,7 +42,7 @@ META_TOOLS = (SERVER, TOOL)
 MAX_SERVERS = 3
 """Servers in one answer: a need that fits more is not precise enough."""
 
-MAX_LINES = 200
+MAX_TOOL_LINES = 200
 """Tools of one server in an answer, a line each; the largest real server has a few hundred."""
 
 MAX_NAMES = 50
@@ -56,6 +57,7 @@ TOOL_EXAMPLE = '{"names": ["TOOL", "what you need"]} or {"names": ["TOOL"], "ser
 
 class _ServerArguments(msgspec.Struct, forbid_unknown_fields=True):
     name: str
+    cursor: str | None = None
 
 
 class _ToolArguments(msgspec.Struct, forbid_unknown_fields=True):
@@ -136,7 +138,7 @@ def _not_loaded(view: View, offered: Offered) -> ToolNotLoaded:
 def _load_server(view: View, asked: _ServerArguments, *, patient: bool) -> Action:
     if not asked.name.strip():
         raise InvalidArguments(f'"name" is empty. Say what you need: {SERVER_EXAMPLE}')
-    servers = _offered_servers(view)
+    servers = view.servers
     index = view.means.index()
     waiting = starting(servers.values())
     if patient and (waiting or not index.covers(view.catalog.servers)):
@@ -145,17 +147,21 @@ def _load_server(view: View, asked: _ServerArguments, *, patient: bool) -> Actio
     if not hits:
         raise UnknownServer(
             f"no server fits {quoted(asked.name)}. {choices(servers, asked.name)}",
-            available=list(servers),
+            available=list(servers)[:MAX_NAMED],
         )
     entries = [servers[hit.server] for hit in hits]
     asleep = unlisted(entries)
     if patient and asleep:
         return AwaitListing(servers=asleep, indexed=True)
     tools = _tools_by_server(view)
+    # Where to go on is only clear where one server is meant.
+    start = position(asked.cursor, len(tools.get(entries[0].name, ()))) if len(entries) == 1 else 0
     structured: dict[str, Any] = {
-        "servers": {entry.name: _server_summary(view, entry, tools.get(entry.name, [])) for entry in entries}
+        "servers": {
+            entry.name: _server_summary(view, entry, tools.get(entry.name, []), start) for entry in entries
+        }
     }
-    down = [entry for entry in entries if not entry.available]
+    down = [entry for entry in entries if not entry.usable]
     meta = unavailable(
         view, entries, (_name(view, each) for entry in down for each in tools.get(entry.name, ()))
     )
@@ -169,25 +175,15 @@ def _worthy(hits: Sequence[ServerHit]) -> list[ServerHit]:
     return [hit for hit in hits if hit.score >= WORTH * hits[0].score]
 
 
-def _server_summary(view: View, entry: ServerEntry, tools: Sequence[Offered]) -> dict[str, Any]:
-    lines = {_name(view, offered): one_line(offered.description) for offered in tools[:MAX_LINES]}
-    left = len(tools) - len(lines)
+def _server_summary(view: View, entry: ServerEntry, tools: Sequence[Offered], start: int) -> dict[str, Any]:
+    """One server's summary, and a line per tool from a position on."""
+    end = start + MAX_TOOL_LINES
+    lines = {_name(view, offered): one_line(offered.description) for offered in tools[start:end]}
+    following = {"name": SERVER, "arguments": {"name": entry.name, "cursor": str(end)}}
     return {
         **({"summary": entry.description} if entry.description else {}),
         "tools": lines,
-        **({"toolsLeft": left, "hint": f"{TOOL} finds the others by need"} if left else {}),
-    }
-
-
-def _offered_servers(view: View) -> dict[str, ServerEntry]:
-    """The servers of which the profile shows something, or may."""
-    allowed = view.profile.categories
-    names = {server for category in view.categories.values() for server in category.servers}
-    names |= {server for server, _tool in view.offer.tools}
-    return {
-        name: entry
-        for name, entry in view.catalog.servers.items()
-        if entry.status.state is not ServerState.DISABLED and (allowed is None or name in names)
+        **({"toolsLeft": len(tools) - end, "next": following} if len(tools) > end else {}),
     }
 
 
@@ -217,13 +213,14 @@ def _load_tool(view: View, asked: _ToolArguments, *, patient: bool) -> Action:
 
 
 def _servers_meant(view: View, name: str | None) -> list[ServerEntry]:
-    servers = _offered_servers(view)
+    servers = view.servers
     if not name:
         return list(servers.values())
+    name = name.removeprefix("mcp__")
     if name not in servers:
         raise UnknownServer(
             f"no server is named {quoted(name)}. {choices(servers, name)}",
-            server=name[:200],
+            server=name[:MAX_QUOTED],
             closest=closest(name, servers),
         )
     return [servers[name]]
@@ -240,7 +237,7 @@ def _resolve(view: View, names: Iterable[str], servers: set[str]) -> _Wanted:
                 offered = _by_need(view, name, servers, wanted)
             wanted.tools[_name(view, offered)] = offered
         except CallError as error:
-            wanted.failures[name[:200]] = error
+            wanted.failures[name[:MAX_QUOTED]] = error
     return wanted
 
 
@@ -251,6 +248,7 @@ def _by_name(view: View, name: str, servers: set[str]) -> Offered | None:
         if key in view.offer.tools:
             return view.offer.tools[key]
         if not view.offer.allows(key):
+            # For what it raises: why a tool that exists is not to be had.
             calling.find(view, name, patient=False)
     # The bare name of a tool that another server's has taken, where only one server is meant.
     return view.offer.tools.get((next(iter(servers)), name)) if len(servers) == 1 else None
@@ -274,10 +272,10 @@ def _by_need(view: View, need: str, servers: set[str], wanted: _Wanted) -> Offer
             if ranking.suggestions
             else choices(names, need, near)
         )
-        raise UnknownTool(f"no tool fits {quoted(need)}. {hint}", tool=need[:200], closest=near)
+        raise UnknownTool(f"no tool fits {quoted(need)}. {hint}", tool=need[:MAX_QUOTED], closest=near)
     best, *others = (offer.tools[hit.key] for hit in hits)
     if others:
-        wanted.alternatives[need[:200]] = [_name(view, each) for each in others]
+        wanted.alternatives[need[:MAX_QUOTED]] = [_name(view, each) for each in others]
     return best
 
 
@@ -292,7 +290,7 @@ def _loaded(view: View, wanted: _Wanted) -> Reply:
     }
     servers = dict.fromkeys(each.tool.server for each in loaded.values())
     entries = [view.catalog.servers[name] for name in servers]
-    down = {entry.name for entry in entries if not entry.available}
+    down = {entry.name for entry in entries if not entry.usable}
     meta = {
         "sourceServer": ", ".join(servers),
         "epoch": sum(entry.epoch for entry in entries),
@@ -312,7 +310,7 @@ def _name(view: View, offered: Offered) -> str:
 
 
 def _server_definition(view: View) -> bytes:
-    entries = [(entry.name, entry.description) for entry in _offered_servers(view).values()]
+    entries = [(entry.name, entry.description) for entry in view.servers.values()]
     rest = f"{SERVER} finds them by need"
     lines = index_lines(entries, view.means.index_characters, rest) if entries else "none are configured"
     return msgspec.json.encode(

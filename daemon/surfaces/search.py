@@ -12,12 +12,11 @@ import msgspec
 
 from daemon.config.names import read_reference
 from daemon.errors import InvalidArguments
-from daemon.states import ServerState
 from daemon.surfaces import calling
 from daemon.surfaces.answers import decode_arguments, index_lines, one_line, result
 from daemon.surfaces.base import ALWAYS_LOAD, Action, AwaitListing, Loading, Reply, View
 from daemon.surfaces.by_category import entries_of, find_category
-from daemon.surfaces.describing import starting, unavailable, unlisted
+from daemon.surfaces.describing import position, starting, unavailable, unlisted
 from daemon.surfaces.searching import find_tools
 
 if TYPE_CHECKING:
@@ -36,6 +35,9 @@ DEFAULT_RESULTS = 20
 MAX_RESULTS = 100
 """Most tools in one answer, whatever was asked for: what is found is listed with its schema from then on."""
 
+MAX_POSITION = 10**6
+"""Where in a result a search may go on; no catalog has so many tools."""
+
 MAX_CATEGORIES = 60
 """Categories named in one answer, as many as are named from the start elsewhere."""
 
@@ -47,6 +49,7 @@ class _SearchArguments(msgspec.Struct, forbid_unknown_fields=True):
     category: str | None = None
     include_descriptions: bool = True
     max_results: int = DEFAULT_RESULTS
+    cursor: str | None = None
 
 
 class SearchSurface:
@@ -78,7 +81,7 @@ class SearchSurface:
         names = [name for name in view.profile.core_tools if name not in META_TOOLS]
         keys = [catalog.names.key_of(name, catalog.servers) for name in names]
         servers = {key[0] for key in keys if key is not None}
-        return unlisted(entry for entry in catalog.servers.values() if entry.name in servers or None in keys)
+        return unlisted(entry for entry in view.servers.values() if entry.name in servers or None in keys)
 
     def list_tools(self, view: View) -> tuple[bytes, ...]:
         """The meta-tools, the core tools, and what this session has found."""
@@ -108,9 +111,10 @@ def _search(view: View, asked: _SearchArguments, *, patient: bool) -> Action:
     if patient and (waiting or not indexed):
         return AwaitListing(servers=waiting, indexed=True)
     phrasings = [asked.query] if isinstance(asked.query, str) else asked.query
-    findings = find_tools(view, phrasings, asked.category, min(asked.max_results, MAX_RESULTS))
+    start = position(asked.cursor, MAX_POSITION)
+    findings = find_tools(view, phrasings, asked.category, min(asked.max_results, MAX_RESULTS), start)
     structured = _structured(view, findings, entries, asked)
-    text = _text(findings, structured, asked)
+    text = _text(findings, structured)
     return Reply(
         result(structured, text), Loading(tools=tuple(offered.key for offered, _score in findings.tools))
     )
@@ -119,16 +123,17 @@ def _search(view: View, asked: _SearchArguments, *, patient: bool) -> Action:
 def _entries(view: View, category: str | None) -> list[ServerEntry]:
     if category:
         return entries_of(view, find_category(view, category))
-    return [entry for entry in view.catalog.servers.values() if entry.status.state is not ServerState.DISABLED]
+    return list(view.servers.values())
 
 
 def _structured(
     view: View, findings: Findings, entries: Iterable[ServerEntry], asked: _SearchArguments
 ) -> dict[str, Any]:
     tools = [_entry(view, offered, asked) for offered, _score in findings.tools]
-    # A server that sleeps is worth a word only while nobody knows what it has.
-    down = [entry for entry in entries if not _is_active(entry) or entry.tools is None]
-    meta = unavailable(view, down, (tool["name"] for tool in tools if not tool["active"]))
+    meta = unavailable(view, entries, (tool["name"] for tool in tools if not tool["active"]))
+    following = _next(findings, asked)
+    if following is not None:
+        meta["next"] = following
     return {
         "tools": tools,
         **({"total": findings.total} if findings.total > len(tools) else {}),
@@ -145,17 +150,12 @@ def _entry(view: View, offered: Offered, asked: _SearchArguments) -> dict[str, A
         "name": _name(view, offered),
         "server": offered.tool.server,
         **({"category": category} if category else {}),
-        "active": _is_active(view.catalog.servers[offered.tool.server]),
+        "active": view.catalog.servers[offered.tool.server].usable,
         **({"description": described} if described else {}),
     }
 
 
-def _is_active(entry: ServerEntry) -> bool:
-    """Whether a call would be taken: a server that only sleeps wakes for it."""
-    return entry.available or entry.status.state is ServerState.DORMANT
-
-
-def _text(findings: Findings, structured: dict[str, Any], asked: _SearchArguments) -> str:
+def _text(findings: Findings, structured: dict[str, Any]) -> str:
     """The answer as seed 000 shows it."""
     lines = [f"Found {len(findings.tools)} tool(s):" if findings.tools else "Found 0 tool(s)."]
     if findings.tools:
@@ -168,8 +168,8 @@ def _text(findings: Findings, structured: dict[str, Any], asked: _SearchArgument
             lines += [f"  {tool['description']}", ""]
     if lines[-1]:
         lines.append("")
-    if findings.total > len(findings.tools):
-        lines += [f"{findings.total - len(findings.tools)} more fit: {_how_to_see_more(asked)}", ""]
+    if findings.left:
+        lines += [f"{findings.left} more fit: {_how_to_see_more(structured['meta']['next'])}", ""]
     if findings.suggestions:
         lines += [f"Did you mean: {', '.join(findings.suggestions)}?", ""]
     lines.append(f"Available categories: {', '.join(structured['categories']) or 'none'}")
@@ -178,10 +178,22 @@ def _text(findings: Findings, structured: dict[str, Any], asked: _SearchArgument
     return "\n".join(lines)
 
 
-def _how_to_see_more(asked: _SearchArguments) -> str:
-    if asked.max_results < MAX_RESULTS:
-        return f"raise max_results (up to {MAX_RESULTS}), or say more precisely what you need."
-    return "say more precisely what you need, or name a category."
+def _next(findings: Findings, asked: _SearchArguments) -> dict[str, Any] | None:
+    """The call that shows what is left."""
+    if not findings.left:
+        return None
+    said = msgspec.structs.asdict(asked)
+    unchanged = {key: said[key] for key in ("query", "category", "include_descriptions", "max_results")}
+    plain = {key: value for key, value in unchanged.items() if value != _DEFAULTS[key]}
+    return {"name": SEARCH, "arguments": {**plain, "cursor": str(findings.end)}}
+
+
+def _how_to_see_more(following: dict[str, Any]) -> str:
+    call = msgspec.json.encode(following["arguments"]).decode()
+    return f"say more precisely what you need, or see them with {SEARCH}({call})"
+
+
+_DEFAULTS = msgspec.structs.asdict(_SearchArguments())
 
 
 def _core_names(view: View) -> Iterator[str]:

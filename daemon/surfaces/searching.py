@@ -25,11 +25,20 @@ class Findings:
     """Best first, with scores; 0.0 where everything was asked for."""
     total: int
     """How many fit, shown or not."""
+    end: int
+    """Where in the result these end."""
     suggestions: Sequence[str] = ()
     """What may have been meant when nothing fits."""
 
+    @property
+    def left(self) -> int:
+        """How many come after these."""
+        return max(0, self.total - self.end)
 
-def find_tools(view: View, phrasings: Sequence[str], category: str | None, limit: int) -> Findings:
+
+def find_tools(
+    view: View, phrasings: Sequence[str], category: str | None, limit: int, start: int = 0
+) -> Findings:
     """The offered tools that fit, best first.
 
     Args:
@@ -37,19 +46,21 @@ def find_tools(view: View, phrasings: Sequence[str], category: str | None, limit
         phrasings: a need, keywords or a name, or several phrasings of it; empty is everything, in its order.
         category: only this one's tools; None or empty is all.
         limit: most tools to return.
+        start: how many of the best to leave out.
 
     Raises:
         UnknownCategory: the profile has none of that name.
     """
+    end = start + limit
     offer = view.offer
     among = _keys_in(view, category) if category else offer.tools
     asked = [text for text in phrasings if text.strip()]
     if not asked:
         known = [(offer.tools[key], 0.0) for key in among if key in offer.tools]
-        return Findings(tools=known[:limit], total=len(known))
-    ranking = view.means.index().search(asked, within=among, limit=limit)
+        return Findings(tools=known[start:end], total=len(known), end=end)
+    ranking = view.means.index().search(asked, within=among, limit=end)
     tools = [(offer.tools[hit.key], hit.score) for hit in ranking.hits if hit.key in offer.tools]
-    return Findings(tools=tools, total=ranking.total, suggestions=ranking.suggestions)
+    return Findings(tools=tools[start:], total=ranking.total, end=end, suggestions=ranking.suggestions)
 
 
 def scored(view: View, phrasings: Sequence[str], category: str | None, limit: int) -> dict[str, object]:

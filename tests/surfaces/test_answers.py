@@ -60,6 +60,11 @@ def test_arguments_that_fit_are_read() -> None:
     assert decode_arguments(b'{"name":"x","count":2}', Shape, "") == Shape(name="x", count=2)
 
 
+def test_a_null_is_what_is_left_out_and_a_number_may_stand_in_quotes() -> None:
+    assert decode_arguments(b'{"name":"x","count":null}', Shape, "") == Shape(name="x")
+    assert decode_arguments(b'{"name":"x","count":"3"}', Shape, "") == Shape(name="x", count=3)
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [

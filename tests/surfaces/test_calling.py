@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -28,6 +30,7 @@ CATALOG = after(
         (b'{"tool_name":"x","a":1,"b":[ ]}', None, {"a": b"1", "b": b"[ ]"}),
         (b'{"tool_name":"x","arguments":{},"a":1}', b"{}", {"a": b"1"}),
         (b'{"tool_name":"x","args":{"a":1}}', b'{"a":1}', {}),
+        (b'{"tool_name":"x","params":{"a":1}}', b'{"a":1}', {}),
         (b'{"tool_name":"x","parameters":{"a":1}}', b'{"a":1}', {}),
         (b'{"tool_name":"x","args":{"a":1},"b":2}', None, {"args": b'{"a":1}', "b": b"2"}),
     ],
@@ -115,3 +118,35 @@ def test_an_unknown_name_is_answered_with_close_ones_and_the_servers_that_are_si
     assert caught.value.details["closest"] == ["call_tool"]
     assert "Not known yet are the tools of: b (stopped)." in caught.value.message
     assert msgspec.json.encode(caught.value.details)
+
+
+# --- a profile that shows less ------------------------------------------------------------------------------
+
+RESTRICTED: dict[str, Any] = {
+    "mcpServers": {**servers("a", "other", "asleep"), "off": {"command": "x", "enabled": False}},
+    "categories": {"ca": {"server": "a"}},
+    "profiles": {"only": {"categories": ["ca"], "includedOptionalTools": ["other/extra"]}},
+}
+
+
+def test_a_profile_sees_the_servers_that_it_shows_something_of() -> None:
+    catalog = catalog_of(RESTRICTED)
+    assert list(view_of(catalog, "only").servers) == ["a", "other"]
+    assert list(view_of(catalog).servers) == ["a", "other", "asleep"]
+
+
+def test_a_name_that_nobody_has_wakes_nobody_and_tells_of_nobody_outside_the_profile() -> None:
+    catalog = after(
+        catalog_of(RESTRICTED),
+        [status("a"), listed("a", "x"), listed("other", "extra"), status("asleep", ServerState.DORMANT)],
+    )
+    for profile in ("only", "default"):
+        with pytest.raises(UnknownTool) as caught:
+            find(view_of(catalog, profile), "frobnicate", patient=True)
+        assert ("asleep" in caught.value.message) is (profile == "default")
+        assert "off" not in caught.value.message
+
+
+def test_a_name_with_its_servers_wakes_that_server() -> None:
+    catalog = after(catalog_of(RESTRICTED), [status("asleep", ServerState.DORMANT)])
+    assert find(view_of(catalog), "asleep__x", patient=True) == AwaitListing(servers=("asleep",))

@@ -37,7 +37,7 @@ def test_a_definition_holds_what_a_caller_needs_and_nothing_empty() -> None:
         description="does x",
         inputSchema={"$schema": "s", "type": "object", "required": []},
         outputSchema={"type": "object", "properties": {}},
-        annotations={"readOnlyHint": True},
+        annotations={"readOnlyHint": True, "title": None, "x": {}},
         _meta={"a": 1},
         icons=[],
     )

@@ -11,7 +11,7 @@ from daemon.catalog.loaded import Loaded, Source
 from daemon.errors import InvalidArguments, ToolDisabled, ToolNotLoaded, UnknownServer, UnknownTool
 from daemon.states import ServerState
 from daemon.surfaces.base import AwaitListing, Forward, Loading, Reply
-from daemon.surfaces.load import MAX_LINES, MAX_NAMES, LoadSurface
+from daemon.surfaces.load import MAX_NAMES, MAX_TOOL_LINES, LoadSurface
 from tests.catalog.samples import after, catalog_of, listed, servers, status, tool
 from tests.surfaces.samples import act, answer, listed_names, refused, view_of
 
@@ -121,12 +121,16 @@ def test_tools_that_share_a_name_are_named_as_they_are_called_and_what_is_off_is
 
 
 def test_of_very_many_tools_the_first_are_told_and_the_rest_counted() -> None:
-    names = [f"t{number}" for number in range(MAX_LINES + 7)]
+    names = [f"t{number}" for number in range(MAX_TOOL_LINES + 7)]
     many = after(catalog_of({"mcpServers": servers("a")}), [status("a"), listed("a", *names)])
     found = answer(SURFACE, view_of(many), "load_mcp_server", {"name": "a"})["servers"]["a"]
-    assert list(found["tools"]) == names[:MAX_LINES]
+    assert list(found["tools"]) == names[:MAX_TOOL_LINES]
     assert found["toolsLeft"] == 7
-    assert "load_mcp_tool" in found["hint"]
+    following = found["next"]
+    assert following["name"] == "load_mcp_server"
+    rest = answer(SURFACE, view_of(many), "load_mcp_server", following["arguments"])["servers"]["a"]
+    assert list(rest["tools"]) == names[MAX_TOOL_LINES:]
+    assert "next" not in rest
 
 
 def test_a_need_that_no_server_fits_is_answered_with_those_that_exist() -> None:

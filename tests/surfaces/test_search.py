@@ -185,7 +185,7 @@ def test_no_more_than_asked_for_is_shown_and_the_rest_is_counted(most: int, show
     assert answered.get("total") == (6 if shown < 6 else None)
     text = text_of(act(SURFACE, VIEW, "search_tools", {"max_results": most}))
     assert text.startswith(f"Found {shown} tool(s):")
-    assert (f"{6 - shown} more fit: raise max_results" in text) is (shown < 6)
+    assert (f"{6 - shown} more fit: say more precisely" in text) is (shown < 6)
 
 
 def test_an_answer_is_bounded_whatever_was_asked_for() -> None:
@@ -196,7 +196,20 @@ def test_an_answer_is_bounded_whatever_was_asked_for() -> None:
     view = view_of(many)
     assert len(search(view, max_results=10**9)["tools"]) == MAX_RESULTS
     text = text_of(act(SURFACE, view, "search_tools", {"max_results": 10**9}))
-    assert "50 more fit: say more precisely what you need, or name a category." in text
+    assert "50 more fit: say more precisely what you need, or see them with search_tools({" in text
+
+
+def test_all_that_fits_is_reached_page_by_page() -> None:
+    names = [f"t{number}" for number in range(2 * MAX_RESULTS + 50)]
+    view = view_of(after(catalog_of({"mcpServers": servers("a")}), [status("a"), listed("a", *names)]))
+    seen: list[str] = []
+    arguments: dict[str, Any] = {"category": "a", "max_results": 10**9, "include_descriptions": False}
+    while arguments:
+        found = answer(SURFACE, view, "search_tools", arguments)
+        seen += [tool["name"] for tool in found["tools"]]
+        arguments = found.get("meta", {}).get("next", {}).get("arguments", {})
+        assert not arguments or arguments["include_descriptions"] is False
+    assert seen == names
 
 
 @pytest.mark.parametrize("most", [0, -1, -(10**9)])
