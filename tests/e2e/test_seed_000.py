@@ -172,7 +172,7 @@ def test_max_results_cuts_the_answer_and_says_that_there_is_more(deferred: Any) 
 
     assert found(result) == MEMORY[:2]
     assert result["structured"]["total"] == len(MEMORY)
-    assert "3 more fit: raise max_results" in result["text"]
+    assert "3 more fit: say more precisely" in result["text"]
 
 
 def test_several_phrasings_find_more_than_either(deferred: Any) -> None:
