@@ -50,6 +50,11 @@ class Admission:
         """Calls that wait for an answer, sent or not."""
         return len(self._in_flight) + len(self._in_line)
 
+    @property
+    def queued(self) -> int:
+        """Calls in line."""
+        return len(self._in_line)
+
     def admit(self, call: ToolCall, exchange: Exchange) -> int:
         """Send a call, or put it in line. Returns its ticket, for `cancel`.
 
@@ -109,6 +114,7 @@ class Admission:
             ticket = next(iter(self._in_line))
             call, admitted, _ = self._in_line.pop(ticket)
             try:
+                call.check()
                 self._in_flight[ticket] = self._connection.call(call, admitted)
             except CallError as error:
                 admitted.lost(error)

@@ -42,8 +42,8 @@ async def _wait_one(server: str, upstream: Upstream | None, catalog: Watch[Catal
         return
 
     def listed(newest: Catalog) -> bool:
-        entry = newest.servers[server]
-        return entry.tools is not None or bool(entry.listing_error)
+        entry = newest.servers.get(server)
+        return entry is None or entry.tools is not None or bool(entry.listing_error)
 
     with trio.move_on_after(LISTING_PATIENCE):
         await catalog.wait_until(listed)

@@ -8,7 +8,8 @@ the nursery of its session, so that it ends with it. A call ends exactly once: a
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
@@ -18,11 +19,14 @@ from msgspec import UNSET
 
 from daemon import protocol
 from daemon.awaiting import wait_indexed, wait_listed
+from daemon.catalog.loaded import Source
 from daemon.errors import (
     CallError,
     InternalError,
     InvalidArguments,
     Overloaded,
+    ToolChanged,
+    ToolNotLoaded,
     UpstreamCallError,
     UpstreamUnavailable,
 )
@@ -33,112 +37,37 @@ from daemon.wire import envelope
 from daemon.wire.peer import RemoteError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterator
 
     from msgspec import Raw
 
-    from daemon.catalog.snapshot import Catalog
-    from daemon.config.model import Config
-    from daemon.measures import Mended
+    from daemon.context import Guest, SessionContext
+    from daemon.model import Tool
     from daemon.ports import Upstream
-    from daemon.search.index import Index
-    from daemon.surfaces.base import Loading, Means, Surface, View
-    from daemon.watch import Watch
     from daemon.wire.envelope import Buffer
-    from daemon.wire.link import Outbox
     from daemon.wire.peer import Peer
 
 MAX_CALLS = 256
 """Calls that one client may have in flight: eight times what the busiest real agent was seen to do."""
 
 
-class CallLog(Protocol):
-    """Where ended calls are noted; must not block."""
+@attrs.frozen
+class _Intent:
+    """What a client asked for, to be judged again after a wait."""
 
-    def note(self, session: int, label: str, seconds: float, outcome: str) -> None:
-        """Note one call; `outcome` is `ok` or an error code of design.md §6."""
-
-
-@attrs.frozen(kw_only=True)
-class SessionContext:
-    """What all sessions share."""
-
-    config: Config
-    """The configuration."""
-    catalog: Watch[Catalog]
-    """The newest catalog."""
-    upstreams: Mapping[str, Upstream]
-    """Running servers by name."""
-    surfaces: Mapping[str, Surface]
-    """Surfaces by name."""
-    means: Means
-    """What surfaces work with."""
-    index: Watch[Index]
-    """The newest search index."""
-    mended: Mended
-    """How often arguments had to be repaired, by client."""
-    settle_names: Callable[[], None]
-    """A client is shown, or uses, names of tools: from now on they mean what they mean."""
-    outbox: Outbox
-    """The daemon's outbox."""
-    log: CallLog
-    """Where calls are noted."""
-    wall: Callable[[], float]
-    """Seconds since the epoch."""
-
-
-@attrs.frozen(kw_only=True)
-class SessionStatistics:
-    """How a session is, for `mcpd status`."""
-
-    number: int
-    """Counts connections since the daemon started."""
-    client: str
-    """What the client calls itself."""
-    protocol: str
-    """The revision it speaks, empty until known."""
-    profile: str
-    """Its profile."""
-    surface: str
-    """Its surface."""
-    since: float
-    """When it connected, in seconds since the epoch."""
-    calls: int
-    """Tool calls so far."""
-    in_flight: int
-    """Calls without an answer yet."""
-    loaded: int
-    """Tools that it has loaded."""
-    repaired: int
-    """Calls whose arguments had to be repaired."""
-
-
-class Guest(Protocol):
-    """Whose calls they are: what it is shown is decided anew for each."""
-
-    @property
-    def client(self) -> str:
-        """What it calls itself."""
-
-    @property
-    def surface(self) -> Surface:
-        """What its calls mean."""
-
-    def view(self) -> View:
-        """What it sees of the catalog now."""
-
-    def load(self, loading: Loading) -> None:
-        """Tools that a call of its has loaded."""
+    name: str
+    arguments: bytes = attrs.field(repr=False)
+    patient: bool = attrs.field(kw_only=True)
+    """Whether there is time to wait for a server; a second wait there is not."""
 
 
 class Calls:
     """The calls of one client."""
 
-    def __init__(self, guest: Guest, peer: Peer, number: int, context: SessionContext) -> None:
+    def __init__(self, peer: Peer, number: int, context: SessionContext) -> None:
         """Attach to a client's peer; `run` hosts what has to wait."""
         self.total = 0
         self.repaired = 0
-        self._guest = guest
         self._peer = peer
         self._number = number
         self._context = context
@@ -161,13 +90,13 @@ class Calls:
             task_status.started()
             await trio.sleep_forever()
 
-    def begin(self, request_id: bytes, asked: protocol.CallParams, *, modern: bool) -> None:
+    def begin(self, request_id: bytes, asked: protocol.CallParams, guest: Guest, *, modern: bool) -> None:
         """Take a `tools/call` in, whose id is not in flight; it is answered through the peer, now or later."""
         meta = asked.meta or {}
         token = meta.get("progressToken")
         if token is not None and bytes(token) == b"null":
             token = None
-        call = ClientCall(self, request_id, asked.name, token=token, modern=modern)
+        call = ClientCall(self, guest, request_id, asked.name, token=token, modern=modern)
         self._open[request_id] = call
         self.total += 1
         arguments = b"{}" if asked.arguments is UNSET else bytes(asked.arguments)
@@ -215,8 +144,14 @@ class Calls:
         self._peer.answer(call.request_id, result)
         seconds = trio.current_time() - call.started
         self._context.log.note(self._number, call.label, seconds, outcome)
+        surface = call.guest.surface.name
         if call.upstream is not None:
             call.upstream.record(seconds, ok=outcome == "ok")
+            self._context.tally.call(call.upstream.name, surface, outcome, seconds)
+        else:
+            self._context.tally.meta_call(surface, call.label, outcome)
+            if outcome != "ok":
+                self._context.tally.refused(outcome)
 
     def forget(self, call: ClientCall) -> None:
         """Drop a call without an answer."""
@@ -225,49 +160,117 @@ class Calls:
     def _act(
         self, call: ClientCall, name: str, arguments: bytes, meta: dict[str, Raw], *, patient: bool
     ) -> None:
-        view = self._guest.view()
-        action = self._guest.surface.call(view, name, arguments, patient=patient)
+        guest = call.guest
+        view = guest.view()
+        action = guest.surface.call(view, name, arguments, patient=patient)
         if view.catalog.names.provisional and not isinstance(action, AwaitListing):
             self._context.settle_names()
         match action:
-            case Reply(result=result, loading=loading):
-                call.answered(result)
-                self._load(loading)
+            case Reply():
+                self._reply(call, action)
             case Forward() as action:
-                self._load(action.loading)
-                self._forward(call, action, meta, may_wake=patient)
+                self._forward(call, action, meta, _Intent(name, arguments, patient=patient))
             case AwaitListing() as awaited:
                 self.later(self._act_when_known, call, name, arguments, meta, awaited)
 
-    def _load(self, loading: Loading | None) -> None:
-        if loading is not None:
-            self._guest.load(loading)
+    def _reply(self, call: ClientCall, reply: Reply) -> None:
+        guest = call.guest
+        guest.was_shown(reply.shown)
+        if reply.loading is None:
+            call.answered(reply.result)
+        elif not guest.loads:
+            call.answered(reply.result)
+            guest.load(reply.loading)
+        else:
+            # What was acknowledged as loaded must be found again, whatever happens to us next.
+            guest.load(reply.loading)
+            self.later(self._answer_when_kept, call, bytes(reply.result))
 
-    def _forward(self, call: ClientCall, forward: Forward, meta: dict[str, Raw], *, may_wake: bool) -> None:
+    async def _answer_when_kept(self, call: ClientCall, result: bytes) -> None:
+        with self._contained(call), call.wait_scope():
+            await call.guest.kept()
+            call.answered(result)
+        self._context.outbox.flush()
+
+    def _forward(self, call: ClientCall, forward: Forward, meta: dict[str, Raw], intent: _Intent) -> None:
         call.label = forward.label
-        if forward.repair is not None:
-            self.repaired += 1
-            self._context.mended.note(self._guest.client, str(forward.repair))
         upstream = self._context.upstreams.get(forward.server)
         if upstream is None:
             text = f"server {forward.server} is disabled in mcpd's configuration. Use another tool."
             raise UpstreamUnavailable(text, server=forward.server, state="disabled")
-        request = ToolCall(
-            tool=forward.tool, arguments=forward.arguments, meta=meta, wants_progress=call.token is not None
-        )
         call.upstream = upstream
+        if intent.patient and upstream.is_stale:
+            self.later(self._act_when_current, call, upstream, intent, meta)
+            return
+        request = ToolCall(
+            tool=forward.tool,
+            arguments=forward.arguments,
+            meta=meta,
+            wants_progress=call.token is not None,
+            check=partial(self._check, call, forward, intent, self._tool_of(forward)),
+        )
         try:
             call.key = upstream.send(request, call)
         except UpstreamUnavailable:
-            if not (may_wake and upstream.can_wake):
+            if not (intent.patient and upstream.can_wake):
                 raise
-            self.later(self._send_when_awake, call, upstream, request)
+            self.later(self._act_when_awake, call, upstream, intent, meta)
+            return
+        self._note_forward(call, forward)
 
-    async def _send_when_awake(self, call: ClientCall, upstream: Upstream, request: ToolCall) -> None:
+    def _note_forward(self, call: ClientCall, forward: Forward) -> None:
+        """What is to be counted and loaded, now that the call is on its way."""
+        if forward.repair is not None:
+            self.repaired += 1
+            self._context.mended.note(call.guest.client, str(forward.repair))
+            self._context.tally.repaired(str(forward.repair))
+        tally = self._context.tally
+        if forward.loading is not None:
+            tally.load(False, str(forward.loading.source))
+            call.guest.load(forward.loading)
+        elif (source := call.guest.source_of((forward.server, forward.tool))) is not None:
+            tally.load(True, source)
+
+    def _tool_of(self, forward: Forward) -> Tool | None:
+        entry = self._context.catalog.value.servers.get(forward.server)
+        return None if entry is None or entry.tools is None else entry.tools.get(forward.tool)
+
+    def _check(self, call: ClientCall, forward: Forward, intent: _Intent, judged: Tool | None) -> None:
+        """Judge a call again that has waited in line: the tool may be another by now.
+
+        Raises:
+            CallError: it must not be sent as it is.
+        """
+        known = self._tool_of(forward)
+        if judged is known and self._is_on(forward):
+            return
+        try:
+            call.guest.surface.call(call.guest.view(), intent.name, intent.arguments, patient=False)
+        except ToolChanged as error:
+            call.guest.was_told(error.key)
+            raise
+
+    def _is_on(self, forward: Forward) -> bool:
+        catalog = self._context.catalog.value
+        entry = catalog.servers.get(forward.server)
+        return entry is not None and not entry.disabled and (forward.server, forward.tool) not in catalog.off
+
+    async def _act_when_current(
+        self, call: ClientCall, upstream: Upstream, intent: _Intent, meta: dict[str, Raw]
+    ) -> None:
+        """The server has said that its tools changed: a call is judged by the new list, not by the old one."""
         with self._contained(call), call.wait_scope():
-            await upstream.wake()
-            if self._is_wanted(call):
-                call.key = upstream.send(request, call)
+            await upstream.wait_current()
+            await self._act_again(call, intent, meta)
+        self._context.outbox.flush()
+
+    async def _act_when_awake(
+        self, call: ClientCall, upstream: Upstream, intent: _Intent, meta: dict[str, Raw]
+    ) -> None:
+        with self._contained(call), call.wait_scope():
+            if await upstream.wake():
+                await upstream.wait_current()
+            await self._act_again(call, intent, meta)
         self._context.outbox.flush()
 
     async def _act_when_known(
@@ -275,9 +278,14 @@ class Calls:
     ) -> None:
         with self._contained(call), call.wait_scope():
             await self.wait_known(awaited)
-            if self._is_wanted(call):
-                self._act(call, name, arguments, meta, patient=False)
+            await self._act_again(call, _Intent(name, arguments, patient=False), meta)
         self._context.outbox.flush()
+
+    async def _act_again(self, call: ClientCall, intent: _Intent, meta: dict[str, Raw]) -> None:
+        """Judge a call that has waited anew, by what is known now."""
+        await self._context.settled()
+        if self._is_wanted(call):
+            self._act(call, intent.name, intent.arguments, meta, patient=False)
 
     async def wait_known(self, awaited: AwaitListing) -> None:
         """Wait, within bounds, for what an answer depends on."""
@@ -295,7 +303,12 @@ class Calls:
         """What goes wrong with a call is its answer; a fault of ours costs this call and nothing else."""
         try:
             yield
+        except ToolChanged as error:
+            call.guest.was_told(error.key)
+            call.lost(error)
         except CallError as error:
+            if isinstance(error, ToolNotLoaded):
+                self._context.tally.load(False, str(Source.MANUAL))
             call.lost(error)
         except Exception as error:  # noqa: BLE001 - the boundary of a call
             logger.bind(session=self._number).exception("a fault of mcpd's own while serving {}", call.label)
@@ -312,10 +325,24 @@ class Calls:
 class ClientCall:
     """One `tools/call` of a client, in flight: the `Exchange` that its server's answer ends in."""
 
-    __slots__ = ("_calls", "_waiting", "key", "label", "modern", "request_id", "started", "token", "upstream")
+    __slots__ = (
+        "_calls",
+        "_waiting",
+        "guest",
+        "key",
+        "label",
+        "modern",
+        "request_id",
+        "started",
+        "token",
+        "upstream",
+    )
 
-    def __init__(self, calls: Calls, request_id: bytes, label: str, *, token: Raw | None, modern: bool) -> None:
+    def __init__(
+        self, calls: Calls, guest: Guest, request_id: bytes, label: str, *, token: Raw | None, modern: bool
+    ) -> None:
         self._calls = calls
+        self.guest = guest
         self._waiting: trio.CancelScope | None = None
         self.request_id = request_id
         self.label = label

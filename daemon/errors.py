@@ -100,6 +100,17 @@ class ToolNotLoaded(CallError):
     code = "ToolNotLoaded"
 
 
+class ToolChanged(CallError):
+    """The tool is not what this client was shown. Told once, with its definition as it is now."""
+
+    code = "ToolChanged"
+
+    def __init__(self, message: str, *, key: tuple[str, str], **details: object) -> None:
+        super().__init__(message, **details)
+        self.key = key
+        """Which tool: server and name."""
+
+
 class InvalidArguments(CallError):
     """The arguments of a meta-tool, or those that it wraps, do not fit a schema."""
 

@@ -1,4 +1,7 @@
-"""Facts: what upstreams and the supervisor tell the registry. Frozen and level-triggered ("it is so now")."""
+"""Facts: what the registry is told. Frozen and level-triggered ("it is so now").
+
+A newer one replaces an older one of its kind about the same server that was not read yet.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from daemon.model import Tool
+    from daemon.config.model import Config
+    from daemon.model import Summary, Tool
     from daemon.states import ServerState
 
 
@@ -55,6 +59,8 @@ class ToolsListed:
     """All usable tools, in the server's order."""
     quarantined: Mapping[str, str]
     """Names of tools that cannot be used, each with the reason."""
+    at: float = 0.0
+    """When, in seconds since the epoch."""
 
 
 @attrs.frozen(kw_only=True)
@@ -69,4 +75,57 @@ class ListingFailed:
     """Why not."""
 
 
-Fact = StatusChanged | ToolsListed | ListingFailed
+@attrs.frozen(kw_only=True)
+class Recalled:
+    """What the store remembers of a server."""
+
+    server: str
+    """Which server."""
+    fingerprint: str
+    """Of the configuration that it was listed under: tools of another are not its own."""
+    epoch: int
+    """Its epoch then."""
+    tools: tuple[Tool, ...] | None = attrs.field(repr=False)
+    """Its tools then, in its order; None if it never listed any."""
+    summary: Summary | None = None
+    """What a model said of it."""
+    sentences: Mapping[str, Summary] = attrs.field(factory=dict, repr=False)
+    """What a model said of its tools, by schema hash."""
+    by_another: bool = False
+    """Whether another daemon has written it meanwhile; otherwise it is what an earlier life left."""
+
+
+@attrs.frozen(kw_only=True)
+class Switched:
+    """Which servers and tools operators have switched off; all of them, not a difference."""
+
+    off: frozenset[tuple[str, str]]
+    """Server and tool; an empty tool is the whole server. Names need not exist: they count when they do."""
+
+
+@attrs.frozen(kw_only=True)
+class Configured:
+    """The configuration is now this one."""
+
+    config: Config = attrs.field(repr=False)
+    """All of it."""
+    now: float
+    """Seconds since the epoch."""
+
+
+@attrs.frozen(kw_only=True)
+class Summarized:
+    """What a model says of a server and of its present tools; all that is known, not a difference."""
+
+    server: str
+    """Which server."""
+    summary: Summary | None = None
+    """Of the server; None leaves what there is."""
+    sentences: Mapping[str, Summary] = attrs.field(factory=dict, repr=False)
+    """Of its tools, by schema hash; others stay as they are."""
+
+
+ServerFact = StatusChanged | ToolsListed | ListingFailed | Recalled | Summarized
+"""What concerns one server."""
+
+Fact = ServerFact | Switched | Configured

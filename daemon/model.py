@@ -39,3 +39,19 @@ class Tool:
     """Its top-level members, each raw JSON: `inputSchema`, `outputSchema`, `annotations`, ..."""
     schema_hash: str
     """Hex SHA-256 of the canonical JSON of what a caller depends on (design.md §6)."""
+    content_hash: str
+    """The same without the name: two tools that differ in their names only have one (a rename keeps it)."""
+
+
+@attrs.frozen(kw_only=True)
+class Summary:
+    """One sentence of a model about a server or a tool."""
+
+    text: str
+    """The sentence, one line."""
+    keywords: tuple[str, ...] = ()
+    """Words that somebody may look for and that the description lacks."""
+    of: str = ""
+    """What it was made of: a tool's schema hash, or the digest of a server's tools (`catalog.digests`)."""
+    at: float = 0.0
+    """When, in seconds since the epoch."""

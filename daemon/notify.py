@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 FIRST_FD = 3
 """SD_LISTEN_FDS_START."""
+
+SERVING = "READY=1\nSTATUS=serving"
+"""All is up, or up again."""
 
 
 class Notifier:
@@ -34,6 +38,11 @@ class Notifier:
             socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as channel,
         ):
             channel.sendto(state.encode(), address)
+
+
+def reloading() -> str:
+    """The configuration is being read anew; `SERVING` follows. The clock tells one reload from the next."""
+    return f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}\nSTATUS=reading the configuration"
 
 
 def watchdog_seconds(environ: MutableMapping[str, str]) -> float | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from msgspec import Raw
 
@@ -28,6 +28,8 @@ class ToolCall:
     """The caller's `_meta`, without the keys that belong to a connection (progress token, era envelope)."""
     wants_progress: bool = False
     """Whether the caller gave a progress token."""
+    check: Callable[[], None] = attrs.field(default=lambda: None, eq=False, repr=False)
+    """Raises a `CallError` if the call must not be sent any more as it is: asked when it leaves a line."""
 
 
 class Connection(Protocol):
@@ -114,6 +116,13 @@ class Upstream(Protocol):
 
     async def wake(self) -> bool:
         """Cut a backoff short and wait, for at most the configured time; True once calls are taken."""
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the server has said that its tools changed, and has not listed them since."""
+
+    async def wait_current(self) -> None:
+        """Return once its list is current, or after a bounded wait."""
 
     @property
     def can_wake(self) -> bool:

@@ -31,6 +31,9 @@ CLIENT_INFO_KEY = META + "clientInfo"
 SERVER_INFO_KEY = META + "serverInfo"
 SUBSCRIPTION_KEY = META + "subscriptionId"
 
+SESSION_KEY = "mcpd/session"
+"""In the `_meta` of a request: the key of the session that it belongs to. It concerns us and no server."""
+
 IDENTITY = {"name": "mcpd", "version": __version__}
 """How mcpd introduces itself, to servers and to clients."""
 
@@ -92,7 +95,8 @@ def meta_of(params: Raw | None) -> dict[str, Raw]:
 
 def foreign_meta(meta: dict[str, Raw]) -> dict[str, Raw]:
     """The members of a caller's `_meta` that travel on: all but what belongs to its own connection."""
-    return {key: value for key, value in meta.items() if key != "progressToken" and not key.startswith(META)}
+    own = {"progressToken", SESSION_KEY}
+    return {key: value for key, value in meta.items() if key not in own and not key.startswith(META)}
 
 
 def initialize_result(wanted: object, instructions: str) -> bytes:
@@ -123,13 +127,12 @@ def discover_result(instructions: str) -> bytes:
     )
 
 
-def list_result(tools: Sequence[bytes], cursor: str | None, *, modern: bool, page_bytes: int) -> bytes:
-    """The answer to `tools/list`: as many tools from the cursor on as fit one page, at least one.
+def list_page(tools: Sequence[bytes], cursor: str | None, page_bytes: int) -> range:
+    """Which tools a page of `tools/list` holds: as many from the cursor on as fit it, at least one.
 
     Args:
         tools: raw JSON objects.
         cursor: what an earlier page gave out; None begins.
-        modern: the era.
         page_bytes: how long a page may become.
 
     Raises:
@@ -140,12 +143,23 @@ def list_result(tools: Sequence[bytes], cursor: str | None, *, modern: bool, pag
     while end < len(tools) and (end == start or size + len(tools[end]) <= page_bytes):
         size += len(tools[end])
         end += 1
-    page = b",".join(tools[start:end])
-    rest = b"" if end == len(tools) else b',"nextCursor":"%d"' % end
+    return range(start, end)
+
+
+def list_result(tools: Sequence[bytes], page: range, *, modern: bool) -> bytes:
+    """The answer to `tools/list`.
+
+    Args:
+        tools: raw JSON objects.
+        page: which of them (`list_page`).
+        modern: the era.
+    """
+    rest = b"" if page.stop == len(tools) else b',"nextCursor":"%d"' % page.stop
+    shown = b",".join(tools[page.start : page.stop])
     if not modern:
-        return b'{"tools":[%b]%b}' % (page, rest)
+        return b'{"tools":[%b]%b}' % (shown, rest)
     return b'{"resultType":"complete","tools":[%b]%b,"ttlMs":%d,"cacheScope":"private"}' % (
-        page,
+        shown,
         rest,
         LIST_TTL_MS,
     )

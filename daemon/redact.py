@@ -25,14 +25,26 @@ class Redactor:
     """Replaces known secrets wherever they stand, and what looks like one."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        """Take the values that must never be shown; longer ones first, so that none leaves a rest."""
-        ordered = sorted(set(secrets), key=len, reverse=True)
+        """Take the values that must never be shown; more can be learned."""
+        self._secrets: frozenset[str] = frozenset()
+        self._known: re.Pattern[str] | None = None
+        self.learn(secrets)
+
+    def learn(self, secrets: Iterable[str]) -> None:
+        """These must not be shown either from now on; those known before stay: servers may still print them.
+
+        May be called in any thread.
+        """
+        self._secrets |= {secret for secret in secrets if secret}
+        # Longer ones first, so that none leaves a rest.
+        ordered = sorted(self._secrets, key=len, reverse=True)
         self._known = re.compile("|".join(map(re.escape, ordered))) if ordered else None
 
     def __call__(self, text: str) -> str:
         """The text without secrets."""
-        if self._known is not None:
-            text = self._known.sub(HIDDEN, text)
+        known = self._known
+        if known is not None:
+            text = known.sub(HIDDEN, text)
         for pattern in _PATTERNS:
             text = pattern.sub(rf"\g<1>{HIDDEN}", text)
         return text

@@ -8,7 +8,7 @@ import attrs
 from msgspec import Raw
 
 from daemon.config.model import DEFAULT_PROFILE
-from daemon.errors import InvalidArguments, ToolDisabled, UnknownTool
+from daemon.errors import InvalidArguments, ToolDisabled, UnknownServer, UnknownTool
 from daemon.surfaces.answers import choices, quoted
 from daemon.surfaces.base import View
 from daemon.surfaces.searching import scored
@@ -17,10 +17,10 @@ from daemon.surfaces.table import chosen
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from daemon.callpath import SessionStatistics
     from daemon.catalog.categories import Member
     from daemon.catalog.snapshot import Catalog, ServerEntry
     from daemon.config.model import Config
+    from daemon.context import SessionStatistics
     from daemon.errors import CallError
     from daemon.measures import CallStats, Mended, Noise, StderrTail
     from daemon.surfaces.base import Means, Surface
@@ -46,6 +46,30 @@ class Observed(Protocol):
     @property
     def in_flight(self) -> int:
         """Calls without an answer yet."""
+
+
+class Kept(Protocol):
+    """How keeping things from one life of the daemon to the next goes (`actors.recorder`)."""
+
+    @property
+    def state(self) -> str:
+        """`ok`, or `degraded`: what changes is kept in memory only, for now."""
+
+    @property
+    def reason(self) -> str:
+        """In words: why it is degraded, or what was lost although it is not."""
+
+    @property
+    def since(self) -> float:
+        """Since when, in seconds since the epoch."""
+
+    @property
+    def where(self) -> str:
+        """Where things are kept, for people: without a password."""
+
+    @property
+    def waiting(self) -> int:
+        """Things that are not written yet."""
 
 
 @attrs.frozen(kw_only=True)
@@ -82,8 +106,8 @@ class Reporter:
 
     facts: DaemonFacts
     """About the daemon."""
-    config: Config
-    """The configuration."""
+    config: Callable[[], Config]
+    """The configuration as it is now."""
     catalog: Callable[[], Catalog]
     """The newest catalog."""
     upstreams: Mapping[str, Observed]
@@ -100,6 +124,12 @@ class Reporter:
     """Takes secrets out of what servers said."""
     wall: Callable[[], float]
     """Seconds since the epoch."""
+    persistence: Callable[[], Kept] | None = None
+    """How keeping goes; None where nothing is kept."""
+    metrics: Callable[[], Mapping[str, object]] | None = None
+    """What was counted, in short (`daemon.metrics`); None where nothing is."""
+    summarizer: Callable[[], Mapping[str, object] | None] | None = None
+    """How the model that shortens descriptions does, by field; None where there is none."""
 
     def status(self, memory: Mapping[int, int]) -> dict[str, object]:
         """The whole status.
@@ -111,12 +141,14 @@ class Reporter:
         return {
             "daemon": self._daemon(catalog),
             "servers": {
-                name: self._server(entry, self.upstreams.get(name), memory)
+                name: {**self._server(entry, memory), **self._learned(entry, catalog)}
                 for name, entry in catalog.servers.items()
             },
             "sessions": [_session(session) for session in self.sessions()],
             "repairs": self.mended.by_client(),
             "unresolved": sorted({name for c in catalog.categories.values() for name in c.unresolved}),
+            "switchedOff": sorted(f"{server}/{tool}" if tool else server for server, tool in catalog.switched),
+            **self._counted(),
         }
 
     def tools(self, only: str | None, wish: Wish | None = None) -> dict[str, object]:
@@ -151,16 +183,17 @@ class Reporter:
     def refusal(self, server: str, tool: str) -> CallError | None:
         """Why a model could not call a tool either: it does not exist, or every category switches it off."""
         catalog = self.catalog()
-        known = catalog.servers[server].tools
+        entry = catalog.servers.get(server)
+        if entry is None:
+            # A new configuration leaves it out, and its child is being stopped.
+            return UnknownServer(f"server {server} is no longer in mcpd's configuration", server=server)
+        known = entry.tools
         if known is not None and tool not in known:
             return UnknownTool(f"server {server} has no tool {tool!r}. {choices(known, tool)}", tool=tool)
-        places = [
-            member
-            for category in catalog.categories.values()
-            for member in category.members.values()
-            if (member.server, member.tool) == (server, tool)
-        ]
-        if places and not any(member.enabled for member in places):
+        if (server, tool) in catalog.switched:
+            text = f"{tool} is switched off by an operator; `mcpd enable {server}/{tool}` switches it on again"
+            return ToolDisabled(text, tool=tool)
+        if (server, tool) in catalog.off:
             return ToolDisabled(f"{tool} is switched off in mcpd's configuration", tool=tool)
         return None
 
@@ -175,13 +208,14 @@ class Reporter:
         return scored(view, queries, category, limit)
 
     def _seat(self, catalog: Catalog, wish: Wish) -> tuple[Surface, View]:
-        profile = self.config.profiles.get(wish.profile)
+        config = self.config()
+        profile = config.profiles.get(wish.profile)
         if profile is None:
             raise InvalidArguments(
-                f"no profile is named {quoted(wish.profile)}. {choices(self.config.profiles, wish.profile)}"
+                f"no profile is named {quoted(wish.profile)}. {choices(config.profiles, wish.profile)}"
             )
         # An operator who names a surface wants to see it, whatever the switches say.
-        name = wish.surface or chosen(self.config, profile)
+        name = wish.surface or chosen(config, profile)
         if name not in self.surfaces:
             raise InvalidArguments(f"no surface is named {quoted(name)}. {choices(self.surfaces, name)}")
         return self.surfaces[name], View(catalog=catalog, profile=profile, now=self.wall(), means=self.means)
@@ -205,11 +239,34 @@ class Reporter:
             "schemaBytes": schemas,
             "surfaceBytes": shown,
             "estimatedTokensSaved": max(0, schemas - shown) // BYTES_PER_TOKEN,
+            **self._persistence(),
         }
 
-    def _server(
-        self, entry: ServerEntry, upstream: Observed | None, memory: Mapping[int, int]
-    ) -> dict[str, object]:
+    def _persistence(self) -> dict[str, object]:
+        if self.persistence is None:
+            return {}
+        kept = self.persistence()
+        told = {
+            "state": str(kept.state),
+            "reason": self.redact(kept.reason),
+            "since": round(kept.since, 3),
+            "where": self.redact(kept.where),
+            "waiting": kept.waiting,
+        }
+        return {"persistence": told}
+
+    def _counted(self) -> dict[str, object]:
+        counted: dict[str, object] = {} if self.metrics is None else {"metrics": self.metrics()}
+        summarizer = None if self.summarizer is None else self.summarizer()
+        if summarizer is None:
+            return counted
+        told = {
+            _camel(name): self.redact(value) if isinstance(value, str) else value
+            for name, value in summarizer.items()
+        }
+        return {**counted, "summarizer": told}
+
+    def _server(self, entry: ServerEntry, memory: Mapping[int, int]) -> dict[str, object]:
         status = entry.status
         due = status.next_retry_at
         described: dict[str, object] = {
@@ -219,13 +276,21 @@ class Reporter:
             "nextRetryInMs": None if due is None else max(0, round((due - self.wall()) * 1000)),
             "reason": self.redact(status.reason),
             "restarts": status.restarts,
-            "type": str(self.config.mcp_servers[entry.name].type),
+            "type": str(self.config().mcp_servers[entry.name].type),
             "tools": len(entry.tools or ()),
             "epoch": entry.epoch,
             "quarantined": {self.redact(name): self.redact(why) for name, why in entry.quarantined.items()},
             "listingError": self.redact(entry.listing_error),
         }
-        return {**described, **self._observed(upstream, memory)}
+        return {**described, **self._observed(self.upstreams.get(entry.name), memory)}
+
+    def _learned(self, entry: ServerEntry, catalog: Catalog) -> dict[str, object]:
+        return {
+            "refreshedAt": round(entry.refreshed_at, 3) or None,
+            "recalled": entry.recalled,
+            "switchedOff": sum((entry.name, tool) in catalog.off for tool in entry.tools or ()),
+            "summary": self.redact(entry.summary.text) if entry.summary else "",
+        }
 
     def _observed(self, upstream: Observed | None, memory: Mapping[int, int]) -> dict[str, object]:
         if upstream is None:
@@ -262,9 +327,16 @@ _UNOBSERVED: dict[str, object] = {
 """A server that is disabled has nothing to observe."""
 
 
+def _camel(name: str) -> str:
+    """A field's name as JSON has it."""
+    first, *rest = name.split("_")
+    return first + "".join(map(str.capitalize, rest))
+
+
 def _session(session: SessionStatistics) -> dict[str, object]:
     return {
         "number": session.number,
+        "key": session.key,
         "client": session.client,
         "protocol": session.protocol,
         "profile": session.profile,

@@ -1,35 +1,42 @@
-"""Where a client sits: its profile, its surface, and what it has loaded.
+"""Where a client sits: its profile and its surface; and what one request of its sees and may load there.
 
-A session speaks the protocol; this is what it speaks about. Whoever remembers sessions across connections
-remembers a seat's `loaded`.
+A session speaks the protocol; this is what it speaks about. A request belongs to the conversation that it
+names, whatever its connection was asked before.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daemon.catalog.loaded import Loaded
+from daemon.catalog.shown import Shown
 from daemon.config.model import DEFAULT_PROFILE
-from daemon.surfaces.base import View
-from daemon.surfaces.table import chosen
+from daemon.surfaces.base import Loading, View
+from daemon.surfaces.table import chosen, is_switched_off
 
 if TYPE_CHECKING:
-    from daemon.callpath import SessionContext
-    from daemon.config.model import Profile
-    from daemon.surfaces.base import Loading, Surface
+    from collections.abc import Iterable
+
+    from daemon.catalog.offer import Offered
+    from daemon.config.model import Config, Profile
+    from daemon.context import SessionContext
+    from daemon.model import ToolKey
+    from daemon.sessions import Conversation
+    from daemon.surfaces.base import Surface
 
 
 class Seat:
     """One client's. Begins as the default profile has it."""
 
     def __init__(self, context: SessionContext) -> None:
-        self.denied = ""
-        """Why nothing is served here; empty if it is."""
-        self.profile: Profile = context.config.profiles[DEFAULT_PROFILE]
-        self.loaded = Loaded()
+        self.client = ""
+        """What the client calls itself."""
         self._context = context
-        self.surface: Surface = next(iter(context.surfaces.values()))
-        self._sit(None, None)
+        self._wishes: tuple[str, str | None, bool | None] = (DEFAULT_PROFILE, None, None)
+        self._config: Config | None = None
+        self._denied = ""
+        self._profile = self._now.profiles[DEFAULT_PROFILE]
+        self._surface: Surface = next(iter(context.surfaces.values()))
+        self._switched_off = False
 
     def greet(self, hello: dict[str, object]) -> None:
         """Take what a bridge asks for on behalf of its client: a profile, a surface, a lazy switch.
@@ -38,43 +45,170 @@ class Seat:
         typo is no way out.
         """
         name, surface, lazy = hello.get("profile"), hello.get("surface"), hello.get("lazy")
-        if isinstance(name, str):
-            found = self._context.config.profiles.get(name)
-            if found is None:
-                known = ", ".join(self._context.config.profiles)
-                self.denied = f"there is no profile {name[:100]!r} in mcpd's configuration; there are: {known}"
+        profile = name if isinstance(name, str) else self._wishes[0]
+        self._wishes = (
+            profile,
+            surface if isinstance(surface, str) else None,
+            lazy if isinstance(lazy, bool) else None,
+        )
+        self._config = None
+
+    @property
+    def denied(self) -> str:
+        """Why nothing is served here; empty if it is."""
+        self._sit()
+        return self._denied
+
+    @property
+    def profile(self) -> Profile:
+        """The client's profile."""
+        self._sit()
+        return self._profile
+
+    @property
+    def surface(self) -> Surface:
+        """What the client's calls mean."""
+        self._sit()
+        return self._surface
+
+    @property
+    def switched_off(self) -> bool:
+        """Whether loading on demand is off here: no session is read then, nothing compared (seed 002, §9)."""
+        self._sit()
+        return self._switched_off
+
+    @property
+    def _now(self) -> Config:
+        return self._context.catalog.value.config
+
+    def _sit(self) -> None:
+        """Sit down after the configuration, which may have become another one."""
+        config = self._now
+        if config is self._config:
+            return
+        self._config, self._denied = config, ""
+        name, surface, lazy = self._wishes
+        profile = config.profiles.get(name)
+        if profile is None:
+            known = ", ".join(config.profiles)
+            self._denied = f"there is no profile {name[:100]!r} in mcpd's configuration; there are: {known}"
+            return
+        self._profile = profile
+        self._switched_off = is_switched_off(config, profile, lazy=lazy)
+        wanted = chosen(config, profile, surface=surface, lazy=lazy)
+        surfaces = self._context.surfaces
+        # A name that was asked for is checked also where the switches make no use of it.
+        for each in (surface or wanted, wanted):
+            if each not in surfaces:
+                self._denied = f"there is no surface {each[:100]!r}; there are: {', '.join(surfaces)}"
                 return
-            self.profile = found
-        self._sit(surface if isinstance(surface, str) else None, lazy if isinstance(lazy, bool) else None)
+        self._surface = surfaces[wanted]
+
+
+class Asked:
+    """One conversation, over one connection: what its requests see, and what they load."""
+
+    def __init__(self, seat: Seat, conversation: Conversation, context: SessionContext) -> None:
+        """Sit a conversation down.
+
+        Args:
+            seat: where.
+            conversation: which.
+            context: what all sessions share.
+        """
+        self.conversation = conversation
+        self._seat = seat
+        self._context = context
+        self._shown = Shown(conversation.shown.hash_of)
+
+    @property
+    def client(self) -> str:
+        """What the client calls itself."""
+        return self._seat.client
+
+    @property
+    def surface(self) -> Surface:
+        """What its calls mean."""
+        return self._seat.surface
+
+    @property
+    def loads(self) -> bool:
+        """Whether what a call loads is to be on disk before it is answered."""
+        return self.conversation.key is not None
 
     def view(self) -> View:
-        """What the client sees of the catalog now."""
+        """What it sees of the catalog now."""
+        now = self._context.wall()
+        if self._seat.switched_off:
+            return View(
+                catalog=self._context.catalog.value,
+                profile=self._seat.profile,
+                now=now,
+                means=self._context.means,
+            )
+        self._context.sessions.judge(self.conversation)
         return View(
             catalog=self._context.catalog.value,
-            profile=self.profile,
-            now=self._context.wall(),
+            profile=self._seat.profile,
+            now=now,
             means=self._context.means,
-            loaded=self.loaded,
+            loaded=self.conversation.loaded,
+            shown=self._shown.hash_of,
         )
 
-    def load(self, loading: Loading) -> bool:
-        """Take tools in that a call has loaded. Returns whether anything is loaded that was not."""
+    def load(self, loading: Loading) -> None:
+        """Tools that a call has loaded are listed from now on."""
         view = self.view()
         tools = [
             (offered.tool, view.catalog.servers[offered.tool.server].epoch)
             for key in loading.tools
             if (offered := view.offer.tools.get(key)) is not None
         ]
-        before = self.loaded
-        self.loaded = before.adding(tools, loading.source, view.now)
-        return self.loaded is not before
+        self._context.sessions.load(self.conversation, tools, loading.source)
 
-    def _sit(self, surface: str | None, lazy: bool | None) -> None:  # noqa: FBT001
-        name = chosen(self._context.config, self.profile, surface=surface, lazy=lazy)
-        surfaces = self._context.surfaces
-        # A name that was asked for is checked also where the switches make no use of it.
-        for each in (surface or name, name):
-            if each not in surfaces:
-                self.denied = f"there is no surface {each[:100]!r}; there are: {', '.join(surfaces)}"
-                return
-        self.surface = surfaces[name]
+    def source_of(self, key: ToolKey) -> str | None:
+        """Who loaded a tool; None if the session has not loaded it."""
+        known = None if self._seat.switched_off else self.conversation.loaded.tools.get(key)
+        return None if known is None else str(known.source)
+
+    async def kept(self) -> None:
+        """Return once what was loaded is on disk, or cannot be for now."""
+        await self._context.sessions.kept(self.conversation)
+
+    def was_shown(self, keys: Iterable[ToolKey]) -> None:
+        """The client was shown these tools as they are now."""
+        if self._seat.switched_off:
+            return
+        servers = self._context.catalog.value.servers
+        tools = [
+            tool
+            for server, name in keys
+            if server in servers and (tool := (servers[server].tools or {}).get(name)) is not None
+        ]
+        self._shown.add(tools)
+        self.conversation.shown.add(tools)
+
+    def was_listed(self, page: Iterable[Offered], view: View, *, whole: bool) -> None:
+        """The client was given these tools of a list.
+
+        Args:
+            page: what was in the answer.
+            view: the moment of the list.
+            whole: whether that was everything that the profile offers.
+        """
+        if self._seat.switched_off:
+            return
+        if whole:
+            self._shown.add_list(view.offer.tools)
+            self.conversation.shown.add_list(view.offer.tools)
+        else:
+            tools = [offered.tool for offered in page]
+            self._shown.add(tools)
+            self.conversation.shown.add(tools)
+
+    def was_told(self, key: ToolKey) -> None:
+        """The client was told that a tool has changed: it knows it as it is now, and so does its session."""
+        self.was_shown((key,))
+        known = self.conversation.loaded.tools.get(key)
+        if known is not None:
+            self.load(Loading(tools=(key,), source=known.source))

@@ -1,86 +1,25 @@
 """A one_for_one supervisor: children that are restarted for ever, each behind a boundary of its own.
 
-trio's nurseries are one_for_all; here whatever leaves a child's body becomes the reason of a finished `Run`
-and nothing else ever notices. Policy is arithmetic in `backoff`; the retry loop is tenacity's, with a sleep
-that a call or an operator can cut short. A child's state is a `Watch`, changed through `states.move` only.
+trio's nurseries are one_for_all; here whatever happens in one child (`child`) is noticed by no other. Children
+come, go, change and are switched off while the others run on.
 """
 
 from __future__ import annotations
 
-import math
+from functools import partial
 from typing import TYPE_CHECKING
 
-import attrs
-import tenacity
 import trio
-from loguru import logger
 
-from daemon.backoff import Ending, Run, is_stable, wait_for_verdict, wants_restart
-from daemon.errors import CannotStart, ConnectionLost, NeedsAuth, RunError, leaf
-from daemon.facts import ServerStatus
-from daemon.states import SERVING, WAITING, WAKEABLE, ServerState, move
-from daemon.watch import Watch
+from daemon.child import START_SLOT_SECONDS, Child, ChildSpec, Lifecycle
+from daemon.states import ServerState
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from daemon.backoff import RestartPolicy
+    from daemon.facts import ServerStatus
 
-START_SLOT_SECONDS = 1.0
-"""A start that takes longer gives its slot away and goes on: a hanging server must not delay the others."""
-
-WAKE_INTERVAL = 1.0
-"""Calls wake a server at most this often (seconds), however many there are."""
-
-
-@attrs.frozen(kw_only=True)
-class ChildSpec:
-    """What a supervisor needs to know of a child (OTP's word)."""
-
-    name: str
-    """Unique within the supervisor."""
-    run: Callable[[Lifecycle], Awaitable[None]]
-    """One run: returns or raises when it is over. Cleans up after itself, also when cancelled."""
-    policy: RestartPolicy
-    """When to start it again."""
-    lazy: bool = False
-    """Stay dormant until woken."""
-
-
-class Lifecycle:
-    """A running child's way to tell how it is."""
-
-    def __init__(self, child: Child, incarnation: int, slot: Callable[[], None]) -> None:
-        self.incarnation = incarnation
-        self._child = child
-        self._release_slot = slot
-        self._over = False
-        self.ready_at: float | None = None
-
-    def ready(self) -> None:
-        """The child does its work."""
-        self._serve(ServerState.READY, "")
-
-    def degraded(self, reason: str) -> None:
-        """It works, but not as it should."""
-        self._serve(ServerState.DEGRADED, reason)
-
-    def ending(self, reason: str) -> None:
-        """The run is over and only cleans up: tell everybody now, not after the clean-up."""
-        if self._over and self._child.restarting:
-            return
-        self._over = True
-        self._child.become(ServerState.BACKOFF, reason)
-
-    def _serve(self, state: ServerState, reason: str) -> None:
-        # A child that is being ended may have a step to go before it notices.
-        if self._over:
-            return
-        # A server that does not list its tools is of use, but not healthy: it earns no forgetting.
-        if self.ready_at is None and state is ServerState.READY:
-            self.ready_at = trio.current_time()
-        self._release_slot()
-        self._child.become(state, reason)
+__all__ = ["START_SLOT_SECONDS", "Child", "ChildSpec", "Lifecycle", "Supervisor"]
 
 
 class Supervisor:
@@ -110,25 +49,51 @@ class Supervisor:
             ValueError: two children share a name.
         """
         slots = trio.Semaphore(starts)
+        self._make = partial(Child, slots=slots, on_status=on_status, rng=rng, wall=wall, redact=redact)
+        self._nursery: trio.Nursery | None = None
         self._children: dict[str, Child] = {}
         for spec in specs:
-            if spec.name in self._children:
-                raise ValueError(f"two children are named {spec.name!r}")
-            self._children[spec.name] = Child(spec, slots, on_status, rng, wall, redact)
+            self.add(spec)
 
     @property
     def children(self) -> Mapping[str, Child]:
-        """The children by name."""
+        """The children by name; always the same object."""
         return self._children
+
+    def add(self, spec: ChildSpec) -> Child:
+        """One more child; started at once if the supervisor runs.
+
+        Raises:
+            ValueError: there is one of that name.
+        """
+        if spec.name in self._children:
+            raise ValueError(f"two children are named {spec.name!r}")
+        child = self._children[spec.name] = self._make(spec)
+        if self._nursery is not None:
+            self._nursery.start_soon(child.supervise)
+        return child
+
+    async def remove(self, name: str, reason: str) -> None:
+        """Stop a child for good; returns once it has cleaned up. It is no child any more from the first moment.
+
+        Raises:
+            KeyError: there is none of that name.
+        """
+        child = self._children.pop(name)
+        child.leave(reason)
+        if self._nursery is not None:
+            await child.left.wait()
+        child.become(ServerState.STOPPED, reason)
 
     async def run(self) -> None:
         """Supervise until cancelled; then every child has cleaned up."""
         try:
-            async with trio.open_nursery() as nursery:
+            async with trio.open_nursery() as self._nursery:
                 for child in self._children.values():
-                    nursery.start_soon(child.supervise)
+                    self._nursery.start_soon(child.supervise)
                 await trio.sleep_forever()
         finally:
+            self._nursery = None
             self.announce_stop()
             for child in self._children.values():
                 child.become(ServerState.STOPPED)
@@ -136,206 +101,4 @@ class Supervisor:
     def announce_stop(self) -> None:
         """Show all children as stopping; `run` is about to be cancelled."""
         for child in self._children.values():
-            if child.status.value.state is not ServerState.STOPPED:
-                child.become(ServerState.STOPPING)
-
-
-class Child:
-    """One supervised child."""
-
-    def __init__(
-        self,
-        spec: ChildSpec,
-        slots: trio.Semaphore,
-        on_status: Callable[[str, ServerStatus], None],
-        rng: Callable[[], float],
-        wall: Callable[[], float],
-        redact: Callable[[str], str],
-    ) -> None:
-        self.spec = spec
-        self.status = Watch(ServerStatus(state=ServerState.STOPPED, since=wall()))
-        self._slots = slots
-        self._on_status = on_status
-        self._wall = wall
-        self._redact = redact
-        self._wait = wait_for_verdict(spec.policy, rng)
-        self._runs = 0
-        self._failures = 0
-        self._last_start = -WAKE_INTERVAL
-        self._scope: trio.CancelScope | None = None
-        self._lifecycle: Lifecycle | None = None
-        self._nudge = trio.Event()
-        self._restart_asked = False
-        self._last_reason = ""
-
-    def __repr__(self) -> str:
-        status = self.status.value
-        return f"<Child {self.spec.name}: {status.state}, incarnation {status.incarnation}>"
-
-    @property
-    def restarting(self) -> bool:
-        """Whether the run is being ended because an operator wants a fresh one."""
-        return self._restart_asked
-
-    async def supervise(self) -> None:
-        """Run the child again and again, until cancelled or its restart type says that it is over."""
-        if self.spec.lazy:
-            self.become(ServerState.DORMANT)
-            await self._nudged()
-        while True:
-            self._failures = 0
-            streak = tenacity.AsyncRetrying(
-                sleep=self._pause,
-                wait=self._wait,
-                retry=tenacity.retry_if_result(self._continues_streak),
-                stop=tenacity.stop_never,
-            )
-            run: Run = await streak(self._run_once)
-            if not wants_restart(self.spec.policy, run):
-                self.become(ServerState.STOPPING, run.reason)
-                self.become(ServerState.STOPPED, run.reason)
-                await self._nudged()
-
-    def restart(self) -> None:
-        """Start afresh now, whatever the state: an operator's word also forgets the failures."""
-        self._wait.forget()
-        self._failures = 0
-        self._nudge.set()
-        if self._scope is not None and self._lifecycle is not None:
-            self._restart_asked = True
-            self._lifecycle.ending("restarting: an operator asked for it")
-            self._scope.cancel()
-
-    def wake(self) -> None:
-        """Cut a wait short because somebody wants to call, at most once per `WAKE_INTERVAL`."""
-        ripe = trio.current_time() - self._last_start >= WAKE_INTERVAL
-        if self.status.value.state in WAKEABLE and ripe:
-            self._nudge.set()
-
-    async def wait_settled(self) -> bool:
-        """Wait until the child serves, or the attempt under way has failed. True if it serves."""
-        seen = self.status.value
-        while seen.state not in SERVING:
-            attempts = seen.attempt
-            seen = await self.status.wait_changed(seen)
-            if seen.state in WAITING and seen.attempt > attempts and seen.next_retry_at is not None:
-                return False
-        return True
-
-    def become(self, state: ServerState, reason: str = "", *, retry_at: float | None = None) -> None:
-        """Change the state; a change to the same state only updates the reason and the clock."""
-        now = self.status.value
-        reason = self._redact(reason)
-        if now.state is ServerState.STOPPING and state is not ServerState.STOPPED:
-            return
-        if now.state is not state:
-            move(now.state, state)
-        elif (now.reason, now.next_retry_at, now.incarnation) == (reason, retry_at, self._runs):
-            return
-        status = ServerStatus(
-            state=state,
-            reason=reason,
-            since=now.since if now.state is state else self._wall(),
-            attempt=self._failures,
-            next_retry_at=retry_at,
-            incarnation=self._runs,
-            restarts=max(0, self._runs - 1),
-        )
-        self.status.set(status)
-        self._on_status(self.spec.name, status)
-
-    def _continues_streak(self, run: Run) -> bool:
-        policy = self.spec.policy
-        return wants_restart(policy, run) and not is_stable(policy, run)
-
-    async def _run_once(self) -> Run:
-        self._restart_asked = False
-        self._runs += 1
-        self._nudge = trio.Event()
-        self.become(ServerState.STARTING, f"trying again after: {self._last_reason}" if self._failures else "")
-        async with trio.open_nursery() as nursery:
-            release = trio.Event()
-            await nursery.start(self._hold_slot, release)
-            self._last_start = trio.current_time()
-            lifecycle = self._lifecycle = Lifecycle(self, self._runs, release.set)
-            error = await self._bounded(lifecycle)
-            release.set()
-        healthy = 0.0 if lifecycle.ready_at is None else trio.current_time() - lifecycle.ready_at
-        run = Run(
-            ending=_ending_of(error, asked=self._restart_asked),
-            reason=_reason_of(error),
-            healthy=healthy,
-            ended_at=trio.current_time(),
-        )
-        self._last_reason = run.reason
-        level = "INFO" if run.ending in {Ending.ASKED, Ending.NORMAL} else "WARNING"
-        text = "run {} ended: {}"
-        logger.bind(server=self.spec.name).log(level, text, self._runs, self._redact(run.reason))
-        self._failures = 0 if run.ending is Ending.ASKED else self._failures + 1
-        return run
-
-    async def _hold_slot(
-        self, release: trio.Event, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-    ) -> None:
-        async with self._slots:
-            task_status.started()
-            with trio.move_on_after(START_SLOT_SECONDS):
-                await release.wait()
-
-    async def _bounded(self, lifecycle: Lifecycle) -> BaseException | None:
-        """The exception boundary: whatever the child's body raises is returned, but for cancellation."""
-        try:
-            with trio.CancelScope() as self._scope:
-                await self.spec.run(lifecycle)
-        except Exception as error:  # noqa: BLE001 - the boundary that keeps neighbours alive
-            return leaf(error) if isinstance(error, BaseExceptionGroup) else error
-        except BaseExceptionGroup as group:
-            cancelled, rest = group.split(trio.Cancelled)
-            if cancelled is None or rest is None or not isinstance(rest, ExceptionGroup):
-                raise
-            if trio.current_effective_deadline() > -math.inf:
-                # Nobody cancels us: the body raised somebody else's cancellation along with its own failure.
-                return leaf(rest)
-            logger.bind(server=self.spec.name).opt(exception=rest).warning("failed while being stopped")
-            raise cancelled from None
-        finally:
-            self._scope = None
-        return None
-
-    async def _pause(self, seconds: float) -> None:
-        """Tenacity's sleep: wait out the verdict, unless nudged."""
-        verdict = self._wait.verdict
-        # A try that is due now is not announced as one to wait for: a call would take it for a failure.
-        due = seconds > 0 and not self._nudge.is_set()
-        self.become(verdict.state, self._last_reason, retry_at=self._wall() + seconds if due else None)
-        with trio.move_on_after(seconds):
-            await self._nudge.wait()
-
-    async def _nudged(self) -> None:
-        self._nudge = trio.Event()
-        await self._nudge.wait()
-
-
-def _ending_of(error: BaseException | None, *, asked: bool) -> Ending:
-    if asked:
-        return Ending.ASKED
-    match error:
-        case CannotStart():
-            return Ending.CANNOT_START
-        case NeedsAuth():
-            return Ending.NEEDS_AUTH
-        case None:
-            return Ending.NORMAL
-        case ConnectionLost(normal=True):
-            return Ending.NORMAL
-        case _:
-            return Ending.CRASHED
-
-
-def _reason_of(error: BaseException | None) -> str:
-    if error is None:
-        return "it ended"
-    if isinstance(error, RunError):
-        return str(error)
-    logger.opt(exception=error).error("a fault of mcpd's own, contained")
-    return f"mcpd's own fault: {type(error).__name__}: {error}"
+            child.end()

@@ -3,46 +3,59 @@
 Nesting is the order of life and death: core (registry, reaper, call log) around the upstreams, around the
 doors. They start from the outside in and stop from the inside out, so a client's call always finds a registry,
 and the servers outlive the sessions that call them. A crash in the core is a bug of ours: it leaves `serve`,
-the process ends, and the service manager starts a new one.
+the process ends, and the service manager starts a new one. Signals and the watched file are `lifetime`'s.
 """
 
 from __future__ import annotations
 
-import random
-import signal
+import os
 import time
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+from uuid import uuid4
 
 import attrs
 import trio
 from loguru import logger
 
 from daemon.actors.control import Control, Operations
+from daemon.actors.exposition import Exposition
 from daemon.actors.front import Front, own_and
 from daemon.actors.librarian import Librarian
+from daemon.actors.recorder import Recorder
 from daemon.actors.registry import Registry
 from daemon.actors.session import Session
-from daemon.actors.upstream import Upstream
+from daemon.actors.summarizer import Summarizer
 from daemon.arguments.reading import Checker
 from daemon.calllog import CallLogger
-from daemon.callpath import SessionContext
 from daemon.catalog.offer import Offers
-from daemon.config.model import StartMode
-from daemon.errors import UpstreamLost
-from daemon.facts import ServerStatus, StatusChanged
+from daemon.context import SessionContext
+from daemon.errors import ConfigError, Fault, UpstreamLost
 from daemon.measures import Mended
+from daemon.metrics.exporting import Exporter
+from daemon.metrics.readings import Sources
+from daemon.notify import SERVING
+from daemon.operating import Desk, Operating
 from daemon.report import DaemonFacts, Reporter
-from daemon.supervisor import ChildSpec, Supervisor
+from daemon.servers import Ground, Servers
+from daemon.session_report import SessionReporter
+from daemon.sessions import Sessions
+from daemon.summaries.endpoint import open_endpoint
 from daemon.surfaces.base import Means
 from daemon.surfaces.table import META_TOOLS, SURFACES
+from daemon.tally import Tally, summary
 from daemon.transports.children import Children
 from daemon.wire.link import Outbox
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from daemon.catalog.reconcile import Plan
+    from daemon.catalog.remembered import SessionRecord
     from daemon.config.model import Config
+    from daemon.context import SessionStatistics
+    from daemon.store.place import Place
 
 DRAIN_SECONDS = 0.5
 """How long calls in flight may finish before the daemon answers for them."""
@@ -55,6 +68,23 @@ CONTROL_CONNECTIONS = 32
 
 WATCHDOG_SHARE = 3
 """A sign of life is given three times within the interval that systemd asks for (sd_watchdog_enabled(3))."""
+
+
+class ConfigFile(Protocol):
+    """Where the configuration comes from; its methods are for worker threads."""
+
+    seen: object
+    """What `look` said before it was last read."""
+
+    def look(self) -> object:
+        """Something that is another whenever the file is."""
+
+    def read(self) -> Config:
+        """The configuration as it stands there now, with all that the command line adds.
+
+        Raises:
+            ConfigError: it is faulty.
+        """
 
 
 @attrs.frozen(kw_only=True)
@@ -75,6 +105,12 @@ class Surroundings:
     """Seconds within which it wants a sign of life."""
     stop_asked: Callable[[], bool] = lambda: False
     """Whether a signal asked for the end before anybody here could receive it."""
+    reload_asked: Callable[[], bool] = lambda: False
+    """Whether one asked for a reload, likewise."""
+    place: Place
+    """Where the state is kept."""
+    file: ConfigFile | None = None
+    """The configuration's file; without one it cannot be reloaded."""
 
 
 class Tree:
@@ -86,58 +122,118 @@ class Tree:
         self._outbox = Outbox()
         self._children = Children()
         self.registry = Registry(config, wall=time.time, reserved=META_TOOLS)
-        self.upstreams = {
-            server.name: Upstream(
-                server,
+        self.servers = Servers(
+            config,
+            Ground(
+                registry=self.registry,
                 outbox=self._outbox,
                 children=self._children,
-                tell=self.registry.tell,
-                wall=time.time,
                 redact=around.redact,
-            )
-            for server in config.mcp_servers.values()
-            if server.enabled
-        }
-        self.supervisor = Supervisor(
-            [
-                ChildSpec(
-                    name=name,
-                    run=upstream.run,
-                    policy=upstream.server.restart,
-                    lazy=upstream.server.start is StartMode.LAZY,
-                )
-                for name, upstream in self.upstreams.items()
-            ],
-            starts=config.limits.starts,
-            on_status=self._on_status,
-            rng=random.random,
-            wall=time.time,
-            redact=around.redact,
+                wall=time.time,
+            ),
         )
-        for name, upstream in self.upstreams.items():
-            upstream.child = self.supervisor.children[name]
+        self.upstreams = self.servers.upstreams
+        self.supervisor = self.servers.supervisor
+        self.operating = self._operating()
         self._calls = CallLogger()
         self._librarian = Librarian(self.registry.catalog, config.search)
         self._mended = Mended()
+        self._tally = Tally(config.mcp_servers)
+        self.recorder = self._recorder(config)
+        self._recording = trio.CancelScope()
+        self._written = trio.Event()
+        self._sessions = self._remembering()
+        self._summarizer = self._summarizing(config)
         self._means = Means(
             offers=Offers(),
             checker=Checker(),
             index=lambda: self._librarian.index.value,
             index_characters=config.limits.index_characters,
         )
+        self._exporter = self._exporting()
+        self._exposition = Exposition(self.registry.catalog, self._exporter.text)
         self.front = self._front(config)
         self.control = self._control(config)
 
+    def _remembering(self) -> Sessions:
+        return Sessions(
+            self.registry.catalog,
+            self.recorder,
+            wall=time.time,
+            on_loaded=self._tally.loaded,
+            on_invalid=self._tally.invalidated,
+        )
+
+    def _recorder(self, config: Config) -> Recorder:
+        place, writer = self._around.place, uuid4().hex
+        return Recorder(
+            partial(place.open, writer),
+            catalog=self.registry.catalog,
+            tell=self.registry.tell,
+            settle=self.registry.settle,
+            wall=time.time,
+            where=place.where,
+            session_idle=config.state.session_idle,
+            live_keys=self._live_keys,
+            adopt=self._adopt,
+            set_aside=None if place.shared else lambda: place.set_aside(time.time()),
+            shared=place.shared,
+        )
+
+    def _live_keys(self) -> Iterator[str]:
+        return self._sessions.keys()
+
+    def _adopt(self, record: SessionRecord) -> None:
+        self._sessions.adopt(record)
+
+    def _summarizing(self, config: Config) -> Summarizer | None:
+        if config.summaries is None:
+            return None
+        return Summarizer(
+            self.registry.catalog,
+            config.summaries,
+            connect=partial(open_endpoint, config.summaries, os.environ),
+            tell=self.registry.tell,
+            wall=time.time,
+        )
+
+    def _operating(self) -> Operating:
+        return Operating(
+            Desk(
+                registry=self.registry,
+                read=self._read,
+                apply=self._apply,
+                children=self.supervisor.children,
+                upstreams=self.upstreams,
+                source=self._around.facts.config,
+                notify=self._around.notify,
+                redact=self._around.redact,
+            )
+        )
+
+    async def _apply(self, config: Config) -> Plan:
+        plan = await self.servers.apply(config)
+        self._tally.serve(self.registry.catalog.value.config.mcp_servers)
+        return plan
+
+    def _read(self) -> Config:
+        if self._around.file is None:
+            fault = Fault(path="$", message="mcpd was started without a file")
+            raise ConfigError(self._around.facts.config, [fault])
+        return self._around.file.read()
+
     def _front(self, config: Config) -> Front[Session]:
         context = SessionContext(
-            config=config,
             catalog=self.registry.catalog,
             upstreams=self.upstreams,
             surfaces=SURFACES,
             means=self._means,
             index=self._librarian.index,
             mended=self._mended,
+            sessions=self._sessions,
+            tally=self._tally,
             settle_names=self.registry.settle_names,
+            settled=self.registry.settle,
             outbox=self._outbox,
             log=self._calls,
             wall=time.time,
@@ -155,21 +251,29 @@ class Tree:
     def _control(self, config: Config) -> Front[Control]:
         reporter = Reporter(
             facts=self._around.facts,
-            config=config,
+            config=lambda: self.registry.catalog.value.config,
             catalog=lambda: self.registry.catalog.value,
             upstreams=self.upstreams,
-            sessions=lambda: [session.statistics() for session in self.front.guests.values()],
+            sessions=self._statistics,
             surfaces=SURFACES,
             means=self._means,
             mended=self._mended,
             redact=self._around.redact,
             wall=time.time,
+            persistence=lambda: self.recorder.persistence.value,
+            metrics=lambda: summary(self._tally),
+            summarizer=lambda: None if self._summarizer is None else attrs.asdict(self._summarizer.state),
         )
         operations = Operations(
             reporter=reporter,
             upstreams=self.upstreams,
             children=self.supervisor.children,
             outbox=self._outbox,
+            reload=self.operating.report_reload,
+            switch=self.operating.switch,
+            refresh=self.operating.refresh,
+            sessions=self._session_reporter().answer,
+            metrics=self._exporter.answer,
         )
         return Front(
             self._around.control,
@@ -181,28 +285,84 @@ class Tree:
             max_queue=config.limits.client_queue_bytes,
         )
 
+    def _statistics(self) -> list[SessionStatistics]:
+        return [session.statistics() for session in self.front.guests.values()]
+
+    def _session_reporter(self) -> SessionReporter:
+        persistence = self.recorder.persistence
+        return SessionReporter(
+            archive=self.recorder,
+            live=self._statistics,
+            catalog=lambda: self.registry.catalog.value,
+            wall=time.time,
+            held=self._sessions.in_use,
+            degraded=lambda: "" if persistence.value.state == "ok" else persistence.value.reason,
+        )
+
+    def _exporting(self) -> Exporter:
+        return Exporter(
+            Sources(
+                tally=self._tally,
+                catalog=lambda: self.registry.catalog.value,
+                upstreams=self.upstreams,
+                sessions=self._statistics,
+                persistence=lambda: self.recorder.persistence.value,
+                version=self._around.facts.version,
+            )
+        )
+
     async def serve(self, stop: trio.Event) -> None:
         """Run until `stop` is set, then end in order, within 5 s."""
         async with trio.open_nursery() as core:
             core.start_soon(self.registry.run)
+            await self._recall()
+            core.start_soon(self._record)
             core.start_soon(self._children.reap_adopted)
             core.start_soon(self._librarian.run)
             core.start_soon(self._calls.run)
+            core.start_soon(self._sessions.run)
+            if self._summarizer is not None:
+                core.start_soon(self._summarizer.run)
             async with trio.open_nursery() as upstreams:
-                upstreams.start_soon(self.supervisor.run)
+                upstreams.start_soon(self.servers.run)
                 async with trio.open_nursery() as doors:
                     doors.start_soon(self.front.run)
                     doors.start_soon(self.control.run)
+                    doors.start_soon(self._exposition.run)
                     doors.start_soon(self._feed_watchdog)
-                    self._around.notify("READY=1\nSTATUS=serving")
+                    self._around.notify(SERVING)
                     logger.info("ready: clients connect to {}", self._around.facts.socket)
-                    await stop.wait()
+                    await self._operate(stop)
                     await self._drain()
                     doors.cancel_scope.cancel()
                 self._children.limit_stops(STOP_SECONDS)
                 self.supervisor.announce_stop()
+                self._recording.cancel()
+                core.start_soon(self._write_the_rest)
                 upstreams.cancel_scope.cancel()
+            await self._written.wait()
             core.cancel_scope.cancel()
+
+    async def _recall(self) -> None:
+        """Know what was known before anybody is served, or any server started that is switched off."""
+        await trio.to_thread.run_sync(self._around.place.load)
+        await self.recorder.open()
+        await self.registry.settle()
+
+    async def _record(self) -> None:
+        with self._recording:
+            await self.recorder.run()
+
+    async def _write_the_rest(self) -> None:
+        await self.recorder.finish()
+        self._written.set()
+
+    async def _operate(self, stop: trio.Event) -> None:
+        """Obey operators until `stop`: from then on nothing changes any more."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.operating.run)
+            await stop.wait()
+            nursery.cancel_scope.cancel()
 
     def hurry(self) -> None:
         """Skip what politeness is left: somebody asked twice."""
@@ -231,38 +391,6 @@ class Tree:
             self._around.notify("WATCHDOG=1")
             await trio.sleep(self._around.watchdog / WATCHDOG_SHARE)
 
-    def _on_status(self, name: str, status: ServerStatus) -> None:
-        self.registry.tell(StatusChanged(server=name, status=status))
-
 
 _DRAIN_POLL = 0.02
 """Seconds between looks at the calls in flight while draining: twenty-five looks in all."""
-
-
-async def run(config: Config, around: Surroundings) -> None:
-    """The daemon, until SIGTERM or SIGINT; a second one skips every grace period, the end stays clean."""
-    tree = Tree(config, around)
-    stop = trio.Event()
-    async with trio.open_nursery() as nursery:
-        await nursery.start(_obey_signals, stop, tree)
-        if around.stop_asked():
-            stop.set()
-        await tree.serve(stop)
-        nursery.cancel_scope.cancel()
-
-
-async def _obey_signals(
-    stop: trio.Event, tree: Tree, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-) -> None:
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
-        task_status.started()
-        async for number in signals:
-            name = signal.Signals(number).name
-            if number == signal.SIGHUP:
-                logger.warning("{}: this version reads its configuration only at start; restart it", name)
-            elif stop.is_set():
-                logger.warning("{} again: ending every server at once", name)
-                tree.hurry()
-            else:
-                logger.info("{}: going down", name)
-                stop.set()

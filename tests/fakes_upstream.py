@@ -19,18 +19,20 @@ from msgspec import Raw
 
 from daemon.actors.session import Session
 from daemon.arguments.reading import Checker
-from daemon.callpath import SessionContext
 from daemon.catalog.listing import read_tools
 from daemon.catalog.offer import Offers
 from daemon.catalog.snapshot import Catalog, begin, fold, with_settled_names
+from daemon.context import SessionContext
 from daemon.errors import UpstreamUnavailable
 from daemon.facts import Fact, ListingFailed, ServerStatus, StatusChanged, ToolsListed
 from daemon.measures import Mended
 from daemon.protocol import MODERN_VERSION, VERSION_KEY
 from daemon.search.index import Index
+from daemon.sessions import Sessions
 from daemon.states import ServerState
 from daemon.surfaces.base import Means
 from daemon.surfaces.table import SURFACES
+from daemon.tally import Tally
 from daemon.watch import Watch
 from daemon.wire.link import FdLink, Outbox
 from tests.config.reading import config_of
@@ -38,6 +40,7 @@ from tests.config.reading import config_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from daemon.catalog.remembered import SessionRecord
     from daemon.config.model import Config
     from daemon.errors import CallError
     from daemon.model import Tool
@@ -96,6 +99,7 @@ class FakeUpstream:
         self.name = name
         self.up = up
         self.can_wake = wakeable
+        self.is_stale = False
         self.refusal: Exception | None = None
         self.on_send: Callable[[Sent], None] = lambda _sent: None
         self.sent: list[Sent] = []
@@ -130,6 +134,16 @@ class FakeUpstream:
             while not self.up:
                 await self._changed.wait()
         return self.up
+
+    async def wait_current(self) -> None:
+        """Wait until `is_current`."""
+        while self.is_stale:
+            await self._changed.wait()
+
+    def is_current(self) -> None:
+        """Its list is current from now on."""
+        self.is_stale = False
+        self._tell()
 
     def record(self, seconds: float, *, ok: bool) -> None:
         """Remember the outcome."""
@@ -268,6 +282,40 @@ def tools_of(server: str, *names: str | dict[str, object]) -> tuple[Tool, ...]:
     return tools
 
 
+class FakeMemory:
+    """What remembers sessions: fails, and takes its time, as told."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, SessionRecord] = {}
+        self.touched: list[str] = []
+        self.failure: Exception | None = None
+        self.recalls = 0
+        self.open = trio.Event()
+        """Set: recalling, and writing, go through."""
+        self.open.set()
+
+    def keep(self, record: SessionRecord) -> None:
+        """Remember it."""
+        self.records[record.key] = record
+
+    def touch(self, key: str, at: float) -> None:
+        """Remember that it was used."""
+        self.touched.append(key)
+
+    async def kept(self, key: str) -> bool:
+        """Wait until it is written."""
+        await self.open.wait()
+        return key in self.records
+
+    async def recall(self, key: str) -> SessionRecord | None:
+        """Fail as told, or say what is remembered."""
+        self.recalls += 1
+        await self.open.wait()
+        if self.failure is not None:
+            raise self.failure
+        return self.records.get(key)
+
+
 class Stage:
     """Everything that sessions share. Servers are up, and list `echo` and `add`, unless told otherwise."""
 
@@ -293,14 +341,25 @@ class Stage:
             index=lambda: self.index.value,
             index_characters=self.config.limits.index_characters,
         )
+        self.memory = FakeMemory()
+        self.tally = Tally(self.config.mcp_servers)
+        self.sessions = Sessions(
+            self.catalog,
+            self.memory,
+            wall=time.time,
+            on_loaded=self.tally.loaded,
+            on_invalid=self.tally.invalidated,
+        )
         self.context = SessionContext(
-            config=self.config,
             catalog=self.catalog,
             upstreams=self.upstreams,
             surfaces=surfaces or SURFACES,
             means=self.means,
             index=self.index,
             mended=self.mended,
+            sessions=self.sessions,
+            tally=self.tally,
+            settled=trio.lowlevel.checkpoint,
             settle_names=lambda: self.catalog.set(with_settled_names(self.catalog.value)),
             outbox=self.outbox,
             log=self.log,

@@ -22,25 +22,38 @@ ORDER = (
     ("model",),
     ("states",),
     ("backoff",),
-    ("facts", "redact", "measures", "protocol", "escape", "closest"),
+    ("redact", "measures", "protocol", "escape", "closest"),
     ("config",),
+    ("facts",),
     ("catalog",),
     ("search", "arguments"),
     ("surfaces",),
+    ("tally",),
     ("wire",),
-    ("paths", "sockets"),
+    ("paths", "sockets", "notify"),
     ("mailbox",),
     ("watch",),
+    ("child",),
     ("supervisor",),
     ("ports",),
     ("transports",),
-    ("store",),
+    ("cataloguing",),
+    ("store", "summaries"),
+    ("keeping",),
+    ("sessions",),
+    ("context",),
     ("awaiting",),
     ("callpath", "calllog", "admission"),
     ("seat",),
+    ("membership",),
+    ("session_report",),
     ("report",),
+    ("metrics",),
+    ("operating",),
     ("actors",),
-    ("tree", "logs", "notify"),
+    ("servers",),
+    ("tree", "logs"),
+    ("lifetime",),
     ("cli",),
     ("__main__",),
 )
@@ -85,7 +98,13 @@ DOORS = ("daemon", "daemon.cli")
 # The modules that may import by name: a daemon without HTTP servers never pays for the SDK, nor one that finds
 # tools by their words for numpy. What they may name is in the same room, which tests of their own hold
 # (tests/transports/test_opening.py, tests/search/test_semantic.py).
-LOADS_BY_NAME = {"daemon.transports.opening", "daemon.search.semantic"}
+LOADS_BY_NAME = {
+    "daemon.transports.opening",
+    "daemon.search.semantic",
+    "daemon.metrics.exporting",
+    "daemon.store.place",
+    "daemon.store.store",
+}
 
 
 @attrs.frozen

@@ -7,7 +7,15 @@ import pytest
 
 from daemon.model import Era, Tool
 
-TOOL = Tool(server="git", name="log", description="", raw=b"{raw}", parts={"x": b"part"}, schema_hash="00")
+TOOL = Tool(
+    server="git",
+    name="log",
+    description="",
+    raw=b"{raw}",
+    parts={"x": b"part"},
+    schema_hash="00",
+    content_hash="11",
+)
 
 
 def test_a_tool_cannot_be_changed() -> None:

@@ -9,12 +9,13 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.notify import FIRST_FD, Notifier, listen_fds, watchdog_seconds
+from daemon.notify import FIRST_FD, SERVING, Notifier, listen_fds, reloading, watchdog_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -153,3 +154,16 @@ def test_a_pid_that_is_not_ours_means_sockets_for_somebody_else() -> None:
 @pytest.mark.parametrize("environ", [{}, {"LISTEN_FDS": "x", "LISTEN_PID": str(os.getpid())}])
 def test_without_socket_activation_there_is_nothing(environ: dict[str, str]) -> None:
     assert listen_fds(environ) == {}
+
+
+def test_a_reload_is_told_with_the_clock_that_the_service_manager_compares(manager: socket.socket) -> None:
+    """sd_notify(3): RELOADING=1 goes with MONOTONIC_USEC of CLOCK_MONOTONIC, and READY=1 ends it."""
+    before = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+    notify = Notifier({"NOTIFY_SOCKET": manager.getsockname()})
+    notify(reloading())
+    notify(SERVING)
+    told = dict(line.split("=", 1) for line in manager.recv(1000).decode().splitlines())
+    after = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+    assert told["RELOADING"] == "1"
+    assert before <= int(told["MONOTONIC_USEC"]) <= after
+    assert manager.recv(1000).decode().splitlines()[0] == "READY=1"

@@ -47,15 +47,21 @@ def test_discovery_names_every_revision_that_we_speak() -> None:
 TOOLS = (b'{"name":"a" ,  "x":1.0}', b'{"name":"b"}', b'{"name":"c"}')
 
 
+def answered(
+    tools: tuple[bytes, ...], cursor: str | None, *, modern: bool = False, page_bytes: int = 1000
+) -> bytes:
+    return protocol.list_result(tools, protocol.list_page(tools, cursor, page_bytes), modern=modern)
+
+
 def listed(cursor: str | None = None, *, page_bytes: int = 1000) -> Any:
-    return read(protocol.list_result(TOOLS, cursor, modern=False, page_bytes=page_bytes))
+    return read(answered(TOOLS, cursor, page_bytes=page_bytes))
 
 
 def test_a_list_that_fits_is_one_page_of_the_bytes_given() -> None:
-    whole = protocol.list_result(TOOLS, None, modern=False, page_bytes=1000)
+    whole = answered(TOOLS, None)
     assert whole == b'{"tools":[%b]}' % b",".join(TOOLS)
-    assert protocol.list_result((), None, modern=False, page_bytes=1000) == b'{"tools":[]}'
-    modern = protocol.list_result(TOOLS[:1], None, modern=True, page_bytes=1000)
+    assert answered((), None) == b'{"tools":[]}'
+    modern = answered(TOOLS[:1], None, modern=True)
     assert TOOLS[0] in modern
     assert read(modern) == {
         "resultType": "complete",

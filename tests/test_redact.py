@@ -76,3 +76,12 @@ def test_no_known_secret_survives(secrets: list[str], before: str, after: str) -
     for secret in secrets:
         shown = redact(before + secret + after)
         assert secret not in shown or secret in HIDDEN + HIDDEN
+
+
+def test_more_can_be_learned_and_nothing_is_forgotten() -> None:
+    redact = Redactor([CANARY])
+    redact.learn(["another-secret", f"{CANARY}-and-more"])
+    assert redact(f"{CANARY}-and-more {CANARY} another-secret") == f"{HIDDEN} {HIDDEN} {HIDDEN}"
+    redact.learn([])
+    redact.learn([""])
+    assert redact("plain another-secret") == f"plain {HIDDEN}"

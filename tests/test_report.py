@@ -10,17 +10,19 @@ import attrs
 import msgspec
 import pytest
 
-from daemon.callpath import SessionStatistics
-from daemon.errors import InvalidArguments
+from daemon.context import SessionStatistics
+from daemon.errors import InvalidArguments, ToolDisabled, UnknownServer, UnknownTool
+from daemon.facts import Configured, Recalled, Summarized, Switched, ToolsListed
 from daemon.measures import CallStats, Noise, StderrTail
-from daemon.model import Era
+from daemon.model import Era, Summary
 from daemon.redact import Redactor
 from daemon.report import STDERR_SHOWN, DaemonFacts, Reporter, Wish
 from daemon.states import ServerState
 from daemon.surfaces.base import View
 from daemon.surfaces.category import CategorySurface
 from daemon.transports.handshake import Greeting
-from tests.fakes_upstream import Stage, tool
+from tests.config.reading import config_of
+from tests.fakes_upstream import Stage, tool, tools_of
 
 NOW = 1_800_000_000.0
 PROMISED = {
@@ -35,6 +37,7 @@ GREETING = Greeting(
 
 SESSION = SessionStatistics(
     number=3,
+    key="/home/me/project",
     client="claude 2",
     protocol="2025-11-25",
     profile="default",
@@ -60,10 +63,21 @@ class FakeObserved:
     in_flight: int = 0
 
 
+@attrs.frozen(kw_only=True)
+class FakeKept:
+    """How keeping goes, as a report sees it."""
+
+    state: str = "ok"
+    reason: str = ""
+    since: float = NOW - 2.00049
+    where: str = "/var/lib/mcpd/mcpd.db"
+    waiting: int = 0
+
+
 class Desk:
     """A reporter over a stage, with one observed server."""
 
-    def __init__(self, stage: Stage | None = None) -> None:
+    def __init__(self, stage: Stage | None = None, **wired: Any) -> None:
         self.stage = stage or Stage()
         self.alpha = FakeObserved()
         self.reporter = Reporter(
@@ -75,7 +89,7 @@ class Desk:
                 control_socket="/c",
                 config="/f",
             ),
-            config=self.stage.config,
+            config=lambda: self.stage.catalog.value.config,
             catalog=lambda: self.stage.catalog.value,
             upstreams={"alpha": self.alpha},
             sessions=lambda: [SESSION],
@@ -84,6 +98,7 @@ class Desk:
             mended=self.stage.mended,
             redact=Redactor([CANARY]),
             wall=lambda: NOW,
+            **wired,
         )
 
     def status(self, memory: dict[int, int] | None = None) -> dict[str, Any]:
@@ -98,7 +113,7 @@ class Desk:
 
 def test_the_status_has_the_promised_keys() -> None:
     status = Desk().status()
-    assert list(status) == ["daemon", "servers", "sessions", "repairs", "unresolved"]
+    assert list(status) == ["daemon", "servers", "sessions", "repairs", "unresolved", "switchedOff"]
     assert list(status["servers"]) == ["alpha", "beta"]
     for server in status["servers"].values():
         assert server.keys() >= PROMISED
@@ -197,6 +212,7 @@ def test_sessions_are_listed() -> None:
     assert Desk().status()["sessions"] == [
         {
             "number": 3,
+            "key": "/home/me/project",
             "client": "claude 2",
             "protocol": "2025-11-25",
             "profile": "default",
@@ -328,3 +344,101 @@ def test_repairs_are_told_by_client() -> None:
     desk = Desk()
     desk.stage.mended.note("claude 2", "flattened")
     assert desk.status()["repairs"] == {"claude 2": {"flattened": 1}}
+
+
+def test_what_is_kept_is_told_with_the_daemon() -> None:
+    kept = FakeKept(state="degraded", reason="the disk is full", waiting=3)
+    assert Desk(persistence=lambda: kept).status()["daemon"]["persistence"] == {
+        "state": "degraded",
+        "reason": "the disk is full",
+        "since": pytest.approx(NOW - 2, abs=0.001),
+        "where": "/var/lib/mcpd/mcpd.db",
+        "waiting": 3,
+    }
+
+
+def test_no_secret_comes_in_through_where_things_are_kept() -> None:
+    kept = FakeKept(reason=f"cannot reach postgresql://u:{CANARY}@h", where=f"postgresql://u:{CANARY}@h")
+    assert CANARY not in json.dumps(Desk(persistence=lambda: kept).status())
+
+
+def test_where_nothing_is_kept_or_counted_nothing_is_said_of_it() -> None:
+    status = Desk().status()
+    assert "persistence" not in status["daemon"]
+    assert status.keys().isdisjoint({"metrics", "summarizer"})
+    assert "summarizer" not in Desk(summarizer=lambda: None).status()
+
+
+def test_what_was_counted_and_how_the_model_does_is_told() -> None:
+    state = {"asked": 2, "given_up": 1, "last_error": f"401 for {CANARY}"}
+    status = Desk(metrics=lambda: {"loads": 3}, summarizer=lambda: state).status()
+    assert status["metrics"] == {"loads": 3}
+    assert status["summarizer"] == {"asked": 2, "givenUp": 1, "lastError": "401 for [redacted]"}
+
+
+def test_what_operators_switched_off_is_told() -> None:
+    desk = Desk()
+    desk.stage.learn(Switched(off=frozenset({("beta", ""), ("alpha", "echo"), ("alpha", "not there")})))
+    status = desk.status()
+    assert status["switchedOff"] == ["alpha/echo", "alpha/not there", "beta"]
+    assert status["servers"]["alpha"]["switchedOff"] == 1
+
+
+def test_what_the_configuration_switches_off_is_counted_with_the_server() -> None:
+    overrides = {"echo": {"enabled": False}}
+    stage = Stage(categories={"c": {"description": "C", "server": "alpha", "tools": {"overrides": overrides}}})
+    status = Desk(stage).status()
+    assert [server["switchedOff"] for server in status["servers"].values()] == [1, 0]
+    assert status["switchedOff"] == []
+
+
+def test_what_a_model_said_of_a_server_is_told_without_secrets() -> None:
+    desk = Desk()
+    desk.stage.learn(Summarized(server="alpha", summary=Summary(text=f"Echoes, also {CANARY}.")))
+    servers = desk.status()["servers"]
+    assert (servers["alpha"]["summary"], servers["beta"]["summary"]) == ("Echoes, also [redacted].", "")
+
+
+def test_tools_of_an_earlier_life_are_told_from_those_listed_in_this_one() -> None:
+    stage = Stage(listed=False)
+    tools = tools_of("alpha", "echo")
+    mark = stage.catalog.value.servers["alpha"].fingerprint
+    stage.learn(Recalled(server="alpha", fingerprint=mark, epoch=7, tools=tools))
+    desk = Desk(stage)
+    assert (desk.server()["tools"], desk.server()["epoch"], desk.server()["recalled"]) == (1, 7, True)
+    assert desk.server()["refreshedAt"] is None
+    stage.learn(ToolsListed(server="alpha", incarnation=1, tools=tools, quarantined={}, at=NOW - 5.00049))
+    assert (desk.server()["epoch"], desk.server()["recalled"]) == (7, False)
+    assert desk.server()["refreshedAt"] == pytest.approx(NOW - 5, abs=0.001)
+
+
+def test_after_a_reload_the_new_configuration_is_reported() -> None:
+    desk = Desk()
+    config = config_of(
+        {"mcpServers": {"gamma": {"url": "http://x/mcp"}}, "profiles": {"default": {"surface": "browse"}}}
+    )
+    desk.stage.learn(Configured(config=config, now=NOW))
+    assert {name: server["type"] for name, server in desk.status()["servers"].items()} == {"gamma": "http"}
+    report: Any = desk.reporter.tools(None)
+    assert report["surface"]["name"] == "browse"
+
+
+def test_an_operators_call_is_refused_where_a_models_would_be() -> None:
+    overrides = {"add": {"enabled": False}}
+    stage = Stage(
+        categories={
+            "c": {"description": "C", "server": "alpha", "tools": {"overrides": overrides}},
+            "d": {"description": "D", "server": "beta"},
+        }
+    )
+    stage.learn(Switched(off=frozenset({("beta", "echo")})))
+    refusal = Desk(stage).reporter.refusal
+    assert refusal("alpha", "echo") is None
+    assert refusal("beta", "add") is None
+    assert isinstance(refusal("alpha", "ehco"), UnknownTool)
+    off, switched = refusal("alpha", "add"), refusal("beta", "echo")
+    assert isinstance(off, ToolDisabled)
+    assert off.message == "add is switched off in mcpd's configuration"
+    assert isinstance(switched, ToolDisabled)
+    assert "`mcpd enable beta/echo`" in switched.message
+    assert isinstance(refusal("gone", "echo"), UnknownServer)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import pytest
 
 from daemon.catalog.loaded import Source
-from daemon.seat import Seat
+from daemon.facts import Configured
+from daemon.seat import Asked, Seat
 from daemon.surfaces.base import Loading
-from tests.fakes_upstream import Stage
+from tests.fakes_upstream import Stage, tool
 
 
 def seat(hello: dict[str, Any] | None = None, **written: Any) -> Seat:
@@ -70,21 +72,87 @@ def test_a_default_profile_with_a_surface_that_nobody_has_denies_too() -> None:
     assert "no surface 'category'" in Seat(Stage(surfaces=surfaces).context).denied
 
 
+def asked(hello: dict[str, Any] | None = None, **written: Any) -> tuple[Stage, Asked]:
+    stage = Stage(**written)
+    taken = Seat(stage.context)
+    if hello is not None:
+        taken.greet(hello)
+    return stage, Asked(taken, stage.sessions.unnamed(), stage.context)
+
+
 def test_tools_that_a_call_has_loaded_are_remembered_as_they_are_now() -> None:
-    taken = seat()
-    assert taken.load(Loading(tools=(("alpha", "echo"), ("alpha", "gone")), source=Source.AUTO))
-    (loaded,) = taken.loaded.tools.values()
+    _stage, guest = asked()
+    guest.load(Loading(tools=(("alpha", "echo"), ("alpha", "gone")), source=Source.AUTO))
+    (loaded,) = guest.conversation.loaded.tools.values()
     assert (loaded.key, loaded.epoch, loaded.source) == (("alpha", "echo"), 1, "auto")
-    assert taken.view().loaded is taken.loaded
+    assert guest.view().loaded is guest.conversation.loaded
 
 
 def test_loading_the_same_again_is_no_change() -> None:
-    taken = seat()
-    assert taken.load(Loading(tools=(("alpha", "echo"),)))
-    assert not taken.load(Loading(tools=(("alpha", "echo"),)))
-    assert not taken.load(Loading())
+    _stage, guest = asked()
+    guest.load(Loading(tools=(("alpha", "echo"),)))
+    before = guest.conversation.loaded
+    guest.load(Loading(tools=(("alpha", "echo"),)))
+    guest.load(Loading())
+    assert guest.conversation.loaded is before
 
 
 def test_what_the_profile_does_not_show_is_not_loaded() -> None:
-    taken = seat({"profile": "small"}, profiles=PROFILES)
-    assert not taken.load(Loading(tools=(("beta", "echo"),)))
+    _stage, guest = asked({"profile": "small"}, profiles=PROFILES)
+    guest.load(Loading(tools=(("beta", "echo"),)))
+    assert not guest.conversation.loaded.tools
+
+
+def test_a_client_knows_what_it_was_shown_until_it_is_shown_something_else() -> None:
+    stage, guest = asked()
+    assert guest.view().shown(("alpha", "echo")) is None
+    guest.was_shown([("alpha", "echo"), ("alpha", "gone"), ("gone", "echo")])
+    first = guest.view().shown(("alpha", "echo"))
+    stage.lists("alpha", tool("echo", description="another"))
+    assert guest.view().shown(("alpha", "echo")) == first
+    guest.was_told(("alpha", "echo"))
+    assert guest.view().shown(("alpha", "echo")) not in {None, first}
+
+
+def test_a_connection_of_a_session_knows_what_another_was_shown_until_it_is_shown_it_itself() -> None:
+    stage, guest = asked()
+    other = Asked(Seat(stage.context), guest.conversation, stage.context)
+    guest.was_shown([("alpha", "echo")])
+    first = other.view().shown(("alpha", "echo"))
+    assert first == guest.view().shown(("alpha", "echo"))
+    other.was_shown([("alpha", "echo")])
+    stage.lists("alpha", tool("echo", description="another"))
+    guest.was_shown([("alpha", "echo")])
+    assert other.view().shown(("alpha", "echo")) == first
+
+
+def test_what_was_loaded_and_has_changed_is_loaded_anew_when_the_client_is_told() -> None:
+    stage, guest = asked()
+    guest.load(Loading(tools=(("alpha", "echo"),), source=Source.AUTO))
+    stage.lists("alpha", tool("echo", description="another"))
+    (stale,) = guest.view().loaded.tools.values()
+    assert stale.verdict.status == "invalid_changed"
+    guest.was_told(("alpha", "echo"))
+    (fresh,) = guest.view().loaded.tools.values()
+    assert (fresh.verdict.status, fresh.source) == ("valid", "auto")
+
+
+@pytest.mark.parametrize("hello", [{"lazy": False}, {"profile": "eager"}])
+def test_where_loading_on_demand_is_switched_off_no_session_is_read(hello: dict[str, Any]) -> None:
+    _stage, guest = asked(hello, profiles={"eager": {"lazy": False}})
+    guest.was_shown([("alpha", "echo")])
+    view = guest.view()
+    assert view.shown(("alpha", "echo")) is None
+    assert view.loaded is not guest.conversation.loaded
+
+
+def test_a_profile_that_leaves_the_configuration_serves_nothing_and_one_that_comes_back_does() -> None:
+    stage = Stage(profiles=PROFILES)
+    taken = Seat(stage.context)
+    taken.greet({"profile": "small"})
+    assert taken.surface.name == "search"
+    without = attrs.evolve(stage.config, profiles={"default": stage.config.profiles["default"]})
+    stage.learn(Configured(config=without, now=1.0))
+    assert "no profile 'small'" in taken.denied
+    stage.learn(Configured(config=stage.config, now=2.0))
+    assert (taken.denied, taken.surface.name) == ("", "search")

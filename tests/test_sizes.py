@@ -25,6 +25,9 @@ COVERED_ELSEWHERE: dict[str, str] = {
     "daemon/surfaces/by_category.py": "tests/surfaces/test_category.py",
     # A table that one command prints.
     "daemon/cli/search_view.py": "tests/cli/test_search.py",
+    # Frozen values: the store's tests write and read them, the call path's work with what sessions share.
+    "daemon/catalog/remembered.py": "tests/store/test_store.py",
+    "daemon/context.py": "tests/test_callpath.py",
     # Protocols, checked by mypy against the fakes that stand for them.
     "daemon/ports.py": "tests/test_callpath.py",
 }

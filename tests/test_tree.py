@@ -2,113 +2,32 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import socket
-import sys
 import tempfile
-import time
-from contextlib import asynccontextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
 import trio.testing
 
-from daemon import tree as daemon_tree
 from daemon.config.parse import secrets
-from daemon.redact import Redactor
-from daemon.report import DaemonFacts
+from daemon.errors import ConfigError
+from daemon.operating import Refused
 from daemon.states import ServerState
-from daemon.tree import DRAIN_SECONDS, STOP_SECONDS, Surroundings, Tree
+from daemon.tree import DRAIN_SECONDS, STOP_SECONDS
 from tests.config.reading import config_of
-from tests.fakes_upstream import ECHO_SERVER, Client, described, error_of, keep
+from tests.fakes_upstream import described, error_of
+from tests.houses import ECHO, PATIENCE, STUBBORN, House, house, is_alive
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import Iterator
 
     from trio.testing import MockClock
-
-    from daemon.config.model import Config
-
-ECHO = {"command": sys.executable, "args": ["-S", "-E", "-c", ECHO_SERVER]}
-STUBBORN = {
-    "command": sys.executable,
-    "args": [
-        "-S",
-        "-E",
-        "-c",
-        f"import signal; signal.signal(15, signal.SIG_IGN)\n{ECHO_SERVER}\nimport time; time.sleep(60)",
-    ],
-}
-"""Ignores the end of its stdin and SIGTERM: only a kill ends it."""
-
-
-class House:
-    """A tree with everything that it is handed."""
-
-    def __init__(self, directory: Path, config: Config, **more: Any) -> None:
-        self.directory = directory
-        self.notified: list[str] = []
-        self.told = trio.Event()
-        self.stop = trio.Event()
-        self.around = Surroundings(
-            front=self._listen("front"),
-            control=self._listen("control"),
-            facts=DaemonFacts(
-                version="1",
-                pid=os.getpid(),
-                started_at=time.time(),
-                socket=str(directory / "front"),
-                control_socket=str(directory / "control"),
-                config="c",
-            ),
-            redact=Redactor(secrets(config)),
-            notify=self._notify,
-            **more,
-        )
-        self.tree = Tree(config, self.around)
-
-    def _listen(self, name: str) -> socket.socket:
-        listener = socket.socket(socket.AF_UNIX)
-        listener.bind(str(self.directory / name))
-        listener.listen(10)
-        listener.setblocking(False)
-        return listener
-
-    def _notify(self, state: str) -> None:
-        self.notified.append(state)
-        self.told.set()
-        self.told = trio.Event()
-
-    async def wait_notified(self, state: str, count: int = 1) -> None:
-        with trio.fail_after(5):
-            while sum(told.startswith(state) for told in self.notified) < count:
-                await self.told.wait()
-
-    async def connect(self, nursery: trio.Nursery, door: str = "front") -> Client:
-        connection = socket.socket(socket.AF_UNIX)
-        connection.connect(str(self.directory / door))
-        client = Client(connection)
-        nursery.start_soon(keep, client)
-        await client.request("ping" if door == "front" else "tools", request_id="hello")
-        return client
-
-    async def wait_ready(self, *servers: str) -> None:
-        with trio.fail_after(5):
-            for server in servers:
-                await self.tree.supervisor.children[server].status.wait_until(
-                    lambda status: status.state is ServerState.READY
-                )
-                await self._wait_available(server)
-
-    async def _wait_available(self, server: str) -> None:
-        await self.tree.registry.catalog.wait_until(lambda catalog: catalog.servers[server].available)
-
-    def close(self) -> None:
-        self.around.front.close()
-        self.around.control.close()
 
 
 @pytest.fixture
@@ -116,33 +35,6 @@ def tmp_path() -> Iterator[Path]:
     """Short: the path of a unix socket has 107 bytes at most, pytest's own directories may be longer."""
     with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
         yield Path(directory)
-
-
-@asynccontextmanager
-async def house(directory: Path, config: object, **more: Any) -> AsyncIterator[House]:
-    """Serve, and stop at the end; that it ends in time is part of every test."""
-    built = House(directory, config_of(config), **more)
-    try:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(built.tree.serve, built.stop)
-            await built.wait_notified("READY=1")
-            yield built
-            built.stop.set()
-            nursery.cancel_scope.deadline = trio.current_time() + 8
-    finally:
-        built.close()
-
-
-def pids_of(tree: Tree) -> list[int]:
-    return [upstream.pid for upstream in tree.upstreams.values() if upstream.pid is not None]
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 async def test_a_daemon_without_servers_is_ready_serves_and_ends(nursery: trio.Nursery, tmp_path: Path) -> None:
@@ -178,7 +70,7 @@ async def test_a_call_goes_through_the_whole_house(nursery: trio.Nursery, tmp_pa
         operator = await home.connect(nursery, "control")
         server = (await operator.request("status"))["result"]["servers"]["s"]
         assert (server["state"], server["calls"], server["tools"]) == ("ready", 1, 2)
-        assert [server["pid"]] == pids_of(home.tree)
+        assert {"s": server["pid"]} == home.pids()
         assert server["rssBytes"] > 1_000_000
 
 
@@ -188,10 +80,10 @@ async def test_the_end_answers_calls_in_flight_and_leaves_no_child(
     async with house(tmp_path, {"mcpServers": {"s": ECHO}}) as home:
         client = await home.connect(nursery)
         await home.wait_ready("s")
-        pids = pids_of(home.tree)
+        pids = list(home.pids().values())
         assert len(pids) == 1
         await client.call("s", "hang")
-        with trio.fail_after(5):
+        with trio.fail_after(PATIENCE):
             while not home.tree.upstreams["s"].in_flight:
                 await trio.lowlevel.checkpoint()
         began = trio.current_time()
@@ -213,7 +105,7 @@ async def test_the_end_waits_for_a_call_that_finishes_in_time(nursery: trio.Nurs
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
         await client.call("s", "echo")
-        with trio.fail_after(5):
+        with trio.fail_after(PATIENCE):
             while not home.tree.upstreams["s"].in_flight:
                 await trio.lowlevel.checkpoint()
         home.stop.set()
@@ -239,7 +131,7 @@ async def test_once_it_ends_nobody_new_is_let_in(nursery: trio.Nursery, tmp_path
 async def test_hurry_skips_every_grace_period(tmp_path: Path) -> None:
     async with house(tmp_path, {"mcpServers": {"a": STUBBORN, "b": STUBBORN}}) as home:
         await home.wait_ready("a", "b")
-        pids = pids_of(home.tree)
+        pids = list(home.pids().values())
         began = trio.current_time()
         home.stop.set()
         await home.wait_notified("STOPPING=1")
@@ -254,7 +146,7 @@ async def test_stubborn_servers_end_together_within_the_promised_time(tmp_path: 
     servers = {name: {**STUBBORN, "timeouts": timeouts} for name in ("a", "b", "c")}
     async with house(tmp_path, {"mcpServers": servers}) as home:
         await home.wait_ready("a", "b", "c")
-        pids = pids_of(home.tree)
+        pids = list(home.pids().values())
         began = trio.current_time()
     assert 0.4 <= trio.current_time() - began < STOP_SECONDS
     assert len(pids) == 3
@@ -268,11 +160,11 @@ async def test_a_disabled_server_is_not_run_and_a_lazy_one_not_yet(
     async with house(tmp_path, {"mcpServers": servers}) as home:
         assert list(home.tree.upstreams) == ["lazy"]
         await trio.testing.wait_all_tasks_blocked()
-        assert pids_of(home.tree) == []
+        assert home.pids() == {}
         client = await home.connect(nursery)
         await client.call("lazy", "echo")
         assert "content" in (await client.get())["result"]
-        assert len(pids_of(home.tree)) == 1
+        assert len(home.pids()) == 1
 
 
 async def test_no_secret_in_a_reason_is_shown_to_a_model(nursery: trio.Nursery, tmp_path: Path) -> None:
@@ -285,7 +177,7 @@ async def test_no_secret_in_a_reason_is_shown_to_a_model(nursery: trio.Nursery, 
         async with trio.open_nursery() as serving:
             serving.start_soon(home.tree.serve, home.stop)
             client = await home.connect(nursery)
-            with trio.fail_after(5):
+            with trio.fail_after(PATIENCE):
                 await home.tree.registry.catalog.wait_until(
                     lambda catalog: catalog.servers["s"].status.state is ServerState.FAILED
                 )
@@ -301,19 +193,38 @@ async def test_no_secret_in_a_reason_is_shown_to_a_model(nursery: trio.Nursery, 
 # --- the service manager's watchdog ------------------------------------------------------------------------
 
 
-async def test_the_watchdog_is_fed_three_times_per_interval(tmp_path: Path, autojump_clock: MockClock) -> None:
+@contextmanager
+def leaping(clock: MockClock) -> Iterator[None]:
+    """Leap from deadline to deadline: only once everything is up, for threads take their time."""
+    clock.rate, clock.autojump_threshold = 0, 0
+    try:
+        yield
+    finally:
+        clock.rate, clock.autojump_threshold = 1, math.inf
+
+
+async def feedings(home: House, count: int) -> None:
+    """Wait for so many further signs of life."""
+    wanted = home.notified.count("WATCHDOG=1") + count
+    while home.notified.count("WATCHDOG=1") < wanted:
+        await home.told.wait()
+
+
+async def test_the_watchdog_is_fed_three_times_per_interval(tmp_path: Path, mock_clock: MockClock) -> None:
+    mock_clock.rate = 1
     async with house(tmp_path, {}, watchdog=30.0) as home:
-        began = trio.current_time()
-        # The first comes at once, or between two of the test's own looks; then one every ten seconds.
-        with trio.fail_after(100):
-            while home.notified.count("WATCHDOG=1") < 4:
-                await home.told.wait()
-        assert trio.current_time() - began == pytest.approx(30, abs=0.1)
+        with leaping(mock_clock), trio.fail_after(100):
+            await feedings(home, 1)
+            began = trio.current_time()
+            await feedings(home, 3)
+            assert trio.current_time() - began == pytest.approx(30, abs=0.1)
 
 
-async def test_without_a_watchdog_nobody_is_fed(tmp_path: Path, autojump_clock: MockClock) -> None:
+async def test_without_a_watchdog_nobody_is_fed(tmp_path: Path, mock_clock: MockClock) -> None:
+    mock_clock.rate = 1
     async with house(tmp_path, {}) as home:
-        await trio.sleep(1000)
+        with leaping(mock_clock):
+            await trio.sleep(1000)
         assert home.notified == ["READY=1\nSTATUS=serving"]
 
 
@@ -332,21 +243,84 @@ async def test_a_stuck_registry_starves_the_watchdog(
         home.close()
 
 
-# --- signals -----------------------------------------------------------------------------------------------
+# --- a configuration that becomes another ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_ends_the_daemon_and_sighup_does_not(tmp_path: Path, number: signal.Signals) -> None:
-    home = House(tmp_path, config_of({}))
-    try:
-        with trio.fail_after(5):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(daemon_tree.run, config_of({}), home.around)
-                await home.wait_notified("READY=1")
-                os.kill(os.getpid(), signal.SIGHUP)
-                await trio.testing.wait_all_tasks_blocked()
-                assert home.notified == ["READY=1\nSTATUS=serving"]
-                os.kill(os.getpid(), number)
-        assert home.notified[-1].startswith("STOPPING=1")
-    finally:
-        home.close()
+async def test_one_server_of_twenty_is_touched_if_one_has_changed(tmp_path: Path) -> None:
+    servers = {f"s{number}": ECHO for number in range(20)}
+    async with house(tmp_path, {"mcpServers": servers}) as home:
+        await home.wait_ready(*servers)
+        before = home.pids()
+        plan = await home.reload({"mcpServers": {**servers, "s7": {**ECHO, "env": {"A": "1"}}}})
+        assert (plan.restarted, len(plan.kept)) == (("s7",), 19)
+        await home.wait_ready("s7")
+        after = home.pids()
+        assert {name for name in servers if before[name] != after[name]} == {"s7"}
+        assert not is_alive(before["s7"])
+        statuses = home.tree.registry.catalog.value.servers
+        assert [name for name, entry in statuses.items() if entry.status.restarts] == ["s7"]
+
+
+async def test_a_session_sees_servers_come_and_go(nursery: trio.Nursery, tmp_path: Path) -> None:
+    profiles = {"default": {"surface": "full"}}
+    async with house(tmp_path, {"mcpServers": {"a": ECHO}, "profiles": profiles}) as home:
+        client = await home.connect(nursery)
+        await home.wait_ready("a")
+        await home.reload({"mcpServers": {"b": ECHO}, "profiles": profiles})
+        await home.wait_ready("b")
+        assert home.pids().keys() == {"b"}
+        tools = (await client.request("tools/list"))["result"]["tools"]
+        # `echo` has meant the tool of `a`; it must not mean another's.
+        assert {tool["name"] for tool in tools} == {"b__echo", "b__hang"}
+        await client.request("tools/call", {"name": "b__echo", "arguments": {"n": 2}}, request_id="x")
+        operator = await home.connect(nursery, "control")
+        status = (await operator.request("status"))["result"]
+        assert (list(status["servers"]), status["servers"]["b"]["calls"]) == (["b"], 1)
+
+
+async def test_an_operator_who_goes_away_leaves_no_reload_half_done(
+    nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    timeouts = {"stopEof": 0.3, "stopTerm": 0.3}
+    async with house(tmp_path, {"mcpServers": {"old": {**STUBBORN, "timeouts": timeouts}}}) as home:
+        await home.wait_ready("old")
+        pid = home.pids()["old"]
+        operator = await home.connect(nursery, "control")
+        home.write({"mcpServers": {"new": ECHO}})
+        await operator.ask("reload", {})
+        with trio.fail_after(PATIENCE):
+            await home.tree.registry.catalog.wait_until(lambda catalog: "new" in catalog.servers)
+        operator.close()
+        await home.wait_ready("new")
+        # The next one waits for it.
+        plan = await home.reload({"mcpServers": {"new": ECHO}})
+        assert plan.is_empty
+        assert not is_alive(pid)
+
+
+async def test_the_end_does_not_wait_for_a_reload(tmp_path: Path) -> None:
+    timeouts = {"stopEof": 60, "stopTerm": 60}
+    async with house(tmp_path, {"mcpServers": {"old": {**STUBBORN, "timeouts": timeouts}}}) as home:
+        await home.wait_ready("old")
+        pid = home.pids()["old"]
+        home.write({})
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_refused, home)
+            with trio.fail_after(PATIENCE):
+                await home.tree.registry.catalog.wait_until(lambda catalog: not catalog.servers)
+            home.stop.set()
+        await _refused(home)
+        await home.wait_notified("STOPPING=1")
+    assert not is_alive(pid)
+    assert not any(state.startswith("READY") for state in home.notified[-1:])
+
+
+async def _refused(home: House) -> None:
+    with trio.fail_after(PATIENCE), pytest.raises(Refused, match="shutting down"):
+        await home.tree.operating.reload()
+
+
+async def test_without_a_file_a_reload_says_so(tmp_path: Path) -> None:
+    async with house(tmp_path, {}, file=None) as home:
+        with trio.fail_after(PATIENCE), pytest.raises(ConfigError, match="without a file"):
+            await home.tree.operating.reload()

@@ -1,11 +1,11 @@
-"""An operator's connection: `mcpd status`, `tools`, `call`, `restart`, over JSON-RPC on a socket of its own.
+"""An operator's connection: `mcpd status`, `tools`, `call`, `reload`, over JSON-RPC on a socket of its own.
 
 Reads are answered from the catalog; what waits for a server runs in this connection's nursery.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import attrs
 import msgspec
@@ -17,7 +17,9 @@ from daemon.closest import closest
 from daemon.config.model import DEFAULT_PROFILE
 from daemon.errors import (
     CallError,
+    ConfigError,
     InvalidArguments,
+    McpdError,
     ProtocolFault,
     UnknownServer,
     UpstreamCallError,
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from daemon.wire.envelope import BadMessage, Buffer
     from daemon.wire.link import Link, Outbox
 
+T = TypeVar("T")
 
 MAX_REQUESTS = 64
 """Requests of one operator in progress; a command makes one."""
@@ -49,6 +52,9 @@ MAX_FAULTS = 100
 
 MAX_FOUND = 1000
 """Most tools in the answer to `search`."""
+
+CONFIG_FAULT = -32078
+"""JSON-RPC error of `reload`: the configuration is faulty (78 is EX_CONFIG); `data` has all faults."""
 
 RESTART_SECONDS = 5.0
 """How long the answer to `restart` waits for the outcome; the restart goes on without it."""
@@ -66,6 +72,23 @@ class Operations:
     """The same, as the supervisor knows them."""
     outbox: Outbox
     """The daemon's outbox."""
+    reload: Callable[[], Awaitable[object]] | None = None
+    """Reads the configuration anew and puts it in force; raises `ConfigError` (`operating.report_reload`)."""
+    switch: Switch | None = None
+    """Switches a server or a tool off or on (`operating.switch`)."""
+    refresh: Callable[[str | None], Awaitable[object]] | None = None
+    """Has one server list its tools, or all that are up (`operating.refresh`)."""
+    sessions: Callable[[str | None], Awaitable[object]] | None = None
+    """Reports all sessions, or the one with this key."""
+    metrics: Callable[[], Awaitable[object]] | None = None
+    """Reports what was counted."""
+
+
+class Switch(Protocol):
+    """`operating.switch`."""
+
+    async def __call__(self, reference: str, *, off: bool) -> object:
+        """Switch what is named."""
 
 
 class _ToolParams(msgspec.Struct):
@@ -89,6 +112,19 @@ class _CallParams(msgspec.Struct):
 
 class _ServerParams(msgspec.Struct):
     server: str
+
+
+class _SwitchParams(msgspec.Struct):
+    name: str
+    off: bool
+
+
+class _RefreshParams(msgspec.Struct):
+    server: str | None = None
+
+
+class _SessionsParams(msgspec.Struct):
+    key: str | None = None
 
 
 class Control:
@@ -145,7 +181,11 @@ class Control:
     ) -> None:
         try:
             self._peer.answer(request_id, await serve(self, params))
-        except (msgspec.MsgspecError, CallError) as error:
+        except ConfigError as error:
+            faults = [{"path": fault.path, "message": fault.message} for fault in error.faults]
+            data = {"source": error.source, "faults": faults}
+            self._peer.refuse(request_id, CONFIG_FAULT, str(error), data)
+        except (msgspec.MsgspecError, McpdError) as error:
             self._peer.refuse(request_id, envelope.INVALID_PARAMS, str(error))
         except Exception as error:  # noqa: BLE001 - a bug of ours costs this answer, not the connection
             logger.exception("a fault of mcpd's own while serving an operator")
@@ -198,15 +238,35 @@ class Control:
         child = self._operations.children.get(name)
         if child is None:
             raise self._unknown(name)
+        if child.off:
+            raise InvalidArguments(f"server {name} is {child.off}")
         child.restart()
         with trio.move_on_after(RESTART_SECONDS):
             await child.wait_settled()
         status = child.status.value
         return msgspec.json.encode({"server": name, "state": str(status.state), "reason": status.reason})
 
+    async def _reload(self, params: Raw) -> bytes:
+        return msgspec.json.encode(await _offered(self._operations.reload)())
+
+    async def _switch(self, params: Raw) -> bytes:
+        asked = msgspec.json.decode(params, type=_SwitchParams)
+        return msgspec.json.encode(await _offered(self._operations.switch)(asked.name, off=asked.off))
+
+    async def _refresh(self, params: Raw) -> bytes:
+        asked = msgspec.json.decode(params, type=_RefreshParams)
+        return msgspec.json.encode(await _offered(self._operations.refresh)(asked.server))
+
+    async def _sessions(self, params: Raw) -> bytes:
+        asked = msgspec.json.decode(params, type=_SessionsParams)
+        return msgspec.json.encode(await _offered(self._operations.sessions)(asked.key))
+
+    async def _metrics(self, params: Raw) -> bytes:
+        return msgspec.json.encode(await _offered(self._operations.metrics)())
+
     def _unknown(self, name: str) -> UnknownServer:
         known = list(self._operations.upstreams)
-        if name in self._operations.reporter.config.mcp_servers:
+        if name in self._operations.reporter.config().mcp_servers:
             return UnknownServer(f'server {name} is switched off in the configuration ("enabled": false)')
         close = closest(name, known, 1)
         hint = f"Did you mean {close[0]}?" if close else f"There are: {', '.join(known)}."
@@ -219,7 +279,18 @@ _METHODS: dict[str, Callable[[Control, Raw], Awaitable[Buffer]]] = {
     "search": Control._search,  # noqa: SLF001
     "call": Control._call,  # noqa: SLF001
     "restart": Control._restart,  # noqa: SLF001
+    "reload": Control._reload,  # noqa: SLF001
+    "switch": Control._switch,  # noqa: SLF001
+    "refresh": Control._refresh,  # noqa: SLF001
+    "sessions": Control._sessions,  # noqa: SLF001
+    "metrics": Control._metrics,  # noqa: SLF001
 }
+
+
+def _offered(operation: T | None) -> T:
+    if operation is None:
+        raise InvalidArguments("this daemon does not offer that")
+    return operation
 
 
 async def _send(upstream: Upstream, call: ToolCall, outcome: _Outcome) -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from loguru import logger
 
 from daemon.catalog.snapshot import UNSETTLED, begin, fold, with_settled_names
+from daemon.facts import Configured, Recalled, Switched
 from daemon.mailbox import Mailbox
 from daemon.watch import Watch
 
@@ -95,4 +96,8 @@ class Registry:
 
 def _subject(fact: Fact) -> tuple[str, str]:
     """What a fact is about: a newer one of the same kind about the same server replaces it."""
-    return type(fact).__name__, fact.server
+    if isinstance(fact, Switched | Configured):
+        return type(fact).__name__, ""
+    # An epoch alone does not stand for what was remembered with it.
+    bare = isinstance(fact, Recalled) and fact.tools is None
+    return f"{type(fact).__name__}{' of an epoch' if bare else ''}", fact.server

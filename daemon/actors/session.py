@@ -7,6 +7,7 @@ a server and back is `callpath`'s.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,12 +16,14 @@ from loguru import logger
 from msgspec import Raw
 
 from daemon import protocol
-from daemon.callpath import Calls, SessionStatistics
+from daemon.callpath import Calls
+from daemon.context import SessionStatistics
 from daemon.errors import (
     ProtocolFault,
     RunError,
     leaf,
 )
+from daemon.membership import MAX_HELD, Membership
 from daemon.seat import Seat
 from daemon.surfaces.base import AwaitListing
 from daemon.wire import envelope
@@ -29,10 +32,11 @@ from daemon.wire.peer import Peer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from daemon.callpath import SessionContext
     from daemon.catalog.snapshot import Catalog
+    from daemon.context import SessionContext
     from daemon.errors import CallError
-    from daemon.surfaces.base import Loading, Surface, View
+    from daemon.seat import Asked
+    from daemon.surfaces.base import Surface
     from daemon.wire.envelope import BadMessage
     from daemon.wire.link import Link
 
@@ -62,13 +66,15 @@ class Session:
         self._context = context
         self._peer = Peer(link, context.outbox, self, strict=True)
         self._log = logger.bind(session=number)
-        self._calls = Calls(self, self._peer, number, context)
+        self._calls = Calls(self._peer, number, context)
         self._seat = Seat(context)
+        self._membership = Membership(
+            self._seat, context, on_change=self._announce_if_changed, later=self._calls.later
+        )
         self._subscriptions: list[bytes] = []
-        self._shown: tuple[bytes, ...] | None = None
+        self._shown: tuple[Asked, tuple[bytes, ...]] | None = None
         self._waiting_lists = 0
         self._handshaken = False
-        self.client = ""
         self._protocol = ""
         self._faults = 0
         self._since = context.wall()
@@ -87,20 +93,17 @@ class Session:
             self._log.info("session of {} ended: {}", self.client or "an unnamed client", error)
         finally:
             self._calls.abandon_all("the client is gone")
+            self._membership.leave()
 
     @property
     def surface(self) -> Surface:
         """What the client's calls mean."""
         return self._seat.surface
 
-    def view(self) -> View:
-        """What the client sees of the catalog now."""
-        return self._seat.view()
-
-    def load(self, loading: Loading) -> None:
-        """Tools that a call has loaded are listed from now on, and the client is told."""
-        if self._seat.load(loading):
-            self._announce_if_changed()
+    @property
+    def client(self) -> str:
+        """What the client calls itself."""
+        return self._seat.client
 
     @property
     def in_flight(self) -> int:
@@ -115,6 +118,7 @@ class Session:
         """A snapshot for `mcpd status`."""
         return SessionStatistics(
             number=self.number,
+            key=self._membership.key,
             client=self.client,
             protocol=self._protocol,
             profile=self._seat.profile.name,
@@ -122,7 +126,7 @@ class Session:
             since=self._since,
             calls=self._calls.total,
             in_flight=self._calls.in_flight,
-            loaded=len(self._seat.loaded.tools),
+            loaded=self._membership.loaded,
             repaired=self._calls.repaired,
         )
 
@@ -133,16 +137,24 @@ class Session:
         if self._seat.denied:
             self._peer.refuse(request_id, envelope.INVALID_REQUEST, self._seat.denied)
             return
-        serve = _METHODS.get(method)
-        if serve is None:
-            text = f"Method not found: {method}. mcpd serves tools: {', '.join(_METHODS)}"
+        if method not in _OF_CONNECTIONS and method not in _OF_SESSIONS:
+            text = (
+                f"Method not found: {method}. mcpd serves tools: {', '.join((*_OF_CONNECTIONS, *_OF_SESSIONS))}"
+            )
             self._peer.refuse(request_id, envelope.METHOD_NOT_FOUND, text)
             return
         with self._contained(request_id, method):
             meta = protocol.meta_of(params)
             modern = protocol.VERSION_KEY in meta
-            if not modern or self._accept_version(request_id, meta):
-                serve(self, request_id, params, modern)
+            if modern and not self._accept_version(request_id, meta):
+                return
+            if method in _OF_SESSIONS:
+                serve = _OF_SESSIONS[method]
+                self._with_session(
+                    meta, request_id, lambda asked: serve(self, request_id, params, modern, asked)
+                )
+            else:
+                _OF_CONNECTIONS[method](self, request_id, params, modern)
 
     @contextmanager
     def _contained(self, request_id: bytes, method: str) -> Iterator[None]:
@@ -192,29 +204,45 @@ class Session:
     def _ping(self, request_id: bytes, params: Raw | None, modern: bool) -> None:  # noqa: FBT001
         self._peer.answer(request_id, b"{}")
 
-    def _list_tools(self, request_id: bytes, params: Raw | None, modern: bool) -> None:  # noqa: FBT001
+    def _list_tools(self, request_id: bytes, params: Raw | None, modern: bool, asked: Asked) -> None:  # noqa: FBT001
         cursor = protocol.decode_list(params or b"{}").cursor
-        awaited = self.surface.awaits(self.view())
+        awaited = self.surface.awaits(asked.view())
         if awaited and cursor is None and self._waiting_lists < MAX_WAITING_LISTS:
             self._waiting_lists += 1
-            self._calls.later(self._answer_when_listed, request_id, modern, AwaitListing(servers=awaited))
+            awaiting = AwaitListing(servers=awaited)
+            self._calls.later(self._answer_when_listed, request_id, modern, asked, awaiting)
         else:
-            self._answer_list(request_id, cursor, modern=modern)
+            self._answer_list(request_id, cursor, asked, modern=modern)
 
-    async def _answer_when_listed(self, request_id: bytes, modern: bool, awaited: AwaitListing) -> None:  # noqa: FBT001
+    async def _answer_when_listed(
+        self,
+        request_id: bytes,
+        modern: bool,  # noqa: FBT001
+        asked: Asked,
+        awaited: AwaitListing,
+    ) -> None:
         try:
             with self._contained(request_id, "tools/list"):
                 await self._calls.wait_known(awaited)
-                self._answer_list(request_id, None, modern=modern)
+                self._answer_list(request_id, None, asked, modern=modern)
         finally:
             self._waiting_lists -= 1
         self._context.outbox.flush()
 
-    def _answer_list(self, request_id: bytes, cursor: str | None, *, modern: bool) -> None:
+    def _answer_list(self, request_id: bytes, cursor: str | None, asked: Asked, *, modern: bool) -> None:
         self._context.settle_names()
-        tools = self._shown = self.surface.list_tools(self.view())
-        page = self._context.config.limits.client_queue_bytes // PAGE_SHARE
-        self._peer.answer(request_id, protocol.list_result(tools, cursor, modern=modern, page_bytes=page))
+        view = asked.view()
+        tools = self.surface.list_tools(view)
+        limits = view.catalog.config.limits
+        page = protocol.list_page(tools, cursor, limits.client_queue_bytes // PAGE_SHARE)
+        self._shown = asked, tools
+        servers_own = self.surface.listed(view)
+        first = len(tools) - len(servers_own)
+        part = servers_own[max(0, page.start - first) : max(0, page.stop - first)]
+        asked.was_listed(part, view, whole=len(part) == len(view.offer.all))
+        if cursor is None:
+            self._context.tally.listed(self.surface.name, sum(map(len, tools)), view.offer.listing_bytes)
+        self._peer.answer(request_id, protocol.list_result(tools, page, modern=modern))
 
     def _listen(self, request_id: bytes, params: Raw | None, modern: bool) -> None:  # noqa: FBT001
         """A 2026-07-28 subscription: acknowledged first, then open until the client cancels it."""
@@ -234,11 +262,11 @@ class Session:
         params_out = {"notifications": honoured, "_meta": {protocol.SUBSCRIPTION_KEY: Raw(request_id)}}
         self._peer.notify("notifications/subscriptions/acknowledged", msgspec.json.encode(params_out))
 
-    def _call_tool(self, request_id: bytes, params: Raw | None, modern: bool) -> None:  # noqa: FBT001
+    def _call_tool(self, request_id: bytes, params: Raw | None, modern: bool, asked: Asked) -> None:  # noqa: FBT001
         if self._calls.holds(request_id) or request_id in self._subscriptions:
             self._refuse_second(request_id)
         else:
-            self._calls.begin(request_id, protocol.decode_call(params or b"{}"), modern=modern)
+            self._calls.begin(request_id, protocol.decode_call(params or b"{}"), asked, modern=modern)
 
     def _refuse_second(self, request_id: bytes) -> None:
         text = f"Invalid Request: id {request_id.decode(errors='replace')} is already in flight"
@@ -251,13 +279,13 @@ class Session:
             self._announce_if_changed()
 
     def _announce_if_changed(self) -> None:
-        if self._shown is not None and self._shows_other_tools():
+        if self._shown is not None and self._shows_other_tools(*self._shown):
             self._shown = None
             self._announce()
 
-    def _shows_other_tools(self) -> bool:
+    def _shows_other_tools(self, asked: Asked, tools: tuple[bytes, ...]) -> bool:
         try:
-            return self._shown != self.surface.list_tools(self.view())
+            return tools != self.surface.list_tools(asked.view())
         except Exception:  # noqa: BLE001 - a bug of ours costs an announcement, not the session
             self._log.exception("a fault of mcpd's own while listing tools")
             return False
@@ -270,11 +298,25 @@ class Session:
             self._peer.notify("notifications/tools/list_changed", msgspec.json.encode(meta))
         self._context.outbox.flush()
 
+    def _with_session(self, meta: dict[str, Raw], request_id: bytes, serve: Callable[[Asked], None]) -> None:
+        """Serve a request in the session that it names, now or once that is recalled."""
+        key = self._membership.key_of(meta)
+        asked = self._membership.present(key)
+        if asked is not None:
+            serve(asked)
+        elif not self._membership.hold(key or "", request_id, partial(self._serve_held, request_id, serve)):
+            text = f"{MAX_HELD} requests wait for their sessions to be recalled; try again in a moment"
+            self._peer.refuse(request_id, envelope.INVALID_REQUEST, text)
+
+    def _serve_held(self, request_id: bytes, serve: Callable[[Asked], None], asked: Asked) -> None:
+        with self._contained(request_id, "a request of a session that had to be recalled"):
+            serve(asked)
+
     # --- small parts ---------------------------------------------------------------------------------------
 
     def _instructions(self) -> str:
         profile = self._seat.profile
-        text = profile.instructions or self.surface.instructions(self.view())
+        text = profile.instructions or self.surface.instructions(self._membership.own.view())
         return f"{text}\n{profile.prompt}" if profile.prompt else text
 
     def _accept_version(self, request_id: bytes, meta: dict[str, Raw]) -> bool:
@@ -292,26 +334,35 @@ class Session:
 
     def _name_client(self, info: object) -> None:
         if isinstance(info, dict):
-            self.client = f"{info.get('name', '')} {info.get('version', '')}".strip()[:100]
+            self._seat.client = f"{info.get('name', '')} {info.get('version', '')}".strip()[:100]
             self._log.info("session with {}", self.client)
 
     def _greet(self, hello: dict[str, object]) -> None:
         self._seat.greet(hello)
+        fault = self._membership.name(hello.get("session"))
+        if fault:
+            self._log.warning("what this client loads is not remembered: {}", fault)
         if self._seat.denied:
             self._log.warning("{}", self._seat.denied)
 
     def _cancel(self, params: Raw) -> None:
         request_id = bytes(msgspec.json.decode(params, type=dict[str, Raw]).get("requestId", b""))
         self._calls.cancel(request_id, "the client cancelled it")
+        self._membership.forget(request_id)
         if request_id in self._subscriptions:
             self._subscriptions.remove(request_id)
 
 
-_METHODS: dict[str, Callable[[Session, bytes, Raw | None, bool], None]] = {
+_OF_CONNECTIONS: dict[str, Callable[[Session, bytes, Raw | None, bool], None]] = {
     "initialize": Session._initialize,  # noqa: SLF001
     "server/discover": Session._discover,  # noqa: SLF001
     "ping": Session._ping,  # noqa: SLF001
-    "tools/list": Session._list_tools,  # noqa: SLF001
-    "tools/call": Session._call_tool,  # noqa: SLF001
     "subscriptions/listen": Session._listen,  # noqa: SLF001
 }
+"""What concerns the connection, whatever session."""
+
+_OF_SESSIONS: dict[str, Callable[[Session, bytes, Raw | None, bool, Asked], None]] = {
+    "tools/list": Session._list_tools,  # noqa: SLF001
+    "tools/call": Session._call_tool,  # noqa: SLF001
+}
+"""What depends on what a session has loaded."""

@@ -8,7 +8,7 @@ calls that show no life.
 
 from __future__ import annotations
 
-import math
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,25 +16,22 @@ import trio
 from loguru import logger
 
 from daemon.admission import Admission
-from daemon.catalog.listing import read_tools
+from daemon.cataloguing import Listing
 from daemon.errors import (
     CallError,
     ConnectionLost,
     ProtocolFault,
-    SchemaFetchError,
     UpstreamLost,
     UpstreamTimeout,
     UpstreamUnavailable,
     leaf,
 )
-from daemon.facts import ListingFailed, ToolsListed
 from daemon.measures import LINES_PER_SECOND, CallStats, Noise, StderrTail, Throttle
 from daemon.model import Era
 from daemon.states import WAKEABLE, ServerState
 from daemon.transports.context import OpenContext
 from daemon.transports.handshake import Greeter, Greeting, ProbeKilled
 from daemon.transports.opening import connector
-from daemon.transports.paging import list_all
 from daemon.wire.peer import RemoteError
 
 if TYPE_CHECKING:
@@ -50,12 +47,6 @@ if TYPE_CHECKING:
 
 INSTALLERS = frozenset({"npx", "uvx", "docker", "podman", "bunx", "pnpm", "pipx"})
 """Commands whose first start may download what they run: they get `timeouts.firstInitialize`."""
-
-DEBOUNCE = 0.1
-"""Seconds between "the list changed" and listing it: real servers say so up to four times in a row."""
-
-RELIST_AFTER_FAILURE = 30.0
-"""Seconds until a listing that failed is tried again; the connection is up all the while."""
 
 EXPIRY_CHECKS = 1.0
 """Seconds between looks for calls that timed out, while any are in flight."""
@@ -107,7 +98,7 @@ class Upstream:
         self._admission: Admission | None = None
         self._greeter = Greeter()
         self._was_ready = False
-        self._stale = trio.Event()
+        self._listing = Listing(server, tell=tell, wall=wall, redact=redact)
         self._busy = trio.Event()
         self._lifecycle: Lifecycle | None = None
 
@@ -121,6 +112,11 @@ class Upstream:
     def in_flight(self) -> int:
         """Calls that wait for the server's answer, or in line for it."""
         return 0 if self._admission is None else len(self._admission)
+
+    @property
+    def queued(self) -> int:
+        """Calls in line for it."""
+        return 0 if self._admission is None else self._admission.queued
 
     @property
     def can_wake(self) -> bool:
@@ -151,6 +147,28 @@ class Upstream:
         with trio.move_on_after(timeouts.initialize if first else timeouts.wake):
             await self.child.wait_settled()
         return self._admission is not None
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether it has said that its tools changed, and has not listed them since."""
+        return self._listing.is_stale
+
+    async def wait_current(self) -> None:
+        """Return once its list is current, or after a bounded wait."""
+        await self._listing.wait_current()
+
+    async def refresh(self) -> str:
+        """List the tools again now. Returns what went wrong, empty if nothing did.
+
+        Raises:
+            UpstreamUnavailable: the server is down, and does not come up for it.
+        """
+        if not await self.wake():
+            raise self._unavailable()
+        problem = await self._listing.refresh()
+        if self._admission is None:
+            raise self._unavailable()
+        return problem
 
     def record(self, seconds: float, *, ok: bool) -> None:
         """Count a call of ours that ended."""
@@ -208,56 +226,25 @@ class Upstream:
 
     async def _serve(self, connection: Connection, greeting: Greeting, lifecycle: Lifecycle) -> None:
         self._log.info("speaks MCP {}: {}", greeting.version, greeting.server_info)
-        self._stale = trio.Event()
-        listed = await self._list(connection, lifecycle)
-        self._admission = Admission(self.name, connection, self.server.limits)
-        self._was_ready = True
-        self._report(lifecycle, listed)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._keep_listed, connection, lifecycle, listed)
+            if greeting.era is Era.MODERN and greeting.announces_changes:
+                # Before the first list: a change between the two would be missed.
+                nursery.start_soon(self._listing.listen, connection)
+                await trio.lowlevel.checkpoint()
+            self._listing.begin(connection, lifecycle.incarnation, lists_tools=greeting.lists_tools)
+            listed = await self._listing.list_now()
+            self._admission = Admission(self.name, connection, self.server.limits)
+            self._was_ready = True
+            self._report(lifecycle, listed)
+            nursery.start_soon(self._listing.keep, listed, partial(self._report, lifecycle))
             nursery.start_soon(self._keep_alive, connection, greeting.era)
             nursery.start_soon(self._expire_calls, connection)
-            if greeting.era is Era.MODERN and greeting.announces_changes:
-                nursery.start_soon(self._listen, connection)
-
-    async def _list(self, connection: Connection, lifecycle: Lifecycle) -> str:
-        """List the tools and tell the registry. Returns what went wrong, empty if nothing did."""
-        try:
-            raws = await list_all(connection, seconds=self.server.timeouts.list)
-        except SchemaFetchError as error:
-            if self.greeting is not None and not self.greeting.lists_tools:
-                raws = []
-            else:
-                reason = self._redact(error.message)
-                self._log.warning("does not list its tools: {}", reason)
-                self._tell(ListingFailed(server=self.name, incarnation=lifecycle.incarnation, reason=reason))
-                return reason
-        tools, faulty = await trio.to_thread.run_sync(read_tools, self.name, raws)
-        quarantined = {self._redact(name): self._redact(reason) for name, reason in faulty.items()}
-        for name, reason in quarantined.items():
-            self._log.warning("tool {} is quarantined: {}", name, reason)
-        self._tell(
-            ToolsListed(
-                server=self.name, incarnation=lifecycle.incarnation, tools=tools, quarantined=quarantined
-            )
-        )
-        return ""
 
     def _report(self, lifecycle: Lifecycle, problem: str) -> None:
         if problem:
             lifecycle.degraded(problem)
         else:
             lifecycle.ready()
-
-    async def _keep_listed(self, connection: Connection, lifecycle: Lifecycle, problem: str) -> None:
-        """List again when the server says so, when the list is old, and soon after a failure."""
-        while True:
-            with trio.move_on_after(RELIST_AFTER_FAILURE if problem else self.server.timeouts.refresh):
-                await self._stale.wait()
-            await trio.sleep(DEBOUNCE)
-            self._stale = trio.Event()
-            problem = await self._list(connection, lifecycle)
-            self._report(lifecycle, problem)
 
     async def _keep_alive(self, connection: Connection, era: Era) -> None:
         """Ping when nothing was heard for a while; any sign of life counts, and calls in flight are one."""
@@ -294,23 +281,9 @@ class Upstream:
                     self._admission.expire(timeouts.call)
                 self._context.outbox.flush()
 
-    async def _listen(self, connection: Connection) -> None:
-        """Modern era: changes are announced only within an open subscription; reopen it when it ends."""
-        wanted: dict[str, object] = {"notifications": {"toolsListChanged": True}}
-        while True:
-            try:
-                await connection.request("subscriptions/listen", wanted, timeout=math.inf)
-            except RemoteError as error:
-                self._log.info("takes no subscription ({}); its list is refreshed by time", error)
-                return
-            except UpstreamLost as lost:
-                # Over HTTP only this stream may have broken; if it is the connection, its own task says so.
-                self._log.debug("the subscription ended: {}", lost)
-            await trio.sleep(RELIST_AFTER_FAILURE)
-            self._stale.set()
-
     def _shut(self) -> None:
         """Take no more calls, and give those in line back."""
+        self._listing.end()
         if self._admission is not None:
             admission, self._admission = self._admission, None
             admission.close()
@@ -325,7 +298,7 @@ class Upstream:
 
     def on_list_changed(self) -> None:
         """Remember to list again; the debounce makes one of many."""
-        self._stale.set()
+        self._listing.is_asked_for()
 
     def on_lost(self, reason: str) -> None:
         """Take no more calls from this very moment: the clean-up, and the reason, take longer."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Raw
 
-from daemon.catalog.digests import schema_hash
+from daemon.catalog.digests import content_hash, schema_hash
 from daemon.model import Tool
 
 if TYPE_CHECKING:
@@ -87,14 +87,22 @@ def _read_tool(server: str, raw: bytes, position: int) -> Tool:
         raw.decode()
         description = _decode_text(parts.get("description", b"null")) or ""
         _require_object_schema(parts)
-        digest = schema_hash(parts)
+        digest, content = schema_hash(parts), content_hash(parts)
     except UnicodeDecodeError:
         raise _Unusable(name, "not valid UTF-8") from None
     except RecursionError:
         raise _Unusable(name, "nested too deeply") from None
     except (msgspec.MsgspecError, ValueError) as error:
         raise _Unusable(name, str(error)) from None
-    return Tool(server=server, name=name, description=description, raw=raw, parts=parts, schema_hash=digest)
+    return Tool(
+        server=server,
+        name=name,
+        description=description,
+        raw=raw,
+        parts=parts,
+        schema_hash=digest,
+        content_hash=content,
+    )
 
 
 def _read_name(members: dict[str, Raw], position: int) -> str:

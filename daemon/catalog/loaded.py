@@ -1,4 +1,4 @@
-"""The tools that one session has loaded: listed for it from then on.
+"""The tools that one session has loaded: listed for it as long as they are valid.
 
 A value that is replaced, never changed: whoever keeps sessions across connections keeps these.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from daemon.model import Tool, ToolKey
 
@@ -30,6 +30,37 @@ class Source(StrEnum):
     """A call to it did."""
 
 
+class LoadedStatus(StrEnum):
+    """Whether a loaded tool can still be used (seed 002, §7.1.3)."""
+
+    VALID = "valid"
+    INVALID_CHANGED = "invalid_changed"
+    INVALID_DELETED = "invalid_deleted"
+    INVALID_DISABLED = "invalid_disabled"
+    INVALID_SERVER_DISABLED = "invalid_server_disabled"
+    INVALID_RENAMED = "invalid_renamed"
+
+
+@attrs.frozen(kw_only=True)
+class Verdict:
+    """What became of a loaded tool."""
+
+    status: LoadedStatus = LoadedStatus.VALID
+    """Whether it can be used."""
+    reason: str = ""
+    """Why not, in words; empty if it can."""
+    renamed_to: str | None = None
+    """What its server calls it now, if it was renamed."""
+
+    @property
+    def valid(self) -> bool:
+        """Whether it can be used."""
+        return self.status is LoadedStatus.VALID
+
+
+VALID = Verdict()
+
+
 @attrs.frozen(kw_only=True)
 class LoadedTool:
     """A tool as it was when a session loaded it."""
@@ -44,6 +75,10 @@ class LoadedTool:
     """Who loaded it."""
     at: float
     """When, in seconds since the epoch."""
+    verdict: Verdict = VALID
+    """What became of it."""
+    judged_at: float = 0.0
+    """When its verdict last changed, in seconds since the epoch; 0 if it never did."""
 
 
 @attrs.frozen
@@ -51,7 +86,7 @@ class Loaded:
     """What a session has loaded, in the order in which it did."""
 
     tools: Mapping[ToolKey, LoadedTool] = attrs.field(factory=dict)
-    """By tool."""
+    """By tool, the invalid ones too."""
 
     def __contains__(self, key: ToolKey) -> bool:
         return key in self.tools
@@ -73,10 +108,30 @@ class Loaded:
         }
         if not fresh:
             return self
-        kept = {key: each for key, each in self.tools.items() if key not in fresh}
-        merged = {**kept, **fresh}
+        return self.joined(Loaded(fresh))
+
+    def joined(self, later: Loaded) -> Loaded:
+        """With what was loaded later; the very same object if that is nothing."""
+        if not later.tools:
+            return self
+        kept = {key: each for key, each in self.tools.items() if key not in later.tools}
+        merged = {**kept, **later.tools}
         return Loaded(dict(islice(merged.items(), max(0, len(merged) - MAX_LOADED), None)))
+
+    def judged(self, judge: Callable[[LoadedTool], Verdict], at: float) -> Loaded:
+        """With each tool's verdict as it is now; the very same object if none changed.
+
+        Args:
+            judge: says what became of a tool.
+            at: seconds since the epoch.
+        """
+        changed = {
+            key: attrs.evolve(each, verdict=verdict, judged_at=at)
+            for key, each in self.tools.items()
+            if (verdict := judge(each)) != each.verdict
+        }
+        return Loaded({**self.tools, **changed}) if changed else self
 
     def _has(self, tool: Tool) -> bool:
         known = self.tools.get((tool.server, tool.name))
-        return known is not None and known.schema_hash == tool.schema_hash
+        return known is not None and known.schema_hash == tool.schema_hash and known.verdict.valid

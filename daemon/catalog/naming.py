@@ -54,8 +54,9 @@ class Names:
         A name that was given comes first, then `server/tool`, `server__tool` and `mcp__server__tool`, then what
         is left of `mcp__us__name`: clients put a prefix before the names that we give.
         """
-        if name in self.owners:
-            return self.owners[name]
+        owner = self.owners.get(name)
+        if owner is not None and owner[0] in servers:
+            return owner
         for spelling in (name, f"mcp__{name}"):
             reference = read_reference(spelling, servers)
             if reference.server is not None and reference.server in servers:

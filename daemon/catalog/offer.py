@@ -68,7 +68,6 @@ class Offer:
         self._catalog = catalog
         self._profile = profile
         self._places = _places(catalog, profile)
-        self._off = frozenset(_switched_off(catalog))
         self._excluded = _Named(profile.excluded_tools, catalog)
         self._optional = _Named(profile.included_optional_tools, catalog)
         self._texts = {
@@ -82,17 +81,19 @@ class Offer:
         """Tools in the order of the configuration's servers, and of each server's list."""
 
     def allows(self, key: ToolKey) -> bool:
-        """Whether the profile lets a tool through, listed or not."""
-        if key in self._excluded:
+        """Whether the profile lets a tool through, listed or not; an operator's word counts more."""
+        if key in self._excluded or key in self._catalog.switched:
             return False
         if key in self._optional:
             return True
-        return key not in self._off and (self._profile.categories is None or key in self._places)
+        return key not in self._catalog.off and (self._profile.categories is None or key in self._places)
 
     def shows(self, member: Member) -> bool:
         """Whether a category's tool is shown in that category."""
         key = (member.server, member.tool)
-        return key not in self._excluded and (member.enabled or key in self._optional)
+        if key in self._excluded or key in self._catalog.switched:
+            return False
+        return member.enabled or key in self._optional
 
     def describe(self, tool: Tool, member: Member | None) -> str:
         """What is said of a tool: the profile's text, else that of its category, else the server's."""
@@ -105,9 +106,19 @@ class Offer:
         return None if key is None else self.tools.get(key)
 
     @cached_property
+    def all(self) -> tuple[Offered, ...]:
+        """Every tool, in order."""
+        return tuple(self.tools.values())
+
+    @cached_property
     def listing(self) -> tuple[bytes, ...]:
         """Every tool as `tools/list` gives it."""
         return tuple(offered.listed() for offered in self.tools.values())
+
+    @cached_property
+    def listing_bytes(self) -> int:
+        """How long the listing is."""
+        return sum(map(len, self.listing))
 
     @cached_property
     def registry(self) -> CategoryRegistry:
@@ -178,7 +189,7 @@ def _same_tools(one: Catalog, other: Catalog) -> bool:
 
 def _all_tools(catalog: Catalog) -> Iterator[tuple[ToolKey, Tool]]:
     for entry in catalog.servers.values():
-        for tool in (entry.tools or {}).values():
+        for tool in ({} if entry.disabled else entry.tools or {}).values():
             yield (entry.name, tool.name), tool
 
 
@@ -195,10 +206,3 @@ def _places(catalog: Catalog, profile: Profile) -> dict[ToolKey, tuple[str, Memb
                 if member.enabled:
                     places.setdefault((member.server, member.tool), (category.name, member))
     return places
-
-
-def _switched_off(catalog: Catalog) -> Iterator[ToolKey]:
-    """Tools that are in categories, and on in none of them."""
-    members = [member for category in catalog.categories.values() for member in category.members.values()]
-    on = {(member.server, member.tool) for member in members if member.enabled}
-    return ((member.server, member.tool) for member in members if (member.server, member.tool) not in on)

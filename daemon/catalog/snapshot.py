@@ -1,9 +1,7 @@
 """The catalog: an immutable picture of all servers, tools and categories, and how facts change it.
 
 `fold` is the only way to a new catalog, and returns the very same object when nothing changed, so that "did it
-change" is an identity test everywhere. A server's epoch rises by one when its visible capabilities change and
-never otherwise: a reconnect that lists the same tools is no change. Facts of an incarnation that is not the
-present one are dropped: they come from a dead child.
+change" is an identity test everywhere. What one server's facts do to its own entry is `entry`'s.
 """
 
 from __future__ import annotations
@@ -13,54 +11,21 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon.catalog.categories import Category, of_server, resolve
+from daemon.catalog.entry import UNSETTLED, ServerEntry, changed_by, fresh
 from daemon.catalog.naming import NOBODY, Claims, Names, assign
-from daemon.facts import Fact, ListingFailed, ServerStatus, StatusChanged, ToolsListed
-from daemon.states import SERVING, ServerState
+from daemon.facts import Configured, Recalled, Switched
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-    from daemon.config.model import Config
-    from daemon.model import Tool
+    from daemon.config.model import Config, Server
+    from daemon.facts import Fact, ServerFact
+    from daemon.model import ToolKey
 
+__all__ = ["UNSETTLED", "Catalog", "ServerEntry", "begin", "fold", "may_be_about_to_list", "with_settled_names"]
 
-UNSETTLED = frozenset({ServerState.STOPPED, ServerState.STARTING})
-"""States in which a server that has listed nothing may be about to."""
-
-
-@attrs.frozen(kw_only=True)
-class ServerEntry:
-    """One server as the catalog knows it."""
-
-    name: str
-    """Its configured name."""
-    description: str
-    """What it is good for."""
-    status: ServerStatus
-    """How it is."""
-    tools: Mapping[str, Tool] | None = None
-    """The last known tools by name, in the server's order; None if it never listed any."""
-    epoch: int = 0
-    """Version of its visible capabilities."""
-    quarantined: Mapping[str, str] = attrs.field(factory=dict)
-    """Tools that cannot be used, with reasons."""
-    listing_error: str = ""
-    """Why the last attempt to list its tools failed; empty if it did not."""
-
-    @property
-    def available(self) -> bool:
-        """Whether its tools can be called now."""
-        return self.status.state in SERVING
-
-    @property
-    def usable(self) -> bool:
-        """Whether a call to one of its tools would be taken: a server that only sleeps wakes for it."""
-        return self.available or (self.tools is not None and self.status.state is ServerState.DORMANT)
-
-    @property
-    def disabled(self) -> bool:
-        """Whether it is switched off."""
-        return self.status.state is ServerState.DISABLED
+WHOLE = ""
+"""In place of a tool: its whole server."""
 
 
 @attrs.frozen(kw_only=True)
@@ -77,6 +42,12 @@ class Catalog:
     """What tools are called where those of several servers stand side by side."""
     reserved: frozenset[str] = attrs.field(default=frozenset(), repr=False)
     """Names of meta-tools, which some surface shows beside tools."""
+    switched: frozenset[tuple[str, str]] = frozenset()
+    """What operators have switched off: server and tool, no tool for a whole server. Names need not exist."""
+    off: frozenset[ToolKey] = attrs.field(default=frozenset(), repr=False)
+    """Tools that are switched off: by an operator, or in every category that holds them."""
+    departed: Mapping[str, int] = attrs.field(factory=dict, repr=False)
+    """Epochs of servers that have left the configuration: they go on from there when they come back."""
 
 
 def begin(config: Config, now: float, reserved: frozenset[str] = frozenset()) -> Catalog:
@@ -87,35 +58,28 @@ def begin(config: Config, now: float, reserved: frozenset[str] = frozenset()) ->
         now: seconds since the epoch.
         reserved: names of meta-tools.
     """
-    servers = {
-        server.name: ServerEntry(
-            name=server.name,
-            description=server.description,
-            status=_initial_status(now, enabled=server.enabled),
-        )
-        for server in config.mcp_servers.values()
-    }
-    return Catalog(config=config, servers=servers, categories=_categories(config, servers), reserved=reserved)
+    servers = {server.name: fresh(server, now) for server in config.mcp_servers.values()}
+    return _assembled(Catalog(config=config, servers=servers, categories={}, reserved=reserved))
 
 
 def fold(catalog: Catalog, fact: Fact) -> Catalog:
     """The catalog after a fact; the same object if the fact is stale or changes nothing."""
+    if isinstance(fact, Switched):
+        return _with_words(catalog, fact.off)
+    if isinstance(fact, Configured):
+        return _with_config(catalog, fact.config, fact.now)
     entry = catalog.servers.get(fact.server)
     if entry is None:
-        return catalog
-    changed = _after(entry, fact)
+        return _with_departed(catalog, fact)
+    changed = changed_by(entry, fact)
     if changed is entry:
         return catalog
     servers = {**catalog.servers, entry.name: changed}
+    after = attrs.evolve(catalog, servers=servers)
     same_tools = changed.tools is entry.tools and changed.disabled == entry.disabled
-    if same_tools and may_be_about_to_list(changed) == may_be_about_to_list(entry):
-        return attrs.evolve(catalog, servers=servers)
-    return attrs.evolve(
-        catalog,
-        servers=servers,
-        names=assign(catalog.names, [_claims(each) for each in servers.values()], catalog.reserved),
-        categories=catalog.categories if same_tools else _categories(catalog.config, servers),
-    )
+    if same_tools and changed.awaited == entry.awaited:
+        return after
+    return _named(after) if same_tools else _assembled(after)
 
 
 def with_settled_names(catalog: Catalog) -> Catalog:
@@ -124,64 +88,102 @@ def with_settled_names(catalog: Catalog) -> Catalog:
     return catalog if names is catalog.names else attrs.evolve(catalog, names=names)
 
 
-def _after(entry: ServerEntry, fact: Fact) -> ServerEntry:
-    match fact:
-        case StatusChanged(status=status):
-            return entry if status == entry.status else attrs.evolve(entry, status=status)
-        case ToolsListed():
-            return _with_tools(entry, fact)
-        case ListingFailed():
-            return _with_failure(entry, fact)
+def may_be_about_to_list(entry: ServerEntry) -> bool:
+    """Whether a server is on its way to its first list."""
+    return entry.awaited
 
 
-def _initial_status(now: float, *, enabled: bool) -> ServerStatus:
-    if enabled:
-        return ServerStatus(state=ServerState.STOPPED, since=now, reason="not started yet")
-    return ServerStatus(state=ServerState.DISABLED, since=now, reason="disabled in the configuration")
+def _with_departed(catalog: Catalog, fact: ServerFact) -> Catalog:
+    """Of a server that is not configured only the epoch counts: it may come back."""
+    if not isinstance(fact, Recalled) or fact.epoch <= catalog.departed.get(fact.server, 0):
+        return catalog
+    return attrs.evolve(catalog, departed={**catalog.departed, fact.server: fact.epoch})
 
 
-def _is_stale(entry: ServerEntry, incarnation: int) -> bool:
-    return incarnation < entry.status.incarnation
+def _with_words(catalog: Catalog, off: frozenset[tuple[str, str]]) -> Catalog:
+    """With the operators' words as they are now; the epoch of each server that looks different rises."""
+    if off == catalog.switched:
+        return catalog
+    servers = {name: _switched(entry, off=(name, WHOLE) in off) for name, entry in catalog.servers.items()}
+    return _risen(catalog, _assembled(attrs.evolve(catalog, servers=servers, switched=off)))
 
 
-def _with_tools(entry: ServerEntry, fact: ToolsListed) -> ServerEntry:
-    if _is_stale(entry, fact.incarnation):
-        return entry
-    tools = {tool.name: tool for tool in fact.tools}
-    known = entry.tools
-    if known is not None and _hashes(known) == _hashes(tools):
-        if _bytes(known) != _bytes(tools):
-            # Icons and the like: shown as they are now, but nothing that a caller depends on.
-            return attrs.evolve(entry, tools=tools, listing_error="", quarantined=fact.quarantined)
-        if not entry.listing_error and entry.quarantined == fact.quarantined:
-            return entry
-        return attrs.evolve(entry, listing_error="", quarantined=fact.quarantined)
+def _switched(entry: ServerEntry, *, off: bool) -> ServerEntry:
+    return entry if entry.switched_off is off else attrs.evolve(entry, switched_off=off)
+
+
+def _with_config(catalog: Catalog, config: Config, now: float) -> Catalog:
+    """With another configuration: what it leaves alone stays as it is, down to the order of names."""
+    if config is catalog.config:
+        return catalog
+    epochs = {**catalog.departed, **{name: entry.epoch for name, entry in catalog.servers.items()}}
+    servers = {
+        server.name: _reconfigured(catalog, server, now, epochs.get(server.name, 0))
+        for server in config.mcp_servers.values()
+    }
+    departed = {name: epoch for name, epoch in epochs.items() if name not in servers and epoch}
+    after = attrs.evolve(catalog, config=config, servers=servers, departed=departed)
+    return _risen(catalog, _assembled(after))
+
+
+def _reconfigured(catalog: Catalog, server: Server, now: float, epoch: int) -> ServerEntry:
+    made = fresh(server, now, epoch=epoch, switched_off=(server.name, WHOLE) in catalog.switched)
+    entry = catalog.servers.get(server.name)
+    if entry is None:
+        return made
+    same_server = entry.fingerprint == made.fingerprint
+    if same_server and entry.enabled == made.enabled:
+        same_words = entry.description == made.description
+        return entry if same_words else attrs.evolve(entry, description=made.description)
+    if entry.enabled:
+        # Its child counts its starts on. What the old server has told meanwhile must not count for a new one.
+        last = entry.status.incarnation
+        made = attrs.evolve(made, status=attrs.evolve(made.status, incarnation=last), first_run=last + 1)
+    if not same_server:
+        return made
     return attrs.evolve(
-        entry, tools=tools, epoch=entry.epoch + 1, quarantined=fact.quarantined, listing_error=""
+        entry,
+        description=made.description,
+        enabled=made.enabled,
+        status=made.status,
+        first_run=made.first_run,
     )
 
 
-def _hashes(tools: Mapping[str, Tool]) -> dict[str, str]:
-    return {name: tool.schema_hash for name, tool in tools.items()}
+def _risen(before: Catalog, after: Catalog) -> Catalog:
+    """`after` with the epochs of servers that look different than before."""
+    risen = {
+        name: attrs.evolve(entry, epoch=entry.epoch + 1)
+        for name, entry in after.servers.items()
+        if name in before.servers and _looks(before, name) != _looks(after, name)
+    }
+    return attrs.evolve(after, servers={**after.servers, **risen}) if risen else after
 
 
-def _bytes(tools: Mapping[str, Tool]) -> dict[str, bytes]:
-    return {name: tool.raw for name, tool in tools.items()}
+def _looks(catalog: Catalog, name: str) -> tuple[bool, dict[str, str]]:
+    """What callers can see of a server: whether it is on, and the tools that are."""
+    entry = catalog.servers[name]
+    tools = entry.tools or {}
+    return entry.disabled, {
+        tool.name: tool.schema_hash for tool in tools.values() if (name, tool.name) not in catalog.off
+    }
 
 
-def _with_failure(entry: ServerEntry, fact: ListingFailed) -> ServerEntry:
-    if _is_stale(entry, fact.incarnation) or entry.listing_error == fact.reason:
-        return entry
-    return attrs.evolve(entry, listing_error=fact.reason)
+def _named(catalog: Catalog) -> Catalog:
+    claims = [
+        Claims(server=entry.name, tools=entry.tools or (), pending=entry.awaited)
+        for entry in catalog.servers.values()
+    ]
+    return attrs.evolve(catalog, names=assign(catalog.names, claims, catalog.reserved))
 
 
-def may_be_about_to_list(entry: ServerEntry) -> bool:
-    """Whether a server is on its way to its first list."""
-    return entry.tools is None and not entry.listing_error and entry.status.state in UNSETTLED
-
-
-def _claims(entry: ServerEntry) -> Claims:
-    return Claims(server=entry.name, tools=entry.tools or (), pending=may_be_about_to_list(entry))
+def _assembled(catalog: Catalog) -> Catalog:
+    """With categories and names after its servers, its configuration and the operators' words."""
+    categories = _categories(catalog.config, catalog.servers)
+    if any(tool != WHOLE for _, tool in catalog.switched):
+        categories = {name: _without(each, catalog.switched) for name, each in categories.items()}
+    off = frozenset({key for key in catalog.switched if key[1] != WHOLE} | set(_off(categories)))
+    return _named(attrs.evolve(catalog, categories=categories, off=off))
 
 
 def _categories(config: Config, servers: Mapping[str, ServerEntry]) -> dict[str, Category]:
@@ -193,3 +195,19 @@ def _categories(config: Config, servers: Mapping[str, ServerEntry]) -> dict[str,
         for name, entry in servers.items()
         if not entry.disabled
     }
+
+
+def _without(category: Category, switched: frozenset[tuple[str, str]]) -> Category:
+    """The category with what operators have switched off."""
+    members = {
+        name: attrs.evolve(member, enabled=False) if (member.server, member.tool) in switched else member
+        for name, member in category.members.items()
+    }
+    return attrs.evolve(category, members=members)
+
+
+def _off(categories: Mapping[str, Category]) -> Iterator[ToolKey]:
+    """Tools that are in categories, and on in none of them."""
+    members = [member for category in categories.values() for member in category.members.values()]
+    on = {(member.server, member.tool) for member in members if member.enabled}
+    return ((member.server, member.tool) for member in members if (member.server, member.tool) not in on)

@@ -12,10 +12,16 @@ COMMANDS = {
     "connect": ("bridge an MCP client on stdin and stdout to the daemon", "mcpd connect --profile default"),
     "status": ("show every server: its state, why, its numbers", "mcpd status --watch"),
     "check": ("validate a configuration without starting anything", "mcpd check mcpd.json"),
+    "sessions": ("show the sessions and what each has loaded", "mcpd sessions"),
     "tools": ("show the categories, their tools, and what a model sees", "mcpd tools --surface search"),
     "search": ("find tools for a need, best first", "mcpd search read a file"),
     "call": ("call one tool and print its result", "mcpd call time/get_current_time timezone=UTC"),
     "restart": ("restart one server now", "mcpd restart git"),
+    "reload": ("read the configuration anew; touch only what is other", "mcpd reload"),
+    "disable": ("switch a server, or one of its tools, off", "mcpd disable git/git_push"),
+    "enable": ("switch a server or a tool on again", "mcpd enable git"),
+    "refresh": ("have a server list its tools again now", "mcpd refresh git"),
+    "metrics": ("print what was counted, for Prometheus", "mcpd metrics"),
     "schema": ("print the JSON Schema of the configuration", "mcpd schema > mcpd.schema.json"),
 }
 """Command to what it does and an example; the module `daemon.cli.<command>` serves it."""

@@ -24,6 +24,9 @@ READ_BYTES = 256 * 1024
 BUFFERED_BYTES = 256 * 1024
 """A source is not read while this much waits for its sink. With the last read that makes at most 512 KiB."""
 
+MAX_KEY = 200
+"""Characters of a session's key, as in `catalog.remembered`, which this module cannot afford to import."""
+
 _STDIN, _STDOUT = 0, 1
 _GONE = select.POLLERR | select.POLLHUP | select.POLLNVAL
 
@@ -35,8 +38,11 @@ def main(argv: list[str]) -> int:
         0 when the client or the daemon has ended, or on SIGINT or SIGTERM; 1: nobody listens; 2: usage.
     """
     wanted, hello = _parse(argv) if argv else (None, {})
-    if session := os.environ.get("MCPD_SESSION"):
-        hello.setdefault("session", session)
+    if (session := os.environ.get("MCPD_SESSION")) and "session" not in hello:
+        if not _is_key(session):
+            print(f"mcpd connect: MCPD_SESSION: {_no_key(session)}", file=sys.stderr)
+            return 2
+        hello["session"] = session
     path = wanted or _default_socket()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)
@@ -190,6 +196,18 @@ def _occupy_standard_descriptors() -> None:
             os.open(os.devnull, os.O_RDWR)
 
 
+def _is_key(text: str) -> bool:
+    """Whether a session can be named so: what no terminal can show (`str.isprintable`) is a mistake."""
+    return 0 < len(text) <= MAX_KEY and text.isprintable()
+
+
+def _no_key(text: str) -> str:
+    return (
+        f"a session's key is 1 to {MAX_KEY} printable characters; this one has {len(text)}: {text[:40]!a}."
+        " Take a name that stays the same, such as the path of the project."
+    )
+
+
 def _default_socket() -> str:
     # Here, because it brings pathlib (7 ms) and `--socket` does without.
     from daemon.paths import client_socket  # noqa: PLC0415
@@ -207,6 +225,15 @@ def _hello(params: dict[str, object]) -> bytes:
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
+def _key(text: str) -> str:
+    """A session's key for argparse."""
+    if _is_key(text):
+        return text
+    import argparse  # noqa: PLC0415 - see the module's docstring
+
+    raise argparse.ArgumentTypeError(_no_key(text))
+
+
 def _parse(argv: list[str]) -> tuple[str | None, dict[str, object]]:
     """The socket, if one is named, and the params of the hello line: only what is given."""
     import argparse  # noqa: PLC0415 - see the module's docstring
@@ -219,6 +246,7 @@ def _parse(argv: list[str]) -> tuple[str | None, dict[str, object]]:
         examples=(
             'in an MCP client\'s configuration: {"command": "mcpd", "args": ["connect"]}',
             "mcpd connect --profile reader",
+            'mcpd connect --session "$PWD"',
         ),
         exits={
             0: "the client or the daemon has ended",
@@ -242,7 +270,9 @@ def _parse(argv: list[str]) -> tuple[str | None, dict[str, object]]:
     options.add_argument(
         "--session",
         metavar="KEY",
-        help="a name under which tools will be remembered (default: $MCPD_SESSION); without effect yet",
+        type=_key,
+        help="a name under which mcpd remembers what this client has loaded, also after a restart; clients that"
+        " give the same one share it (default: $MCPD_SESSION, else nothing is remembered)",
     )
     options.add_argument(
         "--lazy",

@@ -23,7 +23,10 @@ from daemon.config.model import DEFAULT_PROFILE
 from daemon.config.parse import load, secrets
 from daemon.errors import ConfigError, DaemonRunning
 from daemon.notify import Notifier, listen_fds, watchdog_seconds
+from daemon.redact import Redactor
 from daemon.sockets import bind, unbind
+from daemon.store.lock import hold
+from daemon.store.place import place_of
 from daemon.surfaces.table import LAZY, SURFACES
 
 if TYPE_CHECKING:
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from daemon.config.model import Config
+    from daemon.store.place import Place
 
 EX_CONFIG = 78
 """The configuration is at fault (sysexits.h)."""
@@ -47,12 +51,16 @@ def main(argv: list[str]) -> int:
         0 after SIGTERM or SIGINT; 78: faulty configuration; 69: socket taken or not bindable; 70: our fault.
     """
     options = _parser().parse_args(argv)
-    stop = _Stop()
-    path = options.config or paths.config_file(os.environ)
+    signals = _Signals()
+    file = ConfigFile(options.config or paths.config_file(os.environ), lazy=options.lazy)
     try:
-        config = switched(load(path, os.environ, SURFACES), lazy=options.lazy)
-        with _sockets(options.socket, config) as (front, control, front_path, control_path):
-            return _serve(config, path, options, stop, front, control, front_path, control_path)
+        config = file.read()
+        place = place_of(config.state.url, options.state_dir or paths.state_dir(os.environ))
+        with (
+            _sockets(options.socket, config) as doors,
+            _alone(place),
+        ):
+            return _serve(config, doors, place, file, options, signals)
     except ConfigError as error:
         print(f"mcpd: {error}", file=sys.stderr)
         _turn_away(listen_fds(os.environ).values())
@@ -61,31 +69,76 @@ def main(argv: list[str]) -> int:
         print(f"mcpd: {error}", file=sys.stderr)
         return EX_UNAVAILABLE
     finally:
-        stop.ignore()
+        signals.ignore()
 
 
-class _Stop:
-    """Takes SIGTERM and SIGINT from the first moment to the last: before trio receives them, and after.
+class _Signals:
+    """Takes the daemon's signals from the first moment to the last: before trio receives them, and after.
 
     Their default would kill us half-way through starting or ending, and leave the socket file behind.
     """
 
     def __init__(self) -> None:
-        self._asked = False
-        for number in (signal.SIGTERM, signal.SIGINT):
+        self._came: set[int] = set()
+        for number in _SIGNALS:
             signal.signal(number, self._note)
 
-    def asked(self) -> bool:
-        """Whether one came."""
-        return self._asked
+    def stop_asked(self) -> bool:
+        """Whether one came that ends us."""
+        return bool(self._came & {signal.SIGTERM, signal.SIGINT})
+
+    def reload_asked(self) -> bool:
+        """Whether SIGHUP came: after we read the configuration, perhaps."""
+        return signal.SIGHUP in self._came
 
     def ignore(self) -> None:
         """All is done: not even the interpreter's own end, which restores defaults, is to be cut short."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)
 
-    def _note(self, _number: int, _frame: object) -> None:
-        self._asked = True
+    def _note(self, number: int, _frame: object) -> None:
+        self._came.add(number)
+
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class ConfigFile:
+    """The configuration's file, with what the command line adds to it each time that it is read."""
+
+    def __init__(self, path: Path, *, lazy: bool | None = None) -> None:
+        """Name the file; nothing is read yet.
+
+        Args:
+            path: where it is.
+            lazy: `--lazy` or `--no-lazy`, if either was given.
+        """
+        self.path = path
+        self.redact = Redactor(())
+        """Knows the secrets of every configuration that was read."""
+        self.seen: object = None
+        """What `look` said before it was last read."""
+        self._lazy = lazy
+
+    def look(self) -> tuple[int, int, int] | None:
+        """What tells this file from the one that stood there before; None if there is none."""
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+    def read(self) -> Config:
+        """The configuration as it is now.
+
+        Raises:
+            ConfigError: it cannot be read, or has faults: all of them.
+        """
+        # Before it is read: what is written meanwhile is then seen as a change.
+        self.seen = self.look()
+        config = switched(load(self.path, os.environ, SURFACES), lazy=self._lazy)
+        self.redact.learn(secrets(config))
+        return config
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -132,8 +185,18 @@ def _turn_away(listeners: Iterable[socket.socket]) -> None:
         listener.close()
 
 
+@attrs.frozen
+class _Doors:
+    """Where clients and operators come in."""
+
+    front: socket.socket
+    control: socket.socket
+    front_path: Path
+    control_path: Path
+
+
 @contextlib.contextmanager
-def _sockets(wanted: Path | None, config: Config) -> Iterator[tuple[socket.socket, socket.socket, Path, Path]]:
+def _sockets(wanted: Path | None, config: Config) -> Iterator[_Doors]:
     """Both listening sockets and their paths: systemd's where it made them, our own otherwise."""
     inherited = listen_fds(os.environ)
     runtime = paths.runtime_dir(os.environ)
@@ -153,49 +216,62 @@ def _sockets(wanted: Path | None, config: Config) -> Iterator[tuple[socket.socke
                 stack.callback(listener.close)
             bound.append((listener, path))
         (front, front_path), (control, control_path) = bound
-        yield front, control, front_path, control_path
+        yield _Doors(front, control, front_path, control_path)
+
+
+@contextlib.contextmanager
+def _alone(place: Place) -> Iterator[None]:
+    """Keep other daemons from our state file. Where no lock can be made, none can be kept either: see status.
+
+    Raises:
+        DaemonRunning: another daemon holds it.
+    """
+    with contextlib.ExitStack() as stack:
+        if place.path is not None:
+            with contextlib.suppress(OSError):
+                stack.enter_context(hold(place.path))
+        yield
 
 
 def _serve(
     config: Config,
-    path: Path,
+    doors: _Doors,
+    place: Place,
+    file: ConfigFile,
     options: argparse.Namespace,
-    stop: _Stop,
-    front: socket.socket,
-    control: socket.socket,
-    front_path: Path,
-    control_path: Path,
+    signals: _Signals,
 ) -> int:
     # Imported here, after the sockets are bound: trio, loguru and tenacity take 0.2 s.
     import trio  # noqa: PLC0415
     from loguru import logger  # noqa: PLC0415
 
-    from daemon import logs, tree  # noqa: PLC0415
-    from daemon.redact import Redactor  # noqa: PLC0415
+    from daemon import lifetime, logs, tree  # noqa: PLC0415
     from daemon.report import DaemonFacts  # noqa: PLC0415
 
-    redact = Redactor(secrets(config))
     style = options.log_format or ("journal" if os.environ.get("JOURNAL_STREAM") else "text")
-    writer = logs.configure(style, options.log_level, redact)
+    writer = logs.configure(style, options.log_level, file.redact)
     facts = DaemonFacts(
         version=__version__,
         pid=os.getpid(),
         started_at=time.time(),
-        socket=str(front_path),
-        control_socket=str(control_path),
-        config=str(path),
+        socket=str(doors.front_path),
+        control_socket=str(doors.control_path),
+        config=str(file.path),
     )
     around = tree.Surroundings(
-        front=front,
-        control=control,
+        front=doors.front,
+        control=doors.control,
         facts=facts,
-        redact=redact,
+        redact=file.redact,
         notify=Notifier(os.environ),
         watchdog=watchdog_seconds(os.environ),
-        stop_asked=stop.asked,
+        stop_asked=signals.stop_asked,
+        reload_asked=signals.reload_asked,
+        place=place,
+        file=file,
     )
     try:
-        trio.run(tree.run, config, around)
+        trio.run(lifetime.run, config, around)
     except Exception:  # noqa: BLE001 - the last boundary: log it whole, end with a status that is restarted
         logger.exception("a core actor failed: mcpd ends")
         return EX_SOFTWARE

@@ -1,6 +1,6 @@
 """`mcpd status`: every server, what it does and why, from the daemon's memory: asking starts nothing.
 
-Its exit status is a health check: 0 only if every enabled server serves in full.
+Its exit status is a health check: 0 only if every enabled server serves in full and what is learned is kept.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def main(argv: list[str]) -> int:
     """Show the status.
 
     Returns:
-        0: every enabled server is ready or dormant; 1: one is not; 2: usage; 3: the daemon is not reachable.
+        0: every enabled server is ready or dormant; 1: one is not, or persistence is degraded; 2: usage; 3: the
+        daemon is not reachable.
     """
     options = _parser().parse_args(argv)
     if options.watch is None:
@@ -52,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
         ),
         exits={
             0: "every enabled server is ready (or dormant: started by its next call)",
-            1: "a server is unavailable or degraded, or the daemon refused to answer",
+            1: "a server is unavailable or degraded, or persistence is, or the daemon refused to answer",
             2: "usage",
             3: "the daemon cannot be reached",
         },
@@ -99,5 +100,8 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def exit_status(status: dict[str, Any]) -> int:
-    """0 if every server of a `status` answer is in a state that is `WELL`, else 1."""
-    return 0 if all(server["state"] in WELL for server in status["servers"].values()) else EX_UNAVAILABLE
+    """0 if every server of a `status` answer is in a state that is `WELL` and all is kept, else 1."""
+    well = all(server["state"] in WELL for server in status["servers"].values())
+    # An older daemon keeps nothing, and says nothing of it.
+    kept = (status["daemon"].get("persistence") or {}).get("state", "ok") == "ok"
+    return 0 if well and kept else EX_UNAVAILABLE

@@ -47,19 +47,43 @@ def render(status: Json, *, now: float, screen: Screen) -> str:
         screen: where it is shown.
     """
     servers: Json = status["servers"]
-    parts: list[RenderableType] = [_servers(servers, now, screen)] if servers else []
-    if not servers:
+    parts: list[RenderableType] = list(_persistence(status["daemon"], now))
+    if servers:
+        parts.append(_servers(servers, now, screen))
+    else:
         parts.append(Text("No servers are configured."))
     for name, server in servers.items():
         parts += _remarks(name, server)
     if status.get("unresolved"):
         parts += [Text(""), Text("Named in the configuration but offered by no server:", style="yellow")]
         parts += [paragraph(str(name), indent=2) for name in status["unresolved"]]
+    if status.get("switchedOff"):
+        parts += [Text(""), Text("Switched off by operators (`mcpd enable` switches on):", style="yellow")]
+        parts += [paragraph(str(name), indent=2) for name in status["switchedOff"]]
     if status.get("sessions"):
         parts += [Text(""), _sessions(status["sessions"], now, screen)]
     if status.get("repairs"):
         parts += [Text(""), *_repairs(status["repairs"])]
+    if counted := "; ".join(_counted(status.get("metrics") or {})):
+        parts += [Text(""), Text(f"Since the start: {counted}.")]
+    if said := "; ".join(_summarized(status.get("summarizer") or {})):
+        parts += [Text(""), safe(f"Summaries by a model: {said}.")]
     return draw([*parts, Text(""), *_daemon(status["daemon"])], screen)
+
+
+def _persistence(daemon: Json, now: float) -> Iterator[RenderableType]:
+    """Stands first if it is not as it should be: what is not kept is gone with the daemon."""
+    kept = daemon.get("persistence") or {}
+    if not kept or (kept["state"] == "ok" and not kept["reason"]):
+        return
+    degraded = kept["state"] != "ok"
+    text = f"persistence: {kept['state']}: {kept['reason'] or 'no reason is known'}"
+    yield safe(text, "bold red" if degraded else "yellow")
+    if degraded:
+        since = duration(now - kept["since"])
+        waiting = f"{kept['waiting']} {'thing is' if kept['waiting'] == 1 else 'things are'} not written yet"
+        yield paragraph(f"for {since}; {waiting}", indent=2)
+    yield Text("")
 
 
 def _servers(servers: Json, now: float, screen: Screen) -> Table:
@@ -120,6 +144,7 @@ def _outlook(server: Json) -> str:
 
 
 _EXTRA = (("loadedTools", "loaded"), ("repairedCalls", "repaired"))
+"""Numbers of a session, each with its heading; a column that is empty for everybody is left out."""
 
 
 def _repairs(repairs: Json) -> Iterator[RenderableType]:
@@ -129,18 +154,47 @@ def _repairs(repairs: Json) -> Iterator[RenderableType]:
         yield paragraph(f"arguments of {client or 'other clients'} that had to be repaired: {counts}", indent=0)
 
 
+def _counted(metrics: Json) -> Iterator[str]:
+    """What loading on demand has cost and saved, as far as there is anything to tell."""
+    if loads := metrics.get("loads"):
+        yield f"{loads:,} tools loaded"
+    hits, misses = metrics.get("loadHits", 0), metrics.get("loadMisses", 0)
+    if hits + misses:
+        yield f"{hits:,} of {hits + misses:,} calls found theirs loaded"
+    if lost := metrics.get("invalidations"):
+        yield f"{', '.join(f'{count:,} {status}' for status, count in lost.items())}"
+    if trips := metrics.get("extraRoundTrips"):
+        yield f"{trips:,} extra round trips"
+    if spared := metrics.get("estimatedTokensNotSent"):
+        yield f"about {spared:,} tokens not sent (an estimate)"
+
+
+def _summarized(summarizer: Json) -> Iterator[str]:
+    """How the model does that says what servers and tools are good for."""
+    if summarizer:
+        yield f"{summarizer.get('sentences', 0):,} sentences"
+    if waiting := summarizer.get("waiting"):
+        yield f"{waiting:,} to come"
+    if given_up := summarizer.get("givenUp"):
+        yield f"{given_up:,} without one"
+    if error := summarizer.get("lastError"):
+        yield f"the last question failed: {error.rstrip('.')}"
+
+
 def _sessions(sessions: list[Json], now: float, screen: Screen) -> Table:
     table = grid(screen)
-    for heading in ("session", "client", "protocol", "profile", "surface"):
+    words = ["client", "protocol", "profile", "surface"]
+    if any(session.get("key") for session in sessions):
+        words.append("key")
+    for heading in ("session", *words):
         table.add_column(heading, overflow="fold")
-    # Columns that are empty for everybody are left out.
     extra = [(key, name) for key, name in _EXTRA if any(session.get(key) for session in sessions)]
     for heading in ("since", "calls", "in flight", *(name for _, name in extra)):
         table.add_column(heading, justify="right", no_wrap=True)
     for session in sessions:
         table.add_row(
             f"#{session['number']}",
-            *(safe(session[key] or "-") for key in ("client", "protocol", "profile", "surface")),
+            *(safe(session.get(word) or "-") for word in words),
             duration(now - session["since"]),
             str(session["calls"]),
             str(session["inFlight"]),

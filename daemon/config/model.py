@@ -31,6 +31,7 @@ __all__ = [
     "Count",
     "Limits",
     "Listen",
+    "Metrics",
     "Override",
     "Patience",
     "Profile",
@@ -207,6 +208,12 @@ class Summaries:
     """Which of its models to ask."""
     api_key_env: str | None = None
     """The NAME of the environment variable that holds the key; null for an endpoint without one."""
+    timeout: Seconds = 60
+    """Seconds for one answer."""
+    batch: Count = 20
+    """Tools in one question."""
+    per_minute: Count = 20
+    """Questions a minute at most."""
 
 
 @attrs.frozen(kw_only=True)
@@ -215,6 +222,18 @@ class State:
 
     url: str | None = attrs.field(default=None, repr=False)
     """sqlite:///absolute/path or postgresql://...; null is SQLite in the state directory."""
+    session_idle: Seconds = 30 * 24 * 3600
+    """Seconds after which a session with a key that nobody uses is forgotten."""
+
+
+@attrs.frozen(kw_only=True)
+class Metrics:
+    """Numbers for Prometheus."""
+
+    enabled: bool = False
+    """true: `mcpd metrics` prints them, and `listen` serves them."""
+    listen: str | None = None
+    """HOST:PORT where it is served over TCP, too; a loopback address: it has no password."""
 
 
 @attrs.frozen(kw_only=True)
@@ -253,5 +272,7 @@ class Config:
     """What all clients and servers together may take."""
     listen: Listen = attrs.field(factory=Listen)
     """Where the daemon is reached."""
+    metrics: Metrics = attrs.field(factory=Metrics)
+    """What is counted for Prometheus, and where."""
     watch: bool = False
     """true: the file is read again whenever it changes."""

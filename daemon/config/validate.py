@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon.config.category_rules import category_faults, empty_faults, title_faults
+from daemon.config.metrics_rules import metrics_faults
 from daemon.config.profile_rules import profile_faults, surface_faults
 from daemon.config.server_rules import missing_faults, name_faults, server_faults
 from daemon.config.trail import ROOT, below
@@ -66,6 +67,7 @@ def _entry_faults(config: Config, named: Named, earlier: Sequence[Fault]) -> Ite
         trail = below(below(ROOT, "profiles"), name)
         yield from profile_faults(profile, trail, named.servers, visible)
         yield from surface_faults(profile, trail, named.surfaces)
+    yield from metrics_faults(config.metrics, below(ROOT, "metrics"))
     if config.summaries and config.summaries.api_key_env is not None:
         yield from _key_name(config.summaries.api_key_env)
 

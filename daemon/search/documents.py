@@ -1,4 +1,4 @@
-"""What of a tool is searched: seven fields, folded into one weight for each term (BM25F)."""
+"""What of a tool is searched: nine fields, folded into one weight for each term (BM25F)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from daemon.search.text import plain, terms
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from daemon.model import Tool, ToolKey
+    from daemon.model import Summary, Tool, ToolKey
 
 K1 = 1.4
 B = 0.75
@@ -48,6 +48,9 @@ FIELDS = {
     "parameter_descriptions": _Field(weight=0.3, length=22.0),
     "values": _Field(weight=0.2, length=4.0),
     "server_description": _Field(weight=0.2, length=20.0),
+    # A model's words, where there are any. Most of a sentence is in the description already; a keyword is not.
+    "sentence": _Field(weight=0.3, length=10.0),
+    "keywords": _Field(weight=0.5, length=8.0),
 }
 
 
@@ -57,8 +60,8 @@ class Document:
 
     key: ToolKey
     """Which."""
-    digest: tuple[str, str]
-    """What it was made of: the tool's schema hash and its server's description."""
+    digest: tuple[str, ...]
+    """What it was made of: the tool's schema hash, its server's description, a model's words."""
     weights: Mapping[str, float]
     """Term to its saturated weight, between 0 and `K1` + 1, not yet multiplied by how rare the term is."""
     name_terms: frozenset[str]
@@ -67,23 +70,36 @@ class Document:
     """What it may be called, plainly."""
 
 
-def document(tool: Tool, server_description: str) -> Document:
-    """Read a tool."""
+def document(tool: Tool, server_description: str, said: Summary | None = None) -> Document:
+    """Read a tool.
+
+    Args:
+        tool: which.
+        server_description: what is said of its server.
+        said: what a model says of it.
+    """
     fields = {
         "name": terms(tool.name),
         "server": terms(tool.server),
         "description": terms(tool.description[:MAX_TEXT]),
         "server_description": terms(server_description[:MAX_TEXT]),
+        "sentence": terms(said.text) if said else [],
+        "keywords": terms(" ".join(said.keywords)) if said else [],
         **_of_schema(tool.parts.get("inputSchema", b"")),
     }
     server, name = plain(tool.server), plain(tool.name)
     return Document(
         key=(tool.server, tool.name),
-        digest=(tool.schema_hash, server_description),
+        digest=digest_of(tool, server_description, said),
         weights=_weights(fields),
         name_terms=frozenset(fields["name"]),
         spellings=(name, f"{server}_{name}", f"mcp_{server}_{name}"),
     )
+
+
+def digest_of(tool: Tool, server_description: str, said: Summary | None = None) -> tuple[str, ...]:
+    """What the document of a tool is made of: equal for equal documents."""
+    return tool.schema_hash, server_description, *((said.text, *said.keywords) if said else ())
 
 
 def _weights(fields: Mapping[str, list[str]]) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """The index of tools: which tools and servers fit a need.
 
-BM25F over seven fields (Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009), any-of, with
+BM25F over nine fields (Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009), any-of, with
 synonyms, spelling and exact names. A tool's weights depend on nothing but the tool, so that a change costs
 what changed.
 """
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon.closest import closest
-from daemon.search.documents import Document, document
+from daemon.search.documents import Document, digest_of, document
 from daemon.search.language import NOTHING, Language, language
 from daemon.search.queries import Query, read
 from daemon.search.semantic import fuse
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
 
     from daemon.catalog.snapshot import ServerEntry
-    from daemon.model import Tool, ToolKey
+    from daemon.model import Summary, Tool, ToolKey
     from daemon.search.vectors import Vectors
 
 COVERAGE = 0.8
@@ -100,6 +100,28 @@ ABOUT_SERVER = 3.0
 """What a word counts that a server's own name or description has, as one in a tool's name does."""
 
 
+@attrs.frozen
+class _MadeOf:
+    """What of a server is indexed."""
+
+    tools: Mapping[str, Tool] | None
+    description: str
+    summary: Summary | None
+    sentences: Mapping[str, Summary]
+
+    @classmethod
+    def of(cls, entry: ServerEntry) -> _MadeOf:
+        return cls(entry.tools, entry.description, entry.summary, entry.sentences)
+
+    def is_of(self, entry: ServerEntry) -> bool:
+        # Tools and sentences are replaced as a whole, and too many to be compared one by one.
+        return (
+            self.tools is entry.tools
+            and self.sentences is entry.sentences
+            and (self.description, self.summary) == (entry.description, entry.summary)
+        )
+
+
 class Index:
     """All tools at one moment. Never changes once it is handed out."""
 
@@ -112,7 +134,7 @@ class Index:
         self._bare: dict[str, tuple[ToolKey, ...]] = {}
         self._speller = Speller()
         self._servers: dict[str, frozenset[str]] = {}
-        self._made_of: dict[str, tuple[Mapping[str, Tool] | None, str]] = {}
+        self._made_of: dict[str, _MadeOf] = {}
         self._vectors: Vectors | None = None
 
     @classmethod
@@ -121,11 +143,9 @@ class Index:
         return cls()
 
     def covers(self, servers: Mapping[str, ServerEntry]) -> bool:
-        """Whether it was made of exactly these servers' tools and descriptions."""
+        """Whether it was made of exactly these servers' tools, descriptions and summaries."""
         return self._made_of.keys() == servers.keys() and all(
-            made[0] is entry.tools and made[1] == entry.description
-            for entry in servers.values()
-            for made in (self._made_of[entry.name],)
+            self._made_of[entry.name].is_of(entry) for entry in servers.values()
         )
 
     def updated(self, servers: Mapping[str, ServerEntry]) -> Index:
@@ -158,10 +178,8 @@ class Index:
         self._bare = _by_spelling((each.spellings[0], each) for each in documents.values())
         self._names = _name_postings(documents.values())
         self._speller.learn(self._postings)
-        self._servers = {
-            entry.name: frozenset(terms(f"{entry.name} {entry.description}")) for entry in servers.values()
-        }
-        self._made_of = {entry.name: (entry.tools, entry.description) for entry in servers.values()}
+        self._servers = {entry.name: frozenset(terms(_words_of(entry))) for entry in servers.values()}
+        self._made_of = {entry.name: _MadeOf.of(entry) for entry in servers.values()}
 
     def search(
         self, phrasings: Sequence[str], *, within: Container[ToolKey] | None = None, limit: int = 20
@@ -294,10 +312,18 @@ class Index:
 
 def _documents(servers: Mapping[str, ServerEntry], known: Mapping[ToolKey, Document]) -> Iterable[Document]:
     for entry in servers.values():
+        about = entry.description or (entry.summary.text if entry.summary else "")
         for tool in (entry.tools or {}).values():
+            said = entry.sentences.get(tool.schema_hash)
             old = known.get((entry.name, tool.name))
-            same = old is not None and old.digest == (tool.schema_hash, entry.description)
-            yield old if old is not None and same else document(tool, entry.description)
+            same = old is not None and old.digest == digest_of(tool, about, said)
+            yield old if old is not None and same else document(tool, about, said)
+
+
+def _words_of(entry: ServerEntry) -> str:
+    """What a server is found by, besides its tools."""
+    said = entry.summary
+    return " ".join([entry.name, entry.description, *((said.text, *said.keywords) if said else ())])
 
 
 def _changed_postings(

@@ -14,13 +14,13 @@ from daemon.catalog.loaded import Loaded, Source
 from daemon.config.names import read_reference
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import msgspec
 
     from daemon.arguments.reading import Checker, Repair
     from daemon.catalog.categories import Category
-    from daemon.catalog.offer import Offer, Offers
+    from daemon.catalog.offer import Offer, Offered, Offers
     from daemon.catalog.snapshot import Catalog, ServerEntry
     from daemon.config.model import Profile
     from daemon.model import ToolKey
@@ -58,6 +58,8 @@ class View:
     """What to work with."""
     loaded: Loaded = attrs.field(factory=Loaded)
     """What this session has loaded."""
+    shown: Callable[[ToolKey], str | None] = attrs.field(default=lambda _key: None, repr=False)
+    """The schema hash of a tool as this client was last shown it; None if it never was."""
 
     @property
     def categories(self) -> Mapping[str, Category]:
@@ -105,6 +107,8 @@ class Reply:
     result: bytes
     loading: Loading | None = None
     """What the answer loads."""
+    shown: tuple[ToolKey, ...] = ()
+    """The tools whose definitions it shows."""
 
 
 @attrs.frozen(kw_only=True)
@@ -156,6 +160,9 @@ class Surface(Protocol):
 
     def list_tools(self, view: View) -> tuple[bytes, ...]:
         """The tools that a client is shown, each a raw JSON object; the same while nothing changes."""
+
+    def listed(self, view: View) -> Sequence[Offered]:
+        """The servers' tools that `list_tools` ends with, in its order; what stands before them is our own."""
 
     def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
         """Decide what a call means.

@@ -17,9 +17,10 @@ from daemon.surfaces.by_category import NO_CATEGORIES, describe_category, find_c
 from daemon.surfaces.describing import starting, unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from daemon.catalog.categories import Category, Member
+    from daemon.catalog.offer import Offered
 
 LIST = "list_categories"
 GET = "get_tools"
@@ -59,6 +60,10 @@ class BrowseSurface:
     def list_tools(self, view: View) -> tuple[bytes, ...]:
         """The three definitions."""
         return _DEFINITIONS
+
+    def listed(self, view: View) -> Sequence[Offered]:
+        """None of the servers'."""
+        return ()
 
     def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
         """Show the categories, describe one, or forward to the tool that is meant."""

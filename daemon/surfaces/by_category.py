@@ -97,7 +97,8 @@ def describe_category(
         **rest(page, tool, {"category": category.name, **({"toolNames": list(wanted)} if wanted else {})}),
         **({"skill": category.skill} if category.skill else {}),
     }
-    return Reply(result({"tools": page.tools, "meta": meta}))
+    keys = tuple((known.server, known.name) for name, known, _text in described if name in page.tools)
+    return Reply(result({"tools": page.tools, "meta": meta}), shown=keys)
 
 
 def entries_of(view: View, category: Category) -> list[ServerEntry]:

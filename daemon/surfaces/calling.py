@@ -11,10 +11,10 @@ from msgspec import Raw
 from daemon.arguments.reading import WRAPPERS
 from daemon.closest import closest
 from daemon.config.names import read_reference
-from daemon.errors import InvalidArguments, ToolDisabled, UnknownTool, UpstreamUnavailable
+from daemon.errors import InvalidArguments, ToolChanged, ToolDisabled, UnknownTool, UpstreamUnavailable
 from daemon.surfaces.answers import MAX_NAMED, MAX_QUOTED, choices, quoted, unavailable_entry
 from daemon.surfaces.base import ALWAYS_LOAD, AwaitListing, Forward
-from daemon.surfaces.describing import starting, unlisted
+from daemon.surfaces.describing import definition, starting, unlisted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -157,6 +157,7 @@ def find(view: View, name: str, *, patient: bool) -> Offered | AwaitListing:
     """The tool that a name means.
 
     Raises:
+        ToolChanged: it is not what this client was shown.
         ToolDisabled: it exists, and this profile does not let it through.
         UpstreamUnavailable: its server is named, and has never said what it has.
         UnknownTool: nobody has it.
@@ -164,13 +165,11 @@ def find(view: View, name: str, *, patient: bool) -> Offered | AwaitListing:
     catalog, offer = view.catalog, view.offer
     key = catalog.names.key_of(name, catalog.servers)
     if key is not None and key in offer.tools:
-        return offer.tools[key]
-    if key is not None and not offer.allows(key) and _exists(view, key):
-        raise ToolDisabled(
-            f"{quoted(name)} is switched off by mcpd's configuration. Use another tool.",
-            tool=key[1],
-            server=key[0],
-        )
+        offered = offer.tools[key]
+        refuse_changed(view, offered.tool, name, offered.description)
+        return offered
+    if key is not None and _is_off(view, key):
+        raise disabled(view, key, name)
     # A bare name that nobody has wakes nobody; one with its server's name wakes that.
     entries = list(view.servers.values()) if key is None else [catalog.servers[key[0]]]
     waiting = starting(entries) if key is None else unlisted(entries)
@@ -181,12 +180,78 @@ def find(view: View, name: str, *, patient: bool) -> Offered | AwaitListing:
     raise unknown_tool(view, name)
 
 
+def refuse_changed(view: View, tool: Tool, name: str, description: str) -> None:
+    """Keep a client from calling what is not what it was shown, or what its session has loaded.
+
+    Args:
+        view: the moment.
+        tool: the tool as it is now.
+        name: what the client calls it.
+        description: what is said of it.
+
+    Raises:
+        ToolChanged: it has changed.
+    """
+    key = tool.server, tool.name
+    seen = view.shown(key)
+    if seen is None and key in view.loaded:
+        seen = view.loaded.tools[key].schema_hash
+    if seen in {None, tool.schema_hash}:
+        return
+    raise ToolChanged(
+        f"{quoted(name)} has changed since you were shown it; nothing was sent. Its definition as it is now"
+        " stands under error.definition: call it again, with arguments that fit that.",
+        key=key,
+        tool=name[:MAX_QUOTED],
+        server=tool.server,
+        definition=definition(tool, description),
+    )
+
+
+def disabled(view: View, key: ToolKey, name: str) -> ToolDisabled:
+    """What to say of a tool that exists and is not to be had."""
+    server, tool = key
+    switched = view.catalog.switched
+    if (server, "") in switched:
+        why = f"its server {server} is switched off by an operator (`mcpd enable {server}` brings it back)"
+    elif key in switched:
+        why = f"an operator has switched it off (`mcpd enable {server}/{tool}` brings it back)"
+    elif view.catalog.servers[server].disabled:
+        why = f"its server {server} is switched off in mcpd's configuration"
+    else:
+        why = "it is switched off by mcpd's configuration"
+    return ToolDisabled(f"{quoted(name)} cannot be called: {why}. Use another tool.", tool=tool, server=server)
+
+
+def _is_off(view: View, key: ToolKey) -> bool:
+    """Whether a tool that is not offered is there, as far as anybody knows, and switched off."""
+    entry = view.catalog.servers[key[0]]
+    if entry.tools is not None and key[1] not in entry.tools:
+        return False
+    return entry.switched_off or not view.offer.allows(key)
+
+
+def _renamed(view: View, key: ToolKey) -> ToolKey | None:
+    new = view.catalog.servers[key[0]].renamed.get(key[1])
+    return None if new is None or (key[0], new) not in view.offer.tools else (key[0], new)
+
+
 def unknown_tool(view: View, name: str) -> UnknownTool:
-    """What to say of a name that nobody has."""
+    """What to say of a name that nobody has, or nobody has any more."""
+    key = view.catalog.names.key_of(name, view.catalog.servers)
+    now = None if key is None else _renamed(view, key)
+    if now is not None:
+        new = view.catalog.names.name_of(now)
+        return UnknownTool(
+            f"server {now[0]} has renamed {quoted(name)}: it is called {new} now. Load or call that.",
+            tool=name[:MAX_QUOTED],
+            server=now[0],
+            renamedTo=new,
+            closest=[new],
+        )
     names = [offered.name for offered in view.offer.tools.values()]
     near = closest(name, names)
     catalog = view.catalog
-    key = catalog.names.key_of(name, catalog.servers)
     places = [key] if key is not None else [(server, name) for server in view.servers]
     why = next(
         (
@@ -218,8 +283,8 @@ def _unlisted_hint(view: View) -> str:
     return f" Not known yet are the tools of: {', '.join(silent[:MAX_NAMED])}." if silent else ""
 
 
-def _exists(view: View, key: tuple[str, str]) -> bool:
-    """Whether a tool that is not offered is there, as far as anybody knows."""
-    server, tool = key
-    tools = view.catalog.servers[server].tools
-    return tools is None or tool in tools
+def loaded_tools(view: View) -> list[Offered]:
+    """What the session has loaded and can still use, in the order in which it did."""
+    offer = view.offer
+    found = (offer.tools.get(key) for key, each in view.loaded.tools.items() if each.verdict.valid)
+    return [offered for offered in found if offered is not None]

@@ -14,6 +14,7 @@ from daemon.catalog.categories import prospect
 from daemon.closest import closest
 from daemon.config.names import own_name
 from daemon.errors import ToolDisabled, UnknownTool
+from daemon.surfaces import calling
 from daemon.surfaces.answers import MAX_QUOTED, choices, decode_arguments, quoted
 from daemon.surfaces.base import ALWAYS_LOAD, Action, AwaitListing, Forward, View
 from daemon.surfaces.by_category import (
@@ -26,9 +27,10 @@ from daemon.surfaces.by_category import (
 from daemon.surfaces.calling import Wrapped, unwrap
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from daemon.catalog.categories import Category, Member
+    from daemon.catalog.offer import Offered
 
 GET = "get-category-tools"
 CALL = "call-category-tool"
@@ -65,6 +67,10 @@ class CategorySurface:
         """The two definitions."""
         return msgspec.json.encode(_get_definition(view)), _CALL_DEFINITION
 
+    def listed(self, view: View) -> Sequence[Offered]:
+        """None of the servers'."""
+        return ()
+
     def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
         """Describe a category, or forward to the tool that is meant."""
         if name == GET:
@@ -91,8 +97,13 @@ def _forward(view: View, category: Category, asked: Wrapped, *, patient: bool) -
     if not view.offer.shows(member):
         raise _disabled(view, category, asked.name)
     entry = view.catalog.servers[member.server]
+    if entry.switched_off:
+        raise calling.disabled(view, (member.server, member.tool), asked.name)
     if entry.tools is not None and not member.listed:
         raise _unknown_tool(view, category, asked.name)
+    known = (entry.tools or {}).get(member.tool)
+    if known is not None:
+        calling.refuse_changed(view, known, asked.name, view.offer.describe(known, member))
     return _to(view, category, member, asked)
 
 

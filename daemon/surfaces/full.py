@@ -14,7 +14,9 @@ from daemon.surfaces.base import Action, AwaitListing, View
 from daemon.surfaces.describing import unlisted
 
 if TYPE_CHECKING:
-    from daemon.catalog.offer import Offer
+    from collections.abc import Sequence
+
+    from daemon.catalog.offer import Offer, Offered
 
 
 class FullSurface:
@@ -39,6 +41,10 @@ class FullSurface:
         """Every tool that the profile lets through."""
         offer: Offer = view.offer
         return offer.listing
+
+    def listed(self, view: View) -> Sequence[Offered]:
+        """All of them."""
+        return view.offer.all
 
     def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
         """Forward to the tool of that name."""

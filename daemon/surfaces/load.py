@@ -94,13 +94,12 @@ class LoadSurface:
 
     def list_tools(self, view: View) -> tuple[bytes, ...]:
         """The two meta-tools and what this session has loaded."""
-        offer = view.offer
-        loaded = (offer.tools.get(key) for key in view.loaded.tools)
-        return (
-            _server_definition(view),
-            _TOOL_DEFINITION,
-            *(offered.listed(_name(view, offered)) for offered in loaded if offered is not None),
-        )
+        loaded = (offered.listed(_name(view, offered)) for offered in self.listed(view))
+        return (_server_definition(view), _TOOL_DEFINITION, *loaded)
+
+    def listed(self, view: View) -> Sequence[Offered]:
+        """What is loaded and valid."""
+        return calling.loaded_tools(view)
 
     def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
         """Find servers, load tools, or forward to a tool that is loaded."""
@@ -113,7 +112,8 @@ class LoadSurface:
         found = calling.find(view, name, patient=patient)
         if isinstance(found, AwaitListing):
             return found
-        if found.key in view.loaded:
+        known = view.loaded.tools.get(found.key)
+        if known is not None and known.verdict.valid:
             return calling.direct(found.tool, arguments)
         if view.profile.auto_load:
             return calling.direct(found.tool, arguments, Loading(tools=(found.key,), source=Source.AUTO))
@@ -299,7 +299,8 @@ def _loaded(view: View, wanted: _Wanted) -> Reply:
         **({"alternatives": wanted.alternatives} if wanted.alternatives else {}),
     }
     answer = result({"tools": page.tools, "meta": meta})
-    return Reply(answer, Loading(tools=tuple(each.key for each in loaded.values())))
+    keys = tuple(each.key for each in loaded.values())
+    return Reply(answer, Loading(tools=keys), shown=keys)
 
 
 # --- definitions ---------------------------------------------------------------------------------------------

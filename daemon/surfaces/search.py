@@ -20,7 +20,7 @@ from daemon.surfaces.describing import position, starting, unavailable, unlisted
 from daemon.surfaces.searching import find_tools
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from daemon.catalog.offer import Offered
     from daemon.catalog.snapshot import ServerEntry
@@ -85,10 +85,11 @@ class SearchSurface:
 
     def list_tools(self, view: View) -> tuple[bytes, ...]:
         """The meta-tools, the core tools, and what this session has found."""
-        offer = view.offer
-        found = (offer.tools.get(key) for key in view.loaded.tools)
-        listed = dict.fromkeys([*offer.core, *(offered for offered in found if offered is not None)])
-        return (*_DEFINITIONS, *(offered.listed(_name(view, offered)) for offered in listed))
+        return (*_DEFINITIONS, *(offered.listed(_name(view, offered)) for offered in self.listed(view)))
+
+    def listed(self, view: View) -> Sequence[Offered]:
+        """The core tools and what was found, each once."""
+        return list(dict.fromkeys([*view.offer.core, *calling.loaded_tools(view)]))
 
     def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
         """Search, or forward to the tool that is meant."""

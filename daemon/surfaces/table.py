@@ -50,7 +50,7 @@ def chosen(config: Config, profile: Profile, *, surface: str | None = None, lazy
         surface: what the client asks for, if it does.
         lazy: the client's own switch, if it has set it.
     """
-    if not (config.lazy and profile.lazy) or lazy is False:
+    if is_switched_off(config, profile, lazy=lazy):
         return UNSWITCHED
     if surface is not None:
         return surface
@@ -59,3 +59,8 @@ def chosen(config: Config, profile: Profile, *, surface: str | None = None, lazy
     if profile.deferred_loading is not None:
         return DEFERRED if profile.deferred_loading else UNSWITCHED
     return profile.surface
+
+
+def is_switched_off(config: Config, profile: Profile, *, lazy: bool | None = None) -> bool:
+    """Whether loading on demand is off: by the configuration, the profile or the client (seed 002, §9)."""
+    return not (config.lazy and profile.lazy) or lazy is False

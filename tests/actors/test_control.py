@@ -12,10 +12,11 @@ import pytest
 import trio
 import trio.testing
 
-from daemon.actors.control import Control, Operations
+from daemon.actors.control import CONFIG_FAULT, Control, Operations
 from daemon.config.tuning import Restart
-from daemon.errors import UpstreamLost
+from daemon.errors import ConfigError, Fault, UpstreamLost
 from daemon.measures import CallStats, Noise, StderrTail
+from daemon.operating import Refused
 from daemon.report import DaemonFacts, Reporter
 from daemon.supervisor import ChildSpec, Supervisor
 from daemon.wire.link import FdLink
@@ -68,7 +69,7 @@ class Desk:
         )
         return Reporter(
             facts=facts,
-            config=self.stage.config,
+            config=lambda: self.stage.catalog.value.config,
             catalog=lambda: self.stage.catalog.value,
             upstreams={name: FakeObserved() for name in self.stage.upstreams},
             sessions=list,
@@ -79,7 +80,7 @@ class Desk:
             wall=time.time,
         )
 
-    async def connect(self, nursery: trio.Nursery, reporter: Reporter | None = None) -> Client:
+    async def connect(self, nursery: trio.Nursery, reporter: Reporter | None = None, **offered: Any) -> Client:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         fd = ours.detach()
@@ -90,6 +91,7 @@ class Desk:
             upstreams=self.stage.upstreams,
             children=self.supervisor.children,
             outbox=outbox,
+            **offered,
         )
         client = Client(theirs)
         nursery.start_soon(_serve, Control(link, operations), link)
@@ -253,7 +255,12 @@ async def test_restart_starts_a_server_afresh(nursery: trio.Nursery) -> None:
         ("call", None, -32602, "server"),
         ("tools", {"category": 7}, -32602, "category"),
         ("tools", [1], -32602, "params must be an object"),
-        ("reboot", {}, -32601, "status, tools, search, call, restart"),
+        ("reboot", {}, -32601, "status, tools, search, call, restart, reload, switch, refresh"),
+        ("switch", {"name": "alpha"}, -32602, "off"),
+        ("switch", {"name": "alpha", "off": 1}, -32602, "Expected `bool`"),
+        ("refresh", {"server": 1}, -32602, "Expected `str | null`"),
+        ("reload", {}, -32602, "does not offer"),
+        ("metrics", {}, -32602, "does not offer"),
     ],
 )
 async def test_a_wrong_question_is_refused_with_what_would_be_right(
@@ -273,6 +280,71 @@ async def test_garbage_is_refused_and_the_connection_kept(nursery: trio.Nursery,
     assert (await client.get())["error"]["code"] in {-32700, -32600}
     await client.tell("anything", {})
     assert "result" in await client.request("status", request_id=2)
+
+
+async def test_a_server_that_is_switched_off_is_not_restarted(nursery: trio.Nursery) -> None:
+    desk = Desk()
+    nursery.start_soon(desk.supervisor.run)
+    desk.supervisor.children["alpha"].switch_off("switched off by an operator")
+    await trio.testing.wait_all_tasks_blocked()
+    client = await desk.connect(nursery)
+    answer = await client.request("restart", {"server": "alpha"})
+    assert "server alpha is switched off by an operator" in answer["error"]["message"]
+    assert desk.runs == 1
+
+
+async def test_words_are_handed_on_and_their_answers_back(nursery: trio.Nursery) -> None:
+    heard: list[object] = []
+
+    async def reload() -> object:
+        return {"added": ["a"]}
+
+    async def switch(reference: str, *, off: bool) -> object:
+        heard.append((reference, off))
+        return {"off": off}
+
+    async def one(name: str | None) -> object:
+        heard.append(name)
+        return {"of": name}
+
+    async def metrics() -> object:
+        return {"text": "x 1"}
+
+    client = await Desk().connect(
+        nursery, reload=reload, switch=switch, refresh=one, sessions=one, metrics=metrics
+    )
+    asked: list[tuple[str, dict[str, object], dict[str, object]]] = [
+        ("reload", {}, {"added": ["a"]}),
+        ("switch", {"name": "git/x", "off": True}, {"off": True}),
+        ("refresh", {"server": "git"}, {"of": "git"}),
+        ("refresh", {}, {"of": None}),
+        ("sessions", {"key": "k"}, {"of": "k"}),
+        ("sessions", {"key": None}, {"of": None}),
+        ("metrics", {}, {"text": "x 1"}),
+    ]
+    for method, params, result in asked:
+        assert (await client.request(method, params))["result"] == result
+    assert heard == [("git/x", True), "git", None, "k", None]
+
+
+async def test_a_faulty_configuration_is_told_with_every_fault(nursery: trio.Nursery) -> None:
+    async def reload() -> object:
+        raise ConfigError(
+            "/etc/mcpd.json", [Fault(path="$.a", message="one"), Fault(path="$.b", message="two")]
+        )
+
+    error = (await (await Desk().connect(nursery, reload=reload)).request("reload"))["error"]
+    assert (error["code"], error["message"].splitlines()[0]) == (CONFIG_FAULT, "/etc/mcpd.json: 2 faults")
+    faults = [{"path": "$.a", "message": "one"}, {"path": "$.b", "message": "two"}]
+    assert error["data"] == {"source": "/etc/mcpd.json", "faults": faults}
+
+
+async def test_a_word_that_cannot_be_obeyed_is_answered_with_the_reason(nursery: trio.Nursery) -> None:
+    async def reload() -> object:
+        raise Refused("mcpd is shutting down")
+
+    error = (await (await Desk().connect(nursery, reload=reload)).request("reload"))["error"]
+    assert (error["code"], error["message"]) == (-32602, "mcpd is shutting down")
 
 
 async def test_a_bug_in_a_report_costs_one_answer(nursery: trio.Nursery) -> None:

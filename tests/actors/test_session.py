@@ -20,8 +20,9 @@ from daemon.surfaces.category import CategorySurface
 from tests.fakes_upstream import MODERN, Client, Stage, described, error_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
+    from daemon.catalog.offer import Offered
     from daemon.surfaces.base import Action, Surface, View
 
 META_TOOLS = ["get-category-tools", "call-category-tool"]
@@ -42,6 +43,9 @@ class PlainSurface:
 
     def list_tools(self, view: View) -> tuple[bytes, ...]:
         return tuple(json.dumps({"name": category}).encode() for category in view.categories)
+
+    def listed(self, view: View) -> Sequence[Offered]:
+        return ()
 
     def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
         return Reply(arguments)

@@ -7,9 +7,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Raw
 
+from daemon.catalog.digests import fingerprint
 from daemon.catalog.listing import read_tools
 from daemon.catalog.snapshot import begin, fold
-from daemon.facts import ListingFailed, ServerStatus, StatusChanged, ToolsListed
+from daemon.facts import (
+    Configured,
+    ListingFailed,
+    Recalled,
+    ServerStatus,
+    StatusChanged,
+    Switched,
+    ToolsListed,
+)
 from daemon.states import ServerState
 from tests.config.reading import config_of
 
@@ -17,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from daemon.catalog.snapshot import Catalog
+    from daemon.facts import Fact
     from daemon.model import Tool
 
 OBJECT = {"type": "object"}
@@ -72,7 +82,47 @@ def failed(server: str, reason: str = "timed out", *, incarnation: int = 1) -> L
     return ListingFailed(server=server, incarnation=incarnation, reason=reason)
 
 
-def after(catalog: Catalog, facts: Iterable[StatusChanged | ToolsListed | ListingFailed]) -> Catalog:
+def fingerprint_of(server: str, **more: object) -> str:
+    """The fingerprint of a server as `servers` configures it, with what else its configuration says."""
+    config = config_of({"mcpServers": {server: {**servers(server)[server], **more}}})
+    return fingerprint(config.mcp_servers[server])
+
+
+def recalled(
+    server: str, *tools: str | Tool, epoch: int = 5, of: str | None = None, listed: bool = True, **more: Any
+) -> Recalled:
+    """The store remembers these tools of a server, plain ones by name.
+
+    Args:
+        server: which.
+        tools: its tools.
+        epoch: its epoch.
+        of: the fingerprint; None is that of the server as `servers` configures it.
+        listed: whether it ever listed any.
+        more: further fields of the fact.
+    """
+    full = tuple(tool(server, each) if isinstance(each, str) else each for each in tools)
+    return Recalled(
+        server=server,
+        fingerprint=fingerprint_of(server) if of is None else of,
+        epoch=epoch,
+        tools=full if listed else None,
+        **more,
+    )
+
+
+def switched(*names: str) -> Switched:
+    """Operators have switched these off, each `server` or `server/tool`, and nothing else."""
+    pairs = (name.partition("/") for name in names)
+    return Switched(off=frozenset((server, tool) for server, _, tool in pairs))
+
+
+def configured(config: Mapping[str, Any], now: float = 3000.0) -> Configured:
+    """The configuration is now this one."""
+    return Configured(config=config_of(config), now=now)
+
+
+def after(catalog: Catalog, facts: Iterable[Fact]) -> Catalog:
     """The catalog after some facts."""
     for fact in facts:
         catalog = fold(catalog, fact)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
+import attrs
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.catalog.digests import HASHED, canonical, schema_hash
+from daemon.catalog.digests import HASHED, canonical, content_hash, fingerprint, schema_hash, tools_digest
+from daemon.config.model import Server
+from tests.config.reading import config_of, server_of
 
 PARTS = {
     "name": b'"read_file"',
@@ -61,6 +65,100 @@ def test_what_is_no_json_cannot_be_hashed() -> None:
     with pytest.raises(msgspec.DecodeError):
         schema_hash({"name": b"nope"})
 
+
+# --- a tool's contents, and all of a server's tools ----------------------------------------------------------
+
+
+def test_contents_are_what_is_left_of_a_tool_without_its_name() -> None:
+    renamed = {**PARTS, "name": b'"get_file"'}
+    assert content_hash(renamed) == content_hash(PARTS)
+    assert schema_hash(renamed) != schema_hash(PARTS)
+
+
+@pytest.mark.parametrize("member", [name for name in HASHED if name != "name"])
+def test_everything_else_that_counts_is_contents(member: str) -> None:
+    removed = {name: part for name, part in PARTS.items() if name != member}
+    assert content_hash(removed) != content_hash(PARTS)
+
+
+def test_contents_are_never_taken_for_a_whole_tool() -> None:
+    assert content_hash(PARTS) != schema_hash(PARTS)
+
+
+def test_the_digest_of_tools_does_not_depend_on_their_order() -> None:
+    one, two, three = (str(number) * 64 for number in range(3))
+    assert tools_digest([one, two, three]) == tools_digest(iter([three, one, two]))
+    assert (
+        len({tools_digest(each) for each in ([], [one], [two], [one, two], [one, one], [one, two, three])}) == 6
+    )
+
+
+# --- which server it is --------------------------------------------------------------------------------------
+
+COMMAND: dict[str, Any] = {
+    "command": "serena",
+    "args": ["--a", "b"],
+    "env": {"A": "1", "B": "2"},
+    "cwd": "/srv",
+}
+REMOTE: dict[str, Any] = {"type": "http", "url": "https://example.org/mcp", "headers": {"A": "1", "B": "2"}}
+
+DECISIVE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "type": (REMOTE, {"type": "sse"}),
+    "command": (COMMAND, {"command": "another"}),
+    "args": (COMMAND, {"args": ["b", "--a"]}),
+    "env": (COMMAND, {"env": {"A": "1", "B": "3"}}),
+    "cwd": (COMMAND, {"cwd": "/"}),
+    "url": (REMOTE, {"url": "https://example.org/other"}),
+    "headers": (REMOTE, {"headers": {"A": "1"}}),
+}
+INDECISIVE: dict[str, dict[str, Any]] = {
+    "description": {"description": "said otherwise"},
+    "enabled": {"enabled": False},
+    "start": {"start": "lazy"},
+    "timeouts": {"timeouts": {"call": 5}},
+    "limits": {"limits": {"inFlight": 1}},
+    "restart": {"restart": {"base": 2}},
+}
+
+
+def test_every_key_of_a_server_is_known_to_decide_or_not() -> None:
+    keys = {field.name for field in attrs.fields(Server)}
+    assert keys == DECISIVE.keys() | INDECISIVE.keys() | {"name", "substituted"}
+
+
+@pytest.mark.parametrize("key", DECISIVE)
+def test_what_decides_which_server_answers_makes_another_fingerprint(key: str) -> None:
+    entry, change = DECISIVE[key]
+    assert fingerprint(server_of({**entry, **change})) != fingerprint(server_of(entry))
+
+
+@pytest.mark.parametrize("key", INDECISIVE)
+def test_what_does_not_decide_leaves_the_fingerprint_as_it_is(key: str) -> None:
+    assert fingerprint(server_of({**COMMAND, **INDECISIVE[key]})) == fingerprint(server_of(COMMAND))
+
+
+def test_a_server_under_another_name_is_the_same_server() -> None:
+    config = config_of({"mcpServers": {"one": COMMAND, "two": COMMAND}})
+    assert len({fingerprint(server) for server in config.mcp_servers.values()}) == 1
+
+
+@pytest.mark.parametrize("key", ["env", "headers"])
+def test_the_order_of_variables_and_headers_does_not_count(key: str) -> None:
+    entry = COMMAND if key == "env" else REMOTE
+    turned = {**entry, key: dict(reversed(entry[key].items()))}
+    assert fingerprint(server_of(turned)) == fingerprint(server_of(entry))
+
+
+def test_a_secret_counts_by_its_value_and_cannot_be_read_from_the_fingerprint() -> None:
+    entry = {"command": "x", "env": {"TOKEN": "${TOKEN}"}}
+    one, two = (fingerprint(server_of(entry, {"TOKEN": value})) for value in ("s3cret", "0ther"))
+    assert one != two
+    assert "s3cret" not in one
+    assert len(one) == 64
+
+
+# --- JSON ----------------------------------------------------------------------------------------------------
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -9,10 +9,10 @@ import pytest
 
 from daemon.catalog.offer import MAX_OFFERS, Offer, Offers
 from daemon.states import ServerState
-from tests.catalog.samples import after, catalog_of, listed, servers, status, tool
+from tests.catalog.samples import after, catalog_of, configured, listed, servers, status, switched, tool
 
 if TYPE_CHECKING:
-    from daemon.facts import ListingFailed, StatusChanged, ToolsListed
+    from daemon.facts import Fact
 
 CONFIG: dict[str, Any] = {
     "mcpServers": servers("fs", "git"),
@@ -33,7 +33,7 @@ CONFIG: dict[str, Any] = {
         },
     },
 }
-FACTS: list[StatusChanged | ToolsListed | ListingFailed] = [
+FACTS: list[Fact] = [
     status("fs"),
     status("git"),
     listed("fs", tool("fs", "read", description="the server's"), "write", "shell", "loose"),
@@ -41,8 +41,9 @@ FACTS: list[StatusChanged | ToolsListed | ListingFailed] = [
 ]
 
 
-def offer(**profile: Any) -> Offer:
-    catalog = after(catalog_of({**CONFIG, "profiles": {"p": profile}}), FACTS)
+def offer(*words: str, config: dict[str, Any] = CONFIG, **profile: Any) -> Offer:
+    """What a profile offers once operators have switched `words` off."""
+    catalog = after(catalog_of({**config, "profiles": {"p": profile}}), [*FACTS, switched(*words)])
     return Offer(catalog, catalog.config.profiles["p"])
 
 
@@ -178,3 +179,79 @@ def test_offers_of_many_profiles_do_not_pile_up() -> None:
     for profile in catalog.config.profiles.values():
         assert offers.of(catalog, profile) is offers.of(catalog, profile)
     assert len(offers._made) <= MAX_OFFERS
+
+
+# --- operators' words ----------------------------------------------------------------------------------------
+
+PLAIN: dict[str, Any] = {"mcpServers": servers("fs", "git")}
+PROFILES: list[dict[str, Any]] = [
+    {},
+    {"categories": ["files", "history", "again"]},
+    {"includedOptionalTools": ["read", "git/log", "fs/write", "shell"]},
+    {"categories": [], "includedOptionalTools": ["fs/read", "fs/write", "shell", "log"]},
+    {"coreTools": ["fs/read", "git/log"], "toolDescriptionOverrides": {"read": "the profile's"}},
+]
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize(("server", "name"), [("fs", "read"), ("fs", "shell"), ("git", "log"), ("fs", "write")])
+def test_what_an_operator_has_switched_off_no_profile_offers(
+    profile: dict[str, Any], server: str, name: str
+) -> None:
+    before, made = offer(**profile), offer(f"{server}/{name}", **profile)
+    assert (server, name) not in made.tools
+    assert not made.allows((server, name))
+    assert made.find(f"{server}/{name}") is None
+    assert made.tools.keys() == before.tools.keys() - {(server, name)}
+    assert all(offered.key != (server, name) for offered in (*made.core, *made.all))
+
+
+@pytest.mark.parametrize("profile", [{}, {"includedOptionalTools": ["read", "log", "fs/loose"]}])
+@pytest.mark.parametrize("config", [CONFIG, PLAIN])
+def test_of_a_server_that_an_operator_has_switched_off_no_profile_offers_anything(
+    config: dict[str, Any], profile: dict[str, Any]
+) -> None:
+    assert {server for server, _ in offer("fs", config=config, **profile).tools} == {"git"}
+    assert offer("fs", "git", config=config, **profile).listing == ()
+
+
+def test_a_reload_that_switches_a_server_off_takes_its_tools_away_although_they_are_known() -> None:
+    off = {"mcpServers": {**PLAIN["mcpServers"], "fs": {"command": "fs", "enabled": False}}}
+    catalog = after(catalog_of(PLAIN), [*FACTS, configured(off)])
+    assert catalog.servers["fs"].tools
+    assert {server for server, _ in Offer(catalog, catalog.config.profiles["default"]).tools} == {"git"}
+
+
+def test_words_count_without_configured_categories_too() -> None:
+    assert names(offer("fs/read", "git/log", config=PLAIN)) == ["write", "shell", "loose", "git__read"]
+
+
+def test_a_switched_off_tool_is_shown_in_no_category_even_if_the_profile_wants_it() -> None:
+    words = switched("fs/read", "fs/shell")
+    catalog = after(
+        catalog_of({**CONFIG, "profiles": {"p": {"includedOptionalTools": ["read", "shell", "write"]}}}),
+        [*FACTS, words],
+    )
+    made = Offer(catalog, catalog.config.profiles["p"])
+    shown = {
+        category.name: [member.tool for member in category.members.values() if made.shows(member)]
+        for category in catalog.categories.values()
+    }
+    assert shown == {"files": ["write"], "history": ["log"], "again": ["write", "log"]}
+
+
+def test_a_name_is_not_freed_by_switching_its_tool_off() -> None:
+    made = offer("fs/read")
+    assert made.tools["git", "read"].name == "git__read"
+    assert made.find("read") is None
+
+
+def test_words_and_reloads_make_an_offer_anew() -> None:
+    offers, catalog = Offers(), after(catalog_of(CONFIG), FACTS)
+    profile = catalog.config.profiles["default"]
+    offers.of(catalog, profile)
+    off = after(catalog, [switched("fs/read")])
+    assert "read" not in names(offers.of(off, profile))
+    assert "read" in names(offers.of(after(off, [switched()]), profile))
+    reloaded = after(catalog, [configured(PLAIN)])
+    assert "shell" in names(offers.of(reloaded, reloaded.config.profiles["default"]))

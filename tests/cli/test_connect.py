@@ -18,7 +18,8 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 import pytest
 
 from daemon import __version__
-from daemon.cli.connect import BUFFERED_BYTES, READ_BYTES
+from daemon.catalog import remembered
+from daemon.cli.connect import BUFFERED_BYTES, MAX_KEY, READ_BYTES
 from tests.cli.daemons import PATIENCE, environment, listen, mcpd
 
 if TYPE_CHECKING:
@@ -300,6 +301,49 @@ def test_the_session_may_come_from_the_environment(sockets: Path, words: tuple[s
     with bridged(sockets, *words, MCPD_SESSION="env") as ends:
         ends.to_bridge.close()
         assert json.loads(receive_all(ends.daemon))["params"]["session"] == session
+
+
+LONGEST = "ä" * remembered.MAX_KEY
+
+BAD_KEYS = [
+    "x" * (remembered.MAX_KEY + 1),
+    "a\tb",
+    "line\nbreak",
+    "\x1b[31m",
+    "\u202egnp",
+    "zero\u200bwidth",
+    "\udcff",
+]
+
+
+@pytest.mark.parametrize("key", ["k", "/home/me/a project", "ä 世界", LONGEST])
+@pytest.mark.parametrize("where", ["option", "environment"])
+def test_a_key_is_any_short_printable_text(sockets: Path, key: str, where: str) -> None:
+    words, more = (("--session", key), {}) if where == "option" else ((), {"MCPD_SESSION": key})
+    with bridged(sockets, *words, **more) as ends:
+        ends.to_bridge.close()
+        assert json.loads(receive_all(ends.daemon))["params"]["session"] == key
+
+
+@pytest.mark.parametrize("key", BAD_KEYS)
+@pytest.mark.parametrize("where", ["option", "environment"])
+def test_a_key_that_nobody_could_read_is_a_usage_error(key: str, where: str) -> None:
+    ran = mcpd("connect", "--session", key) if where == "option" else mcpd("connect", MCPD_SESSION=key)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "1 to 200 printable characters" in ran.stderr
+    assert ("--session" if where == "option" else "MCPD_SESSION") in ran.stderr
+    assert all(line.isprintable() for line in ran.stderr.splitlines())
+
+
+def test_an_empty_key_is_a_usage_error_and_an_empty_variable_is_none(sockets: Path) -> None:
+    assert mcpd("connect", "--session=").returncode == 2
+    with bridged(sockets, MCPD_SESSION="") as ends:
+        ends.to_bridge.close()
+        assert receive_all(ends.daemon) == b""
+
+
+def test_the_bridge_and_the_daemon_agree_on_how_long_a_key_may_be() -> None:
+    assert MAX_KEY == remembered.MAX_KEY
 
 
 def test_no_socket_says_what_was_tried_and_what_to_do(sockets: Path) -> None:

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,8 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 
-from daemon.cli.run import switched
+from daemon.cli.run import ConfigFile, switched
+from daemon.errors import ConfigError
 from daemon.surfaces.table import chosen
 from tests.config.reading import config_of
 from tests.fakes_upstream import ECHO_SERVER
@@ -311,3 +313,68 @@ def test_the_switch_of_the_command_line_counts_more_than_the_configurations(
     assert {name: chosen(config, profile) for name, profile in config.profiles.items()} == names
     assert switched(config_of({}), lazy=None) == config_of({})
     assert chosen(switched(config_of({}), lazy=False), config.profiles["other"]) == "full"
+
+
+def test_the_switch_of_the_command_line_counts_for_every_reading_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "mcpd.json"
+    path.write_text("{}")
+    file = ConfigFile(path, lazy=False)
+    assert not file.read().lazy
+    path.write_text('{"lazy": true, "watch": true}')
+    again = file.read()
+    assert (again.lazy, again.watch) == (False, True)
+
+
+def test_the_secrets_of_every_configuration_that_was_read_stay_hidden(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "mcpd.json"
+    path.write_text('{"mcpServers": {"s": {"command": "x", "env": {"T": "${file:token}"}}}}')
+    file = ConfigFile(path)
+    for token in ("first-secret", "second-secret"):
+        (tmp_path / "token").write_text(token)
+        file.read()
+    assert file.redact("first-secret second-secret") == "[redacted] [redacted]"
+
+
+def test_a_file_looks_other_when_it_was_written_or_replaced_or_removed(tmp_path: Path) -> None:
+    path = tmp_path / "mcpd.json"
+    file = ConfigFile(path)
+    assert file.look() is None
+    path.write_text("{}")
+    file.read()
+    assert file.look() == file.seen
+    (tmp_path / "other").write_text("{}")
+    (tmp_path / "other").rename(path)
+    replaced = file.look()
+    assert replaced != file.seen
+    path.write_text('{"lazy": true}')
+    assert file.look() not in {file.seen, replaced}
+    path.unlink()
+    assert file.look() is None
+
+
+def test_what_cannot_be_read_is_not_tried_again_until_it_is_another(tmp_path: Path) -> None:
+    path = tmp_path / "mcpd.json"
+    path.write_text("{")
+    file = ConfigFile(path)
+    with pytest.raises(ConfigError):
+        file.read()
+    assert file.look() == file.seen
+
+
+def test_sighup_before_the_daemon_serves_does_not_kill_it(place: Place) -> None:
+    with place.daemon(place.config()) as process:
+        # As soon as the interpreter runs our code, a socket appears; READY comes later.
+        deadline = time.monotonic() + PATIENCE
+        while not place.control.exists() and time.monotonic() < deadline:
+            assert process.poll() is None
+        process.send_signal(signal.SIGHUP)
+        told = [place.told() for _ in range(3)]
+        process.terminate()
+        status, err = ended(process)
+    assert status == 0, err
+    assert [state.partition("=")[0] for state in told] in (
+        ["READY", "RELOADING", "READY"],
+        ["RELOADING", "READY", "READY"],
+    )

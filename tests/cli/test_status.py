@@ -12,14 +12,31 @@ import pytest
 
 from daemon.cli.status import exit_status, main
 from daemon.states import WELL, ServerState
-from tests.cli.daemons import PATIENCE, SILENCE, down, environment, fake_control, mcpd, server, status_of
+from tests.cli.daemons import (
+    PATIENCE,
+    SILENCE,
+    down,
+    environment,
+    fake_control,
+    mcpd,
+    server,
+    status_of,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import Any
 
     from tests.cli.conftest import Controls
 
 FINE = {ServerState.READY, ServerState.DORMANT, ServerState.DISABLED}
+
+
+def persistence(*, state: str = "ok", **changed: Any) -> dict[str, Any]:
+    """How keeping goes, as `status` answers it."""
+    reason = "" if state == "ok" else "the disk is full"
+    known = {"state": state, "reason": reason, "since": 1000.0, "where": "/var/lib/mcpd/mcpd.db", "waiting": 0}
+    return {**known, **changed}
 
 
 @pytest.mark.parametrize("state", ServerState)
@@ -34,6 +51,17 @@ def test_the_states_that_are_well_exist() -> None:
 
 def test_no_servers_is_well() -> None:
     assert exit_status(status_of({})) == 0
+
+
+@pytest.mark.parametrize(("state", "code"), [("ok", 0), ("degraded", 1)])
+def test_what_is_not_kept_is_not_well(
+    control: Controls, capsys: pytest.CaptureFixture[str], state: str, code: int
+) -> None:
+    answer = status_of({"git": server()})
+    answer["daemon"]["persistence"] = persistence(state=state)
+    control({"status": answer})
+    assert main([]) == code
+    assert ("persistence: degraded: the disk is full" in capsys.readouterr().out) is bool(code)
 
 
 def test_json_is_the_daemons_answer(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ from daemon.cli.status_view import STYLES, render
 from daemon.cli.terminal import UNBOUNDED, Screen
 from daemon.states import ServerState
 from tests.cli.daemons import down, server, status_of
+from tests.cli.test_status import persistence
 
 NARROW = Screen(width=80, colour=False)
 PIPE = Screen(width=UNBOUNDED, colour=False)
@@ -93,6 +94,43 @@ def test_names_that_nobody_offers_are_listed() -> None:
     assert "offered by no server:\n  git/git_lgo\n  x/y" in text
 
 
+def shown_kept(**kept: Any) -> str:
+    status = status_of({"git": server()})
+    status["daemon"]["persistence"] = persistence(**kept)
+    return render(status, now=NOW, screen=NARROW)
+
+
+def test_that_nothing_is_kept_is_said_before_anything_else() -> None:
+    text = shown_kept(state="degraded", waiting=3)
+    said = "persistence: degraded: the disk is full\n  for 2h05m; 3 things are not written yet\n\nserver"
+    assert text.startswith(said)
+    assert "1 thing is not written yet" in shown_kept(state="degraded", waiting=1)
+    assert "degraded: no reason is known" in shown_kept(state="degraded", reason="")
+
+
+def test_what_was_lost_is_said_although_all_is_kept_again() -> None:
+    text = shown_kept(reason="the file was corrupt and is now mcpd.db.corrupt-1")
+    assert text.startswith("persistence: ok: the file was corrupt and is now mcpd.db.corrupt-1\n\nserver")
+
+
+def test_that_all_is_kept_needs_no_words() -> None:
+    assert "persistence" not in shown_kept()
+
+
+def test_what_operators_switched_off_is_listed() -> None:
+    text = shown({"git": server()}, switchedOff=["fs", "git/git_log"])
+    assert "Switched off by operators (`mcpd enable` switches on):\n  fs\n  git/git_log\n" in text
+
+
+def test_keys_of_sessions_are_shown_where_there_is_any() -> None:
+    words = dict.fromkeys(("client", "protocol", "profile", "surface"), "x")
+    session = {**words, "number": 1, "since": NOW, "calls": 5, "inFlight": 0}
+    text = shown({}, sessions=[{**session, "key": "/home/me/project"}, {**session, "number": 2, "key": None}])
+    assert re.search(r"surface +key +since", text)
+    assert re.search(r"#1 +x +x +x +x +/home/me/project +0s", text)
+    assert re.search(r"#2 +x +x +x +x +- +0s", text)
+
+
 def test_sessions_are_listed() -> None:
     session = {
         "number": 3,
@@ -128,6 +166,36 @@ def test_what_sessions_have_loaded_and_what_was_repaired_is_shown_where_there_is
     assert "arguments of other clients that had to be repaired: 1 x" in text
 
 
+def test_what_loading_cost_and_saved_is_told_in_words() -> None:
+    counted = {
+        "loads": 7,
+        "loadHits": 1200,
+        "loadMisses": 34,
+        "invalidations": {"invalid_changed": 2, "invalid_renamed": 1},
+        "extraRoundTrips": 99,
+        "estimatedTokensNotSent": 1_234_567,
+    }
+    assert (
+        "Since the start: 7 tools loaded; 1,200 of 1,234 calls found theirs loaded; 2 invalid_changed,"
+        " 1 invalid_renamed; 99 extra round trips; about 1,234,567 tokens not sent (an estimate).\n"
+    ) in shown({}, PIPE, metrics=counted)
+
+
+def test_that_nothing_was_counted_yet_needs_no_words() -> None:
+    nothing = {"loads": 0, "loadHits": 0, "loadMisses": 0, "invalidations": {}, "extraRoundTrips": 0}
+    assert "Since the start" not in shown({}, metrics={**nothing, "estimatedTokensNotSent": 0})
+
+
+def test_how_the_model_does_is_told_in_words() -> None:
+    state = {"asked": 3, "answered": 2, "sentences": 40, "refused": 0, "givenUp": 1, "waiting": 20}
+    text = shown({}, PIPE, summarizer={**state, "lastError": f"it said {ATTACK}."})
+    failure = f"the last question failed: it said {SPELT}"
+    assert f"Summaries by a model: 40 sentences; 20 to come; 1 without one; {failure}.\n" in text
+    well = {**state, "waiting": 0, "givenUp": 0, "lastError": ""}
+    assert "Summaries by a model: 40 sentences.\n" in shown({}, summarizer=well)
+    assert "Summaries" not in shown({})
+
+
 def test_the_end_tells_of_the_daemon_and_the_tokens_saved() -> None:
     text = " ".join(shown({"git": server(), "db": down()}).split())
     assert "mcpd 0.1.0, pid 99, up 1h02m, /home/me/.config/mcpd/mcpd.json" in text
@@ -159,15 +227,18 @@ def test_nothing_that_a_server_says_reaches_the_terminal_unescaped() -> None:
         listingError=ATTACK,
         noise={"count": 1, "first": ATTACK},
     )
-    text = shown(
+    status = status_of(
         {ATTACK: evil},
-        PIPE,
         unresolved=[ATTACK],
-        sessions=[{**session, "number": 1, "since": 1.0, "calls": 0, "inFlight": 0}],
+        switchedOff=[ATTACK],
+        sessions=[{**session, "key": ATTACK, "number": 1, "since": 1.0, "calls": 0, "inFlight": 0}],
     )
+    status["daemon"]["persistence"] = persistence(state="degraded", reason=ATTACK)
+    text = render(status, now=NOW, screen=PIPE)
     assert text.replace("\n", "").isprintable()
-    # Name (table, heading), reason, stderr, tool and its reason, listing, noise, unresolved, session (4).
-    assert text.count(SPELT) == 13
+    # Name (table, heading), reason, stderr, tool and its reason, listing, noise, unresolved, session (5), what
+    # is switched off, persistence.
+    assert text.count(SPELT) == 16
 
 
 def test_every_state_has_a_colour_and_colour_is_only_for_terminals() -> None:

@@ -50,6 +50,7 @@ class Daemon:
         self.environ = {
             **{key: os.environ[key] for key in ("HOME", "PATH", "USER", "LANG") if key in os.environ},
             "XDG_RUNTIME_DIR": str(directory),
+            "XDG_STATE_HOME": str(directory / "state"),
             **environ,
         }
         self.process: subprocess.Popen[bytes] | None = None

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from daemon.search.documents import K1, MAX_DEPTH, MAX_SCHEMA, MAX_TEXT, MAX_VALUES, document
+from daemon.model import Summary
+from daemon.search.documents import K1, MAX_DEPTH, MAX_SCHEMA, MAX_TEXT, MAX_VALUES, digest_of, document
 from tests.catalog.samples import tool
 
 
@@ -91,3 +92,22 @@ def test_a_tool_knows_what_it_may_be_called_and_what_it_was_made_of() -> None:
     assert made.spellings == ("git_log", "my_git_git_log", "mcp_my_git_git_log")
     assert made.digest == (known.schema_hash, "about")
     assert made.name_terms == {"git", "log"}
+
+
+def said(text: str = "", *keywords: str) -> Summary:
+    return Summary(text=text, keywords=keywords)
+
+
+def test_the_words_of_a_model_are_found_and_count_less_than_the_description() -> None:
+    plain = tool("s", "x", description="heron")
+    sentence = document(plain, "", said("pelican")).weights
+    keyword = document(plain, "", said("", "pelican")).weights
+    assert 0 < sentence["pelican"] < keyword["pelican"] < keyword["heron"]
+    assert document(plain, "").weights == document(plain, "", said()).weights
+
+
+def test_a_document_is_made_of_the_words_of_a_model_too() -> None:
+    known = tool("s", "x")
+    made = document(known, "about", said("Does x.", "a", "b"))
+    assert made.digest == (known.schema_hash, "about", "Does x.", "a", "b")
+    assert made.digest == digest_of(known, "about", said("Does x.", "a", "b"))

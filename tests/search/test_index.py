@@ -9,11 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from daemon.catalog.snapshot import fold
+from daemon.facts import Summarized
+from daemon.model import Summary
 from daemon.search.index import MOST_READ, Hit, Index, Ranking
 from daemon.search.queries import read
 from tests.catalog.samples import after, catalog_of, listed, servers, status, tool
 
 if TYPE_CHECKING:
+    from daemon.catalog.snapshot import Catalog
     from daemon.facts import ListingFailed, StatusChanged, ToolsListed
     from daemon.model import Tool
 
@@ -276,6 +280,52 @@ def test_a_server_that_is_described_anew_is_read_anew() -> None:
     assert found("pelicans") == []
     assert "git/git_log" in found("pelicans", index=INDEX.updated(changed))
     assert INDEX.updated(changed).search_servers(["pelicans"])[0].server == "git"
+
+
+def summed_up(catalog: Catalog, sentence: Summary | None = None, summary: Summary | None = None) -> Catalog:
+    """With the words of a model about `clock` and its tool."""
+    about = catalog.servers["clock"].tools
+    assert about is not None
+    (clock,) = about.values()
+    said = {} if sentence is None else {clock.schema_hash: sentence}
+    return fold(catalog, Summarized(server="clock", summary=summary, sentences=said))
+
+
+def test_the_words_of_a_model_about_a_tool_are_found_and_those_that_it_takes_back_are_not() -> None:
+    first = summed_up(CATALOG, Summary(text="Tells pelicans the hour.", keywords=("heron",)))
+    assert not INDEX.covers(first.servers)
+    index = INDEX.updated(first.servers)
+    assert index.covers(first.servers)
+    assert found("pelicans", index=index) == found("heron", index=index) == ["clock/get_current_time"]
+    second = summed_up(first, Summary(text="Tells storks the hour."))
+    newer = index.updated(second.servers)
+    assert found("storks", index=newer) == ["clock/get_current_time"]
+    assert found("heron", index=newer) == []
+
+
+def test_a_sentence_reads_only_its_own_tool_anew() -> None:
+    first = summed_up(CATALOG, Summary(text="Tells pelicans the hour."))
+    index = INDEX.updated(first.servers)
+    anew = {key for key, document in index._documents.items() if document is not INDEX._documents[key]}
+    assert anew == {("clock", "get_current_time")}
+
+
+def test_the_words_of_a_model_about_a_server_find_it() -> None:
+    summary = Summary(text="Wakes pelicans.", keywords=("alarm",))
+    changed = summed_up(CATALOG, summary=summary)
+    assert not INDEX.covers(changed.servers)
+    index = INDEX.updated(changed.servers)
+    assert index.search_servers(["pelicans"])[0].server == "clock"
+    assert index.search_servers(["alarm"])[0].server == "clock"
+    # Its tools go by the operator's description, which is there.
+    assert found("pelicans", index=index) == []
+
+
+def test_where_the_operator_says_nothing_of_a_server_its_tools_are_found_by_what_a_model_says() -> None:
+    bare = {name: {"command": "x"} for name in CONFIG["mcpServers"]}
+    catalog = after(catalog_of({"mcpServers": bare}), FACTS)
+    catalog = summed_up(catalog, summary=Summary(text="Wakes pelicans."))
+    assert found("pelicans", index=Index.empty().updated(catalog.servers)) == ["clock/get_current_time"]
 
 
 def test_an_older_index_stays_as_it_was() -> None:

@@ -1,0 +1,232 @@
+"""The summarizer: asks a model for a sentence about every server and tool that has none, in its own time.
+
+Nobody waits for it, and it waits for nobody: until a sentence is there, the description's own first one serves.
+Whatever the endpoint does costs one question. A daemon without `summaries` in its configuration has none.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from typing import TYPE_CHECKING, Any, Protocol
+
+import attrs
+import trio
+from loguru import logger
+
+from daemon.summaries.endpoint import EndpointFault, Kind, SummariesUnavailable
+from daemon.summaries.ledger import Ledger
+from daemon.summaries.prompt import INSTRUCTIONS, message
+from daemon.summaries.reading import Nonsense, read
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from daemon.catalog.snapshot import Catalog
+    from daemon.config.model import Summaries
+    from daemon.facts import Fact
+    from daemon.summaries.endpoint import Endpoint
+    from daemon.summaries.prompt import Question
+    from daemon.watch import Watch
+
+SETTLE = 2.0
+"""Seconds after a change before anything is asked: many servers that start give one round, and what the store
+remembers need not be asked for."""
+
+BACKOFF_BASE = 5.0
+"""Seconds after the first failure; doubled with each further one."""
+
+BACKOFF_CAP = 600.0
+"""Seconds that are waited at most: nothing is urgent here."""
+
+LASTING = 600.0
+"""Seconds until an endpoint is asked again where somebody has to do something first, such as change the key."""
+
+MINUTE = 60.0
+"""What `summaries.perMinute` counts within."""
+
+CLOSE_SECONDS = 1.0
+"""For closing connections when the daemon stops: there is none unless a question is open."""
+
+MAX_DOUBLINGS = 20
+"""Further ones would not change a wait that is at its cap."""
+
+
+@attrs.frozen(kw_only=True)
+class SummarizerState:
+    """How it is going, for operators."""
+
+    asked: int = 0
+    """Questions sent."""
+    answered: int = 0
+    """Questions whose answer could be read."""
+    sentences: int = 0
+    """Sentences taken."""
+    refused: int = 0
+    """Sentences that cannot stand before other models."""
+    given_up: int = 0
+    """Servers and tools that are left without a sentence."""
+    waiting: int = 0
+    """Servers and tools that are still to be asked about."""
+    last_error: str = ""
+    """Why the last question has no answer; empty once one has."""
+
+
+class Connect(Protocol):
+    """How an endpoint is opened."""
+
+    def __call__(self) -> Awaitable[Endpoint]:
+        """Open it.
+
+        Raises:
+            SummariesUnavailable: that cannot work.
+        """
+
+
+class Summarizer:
+    """Follows a catalog with sentences."""
+
+    def __init__(
+        self,
+        catalog: Watch[Catalog],
+        summaries: Summaries,
+        *,
+        connect: Connect,
+        tell: Callable[[Fact], None],
+        wall: Callable[[], float],
+        rng: Callable[[], float] = random.random,
+    ) -> None:
+        """Begin with nothing asked.
+
+        Args:
+            catalog: the newest catalog.
+            summaries: how much to ask, and how often.
+            connect: opens the endpoint; called once, by `run`.
+            tell: takes what is found out.
+            wall: seconds since the epoch.
+            rng: a random number in [0, 1).
+        """
+        self._catalog = catalog
+        self._summaries = summaries
+        self._connect = connect
+        self._tell = tell
+        self._wall = wall
+        self._rng = rng
+        self._ledger = Ledger()
+        self._tally = SummarizerState()
+        self._batch = summaries.batch
+        self._failures = 0
+        self._sent: deque[float] = deque(maxlen=summaries.per_minute)
+
+    @property
+    def state(self) -> SummarizerState:
+        """How it is going now; looks at every tool, a millisecond for a few thousand."""
+        waiting = self._ledger.waiting(self._catalog.value)
+        return attrs.evolve(self._tally, given_up=self._ledger.given_up, waiting=waiting)
+
+    async def run(self) -> None:
+        """Follow the catalog until cancelled; returns if there is nobody to ask.
+
+        A fault of ours costs sentences, nothing else.
+        """
+        try:
+            endpoint = await self._connect()
+        except SummariesUnavailable as error:
+            self._note(last_error=str(error))
+            logger.warning("tools are summarised by their own first sentences only: {}", error)
+            return
+        except Exception as error:  # noqa: BLE001 - the boundary: tools have descriptions of their own
+            self._note_fault(error)
+            return
+        try:
+            while True:
+                await self._follow(endpoint)
+        finally:
+            with trio.move_on_after(CLOSE_SECONDS, shield=True):
+                await endpoint.aclose()
+
+    async def _follow(self, endpoint: Endpoint) -> None:
+        """Ask until nothing is open, then wait for a change."""
+        wait = SETTLE
+        try:
+            catalog = self._catalog.value
+            for fact in self._ledger.news(catalog):
+                self._tell(fact)
+            question = self._ledger.next_question(catalog, self._batch)
+            if question is None:
+                await self._catalog.wait_changed(catalog)
+            else:
+                await self._keep_pace()
+                wait = await self._put(endpoint, question)
+        except Exception as error:  # noqa: BLE001 - the boundary, as above
+            self._note_fault(error)
+            wait = self._backoff()
+        await trio.sleep(wait)
+
+    async def _put(self, endpoint: Endpoint, question: Question) -> float:
+        """Ask one question; return how many seconds to wait before the next."""
+        self._sent.append(trio.current_time())
+        self._note(asked=self._tally.asked + 1)
+        try:
+            text = await endpoint.ask(INSTRUCTIONS, message(question))
+            answer = read(text, question)
+        except EndpointFault as fault:
+            return self._failed(question, fault)
+        except Nonsense as error:
+            # The endpoint is well, the model is not: the pace is kept, and the question will be a smaller one.
+            self._ledger.failed(question)
+            self._note(last_error=f"the model's answer about {question.server} cannot be used: {error}")
+            logger.bind(server=question.server).info("a model's answer cannot be used: {}", error)
+            return 0.0
+        self._failures = 0
+        self._batch = min(self._summaries.batch, self._batch + 1)
+        self._ledger.learn(question, answer, self._wall())
+        for fact in self._ledger.news(self._catalog.value):
+            self._tell(fact)
+        if answer.refused:
+            many, first = len(answer.refused), answer.refused[0]
+            logger.bind(server=question.server).info(
+                "sentences of a model not taken: {}, such as {}", many, first
+            )
+        self._note(
+            answered=self._tally.answered + 1,
+            sentences=self._tally.sentences + len(answer.tools) + (answer.server is not None),
+            refused=self._tally.refused + len(answer.refused),
+            last_error="",
+        )
+        return 0.0
+
+    def _failed(self, question: Question, fault: EndpointFault) -> float:
+        """Take in that there is no answer; return the seconds to wait."""
+        if fault.kind.blames_the_question:
+            self._ledger.failed(question)
+        if fault.kind is Kind.TIMEOUT:
+            # A slow model may manage fewer tools; one more is tried with each answer.
+            self._batch = max(1, self._batch // 2)
+        wait = self._backoff()
+        if fault.kind.lasts:
+            wait = max(wait, LASTING)
+        if fault.retry_after is not None:
+            wait = max(fault.retry_after, BACKOFF_BASE)
+        level = "WARNING" if self._failures == 1 else "INFO"
+        logger.log(level, "no summaries for now: {}; asked again in {:.0f} s", fault, wait)
+        self._note(last_error=str(fault))
+        return wait
+
+    def _backoff(self) -> float:
+        """Seconds after one more failure: half for certain, half by chance."""
+        nominal = min(BACKOFF_CAP, BACKOFF_BASE * 2.0 ** min(self._failures, MAX_DOUBLINGS))
+        self._failures += 1
+        return nominal / 2 * (1 + self._rng())
+
+    async def _keep_pace(self) -> None:
+        """Wait until one more question stays within `summaries.perMinute`."""
+        if len(self._sent) == self._sent.maxlen:
+            await trio.sleep_until(self._sent[0] + MINUTE)
+
+    def _note(self, **changed: Any) -> None:
+        self._tally = attrs.evolve(self._tally, **changed)
+
+    def _note_fault(self, error: Exception) -> None:
+        self._note(last_error=f"a fault of mcpd's own: {type(error).__name__}")
+        logger.exception("a fault of mcpd's own while summarising tools: their own first sentences serve")

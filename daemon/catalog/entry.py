@@ -1,0 +1,269 @@
+"""One server as the catalog knows it, and how facts change that.
+
+Its epoch rises by one when its visible capabilities change and never otherwise: a reconnect that lists the same
+tools is no change. Facts of an incarnation that is not the present one are dropped: their child is dead.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import attrs
+
+from daemon.catalog.digests import fingerprint
+from daemon.facts import ListingFailed, Recalled, ServerStatus, StatusChanged, Summarized, ToolsListed
+from daemon.states import SERVING, ServerState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from daemon.config.model import Server
+    from daemon.facts import ServerFact
+    from daemon.model import Summary, Tool
+
+UNSETTLED = frozenset({ServerState.STOPPED, ServerState.STARTING})
+"""States in which a server that has listed nothing may be about to."""
+
+MAX_RENAMED = 1000
+"""Renames that are remembered of one server, the latest: against one that invents new names all the time."""
+
+
+@attrs.frozen(kw_only=True)
+class ServerEntry:
+    """One server as the catalog knows it."""
+
+    name: str
+    """Its configured name."""
+    description: str
+    """What it is good for."""
+    status: ServerStatus
+    """How it is."""
+    tools: Mapping[str, Tool] | None = None
+    """The last known tools by name, in the server's order; None if it never listed any."""
+    epoch: int = 0
+    """Version of its visible capabilities."""
+    quarantined: Mapping[str, str] = attrs.field(factory=dict)
+    """Tools that cannot be used, with reasons."""
+    listing_error: str = ""
+    """Why the last attempt to list its tools failed; empty if it did not."""
+    first_run: int = 0
+    """Which incarnation is the first that counts: those before are dead, or were another server's."""
+    fingerprint: str = attrs.field(default="", repr=False)
+    """Of the configuration that decides which server answers (`catalog.digests`)."""
+    enabled: bool = True
+    """Whether the configuration has it switched on."""
+    switched_off: bool = False
+    """Whether an operator has switched it off."""
+    recalled: bool = False
+    """Whether its tools are those of an earlier life: it has not listed any in this one."""
+    refreshed_at: float = 0.0
+    """When it was last listed, in seconds since the epoch."""
+    renamed: Mapping[str, str] = attrs.field(factory=dict)
+    """Names that tools had, with those that they have now."""
+    summary: Summary | None = None
+    """What a model said of it."""
+    sentences: Mapping[str, Summary] = attrs.field(factory=dict, repr=False)
+    """What a model said of its tools, by schema hash."""
+
+    @property
+    def available(self) -> bool:
+        """Whether its tools can be called now."""
+        return self.status.state in SERVING
+
+    @property
+    def usable(self) -> bool:
+        """Whether a call to one of its tools would be taken: a server that only sleeps wakes for it."""
+        return self.available or (self.tools is not None and self.status.state is ServerState.DORMANT)
+
+    @property
+    def disabled(self) -> bool:
+        """Whether it is switched off, by the configuration or by an operator: whatever its child does yet."""
+        return self.switched_off or not self.enabled
+
+    @property
+    def awaited(self) -> bool:
+        """Whether it is on its way to its first list."""
+        known = self.tools is not None or bool(self.listing_error)
+        return not known and not self.disabled and self.status.state in UNSETTLED
+
+
+def fresh(server: Server, now: float, *, epoch: int = 0, switched_off: bool = False) -> ServerEntry:
+    """A server before anything is known of it.
+
+    Args:
+        server: its configuration.
+        now: seconds since the epoch.
+        epoch: where its epochs go on: it may have been here before.
+        switched_off: whether an operator has switched it off.
+    """
+    return ServerEntry(
+        name=server.name,
+        description=server.description,
+        status=_initial_status(now, enabled=server.enabled),
+        epoch=epoch,
+        fingerprint=fingerprint(server),
+        enabled=server.enabled,
+        switched_off=switched_off,
+    )
+
+
+def changed_by(entry: ServerEntry, fact: ServerFact) -> ServerEntry:
+    """The entry after a fact; the same object if the fact is stale or changes nothing."""
+    match fact:
+        case StatusChanged(status=status):
+            return _with_status(entry, status)
+        case ToolsListed():
+            return _with_tools(entry, fact)
+        case ListingFailed():
+            return _with_failure(entry, fact)
+        case Recalled():
+            return _with_memory(entry, fact)
+        case Summarized():
+            return _with_summaries(entry, fact.summary or entry.summary, fact.sentences)
+
+
+def _initial_status(now: float, *, enabled: bool) -> ServerStatus:
+    if enabled:
+        return ServerStatus(state=ServerState.STOPPED, since=now, reason="not started yet")
+    return ServerStatus(state=ServerState.DISABLED, since=now, reason="disabled in the configuration")
+
+
+def _with_status(entry: ServerEntry, status: ServerStatus) -> ServerEntry:
+    """How it is, whichever of its runs says so; what an older run lists stays without effect."""
+    if status.state is ServerState.STOPPED and not entry.enabled:
+        status = _initial_status(status.since, enabled=False)
+    if status == entry.status:
+        return entry
+    return attrs.evolve(entry, status=status, first_run=max(entry.first_run, status.incarnation))
+
+
+def _is_stale(entry: ServerEntry, incarnation: int) -> bool:
+    return incarnation < entry.first_run
+
+
+def _with_tools(entry: ServerEntry, fact: ToolsListed) -> ServerEntry:
+    if _is_stale(entry, fact.incarnation):
+        return entry
+    tools: Mapping[str, Tool] = {tool.name: tool for tool in fact.tools}
+    known = entry.tools
+    if known is not None and _bytes(known) == _bytes(tools):
+        if not entry.listing_error and not entry.recalled and entry.quarantined == fact.quarantined:
+            return entry
+        tools = known
+    news = attrs.evolve(
+        entry,
+        tools=tools,
+        listing_error="",
+        quarantined=fact.quarantined,
+        recalled=False,
+        refreshed_at=fact.at or entry.refreshed_at,
+    )
+    if known is not None and _hashes(known) == _hashes(tools):
+        # Icons and the like may differ: shown as they are now, but nothing that a caller depends on.
+        return news
+    return attrs.evolve(
+        news,
+        epoch=entry.epoch + 1,
+        renamed=_renamed(entry.tools or {}, tools, entry.renamed),
+        sentences=_still_said(entry.sentences, tools),
+    )
+
+
+def _renamed(
+    before: Mapping[str, Tool], tools: Mapping[str, Tool], earlier: Mapping[str, str]
+) -> dict[str, str]:
+    """The renames that hold now: a tool went, and exactly one came that is the same but for its name.
+
+    Args:
+        before: the tools as they were.
+        tools: as they are.
+        earlier: the renames before.
+    """
+    had, has = _by_content(before), _by_content(tools)
+    came = {content: name for content, name in has.items() if name is not None and name not in before}
+    went = {content: name for content, name in had.items() if name is not None and name not in tools}
+    now = {went[content]: came[content] for content in went if content in came}
+    # What was renamed before may have been renamed again, or be back, or be gone for good.
+    followed = {old: now.get(new, new) for old, new in earlier.items() if old not in now}
+    merged = {old: new for old, new in {**followed, **now}.items() if old not in tools and new in tools}
+    return dict(islice(merged.items(), max(0, len(merged) - MAX_RENAMED), None))
+
+
+def _by_content(tools: Mapping[str, Tool]) -> dict[str, str | None]:
+    """Names by content; None where several tools have it: nobody could say which became which."""
+    shared = Counter(tool.content_hash for tool in tools.values())
+    return {tool.content_hash: name if shared[tool.content_hash] == 1 else None for name, tool in tools.items()}
+
+
+def _with_memory(entry: ServerEntry, fact: Recalled) -> ServerEntry:
+    """What the store remembers fills what is unknown; what the server says itself counts more."""
+    if fact.tools is None:
+        return _at_least(entry, fact.epoch)
+    if fact.fingerprint != entry.fingerprint:
+        return entry if fact.by_another else _at_least(entry, fact.epoch)
+    tools = {tool.name: tool for tool in fact.tools}
+    known = entry.tools
+    same = known is not None and _hashes(known) == _hashes(tools)
+    if same:
+        entry = _at_least(entry, fact.epoch)
+    elif known is None or (entry.recalled and fact.epoch > entry.epoch):
+        # An epoch that is ahead of the memory's has meant something else.
+        epoch = fact.epoch if fact.epoch >= entry.epoch else entry.epoch + 1
+        renamed = _renamed(known or {}, tools, entry.renamed)
+        entry = attrs.evolve(entry, tools=tools, epoch=epoch, recalled=True, renamed=renamed)
+    elif not entry.recalled and not fact.by_another and fact.epoch >= entry.epoch:
+        # It has listed other tools than those remembered, before the memory was there.
+        renamed = {**_renamed(tools, known, {}), **entry.renamed}
+        entry = attrs.evolve(entry, epoch=fact.epoch + 1, renamed=renamed)
+    # Otherwise each daemon keeps to what its own server says: two that took over each other's epochs for
+    # different tools would never come to rest.
+    return _with_remembered_summaries(entry, fact, same=same or known is None)
+
+
+def _at_least(entry: ServerEntry, epoch: int) -> ServerEntry:
+    return entry if entry.epoch >= epoch else attrs.evolve(entry, epoch=epoch)
+
+
+def _with_remembered_summaries(entry: ServerEntry, fact: Recalled, *, same: bool) -> ServerEntry:
+    """A model's later word counts, so that two daemons agree; one on other tools only where there is none."""
+    ours, theirs = entry.summary, fact.summary
+    takes_theirs = theirs is not None and (ours is None or (same and theirs.at > ours.at))
+    sentences = {
+        digest: said
+        for digest, said in fact.sentences.items()
+        if digest not in entry.sentences or said.at > entry.sentences[digest].at
+    }
+    return _with_summaries(entry, theirs if takes_theirs else ours, sentences)
+
+
+def _with_summaries(
+    entry: ServerEntry, summary: Summary | None, sentences: Mapping[str, Summary]
+) -> ServerEntry:
+    merged = {**entry.sentences, **sentences}
+    if entry.tools is not None:
+        merged = _still_said(merged, entry.tools)
+    if summary == entry.summary and merged == entry.sentences:
+        return entry
+    return attrs.evolve(entry, summary=summary, sentences=merged)
+
+
+def _still_said(sentences: Mapping[str, Summary], tools: Mapping[str, Tool]) -> dict[str, Summary]:
+    """Sentences about tools that are there: a server that changes for ever must not fill the memory."""
+    present = {tool.schema_hash for tool in tools.values()}
+    return {digest: said for digest, said in sentences.items() if digest in present}
+
+
+def _with_failure(entry: ServerEntry, fact: ListingFailed) -> ServerEntry:
+    if _is_stale(entry, fact.incarnation) or entry.listing_error == fact.reason:
+        return entry
+    return attrs.evolve(entry, listing_error=fact.reason)
+
+
+def _hashes(tools: Mapping[str, Tool]) -> dict[str, str]:
+    return {name: tool.schema_hash for name, tool in tools.items()}
+
+
+def _bytes(tools: Mapping[str, Tool]) -> dict[str, bytes]:
+    return {name: tool.raw for name, tool in tools.items()}

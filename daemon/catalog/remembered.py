@@ -1,0 +1,52 @@
+"""What is kept from one life of the daemon to the next, as values. `store` writes, the recorder decides."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from daemon.catalog.loaded import Loaded
+    from daemon.model import Summary, Tool
+
+MAX_KEY = 200
+"""Characters of a session's key: a UUID has 36, a path as a key may have more."""
+
+
+@attrs.frozen(kw_only=True)
+class ServerRecord:
+    """What is known of one server."""
+
+    name: str
+    """Its configured name."""
+    fingerprint: str
+    """Of the configuration that its tools were listed under."""
+    epoch: int
+    """Version of its visible capabilities."""
+    tools: tuple[Tool, ...] | None = attrs.field(repr=False)
+    """Its last known tools, in its order; None if it never listed any."""
+    refreshed_at: float
+    """When it was last listed, or changed otherwise, in seconds since the epoch."""
+    summary: Summary | None = None
+    """What a model said of it."""
+    sentences: Mapping[str, Summary] = attrs.field(factory=dict, repr=False)
+    """What a model said of its tools, by schema hash."""
+
+
+@attrs.frozen(kw_only=True)
+class SessionRecord:
+    """A session with a key."""
+
+    key: str
+    """What its connections name it by."""
+    loaded: Loaded
+    """What it has loaded."""
+    client: str = ""
+    """What the client that last used it calls itself."""
+    created_at: float = 0.0
+    """When it was first named, in seconds since the epoch."""
+    seen_at: float = 0.0
+    """When somebody last used it."""

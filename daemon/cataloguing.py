@@ -1,0 +1,183 @@
+"""Keeping a server's list of tools current: listed at first, when it says so, when it is old, when asked to."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import trio
+from loguru import logger
+
+from daemon.catalog.listing import read_tools
+from daemon.errors import SchemaFetchError, UpstreamLost
+from daemon.facts import ListingFailed, ToolsListed
+from daemon.transports.paging import list_all
+from daemon.watch import Watch
+from daemon.wire.peer import RemoteError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from daemon.config.model import Server
+    from daemon.facts import Fact
+    from daemon.ports import Connection
+
+DEBOUNCE = 0.1
+"""Seconds between two listings that a server asks for: real ones say so up to four times in a row."""
+
+RELIST_AFTER_FAILURE = 30.0
+"""Seconds until a listing that failed is tried again; the connection is up all the while."""
+
+CURRENT_PATIENCE = 2.0
+"""Seconds that a call waits for the new list of a server that has said that its tools changed."""
+
+LISTING_SLACK = 1.0
+"""Seconds beyond `timeouts.list` that an operator waits: a list that is under way ends first."""
+
+
+class Listing:
+    """One server's, over all of its connections."""
+
+    def __init__(
+        self,
+        server: Server,
+        *,
+        tell: Callable[[Fact], None],
+        wall: Callable[[], float],
+        redact: Callable[[str], str],
+    ) -> None:
+        """Prepare.
+
+        Args:
+            server: its configuration.
+            tell: leaves a fact with the registry.
+            wall: seconds since the epoch.
+            redact: takes secrets out of what the server says of itself.
+        """
+        self._server = server
+        self._tell = tell
+        self._wall = wall
+        self._redact = redact
+        self._log = logger.bind(server=server.name)
+        self._connection: Connection | None = None
+        self._incarnation = 0
+        self._lists_tools = True
+        self._asked = trio.Event()
+        self._current = trio.Event()
+        self._current.set()
+        self._begun = 0
+        self._outcome = Watch((0, ""))
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the server has said that its tools changed, and has not listed them since."""
+        return not self._current.is_set()
+
+    async def wait_current(self) -> None:
+        """Return once the list is current, or after `CURRENT_PATIENCE`."""
+        with trio.move_on_after(CURRENT_PATIENCE):
+            await self._current.wait()
+
+    def begin(self, connection: Connection, incarnation: int, *, lists_tools: bool) -> None:
+        """A connection is up.
+
+        Args:
+            connection: which.
+            incarnation: which start of the server it belongs to.
+            lists_tools: whether the server has said that it has tools at all.
+        """
+        self._connection = connection
+        self._incarnation = incarnation
+        self._lists_tools = lists_tools
+        self._asked = trio.Event()
+
+    def end(self) -> None:
+        """The connection is down: nobody waits for a list of it any more."""
+        self._connection = None
+        self._current.set()
+        # As if one more had ended: also who waits for one that has not begun is told.
+        self._begun += 1
+        self._outcome.set((self._begun, "the connection was lost"))
+
+    def is_asked_for(self) -> None:
+        """The server says that its tools changed; the debounce makes one listing of many words."""
+        self._asked.set()
+        if self._current.is_set():
+            self._current = trio.Event()
+
+    async def refresh(self) -> str:
+        """List again now. Returns what went wrong, empty if nothing did."""
+        number = self._begun + 1
+        self._asked.set()
+        seconds = 2 * self._server.timeouts.list + LISTING_SLACK
+        with trio.move_on_after(seconds):
+            _number, problem = await self._outcome.wait_until(lambda outcome: outcome[0] >= number)
+            return problem
+        return f"no list within {seconds:g} s"
+
+    async def list_now(self) -> str:
+        """List the tools and tell everybody. Returns what went wrong, empty if nothing did."""
+        assert self._connection is not None, "listed while connected"
+        self._begun += 1
+        number = self._begun
+        problem = await self._read(self._connection)
+        if not self._asked.is_set():
+            self._current.set()
+        self._outcome.set((number, problem))
+        return problem
+
+    async def keep(self, problem: str, report: Callable[[str], None]) -> None:
+        """List again when asked to, when the list is old, and soon after a failure; until cancelled.
+
+        Args:
+            problem: what went wrong with the first list.
+            report: told how each further one went.
+        """
+        while True:
+            with trio.move_on_after(RELIST_AFTER_FAILURE if problem else self._server.timeouts.refresh):
+                await self._asked.wait()
+            self._asked = trio.Event()
+            problem = await self.list_now()
+            report(problem)
+            await trio.sleep(DEBOUNCE)
+
+    async def listen(self, connection: Connection) -> None:
+        """Modern era: changes are announced only within an open subscription; reopen it when it ends."""
+        wanted: dict[str, object] = {"notifications": {"toolsListChanged": True}}
+        while True:
+            try:
+                await connection.request("subscriptions/listen", wanted, timeout=math.inf)
+            except RemoteError as error:
+                self._log.info("takes no subscription ({}); its list is refreshed by time", error)
+                return
+            except UpstreamLost as lost:
+                # Over HTTP only this stream may have broken; if it is the connection, its own task says so.
+                self._log.debug("the subscription ended: {}", lost)
+            await trio.sleep(RELIST_AFTER_FAILURE)
+            self._asked.set()
+
+    async def _read(self, connection: Connection) -> str:
+        name = self._server.name
+        try:
+            raws = await list_all(connection, seconds=self._server.timeouts.list)
+        except SchemaFetchError as error:
+            if self._lists_tools:
+                reason = self._redact(error.message)
+                self._log.warning("does not list its tools: {}", reason)
+                self._tell(ListingFailed(server=name, incarnation=self._incarnation, reason=reason))
+                return reason
+            raws = []
+        tools, faulty = await trio.to_thread.run_sync(read_tools, name, raws)
+        quarantined = {self._redact(tool): self._redact(reason) for tool, reason in faulty.items()}
+        for tool, reason in quarantined.items():
+            self._log.warning("tool {} is quarantined: {}", tool, reason)
+        self._tell(
+            ToolsListed(
+                server=name,
+                incarnation=self._incarnation,
+                tools=tools,
+                quarantined=quarantined,
+                at=self._wall(),
+            )
+        )
+        return ""

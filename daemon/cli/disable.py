@@ -1,0 +1,22 @@
+"""`mcpd disable`: switch a server or a tool off until `mcpd enable`, over restarts of the daemon."""
+
+from __future__ import annotations
+
+from daemon.cli.enable import switch
+
+
+def main(argv: list[str]) -> int:
+    """Switch off.
+
+    Returns:
+        0: it is off, also if it was; 1: there is no such server or tool; 2: usage; 3: the daemon is not
+        reachable.
+    """
+    return switch(
+        argv,
+        off=True,
+        description="Switch a server off: it is stopped, and its tools are offered to nobody. Or one of its"
+        " tools: it can be neither seen nor called. Remembered until `mcpd enable`. A tool may be named before"
+        " its server has listed any.",
+        examples=("mcpd disable git", "mcpd disable git/git_push", "mcpd disable mcp__git__git_push"),
+    )

@@ -1,0 +1,77 @@
+"""`mcpd enable`: switch a server or a tool on again that `mcpd disable` switched off; what both share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from daemon.cli.control import ask_with, guarded
+from daemon.cli.options import add_control, add_json, parser
+from daemon.escape import document, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_EXITS = {
+    1: "no such server or tool, or it is the configuration that switches it off",
+    2: "usage",
+    3: "the daemon cannot be reached",
+}
+
+
+def main(argv: list[str]) -> int:
+    """Switch on.
+
+    Returns:
+        0: it is on, also if it was; 1: there is none, or the configuration has it off; 2: usage; 3: the
+        daemon is not reachable.
+    """
+    return switch(
+        argv,
+        off=False,
+        description="Switch a server, or one of its tools, on again that was switched off with `mcpd disable`."
+        " What the configuration switches off is switched on there. Waits a few seconds for the outcome.",
+        examples=("mcpd enable git", "mcpd enable git/git_push"),
+    )
+
+
+def switch(argv: list[str], *, off: bool, description: str, examples: Sequence[str]) -> int:
+    """`mcpd enable` or `mcpd disable`.
+
+    Args:
+        argv: the arguments.
+        off: which of the two.
+        description: for `--help`.
+        examples: likewise.
+
+    Returns:
+        0, 1, 2 or 3: see `main`.
+    """
+    word = "off" if off else "on"
+    exits = {0: f"it is switched {word}, also if it was already", **_EXITS}
+    made = parser("disable" if off else "enable", description, examples=tuple(examples), exits=exits)
+    made.add_argument(
+        "name", metavar="SERVER[/TOOL]", help="a server's name in mcpServers, or one of its tools"
+    )
+    add_json(made)
+    add_control(made)
+    options = made.parse_args(argv)
+
+    def act() -> int:
+        answer = ask_with(options, "switch", {"name": options.name, "off": off})
+        print(document(answer) if options.json else visible(in_words(answer)))
+        return 0
+
+    return guarded(act)
+
+
+def in_words(answer: dict[str, Any]) -> str:
+    """What became of it, in one line."""
+    server, tool = answer["server"], answer.get("tool")
+    word = "off" if answer["off"] else "on"
+    name = f"{server}/{tool}" if tool else server
+    said = f"{name}: was switched {word} already" if answer["already"] else f"{name}: switched {word}"
+    if not tool and answer.get("state"):
+        said += f", now {answer['state']}"
+        if not answer["off"] and answer.get("reason"):
+            said += f" ({answer['reason']})"
+    return f"{said}; {answer['note']}" if answer.get("note") else said

@@ -1,0 +1,64 @@
+"""`mcpd refresh`: have servers list their tools now, and say what is other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from daemon.cli.control import EX_FAULT, ask_with, guarded
+from daemon.cli.options import add_control, add_json, parser
+from daemon.escape import document, visible
+
+PATIENCE = 60.0
+"""Seconds to wait: a server may take `timeouts.list` for its answer, and one that sleeps is woken first."""
+
+
+def main(argv: list[str]) -> int:
+    """Refresh one server, or all that are up.
+
+    Returns:
+        0: listed; 1: no such server, or one did not list; 2: usage; 3: the daemon is not reachable.
+    """
+    made = parser(
+        "refresh",
+        "Have a server list its tools now instead of when it says that they changed, or in its time"
+        " (timeouts.refresh). Shows its epoch, and which tools came, went or changed. One that sleeps is"
+        " woken. Without SERVER: all that are up.",
+        examples=("mcpd refresh git", "mcpd refresh"),
+        exits={
+            0: "listed",
+            1: "no such server, or one could not be listed",
+            2: "usage",
+            3: "the daemon cannot be reached",
+        },
+    )
+    made.add_argument("server", metavar="SERVER", nargs="?", help="its name in mcpServers")
+    add_json(made)
+    add_control(made, PATIENCE)
+    options = made.parse_args(argv)
+
+    def act() -> int:
+        answer = ask_with(options, "refresh", {"server": options.server})
+        print(document(answer) if options.json else in_words(answer))
+        return EX_FAULT if any(told["problem"] for told in answer["servers"].values()) else 0
+
+    return guarded(act)
+
+
+def in_words(answer: dict[str, Any]) -> str:
+    """A line for each server."""
+    lines = [f"{name}: {_told(told)}" for name, told in answer["servers"].items()]
+    return "\n".join(map(visible, lines or ["no server is up"]))
+
+
+def _told(told: dict[str, Any]) -> str:
+    if told["problem"]:
+        return str(told["problem"])
+    renamed = dict(told["renamed"])
+    news = {
+        "came": [name for name in told["came"] if name not in renamed.values()],
+        "went": [name for name in told["went"] if name not in renamed],
+        "changed": told["changed"],
+        "renamed": [f"{old} to {new}" for old, new in renamed.items()],
+    }
+    parts = [f"{what}: {', '.join(names)}" for what, names in news.items() if names]
+    return f"epoch {told['epoch']}, {told['tools']} tools; {'; '.join(parts) or 'as before'}"

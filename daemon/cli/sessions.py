@@ -1,0 +1,65 @@
+"""`mcpd sessions`: who has loaded which tools, and what became of them; asking starts nothing."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from daemon.cli.control import ask_with, guarded
+from daemon.cli.options import add_control, add_json, parser
+
+if TYPE_CHECKING:
+    import argparse
+
+EX_INCOMPLETE = 1
+"""Not all sessions could be shown."""
+
+
+def main(argv: list[str]) -> int:
+    """Show sessions, or what one of them has loaded.
+
+    Returns:
+        0: shown; 1: no such session, or not all could be read; 2: usage; 3: the daemon is not reachable.
+    """
+    options = _parser().parse_args(argv)
+    return guarded(lambda: _show(options))
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = parser(
+        "sessions",
+        "Show the sessions, those with a key also while nobody is connected; with KEY, the tools that this one"
+        " has loaded: whether each can still be used, why not, who loaded it and when. Changes nothing.",
+        examples=(
+            "mcpd sessions",
+            "mcpd sessions /home/me/project",
+            "mcpd sessions KEY --json | jq '.[] | select(.status != \"valid\")'",
+        ),
+        exits={
+            0: "shown",
+            1: "no such session, or not all sessions could be read",
+            2: "usage",
+            3: "the daemon cannot be reached",
+        },
+    )
+    made.add_argument("key", metavar="KEY", nargs="?", help="the session's key, as in `mcpd connect --session`")
+    add_json(made)
+    add_control(made)
+    return made
+
+
+def _show(options: argparse.Namespace) -> int:
+    answer = ask_with(options, "sessions", {"key": options.key})
+    if options.json:
+        from daemon.escape import document  # noqa: PLC0415 - of the two outputs only one is paid for
+
+        print(document(answer if options.key is None else answer["loaded"]))
+    else:
+        from daemon.cli.sessions_view import render, render_one  # noqa: PLC0415 - brings rich
+        from daemon.cli.terminal import Screen  # noqa: PLC0415
+
+        draw = render if options.key is None else render_one
+        print(draw(answer, now=time.time(), screen=Screen.of(sys.stdout, os.environ)))
+    return EX_INCOMPLETE if answer.get("incomplete") else 0

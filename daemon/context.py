@@ -1,0 +1,122 @@
+"""What all sessions share, and what is told of each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+    from daemon.catalog.snapshot import Catalog
+    from daemon.measures import Mended
+    from daemon.model import ToolKey
+    from daemon.ports import Upstream
+    from daemon.search.index import Index
+    from daemon.sessions import Sessions
+    from daemon.surfaces.base import Loading, Means, Surface, View
+    from daemon.tally import Tally
+    from daemon.watch import Watch
+    from daemon.wire.link import Outbox
+
+
+class CallLog(Protocol):
+    """Where ended calls are noted; must not block."""
+
+    def note(self, session: int, label: str, seconds: float, outcome: str) -> None:
+        """Note one call; `outcome` is `ok` or an error code of design.md §6."""
+
+
+@attrs.frozen(kw_only=True)
+class SessionContext:
+    """What all sessions share."""
+
+    catalog: Watch[Catalog]
+    """The newest catalog."""
+    upstreams: Mapping[str, Upstream]
+    """Running servers by name."""
+    surfaces: Mapping[str, Surface]
+    """Surfaces by name."""
+    means: Means
+    """What surfaces work with."""
+    index: Watch[Index]
+    """The newest search index."""
+    mended: Mended
+    """How often arguments had to be repaired, by client."""
+    sessions: Sessions
+    """What clients have loaded."""
+    tally: Tally
+    """What is counted."""
+    settle_names: Callable[[], None]
+    """A client is shown, or uses, names of tools: from now on they mean what they mean."""
+    settled: Callable[[], Awaitable[None]]
+    """Returns once the catalog holds all that its registry was told before."""
+    outbox: Outbox
+    """The daemon's outbox."""
+    log: CallLog
+    """Where calls are noted."""
+    wall: Callable[[], float]
+    """Seconds since the epoch."""
+
+
+@attrs.frozen(kw_only=True)
+class SessionStatistics:
+    """How a session is, for `mcpd status`."""
+
+    number: int
+    """Counts connections since the daemon started."""
+    key: str | None
+    """The key of its session; None if that ends with the connection."""
+    client: str
+    """What the client calls itself."""
+    protocol: str
+    """The revision it speaks, empty until known."""
+    profile: str
+    """Its profile."""
+    surface: str
+    """Its surface."""
+    since: float
+    """When it connected, in seconds since the epoch."""
+    calls: int
+    """Tool calls so far."""
+    in_flight: int
+    """Calls without an answer yet."""
+    loaded: int
+    """Tools that it has loaded."""
+    repaired: int
+    """Calls whose arguments had to be repaired."""
+
+
+class Guest(Protocol):
+    """Whose call it is: what it is shown is decided anew each time."""
+
+    @property
+    def client(self) -> str:
+        """What it calls itself."""
+
+    @property
+    def surface(self) -> Surface:
+        """What its calls mean."""
+
+    def view(self) -> View:
+        """What it sees of the catalog now."""
+
+    def load(self, loading: Loading) -> None:
+        """Tools that a call of its has loaded."""
+
+    def source_of(self, key: ToolKey) -> str | None:
+        """Who loaded a tool; None if its session has not loaded it."""
+
+    @property
+    def loads(self) -> bool:
+        """Whether what a call loads is to be on disk before it is answered."""
+
+    async def kept(self) -> None:
+        """Return once what was loaded is on disk, or cannot be for now."""
+
+    def was_shown(self, keys: Iterable[ToolKey]) -> None:
+        """It was shown these tools as they are now."""
+
+    def was_told(self, key: ToolKey) -> None:
+        """It was told that a tool has changed, and how."""

@@ -1,0 +1,91 @@
+"""From the first signal to the last: what ends the daemon, and what makes it read its configuration anew.
+
+SIGTERM and SIGINT end it, a second one without politeness. SIGHUP, and the file itself where the configuration
+says `"watch": true`, reload it. Whatever comes of a reload has been logged by the time it returns.
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+import trio
+from loguru import logger
+
+from daemon.tree import Tree
+
+if TYPE_CHECKING:
+    from daemon.config.model import Config
+    from daemon.tree import ConfigFile, Surroundings
+
+WATCH_SECONDS = 1.0
+"""Between looks at the file, which is read once it was the same for one: editors may write it in parts."""
+
+
+async def run(config: Config, around: Surroundings) -> None:
+    """The daemon, until SIGTERM or SIGINT; a second one skips every grace period, the end stays clean."""
+    tree = Tree(config, around)
+    life = _Life(tree)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(life.obey_signals)
+        nursery.start_soon(life.reload_when_asked)
+        if around.file is not None:
+            nursery.start_soon(life.watch, around.file)
+        if around.reload_asked():
+            life.wish.set()
+        if around.stop_asked():
+            life.stop.set()
+        await tree.serve(life.stop)
+        nursery.cancel_scope.cancel()
+
+
+class _Life:
+    def __init__(self, tree: Tree) -> None:
+        self.stop = trio.Event()
+        self.wish = trio.Event()
+        """Set when a reload is wanted; many wishes are one."""
+        self._tree = tree
+
+    async def obey_signals(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Take every signal at once: what it asks for is done by others."""
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+            task_status.started()
+            async for number in signals:
+                self._obey(signal.Signals(number))
+
+    def _obey(self, number: signal.Signals) -> None:
+        if number is signal.SIGHUP:
+            logger.info("{}: reading the configuration", number.name)
+            self.wish.set()
+        elif self.stop.is_set():
+            logger.warning("{} again: ending every server at once", number.name)
+            self._tree.hurry()
+        else:
+            logger.info("{}: going down", number.name)
+            self.stop.set()
+
+    async def reload_when_asked(self) -> None:
+        """Reload once for all wishes that came before."""
+        while True:
+            await self.wish.wait()
+            self.wish = trio.Event()
+            await self._reload()
+
+    async def watch(self, file: ConfigFile) -> None:
+        """Reload whenever the file has become another, as long as the configuration in force wants that."""
+        catalog = self._tree.registry.catalog
+        last: object = None
+        while True:
+            await catalog.wait_until(lambda newest: newest.config.watch)
+            await trio.sleep(WATCH_SECONDS)
+            now = await trio.to_thread.run_sync(file.look, abandon_on_cancel=True)
+            if now == last and now != file.seen:
+                logger.info("the configuration's file has changed")
+                await self._reload()
+            last = now
+
+    async def _reload(self) -> None:
+        try:
+            await self._tree.operating.reload()
+        except Exception as error:  # noqa: BLE001 - told in full where it happened; the daemon goes on as it was
+            logger.debug("no reload: {}", error)

@@ -1,0 +1,152 @@
+"""The sessions that one connection takes part in: its own, and those that its requests name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from daemon import protocol
+from daemon.seat import Asked
+from daemon.sessions import fault_of_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from msgspec import Raw
+
+    from daemon.context import SessionContext
+    from daemon.seat import Seat
+    from daemon.sessions import Conversation
+
+MAX_KEYS = 64
+"""Sessions that one connection takes part in; the one that was joined first makes room. A client that serves
+several conversations over one connection has a few."""
+
+MAX_HELD = 256
+"""Requests of one client that wait for their sessions to be recalled: as many as it may have in flight."""
+
+
+class Membership:
+    """One connection's."""
+
+    def __init__(
+        self,
+        seat: Seat,
+        context: SessionContext,
+        *,
+        on_change: Callable[[], None],
+        later: Callable[..., None],
+    ) -> None:
+        """Begin with the session that belongs to the connection alone.
+
+        Args:
+            seat: where the client sits.
+            context: what all sessions share.
+            on_change: called when what is loaded in one of the sessions changes.
+            later: does something that waits, while the connection lasts.
+        """
+        self.key: str | None = None
+        """The session of requests that name none; None is the connection's own."""
+        self._seat = seat
+        self._context = context
+        self._on_change = on_change
+        self._later = later
+        self._named: dict[str, Asked] = {}
+        self._held: dict[str, dict[bytes, Callable[[Asked], None]]] = {}
+        self.own = Asked(seat, context.sessions.unnamed(), context)
+        self.own.conversation.listen(on_change, self)
+
+    @property
+    def loaded(self) -> int:
+        """Tools that are loaded in its sessions."""
+        return sum(len(each.conversation.loaded.tools) for each in (self.own, *self._named.values()))
+
+    def name(self, key: object) -> str:
+        """Take the key that a bridge names for all requests. Returns what is wrong with it, if something is."""
+        if key is None:
+            return ""
+        fault = fault_of_key(key)
+        if not fault and isinstance(key, str):
+            self.key = key
+        return fault
+
+    def key_of(self, meta: dict[str, Raw]) -> str | None:
+        """The key of the session that a request belongs to; None is the connection's own.
+
+        Raises:
+            msgspec.ValidationError: it names none that could be.
+        """
+        if self._seat.switched_off:
+            return None
+        if protocol.SESSION_KEY not in meta:
+            return self.key
+        key = msgspec.json.decode(meta[protocol.SESSION_KEY])
+        fault = fault_of_key(key)
+        if fault or not isinstance(key, str):
+            raise msgspec.ValidationError(f"_meta {protocol.SESSION_KEY}: {fault}")
+        return key
+
+    def present(self, key: str | None) -> Asked | None:
+        """The session of that key; None if it must be waited for."""
+        if key is None:
+            return self.own
+        if key in self._held:
+            return None
+        conversation = self._context.sessions.find(key)
+        return None if conversation is None else self._join(key, conversation)
+
+    def hold(self, key: str, request_id: bytes, serve: Callable[[Asked], None]) -> bool:
+        """Serve a request once its session is recalled, each session's in their order.
+
+        Returns False if too many wait already.
+
+        Raises:
+            msgspec.ValidationError: a request with that id waits already.
+        """
+        if any(request_id in held for held in self._held.values()):
+            raise msgspec.ValidationError(f"id {request_id.decode(errors='replace')} is already in flight")
+        if sum(map(len, self._held.values())) >= MAX_HELD:
+            return False
+        if key in self._held:
+            self._held[key][request_id] = serve
+        else:
+            self._held[key] = {request_id: serve}
+            self._later(self._serve_held, key)
+        return True
+
+    def forget(self, request_id: bytes) -> None:
+        """A request that waits is not wanted any more."""
+        for held in self._held.values():
+            held.pop(request_id, None)
+
+    def leave(self) -> None:
+        """The connection has ended."""
+        for asked in (self.own, *self._named.values()):
+            self._part(asked)
+
+    async def _serve_held(self, key: str) -> None:
+        try:
+            asked = self._join(key, await self._context.sessions.recall(key))
+        finally:
+            held = self._held.pop(key)
+        for serve in held.values():
+            serve(asked)
+        self._context.outbox.flush()
+
+    def _join(self, key: str, conversation: Conversation) -> Asked:
+        known = self._named.get(key)
+        if known is not None and known.conversation is conversation:
+            return known
+        if known is not None:
+            self._part(self._named.pop(key))
+        while len(self._named) >= MAX_KEYS:
+            self._part(self._named.pop(next(iter(self._named))))
+        self._context.sessions.join(conversation, self._seat.client)
+        conversation.listen(self._on_change, self)
+        asked = self._named[key] = Asked(self._seat, conversation, self._context)
+        return asked
+
+    def _part(self, asked: Asked) -> None:
+        asked.conversation.leave(self)
+        self._context.sessions.part(asked.conversation)

@@ -1,0 +1,1 @@
+"""Numbers for Prometheus: what there is (`table`), what it is now (`readings`), as text (`rendering`)."""

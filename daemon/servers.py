@@ -1,0 +1,196 @@
+"""The servers: their actors under one supervisor, in line with the configuration and the operators' words.
+
+Both can change while the daemon runs. A change reaches the catalog first, so that nothing is offered that is
+gone; then the children. Whatever a change does not name is not touched.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+
+from daemon.actors.upstream import Upstream
+from daemon.catalog.reconcile import in_force, plan
+from daemon.catalog.snapshot import WHOLE
+from daemon.config.model import StartMode
+from daemon.facts import Configured, StatusChanged
+from daemon.supervisor import ChildSpec, Supervisor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from daemon.catalog.reconcile import Plan
+    from daemon.catalog.snapshot import Catalog
+    from daemon.config.model import Config, Server
+    from daemon.facts import Fact, ServerStatus
+    from daemon.operating import Book
+    from daemon.transports.children import Children
+    from daemon.wire.link import Outbox
+
+SWITCHED_OFF = "switched off by an operator: `mcpd enable {}` switches it on again"
+"""Why a server is disabled that the configuration has switched on."""
+
+UNCONFIGURED = "no longer in the configuration"
+"""Why a server stops that was removed or switched off there."""
+
+
+@attrs.frozen(kw_only=True)
+class Ground:
+    """What servers stand on."""
+
+    registry: Book
+    """Is told what becomes of them."""
+    outbox: Outbox
+    """The daemon's outbox."""
+    children: Children
+    """The daemon's child processes."""
+    redact: Callable[[str], str]
+    """Takes secrets out of what they say of themselves."""
+    wall: Callable[[], float]
+    """Seconds since the epoch."""
+
+
+class Servers:
+    """All of them."""
+
+    def __init__(self, config: Config, ground: Ground) -> None:
+        """Make an actor of each server that the configuration has switched on; nothing is started."""
+        self._ground = ground
+        self._config = config
+        self._voices: dict[str, _Voice] = {}
+        self.upstreams: dict[str, Upstream] = {}
+        """By name, in the configuration's order; always the same object."""
+        self.supervisor = Supervisor(
+            [],
+            starts=config.limits.starts,
+            on_status=self._on_status,
+            rng=random.random,
+            wall=ground.wall,
+            redact=ground.redact,
+        )
+        for server in config.mcp_servers.values():
+            if server.enabled:
+                self._add(server)
+
+    async def run(self) -> None:
+        """Supervise, and follow the operators' words, until cancelled; then every server has stopped."""
+        async with trio.open_nursery() as nursery:
+            # Before anything is started: what is switched off must not run even for a moment.
+            self._follow(self._catalog)
+            nursery.start_soon(self._keep_following, self._catalog)
+            await self.supervisor.run()
+
+    async def apply(self, config: Config) -> Plan:
+        """Put a configuration in force, as far as a running daemon can; returns what that took.
+
+        Only one change at a time. Returns once what was removed has stopped; what was added or restarted may
+        still be starting. Cancelled on the way, it leaves servers that only a stop of the daemon ends.
+        """
+        old = self._config
+        made = plan(old, config)
+        self._config = config = in_force(old, config)
+        for name in (*made.removed, *made.disabled, *made.restarted):
+            # From here on the catalog means others by these names.
+            self._hush(name)
+        self._ground.registry.tell(Configured(config=config, now=self._ground.wall()))
+        for name in (*made.added, *made.enabled):
+            if config.mcp_servers[name].enabled:
+                self._add(config.mcp_servers[name])
+        self._follow(self._catalog)
+        await self._ground.registry.settle()
+        for name in made.restarted:
+            self._replace(config.mcp_servers[name])
+        self._sort()
+        await self._stop((*made.removed, *made.disabled))
+        return made
+
+    @property
+    def _catalog(self) -> Catalog:
+        return self._ground.registry.catalog.value
+
+    def _add(self, server: Server) -> None:
+        upstream = self._upstream(server)
+        upstream.child = self.supervisor.add(_spec(upstream))
+        self.upstreams[server.name] = upstream
+
+    def _replace(self, server: Server) -> None:
+        upstream = self._upstream(server)
+        upstream.child = self.supervisor.children[server.name]
+        self.upstreams[server.name] = upstream
+        upstream.child.replace(_spec(upstream))
+        # The catalog took it for new; one that sleeps or is switched off has nothing else to tell.
+        self._on_status(server.name, upstream.child.status.value)
+
+    def _upstream(self, server: Server) -> Upstream:
+        ground = self._ground
+        voice = self._voices[server.name] = _Voice(ground.registry.tell)
+        return Upstream(
+            server,
+            outbox=ground.outbox,
+            children=ground.children,
+            tell=voice,
+            wall=ground.wall,
+            redact=ground.redact,
+        )
+
+    def _hush(self, name: str) -> None:
+        voice = self._voices.pop(name, None)
+        if voice is not None:
+            voice.is_heard = False
+
+    def _sort(self) -> None:
+        """In the configuration's order, without those that are gone from it: nobody calls them any more."""
+        enabled = [server.name for server in self._config.mcp_servers.values() if server.enabled]
+        ordered = {name: self.upstreams[name] for name in enabled}
+        self.upstreams.clear()
+        self.upstreams.update(ordered)
+
+    async def _stop(self, names: Iterable[str]) -> None:
+        async with trio.open_nursery() as nursery:
+            for name in names:
+                if name in self.supervisor.children:
+                    nursery.start_soon(self.supervisor.remove, name, UNCONFIGURED)
+
+    async def _keep_following(self, seen: Catalog) -> None:
+        while True:
+            seen = await self._ground.registry.catalog.wait_changed(seen)
+            self._follow(seen)
+
+    def _follow(self, catalog: Catalog) -> None:
+        """The only place where operators' words reach servers, whoever said them, and when."""
+        for name, child in self.supervisor.children.items():
+            if (name, WHOLE) in catalog.switched:
+                child.switch_off(SWITCHED_OFF.format(name))
+            else:
+                child.switch_on()
+
+    def _on_status(self, name: str, status: ServerStatus) -> None:
+        server = self._config.mcp_servers.get(name)
+        # One that the configuration has switched off is shown so from the first moment, not as stopping.
+        if server is not None and server.enabled:
+            self._ground.registry.tell(StatusChanged(server=name, status=status))
+
+
+class _Voice:
+    """What one actor tells, until another has its name: the last list of the old one is not the new one's."""
+
+    def __init__(self, tell: Callable[[Fact], None]) -> None:
+        self.is_heard = True
+        self._tell = tell
+
+    def __call__(self, fact: Fact) -> None:
+        if self.is_heard:
+            self._tell(fact)
+
+
+def _spec(upstream: Upstream) -> ChildSpec:
+    server = upstream.server
+    return ChildSpec(
+        name=server.name,
+        run=upstream.run,
+        policy=server.restart,
+        lazy=server.start is StartMode.LAZY,
+    )

@@ -1,0 +1,245 @@
+"""What `mcpd sessions` says, as plain data (design.md §6): who has loaded what, and what became of it.
+
+Verdicts are given anew, by the catalog of this moment: what a session was told at its last request may be
+older. Reads, never changes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol
+
+import attrs
+import trio
+
+from daemon.catalog.loaded import LoadedStatus
+from daemon.catalog.validity import judge_in
+from daemon.errors import CallError, InvalidArguments, McpdError
+from daemon.surfaces.answers import choices, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from daemon.catalog.loaded import LoadedTool
+    from daemon.catalog.remembered import SessionRecord
+    from daemon.catalog.snapshot import Catalog
+    from daemon.context import SessionStatistics
+    from daemon.model import ToolKey
+
+MAX_LISTED = 200
+"""Sessions with a key in one list, those used last: more than anybody reads. The store takes a tenth of a
+second to read them, for which tools that are being loaded wait."""
+
+NOBODY: Mapping[str, int] = MappingProxyType({})
+"""No session is in use."""
+
+
+class Archive(Protocol):
+    """Where sessions with a key are kept (`actors.recorder`)."""
+
+    async def sessions(self, limit: int) -> tuple[SessionRecord, ...]:
+        """The sessions used last, newest first.
+
+        Raises:
+            McpdError: they cannot be read now.
+        """
+
+    async def recall(self, key: str) -> SessionRecord | None:
+        """One session; None if there is none of this key.
+
+        Raises:
+            McpdError: it cannot be known now.
+        """
+
+
+@attrs.frozen(kw_only=True)
+class SessionReporter:
+    """Answers `mcpd sessions`."""
+
+    archive: Archive
+    """What is kept."""
+    live: Callable[[], Iterable[SessionStatistics]]
+    """Open connections."""
+    catalog: Callable[[], Catalog]
+    """The newest catalog."""
+    wall: Callable[[], float]
+    """Seconds since the epoch."""
+    held: Callable[[], Iterable[tuple[SessionRecord, int]]] = tuple
+    """Sessions with a key that are in use, as they are in memory, each with the number of its connections: a
+    connection may take part in several."""
+    degraded: Callable[[], str] = str
+    """Why some of what was kept may not be found now; empty while persistence is as it should be."""
+
+    async def answer(self, key: str | None) -> dict[str, object]:
+        """All sessions, or one with what it has loaded.
+
+        Args:
+            key: of the one; None for all.
+
+        Raises:
+            InvalidArguments: there is no such session.
+            CallError: what is kept cannot be read now, and the session is not in use.
+        """
+        return await (self._all() if key is None else self._one(key))
+
+    async def _all(self) -> dict[str, object]:
+        kept, problem = await self._kept()
+        held = list(self.held())
+        records = {record.key: record for record in (*kept, *(record for record, _users in held))}
+        users = {record.key: users for record, users in held}
+        # Thousands of sessions with hundreds of tools each are judged: not in the turn of anybody's call.
+        report = await trio.to_thread.run_sync(
+            sessions_report, tuple(records.values()), tuple(self.live()), self.catalog(), self.wall(), users
+        )
+        more: dict[str, object] = {"more": True} if len(kept) >= MAX_LISTED else {}
+        return {**report, **more, **({"incomplete": problem} if problem else {})}
+
+    async def _one(self, key: str) -> dict[str, object]:
+        record, users = next((held for held in self.held() if held[0].key == key), (None, 0))
+        record = record or await self._recalled(key)
+        live = tuple(self.live())
+        if record is not None:
+            return session_report(record, live, self.catalog(), self.wall(), users)
+        if connected := _connected(live)[key]:
+            return {**_unrecorded(connected), "loaded": []}
+        kept, problem = await self._kept()
+        keys = [*(record.key for record in kept), *(session.key for session in live if session.key)]
+        known = choices(dict.fromkeys(keys), key)
+        raise InvalidArguments(f"no session is named {quoted(key)}. {known}{problem and f' But {problem}'}")
+
+    async def _recalled(self, key: str) -> SessionRecord | None:
+        try:
+            return await self.archive.recall(key)
+        except McpdError as error:
+            raise CallError(f"what session {quoted(key)} has loaded cannot be read now: {error}") from None
+
+    async def _kept(self) -> tuple[tuple[SessionRecord, ...], str]:
+        """What is kept, the sessions used last; and why some may be missing, if so."""
+        try:
+            kept = await self.archive.sessions(MAX_LISTED)
+        except McpdError as error:
+            return (), f"only sessions in use are shown, what is kept cannot be read now: {error}"
+        reason = self.degraded()
+        return kept, f"persistence is degraded, older sessions may be missing: {reason}" if reason else ""
+
+
+def sessions_report(
+    records: Iterable[SessionRecord],
+    live: Iterable[SessionStatistics],
+    catalog: Catalog,
+    now: float,
+    users: Mapping[str, int] = NOBODY,
+) -> dict[str, object]:
+    """All sessions: with a key, those used last first; then connections without one.
+
+    Args:
+        records: sessions with a key.
+        live: open connections.
+        catalog: what loaded tools are judged by.
+        now: seconds since the epoch.
+        users: connections by key, of sessions in use: one may take part in more than it names for itself.
+    """
+    connected = _connected(live)
+    judged = _Judged(catalog)
+    rows = [
+        {
+            **_about(record, max(len(connected.pop(record.key, ())), users.get(record.key, 0)), catalog, now),
+            "loaded": len(record.loaded.tools),
+            "invalid": sum(not judged.valid(tool) for tool in record.loaded.tools.values()),
+        }
+        for record in sorted(records, key=lambda record: record.seen_at, reverse=True)
+    ]
+    anonymous = connected.pop(None, [])
+    unrecorded = [_unrecorded(sessions) for sessions in connected.values()]
+    return {"sessions": [*rows, *unrecorded, *(_unrecorded([session]) for session in anonymous)]}
+
+
+def session_report(
+    record: SessionRecord,
+    live: Iterable[SessionStatistics],
+    catalog: Catalog,
+    now: float,
+    users: int = 0,
+) -> dict[str, object]:
+    """One session with what it has loaded, in that order.
+
+    Args:
+        record: the session.
+        live: open connections.
+        catalog: what loaded tools are judged by.
+        now: seconds since the epoch.
+        users: its connections, if it is in use: one may take part in more than it names for itself.
+    """
+    return {
+        **_about(record, max(len(_connected(live)[record.key]), users), catalog, now),
+        "loaded": [_loaded(tool, catalog, now) for tool in record.loaded.tools.values()],
+    }
+
+
+def _connected(live: Iterable[SessionStatistics]) -> defaultdict[str | None, list[SessionStatistics]]:
+    """Connections by their key, oldest first."""
+    found: defaultdict[str | None, list[SessionStatistics]] = defaultdict(list)
+    for session in sorted(live, key=lambda session: session.number):
+        found[session.key].append(session)
+    return found
+
+
+def _about(record: SessionRecord, connections: int, catalog: Catalog, now: float) -> dict[str, object]:
+    left = record.seen_at + catalog.config.state.session_idle - now
+    return {
+        "key": record.key,
+        "number": None,
+        "client": record.client,
+        "connections": connections,
+        "createdAt": round(record.created_at, 3),
+        "seenAt": round(record.seen_at, 3),
+        "forgottenInSeconds": None if connections else max(0, round(left)),
+    }
+
+
+def _unrecorded(sessions: list[SessionStatistics]) -> dict[str, object]:
+    """Connections of which nothing is kept: they have no key, or have not loaded anything under theirs."""
+    first = sessions[0]
+    return {
+        "key": first.key,
+        "number": first.number if first.key is None else None,
+        "client": first.client,
+        "connections": len(sessions),
+        "createdAt": round(first.since, 3),
+        "seenAt": None,
+        "forgottenInSeconds": None,
+        "loaded": max(session.loaded for session in sessions),
+        "invalid": None,
+    }
+
+
+def _loaded(tool: LoadedTool, catalog: Catalog, now: float) -> dict[str, object]:
+    server, name = tool.key
+    verdict = judge_in(catalog, tool)
+    told: dict[str, object] = {
+        "server": server,
+        "name": name,
+        "status": str(verdict.status),
+        "reason": verdict.reason,
+        "source": str(tool.source),
+        "loadedAt": round(tool.at, 3),
+        "age": max(0, round(now - tool.at)),
+        "schemaHash": tool.schema_hash,
+        "epoch": tool.epoch,
+    }
+    return told if verdict.renamed_to is None else {**told, "renamedTo": verdict.renamed_to}
+
+
+class _Judged:
+    """Verdicts of one catalog, each given once: sessions load the same tools."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._known: dict[tuple[ToolKey, str], bool] = {}
+
+    def valid(self, tool: LoadedTool) -> bool:
+        asked = tool.key, tool.schema_hash
+        if asked not in self._known:
+            self._known[asked] = judge_in(self._catalog, tool).status is LoadedStatus.VALID
+        return self._known[asked]

@@ -1,0 +1,134 @@
+"""From any earlier schema to the present one, step by step. What a step says is never changed afterwards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from daemon.store import schema
+from daemon.store.faults import Kind, StoreFault
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_STAMP = "version BIGINT NOT NULL, writer TEXT NOT NULL"
+
+_FIRST = (
+    "CREATE TABLE version (value BIGINT NOT NULL)",
+    f"""CREATE TABLE servers (
+        name TEXT NOT NULL PRIMARY KEY, fingerprint TEXT NOT NULL, epoch BIGINT NOT NULL,
+        listed BIGINT NOT NULL, refreshed_at DOUBLE PRECISION NOT NULL, summary TEXT, keywords TEXT,
+        summary_of TEXT, summary_generated_at DOUBLE PRECISION, {_STAMP})""",
+    f"""CREATE TABLE tools (
+        server TEXT NOT NULL, name TEXT NOT NULL, position BIGINT NOT NULL, raw {{bytes}} NOT NULL,
+        schema_hash TEXT NOT NULL, epoch BIGINT NOT NULL, summary TEXT, keywords TEXT,
+        summary_generated_at DOUBLE PRECISION, updated_at DOUBLE PRECISION NOT NULL, {_STAMP},
+        PRIMARY KEY (server, name))""",
+    "CREATE INDEX tools_by_hash ON tools (schema_hash)",
+    f"""CREATE TABLE sessions (
+        key TEXT NOT NULL PRIMARY KEY, client TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL,
+        seen_at DOUBLE PRECISION NOT NULL, {_STAMP})""",
+    "CREATE INDEX sessions_by_use ON sessions (seen_at)",
+    f"""CREATE TABLE loaded_tools (
+        session TEXT NOT NULL, server TEXT NOT NULL, tool TEXT NOT NULL, position BIGINT NOT NULL,
+        loaded_schema_hash TEXT NOT NULL, loaded_epoch BIGINT NOT NULL, status TEXT NOT NULL,
+        invalid_reason TEXT NOT NULL, renamed_to TEXT, source TEXT NOT NULL,
+        loaded_at DOUBLE PRECISION NOT NULL, updated_at DOUBLE PRECISION NOT NULL, {_STAMP},
+        PRIMARY KEY (session, server, tool))""",
+    # With (server, tool) in front, PostgreSQL would look for one session's row in here, among those of all.
+    "CREATE INDEX loaded_tools_by_hash ON loaded_tools (server, loaded_schema_hash, tool)",
+    f"""CREATE TABLE switches (
+        server TEXT NOT NULL, tool TEXT NOT NULL, switched_off BIGINT NOT NULL, at DOUBLE PRECISION NOT NULL,
+        {_STAMP}, PRIMARY KEY (server, tool))""",
+)
+
+STEPS: tuple[tuple[str, ...], ...] = (_FIRST,)
+"""Statements by schema version, the first one makes version 1. `{bytes}` is what the database calls them."""
+
+_TURN = 0x6D637064
+"""The advisory lock of PostgreSQL under which one daemon at a time migrates: "mcpd"."""
+
+
+def version_of(connection: sa.Connection, where: str) -> int:
+    """The schema version of what is there; 0 if nothing of ours is.
+
+    Raises:
+        StoreFault: somebody else's tables have our names (MISCONFIGURED).
+    """
+    names = set(sa.inspect(connection).get_table_names())
+    if schema.schema_version.name in names:
+        return _said_version(connection, where)
+    if foreign := sorted(names & schema.metadata.tables.keys()):
+        raise _foreign(where, f"it has a table '{foreign[0]}' that is not mcpd's")
+    return 0
+
+
+def refuse_newer(connection: sa.Connection, where: str, steps: Sequence[Sequence[str]] = STEPS) -> int:
+    """`version_of`, for reading only.
+
+    Raises:
+        StoreFault: it is later than ours (NEWER_SCHEMA), or not ours at all (MISCONFIGURED).
+    """
+    version = version_of(connection, where)
+    if version > len(steps):
+        why = f"it has schema {version}, this mcpd knows up to {len(steps)}"
+        raise StoreFault(Kind.NEWER_SCHEMA, where, why)
+    return version
+
+
+def migrate(connection: sa.Connection, where: str, steps: Sequence[Sequence[str]] = STEPS) -> None:
+    """Apply the steps that are missing, within the caller's transaction: all or none.
+
+    Raises:
+        StoreFault: as `refuse_newer`.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_TURN)))
+    version = refuse_newer(connection, where, steps)
+    if version == 0:
+        connection.exec_driver_sql("CREATE TABLE schema_version (version BIGINT NOT NULL)")
+        connection.execute(sa.insert(schema.schema_version).values(version=0))
+    kind = "BYTEA" if connection.dialect.name == "postgresql" else "BLOB"
+    for step in steps[version:]:
+        for statement in step:
+            connection.exec_driver_sql(statement.replace("{bytes}", kind))
+    if version < len(steps):
+        connection.execute(sa.update(schema.schema_version).values(version=len(steps)))
+
+
+def complete(connection: sa.Connection) -> bool:
+    """Whether every table is there, and the counter's row.
+
+    Raises:
+        sqlalchemy.exc.DBAPIError: a table has not the columns that it should have.
+    """
+    names = set(sa.inspect(connection).get_table_names())
+    for table in schema.metadata.tables.values():
+        if table.name in names:
+            connection.execute(sa.select(table).limit(0))
+    present = schema.metadata.tables.keys() <= names
+    return present and connection.execute(sa.select(schema.counter.c.value)).first() is not None
+
+
+def mend(connection: sa.Connection) -> None:
+    """Make tables that somebody has dropped, and the counter, which goes on after the latest stamp there is."""
+    schema.metadata.create_all(connection)
+    if connection.execute(sa.select(schema.counter.c.value)).first() is None:
+        stamps = [connection.scalar(sa.select(sa.func.max(table.c.version))) for table in schema.STAMPED]
+        connection.execute(sa.insert(schema.counter).values(value=max(stamp or 0 for stamp in stamps)))
+
+
+def _said_version(connection: sa.Connection, where: str) -> int:
+    name = schema.schema_version.name
+    if [column["name"] for column in sa.inspect(connection).get_columns(name)] != ["version"]:
+        raise _foreign(where, f"its table '{name}' is not mcpd's")
+    found = connection.execute(sa.select(schema.schema_version.c.version)).scalars().all()
+    if len(found) == 1 and isinstance(found[0], int) and found[0] >= 0:
+        return found[0]
+    raise _foreign(where, f"its table '{name}' says {list(found)[:3]} instead of one number")
+
+
+def _foreign(where: str, why: str) -> StoreFault:
+    advice = "Give mcpd a file or a database of its own (or a schema of one, by search_path)"
+    return StoreFault(Kind.MISCONFIGURED, where, why, advice)

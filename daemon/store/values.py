@@ -1,0 +1,76 @@
+"""What goes into the store and comes out of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from daemon.catalog.loaded import LoadedStatus, Verdict
+    from daemon.catalog.remembered import ServerRecord, SessionRecord
+
+    Judge = Callable[[str, str, str], Verdict]
+    """What became of a tool since it was loaded: of its server, its name and its schema hash then."""
+
+
+@attrs.frozen(kw_only=True)
+class Batch:
+    """What is written together: all of it, or nothing."""
+
+    at: float
+    """When, in seconds since the epoch."""
+    servers: tuple[ServerRecord, ...] = ()
+    """Each replaces what is known of its server."""
+    sessions: tuple[SessionRecord, ...] = ()
+    """Each replaces what is known of its session."""
+    touched: Mapping[str, float] = attrs.field(factory=dict)
+    """Sessions by key that were only used, and when; unknown ones are passed over."""
+    switched_off: frozenset[tuple[str, str]] = frozenset()
+    """Servers and tools that operators have switched off now; an empty tool is the whole server."""
+    switched_on: frozenset[tuple[str, str]] = frozenset()
+    """Those that they have switched on again."""
+    judge: Judge | None = attrs.field(default=None, repr=False)
+    """Marks loaded tools of all sessions anew; pure, for it is asked inside the transaction."""
+    judged: tuple[str, ...] = ()
+    """Servers whose loaded tools are marked."""
+
+
+@attrs.frozen(kw_only=True)
+class Kept:
+    """What became of a batch that was written."""
+
+    version: int
+    """The store's, after it."""
+    epochs: Mapping[str, int]
+    """Servers that have another epoch now than was asked for."""
+    marked: Mapping[LoadedStatus, int]
+    """Loaded tools whose verdict changed, by the status that they have now."""
+
+
+@attrs.frozen(kw_only=True)
+class Recollection:
+    """All that is known of servers."""
+
+    servers: tuple[ServerRecord, ...]
+    """By name."""
+    unreadable: tuple[str, ...] = ()
+    """What could not be read, each with its reason; somebody has edited it by hand."""
+
+
+@attrs.frozen(kw_only=True)
+class Changes:
+    """What other daemons wrote since a version."""
+
+    version: int
+    """The store's now: the one to ask with next time."""
+    servers: tuple[ServerRecord, ...] = ()
+    """Servers as they are now."""
+    sessions: tuple[SessionRecord, ...] = ()
+    """Those that were asked for and changed, as they are now."""
+    switched: frozenset[tuple[str, str]] | None = None
+    """All that is switched off; None if nobody switched anything."""
+    unreadable: tuple[str, ...] = ()
+    """What could not be read, each with its reason."""

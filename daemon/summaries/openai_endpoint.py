@@ -1,0 +1,234 @@
+"""The endpoint through the `openai` client, which knows the API; what it sends and reads passes through here.
+
+Decisions.
+- The async client: it runs under trio, and a cancelled question closes its connection at once. No thread waits.
+- Of the headers that the client would send only those in `SENT` go out: it adds what it finds in OPENAI_*
+  variables, organisations and keys among them, which are for another endpoint perhaps, and tells the platform.
+- No proxy of the environment and no redirect, as towards HTTP servers: a variable that nobody thought of must
+  not send the key to somebody else.
+- Retries are ours (`actors.summarizer`). Only the body of a 200 is read, and only up to `MAX_ANSWER`: it is
+  asked for uncompressed, so that a few bytes cannot unpack into many.
+- Before a question over TLS, one connection is made and dropped: the library leaves a socket open if it is
+  cancelled in a handshake, so one that hangs must not be its own. It also says better what is wrong.
+"""
+
+from __future__ import annotations
+
+import ssl
+import time
+from base64 import b64encode
+from typing import TYPE_CHECKING
+
+import httpx2
+import msgspec
+import openai
+import trio
+
+from daemon.errors import RunError
+from daemon.protocol import IDENTITY
+from daemon.summaries.endpoint import EndpointFault, Kind, fault_of_status, read_retry_after
+from daemon.transports.network import connect as reach
+from daemon.transports.network import host_and_port, reason
+
+if TYPE_CHECKING:
+    from daemon.config.model import Summaries
+
+MAX_ANSWER = 256 * 1024
+"""Bytes of an answer: twenty tools take about 5 KiB, a model that thinks aloud perhaps 50."""
+
+SENT = frozenset({"accept", "content-type", "content-length", "host"})
+"""Headers of the client that are sent on; ours come on top."""
+
+NO_KEY = "none"
+"""What the client is told instead of the key, which only the transport knows: so no error of it can show it."""
+
+
+class _Message(msgspec.Struct):
+    content: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    message: _Message
+
+
+class _Completion(msgspec.Struct):
+    choices: list[_Choice]
+
+
+_COMPLETION = msgspec.json.Decoder(_Completion)
+
+
+class OpenAIEndpoint:
+    """A model behind `/chat/completions`."""
+
+    def __init__(self, summaries: Summaries, client: openai.AsyncOpenAI, place: str) -> None:
+        """Take over a client.
+
+        Args:
+            summaries: which model, and for how long.
+            client: whose transport is `Guarded`.
+            place: the endpoint's host and port, for texts.
+        """
+        self._summaries = summaries
+        self._client = client
+        self._place = place
+
+    async def ask(self, instructions: str, question: str) -> str:
+        """What the model says.
+
+        Raises:
+            EndpointFault: there is no answer, or none that is a text.
+        """
+        with trio.move_on_after(self._summaries.timeout):
+            return self._text(await self._ask(instructions, question))
+        raise EndpointFault(
+            Kind.TIMEOUT,
+            f"{self._place} has not answered within {self._summaries.timeout:g} s (summaries.timeout)",
+        )
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._client.close()
+
+    async def _ask(self, instructions: str, question: str) -> bytes:
+        try:
+            response = await self._client.chat.completions.with_raw_response.create(
+                model=self._summaries.model,
+                messages=[
+                    {"role": "system", "content": instructions},
+                    {"role": "user", "content": question},
+                ],
+            )
+        except openai.OpenAIError as error:
+            # The transport has said what it could: this is a broken TLS connection, or a fault of the library.
+            text = f"the question to {self._place} failed: {type(error).__name__}"
+            raise EndpointFault(Kind.CUT_OFF, text) from None
+        return response.content
+
+    def _text(self, body: bytes) -> str:
+        try:
+            completion = _COMPLETION.decode(body)
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+            raise EndpointFault(Kind.UNREADABLE, f"the answer of {self._place} is no chat completion") from None
+        text = completion.choices[0].message.content if completion.choices else None
+        if not text:
+            raise EndpointFault(Kind.UNREADABLE, f"the answer of {self._place} has no text")
+        return text
+
+
+class Guarded(httpx2.AsyncBaseTransport):
+    """Sends what we mean to send, reads what we mean to read; raises nothing but `EndpointFault`."""
+
+    def __init__(
+        self, inner: httpx2.AsyncBaseTransport, tls: ssl.SSLContext, authorization: str, place: str
+    ) -> None:
+        """Wrap.
+
+        Args:
+            inner: does the work; owned from now on.
+            tls: whom it trusts.
+            authorization: the header of that name; empty is none.
+            place: the endpoint's host and port, for texts.
+        """
+        self._inner = inner
+        self._tls = tls
+        self._authorization = {"authorization": authorization} if authorization else {}
+        self._place = place
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a question and read the whole answer.
+
+        Raises:
+            EndpointFault: there is no answer that can be used.
+        """
+        try:
+            await self._knock(request.url)
+            response = await self._inner.handle_async_request(self._outgoing(request))
+            try:
+                body = await self._body(response)
+            finally:
+                await response.aclose()
+        except RunError as error:
+            raise EndpointFault(Kind.UNREACHABLE, str(error)) from None
+        except httpx2.TransportError as error:
+            raise self._fault(error) from None
+        return httpx2.Response(
+            response.status_code, headers={"content-type": "application/json"}, content=body, request=request
+        )
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._inner.aclose()
+
+    async def _knock(self, url: httpx2.URL) -> None:
+        if url.scheme == "https":
+            stream = await reach(*host_and_port(str(url), "https"), self._tls)
+            await trio.aclose_forcefully(stream)
+
+    def _outgoing(self, request: httpx2.Request) -> httpx2.Request:
+        """Another request: the client reads the headers of its own again when the answer is there."""
+        sent = {name: value for name, value in request.headers.items() if name in SENT}
+        own = {"user-agent": "{name}/{version}".format(**IDENTITY), "accept-encoding": "identity"}
+        headers = {**sent, **own, **self._authorization}
+        return httpx2.Request(
+            request.method, request.url, headers=headers, stream=request.stream, extensions=request.extensions
+        )
+
+    async def _body(self, response: httpx2.Response) -> bytes:
+        if response.status_code != httpx2.codes.OK:
+            wait = read_retry_after(response.headers.get("retry-after"), time.time())
+            raise fault_of_status(response.status_code, self._place, wait)
+        if response.headers.get("content-encoding", "identity").lower() != "identity":
+            raise EndpointFault(Kind.UNREADABLE, f"{self._place} packs its answers although it is asked not to")
+        body = bytearray()
+        async for chunk in response.aiter_raw():
+            body += chunk
+            if len(body) > MAX_ANSWER:
+                raise EndpointFault(Kind.TOO_LARGE, f"the answer of {self._place} is over {MAX_ANSWER} bytes")
+        return bytes(body)
+
+    def _fault(self, error: httpx2.TransportError) -> EndpointFault:
+        if isinstance(error, httpx2.ConnectError):
+            return EndpointFault(Kind.UNREACHABLE, f"cannot connect to {self._place}: {reason(error)}")
+        return EndpointFault(Kind.CUT_OFF, f"{self._place} broke off in the middle: {type(error).__name__}")
+
+
+def connect(summaries: Summaries, key: str | None, place: str) -> OpenAIEndpoint:
+    """The endpoint of a configuration. Reads the system's certificates: for a worker thread.
+
+    Args:
+        summaries: where, and which model.
+        key: a bearer token.
+        place: its host and port, for texts.
+    """
+    tls = ssl.create_default_context()
+    wire = httpx2.AsyncHTTPTransport(
+        verify=tls,
+        trust_env=False,
+        # Minutes may pass between questions: a kept connection would be gone, and fail the next one.
+        limits=httpx2.Limits(max_connections=1, max_keepalive_connections=0),
+    )
+    client = openai.AsyncOpenAI(
+        base_url=summaries.base_url,
+        api_key=NO_KEY,
+        organization="",
+        project="",
+        max_retries=0,
+        timeout=None,
+        http_client=httpx2.AsyncClient(
+            transport=Guarded(wire, tls, _authorization(summaries.base_url, key), place),
+            timeout=None,
+            follow_redirects=False,
+            trust_env=False,
+        ),
+    )
+    return OpenAIEndpoint(summaries, client, place)
+
+
+def _authorization(base_url: str, key: str | None) -> str:
+    """The key, else what stands before the host in the url."""
+    if key is not None:
+        return f"Bearer {key}"
+    url = httpx2.URL(base_url)
+    named = f"{url.username}:{url.password}".encode()
+    return f"Basic {b64encode(named).decode()}" if url.userinfo else ""

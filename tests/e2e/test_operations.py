@@ -1,0 +1,129 @@
+"""Operators change a running daemon: real commands, real servers, a real client that goes on all the while."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.harness import WAIT, Daemon, running
+from tests.houses import ECHO, LISTING_SERVER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+pytestmark = pytest.mark.e2e
+
+
+def of(**servers: Any) -> dict[str, Any]:
+    return {"mcpServers": servers}
+
+
+def states(daemon: Daemon) -> dict[str, str]:
+    return {name: server["state"] for name, server in daemon.status()["servers"].items()}
+
+
+def pids(daemon: Daemon) -> dict[str, int]:
+    return {name: server["pid"] for name, server in daemon.status()["servers"].items()}
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait until something holds; each look is a whole command, and the wait is bounded."""
+    deadline = time.monotonic() + WAIT
+    while not holds():
+        assert time.monotonic() < deadline
+
+
+def settled(daemon: Daemon) -> None:
+    """Wait until no server is on its way."""
+    until(lambda: not {"starting", "stopped", "stopping"} & set(states(daemon).values()))
+
+
+def test_a_reload_touches_one_server_of_twenty() -> None:
+    servers: dict[str, Any] = {f"s{number}": ECHO for number in range(20)}
+    with running(of(**servers)) as daemon:
+        settled(daemon)
+        before = pids(daemon)
+        servers["s3"] = {**ECHO, "env": {"A": "1"}}
+        daemon.config.write_text(json.dumps({**of(**servers), "limits": {"starts": 2}}))
+        with daemon.client() as client:
+            said = daemon.run("reload")
+            assert said == "restarted: s3; unchanged: 19; needs a new start: limits\ns3: ready\n"
+            assert not client.run("s4", "echo", n=1).get("isError")
+        after = pids(daemon)
+        assert {name for name in servers if before[name] != after[name]} == {"s3"}
+
+
+def test_a_faulty_file_changes_nothing_and_says_why() -> None:
+    with running(of(a=ECHO)) as daemon:
+        settled(daemon)
+        before = pids(daemon)
+        daemon.config.write_text('{"mcpServers": {"a": {"comand": "x"}}, "lazy": "yes"}')
+        told = json.loads(daemon.run("reload", "--json", check=78))
+        assert {fault["path"] for fault in told["faults"]} >= {"$.mcpServers.a.comand", "$.lazy"}
+        daemon.run("reload", check=78)
+        assert pids(daemon) == before
+        assert "$.mcpServers.a.comand" in daemon.said()
+
+
+def test_servers_come_go_fail_and_are_switched_by_the_file() -> None:
+    with running(of(a=ECHO, b=ECHO)) as daemon:
+        settled(daemon)
+        nowhere = {"command": "/nowhere/no-such-server"}
+        daemon.config.write_text(json.dumps(of(b={**ECHO, "enabled": False}, c=ECHO, bad=nowhere)))
+        said = daemon.run("reload")
+        assert said.startswith(
+            "added: c, bad; removed: a; switched off: b; unchanged: 0\nc: ready\nbad: failed"
+        )
+        assert states(daemon) == {"b": "disabled", "c": "ready", "bad": "failed"}
+
+
+def test_words_reach_servers_tools_and_clients() -> None:
+    with running(of(a=ECHO, b=ECHO)) as daemon, daemon.client() as client:
+        settled(daemon)
+        assert daemon.run("disable", "a") == "a: switched off, now disabled\n"
+        assert daemon.run("disable", "a") == "a: was switched off already, now disabled\n"
+        assert client.run("a", "echo")["isError"]
+        daemon.run("restart", "a", check=1)
+        assert daemon.run("enable", "a") == "a: switched on, now ready\n"
+        assert not client.run("a", "echo").get("isError")
+        assert daemon.run("disable", "mcp__b__echo") == "b/echo: switched off\n"
+        error = client.run("b", "echo")["structuredContent"]["error"]
+        assert error["code"] == "ToolDisabled"
+        assert daemon.run("enable", "b/echo") == "b/echo: switched on\n"
+        assert not client.run("b", "echo").get("isError")
+        daemon.run("disable", "nobody", check=1)
+        daemon.run("disable", "a/nothing", check=1)
+
+
+def test_a_signal_and_a_watched_file_reload_as_well() -> None:
+    with running(of(a=ECHO)) as daemon:
+        settled(daemon)
+        daemon.config.write_text(json.dumps({**of(b=ECHO), "watch": True}))
+        assert daemon.process is not None
+        daemon.process.send_signal(signal.SIGHUP)
+        until(lambda: set(states(daemon)) == {"b"})
+        daemon.config.write_text(json.dumps({**of(c=ECHO), "watch": True}))
+        until(lambda: set(states(daemon)) == {"c"})
+
+
+def test_a_refresh_shows_what_came_and_went(tmp_path: Path) -> None:
+    listing = tmp_path / "tools.json"
+
+    def lists(*names: str) -> None:
+        listing.write_text(json.dumps([{"name": name, "inputSchema": {"type": "object"}} for name in names]))
+
+    lists("one", "two")
+    server = {"command": sys.executable, "args": ["-S", "-E", "-c", LISTING_SERVER, str(listing)]}
+    with running(of(a=server, bad={"command": "/nowhere/no-such-server"})) as daemon:
+        settled(daemon)
+        assert daemon.run("refresh", "a") == "a: epoch 1, 2 tools; as before\n"
+        lists("two", "three", "four")
+        assert daemon.run("refresh") == "a: epoch 2, 3 tools; came: three, four; went: one\n"
+        assert "bad: " in daemon.run("refresh", "bad", check=1)
+        daemon.run("refresh", "nobody", check=1)

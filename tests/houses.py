@@ -1,0 +1,170 @@
+"""A daemon in this process: real sockets, real children, a configuration that can become another.
+
+`house` serves a tree and stops it at the end; that it ends in time is part of every test.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from daemon.cli.run import ConfigFile
+from daemon.config.parse import secrets
+from daemon.redact import Redactor
+from daemon.report import DaemonFacts
+from daemon.states import ServerState
+from daemon.store.place import place_of
+from daemon.tree import Surroundings, Tree
+from tests.fakes_upstream import ECHO_SERVER, Client, keep
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from daemon.catalog.reconcile import Plan
+    from daemon.config.model import Config
+
+PATIENCE = 30.0
+"""Seconds that anything with real children may take."""
+
+LISTING_SERVER = ECHO_SERVER.replace('for name in ("echo", "hang")]', "for name in ()]").replace(
+    'say(id=m["id"], result={"tools": TOOLS})',
+    'say(id=m["id"], result={"tools": json.load(open(sys.argv[1]))})',
+)
+"""Lists what the file says that its argument names, anew each time."""
+
+ECHO = {"command": sys.executable, "args": ["-S", "-E", "-c", ECHO_SERVER]}
+STUBBORN = {
+    "command": sys.executable,
+    "args": [
+        "-S",
+        "-E",
+        "-c",
+        f"import signal; signal.signal(15, signal.SIG_IGN)\n{ECHO_SERVER}\nimport time; time.sleep(60)",
+    ],
+}
+"""Ignores the end of its stdin and SIGTERM: only a kill ends it."""
+
+
+class House:
+    """A tree with everything that it is handed."""
+
+    def __init__(self, directory: Path, config: Config, **more: Any) -> None:
+        self.directory = directory
+        self.notified: list[str] = []
+        self.told = trio.Event()
+        self.stop = trio.Event()
+        self.around = Surroundings(
+            front=self._listen("front"),
+            control=self._listen("control"),
+            facts=DaemonFacts(
+                version="1",
+                pid=os.getpid(),
+                started_at=time.time(),
+                socket=str(directory / "front"),
+                control_socket=str(directory / "control"),
+                config="c",
+            ),
+            notify=self._notify,
+            place=place_of(None, directory),
+            **{"redact": Redactor(secrets(config)), **more},
+        )
+        self.tree = Tree(config, self.around)
+
+    def _listen(self, name: str) -> socket.socket:
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(self.directory / name))
+        listener.listen(10)
+        listener.setblocking(False)
+        return listener
+
+    def _notify(self, state: str) -> None:
+        self.notified.append(state)
+        self.told.set()
+        self.told = trio.Event()
+
+    async def wait_notified(self, state: str, count: int = 1) -> None:
+        with trio.fail_after(PATIENCE):
+            while sum(told.startswith(state) for told in self.notified) < count:
+                await self.told.wait()
+
+    async def connect(self, nursery: trio.Nursery, door: str = "front") -> Client:
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(str(self.directory / door))
+        client = Client(connection)
+        nursery.start_soon(keep, client)
+        await client.request("ping" if door == "front" else "tools", request_id="hello")
+        return client
+
+    async def wait_ready(self, *servers: str) -> None:
+        with trio.fail_after(PATIENCE):
+            for server in servers:
+                await self.tree.supervisor.children[server].status.wait_until(
+                    lambda status: status.state is ServerState.READY
+                )
+                await self._wait_available(server)
+
+    async def _wait_available(self, server: str) -> None:
+        await self.tree.registry.catalog.wait_until(lambda catalog: catalog.servers[server].available)
+
+    def write(self, config: object) -> None:
+        """Make the configuration's file another, in one step."""
+        fresh = self.directory / "fresh.json"
+        fresh.write_text(config if isinstance(config, str) else json.dumps(config))
+        fresh.rename(self.directory / "mcpd.json")
+
+    async def reload(self, config: object) -> Plan:
+        """Write the file, and have it read."""
+        self.write(config)
+        with trio.fail_after(PATIENCE):
+            return await self.tree.operating.reload()
+
+    async def wait_state(self, server: str, state: ServerState) -> None:
+        """Until the catalog shows it."""
+        with trio.fail_after(PATIENCE):
+            await self.tree.registry.catalog.wait_until(
+                lambda catalog: server in catalog.servers and catalog.servers[server].status.state is state
+            )
+
+    def pids(self) -> dict[str, int]:
+        """The children that run, by server."""
+        found = self.tree.upstreams.items()
+        return {name: upstream.pid for name, upstream in found if upstream.pid is not None}
+
+    def close(self) -> None:
+        self.around.front.close()
+        self.around.control.close()
+
+
+@asynccontextmanager
+async def house(directory: Path, config: object, **more: Any) -> AsyncIterator[House]:
+    """Serve, and stop at the end; that it ends in time is part of every test."""
+    path = directory / "mcpd.json"
+    path.write_text(json.dumps(config))
+    file = ConfigFile(path)
+    built = House(directory, file.read(), **{"redact": file.redact, "file": file, **more})
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(built.tree.serve, built.stop)
+            await built.wait_notified("READY=1")
+            yield built
+            built.stop.set()
+            nursery.cancel_scope.deadline = trio.current_time() + 8
+    finally:
+        built.close()
+
+
+def is_alive(pid: int) -> bool:
+    """Whether there is such a process; one that only waits to be reaped counts."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""What the recorder is made of."""

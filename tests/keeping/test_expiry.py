@@ -1,0 +1,83 @@
+"""Sessions that nobody uses are forgotten, never those that somebody does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from daemon.keeping.custody import Custody
+from daemon.keeping.expiry import CLOCK_JUMP, Expiry
+from daemon.keeping.opening import Opener
+from daemon.keeping.session_notes import SessionNotes
+from tests.actors.recording import START, session
+from tests.keeping.scripted_store import WHERE, Disk
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+
+class Bench:
+    def __init__(self, *, idle: float, shared: bool = False) -> None:
+        self.disk = Disk()
+        self.live: list[str] = []
+        self.wall = START
+        self.notes = SessionNotes()
+        opener = Opener(self.disk.open, None, shared=shared)
+        self.custody = Custody(opener, where=WHERE, patience=60, on_overdue=lambda _fault: None)
+        self.expiry = Expiry(
+            self.notes,
+            self.custody,
+            idle=idle,
+            shared=shared,
+            live_keys=lambda: self.live,
+            wall=lambda: self.wall,
+        )
+
+    async def look(self) -> set[str]:
+        """What is left on the disk after a look."""
+        await self.expiry.look(self.write)
+        return set(self.disk.sessions)
+
+    async def write(self) -> None:
+        self.notes.were_written(*self.notes.next_batch())
+
+
+async def test_those_idle_for_longer_than_the_bound_go(mock_clock: MockClock) -> None:
+    bench = Bench(idle=100)
+    bench.disk.sessions = {str(age): session(str(age), at=START - age) for age in (99, 101)}
+    await bench.custody.open()
+    bench.expiry.start()
+    assert await bench.look() == {"99"}
+
+
+async def test_those_in_use_stay_and_say_so(mock_clock: MockClock) -> None:
+    bench = Bench(idle=100)
+    bench.disk.sessions = {"used": session("used", at=START - 101)}
+    bench.live = ["used"]
+    bench.notes.read(bench.disk.sessions["used"])
+    await bench.custody.open()
+    bench.expiry.start()
+    assert await bench.look() == {"used"}
+    known = bench.notes.known("used")
+    assert known is not None
+    assert known.seen_at == START
+
+
+async def test_where_others_use_the_store_they_have_time_to_say_so(mock_clock: MockClock) -> None:
+    bench = Bench(idle=1, shared=True)
+    bench.disk.sessions = {str(age): session(str(age), at=START - age) for age in (1100, 1300)}
+    await bench.custody.open()
+    bench.expiry.start()
+    assert await bench.look() == {"1100"}
+
+
+@pytest.mark.parametrize("jump", [CLOCK_JUMP + 1, -CLOCK_JUMP - 1])
+async def test_a_clock_that_was_set_puts_it_off_until_the_next_look(jump: float, mock_clock: MockClock) -> None:
+    bench = Bench(idle=100)
+    bench.disk.sessions = {"old": session("old", at=START - 1000)}
+    await bench.custody.open()
+    bench.expiry.start()
+    bench.wall += jump
+    assert await bench.look() == {"old"}
+    assert await bench.look() == set()

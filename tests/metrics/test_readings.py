@@ -1,0 +1,133 @@
+"""Readings: each number is where it belongs, and copied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from daemon.config.model import Config
+from daemon.metrics.readings import Distribution, read
+from daemon.metrics.table import METRICS
+from daemon.tally import LATENCY_BOUNDS, MAX_SERVERS, OTHER, Tally
+from tests.catalog.samples import catalog_of, servers
+from tests.metrics.samples import FakeKept, FakeSession, FakeUpstream, eventful, sources
+
+
+def values(name: str, **changed: Any) -> Any:
+    return read(sources(**changed)).values[name]
+
+
+def test_every_metric_of_the_table_is_read_with_as_many_labels_as_it_has() -> None:
+    reading = read(sources()).with_memory({77: 4096})
+    ours = {name: metric for name, metric in METRICS.items() if not metric.from_library}
+    assert reading.values.keys() == ours.keys()
+    for name, metric in ours.items():
+        assert reading.values[name], f"{name} has no value"
+        assert {len(labels) for labels in reading.values[name]} == {len(metric.labels)}, name
+
+
+def test_a_server_has_one_state_and_is_not_in_any_other() -> None:
+    states = values("mcpd_server_state")
+    assert [labels for labels, value in states.items() if value] == [
+        ("git", "ready"),
+        ("time", "backoff"),
+        ("off", "disabled"),
+    ]
+    assert len(states) == 3 * 11
+
+
+def test_tools_of_a_server_that_is_down_are_known_and_unavailable() -> None:
+    assert values("mcpd_server_tools") == {("git",): 2, ("time",): 1, ("off",): 0}
+    assert values("mcpd_server_tools_unavailable") == {("git",): 0, ("time",): 1, ("off",): 0}
+    assert values("mcpd_server_tools_quarantined") == {("git",): 1, ("time",): 0, ("off",): 0}
+    assert values("mcpd_server_epoch") == {("git",): 1, ("time",): 1, ("off",): 0}
+    assert values("mcpd_server_restarts_total") == {("git",): 2, ("time",): 5, ("off",): 0}
+
+
+def test_a_server_that_is_switched_off_is_not_unavailable() -> None:
+    assert values("mcpd_servers") == {(): 3}
+    assert values("mcpd_servers_unavailable") == {(): 1}
+
+
+def test_upstreams_tell_what_is_in_flight_and_in_line() -> None:
+    assert values("mcpd_server_calls_in_flight") == {("git",): 5, ("time",): 0}
+    assert values("mcpd_server_calls_queued") == {("git",): 2, ("time",): 0}
+
+
+def test_memory_is_that_of_the_servers_whose_mark_was_found() -> None:
+    reading = read(sources())
+    assert reading.marks == {77: "git"}
+    assert reading.with_memory({77: 4096, 78: 1}).values["mcpd_server_memory_bytes"] == {("git",): 4096}
+    assert reading.with_memory({}).values["mcpd_server_memory_bytes"] == {}
+
+
+def test_sessions_are_counted_by_surface_also_where_there_are_none() -> None:
+    assert values("mcpd_sessions") == {
+        ("category",): 0,
+        ("browse",): 0,
+        ("search",): 0,
+        ("load",): 2,
+        ("full",): 1,
+    }
+    assert values("mcpd_loaded_tools") == {(): 4}
+
+
+def test_a_surface_that_nobody_knows_makes_no_label_of_its_own() -> None:
+    hostile = [FakeSession(surface=f"made-up {number}") for number in range(3)]
+    assert values("mcpd_sessions", sessions=lambda: hostile, tally=Tally())["_other",] == 3
+
+
+def test_degraded_persistence_is_zero_and_says_how_much_waits() -> None:
+    degraded = FakeKept(state="degraded", waiting=9)
+    assert values("mcpd_persistence_ok", persistence=lambda: degraded) == {(): 0}
+    assert values("mcpd_persistence_unwritten", persistence=lambda: degraded) == {(): 9}
+    assert values("mcpd_persistence_ok") == {(): 1}
+
+
+def test_where_nothing_is_kept_nothing_is_said_about_it() -> None:
+    assert values("mcpd_persistence_ok", persistence=None) == {}
+    assert values("mcpd_persistence_unwritten", persistence=None) == {}
+
+
+def test_calls_of_servers_that_are_not_counted_apart_stand_under_other() -> None:
+    tally = Tally(["git"])
+    assert values("mcpd_call_duration_seconds", tally=tally).keys() == {("git",)}
+    tally.call("gone", "full", "ok", 0.002)
+    assert values("mcpd_calls_total", tally=tally) == {(OTHER, "full", "ok"): 1}
+    duration = values("mcpd_call_duration_seconds", tally=tally)[OTHER,]
+    assert duration == Distribution((0, 1, *[0] * (len(LATENCY_BOUNDS) - 1)), 0.002)
+
+
+def test_what_may_be_counted_stands_at_zero_before_it_happens() -> None:
+    for name in ("mcpd_refusals_total", "mcpd_repairs_total", "mcpd_tools_invalidated_total"):
+        counts = values(name, tally=Tally())
+        assert counts
+        assert set(counts.values()) == {0}
+
+
+def test_a_reading_does_not_change_with_what_it_was_read_from() -> None:
+    tally = eventful()
+    before = read(sources(tally))
+    again = read(sources(tally))
+    tally.call("git", "full", "ok", 1.0)
+    tally.meta_call("load", "load_mcp_tool", "ok")
+    tally.refused("UnknownTool")
+    tally.listed("load", 1, 2)
+    assert before == again
+
+
+def test_servers_beyond_the_limit_are_counted_and_not_named() -> None:
+    many = catalog_of({"mcpServers": servers(*(f"s{number}" for number in range(MAX_SERVERS + 44)))})
+    upstreams = {name: FakeUpstream(mark=number + 1) for number, name in enumerate(many.servers)}
+    reading = read(sources(Tally(many.servers), catalog=lambda: many, upstreams=upstreams))
+    assert reading.values["mcpd_servers"] == {(): MAX_SERVERS + 44}
+    for metric in METRICS.values():
+        if "server" in metric.labels and metric.name in reading.values:
+            assert len({labels[0] for labels in reading.values[metric.name]}) <= MAX_SERVERS, metric.name
+    assert len(reading.marks) == MAX_SERVERS
+
+
+def test_nothing_configured_is_a_reading_too() -> None:
+    nothing = catalog_of({})
+    assert isinstance(nothing.config, Config)
+    reading = read(sources(Tally(), catalog=lambda: nothing, upstreams={}, sessions=list))
+    assert reading.values["mcpd_server_state"] == {}

@@ -1,0 +1,247 @@
+"""What the store promises, on both databases."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+
+from daemon.catalog.loaded import VALID, Loaded, LoadedStatus
+from daemon.store.faults import Kind, StoreFault
+from daemon.store.store import Store, set_aside
+from daemon.store.values import Batch
+from tests.store.samples import CHANGED, RENAMED, loading, server, session, summed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.store.places import Opener, Place, Postgres, Sqlite
+
+
+def test_a_fresh_store_knows_nothing(store: Store) -> None:
+    assert store.servers().servers == ()
+    assert store.switched() == frozenset()
+    assert store.session("key") is None
+    assert store.sessions(10) == ()
+
+
+def test_servers_come_back_as_they_were(place: Place, opening: Opener) -> None:
+    records = (
+        server(name="empty", epoch=3),
+        summed(server("write", "read", epoch=7)),
+        server(name="mute", tools=None),
+    )
+    first = opening(place)
+    first.keep(Batch(at=1.0, servers=records))
+    first.close()
+    assert opening(place, "two").servers().servers == records
+
+
+def test_the_bytes_of_a_tool_are_kept(store: Store) -> None:
+    odd = (
+        b'{ "name":"odd", "inputSchema" : {"type":"object","x":1e2,"a":"\\u00e9\xc3\xa9\\u0000"},"unknown":[] }'
+    )
+    record = server("plain")
+    assert record.tools is not None
+    raw = attrs.evolve(record.tools[0], raw=odd)
+    store.keep(Batch(at=1.0, servers=(attrs.evolve(record, tools=(raw,)),)))
+    (found,) = store.servers().servers
+    assert found.tools is not None
+    assert found.tools[0].raw == odd
+    assert found.tools[0].name == "odd"
+
+
+def test_sessions_come_back_as_they_were_and_in_order(place: Place, opening: Opener) -> None:
+    held = [loading("git/z"), loading("fs/a", RENAMED, judged_at=9.0), loading("git/b", CHANGED, judged_at=8.5)]
+    record = attrs.evolve(session("key"), loaded=Loaded(dict(held)))
+    first = opening(place)
+    first.keep(Batch(at=1.0, sessions=(record,)))
+    first.close()
+    found = opening(place, "two").session("key")
+    assert found == record
+    assert list(found.loaded.tools) == [key for key, _ in held]
+
+
+def test_a_session_is_replaced_as_a_whole(store: Store) -> None:
+    store.keep(Batch(at=1.0, sessions=(session("key", "git/a", "git/b", "git/c"), session("other", "git/a"))))
+    newer = session("key", "git/b", "git/d", "git/a", client="another", seen_at=20.0)
+    store.keep(Batch(at=2.0, sessions=(newer,)))
+    found = store.session("key")
+    assert found == newer
+    assert list(found.loaded.tools) == list(newer.loaded.tools)
+    assert store.session("other") == session("other", "git/a")
+
+
+def test_loading_one_more_tool_writes_one_row(store: Store, place: Place) -> None:
+    many = [f"git/tool{number}" for number in range(400)]
+    store.keep(Batch(at=1.0, sessions=(session("key", *many),)))
+    # The first has left the list, as it does when a session has too many.
+    kept = store.keep(Batch(at=2.0, sessions=(session("key", *many[1:], "git/new"),)))
+    assert place.run(f"SELECT tool FROM loaded_tools WHERE version = {kept.version}") == [("new",)]
+
+
+def test_touching_a_session_moves_its_time_forward_only(store: Store) -> None:
+    store.keep(Batch(at=1.0, sessions=(session("key", "git/a", seen_at=10.0),)))
+    store.keep(Batch(at=2.0, touched={"key": 30.0, "unknown": 30.0}))
+    store.keep(Batch(at=3.0, touched={"key": 20.0}, sessions=(session("key", "git/a", seen_at=15.0),)))
+    assert store.session("key") == session("key", "git/a", seen_at=30.0)
+    assert store.session("unknown") is None
+
+
+def test_the_sessions_that_were_used_last_come_first(store: Store) -> None:
+    records = [session(f"key{number}", "git/a", seen_at=float(number)) for number in range(5)]
+    store.keep(Batch(at=1.0, sessions=tuple(records)))
+    assert store.sessions(3) == (records[4], records[3], records[2])
+
+
+def test_sessions_that_nobody_uses_are_forgotten(store: Store, place: Place) -> None:
+    names = {"old": 1.0, "spared": 2.0, "new": 3.0}
+    store.keep(Batch(at=1.0, sessions=tuple(session(key, "git/a", seen_at=at) for key, at in names.items())))
+    assert store.forget_sessions(3.0, sparing=("spared",)) == 1
+    assert [record.key for record in store.sessions(10)] == ["new", "spared"]
+    assert place.run("SELECT count(*) FROM loaded_tools") == [(2,)]
+
+
+def test_switches_are_remembered_until_they_are_switched_back(store: Store) -> None:
+    store.keep(Batch(at=1.0, switched_off=frozenset({("git", ""), ("git", "push"), ("fs", "rm")})))
+    store.keep(Batch(at=2.0, switched_on=frozenset({("git", ""), ("never", "off")})))
+    assert store.switched() == {("git", "push"), ("fs", "rm")}
+
+
+def test_every_write_counts_and_stamps_its_rows(store: Store, place: Place) -> None:
+    first = store.keep(Batch(at=1.0, sessions=(session("a", "git/a"),))).version
+    second = store.keep(Batch(at=2.0, servers=(server("a"),), switched_off=frozenset({("git", "a")}))).version
+    assert second == first + 1
+    for table, version in (
+        ("sessions", first),
+        ("loaded_tools", first),
+        ("servers", second),
+        ("tools", second),
+    ):
+        assert place.run(f"SELECT version, writer FROM {table}") == [(version, "one")]
+    assert place.run("SELECT version, writer, at FROM switches") == [(second, "one", 2.0)]
+
+
+def test_a_batch_that_fails_leaves_nothing_behind(store: Store) -> None:
+    store.keep(Batch(at=1.0, sessions=(session("key", "git/a"),)))
+
+    def broken(_server: str, _tool: str, _hash: str) -> None:
+        raise ZeroDivisionError
+
+    batch = Batch(at=2.0, servers=(server("a"),), sessions=(session("new"),), judge=broken, judged=("git",))  # type: ignore[arg-type]
+    with pytest.raises(ZeroDivisionError):
+        store.keep(batch)
+    assert store.servers().servers == ()
+    assert store.session("new") is None
+    store.keep(Batch(at=3.0, sessions=(session("new"),)))
+    assert store.session("new") == session("new")
+
+
+def test_text_that_a_database_cannot_keep_costs_a_letter_and_not_the_batch(store: Store) -> None:
+    record = session(
+        "key\0", "git/a", client="nul \0, half a pair \ud800", verdict=attrs.evolve(CHANGED, reason="\0")
+    )
+    store.keep(Batch(at=1.0, sessions=(record,), touched={"key\0": 99.0}))
+    found = store.session("key\0")
+    assert found is not None
+    assert found.client == "nul \ufffd, half a pair ?"
+    assert found.seen_at == pytest.approx(99.0)
+
+
+def test_more_sessions_than_one_question_can_name(store: Store) -> None:
+    records = tuple(session(f"key{number:04}", "git/a", seen_at=1.0) for number in range(1200))
+    store.keep(Batch(at=1.0, sessions=records))
+    assert store.sessions(5000) == records
+    assert store.forget_sessions(2.0) == 1200
+
+
+def test_where_names_the_place(place: Place, store: Store) -> None:
+    assert store.where
+    assert store.where in place.url or store.where.startswith("postgresql://")
+
+
+def test_a_closed_store_says_so(store: Store) -> None:
+    store.close()
+    store.close()
+    with pytest.raises(StoreFault, match="it was closed") as fault:
+        store.servers()
+    assert fault.value.kind is Kind.UNAVAILABLE
+
+
+def test_an_operation_beside_one_that_hangs_is_refused(store: Store) -> None:
+    with store._turn, pytest.raises(StoreFault, match="an earlier operation has not ended yet"):
+        store.servers()
+    assert store.switched() == frozenset()
+
+
+def test_marking_says_what_became_of_tools(store: Store) -> None:
+    names = ("git/a", "git/b", "fs/a")
+    store.keep(Batch(at=1.0, sessions=(session("one", *names), session("two", "git/b", "git/a"))))
+    verdicts = {"a": CHANGED, "b": VALID}
+    kept = store.keep(Batch(at=5.0, judge=lambda _server, tool, _hash: verdicts[tool], judged=("git", "gone")))
+    assert kept.marked == {LoadedStatus.INVALID_CHANGED: 2}
+    found = store.session("one")
+    assert found is not None
+    assert found.loaded.tools["git", "a"] == loading("git/a", CHANGED, judged_at=5.0)[1]
+    assert found.loaded.tools["git", "b"] == loading("git/b")[1]
+    assert found.loaded.tools["fs", "a"].verdict == VALID
+
+
+def test_marking_again_changes_nothing_and_a_tool_can_become_valid_again(store: Store) -> None:
+    store.keep(Batch(at=1.0, sessions=(session("one", "git/a"),)))
+    store.keep(Batch(at=2.0, judge=lambda *_: RENAMED, judged=("git",)))
+    assert store.keep(Batch(at=3.0, judge=lambda *_: RENAMED, judged=("git",))).marked == {}
+    assert store.keep(Batch(at=4.0, judge=lambda *_: VALID, judged=("git",))).marked == {LoadedStatus.VALID: 1}
+    found = store.session("one")
+    assert found is not None
+    assert found.loaded.tools["git", "a"] == loading("git/a", judged_at=4.0)[1]
+
+
+def test_a_tool_is_judged_once_for_all_sessions(store: Store) -> None:
+    store.keep(Batch(at=1.0, sessions=tuple(session(f"key{number}", "git/a", "git/b") for number in range(50))))
+    asked: list[tuple[str, str, str]] = []
+
+    def judge(server: str, tool: str, schema_hash: str) -> object:
+        asked.append((server, tool, schema_hash))
+        return CHANGED
+
+    kept = store.keep(Batch(at=2.0, judge=judge, judged=("git",)))  # type: ignore[arg-type]
+    assert sorted(asked) == [("git", "a", "hash of git/a"), ("git", "b", "hash of git/b")]
+    assert kept.marked == {LoadedStatus.INVALID_CHANGED: 100}
+
+
+def test_a_session_that_is_kept_in_the_same_batch_is_marked_too(store: Store) -> None:
+    batch = Batch(at=2.0, sessions=(session("key", "git/a"),), judge=lambda *_: CHANGED, judged=("git",))
+    assert store.keep(batch).marked == {LoadedStatus.INVALID_CHANGED: 1}
+
+
+def test_the_driver_of_postgresql_is_not_loaded_for_sqlite_nor_sqlalchemy_for_its_values(
+    tmp_path: Path,
+) -> None:
+    script = (
+        "import sys, daemon.store, daemon.store.faults, daemon.store.values, daemon.store.lock\n"
+        "assert 'sqlalchemy' not in sys.modules\n"
+        "from daemon.store.store import Store\n"
+        f"Store.open('sqlite:///{tmp_path}/state.db', writer='one').close()\n"
+        "assert 'psycopg' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def test_what_is_loaded_by_name_is_in_the_same_room() -> None:
+    from daemon.store import store as module  # noqa: PLC0415
+
+    assert module.POSTGRES.startswith("daemon.store.")
+
+
+def test_only_a_file_can_be_set_aside(postgres_place: Postgres) -> None:
+    with pytest.raises(StoreFault, match="cannot be set aside"):
+        set_aside(postgres_place.url, 0.0)
+
+
+def test_what_is_not_there_cannot_be_set_aside_but_that_is_no_fault(sqlite_place: Sqlite) -> None:
+    sqlite_place.path.parent.mkdir()
+    assert set_aside(sqlite_place.url, 0.0).endswith("state.db.corrupt-19700101-000000")

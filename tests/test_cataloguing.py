@@ -1,0 +1,259 @@
+"""A server's list of tools is kept current: on its word, with age, after failures, on an operator's word."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+import trio.testing
+
+from daemon.cataloguing import CURRENT_PATIENCE, DEBOUNCE, RELIST_AFTER_FAILURE, Listing
+from daemon.config.model import Server, Timeouts
+from daemon.errors import UpstreamLost
+from daemon.facts import ListingFailed, ToolsListed
+from daemon.wire.peer import RemoteError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trio.testing import MockClock
+
+    from daemon.facts import Fact
+    from daemon.model import Era
+    from daemon.ports import ToolCall
+    from daemon.wire.peer import Exchange
+
+
+class Lists:
+    """A connection to a server that only lists: what it lists, and when, is the test's."""
+
+    last_heard = 0.0
+    in_flight = 0
+
+    def __init__(self) -> None:
+        self.tools = ["echo"]
+        self.failure: Exception | None = None
+        self.before_answer: Callable[[], None] = lambda: None
+        self.held = False
+        self.release = trio.Event()
+        self.listed: list[float] = []
+        self.subscribed: list[float] = []
+        self.subscription: Callable[[], Exception] = lambda: RemoteError(-32601, "no such method")
+
+    async def request(self, method: str, params: dict[str, object], *, timeout: float) -> bytes:  # noqa: ASYNC109
+        if method == "subscriptions/listen":
+            self.subscribed.append(trio.current_time())
+            raise self.subscription()
+        assert method == "tools/list"
+        self.listed.append(trio.current_time())
+        if self.held:
+            await self.release.wait()
+        tools: list[dict[str, Any]] = [{"name": name, "inputSchema": {"type": "object"}} for name in self.tools]
+        if self.failure is not None:
+            raise self.failure
+        self.before_answer()
+        return json.dumps({"tools": tools}).encode()
+
+    def adopt(self, era: Era, version: str) -> None: ...
+
+    def notify(self, method: str, params: dict[str, object] | None = None) -> None: ...
+
+    def call(self, call: ToolCall, exchange: Exchange) -> int:
+        return 0
+
+    def cancel(self, key: int, reason: str) -> None: ...
+
+    def expire(self, *, idle: float, total: float) -> Any:
+        return iter(())
+
+    async def run(self) -> None: ...
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait until something holds, by looks and not by seconds.
+
+    The virtual clock leaps while a worker thread reads a list: a deadline of ours would pass.
+    """
+    for _look in range(5_000):
+        if holds():
+            return
+        await trio.to_thread.run_sync(time.sleep, 0.001)
+    raise AssertionError("it never came to hold")
+
+
+class Scene:
+    """A listing with its connection, and what it has told."""
+
+    def __init__(self, *, lists_tools: bool = True, **timeouts: Any) -> None:
+        self.facts: list[Fact] = []
+        self.problems: list[str] = []
+        self.connection = Lists()
+        server = Server(name="alpha", command="x", timeouts=Timeouts(**timeouts))
+        self.listing = Listing(
+            server,
+            tell=self.facts.append,
+            wall=lambda: 42.0,
+            redact=lambda text: text.replace("s3cret", "***"),
+        )
+        self.listing.begin(self.connection, 3, lists_tools=lists_tools)
+
+    def ask_four_times(self) -> None:
+        self.connection.before_answer = lambda: None
+        for _ in range(4):
+            self.listing.is_asked_for()
+
+    def is_stale(self) -> bool:
+        return self.listing.is_stale
+
+    async def start(self, nursery: trio.Nursery) -> None:
+        nursery.start_soon(self.listing.keep, await self.listing.list_now(), self.problems.append)
+
+
+async def test_a_list_is_told_with_its_incarnation_and_its_time() -> None:
+    scene = Scene()
+    assert await scene.listing.list_now() == ""
+    (fact,) = scene.facts
+    assert isinstance(fact, ToolsListed)
+    assert ([tool.name for tool in fact.tools], fact.incarnation, fact.at) == (["echo"], 3, 42.0)
+
+
+async def test_a_failure_is_told_without_secrets_and_tried_again_soon(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    scene = Scene()
+    scene.connection.failure = RemoteError(-32000, "s3cret is wrong")
+    await scene.start(nursery)
+    (fact,) = scene.facts
+    assert isinstance(fact, ListingFailed)
+    assert "*** is wrong" in fact.reason
+    began = trio.current_time()
+    scene.connection.failure = None
+    await until(lambda: bool(scene.problems))
+    assert scene.problems[0] == ""
+    assert scene.connection.listed[1] - began == RELIST_AFTER_FAILURE
+
+
+async def test_a_server_that_has_no_tools_at_all_lists_none() -> None:
+    scene = Scene(lists_tools=False)
+    scene.connection.failure = RemoteError(-32601, "method not found")
+    assert await scene.listing.list_now() == ""
+    (fact,) = scene.facts
+    assert isinstance(fact, ToolsListed)
+    assert fact.tools == ()
+
+
+async def test_a_word_is_obeyed_at_once_and_further_ones_together(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    scene = Scene()
+    await scene.start(nursery)
+    began = trio.current_time()
+    for _ in range(4):
+        scene.listing.is_asked_for()
+    scene.connection.before_answer = scene.ask_four_times
+    await until(lambda: len(scene.connection.listed) >= 3)
+    assert [at - began for at in scene.connection.listed[1:3]] == [0, DEBOUNCE]
+
+
+async def test_it_is_stale_from_the_word_until_the_list(nursery: trio.Nursery) -> None:
+    scene = Scene()
+    await scene.start(nursery)
+    assert not scene.is_stale()
+    scene.listing.is_asked_for()
+    assert scene.is_stale()
+    with trio.fail_after(5):
+        await scene.listing.wait_current()
+    assert not scene.is_stale()
+    assert len(scene.facts) == 2
+
+
+async def test_a_word_while_a_list_is_under_way_keeps_it_stale(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    scene = Scene()
+    scene.connection.before_answer = scene.listing.is_asked_for
+    await scene.start(nursery)
+    assert scene.is_stale()
+    scene.connection.before_answer = lambda: None
+    await until(lambda: not scene.is_stale())
+
+
+async def test_nobody_waits_longer_than_promised_for_a_list(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    scene = Scene()
+    await scene.start(nursery)
+    scene.connection.held = True
+    scene.listing.is_asked_for()
+    began = trio.current_time()
+    await scene.listing.wait_current()
+    assert trio.current_time() - began == CURRENT_PATIENCE
+    scene.connection.release.set()
+
+
+async def test_when_the_connection_goes_nobody_waits_for_its_list_any_more(nursery: trio.Nursery) -> None:
+    scene = Scene()
+    await scene.start(nursery)
+    scene.connection.held = True
+    scene.listing.is_asked_for()
+    outcome: list[str] = []
+
+    async def refresh() -> None:
+        outcome.append(await scene.listing.refresh())
+
+    nursery.start_soon(refresh)
+    await trio.testing.wait_all_tasks_blocked()
+    scene.listing.end()
+    with trio.fail_after(5):
+        await scene.listing.wait_current()
+        while not outcome:
+            await trio.testing.wait_all_tasks_blocked()
+    assert outcome == ["the connection was lost"]
+
+
+async def test_an_old_list_is_made_anew(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    scene = Scene(refresh=100)
+    await scene.start(nursery)
+    await until(lambda: len(scene.connection.listed) >= 3)
+    first = scene.connection.listed[0]
+    assert [at - first for at in scene.connection.listed[1:3]] == [100, 200 + DEBOUNCE]
+
+
+async def test_an_operator_waits_for_a_list_that_began_after_the_word(nursery: trio.Nursery) -> None:
+    scene = Scene()
+    await scene.start(nursery)
+    with trio.fail_after(5):
+        assert await scene.listing.refresh() == ""
+    assert len(scene.connection.listed) == 2
+    scene.connection.failure = RemoteError(-1, "broken")
+    with trio.fail_after(5):
+        assert "broken" in await scene.listing.refresh()
+
+
+async def test_an_operator_does_not_wait_for_ever(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    scene = Scene(list=5)
+    await scene.start(nursery)
+    scene.connection.held = True
+    assert "no list within" in await scene.listing.refresh()
+    scene.connection.release.set()
+
+
+@pytest.mark.parametrize("subscribable", [True, False])
+async def test_a_subscription_that_ends_is_opened_again_and_one_that_is_refused_is_not(
+    nursery: trio.Nursery, autojump_clock: MockClock, *, subscribable: bool
+) -> None:
+    scene = Scene(refresh=math.inf)
+    if subscribable:
+        scene.connection.subscription = lambda: UpstreamLost("the stream broke")
+    await scene.start(nursery)
+    if not subscribable:
+        with trio.fail_after(5):
+            await scene.listing.listen(scene.connection)
+        assert (len(scene.connection.subscribed), len(scene.connection.listed)) == (1, 1)
+        return
+    nursery.start_soon(scene.listing.listen, scene.connection)
+    await until(lambda: len(scene.connection.subscribed) >= 3 and len(scene.connection.listed) >= 3)

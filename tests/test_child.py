@@ -1,0 +1,594 @@
+"""One child in virtual time: hours of crashes and restarts in milliseconds."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loguru import logger
+
+from daemon.config.tuning import RestartType
+from daemon.errors import CannotStart, ConnectionLost, NeedsAuth, StartTimeout
+from daemon.facts import ServerStatus
+from daemon.states import ServerState, move
+from daemon.supervisor import Lifecycle, Supervisor
+from tests.plays import (
+    BACKOFF,
+    CRASHLOOP,
+    DAY,
+    DISABLED,
+    DORMANT,
+    FAILED,
+    FOREVER,
+    HANG,
+    LOST,
+    NEEDS_AUTH,
+    OFF,
+    READY,
+    STARTING,
+    STOPPED,
+    STOPPING,
+    Actor,
+    Play,
+    Stage,
+    play,
+    supervised,
+)
+
+# --- when it is started again -------------------------------------------------------------------------------
+
+ENDINGS: dict[str, tuple[BaseException | None, set[RestartType]]] = {
+    "it returns": (None, {RestartType.PERMANENT}),
+    "it exits with status 0": (ConnectionLost("bye", normal=True), {RestartType.PERMANENT}),
+    "it crashes": (LOST, {RestartType.PERMANENT, RestartType.TRANSIENT}),
+    "it never came up": (StartTimeout("no answer"), {RestartType.PERMANENT, RestartType.TRANSIENT}),
+    "a bug of ours": (KeyError("bug"), {RestartType.PERMANENT, RestartType.TRANSIENT}),
+    "it cannot start": (CannotStart("no such command"), {RestartType.PERMANENT, RestartType.TRANSIENT}),
+    "it wants credentials": (NeedsAuth("401"), {RestartType.PERMANENT, RestartType.TRANSIENT}),
+}
+
+
+@pytest.mark.parametrize("restart_type", RestartType)
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_the_restart_type_and_the_ending_decide_about_a_restart(
+    restart_type: RestartType, ending: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Every cell of OTP's table."""
+    error, restarted = ENDINGS[ending]
+    actor = Actor(play(error, ready_for=1.0), FOREVER)
+    async with supervised(actor.spec(type=restart_type)) as stage:
+        await trio.sleep(400)
+        assert len(actor.starts) == (2 if restart_type in restarted else 1)
+        assert stage.state is (READY if restart_type in restarted else STOPPED)
+
+
+@pytest.mark.parametrize("restart_type", RestartType)
+async def test_an_operator_restarts_whatever_the_restart_type(
+    restart_type: RestartType, autojump_clock: trio.testing.MockClock
+) -> None:
+    actor = Actor(FOREVER)
+    async with supervised(actor.spec(type=restart_type)) as stage:
+        await stage.reach(READY)
+        stage.child.restart()
+        await stage.reach(BACKOFF)
+        await stage.reach(READY)
+        assert actor.incarnations == [1, 2]
+
+
+async def test_a_child_that_is_not_restarted_says_why_it_stopped(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with supervised(Actor(play(LOST)).spec(type="temporary")) as stage:
+        await stage.reach(STARTING)
+        assert (await stage.reach(STOPPED)).reason == "it hung up"
+
+
+async def test_states_are_told_in_order(autojump_clock: trio.testing.MockClock) -> None:
+    actor = Actor(play(LOST), play(LOST, ready_for=5.0), play(CannotStart("gone")), FOREVER)
+    async with supervised(actor.spec()) as stage:
+        await trio.sleep(400)
+    assert stage.states() == [
+        *(STARTING, BACKOFF, STARTING, READY, BACKOFF, STARTING, FAILED, STARTING, READY),
+        *(STOPPING, STOPPED),
+    ]
+    told = [status.state for _, status in stage.history]
+    for before, after in pairwise(told):
+        assert before is after or move(before, after)
+
+
+async def test_a_status_tells_attempt_reason_retry_and_incarnation(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with supervised(Actor(play(LOST, start=3.0)).spec()) as stage:
+        status = await stage.reach(BACKOFF)
+        assert status == ServerStatus(
+            state=BACKOFF, reason="it hung up", since=3.0, attempt=1, next_retry_at=3.5, incarnation=1
+        )
+        await stage.reach(STARTING)
+        again = await stage.reach(BACKOFF)
+        assert (again.attempt, again.incarnation, again.restarts) == (2, 2, 1)
+
+
+async def test_every_start_has_a_new_incarnation(autojump_clock: trio.testing.MockClock) -> None:
+    actor = Actor(play(LOST))
+    async with supervised(actor.spec()):
+        await trio.sleep(1000)
+    assert actor.incarnations == list(range(1, len(actor.starts) + 1))
+    assert actor.most_live == 1
+
+
+async def test_the_end_of_a_run_is_told_before_its_clean_up(autojump_clock: trio.testing.MockClock) -> None:
+    async def run(life: Lifecycle) -> None:
+        life.ready()
+        life.ending("it hung up")
+        raise LOST
+
+    actor = Actor(run, cleanup=4.0)
+    async with supervised(actor.spec()) as stage:
+        status = await stage.reach(BACKOFF)
+        assert (trio.current_time(), actor.live, status.next_retry_at) == (0.0, 1, None)
+        await stage.reach(STARTING)
+        await trio.testing.wait_all_tasks_blocked()
+        assert actor.starts == [0.0, 4.5]
+
+
+# --- how soon -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("jitter", "share"), [(0.0, 0.5), (0.5, 0.75), (0.999, 0.9995)])
+async def test_delays_double_with_equal_jitter_and_a_floor(
+    jitter: float, share: float, autojump_clock: trio.testing.MockClock
+) -> None:
+    actor = Actor(play(LOST))
+    async with supervised(actor.spec(), rng=lambda: jitter):
+        await trio.sleep(40)
+    expected = [max(0.5, share * nominal) for nominal in (1, 2, 4, 8, 16)]
+    assert actor.gaps[:5] == pytest.approx(expected)
+
+
+@settings(max_examples=10, deadline=None)
+@given(draws=st.lists(st.floats(0, 1, exclude_max=True), min_size=30, max_size=30), cap=st.floats(1, 100))
+def test_no_delay_leaves_the_bounds_of_equal_jitter(draws: Sequence[float], cap: float) -> None:
+    """Half of the nominal delay is certain, and nothing exceeds the cap, whatever the dice say."""
+    numbers = iter(draws)
+    actor = Actor(play(LOST))
+
+    async def main() -> None:
+        async with supervised(actor.spec(cap=cap), rng=lambda: next(numbers, 0.5)):
+            await trio.sleep(500)
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    for number, gap in enumerate(actor.gaps):
+        nominal = min(cap, 2.0**number)
+        assert min(nominal, cap) / 2 * 0.999 <= gap <= cap * 1.001 or number >= 5
+        assert 0.499 <= gap <= cap * 1.001
+
+
+@pytest.mark.parametrize(("healthy", "gap"), [(10.0, 10.0), (9.9, 10.4)])
+async def test_a_run_of_ten_healthy_seconds_earns_one_immediate_restart(
+    healthy: float, gap: float, autojump_clock: trio.testing.MockClock
+) -> None:
+    actor = Actor(play(LOST, ready_for=healthy))
+    async with supervised(actor.spec()):
+        await trio.sleep(60)
+    assert actor.gaps[0] == pytest.approx(gap)
+    assert actor.gaps[1] > 10.4  # only the first one
+
+
+async def test_only_health_counts_for_the_immediate_restart_not_a_long_start(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    actor = Actor(play(LOST, start=100.0))
+    async with supervised(actor.spec()):
+        await trio.sleep(150)
+    assert actor.gaps == [100.5]
+
+
+@pytest.mark.parametrize(("healthy", "attempt"), [(120.0, 1), (119.0, 5)])
+async def test_two_healthy_minutes_forget_the_failures(
+    healthy: float, attempt: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    actor = Actor(play(LOST), play(LOST), play(LOST), play(LOST, ready_for=healthy), play(LOST, start=0.001))
+    attempts: list[int] = []
+    async with supervised(actor.spec()) as stage:
+        with trio.fail_after(200):
+            while len(actor.starts) < 5:
+                await stage.child.status.wait_changed(stage.child.status.value)
+        with trio.fail_after(100):
+            status = await stage.child.status.wait_until(lambda status: status.state is BACKOFF)
+        attempts.append(status.attempt)
+    assert attempts == [attempt]
+
+
+async def test_more_than_five_failures_within_a_minute_are_a_crash_loop(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    actor = Actor(play(LOST))
+    async with supervised(actor.spec()) as stage:
+        await stage.reach(CRASHLOOP)
+        assert len(actor.starts) == 6
+        assert stage.child.status.value.next_retry_at == pytest.approx(trio.current_time() + 30)
+        assert BACKOFF in stage.states()
+
+
+async def test_a_crash_loop_is_called_one_until_the_server_has_been_healthy(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """It is retried at the cap, so "five within a minute" alone would forget it with the next failure."""
+    async with supervised(Actor(play(LOST)).spec()) as stage:
+        await stage.reach(CRASHLOOP)
+        await trio.sleep(3600)
+    waits = [status.state for _, status in stage.history if status.next_retry_at is not None]
+    assert set(waits[waits.index(CRASHLOOP) :]) == {CRASHLOOP}
+
+
+async def test_a_failing_child_is_retried_for_ever_at_the_cap(autojump_clock: trio.testing.MockClock) -> None:
+    actor = Actor(play(LOST))
+    async with supervised(actor.spec(), rng=lambda: 0.5) as stage:
+        await trio.sleep(DAY)
+        assert 0.9 * DAY / 45 <= len(actor.starts) <= DAY / 45 + 10
+        assert stage.state in {BACKOFF, CRASHLOOP}
+        assert max(actor.gaps) <= 60
+
+
+@pytest.mark.parametrize(
+    "policy", [{}, {"base": 0.1, "floor": 0.0, "period": 0.01}, {"intensity": 1, "period": 1.0}]
+)
+async def test_delays_grow_to_the_cap_whatever_the_policy(
+    policy: dict[str, Any], autojump_clock: trio.testing.MockClock
+) -> None:
+    """Also when the first restart of the streak was free."""
+    actor = Actor(play(LOST, ready_for=10.0), play(LOST))
+    async with supervised(actor.spec(**policy), rng=lambda: 0.9999999):
+        await trio.sleep(3600)
+    assert actor.gaps[-1] == pytest.approx(60, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("error", "state"), [(CannotStart("no such command"), FAILED), (NeedsAuth("HTTP 401"), NEEDS_AUTH)]
+)
+async def test_what_trying_soon_cannot_help_is_parked_for_five_minutes(
+    error: Exception, state: ServerState, autojump_clock: trio.testing.MockClock
+) -> None:
+    actor = Actor(play(error))
+    async with supervised(actor.spec()) as stage:
+        await trio.sleep(299)
+        assert (stage.state, actor.starts) == (state, [0.0])
+        assert stage.child.status.value.next_retry_at == 300.0
+        stage.child.wake()
+        await trio.sleep(0.5)
+        assert actor.starts == [0.0]
+        await trio.sleep(1)
+        assert actor.starts == [0.0, 300.0]
+
+
+# --- cutting a wait short -----------------------------------------------------------------------------------
+
+
+async def test_many_calls_wake_a_child_once(autojump_clock: trio.testing.MockClock) -> None:
+    actor = Actor(play(LOST), play(LOST), play(LOST), play(LOST), play(start=0.5, ready_for=DAY))
+    async with supervised(actor.spec()) as stage:
+        await trio.sleep(6.5)  # within the fourth delay, of 4 s
+        assert len(actor.starts) == 4
+        for _ in range(100):
+            stage.child.wake()
+            await trio.sleep(0.001)
+        assert actor.starts[4:] == [6.5]
+        assert await stage.child.wait_settled()
+
+
+async def test_calls_wake_a_child_at_most_once_per_second(autojump_clock: trio.testing.MockClock) -> None:
+    actor = Actor(play(LOST))
+    async with supervised(actor.spec(base=60.0)) as stage:
+        for _ in range(100):
+            await trio.sleep(0.1)
+            stage.child.wake()
+    assert 9 <= len(actor.starts) <= 11
+    assert min(actor.gaps) >= 1.0
+
+
+async def test_a_crash_loop_can_be_woken(autojump_clock: trio.testing.MockClock) -> None:
+    actor = Actor(*[play(LOST)] * 6, FOREVER)
+    async with supervised(actor.spec()) as stage:
+        await stage.reach(CRASHLOOP)
+        await trio.sleep(1)
+        stage.child.wake()
+        assert await stage.child.wait_settled()
+        assert actor.gaps[-1] == pytest.approx(1.0)
+
+
+async def test_whoever_waits_learns_that_the_attempt_under_way_failed(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    actor = Actor(play(LOST), play(LOST, start=3.0))
+    async with supervised(actor.spec(base=60.0)) as stage:
+        await trio.sleep(10)
+        stage.child.wake()
+        with trio.fail_after(5):
+            assert not await stage.child.wait_settled()
+        assert trio.current_time() == 13.0
+
+
+async def test_a_call_during_the_clean_up_makes_the_next_start_immediate(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async def run(life: Lifecycle) -> None:
+        life.ready()
+        await trio.sleep(2)
+        life.ending("it hung up")
+        raise LOST
+
+    actor = Actor(run, cleanup=3.0)
+    async with supervised(actor.spec(base=60.0)) as stage:
+        await trio.sleep(3)
+        stage.child.wake()
+        await trio.sleep(3)
+    assert actor.starts == [0.0, 5.0]
+
+
+async def _in_state(stage: Stage, state: ServerState) -> None:
+    await stage.child.status.wait_until(
+        lambda status: status.state is state and (state is not BACKOFF or status.next_retry_at is not None)
+    )
+
+
+def _degraded() -> Play:
+    async def run(life: Lifecycle) -> None:
+        life.degraded("half of it")
+        await trio.sleep_forever()
+
+    return run
+
+
+BEFORE_RESTART: dict[ServerState, tuple[list[Play], dict[str, Any]]] = {
+    STARTING: ([HANG], {}),
+    READY: ([FOREVER], {}),
+    ServerState.DEGRADED: ([_degraded()], {}),
+    BACKOFF: ([play(LOST)], {"base": 60.0}),
+    CRASHLOOP: ([play(LOST)] * 6, {}),
+    FAILED: ([play(CannotStart("no such command"))], {}),
+    NEEDS_AUTH: ([play(NeedsAuth("401"))], {}),
+    DORMANT: ([], {"lazy": True}),
+    STOPPED: ([play()], {"type": "temporary"}),
+}
+
+
+@pytest.mark.parametrize("state", BEFORE_RESTART)
+async def test_an_operator_can_restart_from_every_state(
+    state: ServerState, autojump_clock: trio.testing.MockClock
+) -> None:
+    plays, options = BEFORE_RESTART[state]
+    actor = Actor(*plays, play(start=0.1, ready_for=DAY))
+    async with supervised(actor.spec(**options)) as stage:
+        with trio.fail_after(100):
+            await trio.testing.wait_all_tasks_blocked()
+            await _in_state(stage, state)
+        before = trio.current_time()
+        stage.child.restart()
+        with trio.fail_after(1):
+            await trio.testing.wait_all_tasks_blocked()
+            await stage.reach(READY)
+        assert trio.current_time() - before == pytest.approx(0.1)
+        assert stage.child.status.value.attempt == 0
+        assert len(actor.starts) == len(plays) + 1
+        assert actor.live == 1
+
+
+async def test_an_operators_restart_forgets_the_failures(autojump_clock: trio.testing.MockClock) -> None:
+    actor = Actor(play(LOST))
+    async with supervised(actor.spec()) as stage:
+        await stage.reach(CRASHLOOP)
+        await trio.sleep(5)
+        stage.child.restart()
+        await stage.reach(BACKOFF)
+        await trio.sleep(1)
+        assert actor.gaps[-1] == pytest.approx(0.5)
+
+
+async def test_a_restart_that_meets_a_child_just_getting_ready_is_no_fault_of_ours(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """The child's task may have one more step to go before its cancellation reaches it."""
+    up = trio.Event()
+    faults: list[str] = []
+
+    async def run(life: Lifecycle) -> None:
+        await up.wait()
+        life.ready()
+        await trio.sleep_forever()
+
+    actor = Actor(run)
+    sink = logger.add(faults.append, level="ERROR")
+    try:
+        async with supervised(actor.spec()) as stage:
+            await trio.testing.wait_all_tasks_blocked()
+            up.set()
+            stage.child.restart()
+            with trio.fail_after(5):
+                await trio.testing.wait_all_tasks_blocked()
+                await stage.reach(READY)
+            assert actor.incarnations == [1, 2]
+    finally:
+        logger.remove(sink)
+    assert faults == []
+
+
+# --- lazy --------------------------------------------------------------------------------------
+
+
+async def test_a_lazy_child_sleeps_until_it_is_called(autojump_clock: trio.testing.MockClock) -> None:
+    actor = Actor(FOREVER)
+    async with supervised(actor.spec(lazy=True)) as stage:
+        await trio.sleep(DAY)
+        assert (stage.state, actor.starts) == (DORMANT, [])
+        stage.child.wake()
+        assert await stage.child.wait_settled()
+        assert actor.starts == [DAY]
+
+
+async def test_a_lazy_child_that_crashed_is_restarted_like_any_other(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    actor = Actor(play(LOST), FOREVER)
+    async with supervised(actor.spec(lazy=True)) as stage:
+        await stage.reach(DORMANT)
+        stage.child.wake()
+        await stage.reach(READY)
+        assert len(actor.starts) == 2
+
+
+async def test_a_child_and_its_repr_say_how_it_is(autojump_clock: trio.testing.MockClock) -> None:
+    async with supervised(Actor(FOREVER).spec()) as stage:
+        await stage.reach(READY)
+        assert repr(stage.child) == "<Child a: ready, incarnation 1>"
+
+
+# --- switched off and on, and replaced ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", BEFORE_RESTART)
+async def test_a_child_can_be_switched_off_and_on_in_every_state(
+    state: ServerState, autojump_clock: trio.testing.MockClock
+) -> None:
+    plays, options = BEFORE_RESTART[state]
+    lazy = bool(options.get("lazy"))
+    actor = Actor(*plays, FOREVER, cleanup=1.0)
+    other = Actor(FOREVER)
+    async with supervised(actor.spec(**options), other.spec("other")) as stage:
+        with trio.fail_after(200):
+            await trio.testing.wait_all_tasks_blocked()
+            await _in_state(stage, state)
+        starts = len(actor.starts)
+        stage.child.switch_off(OFF)
+        stage.child.switch_off("again")
+        assert (await stage.reach(DISABLED, within=2)).reason == OFF
+        stage.child.wake()
+        stage.child.restart()
+        assert not await stage.child.wait_settled()
+        await trio.sleep(DAY)
+        assert (stage.state, actor.live, len(actor.starts)) == (DISABLED, 0, starts)
+        stage.child.switch_on()
+        stage.child.switch_on()
+        await stage.reach(DORMANT if lazy else READY, within=2)
+        assert len(actor.starts) == starts + (not lazy)
+        assert stage.child.status.value.attempt == 0
+        assert other.incarnations == [1]
+    for before, after in pairwise(status.state for name, status in stage.history if name == "a"):
+        assert before is after or move(before, after)
+
+
+async def test_a_child_that_is_switched_off_before_the_start_is_never_started(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    actor = Actor(FOREVER)
+    supervisor = Supervisor(
+        [actor.spec()], starts=1, on_status=lambda *_: None, rng=lambda: 0.0, wall=trio.current_time
+    )
+    child = supervisor.children["a"]
+    child.switch_off(OFF)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(supervisor.run)
+        await trio.sleep(10)
+        assert (child.status.value.state, actor.starts) == (DISABLED, [])
+        nursery.cancel_scope.cancel()
+    assert child.status.value.state is STOPPED
+
+
+async def test_on_and_off_and_on_while_it_stops_ends_in_the_last_word(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    actor = Actor(FOREVER, cleanup=2.0)
+    async with supervised(actor.spec()) as stage:
+        await stage.reach(READY)
+        stage.child.switch_off(OFF)
+        await trio.sleep(1)
+        stage.child.switch_on()
+        stage.child.switch_off(OFF)
+        stage.child.switch_on()
+        await stage.reach(READY, within=3)
+        assert (actor.incarnations, actor.most_live) == ([1, 2], 1)
+
+
+async def test_a_word_at_any_step_of_a_child_is_obeyed(autojump_clock: trio.testing.MockClock) -> None:
+    """Not by time but by step: off after the n-th turn of the loop, on after some more."""
+    for steps in range(60):
+        actor = Actor(play(LOST), FOREVER)
+        async with supervised(actor.spec(floor=0.0, base=0.001, lazy=steps % 2 == 0), starts=1) as stage:
+            stage.child.wake()
+            for _ in range(steps):
+                await trio.lowlevel.checkpoint()
+                stage.child.wake()
+            stage.child.switch_off(OFF)
+            for _ in range(steps % 7):
+                await trio.lowlevel.checkpoint()
+            stage.child.switch_on()
+            stage.child.switch_off(OFF)
+            await stage.reach(DISABLED, within=10)
+            assert actor.live == 0, steps
+            stage.child.switch_on()
+            await trio.testing.wait_all_tasks_blocked()
+            stage.child.wake()
+            await stage.reach(READY, within=10)
+
+
+@pytest.mark.parametrize("state", BEFORE_RESTART)
+async def test_a_replaced_child_goes_on_by_its_new_spec_in_every_state(
+    state: ServerState, autojump_clock: trio.testing.MockClock
+) -> None:
+    plays, options = BEFORE_RESTART[state]
+    old, new, other = Actor(*plays, FOREVER), Actor(FOREVER), Actor(FOREVER)
+    async with supervised(old.spec(**options), other.spec("other")) as stage:
+        with trio.fail_after(200):
+            await trio.testing.wait_all_tasks_blocked()
+            await _in_state(stage, state)
+        before = len(old.starts)
+        stage.child.replace(new.spec())
+        with trio.fail_after(2):
+            await trio.testing.wait_all_tasks_blocked()
+            await stage.reach(READY)
+        assert (old.live, new.live, len(old.starts)) == (0, 1, before)
+        assert new.incarnations == [before + 1]
+        assert stage.child.status.value.attempt == 0
+        assert other.incarnations == [1]
+
+
+async def test_a_child_that_becomes_lazy_is_stopped_and_sleeps(autojump_clock: trio.testing.MockClock) -> None:
+    old, new = Actor(FOREVER, cleanup=1.0), Actor(FOREVER)
+    async with supervised(old.spec()) as stage:
+        await stage.reach(READY)
+        stage.child.replace(new.spec(lazy=True))
+        await stage.reach(DORMANT, within=2)
+        assert (old.live, new.starts) == (0, [])
+        stage.child.wake()
+        await stage.reach(READY, within=1)
+        assert new.incarnations == [2]
+
+
+async def test_a_replaced_child_that_is_off_stays_off_and_then_lives_by_the_new_spec(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    old, new = Actor(FOREVER), Actor(FOREVER)
+    async with supervised(old.spec()) as stage:
+        await stage.reach(READY)
+        stage.child.switch_off(OFF)
+        stage.child.replace(new.spec())
+        await stage.reach(DISABLED, within=1)
+        stage.child.switch_on()
+        await stage.reach(READY, within=1)
+        assert (len(old.starts), len(new.starts)) == (1, 1)
+
+
+async def test_delays_follow_the_policy_of_the_new_spec(autojump_clock: trio.testing.MockClock) -> None:
+    actor = Actor(play(LOST))
+    async with supervised(actor.spec(base=0.5, floor=0.5, cap=0.5)) as stage:
+        await trio.sleep(2)
+        stage.child.replace(actor.spec(base=100.0, floor=100.0, cap=100.0))
+        await trio.sleep(0.1)
+        actor.starts.clear()
+        await trio.sleep(1000)
+        assert actor.gaps
+        assert min(actor.gaps) >= 100.0

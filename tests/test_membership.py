@@ -1,0 +1,124 @@
+"""The sessions that one connection takes part in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+import trio
+import trio.testing
+from msgspec import Raw
+
+from daemon.catalog.loaded import Source
+from daemon.membership import MAX_HELD, MAX_KEYS, Membership
+from daemon.protocol import SESSION_KEY
+from daemon.seat import Asked, Seat
+from tests.fakes_upstream import Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def membership(stage: Stage, nursery: trio.Nursery, changed: Callable[[], None] = lambda: None) -> Membership:
+    return Membership(Seat(stage.context), stage.context, on_change=changed, later=nursery.start_soon)
+
+
+async def present(it: Membership, key: str) -> Asked:
+    found: list[Asked] = []
+    if (asked := it.present(key)) is not None:
+        return asked
+    assert it.hold(key, key.encode(), found.append)
+    await trio.testing.wait_all_tasks_blocked()
+    return found[0]
+
+
+def named(key: object) -> dict[str, Raw]:
+    return {SESSION_KEY: Raw(msgspec.json.encode(key))}
+
+
+async def test_a_request_that_names_no_session_belongs_to_the_connections_own(nursery: trio.Nursery) -> None:
+    it = membership(Stage(), nursery)
+    assert it.key_of({}) is None
+    assert it.present(None) is it.own
+    assert it.own.conversation.key is None
+
+
+async def test_a_bridge_names_the_session_of_all_requests_and_a_request_its_own(nursery: trio.Nursery) -> None:
+    it = membership(Stage(), nursery)
+    assert it.name("k") == ""
+    assert it.key_of({}) == "k"
+    assert it.key_of(named("other")) == "other"
+
+
+@pytest.mark.parametrize("key", [7, "", "x" * 201, "a\x00"])
+async def test_a_bad_name_is_said_and_changes_nothing(nursery: trio.Nursery, key: object) -> None:
+    it = membership(Stage(), nursery)
+    assert "session's key" in it.name(key)
+    assert it.key_of({}) is None
+    with pytest.raises(msgspec.ValidationError, match="session's key"):
+        it.key_of(named(key))
+
+
+async def test_requests_of_a_session_that_is_recalled_are_served_in_their_order(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    stage.memory.open = trio.Event()
+    it = membership(stage, nursery)
+    served: list[bytes] = []
+    for number in (b"1", b"2", b"3"):
+        assert it.present("k") is None
+        assert it.hold("k", number, lambda _asked, number=number: served.append(number))  # type: ignore[misc]
+    it.forget(b"2")
+    await trio.testing.wait_all_tasks_blocked()
+    assert served == []
+    stage.memory.open.set()
+    await trio.testing.wait_all_tasks_blocked()
+    assert served == [b"1", b"3"]
+    assert it.present("k") is not None
+
+
+async def test_the_requests_that_wait_are_bounded_and_an_id_waits_once(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    stage.memory.open = trio.Event()
+    it = membership(stage, nursery)
+    for number in range(MAX_HELD):
+        assert it.hold("k", b"%d" % number, lambda _asked: None)
+    assert not it.hold("other", b"x", lambda _asked: None)
+    with pytest.raises(msgspec.ValidationError, match="already in flight"):
+        it.hold("k", b"7", lambda _asked: None)
+    stage.memory.open.set()
+
+
+async def test_the_sessions_of_one_connection_are_bounded_and_the_first_makes_room(
+    nursery: trio.Nursery,
+) -> None:
+    stage = Stage()
+    it = membership(stage, nursery)
+    for number in range(MAX_KEYS + 1):
+        await present(it, f"k{number}")
+    assert set(stage.sessions.keys()) == {f"k{number}" for number in range(1, MAX_KEYS + 1)}
+
+
+async def test_it_hears_of_every_change_until_it_leaves(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    heard: list[int] = []
+    it = membership(stage, nursery, lambda: heard.append(1))
+    asked = await present(it, "k")
+    other = membership(stage, nursery)
+    shared = await present(other, "k")
+    assert shared.conversation is asked.conversation
+    tools = [(each, 1) for each in (stage.catalog.value.servers["alpha"].tools or {}).values()]
+    stage.sessions.load(shared.conversation, tools[:1], source=Source.MANUAL)
+    assert heard == [1]
+    assert it.loaded == 1
+    it.leave()
+    stage.sessions.load(shared.conversation, tools[1:], source=Source.MANUAL)
+    assert heard == [1]
+    assert list(stage.sessions.keys()) == ["k"]
+    other.leave()
+    assert list(stage.sessions.keys()) == []
+
+
+async def test_what_a_client_was_shown_is_remembered_as_long_as_it_takes_part(nursery: trio.Nursery) -> None:
+    it = membership(Stage(), nursery)
+    assert await present(it, "k") is await present(it, "k")

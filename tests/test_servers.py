@@ -1,0 +1,285 @@
+"""Servers follow the configuration and the operators' words: real children, real sockets."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+from msgspec import Raw
+
+from daemon.actors.registry import Registry
+from daemon.catalog.listing import read_tools
+from daemon.facts import Switched, ToolsListed
+from daemon.servers import Ground, Servers
+from daemon.states import ServerState
+from daemon.transports.children import Children
+from daemon.wire.link import Outbox
+from tests.config.reading import config_of
+from tests.fakes_upstream import error_of
+from tests.houses import ECHO, LISTING_SERVER, PATIENCE, STUBBORN, House, house, is_alive
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DISABLED, DORMANT, FAILED, READY, STOPPING = (
+    ServerState.DISABLED,
+    ServerState.DORMANT,
+    ServerState.FAILED,
+    ServerState.READY,
+    ServerState.STOPPING,
+)
+NOWHERE: dict[str, Any] = {"command": "/nowhere/no-such-server"}
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """Short: the path of a unix socket has 107 bytes at most, pytest's own directories may be longer."""
+    with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
+        yield Path(directory)
+
+
+def of(**servers: Any) -> dict[str, Any]:
+    return {"mcpServers": servers}
+
+
+def state_of(home: House, server: str) -> ServerState:
+    return home.tree.registry.catalog.value.servers[server].status.state
+
+
+# --- the configuration -------------------------------------------------------------------------------------
+
+
+async def test_a_new_server_whose_command_does_not_exist_is_failed_and_the_others_go_on(tmp_path: Path) -> None:
+    async with house(tmp_path, of(a=ECHO)) as home:
+        await home.wait_ready("a")
+        before = home.pids()
+        assert (await home.reload(of(a=ECHO, bad=NOWHERE, b=ECHO))).added == ("bad", "b")
+        await home.wait_ready("b")
+        await home.wait_state("bad", FAILED)
+        assert home.pids()["a"] == before["a"]
+        assert list(home.tree.upstreams) == ["a", "bad", "b"]
+
+
+async def test_a_failed_server_is_tried_at_once_when_its_entry_is_mended(tmp_path: Path) -> None:
+    async with house(tmp_path, of(a=NOWHERE)) as home:
+        await home.wait_state("a", FAILED)
+        await home.reload(of(a=ECHO))
+        await home.wait_ready("a")
+
+
+async def test_calls_in_flight_at_a_server_that_is_removed_are_answered(
+    nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    limits = {"inFlight": 1}
+    async with house(tmp_path, of(a={**ECHO, "limits": limits}, b=ECHO)) as home:
+        client = await home.connect(nursery)
+        await home.wait_ready("a", "b")
+        await client.call("a", "hang", request_id="sent")
+        await client.call("a", "echo", request_id="in line")
+        with trio.fail_after(PATIENCE):
+            while home.tree.upstreams["a"].in_flight < 2:
+                await trio.lowlevel.checkpoint()
+        await home.reload(of(b=ECHO))
+        answers = [await client.get(), await client.get()]
+        codes = {answer["id"]: error_of(answer)["code"] for answer in answers}
+        assert codes == {"sent": "UpstreamLost", "in line": "UpstreamUnavailable"}
+        await client.call("b", "echo", {"n": 1}, request_id="other")
+        assert "content" in (await client.get())["result"]
+        await client.call("a", "echo", request_id="late")
+        assert error_of(await client.get())["code"] == "UnknownCategory"
+
+
+async def test_a_server_that_is_switched_off_there_is_shown_so_at_once_and_stopped(tmp_path: Path) -> None:
+    timeouts = {"stopEof": 0.2, "stopTerm": 0.2}
+    async with house(tmp_path, of(a={**STUBBORN, "timeouts": timeouts}, b=ECHO)) as home:
+        await home.wait_ready("a", "b")
+        pids = home.pids()
+        seen: list[ServerState] = []
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_follow, home, "a", seen)
+            plan = await home.reload(of(a={**STUBBORN, "enabled": False}, b=ECHO))
+            nursery.cancel_scope.cancel()
+        assert plan.disabled == ("a",)
+        assert set(seen) <= {READY, DISABLED}
+        assert state_of(home, "a") is DISABLED
+        assert not is_alive(pids["a"])
+        assert home.pids() == {"b": pids["b"]}
+        assert (await home.reload(of(a=ECHO, b=ECHO))).enabled == ("a",)
+        await home.wait_ready("a")
+        assert home.pids()["b"] == pids["b"]
+
+
+async def _follow(home: House, server: str, seen: list[ServerState]) -> None:
+    catalog = home.tree.registry.catalog
+    while True:
+        now = catalog.value
+        seen.append(now.servers[server].status.state)
+        await catalog.wait_changed(now)
+
+
+async def test_a_description_changes_without_touching_the_server(tmp_path: Path) -> None:
+    async with house(tmp_path, of(a=ECHO)) as home:
+        await home.wait_ready("a")
+        before = home.pids()
+        assert (await home.reload(of(a={**ECHO, "description": "echoes"}))).changed == ("a",)
+        entry = home.tree.registry.catalog.value.servers["a"]
+        assert (entry.description, entry.tools is not None, home.pids()) == ("echoes", True, before)
+
+
+async def test_a_server_that_becomes_lazy_sleeps_and_its_next_call_wakes_it(
+    nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    async with house(tmp_path, of(a=ECHO)) as home:
+        client = await home.connect(nursery)
+        await home.wait_ready("a")
+        await home.reload(of(a={**ECHO, "start": "lazy"}))
+        await home.wait_state("a", DORMANT)
+        assert home.pids() == {}
+        await client.call("a", "echo", {"n": 1})
+        assert "content" in (await client.get())["result"]
+
+
+async def test_a_server_that_sleeps_goes_on_sleeping_by_its_new_entry(
+    nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    async with house(tmp_path, of(a={**NOWHERE, "start": "lazy"})) as home:
+        await home.wait_state("a", DORMANT)
+        await home.reload(of(a={**ECHO, "start": "lazy"}))
+        await home.wait_state("a", DORMANT)
+        client = await home.connect(nursery)
+        await client.call("a", "echo", {"n": 1})
+        assert "content" in (await client.get())["result"]
+
+
+async def test_a_call_while_its_server_is_restarted_waits_for_it(nursery: trio.Nursery, tmp_path: Path) -> None:
+    async with house(tmp_path, of(a=ECHO)) as home:
+        client = await home.connect(nursery)
+        await home.wait_ready("a")
+        await home.reload(of(a={**ECHO, "timeouts": {"wake": 30}}))
+        await client.call("a", "echo", {"n": 1})
+        assert "content" in (await client.get())["result"]
+
+
+async def test_what_needs_a_new_start_is_named_and_stays_as_it_was(tmp_path: Path) -> None:
+    async with house(tmp_path, of(a=ECHO)) as home:
+        await home.wait_ready("a")
+        before = home.pids()
+        plan = await home.reload({**of(a=ECHO), "limits": {"starts": 1}, "lazy": False})
+        assert (plan.needs_restart_of_daemon, plan.sections) == (("limits",), ("lazy",))
+        config = home.tree.registry.catalog.value.config
+        assert (config.limits.starts, config.lazy, home.pids()) == (4, False, before)
+
+
+async def test_any_number_of_reloads_ends_in_the_last_configuration(tmp_path: Path) -> None:
+    variants = [
+        of(a=ECHO, b=ECHO),
+        of(b={**ECHO, "env": {"A": "1"}}),
+        of(),
+        of(a={**ECHO, "start": "lazy"}, c=ECHO),
+    ]
+    async with house(tmp_path, of(a=ECHO)) as home:
+        for variant in [*variants, *reversed(variants), of(x=ECHO, b=ECHO)]:
+            await home.reload(variant)
+        await home.wait_ready("x", "b")
+        assert home.pids().keys() == home.tree.upstreams.keys() == {"x", "b"}
+        assert home.tree.supervisor.children.keys() == {"x", "b"}
+
+
+async def test_a_last_list_of_the_old_server_is_not_taken_for_the_new_ones(tmp_path: Path) -> None:
+    """A thread that reads a list may finish after the configuration has given the name to another."""
+    registry = Registry(config_of(of(a=ECHO)), wall=lambda: 0.0)
+    told: list[object] = []
+    ground = Ground(registry=registry, outbox=Outbox(), children=Children(), redact=str, wall=lambda: 0.0)
+    servers = Servers(config_of(of(a=ECHO)), ground)
+    old = servers.upstreams["a"]
+    tools, _ = read_tools("a", [Raw(b'{"name":"t","inputSchema":{"type":"object"}}')])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(registry.run)
+        with trio.fail_after(PATIENCE):
+            await servers.apply(config_of(of(a={**ECHO, "env": {"A": "1"}})))
+        fact = ToolsListed(server="a", incarnation=9, tools=tools, quarantined={})
+        for upstream in (old, servers.upstreams["a"]):
+            upstream._tell(fact)
+            await registry.settle()
+            told.append(registry.catalog.value.servers["a"].tools)
+        nursery.cancel_scope.cancel()
+    assert told[0] is None
+    assert told[1] is not None
+
+
+# --- operators' words --------------------------------------------------------------------------------------
+
+
+async def test_what_is_switched_off_from_elsewhere_is_stopped_and_started_again(tmp_path: Path) -> None:
+    async with house(tmp_path, of(a=ECHO, b=ECHO)) as home:
+        await home.wait_ready("a", "b")
+        pids = home.pids()
+        home.tree.registry.tell(Switched(off=frozenset({("a", ""), ("b", "echo"), ("nobody", "")})))
+        await home.wait_state("a", DISABLED)
+        assert "mcpd enable a" in home.tree.registry.catalog.value.servers["a"].status.reason
+        assert home.pids() == {"b": pids["b"]}
+        home.tree.registry.tell(Switched(off=frozenset()))
+        await home.wait_ready("a")
+        assert home.pids()["b"] == pids["b"]
+
+
+async def test_a_server_that_was_switched_off_before_the_start_is_not_started(tmp_path: Path) -> None:
+    home = House(tmp_path, config_of(of(a=ECHO, b=ECHO)))
+    starts: list[ServerState] = []
+    home.tree.supervisor.children["a"]._on_status = lambda _name, status: starts.append(status.state)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(home.tree.registry.run)
+            with trio.fail_after(PATIENCE):
+                home.tree.registry.tell(Switched(off=frozenset({("a", "")})))
+                await home.tree.registry.settle()
+                nursery.start_soon(home.tree.servers.run)
+                assert await home.tree.supervisor.children["b"].wait_settled()
+            nursery.cancel_scope.cancel()
+    finally:
+        home.close()
+    assert starts[0] is DISABLED
+    assert ServerState.STARTING not in starts
+
+
+async def test_a_word_holds_for_a_server_that_comes_later_and_for_one_that_changes(tmp_path: Path) -> None:
+    async with house(tmp_path, of(a=ECHO)) as home:
+        await home.wait_ready("a")
+        home.tree.registry.tell(Switched(off=frozenset({("a", ""), ("late", "")})))
+        await home.wait_state("a", DISABLED)
+        await home.reload(of(a={**ECHO, "env": {"A": "1"}}, late=ECHO))
+        await home.wait_state("late", DISABLED)
+        await home.wait_state("a", DISABLED)
+        assert home.pids() == {}
+        home.tree.registry.tell(Switched(off=frozenset()))
+        await home.wait_ready("a", "late")
+
+
+async def test_the_tools_of_a_server_are_listed_anew_when_told(tmp_path: Path) -> None:
+    listing = tmp_path / "tools.json"
+    listing.write_text(json.dumps([{"name": "one", "inputSchema": {"type": "object"}}]))
+    server = {"command": sys.executable, "args": ["-S", "-E", "-c", LISTING_SERVER, str(listing)]}
+    async with house(tmp_path, of(a=server, down=NOWHERE)) as home:
+        await home.wait_ready("a")
+        await home.wait_state("down", FAILED)
+        listing.write_text(json.dumps([{"name": "two", "inputSchema": {"type": "object"}}]))
+        with trio.fail_after(PATIENCE):
+            told: Any = await home.tree.operating.refresh(None)
+            failed: Any = await home.tree.operating.refresh("down")
+        assert told["servers"]["a"] == {
+            "state": "ready",
+            "epoch": 2,
+            "tools": 1,
+            "came": ["two"],
+            "went": ["one"],
+            "changed": [],
+            "renamed": {"one": "two"},
+            "problem": "",
+        }
+        assert told["servers"].keys() == {"a"}
+        assert "no-such-server" in failed["servers"]["down"]["problem"]

@@ -1,0 +1,202 @@
+"""Sessions in use: shared by key, recalled once, judged when tools change, never written over half known."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from daemon.catalog.loaded import Loaded, LoadedStatus, Source
+from daemon.catalog.remembered import MAX_KEY, SessionRecord
+from daemon.errors import McpdError
+from daemon.facts import Switched
+from daemon.sessions import JUDGED_AT_ONCE, RETRY_SECONDS, Conversation, fault_of_key
+from tests.fakes_upstream import Stage, tool, tools_of
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+ECHO = ("alpha", "echo")
+
+
+async def joined(stage: Stage, key: str = "k") -> Conversation:
+    conversation = await stage.sessions.recall(key)
+    stage.sessions.join(conversation, "a client")
+    return conversation
+
+
+def load(stage: Stage, conversation: Conversation, *names: str) -> bool:
+    tools = [(each, 1) for each in tools_of("alpha", *names)]
+    return stage.sessions.load(conversation, tools, Source.MANUAL)
+
+
+def statuses(conversation: Conversation) -> list[str]:
+    return [str(each.verdict.status) for each in conversation.loaded.tools.values()]
+
+
+async def test_a_key_that_nobody_knows_is_a_new_session_and_is_kept_once_something_is_loaded() -> None:
+    stage = Stage()
+    conversation = await joined(stage)
+    assert not stage.memory.records
+    assert load(stage, conversation, "echo")
+    assert stage.memory.records["k"].loaded is conversation.loaded
+    assert stage.memory.records["k"].client == "a client"
+
+
+async def test_connections_that_name_one_key_share_what_is_loaded() -> None:
+    stage = Stage()
+    first = await joined(stage)
+    second = await joined(stage)
+    assert first is second
+    told: list[str] = []
+    second.listen(lambda: told.append("second"), "second")
+    load(stage, first, "echo")
+    assert told == ["second"]
+    second.leave("second")
+    load(stage, first, "add")
+    assert told == ["second"]
+
+
+async def test_a_session_is_recalled_as_it_was_and_judged_by_what_is_now() -> None:
+    stage = Stage()
+    load(stage, conversation := await joined(stage), "echo", "add")
+    stage.sessions.part(conversation)
+    assert list(stage.sessions.keys()) == []
+    stage.lists("alpha", tool("echo", description="another"))
+    again = await joined(stage)
+    assert again is not conversation
+    assert statuses(again) == ["invalid_changed", "invalid_deleted"]
+    assert again.created_at == conversation.created_at
+
+
+async def test_all_who_name_a_key_at_once_wait_for_one_recall(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    stage.memory.open = trio.Event()
+    found: list[Conversation] = []
+
+    async def join() -> None:
+        found.append(await joined(stage))
+
+    for _ in range(5):
+        nursery.start_soon(join)
+    await trio.testing.wait_all_tasks_blocked()
+    assert (stage.memory.recalls, found) == (1, [])
+    stage.memory.open.set()
+    await trio.testing.wait_all_tasks_blocked()
+    assert len(found) == 5
+    assert len(set(map(id, found))) == 1
+    assert stage.memory.recalls == 1
+
+
+async def test_who_gives_up_waiting_for_a_recall_leaves_it_to_the_next(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    stage.memory.open = trio.Event()
+    impatient = trio.CancelScope()
+
+    async def give_up() -> None:
+        with impatient:
+            await stage.sessions.recall("k")
+
+    nursery.start_soon(give_up)
+    await trio.testing.wait_all_tasks_blocked()
+    impatient.cancel()
+    await trio.testing.wait_all_tasks_blocked()
+    stage.memory.open.set()
+    assert (await joined(stage)).whole
+    assert stage.memory.recalls == 2
+
+
+@pytest.mark.parametrize("failure", [McpdError("the disk is gone"), ZeroDivisionError("a bug")])
+async def test_a_session_that_cannot_be_recalled_begins_empty_and_is_put_together_later(
+    failure: Exception, autojump_clock: MockClock
+) -> None:
+    stage = Stage()
+    load(stage, old := await joined(stage), "echo")
+    stage.sessions.part(old)
+    stored = stage.memory.records["k"]
+    stage.memory.failure = failure
+    conversation = await joined(stage)
+    assert not conversation.whole
+    load(stage, conversation, "add")
+    assert stage.memory.records["k"] is stored, "half a session must not replace a whole one"
+    assert stage.sessions.find("k") is conversation, "the next try is not due"
+    await trio.sleep(RETRY_SECONDS)
+    assert stage.sessions.find("k") is None
+    stage.memory.failure = None
+    assert await stage.sessions.recall("k") is conversation
+    assert list(conversation.loaded.tools) == [ECHO, ("alpha", "add")]
+    assert stage.memory.records["k"].loaded == conversation.loaded
+
+
+async def test_what_changes_is_counted_kept_and_told_once(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    nursery.start_soon(stage.sessions.run)
+    conversation = await joined(stage)
+    load(stage, conversation, "echo", "add")
+    told: list[str] = []
+    conversation.listen(lambda: told.append("told"), "me")
+    stage.learn(Switched(off=frozenset({ECHO})))
+    await trio.testing.wait_all_tasks_blocked()
+    assert statuses(conversation) == ["invalid_disabled", "valid"]
+    stage.sessions.judge(conversation)
+    assert told == ["told"]
+    assert stage.tally.invalidations[LoadedStatus.INVALID_DISABLED] == 1
+    assert stage.memory.records["k"].loaded is conversation.loaded
+    stage.learn(Switched(off=frozenset()))
+    await trio.testing.wait_all_tasks_blocked()
+    assert statuses(conversation) == ["valid", "valid"]
+
+
+async def test_every_session_is_judged_however_many_there_are(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    conversations = [stage.sessions.unnamed() for _ in range(2 * JUDGED_AT_ONCE + 1)]
+    for conversation in conversations:
+        load(stage, conversation, "echo")
+    nursery.start_soon(stage.sessions.run)
+    await trio.testing.wait_all_tasks_blocked()
+    stage.learn(Switched(off=frozenset({("alpha", "")})))
+    await trio.testing.wait_all_tasks_blocked()
+    assert {status for each in conversations for status in statuses(each)} == {"invalid_server_disabled"}
+
+
+async def test_a_session_that_another_daemon_has_changed_is_adopted_if_it_is_in_use() -> None:
+    stage = Stage()
+    conversation = await joined(stage)
+    load(stage, conversation, "echo")
+    stage.sessions.adopt(SessionRecord(key="k", loaded=Loaded()))
+    assert not conversation.loaded.tools
+    stage.sessions.adopt(SessionRecord(key="stranger", loaded=Loaded()))
+    assert list(stage.sessions.keys()) == ["k"]
+
+
+async def test_being_used_and_being_left_are_told() -> None:
+    stage = Stage()
+    conversation = await joined(stage)
+    assert stage.memory.touched == ["k"]
+    stage.sessions.part(conversation)
+    assert stage.memory.touched == ["k", "k"]
+
+
+@pytest.mark.parametrize("key", ["", "x" * (MAX_KEY + 1), "a\nb", "a\u202eb", 7, None, ["k"]])
+def test_what_cannot_be_a_key_is_said(key: object) -> None:
+    assert "session's key" in fault_of_key(key)
+
+
+@pytest.mark.parametrize("key", ["k", "x" * MAX_KEY, "/home/me/Projekt ä", "6b1c-…"])
+def test_anything_printable_can_be_a_key(key: str) -> None:
+    assert fault_of_key(key) == ""
+
+
+def test_a_record_says_all_that_is_to_be_remembered() -> None:
+    conversation = Conversation("k", created_at=3.0)
+    record = conversation.record(5.0)
+    assert attrs.asdict(record, recurse=False) == {
+        "key": "k",
+        "loaded": conversation.loaded,
+        "client": "",
+        "created_at": 3.0,
+        "seen_at": 5.0,
+    }
