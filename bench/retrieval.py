@@ -57,6 +57,7 @@ def catalogue(rows: list[Row]) -> Tools:
             raw=b"",
             parts={"inputSchema": json.dumps(row.get("inputSchema") or {}).encode()},
             schema_hash=str(number),
+            content_hash=str(number),
         )
         about[server] = row.get("server_description") or ""
         ids[server, name] = row["id"]

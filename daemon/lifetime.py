@@ -26,17 +26,21 @@ async def run(config: Config, around: Surroundings) -> None:
     """The daemon, until SIGTERM or SIGINT; a second one skips every grace period, the end stays clean."""
     tree = Tree(config, around)
     life = _Life(tree)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(life.obey_signals)
-        nursery.start_soon(life.reload_when_asked)
-        if around.file is not None:
-            nursery.start_soon(life.watch, around.file)
-        if around.reload_asked():
-            life.wish.set()
-        if around.stop_asked():
-            life.stop.set()
-        await tree.serve(life.stop)
-        nursery.cancel_scope.cancel()
+    token = trio.lowlevel.current_trio_token()
+    around.listen(lambda number: token.run_sync_soon(life.obey, number))
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(life.reload_when_asked)
+            if around.file is not None:
+                nursery.start_soon(life.watch, around.file)
+            await tree.serve(life.stop)
+            nursery.cancel_scope.cancel()
+    finally:
+        around.listen(_heed_nothing)
+
+
+def _heed_nothing(_number: int) -> None:
+    """All that a signal could ask for has been done."""
 
 
 class _Life:
@@ -46,14 +50,9 @@ class _Life:
         """Set when a reload is wanted; many wishes are one."""
         self._tree = tree
 
-    async def obey_signals(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Take every signal at once: what it asks for is done by others."""
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
-            task_status.started()
-            async for number in signals:
-                self._obey(signal.Signals(number))
-
-    def _obey(self, number: signal.Signals) -> None:
+    def obey(self, code: int) -> None:
+        """Take a signal: what it asks for is done by others."""
+        number = signal.Signals(code)
         if number is signal.SIGHUP:
             logger.info("{}: reading the configuration", number.name)
             self.wish.set()

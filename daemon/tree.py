@@ -103,10 +103,8 @@ class Surroundings:
     """Tells the service manager."""
     watchdog: float | None = None
     """Seconds within which it wants a sign of life."""
-    stop_asked: Callable[[], bool] = lambda: False
-    """Whether a signal asked for the end before anybody here could receive it."""
-    reload_asked: Callable[[], bool] = lambda: False
-    """Whether one asked for a reload, likewise."""
+    listen: Callable[[Callable[[int], None]], None] = lambda _deliver: None
+    """Has signals delivered, those too that came before anybody listened (`signals.Signals.listen`)."""
     place: Place
     """Where the state is kept."""
     file: ConfigFile | None = None

@@ -30,7 +30,7 @@ ORDER = (
     ("surfaces",),
     ("tally",),
     ("wire",),
-    ("paths", "sockets", "notify"),
+    ("paths", "sockets", "notify", "signals"),
     ("mailbox",),
     ("watch",),
     ("child",),

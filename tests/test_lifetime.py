@@ -18,6 +18,7 @@ from loguru import logger
 from daemon import lifetime
 from daemon.actors.registry import Registry
 from daemon.cli.run import ConfigFile
+from daemon.signals import Signals
 from tests.config.reading import config_of
 from tests.houses import ECHO, PATIENCE, House
 
@@ -44,15 +45,16 @@ def log() -> Iterator[list[str]]:
 
 
 @asynccontextmanager
-async def daemon(directory: Path, config: object, **more: Any) -> AsyncIterator[House]:
-    """A daemon that obeys this process's signals; SIGTERM ends it."""
+async def daemon(directory: Path, config: object, *early: int) -> AsyncIterator[House]:
+    """A daemon that obeys this process's signals, also those that come before it is there; SIGTERM ends it."""
     (directory / "mcpd.json").write_text(json.dumps(config))
     file = ConfigFile(directory / "mcpd.json")
     built = file.read()
+    signals = Signals()
     # Only its sockets and what it is told are used: the tree that runs is `lifetime`'s own.
-    home = House(directory, built, redact=file.redact, file=file, **more)
-    # It may have ended when the last signal comes.
-    before = signal.signal(signal.SIGTERM, lambda _number, _frame: None)
+    home = House(directory, built, listen=signals.listen, redact=file.redact, file=file)
+    for number in early:
+        os.kill(os.getpid(), number)
     try:
         with trio.fail_after(2 * PATIENCE):
             async with trio.open_nursery() as nursery:
@@ -62,7 +64,7 @@ async def daemon(directory: Path, config: object, **more: Any) -> AsyncIterator[
                 os.kill(os.getpid(), signal.SIGTERM)
         assert home.notified[-1].startswith("STOPPING=1")
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signals.restore()
         home.close()
 
 
@@ -116,11 +118,11 @@ async def test_a_daemon_that_is_asked_to_end_while_it_reloads_ends(tmp_path: Pat
         await home.wait_notified("RELOADING=1")
 
 
-@pytest.mark.parametrize(("asked", "told"), [("reload_asked", "RELOADING=1"), ("stop_asked", "STOPPING=1")])
+@pytest.mark.parametrize(("early", "told"), [(signal.SIGHUP, "RELOADING=1"), (signal.SIGTERM, "STOPPING=1")])
 async def test_a_signal_that_came_before_anybody_listened_is_obeyed(
-    tmp_path: Path, asked: str, told: str
+    tmp_path: Path, early: int, told: str
 ) -> None:
-    async with daemon(tmp_path, {}, **{asked: lambda: True}) as home:
+    async with daemon(tmp_path, {}, early) as home:
         await home.wait_notified(told)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import signal
 import sys
 import time
 from pathlib import Path
@@ -24,6 +23,7 @@ from daemon.config.parse import load, secrets
 from daemon.errors import ConfigError, DaemonRunning
 from daemon.notify import Notifier, listen_fds, watchdog_seconds
 from daemon.redact import Redactor
+from daemon.signals import Signals
 from daemon.sockets import bind, unbind
 from daemon.store.lock import hold
 from daemon.store.place import place_of
@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
         0 after SIGTERM or SIGINT; 78: faulty configuration; 69: socket taken or not bindable; 70: our fault.
     """
     options = _parser().parse_args(argv)
-    signals = _Signals()
+    signals = Signals()
     file = ConfigFile(options.config or paths.config_file(os.environ), lazy=options.lazy)
     try:
         config = file.read()
@@ -70,37 +70,6 @@ def main(argv: list[str]) -> int:
         return EX_UNAVAILABLE
     finally:
         signals.ignore()
-
-
-class _Signals:
-    """Takes the daemon's signals from the first moment to the last: before trio receives them, and after.
-
-    Their default would kill us half-way through starting or ending, and leave the socket file behind.
-    """
-
-    def __init__(self) -> None:
-        self._came: set[int] = set()
-        for number in _SIGNALS:
-            signal.signal(number, self._note)
-
-    def stop_asked(self) -> bool:
-        """Whether one came that ends us."""
-        return bool(self._came & {signal.SIGTERM, signal.SIGINT})
-
-    def reload_asked(self) -> bool:
-        """Whether SIGHUP came: after we read the configuration, perhaps."""
-        return signal.SIGHUP in self._came
-
-    def ignore(self) -> None:
-        """All is done: not even the interpreter's own end, which restores defaults, is to be cut short."""
-        for number in _SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
-
-    def _note(self, number: int, _frame: object) -> None:
-        self._came.add(number)
-
-
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class ConfigFile:
@@ -239,7 +208,7 @@ def _serve(
     place: Place,
     file: ConfigFile,
     options: argparse.Namespace,
-    signals: _Signals,
+    signals: Signals,
 ) -> int:
     # Imported here, after the sockets are bound: trio, loguru and tenacity take 0.2 s.
     import trio  # noqa: PLC0415
@@ -265,8 +234,7 @@ def _serve(
         redact=file.redact,
         notify=Notifier(os.environ),
         watchdog=watchdog_seconds(os.environ),
-        stop_asked=signals.stop_asked,
-        reload_asked=signals.reload_asked,
+        listen=signals.listen,
         place=place,
         file=file,
     )

@@ -15,6 +15,7 @@ from daemon.surfaces.answers import decode_arguments, one_line, quoted, result
 from daemon.surfaces.base import ALWAYS_LOAD, Action, AwaitListing, Reply, View
 from daemon.surfaces.by_category import NO_CATEGORIES, describe_category, find_category, shown
 from daemon.surfaces.describing import starting, unavailable
+from daemon.surfaces.summing import category_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -93,7 +94,7 @@ def _list_categories(view: View, *, patient: bool) -> Action:
     found = {category.name: _names(view, category) for category in view.categories.values()}
     total = sum(len(names) for names in found.values())
     most = total if total <= MAX_NAMES else max(1, MAX_NAMES // len(found))
-    categories = [_summary(category, found[category.name], most) for category in view.categories.values()]
+    categories = [_summary(view, category, found[category.name], most) for category in view.categories.values()]
     meta = unavailable(view, [view.catalog.servers[name] for name in _servers(view.categories)], ())
     structured = {"categories": categories, **({"meta": meta} if meta else {})}
     return Reply(result(structured, text=_text(categories)))
@@ -111,10 +112,10 @@ def _names(view: View, category: Category) -> list[str]:
     ]
 
 
-def _summary(category: Category, names: list[str], most: int) -> dict[str, Any]:
+def _summary(view: View, category: Category, names: list[str], most: int) -> dict[str, Any]:
     return {
         "name": category.name,
-        **({"description": one_line(category.description)} if category.description else {}),
+        **({"description": one_line(said)} if (said := category_line(view.catalog, category)) else {}),
         **({"tools": names[:most]} if names else {}),
         **({"toolsLeft": len(names) - most} if len(names) > most else {}),
     }

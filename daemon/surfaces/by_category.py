@@ -10,6 +10,7 @@ from daemon.errors import UnknownCategory, UnknownTool
 from daemon.surfaces.answers import MAX_NAMED, MAX_QUOTED, choices, index_lines, quoted, result
 from daemon.surfaces.base import Action, AwaitListing, Reply, View
 from daemon.surfaces.describing import paged, require_lists, rest, unavailable, unlisted
+from daemon.surfaces.summing import category_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +39,7 @@ def find_category(view: View, name: str) -> Category:
 
 def category_lines(view: View) -> str:
     """One line per category, bounded in lines and size; what is left out is said."""
-    entries = [(category.name, category.description) for category in view.categories.values()]
+    entries = [(category.name, category_line(view.catalog, category)) for category in view.categories.values()]
     if not entries:
         return NO_CATEGORIES
     rest_text = "any unknown category name is answered with their names"

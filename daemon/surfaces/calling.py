@@ -228,7 +228,7 @@ def _is_off(view: View, key: ToolKey) -> bool:
     entry = view.catalog.servers[key[0]]
     if entry.tools is not None and key[1] not in entry.tools:
         return False
-    return entry.switched_off or not view.offer.allows(key)
+    return entry.disabled or not view.offer.allows(key)
 
 
 def _renamed(view: View, key: ToolKey) -> ToolKey | None:

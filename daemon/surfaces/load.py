@@ -21,12 +21,12 @@ from daemon.surfaces.answers import (
     choices,
     decode_arguments,
     index_lines,
-    one_line,
     quoted,
     result,
 )
 from daemon.surfaces.base import ALWAYS_LOAD, Action, AwaitListing, Loading, Reply, View
 from daemon.surfaces.describing import paged, position, starting, unavailable, unlisted
+from daemon.surfaces.summing import server_line, tool_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -178,10 +178,10 @@ def _worthy(hits: Sequence[ServerHit]) -> list[ServerHit]:
 def _server_summary(view: View, entry: ServerEntry, tools: Sequence[Offered], start: int) -> dict[str, Any]:
     """One server's summary, and a line per tool from a position on."""
     end = start + MAX_TOOL_LINES
-    lines = {_name(view, offered): one_line(offered.description) for offered in tools[start:end]}
+    lines = {_name(view, each): tool_line(entry, each.tool, each.description) for each in tools[start:end]}
     following = {"name": SERVER, "arguments": {"name": entry.name, "cursor": str(end)}}
     return {
-        **({"summary": entry.description} if entry.description else {}),
+        **({"summary": said} if (said := server_line(entry)) else {}),
         "tools": lines,
         **({"toolsLeft": len(tools) - end, "next": following} if len(tools) > end else {}),
     }
@@ -311,7 +311,7 @@ def _name(view: View, offered: Offered) -> str:
 
 
 def _server_definition(view: View) -> bytes:
-    entries = [(entry.name, entry.description) for entry in view.servers.values()]
+    entries = [(entry.name, server_line(entry)) for entry in view.servers.values()]
     rest = f"{SERVER} finds them by need"
     lines = index_lines(entries, view.means.index_characters, rest) if entries else "none are configured"
     return msgspec.json.encode(

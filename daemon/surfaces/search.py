@@ -18,6 +18,7 @@ from daemon.surfaces.base import ALWAYS_LOAD, Action, AwaitListing, Loading, Rep
 from daemon.surfaces.by_category import entries_of, find_category
 from daemon.surfaces.describing import position, starting, unavailable, unlisted
 from daemon.surfaces.searching import find_tools
+from daemon.surfaces.summing import category_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -61,7 +62,10 @@ class SearchSurface:
     def instructions(self, view: View) -> str:
         """The seed's tool-discovery text, with the real categories and core tools."""
         entries = [
-            (f'`{SEARCH}(category="{category.name}")`', category.description or "List its tools")
+            (
+                f'`{SEARCH}(category="{category.name}")`',
+                category_line(view.catalog, category) or "List its tools",
+            )
             for category in view.categories.values()
         ]
         rest = f"every answer of {SEARCH} names all categories"

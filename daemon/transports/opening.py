@@ -26,7 +26,7 @@ MODULES = {kind: f"daemon.transports.{kind}" for kind in ("stdio", "http", "sse"
 _one_at_a_time = threading.Lock()
 
 
-def _load(name: str) -> ModuleType:
+def load(name: str) -> ModuleType:
     """Import in this thread, alone: two that meet in the SDK's circular imports would deadlock each other."""
     with _one_at_a_time:
         return importlib.import_module(name)
@@ -35,6 +35,6 @@ def _load(name: str) -> ModuleType:
 async def connector(context: OpenContext) -> AbstractAsyncContextManager[Connection]:
     """The context manager that connects to a server; nothing is opened yet."""
     name = MODULES[context.server.type]
-    module: Any = await trio.to_thread.run_sync(_load, name)
+    module: Any = await trio.to_thread.run_sync(load, name)
     opened: AbstractAsyncContextManager[Connection] = module.open_connection(context)
     return opened

@@ -102,7 +102,7 @@ def test_a_need_finds_a_server_with_its_summary_and_a_line_per_tool_and_no_schem
             "git": {
                 "summary": "Version control: repositories, commits, branches.",
                 "tools": {
-                    "git_log": "Shows the commit logs. In order.",
+                    "git_log": "Shows the commit logs.",
                     "git_diff": "Shows differences.",
                     "read": "",
                 },

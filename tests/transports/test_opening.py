@@ -52,12 +52,12 @@ def test_transports_that_share_the_sdk_may_be_opened_at_the_same_moment() -> Non
     """Fresh interpreters: two threads that met in the SDK's circular imports deadlocked each other."""
     code = """
 import trio
-from daemon.transports.opening import _load
+from daemon.transports.opening import load
 
 async def main():
     async with trio.open_nursery() as nursery:
         for name in ("http", "sse", "ws", "http", "sse"):
-            nursery.start_soon(trio.to_thread.run_sync, _load, f"daemon.transports.{name}")
+            nursery.start_soon(trio.to_thread.run_sync, load, f"daemon.transports.{name}")
 
 trio.run(main)
 """
