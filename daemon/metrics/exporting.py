@@ -25,8 +25,8 @@ AT_ONCE = 1
 """Exports under way: a sweep of /proc takes a core for some milliseconds, and askers must not multiply that."""
 
 OFF = (
-    'metrics are off. Put `"metrics": {"enabled": true}` into the configuration and start the daemon'
-    ' anew; with `"listen": "127.0.0.1:9464"` beside it they are served over HTTP, too.'
+    'metrics are off. Put `"metrics": {"enabled": true}` into the configuration and `mcpd reload`; with'
+    ' `"listen": "127.0.0.1:9464"` beside it they are served over HTTP, too.'
 )
 """What somebody is told who asks for them nevertheless."""
 

@@ -82,7 +82,6 @@ def test_what_the_daemon_was_built_with_is_named_and_stays() -> None:
             "limits": {"starts": 1},
             "search": {"semantic": True},
             "summaries": {"baseUrl": "https://example.org/v1", "model": "m"},
-            "metrics": {"enabled": True},
         }
     )
     made = plan(Config(), new)
@@ -95,6 +94,7 @@ def test_what_is_read_from_the_catalog_counts_at_once() -> None:
     new = config_of(
         {
             "lazy": False,
+            "metrics": {"enabled": True},
             "watch": True,
             "profiles": {"p": {"surface": "load"}},
             "categories": {"c": {"server": "s"}},
