@@ -114,10 +114,11 @@ class Admission:
             ticket = next(iter(self._in_line))
             call, admitted, _ = self._in_line.pop(ticket)
             try:
-                call.check()
-                self._in_flight[ticket] = self._connection.call(call, admitted)
+                if call.check():
+                    self._in_flight[ticket] = self._connection.call(call, admitted)
             except CallError as error:
-                admitted.lost(error)
+                # It has no place that its end could free: a long line would be refused within itself.
+                admitted.was_not_sent(error)
 
 
 class Admitted:
@@ -144,6 +145,10 @@ class Admitted:
         """Pass the loss on."""
         self._exchange.lost(error)
         self._admission.done(self._ticket)
+
+    def was_not_sent(self, error: CallError) -> None:
+        """It has left the line, and had no place yet."""
+        self._exchange.lost(error)
 
     def progressed(self, params: dict[str, Raw]) -> None:
         """Pass progress on."""

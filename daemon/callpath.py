@@ -42,13 +42,15 @@ if TYPE_CHECKING:
     from msgspec import Raw
 
     from daemon.context import Guest, SessionContext
-    from daemon.model import Tool
     from daemon.ports import Upstream
     from daemon.wire.envelope import Buffer
     from daemon.wire.peer import Peer
 
 MAX_CALLS = 256
 """Calls that one client may have in flight: eight times what the busiest real agent was seen to do."""
+
+MAX_RETURNS = 3
+"""How often a call in line goes back to wait for a new list: a server may change faster than its line moves."""
 
 
 @attrs.frozen
@@ -57,8 +59,13 @@ class _Intent:
 
     name: str
     arguments: bytes = attrs.field(repr=False)
-    patient: bool = attrs.field(kw_only=True)
+    meta: dict[str, Raw] = attrs.field(repr=False)
+    patient: bool = attrs.field(default=True, kw_only=True)
     """Whether there is time to wait for a server; a second wait there is not."""
+    current: bool = attrs.field(default=False, kw_only=True)
+    """Whether it has waited for the server's new list."""
+    returns: int = attrs.field(default=0, kw_only=True)
+    """How often it was taken back from a line."""
 
 
 class Calls:
@@ -75,9 +82,9 @@ class Calls:
         self._spawn: Callable[..., None] | None = None
 
     @property
-    def in_flight(self) -> int:
-        """Calls without an answer yet."""
-        return len(self._open)
+    def guests(self) -> list[Guest]:
+        """Whose calls have no answer yet: one for each call."""
+        return [call.guest for call in self._open.values()]
 
     def holds(self, request_id: bytes) -> bool:
         """Whether a call with this id is in flight."""
@@ -88,7 +95,10 @@ class Calls:
         async with trio.open_nursery() as nursery:
             self._spawn = nursery.start_soon
             task_status.started()
-            await trio.sleep_forever()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._spawn = None
 
     def begin(self, request_id: bytes, asked: protocol.CallParams, guest: Guest, *, modern: bool) -> None:
         """Take a `tools/call` in, whose id is not in flight; it is answered through the peer, now or later."""
@@ -96,7 +106,7 @@ class Calls:
         token = meta.get("progressToken")
         if token is not None and bytes(token) == b"null":
             token = None
-        call = ClientCall(self, guest, request_id, asked.name, token=token, modern=modern)
+        call = ClientCall(self, guest, request_id, asked.name, token=token, modern=modern, turn=self._peer.turn)
         self._open[request_id] = call
         self.total += 1
         arguments = b"{}" if asked.arguments is UNSET else bytes(asked.arguments)
@@ -105,7 +115,7 @@ class Calls:
                 raise Overloaded(f"{MAX_CALLS} calls of this client are in flight. Wait for some to end.")
             if not arguments.startswith(b"{"):
                 raise InvalidArguments(f'"arguments" of {asked.name} must be an object')
-            self._act(call, asked.name, arguments, protocol.foreign_meta(meta), patient=True)
+            self._act(call, _Intent(asked.name, arguments, protocol.foreign_meta(meta)))
 
     def cancel(self, request_id: bytes, reason: str) -> None:
         """Give a call up at the client's wish; it is not answered (MCP, cancellation)."""
@@ -157,21 +167,20 @@ class Calls:
         """Drop a call without an answer."""
         self._open.pop(call.request_id, None)
 
-    def _act(
-        self, call: ClientCall, name: str, arguments: bytes, meta: dict[str, Raw], *, patient: bool
-    ) -> None:
-        guest = call.guest
-        view = guest.view()
-        action = guest.surface.call(view, name, arguments, patient=patient)
+    def _act(self, call: ClientCall, intent: _Intent) -> None:
+        view = call.guest.view(call.turn)
+        surface = call.guest.surface
+        action = surface.call(view, intent.name, intent.arguments, patient=intent.patient)
         if view.catalog.names.provisional and not isinstance(action, AwaitListing):
             self._context.settle_names()
         match action:
             case Reply():
                 self._reply(call, action)
             case Forward() as action:
-                self._forward(call, action, meta, _Intent(name, arguments, patient=patient))
+                self._forward(call, action, intent)
             case AwaitListing() as awaited:
-                self.later(self._act_when_known, call, name, arguments, meta, awaited)
+                known = attrs.evolve(intent, patient=False)
+                self.later(self._act_after, call, known, partial(self._known, awaited))
 
     def _reply(self, call: ClientCall, reply: Reply) -> None:
         guest = call.guest
@@ -192,29 +201,30 @@ class Calls:
             call.answered(result)
         self._context.outbox.flush()
 
-    def _forward(self, call: ClientCall, forward: Forward, meta: dict[str, Raw], intent: _Intent) -> None:
+    def _forward(self, call: ClientCall, forward: Forward, intent: _Intent) -> None:
         call.label = forward.label
         upstream = self._context.upstreams.get(forward.server)
         if upstream is None:
             text = f"server {forward.server} is disabled in mcpd's configuration. Use another tool."
             raise UpstreamUnavailable(text, server=forward.server, state="disabled")
         call.upstream = upstream
-        if intent.patient and upstream.is_stale:
-            self.later(self._act_when_current, call, upstream, intent, meta)
+        if upstream.is_stale and call.guest.compares and not intent.current:
+            self._wait_current(call, upstream, intent)
             return
         request = ToolCall(
             tool=forward.tool,
             arguments=forward.arguments,
-            meta=meta,
+            meta=intent.meta,
             wants_progress=call.token is not None,
-            check=partial(self._check, call, forward, intent, self._tool_of(forward)),
+            check=partial(self._check, call, upstream, intent),
         )
         try:
             call.key = upstream.send(request, call)
         except UpstreamUnavailable:
             if not (intent.patient and upstream.can_wake):
                 raise
-            self.later(self._act_when_awake, call, upstream, intent, meta)
+            awake = attrs.evolve(intent, patient=False, current=True)
+            self.later(self._act_after, call, awake, partial(self._awake, upstream))
             return
         self._note_forward(call, forward)
 
@@ -231,61 +241,46 @@ class Calls:
         elif (source := call.guest.source_of((forward.server, forward.tool))) is not None:
             tally.load(True, source)
 
-    def _tool_of(self, forward: Forward) -> Tool | None:
-        entry = self._context.catalog.value.servers.get(forward.server)
-        return None if entry is None or entry.tools is None else entry.tools.get(forward.tool)
+    def _wait_current(self, call: ClientCall, upstream: Upstream, intent: _Intent) -> None:
+        """The server has said that its tools changed: a call is judged by the new list, not by the old one."""
+        current = attrs.evolve(intent, patient=False, current=True)
+        self.later(self._act_after, call, current, upstream.wait_current)
 
-    def _check(self, call: ClientCall, forward: Forward, intent: _Intent, judged: Tool | None) -> None:
+    def _check(self, call: ClientCall, upstream: Upstream, intent: _Intent) -> bool:
         """Judge a call again that has waited in line: the tool may be another by now.
 
         Raises:
             CallError: it must not be sent as it is.
         """
-        known = self._tool_of(forward)
-        if judged is known and self._is_on(forward):
-            return
+        if upstream.is_stale and call.guest.compares and intent.returns < MAX_RETURNS:
+            self._wait_current(call, upstream, attrs.evolve(intent, returns=intent.returns + 1))
+            return False
         try:
-            call.guest.surface.call(call.guest.view(), intent.name, intent.arguments, patient=False)
+            call.guest.surface.call(call.guest.view(call.turn), intent.name, intent.arguments, patient=False)
         except ToolChanged as error:
             call.guest.was_told(error.key)
             raise
+        return True
 
-    def _is_on(self, forward: Forward) -> bool:
-        catalog = self._context.catalog.value
-        entry = catalog.servers.get(forward.server)
-        return entry is not None and not entry.disabled and (forward.server, forward.tool) not in catalog.off
-
-    async def _act_when_current(
-        self, call: ClientCall, upstream: Upstream, intent: _Intent, meta: dict[str, Raw]
-    ) -> None:
-        """The server has said that its tools changed: a call is judged by the new list, not by the old one."""
-        with self._contained(call), call.wait_scope():
-            await upstream.wait_current()
-            await self._act_again(call, intent, meta)
-        self._context.outbox.flush()
-
-    async def _act_when_awake(
-        self, call: ClientCall, upstream: Upstream, intent: _Intent, meta: dict[str, Raw]
-    ) -> None:
-        with self._contained(call), call.wait_scope():
-            if await upstream.wake():
-                await upstream.wait_current()
-            await self._act_again(call, intent, meta)
-        self._context.outbox.flush()
-
-    async def _act_when_known(
-        self, call: ClientCall, name: str, arguments: bytes, meta: dict[str, Raw], awaited: AwaitListing
-    ) -> None:
-        with self._contained(call), call.wait_scope():
-            await self.wait_known(awaited)
-            await self._act_again(call, _Intent(name, arguments, patient=False), meta)
-        self._context.outbox.flush()
-
-    async def _act_again(self, call: ClientCall, intent: _Intent, meta: dict[str, Raw]) -> None:
-        """Judge a call that has waited anew, by what is known now."""
+    async def _known(self, awaited: AwaitListing) -> None:
+        await self.wait_known(awaited)
         await self._context.settled()
-        if self._is_wanted(call):
-            self._act(call, intent.name, intent.arguments, meta, patient=False)
+
+    async def _awake(self, upstream: Upstream) -> None:
+        woken = await upstream.wake()
+        await self._context.settled()
+        if woken:
+            await upstream.wait_current()
+
+    async def _act_after(self, call: ClientCall, intent: _Intent, wait: Callable[[], Awaitable[None]]) -> None:
+        """Judge a call anew after a wait, by what is known then."""
+        with self._contained(call), call.wait_scope():
+            await wait()
+            # Nothing may be awaited from here on: what is current now may not be so in a moment.
+            # One that was given up, or answered, meanwhile must not run.
+            if self._open.get(call.request_id) is call:
+                self._act(call, intent)
+        self._context.outbox.flush()
 
     async def wait_known(self, awaited: AwaitListing) -> None:
         """Wait, within bounds, for what an answer depends on."""
@@ -293,10 +288,6 @@ class Calls:
         await wait_listed(awaited.servers, context.upstreams, context.catalog)
         if awaited.indexed:
             await wait_indexed(context.index, context.catalog)
-
-    def _is_wanted(self, call: ClientCall) -> bool:
-        """Whether nobody gave the call up, or answered it, while it waited: it must not run then."""
-        return self._open.get(call.request_id) is call
 
     @contextmanager
     def _contained(self, call: ClientCall) -> Iterator[None]:
@@ -317,9 +308,9 @@ class Calls:
             self._peer.refuse(call.request_id, envelope.INTERNAL_ERROR, text)
 
     def later(self, wait: Callable[..., Awaitable[None]], *args: object) -> None:
-        """Do something that waits, while the session lasts."""
-        assert self._spawn is not None, "calls begin while `run` hosts them"
-        self._spawn(wait, *args)
+        """Do something that waits, while the session lasts: a line may give a call back that outlived it."""
+        if self._spawn is not None:
+            self._spawn(wait, *args)
 
 
 class ClientCall:
@@ -335,11 +326,20 @@ class ClientCall:
         "request_id",
         "started",
         "token",
+        "turn",
         "upstream",
     )
 
     def __init__(
-        self, calls: Calls, guest: Guest, request_id: bytes, label: str, *, token: Raw | None, modern: bool
+        self,
+        calls: Calls,
+        guest: Guest,
+        request_id: bytes,
+        label: str,
+        *,
+        token: Raw | None,
+        modern: bool,
+        turn: int,
     ) -> None:
         self._calls = calls
         self.guest = guest
@@ -348,6 +348,7 @@ class ClientCall:
         self.label = label
         self.token = token
         self.modern = modern
+        self.turn = turn
         self.started = trio.current_time()
         self.upstream: Upstream | None = None
         self.key: int | None = None

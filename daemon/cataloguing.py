@@ -9,14 +9,14 @@ import trio
 from loguru import logger
 
 from daemon.catalog.listing import read_tools
-from daemon.errors import SchemaFetchError, UpstreamLost
+from daemon.errors import SchemaFetchError, UpstreamLost, UpstreamUnavailable
 from daemon.facts import ListingFailed, ToolsListed
 from daemon.transports.paging import list_all
 from daemon.watch import Watch
 from daemon.wire.peer import RemoteError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from daemon.config.model import Server
     from daemon.facts import Fact
@@ -26,7 +26,8 @@ DEBOUNCE = 0.1
 """Seconds between two listings that a server asks for: real ones say so up to four times in a row."""
 
 RELIST_AFTER_FAILURE = 30.0
-"""Seconds until a listing that failed is tried again; the connection is up all the while."""
+"""Seconds until a listing that failed, or brought nothing yet, is tried again; the connection is up all the
+while."""
 
 CURRENT_PATIENCE = 2.0
 """Seconds that a call waits for the new list of a server that has said that its tools changed."""
@@ -45,6 +46,7 @@ class Listing:
         tell: Callable[[Fact], None],
         wall: Callable[[], float],
         redact: Callable[[str], str],
+        settle: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     ) -> None:
         """Prepare.
 
@@ -53,19 +55,24 @@ class Listing:
             tell: leaves a fact with the registry.
             wall: seconds since the epoch.
             redact: takes secrets out of what the server says of itself.
+            settle: returns once what was told is in the catalog.
         """
         self._server = server
         self._tell = tell
         self._wall = wall
         self._redact = redact
+        self._settle = settle
         self._log = logger.bind(server=server.name)
         self._connection: Connection | None = None
         self._incarnation = 0
         self._lists_tools = True
+        self._has_listed = False
         self._asked = trio.Event()
         self._current = trio.Event()
         self._current.set()
         self._begun = 0
+        self._needed = 0
+        self._obtained = 0
         self._outcome = Watch((0, ""))
 
     @property
@@ -74,9 +81,28 @@ class Listing:
         return not self._current.is_set()
 
     async def wait_current(self) -> None:
-        """Return once the list is current, or after `CURRENT_PATIENCE`."""
+        """Return once the list is current, or is later than all that was announced before this was asked.
+
+        Raises:
+            UpstreamUnavailable: there is no such list within `CURRENT_PATIENCE`.
+        """
+        needed = self._needed
+        if self._outcome.value[1]:
+            # The last try has failed, and the next one is not due: now somebody needs it.
+            self._asked.set()
         with trio.move_on_after(CURRENT_PATIENCE):
-            await self._current.wait()
+            while self.is_stale:
+                await self._current.wait()
+            return
+        # One that announces changes all the time is never current: the latest list must do.
+        if self._obtained < needed:
+            name, problem = self._server.name, self._outcome.value[1]
+            why = f" ({problem})" if problem else ""
+            raise UpstreamUnavailable(
+                f"server {name} has said that its tools changed, and has not listed them for"
+                f" {CURRENT_PATIENCE:g} s{why}. The call was not sent: try again in a moment.",
+                server=name,
+            )
 
     def begin(self, connection: Connection, incarnation: int, *, lists_tools: bool) -> None:
         """A connection is up.
@@ -89,6 +115,7 @@ class Listing:
         self._connection = connection
         self._incarnation = incarnation
         self._lists_tools = lists_tools
+        self._has_listed = False
         self._asked = trio.Event()
 
     def end(self) -> None:
@@ -102,6 +129,8 @@ class Listing:
     def is_asked_for(self) -> None:
         """The server says that its tools changed; the debounce makes one listing of many words."""
         self._asked.set()
+        # A list that is under way may have been made before.
+        self._needed = self._begun + 1
         if self._current.is_set():
             self._current = trio.Event()
 
@@ -121,7 +150,11 @@ class Listing:
         self._begun += 1
         number = self._begun
         problem = await self._read(self._connection)
-        if not self._asked.is_set():
+        # Whoever takes the list for current must find it in the catalog.
+        await self._settle()
+        if not problem:
+            self._obtained = number
+        if not problem and not self._asked.is_set():
             self._current.set()
         self._outcome.set((number, problem))
         return problem
@@ -134,7 +167,8 @@ class Listing:
             report: told how each further one went.
         """
         while True:
-            with trio.move_on_after(RELIST_AFTER_FAILURE if problem else self._server.timeouts.refresh):
+            soon = problem or (self._lists_tools and not self._has_listed)
+            with trio.move_on_after(RELIST_AFTER_FAILURE if soon else self._server.timeouts.refresh):
                 await self._asked.wait()
             self._asked = trio.Event()
             problem = await self.list_now()
@@ -178,6 +212,8 @@ class Listing:
                 tools=tools,
                 quarantined=quarantined,
                 at=self._wall(),
+                first=not self._has_listed,
             )
         )
+        self._has_listed |= bool(tools)
         return ""

@@ -99,14 +99,18 @@ class Guest(Protocol):
     def surface(self) -> Surface:
         """What its calls mean."""
 
-    def view(self) -> View:
-        """What it sees of the catalog now."""
+    def view(self, turn: int | None = None) -> View:
+        """What it sees of the catalog now; of what it was shown, what it had been shown before that turn."""
 
     def load(self, loading: Loading) -> None:
         """Tools that a call of its has loaded."""
 
     def source_of(self, key: ToolKey) -> str | None:
         """Who loaded a tool; None if its session has not loaded it."""
+
+    @property
+    def compares(self) -> bool:
+        """Whether what it calls is compared with what it was shown: only then a newer list is waited for."""
 
     @property
     def loads(self) -> bool:

@@ -61,6 +61,9 @@ class ToolsListed:
     """Names of tools that cannot be used, each with the reason."""
     at: float = 0.0
     """When, in seconds since the epoch."""
+    first: bool = False
+    """Whether this start of it has listed no tool before: servers list none while what is behind them warms up,
+    so that alone takes nothing away."""
 
 
 @attrs.frozen(kw_only=True)

@@ -11,7 +11,7 @@ from daemon.seat import Asked
 from daemon.sessions import fault_of_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from msgspec import Raw
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from daemon.sessions import Conversation
 
 MAX_KEYS = 64
-"""Sessions that one connection takes part in; the one that was joined first makes room. A client that serves
-several conversations over one connection has a few."""
+"""Sessions that one connection takes part in; of those without a call in flight the one that was joined first
+makes room. A client that serves several conversations over one connection has a few."""
 
 MAX_HELD = 256
 """Requests of one client that wait for their sessions to be recalled: as many as it may have in flight."""
@@ -37,6 +37,8 @@ class Membership:
         *,
         on_change: Callable[[], None],
         later: Callable[..., None],
+        turn: Callable[[], int] = lambda: 0,
+        busy: Callable[[], Sequence[object]] = lambda: (),
     ) -> None:
         """Begin with the session that belongs to the connection alone.
 
@@ -45,6 +47,8 @@ class Membership:
             context: what all sessions share.
             on_change: called when what is loaded in one of the sessions changes.
             later: does something that waits, while the connection lasts.
+            turn: the connection's present one.
+            busy: whose calls have no answer yet.
         """
         self.key: str | None = None
         """The session of requests that name none; None is the connection's own."""
@@ -52,9 +56,11 @@ class Membership:
         self._context = context
         self._on_change = on_change
         self._later = later
+        self._turn = turn
+        self._busy = busy
         self._named: dict[str, Asked] = {}
         self._held: dict[str, dict[bytes, Callable[[Asked], None]]] = {}
-        self.own = Asked(seat, context.sessions.unnamed(), context)
+        self.own = Asked(seat, context.sessions.unnamed(), context, turn)
         self.own.conversation.listen(on_change, self)
 
     @property
@@ -140,12 +146,19 @@ class Membership:
             return known
         if known is not None:
             self._part(self._named.pop(key))
-        while len(self._named) >= MAX_KEYS:
-            self._part(self._named.pop(next(iter(self._named))))
+        self._make_room()
         self._context.sessions.join(conversation, self._seat.client)
         conversation.listen(self._on_change, self)
-        asked = self._named[key] = Asked(self._seat, conversation, self._context)
+        asked = self._named[key] = Asked(self._seat, conversation, self._context, self._turn)
         return asked
+
+    def _make_room(self) -> None:
+        if len(self._named) >= MAX_KEYS:
+            # What a call loads in the end belongs to the session as it is then, not to one that was left.
+            busy = set(map(id, self._busy()))
+            idle = [key for key, asked in self._named.items() if id(asked) not in busy]
+            for key in idle[: len(self._named) - MAX_KEYS + 1]:
+                self._part(self._named.pop(key))
 
     def _part(self, asked: Asked) -> None:
         asked.conversation.leave(self)

@@ -14,11 +14,12 @@ import trio
 from loguru import logger
 
 from daemon.catalog.snapshot import WHOLE
-from daemon.closest import closest
 from daemon.config.names import read_reference, tool_name_is_sound
-from daemon.errors import CallError, ConfigError, InvalidArguments, McpdError, UnknownServer, UnknownTool
+from daemon.config.trail import ROOT
+from daemon.errors import CallError, ConfigError, Fault, InvalidArguments, McpdError, UnknownServer, UnknownTool
 from daemon.facts import Switched
 from daemon.notify import SERVING, reloading
+from daemon.remarks import difference, hint, may_have, note
 from daemon.states import WAITING, ServerState
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 OUTCOME_SECONDS = 5.0
 """How long an answer waits for servers to come up or to stop; they go on without it. A stop takes up to 4 s."""
+
+READ_SECONDS = 10.0
+"""How long the file may take to be read: a file system that hangs must not cost every later reload."""
 
 _MOVING = frozenset({ServerState.STOPPED, ServerState.STOPPING, ServerState.STARTING})
 """States that are passed through: nobody asked for them."""
@@ -85,6 +89,10 @@ class Desk:
     """Tells the service manager."""
     redact: Callable[[str], str]
     """Takes secrets out of what is shown."""
+    unkept: Callable[[], Awaitable[str]]
+    """Waits until the words are on disk, for a bounded time; returns why they are not, empty if they are."""
+    patience: float = READ_SECONDS
+    """Seconds that reading may take."""
 
 
 class _Ask:
@@ -168,9 +176,7 @@ class Operating:
         desk = self._desk
         desk.notify(reloading())
         try:
-            # Abandoned when the daemon goes down: a file system that hangs must not keep it.
-            config = await trio.to_thread.run_sync(desk.read, abandon_on_cancel=True)
-            plan = await desk.apply(config)
+            plan = await desk.apply(await self._read_anew())
         except ConfigError as error:
             desk.notify(SERVING)
             raise self._told(error) from None
@@ -180,6 +186,13 @@ class Operating:
         desk.notify(SERVING)
         logger.info("{}: {}", desk.source, in_words(plan))
         return plan
+
+    async def _read_anew(self) -> Config:
+        """Read in a thread that is left behind if it hangs."""
+        with trio.move_on_after(self._desk.patience):
+            return await trio.to_thread.run_sync(self._desk.read, abandon_on_cancel=True)
+        why = f"it cannot be read, no answer within {self._desk.patience:g} s: look at its file system"
+        raise ConfigError(self._desk.source, [Fault(path=ROOT, message=why)])
 
     def _told(self, error: ConfigError) -> ConfigError:
         redact = self._desk.redact
@@ -224,12 +237,14 @@ class Operating:
         if tool == WHOLE and child is not None:
             with trio.move_on_after(OUTCOME_SECONDS):
                 await child.status.wait_until(lambda status: _is_in_line(status.state, off=off))
+        unkept = await self._desk.unkept()
+        remarks = [note(self._catalog, key, off=off), unkept and f"it is lost if mcpd ends now: {unkept}"]
         return {
             "server": server,
             "tool": tool or None,
             "off": off,
             "already": already,
-            "note": _note(self._catalog, key, off=off),
+            "note": "; ".join(filter(None, remarks)),
             **self._state(server),
         }
 
@@ -264,9 +279,9 @@ class Operating:
         server, tool = key
         entry = catalog.servers.get(server)
         if entry is None:
-            raise UnknownServer(f"no server is named {server!r}. {_hint(server, catalog.servers)}")
-        if tool and not _may_have(entry, tool):
-            raise UnknownTool(f"server {server} has no tool {tool!r}. {_hint(tool, entry.tools or {})}")
+            raise UnknownServer(f"no server is named {server!r}. {hint(server, catalog.servers)}")
+        if tool and not may_have(entry, tool):
+            raise UnknownTool(f"server {server} has no tool {tool!r}. {hint(tool, entry.tools or {})}")
         if not off:
             self._check_config(key)
 
@@ -294,16 +309,17 @@ class Operating:
         """
         catalog = self._catalog
         if server is not None and server not in catalog.servers:
-            raise UnknownServer(f"no server is named {server!r}. {_hint(server, catalog.servers)}")
+            raise UnknownServer(f"no server is named {server!r}. {hint(server, catalog.servers)}")
         names = [name for name, entry in catalog.servers.items() if entry.available]
         told: dict[str, object] = dict.fromkeys(names if server is None else [server])
         async with trio.open_nursery() as nursery:
             for name in told:
-                nursery.start_soon(self._refresh, name, told)
+                # The entry as it is now: a reload may take the server away before its task begins.
+                nursery.start_soon(self._refresh, catalog.servers[name], told)
         return {"servers": told}
 
-    async def _refresh(self, name: str, told: dict[str, object]) -> None:
-        before = self._catalog.servers[name]
+    async def _refresh(self, before: ServerEntry, told: dict[str, object]) -> None:
+        name = before.name
         upstream = self._desk.upstreams.get(name)
         problem = f"server {name} is switched off in the configuration"
         if upstream is not None:
@@ -316,7 +332,8 @@ class Operating:
         if after is None:
             told[name] = {"problem": f"server {name} was removed from the configuration meanwhile"}
         else:
-            told[name] = {**_difference(before, after), "problem": self._desk.redact(problem)}
+            problem = self._desk.redact(problem or after.listing_error)
+            told[name] = {**difference(before, after), "problem": problem}
 
 
 def in_words(plan: Plan) -> str:
@@ -352,47 +369,3 @@ def _is_known(status: ServerStatus) -> bool:
 
 def _is_in_line(state: ServerState, *, off: bool) -> bool:
     return state is ServerState.DISABLED if off else state not in {*_MOVING, ServerState.DISABLED}
-
-
-def _may_have(entry: ServerEntry, tool: str) -> bool:
-    return entry.tools is None or tool in entry.tools or tool in entry.quarantined
-
-
-def _note(catalog: Catalog, key: tuple[str, str], *, off: bool) -> str:
-    """What an operator might not expect."""
-    server, tool = key
-    entry = catalog.servers.get(server)
-    if entry is None:
-        return f"server {server} is not in the configuration"
-    if not catalog.config.mcp_servers[server].enabled:
-        return f"the configuration switches server {server} off, too"
-    if tool and entry.tools is None:
-        return f"the tools of server {server} are not known yet: it counts once one of that name is listed"
-    if tool and not off and (key in catalog.off or entry.disabled):
-        return f"{server}/{tool} stays off: {_other_reason(entry)}"
-    return ""
-
-
-def _other_reason(entry: ServerEntry) -> str:
-    return "its server is switched off" if entry.disabled else "every category that has it switches it off"
-
-
-def _hint(wanted: str, names: Mapping[str, object]) -> str:
-    close = closest(wanted, names)
-    if close:
-        return f"Did you mean {', '.join(close)}?"
-    return f"There are: {', '.join(names)}." if names else "There are none."
-
-
-def _difference(before: ServerEntry, after: ServerEntry) -> dict[str, object]:
-    """What a new list has changed."""
-    had, has = before.tools or {}, after.tools or {}
-    return {
-        "state": str(after.status.state),
-        "epoch": after.epoch,
-        "tools": len(has),
-        "came": [name for name in has if name not in had],
-        "went": [name for name in had if name not in has],
-        "changed": [n for n, tool in has.items() if n in had and had[n].schema_hash != tool.schema_hash],
-        "renamed": {old: new for old, new in after.renamed.items() if old in had and new not in had},
-    }

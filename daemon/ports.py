@@ -28,8 +28,9 @@ class ToolCall:
     """The caller's `_meta`, without the keys that belong to a connection (progress token, era envelope)."""
     wants_progress: bool = False
     """Whether the caller gave a progress token."""
-    check: Callable[[], None] = attrs.field(default=lambda: None, eq=False, repr=False)
-    """Raises a `CallError` if the call must not be sent any more as it is: asked when it leaves a line."""
+    check: Callable[[], bool] = attrs.field(default=lambda: True, eq=False, repr=False)
+    """Whether the call is still to be sent as it is, asked when it leaves a line: False if its caller has taken
+    it back; raises a `CallError` if it must not be sent at all."""
 
 
 class Connection(Protocol):
@@ -122,7 +123,11 @@ class Upstream(Protocol):
         """Whether the server has said that its tools changed, and has not listed them since."""
 
     async def wait_current(self) -> None:
-        """Return once its list is current, or after a bounded wait."""
+        """Return once its list is current, or is later than all that was announced before this was asked.
+
+        Raises:
+            UpstreamUnavailable: there was no such list within a bounded wait.
+        """
 
     @property
     def can_wake(self) -> bool:

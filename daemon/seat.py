@@ -6,15 +6,17 @@ names, whatever its connection was asked before.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from daemon.catalog.shown import Shown
 from daemon.config.model import DEFAULT_PROFILE
+from daemon.errors import ToolDisabled
 from daemon.surfaces.base import Loading, View
 from daemon.surfaces.table import chosen, is_switched_off
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from daemon.catalog.offer import Offered
     from daemon.config.model import Config, Profile
@@ -108,17 +110,25 @@ class Seat:
 class Asked:
     """One conversation, over one connection: what its requests see, and what they load."""
 
-    def __init__(self, seat: Seat, conversation: Conversation, context: SessionContext) -> None:
+    def __init__(
+        self,
+        seat: Seat,
+        conversation: Conversation,
+        context: SessionContext,
+        turn: Callable[[], int] = lambda: 0,
+    ) -> None:
         """Sit a conversation down.
 
         Args:
             seat: where.
             conversation: which.
             context: what all sessions share.
+            turn: the connection's present one (`wire.peer.Peer.turn`).
         """
         self.conversation = conversation
         self._seat = seat
         self._context = context
+        self._turn = turn
         self._shown = Shown(conversation.shown.hash_of)
 
     @property
@@ -132,12 +142,26 @@ class Asked:
         return self._seat.surface
 
     @property
+    def compares(self) -> bool:
+        """Whether what it calls is compared with what it was shown."""
+        return not self._seat.switched_off
+
+    @property
     def loads(self) -> bool:
         """Whether what a call loads is to be on disk before it is answered."""
         return self.conversation.key is not None
 
-    def view(self) -> View:
-        """What it sees of the catalog now."""
+    def view(self, turn: int | None = None) -> View:
+        """What it sees of the catalog now.
+
+        Args:
+            turn: of the request: what was shown since was not known to who wrote it.
+
+        Raises:
+            ToolDisabled: the request's profile has left the configuration while it waited.
+        """
+        if turn is not None and self._seat.denied:
+            raise ToolDisabled(self._seat.denied)
         now = self._context.wall()
         if self._seat.switched_off:
             return View(
@@ -153,7 +177,7 @@ class Asked:
             now=now,
             means=self._context.means,
             loaded=self.conversation.loaded,
-            shown=self._shown.hash_of,
+            shown=partial(self._shown.hash_of, turn=turn),
         )
 
     def load(self, loading: Loading) -> None:
@@ -185,7 +209,7 @@ class Asked:
             for server, name in keys
             if server in servers and (tool := (servers[server].tools or {}).get(name)) is not None
         ]
-        self._shown.add(tools)
+        self._shown.add(tools, self._turn())
         self.conversation.shown.add(tools)
 
     def was_listed(self, page: Iterable[Offered], view: View, *, whole: bool) -> None:
@@ -199,16 +223,18 @@ class Asked:
         if self._seat.switched_off:
             return
         if whole:
-            self._shown.add_list(view.offer.tools)
+            self._shown.add_list(view.offer.tools, self._turn())
             self.conversation.shown.add_list(view.offer.tools)
         else:
             tools = [offered.tool for offered in page]
-            self._shown.add(tools)
+            self._shown.add(tools, self._turn())
             self.conversation.shown.add(tools)
 
     def was_told(self, key: ToolKey) -> None:
         """The client was told that a tool has changed: it knows it as it is now, and so does its session."""
-        self.was_shown((key,))
         known = self.conversation.loaded.tools.get(key)
+        if known is not None:
+            self._shown.assume(key, known.schema_hash)
+        self.was_shown((key,))
         if known is not None:
             self.load(Loading(tools=(key,), source=known.source))

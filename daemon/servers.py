@@ -134,6 +134,7 @@ class Servers:
             tell=voice,
             wall=ground.wall,
             redact=ground.redact,
+            settle=ground.registry.settle,
         )
 
     def _hush(self, name: str) -> None:

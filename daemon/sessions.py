@@ -2,7 +2,7 @@
 
 A session belongs to a connection, or to a key that connections name; then it is shared by them and remembered.
 In memory are the sessions that somebody uses. One that is named for the first time is recalled; if it cannot
-be, it begins empty, is not written over what is stored, and is tried again until the two can be put together.
+be, it begins empty, is kept as a part of what is stored, and is tried again until the two can be put together.
 """
 
 from __future__ import annotations
@@ -32,6 +32,13 @@ RETRY_SECONDS = 5.0
 
 JUDGED_AT_ONCE = 50
 """Sessions that are judged in one turn of the loop: seven milliseconds with twenty tools each."""
+
+LOOKED_AT_ONCE = 10
+"""Connections whose list is looked at in one turn of the loop: two milliseconds."""
+
+MAX_LEFT = 100
+"""Sessions that nobody uses of which it is known what they were shown, those left last: a bridge that connects
+again does so within seconds."""
 
 
 class Memory(Protocol):
@@ -74,6 +81,8 @@ class Conversation:
         self.whole = True
         """Whether all that is stored of it is here."""
         self.users = 0
+        self.left = False
+        """Whether somebody has used it, and nobody does any more: another may have its key."""
         self.tried_at = float("-inf")
         self.judged: tuple[Catalog, Loaded] | None = None
         """By what its tools were judged last, and what came out."""
@@ -109,6 +118,7 @@ class Conversation:
             client=self.client,
             created_at=self.created_at,
             seen_at=now,
+            partial=not self.whole,
         )
 
 
@@ -141,6 +151,8 @@ class Sessions:
         self._named: dict[str, Conversation] = {}
         self._unnamed: set[Conversation] = set()
         self._recalls: dict[str, trio.Event] = {}
+        self._watchers: dict[object, Callable[[], None]] = {}
+        self._left: dict[str, Shown] = {}
 
     def keys(self) -> Iterator[str]:
         """The keys in use."""
@@ -149,6 +161,14 @@ class Sessions:
     def in_use(self) -> list[tuple[SessionRecord, int]]:
         """Sessions with a key that are here whole, each with the number of its connections."""
         return [(each.record(self._wall()), each.users) for each in self._named.values() if each.whole]
+
+    def watch(self, look: Callable[[], None], owner: object) -> None:
+        """Call `look` soon after each change of the catalog, until `owner` leaves."""
+        self._watchers[owner] = look
+
+    def unwatch(self, owner: object) -> None:
+        """Call `owner`'s no more."""
+        self._watchers.pop(owner, None)
 
     def unnamed(self) -> Conversation:
         """A session for one connection."""
@@ -167,6 +187,7 @@ class Sessions:
     def join(self, conversation: Conversation, client: str) -> None:
         """A connection uses it from now on."""
         conversation.users += 1
+        conversation.left = False
         if conversation.key is not None:
             self._named[conversation.key] = conversation
             conversation.client = client or conversation.client
@@ -177,10 +198,15 @@ class Sessions:
         conversation.users -= 1
         if conversation.users > 0:
             return
+        conversation.left = True
         self._unnamed.discard(conversation)
         key = conversation.key
         if key is not None and self._named.get(key) is conversation:
             del self._named[key]
+            self._left.pop(key, None)
+            self._left[key] = conversation.shown
+            while len(self._left) > MAX_LEFT:
+                del self._left[next(iter(self._left))]
             self._memory.touch(key, self._wall())
 
     async def recall(self, key: str) -> Conversation:
@@ -219,17 +245,23 @@ class Sessions:
         """Another daemon on the same store has changed a session that is in use here, too."""
         conversation = self._named.get(record.key)
         if conversation is not None and conversation.whole:
-            conversation.become(record.loaded)
-            self._judge(conversation, self._catalog.value)
+            # What is judged otherwise here is not written back: daemons that see different tools would never
+            # come to rest.
+            catalog = self._catalog.value
+            loaded = record.loaded.judged(partial(judge_in, catalog), self._wall())
+            conversation.judged = (catalog, loaded)
+            _assume_shown(conversation, loaded)
+            conversation.become(loaded)
 
     async def run(self) -> None:
-        """Judge what is loaded whenever the catalog changes, until cancelled."""
+        """Judge what is loaded whenever the catalog changes, and have all look who watch, until cancelled."""
         judged: Catalog | None = None
         while True:
             catalog = self._catalog.value
             changed = _changed_servers(judged, catalog)
             if changed:
                 await self._judge_all(catalog, changed)
+            await self._look_all()
             judged = catalog
             await self._catalog.wait_changed(catalog)
 
@@ -238,6 +270,16 @@ class Sessions:
             if any(server in changed for server, _tool in conversation.loaded.tools):
                 self._judge(conversation, catalog)
             if number % JUDGED_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
+
+    async def _look_all(self) -> None:
+        for number, (owner, look) in enumerate(list(self._watchers.items()), 1):
+            if owner in self._watchers:
+                try:
+                    look()
+                except Exception:  # noqa: BLE001 - the boundary: a fault met for one client is nobody else's
+                    logger.exception("a fault of mcpd's own while looking at what a client was given")
+            if number % LOOKED_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
 
     def judge(self, conversation: Conversation) -> None:
@@ -260,15 +302,20 @@ class Sessions:
             if count and status is not LoadedStatus.VALID:
                 self._on_invalid(status, count)
         conversation.become(loaded)
-        self._keep(conversation)
+        if not conversation.left:
+            self._keep(conversation)
 
     def _keep(self, conversation: Conversation) -> None:
-        # Half a session must not replace the whole one that is stored.
-        if conversation.key is not None and conversation.whole:
+        if conversation.key is not None:
             self._memory.keep(conversation.record(self._wall()))
 
+    def _begun(self, key: str) -> Conversation:
+        conversation = Conversation(key, created_at=self._wall())
+        conversation.shown = self._left.pop(key, conversation.shown)
+        return conversation
+
     async def _recalled(self, key: str) -> Conversation:
-        conversation = self._named.get(key) or Conversation(key, created_at=self._wall())
+        conversation = self._named.get(key) or self._begun(key)
         conversation.tried_at = trio.current_time()
         try:
             record = await self._memory.recall(key)
@@ -285,11 +332,18 @@ class Sessions:
         if record is not None:
             conversation.created_at = record.created_at
             conversation.client = conversation.client or record.client
+            _assume_shown(conversation, record.loaded)
             conversation.become(record.loaded.joined(conversation.loaded))
         if unsaid:
             self._keep(conversation)
         self._judge(conversation, self._catalog.value)
         return conversation
+
+
+def _assume_shown(conversation: Conversation, loaded: Loaded) -> None:
+    """What it has loaded it was shown, even if that was in an earlier life, or by another daemon."""
+    for key, each in loaded.tools.items():
+        conversation.shown.assume(key, each.schema_hash)
 
 
 def _changed_servers(before: Catalog | None, after: Catalog) -> set[str]:

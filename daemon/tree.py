@@ -206,8 +206,12 @@ class Tree:
                 source=self._around.facts.config,
                 notify=self._around.notify,
                 redact=self._around.redact,
+                unkept=self._unkept,
             )
         )
+
+    async def _unkept(self) -> str:
+        return "" if await self.recorder.kept() else self.recorder.persistence.value.reason
 
     async def _apply(self, config: Config) -> Plan:
         plan = await self.servers.apply(config)

@@ -102,6 +102,7 @@ class FakeUpstream:
         self.is_stale = False
         self.refusal: Exception | None = None
         self.on_send: Callable[[Sent], None] = lambda _sent: None
+        self.on_cancel: Callable[[], None] = lambda: None
         self.sent: list[Sent] = []
         self.cancelled: list[tuple[int, str]] = []
         self.recorded: list[tuple[float, bool]] = []
@@ -124,6 +125,7 @@ class FakeUpstream:
     def cancel(self, key: int, reason: str) -> None:
         """Remember who gave up."""
         self.cancelled.append((key, reason))
+        self.on_cancel()
         self._tell()
 
     async def wake(self) -> bool:
@@ -287,6 +289,8 @@ class FakeMemory:
 
     def __init__(self) -> None:
         self.records: dict[str, SessionRecord] = {}
+        self.parts: dict[str, SessionRecord] = {}
+        """What was kept without knowing the rest."""
         self.touched: list[str] = []
         self.failure: Exception | None = None
         self.recalls = 0
@@ -296,7 +300,7 @@ class FakeMemory:
 
     def keep(self, record: SessionRecord) -> None:
         """Remember it."""
-        self.records[record.key] = record
+        (self.parts if record.partial else self.records)[record.key] = record
 
     def touch(self, key: str, at: float) -> None:
         """Remember that it was used."""
@@ -433,6 +437,8 @@ class Stage:
         fd = ours.detach()
         limits = {"max_line": 1 << 20, "max_queue": 8 << 20, **link}
         fd_link = FdLink(fd, fd, outbox=self.outbox, **limits)
+        if not self._sessions:
+            nursery.start_soon(self.sessions.run)
         self._sessions += 1
         guest = Guest(Client(theirs), Session(fd_link, self._sessions, self.context))
         nursery.start_soon(_serve, guest, fd_link)

@@ -126,6 +126,17 @@ def test_a_call_beyond_the_line_is_refused_and_was_not_sent() -> None:
     assert server.sent == ["a", "b"]
 
 
+def test_a_call_that_its_caller_has_taken_back_makes_room_for_the_next() -> None:
+    admission, server = place(in_flight=1, queue=3)
+    caller = Caller()
+    admission.admit(call("a"), Caller())
+    admission.admit(ToolCall(tool="b", arguments=b"{}", check=lambda: False), caller)
+    admission.admit(call("c"), Caller())
+    server.answer("a")
+    assert server.sent == ["a", "c"]
+    assert (caller.ended, len(admission)) == ([], 1)
+
+
 def test_each_ending_of_a_call_frees_its_place_and_reaches_its_caller() -> None:
     admission, server = place(in_flight=1, queue=3)
     callers = [Caller() for _ in range(4)]
@@ -211,3 +222,18 @@ def test_a_call_that_waits_too_long_in_line_is_refused_as_not_sent() -> None:
     assert late.ended == []
     server.answer("a")
     assert server.sent == ["a", "c"]
+
+
+def test_a_long_line_that_is_all_refused_is_refused_one_by_one() -> None:
+    admission, server = place(in_flight=1, queue=2000)
+
+    def check() -> bool:
+        raise CallError("it is another tool by now")
+
+    admission.admit(call("a"), Caller())
+    callers = [Caller() for _ in range(2000)]
+    for caller in callers:
+        admission.admit(attrs.evolve(call("b"), check=check), caller)
+    server.answer("a")
+    assert {len(caller.ended) for caller in callers} == {1}
+    assert (server.sent, len(admission)) == (["a"], 0)

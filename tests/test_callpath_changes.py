@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
 import trio.testing
+from msgspec import Raw
 
+from daemon.callpath import MAX_RETURNS
 from daemon.config.model import Profile
-from daemon.facts import Switched
+from daemon.facts import Configured, Switched
 from daemon.protocol import SESSION_KEY
 from daemon.states import ServerState
+from daemon.wire.link import LINES_PER_TURN
 from tests.fakes_upstream import Client, Stage, error_of, tool
 
 if TYPE_CHECKING:
@@ -39,6 +43,11 @@ async def describe(client: Client, surface: str) -> None:
 
 
 async def call(client: Client, surface: str) -> None:
+    await client.send(request(surface, 2))
+
+
+def request(surface: str, request_id: int) -> dict[str, Any]:
+    """The call of the tool, as each surface does it."""
     arguments: Mapping[str, object] = {"x": 1}
     name = "echo"
     match surface:
@@ -48,7 +57,8 @@ async def call(client: Client, surface: str) -> None:
             name, arguments = "call_tool", {"tool_name": "echo", "arguments": arguments}
         case _:
             pass
-    await client.ask("tools/call", {"name": name, "arguments": arguments}, request_id=2)
+    params = {"name": name, "arguments": arguments}
+    return {"jsonrpc": "2.0", "id": request_id, "method": "tools/call", "params": params}
 
 
 async def answer_to(client: Client, request_id: int) -> dict[str, Any]:
@@ -113,6 +123,15 @@ async def test_where_loading_on_demand_is_off_calls_go_through_as_they_come(
     stage.lists("alpha", CHANGED)
     await call(client, "full")
     await stage.alpha.wait_sent()
+
+
+async def test_where_loading_on_demand_is_off_no_call_waits_for_a_list(nursery: trio.Nursery) -> None:
+    stage = Stage(lazy=False)
+    stage.alpha.is_stale = True
+    client = await stage.client(nursery)
+    await call(client, "full")
+    sent = await stage.alpha.wait_sent()
+    assert sent.call.check()
 
 
 async def test_only_the_tools_of_the_page_that_was_sent_count_as_shown(nursery: trio.Nursery) -> None:
@@ -203,15 +222,32 @@ async def test_a_call_that_waits_for_a_list_can_be_cancelled(nursery: trio.Nurse
     assert (guest.session.in_flight, stage.alpha.sent) == (0, [])
 
 
+async def test_a_call_that_waited_while_its_profile_left_the_configuration_is_refused(
+    nursery: trio.Nursery,
+) -> None:
+    stage = Stage(profiles={"mine": {"surface": "full"}})
+    stage.alpha.up = False
+    client = await stage.client(nursery)
+    await client.tell("mcpd/hello", {"profile": "mine"})
+    await call(client, "full")
+    await stage.alpha.wait_woken()
+    stage.learn(Configured(config=Stage().config, now=0.0))
+    stage.alpha.come_up()
+    error = error_of(await answer_to(client, 2))
+    assert error["code"] == "ToolDisabled"
+    assert "there is no profile 'mine'" in error["message"]
+    assert not stage.alpha.sent
+
+
 async def test_a_call_that_leaves_a_line_is_checked_once_more(nursery: trio.Nursery) -> None:
     stage = stage_of("full")
     client = await stage.client(nursery)
     await describe(client, "full")
     await call(client, "full")
     sent = await stage.alpha.wait_sent()
-    sent.call.check()
+    assert sent.call.check()
     stage.lists("alpha", "echo", "add", "third")
-    sent.call.check()
+    assert sent.call.check()
     stage.lists("alpha", CHANGED)
     with pytest.raises(Exception, match="has changed since"):
         sent.call.check()
@@ -222,6 +258,86 @@ async def test_a_call_that_leaves_a_line_is_checked_once_more(nursery: trio.Nurs
     stage.learn(Switched(off=frozenset({("alpha", "echo")})))
     with pytest.raises(Exception, match="an operator has switched it off"):
         sent.call.check()
+
+
+async def test_a_call_that_leaves_a_line_of_a_server_that_has_announced_a_change_waits_for_its_list(
+    nursery: trio.Nursery,
+) -> None:
+    stage = stage_of("full")
+    client = await stage.client(nursery)
+    await describe(client, "full")
+    await call(client, "full")
+    for returns in range(1, MAX_RETURNS + 1):
+        sent = await stage.alpha.wait_sent(returns)
+        stage.alpha.is_stale = True
+        assert not sent.call.check()
+        await trio.testing.wait_all_tasks_blocked()
+        stage.alpha.is_current()
+    sent = await stage.alpha.wait_sent(MAX_RETURNS + 1)
+    stage.alpha.is_stale = True
+    assert sent.call.check()
+    stage.alpha.is_current()
+    stage.answer(sent)
+    assert not (await answer_to(client, 2))["result"].get("isError")
+
+
+@pytest.mark.parametrize("stale", [True, False])
+@pytest.mark.parametrize("surface", SURFACES)
+async def test_calls_that_were_written_before_any_was_answered_are_all_refused(
+    nursery: trio.Nursery, surface: str, stale: bool
+) -> None:
+    stage = stage_of(surface)
+    client = await stage.client(nursery)
+    await describe(client, surface)
+    stage.alpha.is_stale = stale
+    if not stale:
+        stage.lists("alpha", CHANGED, "add")
+    await client.send(*(request(surface, number) for number in (2, 3, 4)))
+    await trio.testing.wait_all_tasks_blocked()
+    if stale:
+        stage.lists("alpha", CHANGED, "add")
+        stage.alpha.is_current()
+    codes = [error_of(await client.get())["code"] for _ in range(3)]
+    assert codes == ["ToolChanged"] * 3
+    assert not stage.alpha.sent
+    await call(client, surface)
+    await stage.alpha.wait_sent()
+
+
+async def test_however_many_calls_were_written_before_any_was_answered_all_are_refused(
+    nursery: trio.Nursery,
+) -> None:
+    """They are handled in portions, and one read does not hold all of them."""
+    stage = stage_of("full")
+    guest = await stage.connect(nursery)
+    await describe(guest.client, "full")
+    stage.lists("alpha", CHANGED, "add")
+    numbers = range(2, 2 + 5 * LINES_PER_TURN)
+    await guest.client.send(*(request("full", number) for number in numbers))
+    assert [error_of(await answer_to(guest.client, number))["code"] for number in numbers] == [
+        "ToolChanged"
+    ] * len(numbers)
+    assert not stage.alpha.sent
+    await guest.client.send(request("full", 1))
+    await stage.alpha.wait_sent()
+
+
+async def test_calls_of_what_was_only_loaded_are_all_refused_too(nursery: trio.Nursery) -> None:
+    """The session has come back: what it had loaded is all that is known of what it was shown."""
+    stage = stage_of("load")
+    hello = {"jsonrpc": "2.0", "method": "mcpd/hello", "params": {"session": "k"}}
+    first = await stage.client(nursery)
+    await first.send(hello)
+    await describe(first, "load")
+    first.close()
+    await trio.testing.wait_all_tasks_blocked()
+    stage.lists("alpha", CHANGED, "add")
+    second = await stage.client(nursery)
+    await second.send(hello, *(request("load", number) for number in (2, 3)))
+    assert [error_of(await second.get())["code"] for _ in range(2)] == ["ToolChanged"] * 2
+    assert not stage.alpha.sent
+    await call(second, "load")
+    await stage.alpha.wait_sent()
 
 
 # --- sessions with a key -------------------------------------------------------------------------------------
@@ -334,3 +450,113 @@ async def test_a_tool_that_becomes_invalid_leaves_the_list_and_that_is_announced
     assert (await client.get())["method"] == "notifications/tools/list_changed"
     await client.ask("tools/list", request_id=4)
     assert len((await answer_to(client, 4))["result"]["tools"]) == 2
+
+
+async def test_a_call_that_leaves_a_line_after_its_client_has_gone_troubles_nobody(
+    nursery: trio.Nursery,
+) -> None:
+    stage = stage_of("full")
+    guest = await stage.connect(nursery)
+    await call(guest.client, "full")
+    sent = await stage.alpha.wait_sent()
+    stage.alpha.is_stale = True
+    checked: list[bool] = []
+    stage.alpha.on_cancel = lambda: checked.append(sent.call.check())
+    guest.client.close()
+    await guest.ended.wait()
+    assert checked == [False]
+
+
+LOADING = {"name": "load_mcp_tool", "arguments": {"names": ["echo"]}}
+HELLO = {"jsonrpc": "2.0", "method": "mcpd/hello", "params": {"session": "k"}}
+
+
+async def heard_until(client: Client, request_id: object) -> list[str]:
+    """The notifications that come before an answer."""
+    heard: list[str] = []
+    while (message := await client.get()).get("id") != request_id:
+        heard.append(message["method"])
+    return heard
+
+
+async def test_a_loaded_tool_that_changes_is_announced_once(nursery: trio.Nursery) -> None:
+    stage = stage_of("load")
+    clients = [await stage.client(nursery) for _ in range(10)]  # trio shuffles the order of tasks
+    for client in clients:
+        await client.request("initialize", {"protocolVersion": "2025-11-25"})
+        await describe(client, "load")
+        await client.request("tools/list")
+    await trio.testing.wait_all_tasks_blocked()
+    stage.lists("alpha", CHANGED, "add")
+    await trio.testing.wait_all_tasks_blocked()
+    for client in clients:
+        await client.ask("ping", request_id="p")
+        assert await heard_until(client, "p") == ["notifications/tools/list_changed"]
+
+
+async def test_every_list_that_a_connection_was_given_is_watched_whatever_session_it_belongs_to(
+    nursery: trio.Nursery,
+) -> None:
+    stage = stage_of("load")
+    client = await stage.client(nursery)
+    await client.request("initialize", {"protocolVersion": "2025-11-25"})
+    for key in "ab":
+        await client.request("tools/list", {"_meta": {SESSION_KEY: key}})
+    for key in "ab":
+        await client.ask("tools/call", {**LOADING, "_meta": {SESSION_KEY: key}}, request_id=key)
+        assert await heard_until(client, key) == ["notifications/tools/list_changed"]
+
+
+async def test_a_list_that_changes_between_its_pages_is_announced(nursery: trio.Nursery) -> None:
+    stage = stage_of("full", limits={"clientQueueBytes": 200})
+    guest = await stage.connect(nursery)
+    client = guest.client
+    await client.request("initialize", {"protocolVersion": "2025-11-25"})
+    cursor = (await client.request("tools/list"))["result"]["nextCursor"]
+    stage.lists("alpha", CHANGED, "add")
+    # In one turn with the change: nobody has been told of it yet.
+    guest.session.on_request(b"2", "tools/list", Raw(json.dumps({"cursor": cursor}).encode()))
+    assert (await client.get())["id"] == 2
+    assert (await client.get())["method"] == "notifications/tools/list_changed"
+
+
+@pytest.mark.parametrize("surface", SURFACES)
+async def test_what_a_session_was_shown_is_known_when_it_comes_back(
+    nursery: trio.Nursery, surface: str
+) -> None:
+    stage = stage_of(surface)
+    first = await stage.client(nursery)
+    await first.send(HELLO)
+    await describe(first, surface)
+    first.close()
+    await trio.testing.wait_all_tasks_blocked()
+    stage.lists("alpha", CHANGED, "add")
+    second = await stage.client(nursery)
+    await second.send(HELLO)
+    await call(second, surface)
+    assert error_of(await answer_to(second, 2))["code"] == "ToolChanged"
+    assert not stage.alpha.sent
+
+
+@pytest.mark.parametrize(
+    ("surface", "again"),
+    [("load", LOADING), ("search", {"name": "search_tools", "arguments": {"query": "echo"}})],
+)
+async def test_what_was_loaded_in_an_earlier_life_and_is_loaded_anew_is_not_called_as_it_was(
+    nursery: trio.Nursery, surface: str, again: dict[str, Any]
+) -> None:
+    """Whoever wrote the call had not read the answer to the request before it."""
+    stage = stage_of(surface)
+    first = await stage.client(nursery)
+    await first.send(HELLO)
+    await describe(first, surface)
+    first.close()
+    await trio.testing.wait_all_tasks_blocked()
+    later = stage_of(surface)
+    later.memory.records = stage.memory.records
+    later.lists("alpha", CHANGED, "add")
+    second = await later.client(nursery)
+    loads = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": again}
+    await second.send(HELLO, loads, request(surface, 2))
+    assert error_of(await answer_to(second, 2))["code"] == "ToolChanged"
+    assert not later.alpha.sent

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,7 +14,7 @@ import trio.testing
 
 from daemon.cataloguing import CURRENT_PATIENCE, DEBOUNCE, RELIST_AFTER_FAILURE, Listing
 from daemon.config.model import Server, Timeouts
-from daemon.errors import UpstreamLost
+from daemon.errors import UpstreamLost, UpstreamUnavailable
 from daemon.facts import ListingFailed, ToolsListed
 from daemon.wire.peer import RemoteError
 
@@ -98,13 +99,19 @@ class Scene:
             tell=self.facts.append,
             wall=lambda: 42.0,
             redact=lambda text: text.replace("s3cret", "***"),
+            settle=self._settle,
         )
+        self.unsettled = trio.Event()
+        self.unsettled.set()
         self.listing.begin(self.connection, 3, lists_tools=lists_tools)
 
     def ask_four_times(self) -> None:
         self.connection.before_answer = lambda: None
         for _ in range(4):
             self.listing.is_asked_for()
+
+    async def _settle(self) -> None:
+        await self.unsettled.wait()
 
     def is_stale(self) -> bool:
         return self.listing.is_stale
@@ -182,7 +189,7 @@ async def test_a_word_while_a_list_is_under_way_keeps_it_stale(
     await until(lambda: not scene.is_stale())
 
 
-async def test_nobody_waits_longer_than_promised_for_a_list(
+async def test_nobody_waits_longer_than_promised_for_a_list_nor_goes_on_without_it(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     scene = Scene()
@@ -190,9 +197,71 @@ async def test_nobody_waits_longer_than_promised_for_a_list(
     scene.connection.held = True
     scene.listing.is_asked_for()
     began = trio.current_time()
-    await scene.listing.wait_current()
+    with pytest.raises(UpstreamUnavailable, match="has not listed them for 2 s"):
+        await scene.listing.wait_current()
     assert trio.current_time() - began == CURRENT_PATIENCE
     scene.connection.release.set()
+
+
+async def test_what_has_changed_and_cannot_be_listed_is_not_called_as_it_was(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    scene = Scene()
+    await scene.start(nursery)
+    scene.connection.failure = RemoteError(-32000, "s3cret is wrong")
+    scene.listing.is_asked_for()
+    await until(lambda: bool(scene.problems))
+    assert scene.is_stale()
+    with pytest.raises(UpstreamUnavailable, match=r"has not listed them for 2 s \(.*\*\*\* is wrong"):
+        await scene.listing.wait_current()
+
+
+async def test_a_list_that_failed_is_tried_again_at_once_for_whoever_needs_it(nursery: trio.Nursery) -> None:
+    scene = Scene()
+    await scene.start(nursery)
+    scene.connection.failure = RemoteError(-32000, "busy")
+    scene.listing.is_asked_for()
+    await until(lambda: bool(scene.problems))
+    scene.connection.failure = None
+    with trio.fail_after(RELIST_AFTER_FAILURE):
+        while scene.is_stale():
+            with suppress(UpstreamUnavailable):
+                await scene.listing.wait_current()
+
+
+async def test_a_list_that_fails_although_nothing_was_announced_keeps_nobody_waiting(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    scene = Scene()
+    await scene.start(nursery)
+    scene.connection.failure = RemoteError(-32000, "busy")
+    assert await scene.listing.refresh()
+    assert not scene.is_stale()
+
+
+async def test_where_changes_never_end_a_list_that_is_later_than_the_question_must_do(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    scene = Scene()
+    scene.connection.before_answer = scene.listing.is_asked_for
+    await scene.start(nursery)
+    began = trio.current_time()
+    await scene.listing.wait_current()
+    assert trio.current_time() - began == CURRENT_PATIENCE
+    assert scene.is_stale()
+
+
+async def test_a_list_is_current_only_once_it_is_in_the_catalog(nursery: trio.Nursery) -> None:
+    scene = Scene()
+    await scene.start(nursery)
+    folded = scene.unsettled = trio.Event()
+    scene.listing.is_asked_for()
+    await until(lambda: len(scene.facts) == 2)
+    assert scene.is_stale()
+    folded.set()
+    with trio.fail_after(5):
+        await scene.listing.wait_current()
+    assert not scene.is_stale()
 
 
 async def test_when_the_connection_goes_nobody_waits_for_its_list_any_more(nursery: trio.Nursery) -> None:
@@ -221,6 +290,25 @@ async def test_an_old_list_is_made_anew(nursery: trio.Nursery, autojump_clock: M
     await until(lambda: len(scene.connection.listed) >= 3)
     first = scene.connection.listed[0]
     assert [at - first for at in scene.connection.listed[1:3]] == [100, 200 + DEBOUNCE]
+
+
+async def test_a_server_that_has_listed_nothing_yet_is_asked_again_soon(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    scene = Scene(refresh=1000)
+    scene.connection.tools = []
+    await scene.start(nursery)
+    await until(lambda: len(scene.connection.listed) >= 2)
+    assert scene.connection.listed[1] - scene.connection.listed[0] == RELIST_AFTER_FAILURE
+
+
+async def test_what_was_listed_once_can_be_taken_back() -> None:
+    scene = Scene()
+    for tools in ([], [], ["echo"], []):
+        scene.connection.tools = tools
+        await scene.listing.list_now()
+    told = [(len(fact.tools), fact.first) for fact in scene.facts if isinstance(fact, ToolsListed)]
+    assert told == [(0, True), (0, True), (1, True), (0, False)]
 
 
 async def test_an_operator_waits_for_a_list_that_began_after_the_word(nursery: trio.Nursery) -> None:

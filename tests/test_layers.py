@@ -49,6 +49,7 @@ ORDER = (
     ("session_report",),
     ("report",),
     ("metrics",),
+    ("remarks",),
     ("operating",),
     ("actors",),
     ("servers",),

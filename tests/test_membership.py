@@ -122,3 +122,25 @@ async def test_it_hears_of_every_change_until_it_leaves(nursery: trio.Nursery) -
 async def test_what_a_client_was_shown_is_remembered_as_long_as_it_takes_part(nursery: trio.Nursery) -> None:
     it = membership(Stage(), nursery)
     assert await present(it, "k") is await present(it, "k")
+
+
+async def test_a_session_with_a_call_in_flight_does_not_make_room(nursery: trio.Nursery) -> None:
+    """What the call loads in the end must not be put into a session that was left, beside a new one."""
+    stage = Stage()
+    busy: list[object] = []
+    it = Membership(
+        Seat(stage.context),
+        stage.context,
+        on_change=lambda: None,
+        later=nursery.start_soon,
+        busy=lambda: busy,
+    )
+    busy.append(await present(it, "k"))
+    for number in range(MAX_KEYS):
+        await present(it, f"k{number}")
+    assert await present(it, "k") is busy[0]
+    assert set(stage.sessions.keys()) == {"k", *(f"k{number}" for number in range(1, MAX_KEYS))}
+    busy.clear()
+    await present(it, "another")
+    assert len(list(stage.sessions.keys())) == MAX_KEYS
+    assert "k" not in stage.sessions.keys()  # noqa: SIM118 - no mapping

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -31,6 +32,7 @@ from daemon.facts import StatusChanged, Switched, ToolsListed
 from daemon.operating import OUTCOME_SECONDS, Desk, Operating, Refused, in_words
 from daemon.supervisor import ChildSpec, Supervisor
 from tests.config.reading import config_of
+from tests.keeping.scripted_store import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -80,11 +82,12 @@ class FakeServer:
 class Room:
     """A registry and a supervisor at work; what is read and applied is the test's to say."""
 
-    def __init__(self) -> None:
+    def __init__(self, reading: float) -> None:
         self.registry = Registry(config_of(CONFIG), wall=time.time)
         self.notified: list[str] = []
         self.applied: list[Config] = []
         self.read: Callable[[], Config] = Config
+        self.why_unkept = ""
         self.supervisor = Supervisor(
             [ChildSpec(name=name, run=_live, policy=Restart()) for name in ("git", "time")],
             starts=4,
@@ -104,11 +107,16 @@ class Room:
                 source="/etc/mcpd.json",
                 notify=self.notified.append,
                 redact=lambda text: text.replace("s3cret", "[redacted]"),
+                unkept=self._unkept,
+                patience=reading,
             )
         )
 
     def _read(self) -> Config:
         return self.read()
+
+    async def _unkept(self) -> str:
+        return self.why_unkept
 
     async def _put_in_force(self, config: Config) -> Plan:
         return await self.applies(config)
@@ -147,9 +155,11 @@ async def _live(lifecycle: Lifecycle) -> None:
 
 
 @asynccontextmanager
-async def room(*, serving: bool = True, following: bool = True, patience: float = 30) -> AsyncIterator[Room]:
+async def room(
+    *, serving: bool = True, following: bool = True, patience: float = 30, reading: float = math.inf
+) -> AsyncIterator[Room]:
     """Everything at work. Under a clock that leaps while a thread reads, patience is infinite."""
-    made = Room()
+    made = Room(reading)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(made.registry.run)
         nursery.start_soon(made.supervisor.run)
@@ -315,7 +325,46 @@ async def test_once_it_goes_down_whoever_waits_or_comes_is_refused() -> None:
         assert here.notified[-1].startswith("RELOADING=1")
 
 
+async def test_a_file_that_cannot_be_read_in_time_costs_one_reload_and_not_the_next(
+    mock_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    begun, hangs, refused = threading.Event(), threading.Event(), trio.Event()
+
+    def hang() -> Config:
+        begun.set()
+        hangs.wait(30)
+        return Config()
+
+    async def ask(operating: Operating) -> None:
+        with pytest.raises(ConfigError, match="no answer within 5 s"):
+            await operating.reload()
+        refused.set()
+
+    async with room(reading=5) as here:
+        here.read = hang
+        nursery.start_soon(ask, here.operating)
+        await until(begun.is_set)
+        mock_clock.jump(4.9)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not refused.is_set()
+        mock_clock.jump(0.2)
+        await refused.wait()
+        assert not here.applied
+        here.read = Config
+        assert (await here.operating.reload()).restarted == ("git",)
+    hangs.set()
+
+
 # --- words -------------------------------------------------------------------------------------------------
+
+
+async def test_a_word_that_is_not_on_disk_is_obeyed_and_that_is_said() -> None:
+    async with room() as here:
+        here.why_unkept = "the disk is full"
+        told = await here.operating.switch("git", off=True)
+        assert (told["off"], told["state"]) == (True, "disabled")
+        assert told["note"] == "it is lost if mcpd ends now: the disk is full"
+        assert (await here.operating.switch("git", off=True))["note"] == told["note"], "said again: still so"
 
 
 async def test_a_server_is_switched_off_and_on_and_its_child_follows() -> None:
@@ -513,6 +562,28 @@ async def test_a_server_that_is_not_up_is_a_problem_and_not_a_fault() -> None:
         assert "switched off in the configuration" in told["servers"]["off"]["problem"]
         with pytest.raises(UnknownServer, match="Did you mean git"):
             await here.operating.refresh("gti")
+
+
+async def test_a_server_that_is_taken_away_just_when_it_is_to_list_is_a_problem_and_not_a_fault() -> None:
+    async with room() as here:
+        whole = here.registry.catalog.value
+        servers = {name: entry for name, entry in whole.servers.items() if name != "git"}
+        problems: list[str] = []
+
+        async def refresh() -> None:
+            with suppress(UnknownServer):
+                told: Any = await here.operating.refresh("git")
+                problems.append(told["servers"]["git"]["problem"])
+
+        async def take_away() -> None:
+            here.registry.catalog.set(attrs.evolve(whole, servers=servers))
+
+        while not problems:  # trio shuffles: the one that takes away may be the first
+            here.registry.catalog.set(whole)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(refresh)
+                nursery.start_soon(take_away)
+        assert "removed from the configuration" in problems[0]
 
 
 def test_a_plan_in_words_names_what_happened_only() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
@@ -9,11 +10,18 @@ import pytest
 import trio
 import trio.testing
 
-from daemon.catalog.loaded import Loaded, LoadedStatus, Source
+from daemon.catalog.loaded import Loaded, LoadedStatus, Source, Verdict
 from daemon.catalog.remembered import MAX_KEY, SessionRecord
 from daemon.errors import McpdError
 from daemon.facts import Switched
-from daemon.sessions import JUDGED_AT_ONCE, RETRY_SECONDS, Conversation, fault_of_key
+from daemon.sessions import (
+    JUDGED_AT_ONCE,
+    LOOKED_AT_ONCE,
+    MAX_LEFT,
+    RETRY_SECONDS,
+    Conversation,
+    fault_of_key,
+)
 from tests.fakes_upstream import Stage, tool, tools_of
 
 if TYPE_CHECKING:
@@ -122,6 +130,7 @@ async def test_a_session_that_cannot_be_recalled_begins_empty_and_is_put_togethe
     assert not conversation.whole
     load(stage, conversation, "add")
     assert stage.memory.records["k"] is stored, "half a session must not replace a whole one"
+    assert stage.memory.parts["k"].loaded is conversation.loaded, "nobody might ask for it again"
     assert stage.sessions.find("k") is conversation, "the next try is not due"
     await trio.sleep(RETRY_SECONDS)
     assert stage.sessions.find("k") is None
@@ -199,4 +208,59 @@ def test_a_record_says_all_that_is_to_be_remembered() -> None:
         "client": "",
         "created_at": 3.0,
         "seen_at": 5.0,
+        "partial": False,
     }
+
+
+async def test_a_session_that_was_left_is_not_written_over_the_one_that_has_its_key_now() -> None:
+    stage = Stage()
+    left = await joined(stage)
+    load(stage, left, "echo")
+    stage.sessions.part(left)
+    load(stage, await joined(stage), "add")
+    stage.learn(Switched(off=frozenset({ECHO})))
+    stage.sessions.judge(left)
+    assert statuses(left) == ["invalid_disabled"]
+    assert list(stage.memory.records["k"].loaded.tools) == [ECHO, ("alpha", "add")]
+
+
+async def test_what_another_daemon_judges_otherwise_is_not_written_back() -> None:
+    """Two that see different tools would write for ever."""
+    stage = Stage()
+    conversation = await joined(stage)
+    load(stage, conversation, "echo")
+    record = stage.memory.records.pop("k")
+    gone = Verdict(status=LoadedStatus.INVALID_DELETED, reason="server alpha no longer has it")
+    theirs = record.loaded.judged(lambda _each: gone, 1.0)
+    conversation.listen(lambda: stage.sessions.judge(conversation), "a connection that looks at once")
+    stage.sessions.adopt(attrs.evolve(record, loaded=theirs))
+    stage.sessions.judge(conversation)
+    assert statuses(conversation) == ["valid"]
+    assert not stage.memory.records
+
+
+async def test_who_watches_looks_after_each_change_until_it_leaves(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    looks: list[int] = []
+    stage.sessions.watch(partial(divmod, 1, 0), "a bug for one client")
+    watchers = range(2 * LOOKED_AT_ONCE + 1)
+    for number in watchers:
+        stage.sessions.watch(partial(looks.append, number), number)
+    nursery.start_soon(stage.sessions.run)
+    await trio.testing.wait_all_tasks_blocked()
+    looks.clear()
+    stage.sessions.unwatch(3)
+    stage.learn(Switched(off=frozenset({ECHO})))
+    await trio.testing.wait_all_tasks_blocked()
+    assert looks == [number for number in watchers if number != 3]
+
+
+async def test_it_is_remembered_for_a_while_what_sessions_were_shown_that_nobody_uses() -> None:
+    stage = Stage()
+    shown = tools_of("alpha", "echo")[0]
+    for number in range(MAX_LEFT + 1):
+        conversation = await joined(stage, f"k{number}")
+        conversation.shown.add([shown])
+        stage.sessions.part(conversation)
+    known = [(await joined(stage, f"k{number}")).shown.hash_of(ECHO) for number in range(3)]
+    assert known == [None, shown.schema_hash, shown.schema_hash]

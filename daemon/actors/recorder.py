@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import trio
 from loguru import logger
 
-from daemon.catalog.validity import judge, standing
+from daemon.catalog.validity import judge_stored
 from daemon.keeping.custody import KEPT_OPEN, Custody
-from daemon.keeping.expiry import FORGET_SECONDS, Expiry
+from daemon.keeping.expiry import Expiry
 from daemon.keeping.health import Health
-from daemon.keeping.opening import Opener
+from daemon.keeping.opening import Opener, keep_checked, sessions_in
 from daemon.keeping.recalling import Recalling
 from daemon.keeping.server_notes import Difference, ServerNotes
 from daemon.keeping.session_notes import SessionNotes
@@ -29,12 +29,10 @@ from daemon.store.values import Batch
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from daemon.catalog.loaded import Verdict
     from daemon.catalog.remembered import SessionRecord
     from daemon.catalog.snapshot import Catalog
     from daemon.facts import Fact
     from daemon.keeping.opening import Opened, Store
-    from daemon.store.values import Kept
     from daemon.watch import Watch
 
 OPERATION_SECONDS = 1.5
@@ -134,7 +132,7 @@ class Recorder:
         """Write what changes, until cancelled. A fault of ours costs time, nothing else."""
         now = trio.current_time()
         self._expiry.start()
-        self._due_at.update({CHECK: now + CHECK_SECONDS, FORGET: now + FORGET_SECONDS})
+        self._due_at.update({CHECK: now + CHECK_SECONDS, FORGET: now + self._expiry.period})
         if self._shared:
             self._due_at[POLL] = now + POLL_SECONDS
         async with trio.open_nursery() as nursery:
@@ -172,8 +170,7 @@ class Recorder:
         self._sessions.keep(record)
         if self._sessions.dropped:
             self._health.note_dropped(self._sessions.dropped)
-        if self._health.degraded:
-            self._health.count(self._waiting)
+        self._recount()
         self._stirred.set()
 
     def touch(self, key: str, at: float) -> None:
@@ -181,10 +178,10 @@ class Recorder:
         self._sessions.touch(key, at)
         self._due_at.setdefault(TOUCH, trio.current_time() + TOUCH_SECONDS)
 
-    async def kept(self, key: str) -> bool:
-        """Whether what was kept of a key is on disk: True once it is; False when that takes too long."""
+    async def kept(self, key: str | None = None) -> bool:
+        """Whether what was kept of a key is on disk, or what operators said; False when that takes too long."""
         with trio.move_on_after(self._patience):
-            while key in self._sessions:
+            while key in self._sessions if key else self._servers.lacks_words(self._catalog.value):
                 if self._health.degraded:
                     return False
                 await self._custody.moved.wait()
@@ -206,9 +203,7 @@ class Recorder:
             if known is None or self._shared:
                 raise
             return known
-        if found is not None:
-            self._sessions.read(found)
-        return self._sessions.unwritten(key) or found
+        return self._sessions.complete(key, found)
 
     async def sessions(self, limit: int) -> tuple[SessionRecord, ...]:
         """Sessions, those used last first; of a store that cannot be read those that this life knows.
@@ -228,6 +223,7 @@ class Recorder:
         seen = self._catalog.value
         while True:
             seen = await self._catalog.wait_changed(seen)
+            self._recount()
             self._stirred.set()
 
     async def _heed_readers(self) -> None:
@@ -269,7 +265,7 @@ class Recorder:
         with trio.fail_after(self._patience):
             await self._recalling.settle()
         await self._write(touches=self._is_due(TOUCH, TOUCH_SECONDS))
-        if self._is_due(FORGET, FORGET_SECONDS):
+        if self._is_due(FORGET, self._expiry.period):
             await self._expiry.look(partial(self._write, touches=True))
 
     async def _last_round(self) -> None:
@@ -277,11 +273,16 @@ class Recorder:
             self._take_in(await self._custody.open())
         if self._shared and self._custody.store is not None:
             await self._poll()
-        while self._custody.store is not None and self._unwritten:
-            await self._write(touches=True)
+        await self._write_all()
+        await self._recalling.settle_at_last()
+        await self._write_all()
         closing = self._custody.let_go()
         if closing is not None:
             await closing.back.wait()
+
+    async def _write_all(self) -> None:
+        while self._custody.store is not None and self._unwritten:
+            await self._write(touches=True)
 
     @property
     def _unwritten(self) -> bool:
@@ -295,6 +296,9 @@ class Recorder:
             touches: whether times of use are worth a transaction of their own.
         """
         self._due_at[CHECK] = trio.current_time() + CHECK_SECONDS
+        if parts := self._sessions.partial():
+            for key, stored in (await self._custody.use(partial(sessions_in, keys=parts))).items():
+                self._sessions.complete(key, stored)
         catalog = self._catalog.value
         # Until the catalog has taken in what was recalled, it says nothing about what is to be written.
         news = Difference(catalog=catalog) if self._recalling.untaken else self._servers.difference(catalog)
@@ -309,10 +313,10 @@ class Recorder:
             touched=touched,
             switched_off=news.off,
             switched_on=news.on,
-            judge=partial(_judge, catalog),
+            judge=partial(judge_stored, catalog),
             judged=tuple(news.stands),
         )
-        kept = await self._custody.use(partial(_checked_keep, batch=batch))
+        kept = await self._custody.use(partial(keep_checked, batch=batch))
         self._sessions.were_written(records, touched)
         if not self._sessions.touched:
             self._due_at.pop(TOUCH, None)
@@ -360,7 +364,12 @@ class Recorder:
 
     @property
     def _waiting(self) -> int:
-        return len(self._sessions) + self._servers.waiting
+        return len(self._sessions) + len(self._servers.difference(self._catalog.value))
+
+    def _recount(self) -> None:
+        """Show what is not written now, however long the next try is off."""
+        if self._health.degraded:
+            self._health.count(self._waiting)
 
     def _failed(self, fault: StoreFault) -> None:
         in_use = self._custody.store is not None
@@ -388,12 +397,3 @@ class Recorder:
 
     def _overdue(self, fault: StoreFault) -> None:
         self._health.degrade(str(fault), self._waiting)
-
-
-def _judge(catalog: Catalog, server: str, tool: str, schema_hash: str) -> Verdict:
-    return judge(schema_hash, server, tool, standing(catalog, (server, tool)))
-
-
-def _checked_keep(store: Store, batch: Batch) -> Kept:
-    store.check()
-    return store.keep(batch)

@@ -23,7 +23,7 @@ from daemon.errors import (
     RunError,
     leaf,
 )
-from daemon.membership import MAX_HELD, Membership
+from daemon.membership import MAX_HELD, MAX_KEYS, Membership
 from daemon.seat import Seat
 from daemon.surfaces.base import AwaitListing
 from daemon.wire import envelope
@@ -32,7 +32,6 @@ from daemon.wire.peer import Peer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from daemon.catalog.snapshot import Catalog
     from daemon.context import SessionContext
     from daemon.errors import CallError
     from daemon.seat import Asked
@@ -69,10 +68,16 @@ class Session:
         self._calls = Calls(self._peer, number, context)
         self._seat = Seat(context)
         self._membership = Membership(
-            self._seat, context, on_change=self._announce_if_changed, later=self._calls.later
+            self._seat,
+            context,
+            on_change=self._announce_if_changed,
+            later=self._calls.later,
+            turn=lambda: self._peer.turn,
+            busy=lambda: self._calls.guests,
         )
         self._subscriptions: list[bytes] = []
-        self._shown: tuple[Asked, tuple[bytes, ...]] | None = None
+        self._shown: dict[str | None, tuple[Asked, tuple[bytes, ...]]] = {}
+        """By session, what the client was given of its list, until that is announced to have changed."""
         self._waiting_lists = 0
         self._handshaken = False
         self._protocol = ""
@@ -81,10 +86,10 @@ class Session:
 
     async def run(self) -> None:
         """Serve until the client hangs up; its calls are then cancelled at the servers."""
+        self._context.sessions.watch(self._announce_if_changed, self)
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._calls.run)
-                nursery.start_soon(self._announce_changes, self._context.catalog.value)
                 await self._peer.run()
         except BaseExceptionGroup as group:
             error = leaf(group)
@@ -94,6 +99,7 @@ class Session:
         finally:
             self._calls.abandon_all("the client is gone")
             self._membership.leave()
+            self._context.sessions.unwatch(self)
 
     @property
     def surface(self) -> Surface:
@@ -108,7 +114,7 @@ class Session:
     @property
     def in_flight(self) -> int:
         """Calls without an answer yet."""
-        return self._calls.in_flight
+        return len(self._calls.guests)
 
     def lose_calls(self, error: CallError) -> None:
         """Answer what is in flight with an error: the daemon goes down."""
@@ -125,7 +131,7 @@ class Session:
             surface=self.surface.name,
             since=self._since,
             calls=self._calls.total,
-            in_flight=self._calls.in_flight,
+            in_flight=self.in_flight,
             loaded=self._membership.loaded,
             repaired=self._calls.repaired,
         )
@@ -235,7 +241,13 @@ class Session:
         tools = self.surface.list_tools(view)
         limits = view.catalog.config.limits
         page = protocol.list_page(tools, cursor, limits.client_queue_bytes // PAGE_SHARE)
-        self._shown = asked, tools
+        key = asked.conversation.key
+        # Of a list that has changed between its pages the first ones are not known to be as they were.
+        if cursor is None or key not in self._shown:
+            self._shown.pop(key, None)
+            self._shown[key] = asked, tools
+        while len(self._shown) > MAX_KEYS:
+            del self._shown[next(iter(self._shown))]
         servers_own = self.surface.listed(view)
         first = len(tools) - len(servers_own)
         part = servers_own[max(0, page.start - first) : max(0, page.stop - first)]
@@ -272,15 +284,12 @@ class Session:
         text = f"Invalid Request: id {request_id.decode(errors='replace')} is already in flight"
         self._peer.refuse(request_id, envelope.INVALID_REQUEST, text)
 
-    async def _announce_changes(self, seen: Catalog) -> None:
-        """Tell the client when what it was shown is not what it would be shown now."""
-        while True:
-            seen = await self._context.catalog.wait_changed(seen)
-            self._announce_if_changed()
-
     def _announce_if_changed(self) -> None:
-        if self._shown is not None and self._shows_other_tools(*self._shown):
-            self._shown = None
+        """Tell the client when what it was shown is not what it would be shown now."""
+        # Looking judges what is loaded, and that may lead here again.
+        shown, self._shown = self._shown, {}
+        self._shown = {key: each for key, each in shown.items() if not self._shows_other_tools(*each)}
+        if len(self._shown) < len(shown):
             self._announce()
 
     def _shows_other_tools(self, asked: Asked, tools: tuple[bytes, ...]) -> bool:

@@ -35,7 +35,7 @@ from daemon.transports.opening import connector
 from daemon.wire.peer import RemoteError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from daemon.config.model import Server
     from daemon.facts import Fact
@@ -70,6 +70,7 @@ class Upstream:
         tell: Callable[[Fact], None],
         wall: Callable[[], float],
         redact: Callable[[str], str] = str,
+        settle: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     ) -> None:
         """Prepare; nothing is started.
 
@@ -80,6 +81,7 @@ class Upstream:
             tell: leaves a fact with the registry.
             wall: seconds since the epoch.
             redact: takes secrets out of what the server says of itself.
+            settle: returns once the registry has taken in what it was told.
         """
         self.name = server.name
         self.server = server
@@ -98,7 +100,7 @@ class Upstream:
         self._admission: Admission | None = None
         self._greeter = Greeter()
         self._was_ready = False
-        self._listing = Listing(server, tell=tell, wall=wall, redact=redact)
+        self._listing = Listing(server, tell=tell, wall=wall, redact=redact, settle=settle)
         self._busy = trio.Event()
         self._lifecycle: Lifecycle | None = None
 
@@ -154,7 +156,7 @@ class Upstream:
         return self._listing.is_stale
 
     async def wait_current(self) -> None:
-        """Return once its list is current, or after a bounded wait."""
+        """Return once its list is current, or late enough (`ports.Upstream.wait_current`)."""
         await self._listing.wait_current()
 
     async def refresh(self) -> str:

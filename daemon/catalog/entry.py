@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 UNSETTLED = frozenset({ServerState.STOPPED, ServerState.STARTING})
 """States in which a server that has listed nothing may be about to."""
 
+EMPTIED = (
+    "since it was started it lists no tools, and it has had some: those are kept until it lists any, or is"
+    " configured anew"
+)
+"""What is wrong with a server that came back with nothing."""
+
 MAX_RENAMED = 1000
 """Renames that are remembered of one server, the latest: against one that invents new names all the time."""
 
@@ -148,6 +154,8 @@ def _with_tools(entry: ServerEntry, fact: ToolsListed) -> ServerEntry:
         return entry
     tools: Mapping[str, Tool] = {tool.name: tool for tool in fact.tools}
     known = entry.tools
+    if fact.first and known and not tools:
+        return _with_problem(entry, EMPTIED, fact.quarantined)
     if known is not None and _bytes(known) == _bytes(tools):
         if not entry.listing_error and not entry.recalled and entry.quarantined == fact.quarantined:
             return entry
@@ -256,9 +264,16 @@ def _still_said(sentences: Mapping[str, Summary], tools: Mapping[str, Tool]) -> 
 
 
 def _with_failure(entry: ServerEntry, fact: ListingFailed) -> ServerEntry:
-    if _is_stale(entry, fact.incarnation) or entry.listing_error == fact.reason:
+    if _is_stale(entry, fact.incarnation):
         return entry
-    return attrs.evolve(entry, listing_error=fact.reason)
+    return _with_problem(entry, fact.reason, entry.quarantined)
+
+
+def _with_problem(entry: ServerEntry, problem: str, quarantined: Mapping[str, str]) -> ServerEntry:
+    """It has not said what it has: what is known stays."""
+    if (entry.listing_error, entry.quarantined) == (problem, quarantined):
+        return entry
+    return attrs.evolve(entry, listing_error=problem, quarantined=quarantined)
 
 
 def _hashes(tools: Mapping[str, Tool]) -> dict[str, str]:

@@ -50,3 +50,5 @@ class SessionRecord:
     """When it was first named, in seconds since the epoch."""
     seen_at: float = 0.0
     """When somebody last used it."""
+    partial: bool = False
+    """Whether it was begun while the store could not be read: what is stored of it comes before this."""

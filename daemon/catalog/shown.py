@@ -1,4 +1,8 @@
-"""What one client was last shown of each tool, so that none is called as it was before it changed."""
+"""What one client was last shown of each tool, so that none is called as it was before it changed.
+
+Several requests may come in one turn, and answers go out at its end: who wrote them all had read none of these.
+So it is also known what was shown of a tool before it was shown as it is now, and in which turn that was.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ costs nothing, for it is shared."""
 class Shown:
     """One client's."""
 
-    __slots__ = ("_before", "_list", "_single")
+    __slots__ = ("_before", "_earlier", "_list", "_single")
 
     def __init__(self, before: Callable[[ToolKey], str | None] = lambda _key: None) -> None:
         """Begin with nothing.
@@ -29,29 +33,58 @@ class Shown:
         self._before = before
         self._list: Mapping[ToolKey, Offered] = {}
         self._single: dict[ToolKey, str] = {}
+        self._earlier: dict[ToolKey, tuple[int, str]] = {}
 
-    def hash_of(self, key: ToolKey) -> str | None:
-        """The schema hash of a tool as it was shown; None if it never was."""
-        digest = self._single.get(key)
-        if digest is not None:
-            return digest
+    def hash_of(self, key: ToolKey, turn: int | None = None) -> str | None:
+        """The schema hash of a tool as it was shown; None if it never was.
+
+        Args:
+            key: which tool.
+            turn: as it had been shown before that one; None: as it was shown last.
+        """
+        if turn is not None and key in self._earlier:
+            shown_in, digest = self._earlier[key]
+            if turn <= shown_in:
+                return digest
+        single = self._single.get(key)
+        if single is not None:
+            return single
         listed = self._list.get(key)
         return self._before(key) if listed is None else listed.tool.schema_hash
 
-    def add(self, tools: Iterable[Tool]) -> None:
-        """These were shown."""
+    def assume(self, key: ToolKey, digest: str) -> None:
+        """If it never was shown, it was so."""
+        if self.hash_of(key) is None:
+            self._single[key] = digest
+
+    def add(self, tools: Iterable[Tool], turn: int = 0) -> None:
+        """These were shown, in that turn."""
         for tool in tools:
             key = tool.server, tool.name
+            self._note_earlier(key, tool.schema_hash, turn)
             self._single.pop(key, None)
             self._single[key] = tool.schema_hash
-        while len(self._single) > MAX_SHOWN:
-            del self._single[next(iter(self._single))]
+        _cut(self._single)
+        _cut(self._earlier)
 
-    def add_list(self, tools: Mapping[ToolKey, Offered]) -> None:
+    def add_list(self, tools: Mapping[ToolKey, Offered], turn: int = 0) -> None:
         """All of these were shown; the mapping must not change any more."""
         if self._list is tools and not self._single:
             return
+        for key, listed in tools.items():
+            self._note_earlier(key, listed.tool.schema_hash, turn)
         gone = {key: listed.tool.schema_hash for key, listed in self._list.items() if key not in tools}
         self._single = {**gone, **{key: digest for key, digest in self._single.items() if key not in tools}}
         self._list = tools
         self.add(())
+
+    def _note_earlier(self, key: ToolKey, digest: str, turn: int) -> None:
+        before = self.hash_of(key, turn)
+        if before not in {None, digest}:
+            self._earlier.pop(key, None)
+            self._earlier[key] = turn, str(before)
+
+
+def _cut(remembered: dict[ToolKey, str] | dict[ToolKey, tuple[int, str]]) -> None:
+    while len(remembered) > MAX_SHOWN:
+        del remembered[next(iter(remembered))]

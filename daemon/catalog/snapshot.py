@@ -79,7 +79,7 @@ def fold(catalog: Catalog, fact: Fact) -> Catalog:
     same_tools = changed.tools is entry.tools and changed.disabled == entry.disabled
     if same_tools and changed.awaited == entry.awaited:
         return after
-    return _named(after) if same_tools else _assembled(after)
+    return _named(after) if same_tools else _assembled(after, catalog)
 
 
 def with_settled_names(catalog: Catalog) -> Catalog:
@@ -105,7 +105,7 @@ def _with_words(catalog: Catalog, off: frozenset[tuple[str, str]]) -> Catalog:
     if off == catalog.switched:
         return catalog
     servers = {name: _switched(entry, off=(name, WHOLE) in off) for name, entry in catalog.servers.items()}
-    return _risen(catalog, _assembled(attrs.evolve(catalog, servers=servers, switched=off)))
+    return _risen(catalog, _assembled(attrs.evolve(catalog, servers=servers, switched=off), catalog))
 
 
 def _switched(entry: ServerEntry, *, off: bool) -> ServerEntry:
@@ -123,7 +123,7 @@ def _with_config(catalog: Catalog, config: Config, now: float) -> Catalog:
     }
     departed = {name: epoch for name, epoch in epochs.items() if name not in servers and epoch}
     after = attrs.evolve(catalog, config=config, servers=servers, departed=departed)
-    return _risen(catalog, _assembled(after))
+    return _risen(catalog, _assembled(after, catalog))
 
 
 def _reconfigured(catalog: Catalog, server: Server, now: float, epoch: int) -> ServerEntry:
@@ -177,28 +177,47 @@ def _named(catalog: Catalog) -> Catalog:
     return attrs.evolve(catalog, names=assign(catalog.names, claims, catalog.reserved))
 
 
-def _assembled(catalog: Catalog) -> Catalog:
-    """With categories and names after its servers, its configuration and the operators' words."""
-    categories = _categories(catalog.config, catalog.servers)
+def _assembled(catalog: Catalog, before: Catalog | None = None) -> Catalog:
+    """With categories and names after its servers, its configuration and the operators' words.
+
+    Args:
+        catalog: what they are to be made for.
+        before: as it was: what is the same is taken over, for most servers are when one has changed.
+    """
+    categories = _categories(catalog.config, catalog.servers, before)
     if any(tool != WHOLE for _, tool in catalog.switched):
         categories = {name: _without(each, catalog.switched) for name, each in categories.items()}
     off = frozenset({key for key in catalog.switched if key[1] != WHOLE} | set(_off(categories)))
     return _named(attrs.evolve(catalog, categories=categories, off=off))
 
 
-def _categories(config: Config, servers: Mapping[str, ServerEntry]) -> dict[str, Category]:
+def _categories(
+    config: Config, servers: Mapping[str, ServerEntry], before: Catalog | None
+) -> dict[str, Category]:
     if config.categories:
         listed = {name: entry.tools for name, entry in servers.items() if not entry.disabled}
         return {name: resolve(category, listed) for name, category in config.categories.items()}
     return {
-        name: of_server(name, entry.description, entry.tools)
+        name: _taken_over(entry, before) or of_server(name, entry.description, entry.tools)
         for name, entry in servers.items()
         if not entry.disabled
     }
 
 
+def _taken_over(entry: ServerEntry, before: Catalog | None) -> Category | None:
+    """The category that a server was, if it would be made the same."""
+    if before is None or before.config.categories or any(name == entry.name for name, _ in before.switched):
+        return None
+    was = before.servers.get(entry.name)
+    if was is None or was.tools is not entry.tools or was.description != entry.description:
+        return None
+    return before.categories.get(entry.name)
+
+
 def _without(category: Category, switched: frozenset[tuple[str, str]]) -> Category:
     """The category with what operators have switched off."""
+    if {server for server, _ in switched}.isdisjoint(category.servers):
+        return category
     members = {
         name: attrs.evolve(member, enabled=False) if (member.server, member.tool) in switched else member
         for name, member in category.members.items()

@@ -105,6 +105,11 @@ def _is_wanted(catalog: Catalog, key: ToolKey) -> bool:
     )
 
 
+def judge_stored(catalog: Catalog, server: str, tool: str, loaded_hash: str) -> Verdict:
+    """`judge` by what a catalog says now, of whatever sessions have loaded it in that form."""
+    return judge(loaded_hash, server, tool, standing(catalog, (server, tool)))
+
+
 def judge_in(catalog: Catalog, loaded: LoadedTool) -> Verdict:
     """`judge` by what a catalog says now, and for renames by what was said of the tool before."""
     now = standing(catalog, loaded.key)

@@ -53,7 +53,8 @@ def ask(method: str, params: dict[str, Any], *, path: str, timeout: float) -> di
         DaemonUnreachable: nobody listens, or no answer came.
         RemoteFault: the answer is an error.
     """
-    request = {"jsonrpc": "2.0", "id": _ID, "method": method, "params": params}
+    named = {key: _as_text(value) if isinstance(value, str) else value for key, value in params.items()}
+    request = {"jsonrpc": "2.0", "id": _ID, "method": method, "params": named}
     deadline = time.monotonic() + timeout
     with _connected(path, timeout) as link:
         try:
@@ -95,6 +96,11 @@ def guarded(action: Callable[[], int]) -> int:
 
         print(f"mcpd: {visible(fault.message)}", file=sys.stderr)
         return EX_FAULT
+
+
+def _as_text(word: str) -> str:
+    """A word of the command line without bytes that are no text (PEP 383): no daemon could read them."""
+    return word.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def _connected(path: str, timeout: float) -> socket.socket:

@@ -36,7 +36,7 @@ def metrics_faults(metrics: Metrics, trail: str) -> Iterator[Fault]:
         yield Fault(path=here, message=message)
     elif not is_loopback(host):
         message = (
-            f"{quoted(host)} is no loopback address, and metrics have no password: write {SUGGESTED}, and let a"
+            f"{quoted(host)} is no loopback address, and metrics have no password. Write {SUGGESTED}, and let a"
             " proxy serve other machines"
         )
         yield Fault(path=here, message=message)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, unquote_plus, urlsplit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,6 +14,10 @@ SHORTEST = 6
 """Shorter values are left alone: leaving `true` or `8080` out of every log would hide more than it protects."""
 
 
+STATE_PASSWORDS = frozenset({"password", "sslpassword", "passfile", "oauth_client_secret"})
+"""Parameters of `state.url` that nobody may see; those of `store.urls`."""
+
+
 def secrets(config: Config) -> frozenset[str]:
     """Every value of `config` that must never be shown, in all spellings in which it may turn up."""
     return frozenset(value for value in _all(config) if len(value) >= SHORTEST)
@@ -22,8 +26,8 @@ def secrets(config: Config) -> frozenset[str]:
 def _all(config: Config) -> Iterator[str]:
     for server in config.mcp_servers.values():
         yield from _of_server(server)
-    for url in (config.state.url, config.summaries.base_url if config.summaries else None):
-        yield from _in_url(url)
+    yield from _in_url(config.summaries.base_url if config.summaries else None)
+    yield from _in_state_url(config.state.url)
 
 
 def _of_server(server: Server) -> Iterator[str]:
@@ -42,6 +46,24 @@ def _spellings(value: str) -> Iterator[str]:
     yield value
     for line in value.splitlines():
         yield line.strip()
+
+
+def _in_state_url(url: str | None) -> Iterator[str]:
+    """Passwords only: hosts and users of databases are words of many logs, `postgres` above all."""
+    if not url:
+        return
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        yield url
+        return
+    written = [parts.password or ""]
+    for pair in parts.query.split("&"):
+        name, _, value = pair.partition("=")
+        if unquote(name) in STATE_PASSWORDS:
+            written.append(value)
+    for value in written:
+        yield from (value, unquote(value), unquote_plus(value))
 
 
 def _in_url(url: str | None) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import attrs
 
@@ -11,13 +12,14 @@ from daemon.config.category_rules import category_faults, empty_faults, title_fa
 from daemon.config.metrics_rules import metrics_faults
 from daemon.config.profile_rules import profile_faults, surface_faults
 from daemon.config.server_rules import missing_faults, name_faults, server_faults
+from daemon.config.state_rules import state_faults
 from daemon.config.trail import ROOT, below
 from daemon.errors import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from daemon.config.model import Config
+    from daemon.config.model import Config, Summaries
 
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -68,15 +70,27 @@ def _entry_faults(config: Config, named: Named, earlier: Sequence[Fault]) -> Ite
         yield from profile_faults(profile, trail, named.servers, visible)
         yield from surface_faults(profile, trail, named.surfaces)
     yield from metrics_faults(config.metrics, below(ROOT, "metrics"))
-    if config.summaries and config.summaries.api_key_env is not None:
-        yield from _key_name(config.summaries.api_key_env)
+    yield from state_faults(config.state, below(ROOT, "state"))
+    if config.summaries is not None:
+        yield from _summaries_faults(config.summaries)
 
 
-def _key_name(name: str) -> Iterator[Fault]:
-    # Not repeated in the fault: whoever gets this wrong has pasted the key itself.
-    if not _ENVIRONMENT_NAME.fullmatch(name):
+def _summaries_faults(summaries: Summaries) -> Iterator[Fault]:
+    # Neither is repeated: a url may hold a password, and whoever gets the key's name wrong has pasted the key.
+    if not _is_web(summaries.base_url):
+        message = "write the url of an OpenAI-compatible endpoint, up to its version: https://HOST/v1"
+        yield Fault(path=below(below(ROOT, "summaries"), "baseUrl"), message=message)
+    if summaries.api_key_env is not None and not _ENVIRONMENT_NAME.fullmatch(summaries.api_key_env):
         message = "write the NAME of the environment variable that holds the key, not the key"
         yield Fault(path=below(below(ROOT, "summaries"), "apiKeyEnv"), message=message)
+
+
+def _is_web(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _unless_misspelt(missing: Iterable[Fault], trail: str, earlier: Sequence[Fault]) -> Iterator[Fault]:

@@ -14,7 +14,13 @@ if TYPE_CHECKING:
     from daemon.keeping.session_notes import SessionNotes
 
 FORGET_SECONDS = 600.0
-"""Between looks for sessions that nobody uses."""
+"""Between looks for sessions that nobody uses, at most."""
+
+LOOKS = 2
+"""Looks in the time after which a session is forgotten: it is gone half as long again after its last use."""
+
+SHORTEST_SECONDS = 1.0
+"""Between looks at least: each writes."""
 
 CLOCK_JUMP = 60.0
 """Seconds by which the wall clock may differ from the monotonic one between two such looks. Beyond, it was set,
@@ -48,6 +54,8 @@ class Expiry:
         self._custody = custody
         # Another daemon says only at its own looks which sessions it has in use.
         self._idle = max(idle, 2 * FORGET_SECONDS) if shared else idle
+        self.period = min(FORGET_SECONDS, max(SHORTEST_SECONDS, self._idle / LOOKS))
+        """Seconds between looks."""
         self._live_keys = live_keys
         self._wall = wall
         self._clocks = (0.0, 0.0)

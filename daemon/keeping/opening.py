@@ -47,6 +47,25 @@ class Store(Protocol):
         """Let it go."""
 
 
+def keep_checked(store: Store, batch: Batch) -> Kept:
+    """Write a batch to a store that is still there.
+
+    Raises:
+        StoreFault: it is not, or nothing could be written.
+    """
+    store.check()
+    return store.keep(batch)
+
+
+def sessions_in(store: Store, keys: Collection[str]) -> dict[str, SessionRecord | None]:
+    """What a store has of sessions, by key.
+
+    Raises:
+        StoreFault: they cannot be read now.
+    """
+    return {key: store.session(key) for key in keys}
+
+
 @attrs.frozen(kw_only=True)
 class Opened:
     """A store and what it remembers."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import attrs
+import trio
 from loguru import logger
 
 from daemon.facts import Recalled, Switched
+from daemon.mailbox import ActorGone
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -17,6 +20,11 @@ if TYPE_CHECKING:
     from daemon.facts import Fact
     from daemon.keeping.server_notes import ServerNotes, Switches
     from daemon.watch import Watch
+
+
+LAST_SETTLE_SECONDS = 0.5
+"""How long the catalog may take, when the daemon ends, to take in what was just recalled: it has nothing else
+to do."""
 
 
 class Recalling:
@@ -55,6 +63,11 @@ class Recalling:
         if self.untaken:
             await self._settle()
             self.untaken = False
+
+    async def settle_at_last(self) -> None:
+        """The same when the daemon ends: the catalog may be gone, and nobody waits for one that is not."""
+        with trio.move_on_after(LAST_SETTLE_SECONDS), contextlib.suppress(ActorGone):
+            await self.settle()
 
     def servers(
         self, records: Iterable[ServerRecord], unreadable: Iterable[str], *, by_another: bool = True

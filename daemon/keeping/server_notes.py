@@ -63,11 +63,6 @@ class ServerNotes:
         self._judged: dict[str, Stand | None] = {}
         self._last: Difference | None = None
 
-    @property
-    def waiting(self) -> int:
-        """What a reader of the store would miss, as of the last look."""
-        return 0 if self._last is None else len(self._last)
-
     def start_over(self) -> None:
         """The store holds nothing any more; its loaded tools are marked anew, too, for they will be others."""
         self._held.clear()
@@ -80,6 +75,10 @@ class ServerNotes:
     def missing(self, stored: Iterable[str]) -> bool:
         """Whether a store that holds these servers lacks one that it had: it is another store."""
         return not self._held.keys() <= set(stored)
+
+    def lacks_words(self, catalog: Catalog) -> bool:
+        """Whether operators have said what the store does not hold."""
+        return catalog.switched != self._switched
 
     def heard(self, record: ServerRecord) -> bool:
         """The store holds this record. Whether that is news."""

@@ -83,17 +83,34 @@ class SessionNotes:
         if ours is None:
             self.read(record)
             return record
-        both = attrs.evolve(ours, loaded=record.loaded.joined(ours.loaded))
+        both = _whole(ours, record)
         self.keep(both)
         return both
 
+    def partial(self) -> tuple[str, ...]:
+        """Keys of what is not on disk, and was begun without what is there."""
+        return tuple(key for key, each in self._unwritten.items() if each.partial)
+
+    def complete(self, key: str, stored: SessionRecord | None) -> SessionRecord | None:
+        """A session as it is now, given what the store has of it."""
+        ours = self._unwritten.get(key)
+        if ours is None:
+            if stored is not None:
+                self.read(stored)
+            return stored
+        if ours.partial:
+            ours = _whole(ours, stored)
+            self.keep(ours)
+        return ours
+
     def unwritten(self, key: str) -> SessionRecord | None:
-        """What is not on disk yet of a session."""
-        return self._unwritten.get(key)
+        """What is not on disk yet of a session; None if that is only a part of it."""
+        ours = self._unwritten.get(key)
+        return None if ours is None or ours.partial else ours
 
     def known(self, key: str) -> SessionRecord | None:
-        """What this life knows of a session."""
-        return self._unwritten.get(key) or self._written.get(key)
+        """What this life knows of a session, if that is all of it."""
+        return self.unwritten(key) or self._written.get(key)
 
     def next_batch(self) -> tuple[tuple[SessionRecord, ...], Mapping[str, float]]:
         """What to write next: records, those that have waited longest first, and times of use of others."""
@@ -153,3 +170,11 @@ class SessionNotes:
             else:
                 del self._unwritten[next(iter(self._unwritten))]
                 self.dropped += 1
+
+
+def _whole(ours: SessionRecord, stored: SessionRecord | None) -> SessionRecord:
+    """What was kept here after what is stored."""
+    if stored is None:
+        return attrs.evolve(ours, partial=False)
+    begun = stored.created_at if ours.partial else ours.created_at
+    return attrs.evolve(ours, loaded=stored.loaded.joined(ours.loaded), created_at=begun, partial=False)

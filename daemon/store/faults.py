@@ -36,7 +36,7 @@ ADVICE = {
     Kind.CORRUPT: "set it aside, or restore it from a backup; mcpd begins with an empty one otherwise",
     Kind.NEWER_SCHEMA: "run that later mcpd, or set state.url to another place: nothing in it was changed",
     Kind.LOST: "mcpd creates it anew and writes what it knows",
-    Kind.MISCONFIGURED: "correct state.url in mcpd's configuration, or what it points to",
+    Kind.MISCONFIGURED: "correct state.url in mcpd's configuration, --state-dir, or what they point to",
 }
 """What happens next, or what to do: the end of every text."""
 

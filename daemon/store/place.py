@@ -88,7 +88,7 @@ class Place:
 def place_of(url: str | None, state_dir: Path) -> Place:
     """Where the configuration's `state.url` says, or in the state directory if it says nothing."""
     if url is None:
-        return Place(None, state_dir / DATABASE)
+        return Place(None, (state_dir / DATABASE).absolute())
     scheme, _, rest = url.partition("://")
     if scheme.partition("+")[0] == "sqlite":
         return Place(url, Path(unquote(rest.removeprefix("/"))))

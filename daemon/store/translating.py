@@ -24,8 +24,7 @@ _SQLITE: Mapping[int, Kind] = {
     sqlite3.SQLITE_READONLY: Kind.READ_ONLY,
     sqlite3.SQLITE_CORRUPT: Kind.CORRUPT,
     sqlite3.SQLITE_NOTADB: Kind.CORRUPT,
-    sqlite3.SQLITE_CANTOPEN: Kind.MISCONFIGURED,
-    sqlite3.SQLITE_PERM: Kind.MISCONFIGURED,
+    sqlite3.SQLITE_PERM: Kind.READ_ONLY,
     sqlite3.SQLITE_AUTH: Kind.MISCONFIGURED,
 }
 """By primary result code; all others are UNAVAILABLE."""
@@ -56,8 +55,8 @@ _ERRNOS: Mapping[int, Kind] = {
     errno.ENOSPC: Kind.FULL,
     errno.EDQUOT: Kind.FULL,
     errno.EROFS: Kind.READ_ONLY,
-    errno.EACCES: Kind.MISCONFIGURED,
-    errno.EPERM: Kind.MISCONFIGURED,
+    errno.EACCES: Kind.READ_ONLY,
+    errno.EPERM: Kind.READ_ONLY,
     errno.ENOTDIR: Kind.MISCONFIGURED,
     errno.EISDIR: Kind.MISCONFIGURED,
     errno.ENOENT: Kind.MISCONFIGURED,
@@ -71,7 +70,6 @@ _ERRNOS: Mapping[int, Kind] = {
 _REFUSED = re.compile(
     r"authentication failed|no password supplied|no pg_hba\.conf entry|(database|role|user) .* does not exist"
     r"|not permitted to log in|permission denied|invalid (connection option|sslmode|integer|port)"
-    r"|No such file or directory"
 )
 _GONE = re.compile(r"no such table")
 _CHANGED = re.compile(r"no such column|has no column")

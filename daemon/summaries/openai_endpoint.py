@@ -39,6 +39,9 @@ MAX_ANSWER = 256 * 1024
 SENT = frozenset({"accept", "content-type", "content-length", "host"})
 """Headers of the client that are sent on; ours come on top."""
 
+SHORTEST_KEY = 16
+"""Characters of a key that is looked for in answers: where none is needed, people write a word instead."""
+
 NO_KEY = "none"
 """What the client is told instead of the key, which only the transport knows: so no error of it can show it."""
 
@@ -133,6 +136,8 @@ class Guarded(httpx2.AsyncBaseTransport):
         self._inner = inner
         self._tls = tls
         self._authorization = {"authorization": authorization} if authorization else {}
+        secret = authorization.rpartition(" ")[2].encode()
+        self._secret = secret if len(secret) >= SHORTEST_KEY else None
         self._place = place
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -185,6 +190,11 @@ class Guarded(httpx2.AsyncBaseTransport):
             body += chunk
             if len(body) > MAX_ANSWER:
                 raise EndpointFault(Kind.TOO_LARGE, f"the answer of {self._place} is over {MAX_ANSWER} bytes")
+        if self._secret is not None and self._secret in body:
+            # What is taken from it is shown, logged and stored.
+            raise EndpointFault(
+                Kind.UNREADABLE, f"the answer of {self._place} repeats the key that it was sent"
+            )
         return bytes(body)
 
     def _fault(self, error: httpx2.TransportError) -> EndpointFault:

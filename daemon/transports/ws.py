@@ -130,6 +130,7 @@ class MessageLink:
             max_queue: bytes that may wait for the server before it is cut off.
         """
         self.queued = 0
+        self.lulls = 0
         self._socket = socket
         self._place = place
         self._max_message = max_message

@@ -52,6 +52,9 @@ class Link(Protocol):
     """A frame-by-frame connection to a peer, whatever carries it."""
 
     queued: int
+    lulls: int
+    """How often the peer had said all that it had to say: what comes in between two of these was written before
+    any of it was answered."""
 
     def send(self, frame: Iterable[Buffer]) -> None:
         """Queue one frame. Never blocks; it is written at the next `Outbox.flush`."""
@@ -109,6 +112,7 @@ class FdLink:
             pause_at: bytes waiting for the peer above which it is not read from; None: always read.
         """
         self.queued = 0
+        self.lulls = 0
         self._read_fd = read_fd
         self._write_fd = write_fd
         self._outbox = outbox
@@ -227,6 +231,7 @@ class FdLink:
         except trio.ClosedResourceError:
             self._require_unbroken()
             raise ConnectionLost("the connection was closed") from None
+        self.lulls += 1
 
     def _require_unbroken(self) -> None:
         if self._failure is not None:

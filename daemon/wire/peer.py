@@ -125,6 +125,11 @@ class Peer:
         """Forwarded requests that wait for an answer; our own (a ping, a subscription) do not count."""
         return self._forwarded
 
+    @property
+    def turn(self) -> int:
+        """Counts what was there to be read at once, in whatever portions: nobody had read an answer to it."""
+        return self.link.lulls
+
     def open(self, exchange: Exchange, *, forwarded: bool = True) -> int:
         """Reserve an id (which is also the progress token) for a request to be sent next.
 

@@ -12,6 +12,7 @@ from loguru import logger
 from daemon.catalog.loaded import LoadedStatus
 from daemon.facts import Configured, Recalled, Switched
 from daemon.states import ServerState
+from daemon.store.faults import Kind
 from daemon.store.values import Changes
 from tests.actors.recording import DAY, START, Stage, begin, life, session, tools_of
 from tests.catalog.samples import servers
@@ -412,6 +413,23 @@ async def test_what_is_not_written_at_the_end_is_written_then() -> None:
         stage.recorder.keep(session("key", "read"))
         stage.recorder.touch("other", START)
     assert "a" in disk.servers
+    assert "key" in disk.sessions
+    assert disk.open_stores == 0
+
+
+async def test_a_store_that_can_be_opened_at_the_end_gets_all_of_it() -> None:
+    disk = Disk()
+    disk.fails("open", Kind.MISCONFIGURED)
+    async with life(begin(disk.open), disk, finish=False) as stage:
+        await stage.lists("a", "read")
+        await off(stage, ("b", ""))
+        stage.recorder.keep(session("key", "read"))
+        await until(lambda: stage.degraded)
+        disk.works()
+        # Whoever opens it just now is told at first that nothing is switched off.
+        await stage.recorder.finish()
+    assert set(disk.servers) == {"a", "b"}
+    assert disk.off == {("b", "")}
     assert "key" in disk.sessions
     assert disk.open_stores == 0
 

@@ -109,6 +109,16 @@ async def test_a_store_that_does_not_open_is_said_and_opened_later(
         assert disk.sessions["key"] == session("key", "read")
 
 
+async def test_what_servers_list_while_no_store_was_ever_opened_is_counted_at_once() -> None:
+    disk = Disk()
+    disk.fails("open", Kind.MISCONFIGURED)
+    async with life(begin(disk.open), disk, finish=False) as stage:
+        await stage.lists("a", "one")
+        await until(lambda: stage.recorder.persistence.value.waiting == 1)
+        await stage.lists("b", "two")
+        await until(lambda: stage.recorder.persistence.value.waiting == 2)
+
+
 async def test_tries_are_repeated_more_and_more_slowly(mock_clock: MockClock) -> None:
     disk = Disk()
     async with life(begin(disk.open, rng=lambda: 1.0), disk) as stage:

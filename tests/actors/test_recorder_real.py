@@ -8,12 +8,14 @@ import sys
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 from loguru import logger
 
 from daemon.catalog.loaded import LoadedStatus
 from daemon.facts import Switched
 from daemon.keeping.health import Condition
+from daemon.store.faults import StoreFault
 from daemon.store.store import Store, set_aside
 from tests.actors.recording import START, Stage, begin, life, session, tools_of
 from tests.keeping.scripted_store import until
@@ -222,6 +224,32 @@ async def test_a_file_that_is_held_at_the_start_is_opened_later(path: Path) -> N
         await stage.written()
         assert list(tools_of(stage.entry())) == ["read", "write"]
         assert await stage.recorder.recall("key") == session("key", "read", "write")
+
+
+async def test_what_was_begun_without_the_file_is_put_together_with_it(path: Path) -> None:
+    async with life(on(path)) as stage:
+        await learn(stage)
+    rows(path, "PRAGMA journal_mode = DELETE")
+    with held(path):
+        stage = on(path, slack=0.5)
+        await stage.recorder.open()
+        with pytest.raises(StoreFault):
+            await stage.recorder.recall("key")
+        for key in ("key", "later"):
+            stage.recorder.keep(attrs.evolve(session(key, "read"), partial=True))
+        with pytest.raises(StoreFault):
+            await stage.recorder.recall("key")
+    async with life(stage, opened=True):
+        await until(lambda: not stage.degraded)
+        assert await stage.recorder.recall("later") == session("later", "read")
+        await stage.written()
+    async with life(on(path)) as stage:
+        found = await stage.recorder.recall("key")
+        assert found is not None
+        # What was loaded last stands last.
+        assert list(found.loaded.tools) == [("a", "write"), ("a", "read")]
+        assert found == session("key", "read", "write")
+        assert await stage.recorder.recall("later") == session("later", "read")
 
 
 async def test_a_file_of_a_later_version_is_left_alone(path: Path) -> None:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from daemon.catalog import entry as room
 from daemon.catalog.digests import tools_digest
-from daemon.catalog.entry import MAX_RENAMED
+from daemon.catalog.entry import EMPTIED, MAX_RENAMED
 from daemon.catalog.snapshot import Catalog, fold
-from daemon.facts import Recalled, Summarized
+from daemon.facts import Recalled, Summarized, ToolsListed
 from daemon.model import Summary
 from daemon.states import ServerState
 from tests.catalog.samples import (
@@ -94,6 +94,29 @@ def test_a_remembered_server_that_fails_to_list_keeps_what_is_remembered() -> No
 def test_a_remembered_server_without_tools_is_remembered_without_tools() -> None:
     assert as_seen(fold(BEGUN, recalled("git"))) == ([], 5, True)
     assert as_seen(fold(BEGUN, recalled("git", listed=False))) == (None, 5, False)
+
+
+def nothing(*, first: bool, incarnation: int = 2) -> ToolsListed:
+    return ToolsListed(server="git", incarnation=incarnation, tools=(), quarantined={}, first=first)
+
+
+@pytest.mark.parametrize("known", [UP, after(BEGUN, [recalled("git", "log", "add", epoch=1)])])
+def test_a_server_that_comes_back_with_nothing_keeps_what_is_known(known: Catalog) -> None:
+    catalog = fold(known, nothing(first=True))
+    assert (names(catalog), git(catalog).epoch, git(catalog).listing_error) == (["log", "add"], 1, EMPTIED)
+    assert fold(catalog, nothing(first=True)) is catalog
+    listing = fold(catalog, listed("git", "log", incarnation=2))
+    assert (names(listing), git(listing).epoch, git(listing).listing_error) == (["log"], 2, "")
+
+
+def test_a_server_that_lets_go_of_what_it_has_listed_has_nothing() -> None:
+    catalog = fold(UP, nothing(first=False))
+    assert (names(catalog), git(catalog).epoch, git(catalog).listing_error) == ([], 2, "")
+
+
+def test_a_server_that_never_had_any_tools_has_none() -> None:
+    catalog = fold(BEGUN, nothing(first=True))
+    assert (names(catalog), git(catalog).listing_error) == ([], "")
 
 
 def test_a_memory_that_comes_after_the_same_list_only_gives_its_epoch() -> None:

@@ -19,6 +19,7 @@ def offer(*tools: Tool) -> Offer:
     return Offer(catalog, catalog.config.profiles["default"])
 
 
+OLD_KEY = "git", "log"
 OLD, NEW = tool("git", "log"), tool("git", "log", description="new")
 
 
@@ -46,6 +47,32 @@ def test_what_a_later_list_lacks_is_still_known_as_it_was_shown() -> None:
     shown.add_list(offer(other).tools)
     assert shown.hash_of(("git", "log")) == OLD.schema_hash
     assert shown.hash_of(("git", "add")) == other.schema_hash
+
+
+def test_who_asked_before_the_end_of_a_turn_had_not_been_shown_what_was_shown_in_it() -> None:
+    shown = Shown()
+    shown.add([OLD], turn=1)
+    shown.add_list(offer(NEW).tools, turn=3)
+    shown.add([NEW], turn=3)
+    assert [shown.hash_of(OLD_KEY, turn) for turn in (2, 3)] == [OLD.schema_hash] * 2
+    assert [shown.hash_of(OLD_KEY, turn) for turn in (4, None)] == [NEW.schema_hash] * 2
+
+
+def test_what_was_changed_twice_in_a_turn_is_known_as_it_was_before_it() -> None:
+    shown = Shown()
+    shown.add([OLD], turn=1)
+    shown.add([NEW], turn=2)
+    shown.add([tool("git", "log", description="newer")], turn=2)
+    assert shown.hash_of(OLD_KEY, 2) == OLD.schema_hash
+
+
+def test_what_is_assumed_gives_way_to_what_was_shown() -> None:
+    shown = Shown()
+    shown.assume(OLD_KEY, OLD.schema_hash)
+    shown.add([NEW], turn=5)
+    shown.assume(OLD_KEY, "another")
+    assert shown.hash_of(OLD_KEY) == NEW.schema_hash
+    assert shown.hash_of(OLD_KEY, 5) == OLD.schema_hash
 
 
 def test_what_a_session_was_shown_before_counts_until_this_client_is_shown_it() -> None:

@@ -269,6 +269,16 @@ def test_a_word_waits_for_the_tool_that_it_names() -> None:
     assert epochs(came)["git"] == 2
 
 
+def test_the_categories_of_servers_that_are_not_concerned_are_taken_over() -> None:
+    both = after(UP, [status("fs"), listed("fs", "read")])
+    changed = fold(both, listed("git", "git_log"))
+    assert changed.categories["fs"] is both.categories["fs"]
+    assert list(changed.categories["git"].members) == ["git_log"]
+    off = fold(changed, switched("fs/read"))
+    assert off.categories["git"] is changed.categories["git"]
+    assert fold(off, switched()).categories["fs"].members["read"].enabled
+
+
 def test_a_switched_off_tool_stays_in_its_category_as_not_enabled() -> None:
     members = fold(UP, switched("git/git_log")).categories["git"].members
     assert {name: member.enabled for name, member in members.items()} == {"git_log": False, "git_add": True}

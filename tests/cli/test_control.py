@@ -27,6 +27,12 @@ def test_the_result_is_returned(sockets: Path) -> None:
     assert question(sockets, {"daemon": {"pid": 1}}) == {"daemon": {"pid": 1}}
 
 
+def test_bytes_of_the_command_line_that_are_no_text_are_replaced(sockets: Path) -> None:
+    with fake_control(sockets / "c", {"sessions": {}}) as daemon:
+        ask("sessions", {"key": "k\udcff \udcc3\udcbc"}, path=str(sockets / "c"), timeout=PATIENCE)
+        assert daemon.asked == [("sessions", {"key": "k\ufffd ü"})]
+
+
 def test_an_answer_may_be_larger_than_one_read(sockets: Path) -> None:
     large = {"text": "x" * 3_000_000}
     assert question(sockets, large) == large

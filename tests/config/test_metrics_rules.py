@@ -6,6 +6,7 @@ import pytest
 
 from daemon.config.metrics_rules import SUGGESTED, is_loopback, metrics_faults, split_authority
 from daemon.config.model import Metrics
+from daemon.redact import Redactor
 
 HERE = "$.metrics"
 
@@ -83,6 +84,7 @@ def test_what_others_can_reach_or_rename_is_a_fault(host: str) -> None:
     ((path, message),) = faults(f"{host}:9464")
     assert path == "$.metrics.listen"
     assert "is no loopback address, and metrics have no password" in message
+    assert Redactor(())(message) == message, "it must not look like a credential"
     assert SUGGESTED in message
 
 

@@ -60,7 +60,7 @@ def test_every_section_arrives_in_the_model() -> None:
             "watch": True,
             "profiles": {"default": {"surface": "load"}, "p": {}},
             "summaries": {"baseUrl": "http://h/v1", "model": "m"},
-            "state": {"url": "sqlite:///x"},
+            "state": {"url": "sqlite:////x"},
             "limits": {"starts": 2},
             "listen": {"controlSocket": "/c", "uids": [1000]},
             "mcpServers": {
@@ -72,7 +72,7 @@ def test_every_section_arrives_in_the_model() -> None:
         False,
         True,
         2,
-        "sqlite:///x",
+        "sqlite:////x",
     )
     assert config.profiles["default"].surface == "load"
     assert config.profiles["p"].name == "p"

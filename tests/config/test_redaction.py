@@ -41,6 +41,24 @@ def test_the_urls_of_mcpd_itself_are_searched_too() -> None:
     assert secrets(config) == {"summarypw", "statepw1"}
 
 
+@pytest.mark.parametrize(
+    ("url", "hidden"),
+    [
+        ("postgresql://postgres@/mcpd?host=/var/run/postgresql&sslmode=require", set()),
+        ("postgresql://postgres:p%40ssword@dbhost1/mcpd", {"p%40ssword", "p@ssword"}),
+        (
+            "postgresql://postgres@dbhost1/mcpd?password=p%40ss+word&sslpassword=another1",
+            {
+                *("p%40ss+word", "p@ss+word", "p@ss word", "another1"),
+            },
+        ),
+        ("sqlite:////var/lib/mcpd/state.db", set()),
+    ],
+)
+def test_of_the_state_s_url_only_passwords_are_secrets(url: str, hidden: set[str]) -> None:
+    assert secrets(config_of({"state": {"url": url}})) == hidden
+
+
 def test_no_secret_is_in_the_repr_of_a_configuration() -> None:
     entry = {"url": "https://u:hunter2@h", "headers": {"A": "hunter2"}}
     other = {"command": "x", "env": {"A": "${T}"}}

@@ -64,3 +64,16 @@ def test_a_pasted_key_is_not_repeated() -> None:
     assert faults_in({**with_server(), "summaries": summaries}) == [
         ("$.summaries.apiKeyEnv", "write the NAME of the environment variable that holds the key, not the key")
     ]
+
+
+@pytest.mark.parametrize("url", ["ftp://u:hunter2@h", "h/v1", "", "http://", "https://h:x/v1", "http://[h/v1"])
+def test_an_endpoint_that_cannot_be_asked_is_a_fault_that_repeats_no_password(url: str) -> None:
+    ((path, message),) = faults_in({**with_server(), "summaries": {"model": "m", "baseUrl": url}})
+    assert path == "$.summaries.baseUrl"
+    assert "https://HOST/v1" in message
+    assert "hunter2" not in message
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:8080/v1", "https://u:p@api.example/v1", "http://[::1]:1"])
+def test_an_endpoint_that_can_be_asked_is_none(url: str) -> None:
+    assert faults_in({**with_server(), "summaries": {"model": "m", "baseUrl": url}}) == []

@@ -10,12 +10,18 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from daemon.cli import control
+from tests.scripted_server import command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+
+T = TypeVar("T")
 
 ROOT = Path(__file__).parents[2]
 NODE = ROOT / ".cache" / "node" / "node_modules"
@@ -23,6 +29,19 @@ MCP1 = ROOT / ".cache" / "mcp1" / "bin" / "python"
 
 WAIT = 30.0
 """Seconds that anything here may take: servers on node need a few on a busy machine."""
+
+
+LOOK_SECONDS = 0.03
+"""Between looks for something that happens in another process."""
+
+
+def eventually(look: Callable[[], T], why: Callable[[], object] = str) -> T:
+    """What a look finds once it finds something; the wait is bounded, and `why` is shown if it was in vain."""
+    deadline = time.monotonic() + WAIT
+    while not (found := look()):
+        assert time.monotonic() < deadline, why()
+        time.sleep(LOOK_SECONDS)
+    return found
 
 
 def program(name: str) -> str:
@@ -34,6 +53,21 @@ def node_server(package: str, *args: str) -> dict[str, Any]:
     """The `mcpServers` entry of a server installed from npm."""
     script = NODE / "@modelcontextprotocol" / package / "dist" / "index.js"
     return {"command": "node", "args": [str(script), *args]}
+
+
+def scripted(**script: Any) -> dict[str, Any]:
+    """The `mcpServers` entry of a server that does what its script says."""
+    program, *args = command(**script)
+    return {"command": program, "args": args}
+
+
+OWN = ("set_tools", "announce")
+"""What a scripted server always lists that is to list something else later."""
+
+
+def changeable(*tools: Any, **script: Any) -> dict[str, Any]:
+    """A scripted server with these tools, until `Daemon.changes` gives it others."""
+    return scripted(tools=[*OWN, *tools], **script)
 
 
 class Daemon:
@@ -55,6 +89,7 @@ class Daemon:
         }
         self.process: subprocess.Popen[bytes] | None = None
         self.log = directory / "log"
+        self.state = Path(self.environ["XDG_STATE_HOME"]) / "mcpd" / "state.db"
 
     def command(self, *words: str) -> list[str]:
         """`mcpd WORDS`, with the interpreter that runs the tests."""
@@ -93,6 +128,33 @@ class Daemon:
         assert check is None or done.returncode == check, (done.returncode, done.stdout, done.stderr)
         return done.stdout
 
+    def ask(self, method: str, **params: Any) -> dict[str, Any]:
+        """Ask what an operator's command asks, without starting one."""
+        return control.ask(method, params, path=str(self.socket.with_name("control.sock")), timeout=WAIT)
+
+    def changes(self, server: str, *tools: Any) -> None:
+        """Give a `changeable` server other tools; they are in the catalog when this returns."""
+        self.ask("call", server=server, tool="set_tools", arguments={"tools": [*OWN, *tools]})
+        self.ask("refresh", server=server)
+
+    def persistence(self) -> dict[str, Any]:
+        """How keeping goes, as in the status."""
+        found: dict[str, Any] = self.ask("status")["daemon"]["persistence"]
+        return found
+
+    def loaded(self, key: str) -> dict[str, dict[str, Any]]:
+        """What a session has loaded, by `server/tool`, as `mcpd sessions KEY --json` has it."""
+        return {f"{each['server']}/{each['name']}": each for each in self.ask("sessions", key=key)["loaded"]}
+
+    def ready(self, *servers: str) -> dict[str, dict[str, Any]]:
+        """Wait until these servers, or all, are ready. Returns them, as in the status."""
+
+        def look() -> dict[str, dict[str, Any]]:
+            found: dict[str, dict[str, Any]] = self.ask("status")["servers"]
+            return found if all(found[name]["state"] == "ready" for name in servers or found) else {}
+
+        return eventually(look, self.said)
+
     def status(self) -> dict[str, Any]:
         """`mcpd status --json`."""
         answer: dict[str, Any] = json.loads(self.run("status", "--json", check=None))
@@ -113,9 +175,15 @@ class RawClient:
     def __init__(self, path: Path, *, timeout: float = WAIT) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(timeout)
-        self._socket.connect(str(path))
+        try:
+            self._socket.connect(str(path))
+        except OSError:
+            self._socket.close()
+            raise
         self._file = self._socket.makefile("rb")
         self._last = 0
+        self.notices: list[dict[str, Any]] = []
+        """What came unasked while an answer was waited for."""
 
     def send(self, line: bytes) -> None:
         """Send raw bytes and a newline."""
@@ -141,12 +209,36 @@ class RawClient:
             message = self.receive()
             if message.get("id") == self._last:
                 return message
+            self.notices.append(message)
+
+    def notice(self, method: str) -> dict[str, Any]:
+        """The next notification of a kind, also one that came while an answer was waited for."""
+        while True:
+            message = self.notices.pop(0) if self.notices else self.receive()
+            if message.get("method") == method:
+                return message
 
     def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """`tools/call`; returns the result."""
         answer = self.ask("tools/call", {"name": name, "arguments": arguments})
         result: dict[str, Any] = answer["result"]
         return result
+
+    def hello(self, **said: Any) -> Self:
+        """Say what a bridge says first: `session`, `profile`, `surface`."""
+        self.send(json.dumps({"jsonrpc": "2.0", "method": "mcpd/hello", "params": said}).encode())
+        return self
+
+    def load(self, *names: str, **more: Any) -> dict[str, Any]:
+        """`load_mcp_tool`; returns the tools that it answered."""
+        content = self.call("load_mcp_tool", {"names": list(names), **more})["structuredContent"]
+        assert "tools" in content, content
+        tools: dict[str, Any] = content["tools"]
+        return tools
+
+    def listed(self) -> list[str]:
+        """The names in the answer to `tools/list`."""
+        return [tool["name"] for tool in self.ask("tools/list")["result"]["tools"]]
 
     def get(self, category: str, *names: str) -> dict[str, Any]:
         """`get-category-tools`; returns its structured content."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon.keeping.custody import Custody
-from daemon.keeping.expiry import CLOCK_JUMP, Expiry
+from daemon.keeping.expiry import CLOCK_JUMP, FORGET_SECONDS, SHORTEST_SECONDS, Expiry
 from daemon.keeping.opening import Opener
 from daemon.keeping.session_notes import SessionNotes
 from tests.actors.recording import START, session
@@ -70,6 +70,14 @@ async def test_where_others_use_the_store_they_have_time_to_say_so(mock_clock: M
     await bench.custody.open()
     bench.expiry.start()
     assert await bench.look() == {"1100"}
+
+
+@pytest.mark.parametrize(
+    ("idle", "period"), [(30 * 24 * 3600, FORGET_SECONDS), (60, 30), (0.1, SHORTEST_SECONDS)]
+)
+def test_a_short_bound_is_looked_after_more_often(idle: float, period: float) -> None:
+    assert Bench(idle=idle).expiry.period == period
+    assert Bench(idle=idle, shared=True).expiry.period == FORGET_SECONDS
 
 
 @pytest.mark.parametrize("jump", [CLOCK_JUMP + 1, -CLOCK_JUMP - 1])

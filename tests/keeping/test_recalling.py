@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import trio
+
 from daemon.catalog.snapshot import fold
 from daemon.facts import Recalled, Switched
-from daemon.keeping.recalling import Recalling
+from daemon.keeping.recalling import LAST_SETTLE_SECONDS, Recalling
 from daemon.keeping.server_notes import ServerNotes
+from daemon.mailbox import ActorGone
 from daemon.watch import Watch
 from tests.catalog.samples import catalog_of, listed, servers
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from trio.testing import MockClock
+
     from daemon.catalog.remembered import ServerRecord
     from daemon.facts import Fact
 
@@ -22,6 +29,7 @@ class Bench:
     def __init__(self) -> None:
         self.told: list[Fact] = []
         self.settled = 0
+        self.settling: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
         self.catalog = Watch(catalog_of(CONFIG))
         self.recalling = Recalling(
             ServerNotes(), catalog=self.catalog, tell=self.told.append, settle=self.settle, where="disk"
@@ -29,6 +37,7 @@ class Bench:
 
     async def settle(self) -> None:
         self.settled += 1
+        await self.settling()
 
 
 def record() -> ServerRecord:
@@ -53,6 +62,24 @@ def test_switches_are_told_at_the_start_and_when_they_differ() -> None:
     bench.recalling.switches(frozenset(), certainly=True)
     bench.recalling.switches(frozenset({("a", "")}))
     assert bench.told == [Switched(off=frozenset()), Switched(off=frozenset({("a", "")}))]
+
+
+async def test_at_the_end_nobody_waits_for_a_catalog_that_does_not_settle(autojump_clock: MockClock) -> None:
+    bench = Bench()
+    bench.recalling.switches(frozenset(), certainly=True)
+    bench.settling = trio.sleep_forever
+    await bench.recalling.settle_at_last()
+    assert trio.current_time() == LAST_SETTLE_SECONDS
+    bench.settling = gone
+    await bench.recalling.settle_at_last()
+    assert bench.recalling.untaken
+    bench.settling = trio.lowlevel.checkpoint
+    await bench.recalling.settle_at_last()
+    assert not bench.recalling.untaken
+
+
+async def gone() -> None:
+    raise ActorGone
 
 
 def test_of_an_epoch_that_the_store_gave_only_that_is_told() -> None:

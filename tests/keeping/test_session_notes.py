@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from daemon.catalog.loaded import Loaded
 from daemon.catalog.remembered import SessionRecord
 from daemon.keeping.session_notes import MAX_BATCH, SessionNotes
-from tests.actors.recording import session
+from tests.actors.recording import START, session
 
 
 def record(key: str, at: float = 0.0, client: str = "") -> SessionRecord:
@@ -96,6 +96,29 @@ def test_the_list_has_ours_in_place_of_the_stores_and_the_latest_first() -> None
     assert [(each.key, each.client) for each in merged] == [("a", "ours"), ("c", "")]
     notes.read(record("z", at=9))
     assert [each.key for each in notes.all_known(5)] == ["z", "a"]
+
+
+def test_a_part_is_put_together_with_what_is_stored_before_it_counts() -> None:
+    notes = SessionNotes()
+    part = attrs.evolve(session("a", "write"), created_at=START + 9, partial=True)
+    notes.keep(part)
+    assert (notes.partial(), notes.unwritten("a"), notes.known("a")) == (("a",), None, None)
+    whole = notes.complete("a", session("a", "read"))
+    assert whole is not None
+    assert [tool for _server, tool in whole.loaded.tools] == ["read", "write"]
+    assert (whole.created_at, whole.partial, notes.partial()) == (START, False, ())
+    assert notes.next_batch() == ((whole,), {})
+    # Whoever kept the part may not know of the whole yet, which is not written.
+    notes.keep(part)
+    assert notes.complete("a", session("a", "read")) == whole
+
+
+def test_a_part_of_what_nobody_has_stored_is_the_whole() -> None:
+    notes = SessionNotes()
+    notes.keep(attrs.evolve(session("a", "write"), partial=True))
+    assert notes.complete("a", None) == session("a", "write")
+    assert notes.complete("b", None) is None
+    assert notes.complete("c", session("c")) == notes.known("c") == session("c")
 
 
 def test_what_another_daemon_loaded_joins_what_was_loaded_here() -> None:

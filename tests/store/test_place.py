@@ -17,6 +17,12 @@ def test_without_a_url_it_is_a_file_in_the_state_directory() -> None:
     assert (place.path, place.where, place.shared) == (HERE / "state.db", "/var/lib/mcpd/state.db", False)
 
 
+def test_a_state_directory_may_be_named_from_the_working_directory() -> None:
+    place = place_of(None, Path("state"))
+    assert place.path == Path.cwd() / "state" / "state.db"
+    assert urls.path_of(urls.parse(urls.of_file(place.path))) == place.path
+
+
 @pytest.mark.parametrize(
     ("url", "path"),
     [

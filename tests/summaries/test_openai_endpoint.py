@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tests.summaries.endpoint_server import Asked, EndpointServer, Stream
 
 KEY = "sk-canary-0123456789"
-ENVIRON = {"THE_KEY": KEY}
+ENVIRON = {"THE_KEY": KEY, "A_WORD": "ollama"}
 PATIENCE = 30.0
 """Seconds after which a test stops waiting."""
 
@@ -104,6 +104,20 @@ async def test_what_the_environment_holds_for_another_endpoint_is_not_sent(
     assert set(sent) == {"host", "accept", "content-type", "content-length", "user-agent", "accept-encoding"}
     assert sent["user-agent"].startswith("mcpd/")
     assert "foreign" not in str(sent)
+
+
+async def test_an_answer_that_repeats_the_key_is_not_taken(server: EndpointServer) -> None:
+    server.behave(saying(f"It has the key {KEY}."))
+    fault = await fault_of(server.base_url)
+    assert (fault.kind, str(fault)) == (
+        Kind.UNREADABLE,
+        f"the answer of 127.0.0.1:{server.port} repeats the key that it was sent",
+    )
+
+
+async def test_a_word_in_place_of_a_key_may_stand_in_an_answer(server: EndpointServer) -> None:
+    server.behave(saying("This is ollama."))
+    assert await asked_of(server.base_url, key="A_WORD") == "This is ollama."
 
 
 async def test_a_password_in_the_url_is_sent_where_there_is_no_key(server: EndpointServer) -> None:

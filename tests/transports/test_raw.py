@@ -47,6 +47,7 @@ class TestLink:
 
     def __init__(self) -> None:
         self.queued = 0
+        self.lulls = 0
         self.sent: list[bytes] = []
         self._lines, self._from_server = trio.open_memory_channel[list[bytes]](100)
 

@@ -495,6 +495,7 @@ class CountingLink:
 
     def __init__(self, then: Callable[[], None] = lambda: None) -> None:
         self.queued = 0
+        self.lulls = 0
         self.flushes = 0
         self._then = then
 

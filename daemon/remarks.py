@@ -1,0 +1,64 @@
+"""What operators are told besides the outcome: what they might not expect, what is other, what was meant."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from daemon.closest import closest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from daemon.catalog.snapshot import Catalog, ServerEntry
+
+
+def may_have(entry: ServerEntry, tool: str) -> bool:
+    """Whether a server lists a tool, offered or not, or could: it has not listed any yet."""
+    return entry.tools is None or tool in entry.tools or tool in entry.quarantined
+
+
+def hint(wanted: str, names: Mapping[str, object]) -> str:
+    """What to say instead of a name that nothing has."""
+    close = closest(wanted, names)
+    if close:
+        return f"Did you mean {', '.join(close)}?"
+    return f"There are: {', '.join(names)}." if names else "There are none."
+
+
+def note(catalog: Catalog, key: tuple[str, str], *, off: bool) -> str:
+    """What an operator might not expect of a word.
+
+    Args:
+        catalog: with the word taken in.
+        key: what was switched: a server and its tool, empty for the whole server.
+        off: whether off.
+    """
+    server, tool = key
+    entry = catalog.servers.get(server)
+    if entry is None:
+        return f"server {server} is not in the configuration"
+    if not catalog.config.mcp_servers[server].enabled:
+        return f"the configuration switches server {server} off, too"
+    if tool and entry.tools is None:
+        return f"the tools of server {server} are not known yet: it counts once one of that name is listed"
+    if tool and not off and (key in catalog.off or entry.disabled):
+        return f"{server}/{tool} stays off: {_other_reason(entry)}"
+    return ""
+
+
+def difference(before: ServerEntry, after: ServerEntry) -> dict[str, object]:
+    """What a new list has changed, as data."""
+    had, has = before.tools or {}, after.tools or {}
+    return {
+        "state": str(after.status.state),
+        "epoch": after.epoch,
+        "tools": len(has),
+        "came": [name for name in has if name not in had],
+        "went": [name for name in had if name not in has],
+        "changed": [n for n, tool in has.items() if n in had and had[n].schema_hash != tool.schema_hash],
+        "renamed": {old: new for old, new in after.renamed.items() if old in had and new not in had},
+    }
+
+
+def _other_reason(entry: ServerEntry) -> str:
+    return "its server is switched off" if entry.disabled else "every category that has it switches it off"

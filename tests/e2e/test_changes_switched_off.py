@@ -1,0 +1,331 @@
+"""Seed 002 FR-1, NFR-1 and §9: switched off, mcpd lists and answers what the servers do, and knows no sessions.
+
+Bytes are compared with those that real servers write to a client of their own. Every client here names a
+session, and every one comes through `mcpd connect`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import tempfile
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import attrs
+import msgspec
+import pytest
+
+from tests.e2e.harness import ROOT, Daemon, changeable, eventually, node_server, program, running
+from tests.e2e.loading import repository
+from tests.e2e.test_seed_002_switches import HANDSHAKE, MODERN, request
+from tests.scripted_server import tool
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.e2e
+
+Json = dict[str, Any]
+
+KEY = "what was loaded before"
+NAMED = {"mcpd/session": KEY}
+"""In the `_meta` of each request, besides what the bridge says."""
+
+ENVELOPE = MODERN[0]["params"]["_meta"]
+
+
+@attrs.frozen
+class Real:
+    """A real server, and calls that it answers alike each time."""
+
+    entry: Json
+    modern: bool
+    """Whether mcpd speaks 2026-07-28 with it: the Python SDK's servers order keys differently in each era."""
+    calls: list[tuple[str, Json]]
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """The environment that it runs in without mcpd."""
+        return {**os.environ, **self.entry.get("env", {})}
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Real]:
+    place = tmp_path_factory.mktemp("place")
+    repository(place)
+    (place / "ü.txt").write_text('zwölf Boxkämpfer\t"jagen"\n')
+    graph = {"MEMORY_FILE_PATH": str(place / "graph.json")}
+    here = {"repo_path": str(place)}
+    zones = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
+    return {
+        "git": Real(
+            {"command": program("mcp-server-git"), "args": ["--repository", str(place)]},
+            modern=True,
+            calls=[
+                ("git_log", {**here, "max_count": 1}),
+                ("git_log", {}),
+                ("git_show", {**here, "revision": "ü"}),
+            ],
+        ),
+        "time": Real(
+            {"command": program("mcp-server-time"), "args": ["--local-timezone", "UTC"]},
+            modern=True,
+            calls=[("convert_time", zones), ("convert_time", {**zones, "time": "noon"})],
+        ),
+        "files": Real(
+            node_server("server-filesystem", str(place)),
+            modern=False,
+            calls=[
+                ("read_text_file", {"path": str(place / "ü.txt")}),
+                ("list_directory", {"path": str(place)}),
+                ("read_text_file", {"path": "/etc/passwd"}),
+            ],
+        ),
+        "everything": Real(
+            node_server("server-everything"),
+            modern=False,
+            calls=[
+                ("echo", {"message": 'ü \\u00fc \u2028 "'}),
+                ("get-structured-content", {"location": "Chicago"}),
+                ("get-tiny-image", {}),
+                ("get-sum", {"a": "x"}),
+            ],
+        ),
+        "memory": Real(
+            {**node_server("server-memory"), "env": graph}, modern=False, calls=[("read_graph", {})]
+        ),
+    }
+
+
+class _Answer(msgspec.Struct):
+    id: int | str | None = None
+    result: msgspec.Raw = msgspec.Raw()
+
+
+class _List(msgspec.Struct):
+    tools: list[msgspec.Raw]
+
+
+class Line:
+    """A program that is spoken to in lines: a server, or the bridge to the daemon."""
+
+    def __init__(self, words: list[str], environ: dict[str, str], cwd: Path = ROOT) -> None:
+        self._process = subprocess.Popen(
+            words,
+            cwd=cwd,
+            env=environ,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        self._number = 1000
+
+    def send(self, *messages: Json) -> None:
+        """Send messages."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("".join(json.dumps(each) + "\n" for each in messages).encode())
+        self._process.stdin.flush()
+
+    def ask(self, method: str, params: Json) -> bytes:
+        """The raw result of a request."""
+        self._number += 1
+        self.send(request(self._number, method, params))
+        assert self._process.stdout is not None
+        answers = (msgspec.json.decode(line, type=_Answer) for line in self._process.stdout)
+        return bytes(next(each.result for each in answers if each.id == self._number))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        with self._process as process:
+            assert process.stdin is not None
+            process.stdin.close()
+            process.kill()
+
+
+@contextmanager
+def bridge(daemon: Daemon, *options: str) -> Iterator[Line]:
+    """A client of the daemon that names a session in every way there is."""
+    words = daemon.command("connect", "--socket", str(daemon.socket), *options)
+    with Line(words, {**daemon.environ, "MCPD_SESSION": KEY}) as line:
+        line.send(*HANDSHAKE[:2])
+        yield line
+
+
+def tools_in(result: bytes) -> list[bytes]:
+    """The raw tools in a result of `tools/list`."""
+    return [bytes(each) for each in msgspec.json.decode(result, type=_List).tools]
+
+
+@attrs.frozen
+class Direct:
+    """What a server says to a client of its own, in raw bytes."""
+
+    tools: list[bytes]
+    results: list[bytes]
+
+
+@pytest.fixture(scope="module")
+def direct(real: dict[str, Real]) -> dict[str, Direct]:
+    found = {}
+    for name, server in real.items():
+        meta = {"_meta": ENVELOPE} if server.modern else {}
+        with Line([server.entry["command"], *server.entry["args"]], server.environ) as line:
+            if not server.modern:
+                line.send(*HANDSHAKE[:2])
+            found[name] = Direct(
+                tools_in(line.ask("tools/list", meta)),
+                [
+                    line.ask("tools/call", {"name": each, "arguments": given, **meta})
+                    for each, given in server.calls
+                ],
+            )
+    return found
+
+
+def configured(real: dict[str, Real], **top: Any) -> Json:
+    """The servers, and profiles that are switched off, or would load on demand."""
+    return {
+        "mcpServers": {name: server.entry for name, server in real.items()},
+        "profiles": {"default": {"surface": "load"}, "off": {"surface": "load", "lazy": False}},
+        **top,
+    }
+
+
+class NoLazy(Daemon):
+    """`mcpd run --no-lazy`."""
+
+    def command(self, *words: str) -> list[str]:
+        """`mcpd WORDS`, and the switch."""
+        return [*super().command(*words), *(["--no-lazy"] if words[0] == "run" else [])]
+
+
+@contextmanager
+def running_without_lazy(config: Json) -> Iterator[Daemon]:
+    """As `running`."""
+    directory = Path(tempfile.mkdtemp(prefix="mcpd-"))
+    daemon = NoLazy(directory, config, {})
+    try:
+        daemon.start()
+        yield daemon
+        assert daemon.stop() == 0, daemon.said()
+    finally:
+        if daemon.process is not None and daemon.process.poll() is None:
+            daemon.process.kill()
+            daemon.process.wait()
+        shutil.rmtree(directory)
+
+
+def assert_as_direct(line: Line, real: dict[str, Real], direct: dict[str, Direct]) -> None:
+    """What a client gets is what it would get without us, byte for byte."""
+    listed = line.ask("tools/list", {"_meta": NAMED})
+    assert listed == b'{"tools":[%b]}' % b",".join(raw for each in direct.values() for raw in each.tools)
+    for name, server in real.items():
+        for (called, arguments), expected in zip(server.calls, direct[name].results, strict=True):
+            params = {"name": called, "arguments": arguments, "_meta": NAMED}
+            assert line.ask("tools/call", params) == expected, called
+    modern = {"_meta": {**ENVELOPE, **NAMED}}
+    assert tools_in(line.ask("tools/list", modern)) == tools_in(listed)
+
+
+def forget_sessions(daemon: Daemon) -> None:
+    """Take the tables of sessions away from under the daemon: whoever asks for one finds out."""
+    with closing(sqlite3.connect(daemon.state, timeout=30)) as file:
+        file.execute("DROP TABLE sessions")
+        file.execute("DROP TABLE loaded_tools")
+        file.commit()
+
+
+def remembered(daemon: Daemon) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+    """What is stored of sessions: their use, and what they loaded. Verdicts follow the servers, used or not."""
+    with closing(sqlite3.connect(daemon.state, timeout=30)) as file:
+        sessions = file.execute("SELECT key, client, created_at, seen_at FROM sessions").fetchall()
+        columns = "session, server, tool, loaded_schema_hash, loaded_epoch, source, loaded_at"
+        return sessions, file.execute(f"SELECT {columns} FROM loaded_tools").fetchall()
+
+
+def test_the_master_switch_leaves_no_trace(real: dict[str, Real], direct: dict[str, Direct]) -> None:
+    with running(configured(real, lazy=False)) as daemon:
+        daemon.ready()
+        forget_sessions(daemon)
+        with bridge(daemon) as line:
+            assert_as_direct(line, real, direct)
+        assert daemon.persistence()["state"] == "ok"
+        assert "WARNING" not in daemon.said()
+
+
+def test_the_switches_of_a_profile_and_of_a_client_leave_no_trace(
+    real: dict[str, Real], direct: dict[str, Direct]
+) -> None:
+    with running(configured(real)) as daemon:
+        daemon.ready()
+        forget_sessions(daemon)
+        for options in (
+            ["--profile", "off"],
+            ["--no-lazy"],
+            ["--no-lazy", "--surface", "load", "--session", "k"],
+        ):
+            with bridge(daemon, *options) as line:
+                assert_as_direct(line, real, direct)
+        assert daemon.persistence()["state"] == "ok"
+        assert "WARNING" not in daemon.said()
+        # And where it is on, it is noticed: the tables are needed for nothing else.
+        with bridge(daemon) as line:
+            names = [json.loads(raw)["name"] for raw in tools_in(line.ask("tools/list", {}))]
+        assert names == ["load_mcp_server", "load_mcp_tool"]
+        eventually(lambda: "no such table" in daemon.said(), daemon.said)
+
+
+def test_the_switch_of_the_daemon_leaves_no_trace(real: dict[str, Real], direct: dict[str, Direct]) -> None:
+    few = {name: real[name] for name in ("time", "git")}
+    with running_without_lazy(configured(few)) as daemon:
+        daemon.ready()
+        forget_sessions(daemon)
+        with bridge(daemon, "--lazy") as line:
+            assert_as_direct(line, few, {name: direct[name] for name in few})
+        assert daemon.persistence()["state"] == "ok"
+        assert "WARNING" not in daemon.said()
+
+
+OLD, NEW = (
+    tool("paint", description="Paints in one colour."),
+    tool("paint", description="Paints in two colours."),
+)
+
+
+def test_what_a_session_had_loaded_neither_matters_nor_changes_while_it_is_switched_off() -> None:
+    config: Json = {
+        "mcpServers": {"painter": changeable(OLD)},
+        "profiles": {"default": {"surface": "load"}},
+    }
+    painted = {"name": "paint", "arguments": {"x": 1}, "_meta": NAMED}
+    with running(config) as daemon:
+        with bridge(daemon) as line:
+            line.ask("tools/call", {"name": "load_mcp_tool", "arguments": {"names": ["paint"]}, "_meta": NAMED})
+        assert daemon.stop() == 0
+        before = remembered(daemon)
+        assert [len(rows) for rows in before] == [1, 1]
+
+        daemon.config.write_text(
+            json.dumps({**config, "lazy": False, "mcpServers": {"painter": changeable(NEW)}})
+        )
+        daemon.start()
+        with bridge(daemon) as line:
+            assert len(tools_in(line.ask("tools/list", {"_meta": NAMED}))) == 3
+            assert json.loads(line.ask("tools/call", painted))["content"][0]["text"] == '{"x": 1}'
+        assert daemon.stop() == 0
+        assert remembered(daemon) == before
+
+        # Switched on again, it is as it was.
+        daemon.config.write_text(json.dumps({**config, "mcpServers": {"painter": changeable(NEW)}}))
+        daemon.start()
+        daemon.ready()
+        with bridge(daemon) as line:
+            refused = json.loads(line.ask("tools/call", painted))
+        assert refused["structuredContent"]["error"]["code"] == "ToolChanged"

@@ -1,0 +1,444 @@
+"""Sessions that outlive their connections: the real daemon, real clients, and what becomes of loaded tools."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+
+from tests.e2e.harness import Daemon, RawClient, changeable, eventually, running
+from tests.e2e.loading import META_TOOLS
+from tests.e2e.scripts import CHANGED, LIST, Clients, call, names
+from tests.scripted_server import tool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = pytest.mark.e2e
+
+MODERN = {
+    "_meta": {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "raw", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+}
+LIST_CHANGED = "notifications/tools/list_changed"
+READ = tool("read", inputSchema={"type": "object", "properties": {"path": {"type": "string"}}})
+WRITE = tool("write")
+OTHER = tool("read", inputSchema={"type": "object", "properties": {"file": {"type": "string"}}})
+
+
+def configured(**more: Any) -> dict[str, Any]:
+    servers = {"s": changeable(READ, WRITE), "t": changeable(tool("look"))}
+    return {"mcpServers": servers, "profiles": {"default": {"surface": "load"}}, **more}
+
+
+def rows(daemon: Daemon, query: str, *values: Any) -> list[Any]:
+    """What the store has, or makes of a statement."""
+    with closing(sqlite3.connect(daemon.state, timeout=30, isolation_level=None)) as connection:
+        return connection.execute(query, values).fetchall()
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[Daemon]:
+    with running(configured()) as daemon:
+        daemon.ready()
+        yield daemon
+
+
+# --- keys ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ended_by", [signal.SIGTERM, signal.SIGKILL])
+def test_what_was_loaded_is_listed_and_callable_after_a_restart(ended_by: signal.Signals) -> None:
+    with running(configured()) as daemon:
+        daemon.ready()
+        with daemon.client().hello(session="/home/me/project") as client:
+            client.load("write", "read")
+        daemon.stop(ended_by)
+        daemon.start()
+        with daemon.client().hello(session="/home/me/project") as client:
+            assert client.listed() == [*META_TOOLS, "write", "read"]
+            daemon.ready()
+            assert client.call("read", {"path": "x"})["content"][0]["text"] == '{"path": "x"}'
+        assert [each["status"] for each in daemon.loaded("/home/me/project").values()] == ["valid"] * 2
+
+
+def test_what_a_call_loaded_by_itself_is_listed_after_an_orderly_restart() -> None:
+    config = configured(profiles={"default": {"surface": "load", "autoLoad": True}})
+    with running(config) as daemon:
+        daemon.ready()
+        with daemon.client().hello(session="k") as client:
+            assert not client.call("read", {})["isError"]
+        daemon.stop()
+        daemon.start()
+        with daemon.client().hello(session="k") as client:
+            assert client.listed() == [*META_TOOLS, "read"]
+        assert daemon.loaded("k")["s/read"]["source"] == "auto"
+
+
+def test_a_client_without_a_key_is_forgotten_when_it_hangs_up(daemon: Daemon) -> None:
+    for _ in range(2):
+        with daemon.client() as client:
+            assert client.listed() == META_TOOLS
+            client.load("read")
+            assert client.listed() == [*META_TOOLS, "read"]
+
+
+def test_connections_of_one_key_share_what_they_load_and_are_told(daemon: Daemon) -> None:
+    with daemon.client().hello(session="shared") as one, daemon.client().hello(session="shared") as two:
+        greet(two)
+        assert two.listed() == META_TOOLS
+        one.load("read")
+        two.notice(LIST_CHANGED)
+        assert two.listed() == [*META_TOOLS, "read"]
+        assert two.call("read", {})["isError"] is False
+        two.load("look")
+        assert one.listed() == [*META_TOOLS, "read", "look"]
+        (row,) = (each for each in daemon.ask("sessions", key=None)["sessions"] if each["key"] == "shared")
+        assert row["connections"] == 2
+    with daemon.client().hello(session="shared") as again:
+        assert again.listed() == [*META_TOOLS, "read", "look"]
+
+
+def test_requests_name_the_conversation_that_they_belong_to(daemon: Daemon) -> None:
+    def meta(key: str) -> dict[str, Any]:
+        return {"_meta": {"mcpd/session": key}}
+
+    def listed(client: RawClient, **params: Any) -> list[str]:
+        return [each["name"] for each in client.ask("tools/list", params)["result"]["tools"]]
+
+    load = {"name": "load_mcp_tool", "arguments": {"names": ["read"]}}
+    with daemon.client() as client:
+        client.ask("tools/call", {**load, **meta("conversation 1")})
+        assert listed(client, **meta("conversation 1")) == [*META_TOOLS, "read"]
+        assert listed(client, **meta("conversation 2")) == META_TOOLS
+        assert listed(client) == META_TOOLS
+        refused = client.ask("tools/call", {"name": "read", "arguments": {}, **meta("conversation 2")})
+        assert refused["result"]["structuredContent"]["error"]["code"] == "ToolNotLoaded"
+        served = client.ask("tools/call", {"name": "read", "arguments": {}, **meta("conversation 1")})
+        assert served["result"]["isError"] is False
+        assert "1 to 200 printable characters" in client.ask("tools/list", meta(""))["error"]["message"]
+    with daemon.client().hello(session="conversation 1") as client:
+        assert client.listed() == [*META_TOOLS, "read"]
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+def test_a_real_client_finds_its_session_through_the_bridge(daemon: Daemon, mode: str) -> None:
+    options = ["--session", f"bridged {mode}"]
+    with Clients() as clients:
+        job: dict[str, Any] = {"mode": mode, "listen": mode != "legacy"}
+        first = clients.bridged(daemon, options, LIST, call("load_mcp_tool", names=["look"]), CHANGED, **job)
+        second = clients.bridged(daemon, options, LIST, call("look", at="this"), **job)
+    assert names(first.results[0]) == META_TOOLS
+    assert names(second.results[0]) == [*META_TOOLS, "look"]
+    assert second.last["text"] == '{"at": "this"}'
+
+
+def test_the_bridge_takes_its_key_from_the_environment(daemon: Daemon) -> None:
+    bridge = ["env", "MCPD_SESSION=from the environment", *daemon.command("connect", "--socket")]
+    with Clients() as clients:
+        load = call("load_mcp_tool", names=["look"])
+        clients.spawned([*bridge, str(daemon.socket)], load)
+        assert names(clients.spawned([*bridge, str(daemon.socket)], LIST).last) == [*META_TOOLS, "look"]
+    assert list(daemon.loaded("from the environment")) == ["t/look"]
+
+
+# --- expiry --------------------------------------------------------------------------------------------------
+
+
+def test_a_session_that_nobody_uses_is_forgotten_and_one_in_use_is_not() -> None:
+    with running(configured(state={"sessionIdle": 2})) as daemon:
+        daemon.ready()
+        with daemon.client().hello(session="kept") as kept:
+            kept.load("read")
+            with daemon.client().hello(session="left") as left:
+                left.load("read")
+            eventually(lambda: [each["key"] for each in sessions(daemon)] == ["kept"], daemon.said)
+            assert rows(daemon, "SELECT session FROM loaded_tools") == [("kept",)]
+            with daemon.client().hello(session="left") as left:
+                assert left.listed() == META_TOOLS
+            assert kept.listed() == [*META_TOOLS, "read"]
+
+
+# --- the six statuses ----------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Case:
+    """A change, and what becomes of `s/read`, which a session has loaded."""
+
+    status: str
+    code: str
+    change: Callable[[Daemon], None]
+    undo: Callable[[Daemon], None]
+    reason: str
+    """Words of the reason in `mcpd sessions`."""
+    told: str
+    """Words of what a call is answered with."""
+    advice: str
+    """Words of what `mcpd sessions KEY` says is to be done."""
+
+
+def as_it_was(daemon: Daemon) -> None:
+    daemon.changes("s", READ, WRITE)
+
+
+def off(name: str) -> Callable[[Daemon], None]:
+    def switch(daemon: Daemon) -> None:
+        daemon.ask("switch", name=name, off=True)
+
+    return switch
+
+
+def on(name: str) -> Callable[[Daemon], None]:
+    def switch(daemon: Daemon) -> None:
+        daemon.ask("switch", name=name, off=False)
+        daemon.ready("s")
+
+    return switch
+
+
+CASES = [
+    Case(
+        "invalid_changed",
+        "ToolChanged",
+        lambda daemon: daemon.changes("s", OTHER, WRITE),
+        as_it_was,
+        "server s has changed it since it was loaded",
+        "nothing was sent. Its definition as it is now stands under error.definition",
+        "It counts again once it is loaded again",
+    ),
+    Case(
+        "invalid_deleted",
+        "UnknownTool",
+        lambda daemon: daemon.changes("s", WRITE),
+        as_it_was,
+        "server s no longer has it",
+        "there is no tool 'read'",
+        "If it comes back as it was, it counts again by itself.",
+    ),
+    Case(
+        "invalid_renamed",
+        "UnknownTool",
+        lambda daemon: daemon.changes("s", {**READ, "name": "read_file"}, WRITE),
+        as_it_was,
+        "server s calls it read_file now",
+        "it is called read_file now. Load or call that.",
+        "Load it under its new name: read_file.",
+    ),
+    Case(
+        "invalid_disabled",
+        "ToolDisabled",
+        off("s/read"),
+        on("s/read"),
+        "read is switched off",
+        "an operator has switched it off (`mcpd enable s/read` brings it back)",
+        "Switch it on: `mcpd enable s/read`",
+    ),
+    Case(
+        "invalid_server_disabled",
+        "ToolDisabled",
+        off("s"),
+        on("s"),
+        "server s is switched off",
+        "its server s is switched off by an operator (`mcpd enable s` brings it back)",
+        "Switch it on: `mcpd enable s`",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.status for case in CASES])
+def test_a_tool_that_is_lost_leaves_the_list_is_announced_and_refused(daemon: Daemon, case: Case) -> None:
+    key = f"lost by {case.status}"
+    as_it_was(daemon)
+    with daemon.client().hello(session=key) as one, daemon.client().hello(session=key) as two:
+        greet(one)
+        subscribe(two)
+        one.load("read", "look")
+        for client in (one, two):
+            assert client.listed() == [*META_TOOLS, "read", "look"]
+        case.change(daemon)
+        assert "params" in one.notice(LIST_CHANGED)
+        assert two.notice(LIST_CHANGED)["params"]["_meta"] == {"io.modelcontextprotocol/subscriptionId": 99}
+        for client in (one, two):
+            assert client.listed() == [*META_TOOLS, "look"]
+        lost = daemon.loaded(key)["s/read"]
+        assert (lost["status"], lost["source"], lost["age"] >= 0) == (case.status, "manual", True)
+        assert case.reason in lost["reason"]
+        assert case.advice in " ".join(daemon.run("sessions", key).split())
+        case.undo(daemon)
+        one.notice(LIST_CHANGED)
+        assert one.listed() == [*META_TOOLS, "read", "look"]
+        assert daemon.loaded(key)["s/read"]["status"] == "valid"
+        case.change(daemon)
+        error = refused(one)
+        assert error["code"] == case.code
+        assert case.told in error["message"]
+        case.undo(daemon)
+
+
+def test_a_tool_that_has_changed_is_refused_once_and_runs_as_it_is_then(daemon: Daemon) -> None:
+    as_it_was(daemon)
+    with daemon.client().hello(session="once") as client:
+        client.load("read")
+        daemon.changes("s", OTHER, WRITE)
+        shown = refused(client)["definition"]
+        assert shown["inputSchema"] == OTHER["inputSchema"]
+        assert client.call("read", {"file": "x"})["isError"] is False
+        assert client.listed() == [*META_TOOLS, "read"]
+    assert daemon.loaded("once")["s/read"]["schemaHash"] == shown["schemaHash"]
+
+
+def test_a_tool_that_is_as_it_was_before_anybody_called_is_valid_again(daemon: Daemon) -> None:
+    as_it_was(daemon)
+    with daemon.client().hello(session="back") as client:
+        client.load("read")
+        daemon.changes("s", OTHER, WRITE)
+        assert client.listed() == META_TOOLS
+        as_it_was(daemon)
+        assert client.listed() == [*META_TOOLS, "read"]
+        assert client.call("read", {})["isError"] is False
+
+
+def test_a_server_that_says_so_itself_is_believed(daemon: Daemon) -> None:
+    as_it_was(daemon)
+    with daemon.client().hello(session="its own word") as client:
+        greet(client)
+        client.load("read")
+        client.listed()
+        tools = ["set_tools", "announce", WRITE]
+        daemon.ask("call", server="s", tool="set_tools", arguments={"tools": tools})
+        daemon.ask("call", server="s", tool="announce", arguments={"count": 3})
+        client.notice(LIST_CHANGED)
+        assert refused(client)["code"] == "UnknownTool"
+    assert daemon.loaded("its own word")["s/read"]["status"] == "invalid_deleted"
+
+
+def test_a_server_that_leaves_the_configuration_takes_its_tools_along_and_brings_them_back() -> None:
+    config = configured()
+    with running(config) as daemon:
+        daemon.ready()
+        with daemon.client().hello(session="k") as client:
+            client.load("read", "look")
+            without = {**config, "mcpServers": {"t": config["mcpServers"]["t"]}}
+            daemon.config.write_text(json.dumps(without))
+            daemon.ask("reload")
+            assert client.listed() == [*META_TOOLS, "look"]
+            assert refused(client)["code"] == "UnknownTool"
+            lost = daemon.loaded("k")["s/read"]
+            assert lost["status"] == "invalid_deleted"
+            assert lost["reason"] == "server s is no longer in mcpd's configuration"
+            daemon.config.write_text(json.dumps(config))
+            daemon.ask("reload")
+            daemon.ready("s")
+            assert "read" in client.listed()
+
+
+def test_the_configuration_switches_tools_and_servers_off_as_well() -> None:
+    config = configured()
+    rules = {"read": {"enabled": False}}
+    categories = {"files": {"server": "s", "tools": {"overrides": rules}}, "rest": {"server": "t"}}
+    stopped = {**config["mcpServers"], "t": {**config["mcpServers"]["t"], "enabled": False}}
+    with running(config) as daemon:
+        daemon.ready()
+        with daemon.client().hello(session="k") as client:
+            client.load("read", "look")
+            daemon.config.write_text(json.dumps({**config, "categories": categories, "mcpServers": stopped}))
+            daemon.ask("reload")
+            assert client.listed() == META_TOOLS
+            assert refused(client)["code"] == refused(client, "look")["code"] == "ToolDisabled"
+        statuses = {name: each["status"] for name, each in daemon.loaded("k").items()}
+        assert statuses == {"s/read": "invalid_disabled", "t/look": "invalid_server_disabled"}
+
+
+def test_sessions_that_nobody_uses_are_marked_as_well(daemon: Daemon) -> None:
+    as_it_was(daemon)
+    with daemon.client().hello(session="away") as client:
+        client.load("read", "write")
+    daemon.changes("s", {**READ, "name": "read_file"})
+    wanted = "SELECT tool, status, invalid_reason, renamed_to FROM loaded_tools WHERE session = 'away'"
+    marked = [
+        ("read", "invalid_renamed", "server s calls it read_file now", "read_file"),
+        ("write", "invalid_deleted", "server s no longer has it", None),
+    ]
+    eventually(lambda: sorted(rows(daemon, wanted)) == marked, daemon.said)
+
+
+def test_what_a_server_changed_while_the_daemon_was_away_counts_as_soon_as_it_has_listed() -> None:
+    with running(configured()) as daemon:
+        daemon.ready()
+        with daemon.client().hello(session="k") as client:
+            client.load("read", "look")
+        daemon.stop()
+        # Its tools stand in its arguments: who answers is said to be the same.
+        rows(daemon, "UPDATE tools SET raw = replace(raw, 'path', 'old!'), schema_hash = 'another'")
+        rows(daemon, "UPDATE loaded_tools SET loaded_schema_hash = 'another' WHERE tool = 'read'")
+        daemon.start()
+        daemon.ready()
+        with daemon.client().hello(session="k") as client:
+            assert client.listed() == [*META_TOOLS, "look"]
+            assert refused(client)["code"] == "ToolChanged"
+
+
+# --- mcpd sessions -------------------------------------------------------------------------------------------
+
+
+def test_operators_see_sessions_and_what_became_of_what_they_loaded() -> None:
+    with running(configured()) as daemon:
+        daemon.ready()
+        with daemon.client().hello(session="/home/me/project") as client, daemon.client() as unnamed:
+            greet(client)
+            client.load("read", "write", "look")
+            unnamed.load("look")
+            daemon.changes("s", {**READ, "name": "read_file"}, WRITE)
+            every = json.loads(daemon.run("sessions", "--json"))["sessions"]
+            loaded = json.loads(daemon.run("sessions", "/home/me/project", "--json"))
+            shown = daemon.run("sessions")
+        named, other = every
+        assert (named["key"], named["client"], named["connections"]) == ("/home/me/project", "raw 1", 1)
+        assert (named["loaded"], named["invalid"], other["key"], other["loaded"]) == (3, 1, None, 1)
+        assert [each["name"] for each in loaded] == ["read", "write", "look"]
+        read = loaded[0]
+        assert (read["status"], read["renamedTo"], read["source"]) == ("invalid_renamed", "read_file", "manual")
+        assert "/home/me/project" in shown
+        assert "no key" in shown
+        assert daemon.run("sessions", "/home/me/projekt", check=1) == ""
+
+
+# --- small parts ---------------------------------------------------------------------------------------------
+
+
+def sessions(daemon: Daemon) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = daemon.ask("sessions", key=None)["sessions"]
+    return found
+
+
+def greet(client: RawClient) -> None:
+    """The handshake, after which changes are announced."""
+    who = {"name": "raw", "version": "1"}
+    client.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": who})
+    client.send(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
+
+
+def subscribe(client: RawClient) -> None:
+    """The 2026-07-28 era's subscription, with the id 99."""
+    params = {"notifications": {"toolsListChanged": True}, **MODERN}
+    request = {"jsonrpc": "2.0", "id": 99, "method": "subscriptions/listen", "params": params}
+    client.send(json.dumps(request).encode())
+    client.notice("notifications/subscriptions/acknowledged")
+
+
+def refused(client: RawClient, name: str = "read") -> dict[str, Any]:
+    """The error that a call is answered with; its text says the same."""
+    answer = client.call(name, {"path": "x"})
+    assert answer["isError"] is True, answer
+    error: dict[str, Any] = answer["structuredContent"]["error"]
+    assert answer["content"][0]["text"] == f"{error['code']}: {error['message']}"
+    return error

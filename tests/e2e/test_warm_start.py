@@ -1,0 +1,222 @@
+"""What is known of servers outlives the daemon, and servers that list nothing; epochs count on."""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from daemon.catalog.entry import EMPTIED
+from tests.e2e.harness import Daemon, changeable, eventually, running, scripted
+from tests.e2e.loading import META_TOOLS
+from tests.scripted_server import tool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+pytestmark = pytest.mark.e2e
+
+READ = tool("read", inputSchema={"type": "object", "properties": {"path": {"type": "string"}}})
+LOOK = tool("look")
+SURFACES = ("load", "category", "browse", "search", "full")
+PROFILES = {"default": {"surface": "load"}, **{name: {"surface": name} for name in SURFACES}}
+
+
+def of(**servers: Any) -> dict[str, Any]:
+    return {"mcpServers": servers, "profiles": PROFILES}
+
+
+def program(path: Path, server: dict[str, Any]) -> dict[str, Any]:
+    """The server as a program of its own, which can be taken away."""
+    words = " ".join("'" + word.replace("'", "'\\''") + "'" for word in (server["command"], *server["args"]))
+    path.write_text(f"#!/bin/sh\nexec {words}\n")
+    path.chmod(0o755)
+    return {"command": str(path)}
+
+
+def epoch(daemon: Daemon, server: str = "s") -> int:
+    found: int = daemon.ask("status")["servers"][server]["epoch"]
+    return found
+
+
+# --- before any server is up ---------------------------------------------------------------------------------
+
+
+def test_last_known_tools_are_shown_on_every_surface_while_no_server_comes_up(tmp_path: Path) -> None:
+    server = program(tmp_path / "serve", scripted(tools=[READ, LOOK]))
+    with running(of(s=server)) as daemon:
+        daemon.ready()
+        with daemon.client().hello(session="k") as client:
+            schema = client.load("read")["read"]
+        before = epoch(daemon)
+        daemon.stop(signal.SIGKILL)
+        (tmp_path / "serve").unlink()
+        daemon.start()
+        with daemon.client().hello(profile="category") as client:
+            told = client.get("s")
+            assert told["tools"]["read"] == schema
+            assert told["meta"]["unavailableTools"] == ["read", "look"]
+            assert told["meta"]["epoch"] == before
+            assert told["meta"]["unavailableServers"]["s"]["state"] in {
+                "starting",
+                "stopped",
+                "failed",
+                "backoff",
+            }
+            assert client.run("s", "read")["structuredContent"]["error"]["code"] == "UpstreamUnavailable"
+        with daemon.client().hello(profile="browse") as client:
+            told = client.call("get_tools", {"category": "s"})["structuredContent"]
+            assert (told["tools"]["read"], told["meta"]["unavailableTools"]) == (schema, ["read", "look"])
+        with daemon.client().hello(profile="search") as client:
+            found = client.call("search_tools", {"query": "read"})["structuredContent"]["tools"]
+            assert [(each["name"], each["server"]) for each in found] == [("read", "s")]
+        with daemon.client().hello(profile="full") as client:
+            assert client.listed() == ["read", "look"]
+        with daemon.client().hello(session="k") as client:
+            assert client.listed() == [*META_TOOLS, "read"]
+            refused = client.call("read", {})["structuredContent"]["error"]
+            assert refused["code"] == "UpstreamUnavailable"
+            assert client.load("look")["look"]["inputSchema"] == LOOK["inputSchema"]
+        assert {each["status"] for each in daemon.loaded("k").values()} == {"valid"}
+
+
+def test_a_server_of_another_configuration_has_none_of_the_old_tools() -> None:
+    config = of(s=changeable(READ), t=changeable(LOOK))
+    with running(config) as daemon:
+        daemon.ready()
+        with daemon.client().hello(session="k") as client:
+            client.load("read", "look")
+        was = epoch(daemon)
+        daemon.stop()
+        other = {**config["mcpServers"]["s"], "command": "/nonexistent/server"}
+        daemon.config.write_text(json.dumps(of(s=other, t=config["mcpServers"]["t"])))
+        daemon.start()
+        with daemon.client().hello(profile="category") as client:
+            assert client.get("s")["tools"] == {}
+            assert client.get("t")["tools"].keys() == {"set_tools", "announce", "look"}
+        assert epoch(daemon) >= was
+        # The old one comes back: what it listed is still known.
+        daemon.stop()
+        daemon.config.write_text(json.dumps(config))
+        daemon.start()
+        with daemon.client().hello(session="k") as client:
+            assert client.listed() == [*META_TOOLS, "read", "look"]
+
+
+# --- failed and empty lists ----------------------------------------------------------------------------------
+
+
+FAILED = {"on": {"tools/list": {"error": {"code": -32000, "message": "the backend is away"}}}}
+EMPTY: dict[str, Any] = {"tools": []}
+
+
+@pytest.mark.parametrize(
+    ("later", "problem"), [(FAILED, "the backend is away"), (EMPTY, EMPTIED)], ids=["failed", "empty"]
+)
+@pytest.mark.parametrize("killed", ["server", "daemon"])
+def test_a_server_that_comes_back_without_a_list_keeps_its_tools(
+    tmp_path: Path, later: dict[str, Any], problem: str, killed: str
+) -> None:
+    script = {"count": str(tmp_path / "count"), "runs": [{"tools": [READ, LOOK]}, later]}
+    with running(of(s=scripted(**script))) as daemon, daemon.client().hello(session="k") as one:
+        pid = daemon.ready()["s"]["pid"]
+        one.load("read")
+        before = epoch(daemon)
+        if killed == "server":
+            daemon.ask("restart", server="s")
+            assert daemon.ask("status")["servers"]["s"]["pid"] != pid
+        else:
+            daemon.stop()
+            daemon.start()
+        shown = eventually(lambda: daemon.ask("status")["servers"]["s"]["listingError"], daemon.said)
+        assert problem in shown
+        assert problem in daemon.ask("refresh", server="s")["servers"]["s"]["problem"]
+        assert epoch(daemon) == before
+        with daemon.client().hello(profile="category") as client:
+            assert client.get("s")["tools"].keys() == {"read", "look"}
+        with daemon.client().hello(session="k") as client:
+            assert client.listed() == [*META_TOOLS, "read"]
+        assert daemon.loaded("k")["s/read"]["status"] == "valid"
+
+
+def test_a_server_that_takes_all_its_tools_back_has_none() -> None:
+    with running(of(s=scripted(lists=[[READ], []]))) as daemon:
+        daemon.ready()
+        with daemon.client().hello(session="k") as client:
+            client.load("read")
+            daemon.ask("refresh", server="s")
+            assert client.listed() == META_TOOLS
+        assert daemon.loaded("k")["s/read"]["status"] == "invalid_deleted"
+        assert epoch(daemon) == 2
+
+
+# --- epochs --------------------------------------------------------------------------------------------------
+
+
+def test_an_epoch_rises_by_one_with_each_change_and_goes_on_after_a_restart() -> None:
+    with running(of(s=changeable(READ))) as daemon:
+        daemon.ready()
+        assert epoch(daemon) == 1
+        steps: list[tuple[str, Callable[[], object]]] = [
+            ("added", lambda: daemon.changes("s", READ, LOOK)),
+            ("the same", lambda: daemon.changes("s", READ, LOOK)),
+            ("changed", lambda: daemon.changes("s", READ, {**LOOK, "description": "Looks."})),
+            ("renamed", lambda: daemon.changes("s", {**READ, "name": "read_file"}, LOOK)),
+            ("removed", lambda: daemon.changes("s", LOOK)),
+            ("tool off", lambda: daemon.ask("switch", name="s/look", off=True)),
+            ("tool off again", lambda: daemon.ask("switch", name="s/look", off=True)),
+            ("tool on", lambda: daemon.ask("switch", name="s/look", off=False)),
+            ("server off", lambda: daemon.ask("switch", name="s", off=True)),
+            ("server on", lambda: daemon.ask("switch", name="s", off=False) and daemon.ready("s")),
+        ]
+        seen = []
+        for what, step in steps:
+            step()
+            seen.append((what, epoch(daemon)))
+        # Its new child lists what the first one listed at first, which is one more change.
+        assert seen == [
+            ("added", 2),
+            ("the same", 2),
+            ("changed", 3),
+            ("renamed", 4),
+            ("removed", 5),
+            ("tool off", 6),
+            ("tool off again", 6),
+            ("tool on", 7),
+            ("server off", 8),
+            ("server on", 10),
+        ]
+
+
+def test_an_epoch_is_the_same_after_a_restart_that_changes_nothing() -> None:
+    with running(of(s=changeable(READ), t=scripted(tools=[LOOK]))) as daemon:
+        for ended_by in (signal.SIGTERM, signal.SIGKILL, signal.SIGTERM):
+            daemon.ready()
+            daemon.ask("restart", server="t")
+            assert (epoch(daemon), epoch(daemon, "t")) == (1, 1)
+            eventually(lambda: daemon.persistence()["waiting"] == 0)
+            daemon.stop(ended_by)
+            daemon.start()
+
+
+def test_a_server_that_was_switched_off_stays_off_after_a_restart_without_another_epoch() -> None:
+    with running(of(s=changeable(READ), t=changeable(LOOK))) as daemon:
+        daemon.ready()
+        daemon.ask("switch", name="s", off=True)
+        daemon.ask("switch", name="t/look", off=True)
+        assert (epoch(daemon), epoch(daemon, "t")) == (2, 2)
+        for _ in range(2):
+            daemon.stop()
+            daemon.start()
+            daemon.ready("t")
+            status = daemon.ask("status")
+            assert status["servers"]["s"]["state"] == "disabled"
+            assert status["switchedOff"] == ["s", "t/look"]
+            assert (epoch(daemon), epoch(daemon, "t")) == (2, 2)
+        with daemon.client() as client:
+            for name in ("read", "look"):
+                error = client.call(name, {})["structuredContent"]["error"]
+                assert error["code"] == "ToolDisabled"

@@ -1,0 +1,50 @@
+"""What operators are told besides the outcome."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from daemon.remarks import difference, hint, may_have, note
+from tests.fakes_upstream import Stage, tool
+
+if TYPE_CHECKING:
+    from daemon.catalog.entry import ServerEntry
+
+ECHO = ("alpha", "echo")
+
+
+def entry(stage: Stage, server: str = "alpha") -> ServerEntry:
+    return stage.catalog.value.servers[server]
+
+
+def test_a_hint_has_what_is_close_or_all_there_is() -> None:
+    assert hint("ecko", {"echo": 1, "add": 2}) == "Did you mean echo?"
+    assert hint("zzz", {"echo": 1, "add": 2}) == "There are: echo, add."
+    assert hint("zzz", {}) == "There are none."
+
+
+def test_a_server_that_has_not_listed_anything_may_have_any_tool() -> None:
+    assert may_have(entry(Stage()), "echo")
+    assert not may_have(entry(Stage()), "ghost")
+    assert may_have(entry(Stage(listed=False)), "ghost")
+
+
+def test_a_word_that_does_all_that_one_expects_needs_no_note() -> None:
+    stage = Stage()
+    assert note(stage.catalog.value, ECHO, off=True) == ""
+    assert note(stage.catalog.value, ECHO, off=False) == ""
+
+
+def test_what_one_might_not_expect_of_a_word_is_said() -> None:
+    unlisted = Stage(listed=False).catalog.value
+    assert "is not in the configuration" in note(unlisted, ("gone", ""), off=False)
+    assert "are not known yet" in note(unlisted, ECHO, off=True)
+
+
+def test_a_difference_has_what_came_went_and_changed() -> None:
+    stage = Stage()
+    before = entry(stage)
+    stage.lists("alpha", tool("echo", description="another"), tool("new", description="quite another"))
+    told = difference(before, entry(stage))
+    assert (told["came"], told["went"], told["changed"]) == (["new"], ["add"], ["echo"])
+    assert (told["tools"], told["state"]) == (2, "ready")
