@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
+from itertools import count, islice
 
 import attrs
 
@@ -30,23 +31,44 @@ LINES_PER_SECOND = 50
 """Lines of one server's stderr that go to the log per second: a flood must not become the daemon's."""
 
 
+_births = count(1)
+
+
 class StderrTail:
-    """The last lines of a server's stderr, at most `STDERR_BYTES` of them; survives restarts."""
+    """The last lines of a server's stderr, at most `STDERR_BYTES` of them; survives restarts.
+
+    Lines are numbered from 1, so that whoever follows them can ask for what is new.
+    """
 
     def __init__(self) -> None:
+        self.birth = next(_births)
+        """Tells this memory from any other of the same daemon: numbers begin anew in each."""
+        self.written = 0
+        """The number of the newest line, i.e. how many there were."""
         self._lines: deque[str] = deque()
         self._size = 0
 
+    def __len__(self) -> int:
+        """How many lines are kept."""
+        return len(self._lines)
+
     def add(self, line: str) -> None:
         """Append a line; the oldest make room."""
+        self.written += 1
         self._lines.append(line)
         self._size += len(line.encode())
         while self._size > STDERR_BYTES or len(self._lines) > STDERR_LINES:
             self._size -= len(self._lines.popleft().encode())
 
-    def last(self, count: int) -> list[str]:
+    def last(self, most: int) -> list[str]:
         """The newest lines, oldest first."""
-        return list(self._lines)[len(self._lines) - min(count, len(self._lines)) :]
+        return list(self._lines)[len(self._lines) - min(most, len(self._lines)) :]
+
+    def after(self, number: int) -> list[tuple[int, str]]:
+        """The lines that are kept of those that came after line `number`, each with its own number."""
+        gone = self.written - len(self._lines)
+        first = max(0, number - gone)
+        return list(enumerate(islice(self._lines, first, None), start=gone + first + 1))
 
 
 class Throttle:

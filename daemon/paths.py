@@ -56,12 +56,12 @@ def config_file(environ: Mapping[str, str]) -> Path:
         return Path(environ["MCPD_CONFIG"])
     home = environ.get("XDG_CONFIG_HOME") or str(Path(environ.get("HOME", "/")) / ".config")
     own = Path(home) / "mcpd" / "mcpd.json"
-    return own if own.exists() else _system_config(own)
+    return own if _is_there(own) else _system_config(own)
 
 
 def _system_config(own: Path) -> Path:
     system = Path("/etc/mcpd/mcpd.json")
-    return system if system.exists() else own
+    return system if _is_there(system) else own
 
 
 def client_socket(environ: Mapping[str, str]) -> Path:
@@ -78,4 +78,12 @@ def _reachable(environ: Mapping[str, str], variable: str, name: str) -> Path:
     if environ.get(variable):
         return Path(environ[variable])
     own = runtime_dir(environ) / name
-    return next((path for path in (own, *SYSTEM[name]) if path.exists()), own)
+    return next((path for path in (own, *SYSTEM[name]) if _is_there(path)), own)
+
+
+def _is_there(path: Path) -> bool:
+    """Whether it is there, as far as this user can see: a closed directory is no reason to fail."""
+    try:
+        return path.exists()
+    except OSError:
+        return False

@@ -58,6 +58,31 @@ def test_the_tail_never_holds_more_bytes_than_it_may(character: str) -> None:
         assert sum(len(line.encode()) for line in tail.last(ALL)) <= STDERR_BYTES
 
 
+def test_lines_are_numbered_for_whoever_follows_them() -> None:
+    tail = StderrTail()
+    assert (tail.after(0), tail.written, len(tail)) == ([], 0, 0)
+    for line in ("a", "b", "c"):
+        tail.add(line)
+    assert tail.after(0) == [(1, "a"), (2, "b"), (3, "c")]
+    assert tail.after(2) == [(3, "c")]
+    assert tail.after(3) == tail.after(99) == []
+    assert (tail.written, len(tail)) == (3, 3)
+
+
+def test_numbers_go_on_when_old_lines_make_room() -> None:
+    tail = StderrTail()
+    for number in range(1, STDERR_LINES + 11):
+        tail.add(str(number))
+    kept = tail.after(3)
+    assert (kept[0], kept[-1]) == ((11, "11"), (STDERR_LINES + 10, str(STDERR_LINES + 10)))
+    assert len(tail) == len(kept) == STDERR_LINES
+    assert tail.after(STDERR_LINES + 8) == kept[-2:]
+
+
+def test_no_two_tails_are_taken_for_one_another() -> None:
+    assert StderrTail().birth != StderrTail().birth
+
+
 def test_a_throttle_lets_a_burst_through_up_to_its_rate_and_counts_the_rest() -> None:
     throttle = Throttle(LINES_PER_SECOND)
     passed = sum(throttle.admits(100.0) for _ in range(1000))

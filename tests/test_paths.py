@@ -97,3 +97,17 @@ def test_without_any_daemon_the_users_own_socket_is_named(
 def test_the_system_service_is_looked_for_where_its_units_put_it() -> None:
     assert paths.SYSTEM["mcpd.sock"] == (Path("/run/mcpd.sock"), Path("/run/mcpd/mcpd.sock"))
     assert paths.SYSTEM["control.sock"] == (Path("/run/mcpd/control.sock"),)
+
+
+@pytest.mark.parametrize(("find", "variable", "name"), SOCKETS)
+def test_a_directory_that_cannot_be_looked_into_is_no_reason_to_fail(
+    find: Find, variable: str, name: str
+) -> None:
+    """Another user's is closed; here the name is longer than any may be, which fails for root as well."""
+    closed = "/" + "x" * 300
+    found = find({"XDG_RUNTIME_DIR": closed})
+    assert found in {Path(closed) / "mcpd" / name, *paths.SYSTEM[name]}
+    assert paths.config_file({"XDG_CONFIG_HOME": closed}) in {
+        Path(closed) / "mcpd/mcpd.json",
+        Path("/etc/mcpd/mcpd.json"),
+    }

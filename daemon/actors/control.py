@@ -5,7 +5,7 @@ Reads are answered from the catalog; what waits for a server runs in this connec
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import attrs
 import msgspec
@@ -26,6 +26,7 @@ from daemon.errors import (
     UpstreamUnavailable,
     leaf,
 )
+from daemon.measures import STDERR_LINES
 from daemon.ports import ToolCall
 from daemon.report import Wish
 from daemon.surfaces.answers import error_result
@@ -34,7 +35,7 @@ from daemon.wire import envelope
 from daemon.wire.peer import Peer, RemoteError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from daemon.ports import Upstream
     from daemon.report import Reporter
@@ -121,6 +122,13 @@ class _SwitchParams(msgspec.Struct):
 
 class _RefreshParams(msgspec.Struct):
     server: str | None = None
+
+
+class _LogsParams(msgspec.Struct):
+    server: str | None = None
+    after: Annotated[int, msgspec.Meta(ge=0)] = 0
+    source: str = ""
+    last: Annotated[int, msgspec.Meta(ge=1)] = STDERR_LINES
 
 
 class _SessionsParams(msgspec.Struct):
@@ -261,6 +269,20 @@ class Control:
         asked = msgspec.json.decode(params, type=_SessionsParams)
         return msgspec.json.encode(await _offered(self._operations.sessions)(asked.key))
 
+    async def _logs(self, params: Raw) -> bytes:
+        """The stderr of one server from a line on, or how much of it is kept of each."""
+        asked = msgspec.json.decode(params, type=_LogsParams)
+        reporter = self._operations.reporter
+        if asked.server is None:
+            kept = {name: {"lines": len(seen.stderr)} for name, seen in reporter.upstreams.items()}
+            return msgspec.json.encode({"servers": kept})
+        if asked.server not in reporter.upstreams:
+            raise self._unknown(asked.server)
+        page = _page(reporter, asked.server, asked)
+        # Up to 64 KiB, 20 ms of pattern matching that calls need not wait for.
+        page["lines"] = await trio.to_thread.run_sync(_redacted, page["lines"], reporter.redact)
+        return msgspec.json.encode(page)
+
     async def _metrics(self, params: Raw) -> bytes:
         return msgspec.json.encode(await _offered(self._operations.metrics)())
 
@@ -284,6 +306,7 @@ _METHODS: dict[str, Callable[[Control, Raw], Awaitable[Buffer]]] = {
     "refresh": Control._refresh,  # noqa: SLF001
     "sessions": Control._sessions,  # noqa: SLF001
     "metrics": Control._metrics,  # noqa: SLF001
+    "logs": Control._logs,  # noqa: SLF001
 }
 
 
@@ -291,6 +314,27 @@ def _offered(operation: T | None) -> T:
     if operation is None:
         raise InvalidArguments("this daemon does not offer that")
     return operation
+
+
+def _page(reporter: Reporter, server: str, asked: _LogsParams) -> dict[str, Any]:
+    """Lines of a server's stderr. Numbers of another `source`, an earlier daemon's, say nothing here."""
+    tail, facts = reporter.upstreams[server].stderr, reporter.facts
+    source = f"{facts.pid}.{facts.started_at}.{tail.birth}"
+    after = asked.after if asked.source == source else 0
+    fresh = tail.after(after)
+    configured = reporter.config().mcp_servers.get(server)
+    return {
+        "server": server,
+        "type": str(configured.type) if configured else "",
+        "lines": fresh[-asked.last :],
+        "next": tail.written,
+        "dropped": max(0, tail.written - after - len(fresh)) if after else 0,
+        "source": source,
+    }
+
+
+def _redacted(lines: Sequence[tuple[int, str]], redact: Callable[[str], str]) -> list[dict[str, object]]:
+    return [{"n": number, "text": redact(text)} for number, text in lines]
 
 
 async def _send(upstream: Upstream, call: ToolCall, outcome: _Outcome) -> int:

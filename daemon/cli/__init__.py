@@ -12,6 +12,8 @@ COMMANDS = {
     "connect": ("bridge an MCP client on stdin and stdout to the daemon", "mcpd connect --profile default"),
     "status": ("show every server: its state, why, its numbers", "mcpd status --watch"),
     "check": ("validate a configuration without starting anything", "mcpd check mcpd.json"),
+    "doctor": ("look for what is wrong, and say what to do", "mcpd doctor"),
+    "logs": ("show what a server wrote on its stderr", "mcpd logs git -f"),
     "sessions": ("show the sessions and what each has loaded", "mcpd sessions"),
     "tools": ("show the categories, their tools, and what a model sees", "mcpd tools --surface search"),
     "search": ("find tools for a need, best first", "mcpd search read a file"),
@@ -28,21 +30,34 @@ COMMANDS = {
 
 EX_USAGE = 2
 """What argparse uses as well."""
+EX_IOERR = 74
+"""The output cannot be written, its disk is full (sysexits.h)."""
 EX_INTERRUPTED = 130
 """128 + SIGINT: what a shell reports for a program that Ctrl-C ended."""
 EX_PIPE = 141
 """128 + SIGPIPE, likewise: whoever read our output went away (`mcpd status | head -1`)."""
 
 
+_ENOSPC = 28
+"""As `errno` has it, for a module that imports nothing."""
+
+
 def main() -> None:
     """The console script. Ends the interpreter with the command's exit status."""
     try:
+        _occupy_stdout()
         status = _dispatch(sys.argv[1:])
         # Here and not at the interpreter's exit, where a reader that left would be reported with a traceback.
         sys.stdout.flush()
     except BrokenPipeError:
         _forget_stdout()
         status = EX_PIPE
+    except OSError as error:
+        if error.errno != _ENOSPC:
+            raise
+        _forget_stdout()
+        print(f"mcpd: cannot write the output: {error.strerror}", file=sys.stderr)
+        status = EX_IOERR
     except KeyboardInterrupt:
         status = EX_INTERRUPTED
     sys.exit(status)
@@ -92,6 +107,12 @@ def _never_fail_to_print() -> None:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
+
+
+def _occupy_stdout() -> None:
+    """A stdout that was closed (`>&-`) takes what is printed, and drops it."""
+    if sys.stdout is None:
+        sys.stdout = open("/dev/null", "w", encoding="utf-8")  # noqa: PTH123, SIM115 - open until we end
 
 
 def _forget_stdout() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from daemon.cli.control import ask_with, guarded
@@ -87,6 +88,7 @@ def _watch(options: argparse.Namespace) -> int:
 
 def _show(options: argparse.Namespace) -> int:
     status = ask_with(options, "status", {})
+    _explain(status, options)
     if options.json:
         from daemon.escape import document  # noqa: PLC0415 - of the two outputs only one is paid for
 
@@ -97,6 +99,21 @@ def _show(options: argparse.Namespace) -> int:
 
         print(render(status, now=time.time(), screen=Screen.of(sys.stdout, os.environ)))
     return exit_status(status)
+
+
+def _explain(status: dict[str, Any], options: argparse.Namespace) -> None:
+    """Add `happened` and `helps` to every server that is not well and that something is known about."""
+    servers = status["servers"]
+    if all(server["state"] in WELL for server in servers.values()):
+        return
+    # Only now: most of the time nothing is wrong.
+    from daemon.cli.checkup.asking import last_words  # noqa: PLC0415
+    from daemon.cli.checkup.remedies import remedy  # noqa: PLC0415
+
+    for name, words in last_words(servers, partial(ask_with, options)).items():
+        found = remedy(name, servers[name]["reason"], words)
+        if found is not None:
+            servers[name].update(found._asdict())
 
 
 def exit_status(status: dict[str, Any]) -> int:

@@ -125,6 +125,9 @@ def _remark_lines(server: Json) -> Iterator[tuple[str, str]]:
     """Each line with its style."""
     if server["state"] not in WELL:
         yield server["reason"] or "no reason is known", ""
+        if server.get("happened"):
+            yield server["happened"], ""
+            yield f"What helps: {server['helps']}", "bold"
         yield _outlook(server), ""
         for line in server["stderr"]:
             yield f"stderr| {line.expandtabs()}", "dim"
@@ -138,6 +141,8 @@ def _remark_lines(server: Json) -> Iterator[tuple[str, str]]:
 
 
 def _outlook(server: Json) -> str:
+    if server["state"] == "starting":
+        return f"failed runs before this one: {server['attempt']}"
     due = server["nextRetryInMs"]
     retry = "no retry is scheduled" if due is None else f"next retry in {duration(due / 1000)}"
     return f"attempt {server['attempt']}, {retry}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon import __version__, cli
-from daemon.cli import COMMANDS, main, overview
+from daemon.cli import COMMANDS, EX_IOERR, main, overview
 from tests.cli.daemons import PATIENCE, ROOT, environment, fake_control, mcpd, server, status_of
 
 if TYPE_CHECKING:
@@ -208,3 +208,24 @@ def test_a_terminal_without_unicode_gets_escapes_and_no_traceback(sockets: Path)
 def test_every_command_is_a_module() -> None:
     for command in COMMANDS:
         assert (ROOT / "daemon" / "cli" / f"{command}.py").exists()
+
+
+@pytest.mark.parametrize("words", [("status", "--json"), ("status",), ("--version",)])
+@pytest.mark.parametrize(("redirection", "code"), [(">/dev/full", EX_IOERR), (">&-", 0), (">&- 2>&- <&-", 0)])
+def test_a_stdout_that_takes_nothing_is_no_traceback(
+    sockets: Path, redirection: str, code: int, words: tuple[str, ...]
+) -> None:
+    with fake_control(sockets / "control.sock", {"status": status_of({"git": server()})}):
+        script = f'exec "$0" -m daemon "$@" {redirection}'
+        ran = subprocess.run(
+            ["/bin/sh", "-c", script, sys.executable, *words],
+            env=environment(MCPD_CONTROL=str(sockets / "control.sock")),
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+    assert ran.returncode == code
+    assert "Traceback" not in ran.stderr
+    assert ran.stderr == ("mcpd: cannot write the output: No space left on device\n" if code else "")

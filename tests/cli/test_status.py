@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from daemon.cli.checkup.remedies import LINES
 from daemon.cli.status import exit_status, main
 from daemon.states import WELL, ServerState
 from tests.cli.daemons import (
@@ -65,11 +66,47 @@ def test_what_is_not_kept_is_not_well(
 
 
 def test_json_is_the_daemons_answer(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = status_of({"git": server(), "time": down()})
+    answer = status_of({"git": server(), "time": down(reason="")})
     daemon = control({"status": answer})
     assert main(["--json"]) == 1
     assert json.loads(capsys.readouterr().out) == answer
     assert daemon.asked == [("status", {})]
+
+
+def test_what_happened_to_a_server_and_what_helps_is_added(
+    control: Controls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = status_of({"git": server(), "time": down(reason="killed by SIGKILL")})
+    daemon = control({"status": answer})
+    assert main(["--json"]) == 1
+    told = json.loads(capsys.readouterr().out)["servers"]
+    assert "memory ran out" in told["time"].pop("happened")
+    assert "killed process" in told["time"].pop("helps")
+    assert told == answer["servers"]
+    assert daemon.asked == [("status", {})]
+
+
+def test_more_of_its_stderr_is_asked_for_where_the_reason_leaves_open_why(
+    control: Controls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = ["Error: Cannot find module '/srv/x.js'", *["    at Module._load"] * 10]
+    daemon = control(
+        {
+            "status": status_of({"time": down(stderr=lines[-5:])}),
+            "logs": {"lines": [{"n": n, "text": text} for n, text in enumerate(lines)]},
+        }
+    )
+    assert main([]) == 1
+    assert "/srv/x.js" in capsys.readouterr().out
+    assert daemon.asked == [("status", {}), ("logs", {"server": "time", "last": LINES})]
+
+
+def test_a_daemon_without_logs_is_read_for_what_it_shows(
+    control: Controls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    control({"status": status_of({"time": down(stderr=["ModuleNotFoundError: No module named 'pg'"])})})
+    assert main([]) == 1
+    assert "A Python module is missing: pg." in capsys.readouterr().out
 
 
 def test_people_get_a_table(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:

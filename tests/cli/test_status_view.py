@@ -68,6 +68,19 @@ def test_a_server_that_is_down_is_explained() -> None:
     assert "git: ready" not in text
 
 
+def test_a_server_that_is_being_started_has_no_next_try() -> None:
+    text = shown({"db": down(state="starting", reason="trying again after: x", attempt=3, nextRetryInMs=None)})
+    assert "trying again after: x\n  failed runs before this one: 3\n" in text
+
+
+def test_what_happened_and_what_helps_stand_below_the_reason() -> None:
+    known = {"happened": f"It lacks {ATTACK}.", "helps": "Install it."}
+    text = shown({"db": down(**known), "git": server(**known)}, PIPE)
+    said = f"db: backoff\n  exited with status 1\n  It lacks {SPELT}.\n  What helps: Install it.\n  attempt 1,"
+    assert said in text
+    assert "git: ready" not in text
+
+
 @pytest.mark.parametrize("state", ["dormant", "disabled"])
 def test_a_server_that_is_off_on_purpose_needs_no_words(state: str) -> None:
     assert f"git: {state}" not in shown({"git": down(state=state, reason="idle", stderr=["bye"])})

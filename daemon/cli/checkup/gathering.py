@@ -1,0 +1,129 @@
+"""Making the scene: which configuration, which daemon, which paths. Starts nothing and changes nothing."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from daemon import paths
+from daemon.cli.checkup import kernel
+from daemon.cli.checkup.asking import last_words
+from daemon.cli.checkup.scene import Running, Scene
+from daemon.cli.control import DaemonUnreachable, RemoteFault, ask
+from daemon.config.parse import load
+from daemon.errors import ConfigError
+from daemon.store.place import Place, place_of
+from daemon.surfaces.table import SURFACES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from daemon.config.model import Config
+    from daemon.errors import Fault
+
+ASK_SECONDS = 3.0
+"""For the daemon's answer, which comes from memory in milliseconds."""
+
+Read = tuple["Config | None", "tuple[Fault, ...]"]
+
+
+def gather(named: Path | None, environ: Mapping[str, str], *, seconds: float = ASK_SECONDS) -> Scene:
+    """Look around.
+
+    Args:
+        named: the configuration to look at; None: the running daemon's, else the one that `mcpd run` would use.
+        environ: the environment of the command.
+        seconds: how long to wait for the daemon's answer.
+    """
+    usual = paths.config_file(environ)
+    path = named or usual
+    config, faults = _read(path, environ)
+    running, silence = _daemon(_control(config, environ, asking=True), seconds)
+    if running is not None:
+        path = named or running.config
+        config, faults = _read(path, environ if running.environ is None else running.environ)
+    return Scene(
+        environ=environ,
+        path=path,
+        usual=usual,
+        config=config,
+        faults=faults,
+        running=running,
+        silence=silence,
+        front=_front(config, environ, running),
+        control=_control(config, environ, asking=False)
+        if running is None
+        else _named(running, "controlSocket"),
+        place=_place(config, environ, running),
+    )
+
+
+def _read(path: Path, environ: Mapping[str, str]) -> Read:
+    try:
+        return load(path, environ, SURFACES), ()
+    except ConfigError as error:
+        return None, error.faults
+
+
+def _control(config: Config | None, environ: Mapping[str, str], *, asking: bool) -> Path:
+    """Where the daemon listens for operators, or would."""
+    if config is not None and config.listen.control_socket:
+        return Path(config.listen.control_socket)
+    if asking:
+        return paths.control_socket(environ)
+    return Path(environ.get("MCPD_CONTROL") or paths.runtime_dir(environ) / paths.CONTROL)
+
+
+def _front(config: Config | None, environ: Mapping[str, str], running: Running | None) -> Path:
+    if running is not None:
+        return _named(running, "socket")
+    listen = config and config.listen.socket
+    return Path(listen or environ.get("MCPD_SOCKET") or paths.runtime_dir(environ) / paths.FRONT)
+
+
+def _named(running: Running, key: str) -> Path:
+    """A path as the daemon says it, seen from here."""
+    return _seen(Path(running.status["daemon"][key]), running.pid)
+
+
+def _seen(path: Path, pid: int) -> Path:
+    # What a daemon was told on its command line is relative to where it was started.
+    return (kernel.directory(pid) or Path.cwd()) / path
+
+
+def _daemon(control: Path, seconds: float) -> tuple[Running | None, str]:
+    """The daemon, or why there is no answer; nothing is said about a socket that nobody has made."""
+    asked = partial(ask, path=str(control), timeout=seconds)
+    try:
+        status = asked("status", {})
+        return _running(status, last_words(status["servers"], asked)), ""
+    except DaemonUnreachable as error:
+        # Without its advice, which is about options that the doctor does not have.
+        return None, str(error).partition("\n")[0].partition(". ")[0] if os.path.lexists(control) else ""
+    except (RemoteFault, KeyError, TypeError, ValueError) as error:
+        return None, f"what listens on {control} does not answer like a daemon of this version: {error}"
+
+
+def _running(status: dict[str, Any], words: dict[str, list[str]]) -> Running:
+    pid = int(status["daemon"]["pid"])
+    # From another pid namespace the number would be somebody else's.
+    ours = any("mcpd" in word or "daemon" in word for word in kernel.command_line(pid))
+    return Running(
+        status=status,
+        pid=pid,
+        config=_seen(Path(status["daemon"]["config"]), pid) if ours else Path(status["daemon"]["config"]),
+        words=words,
+        environ=kernel.environment(pid) if ours else None,
+        directory=kernel.directory(pid) if ours else None,
+        uid=kernel.user(pid) if ours else None,
+    )
+
+
+def _place(config: Config | None, environ: Mapping[str, str], running: Running | None) -> Place:
+    where = running and (running.status["daemon"].get("persistence") or {}).get("where")
+    if where and where.startswith("/"):
+        return Place(None, Path(where))
+    known = environ if running is None or running.environ is None else running.environ
+    return place_of(config.state.url if config else None, paths.state_dir(known))

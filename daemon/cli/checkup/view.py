@@ -1,0 +1,62 @@
+"""The doctor's findings for people: by what was looked at, each with its reason and what to do below it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+from rich.text import Text
+
+from daemon.cli.terminal import draw, safe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from rich.console import RenderableType
+
+    from daemon.cli.checkup.scene import Finding
+    from daemon.cli.terminal import Screen
+
+STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "fault": "bold red"}
+"""Colour by level; the level's name stands there as well."""
+
+
+def render(report: Mapping[str, Sequence[Finding]], counts: Mapping[str, int], screen: Screen) -> str:
+    """All findings as text.
+
+    Args:
+        report: findings by what was looked at.
+        counts: how many there are of each level.
+        screen: where it is shown.
+    """
+    parts: list[RenderableType] = []
+    for title, findings in report.items():
+        if findings:
+            parts += [Text(title, style="bold"), _table(findings), Text("")]
+    return draw([*parts, Text(_sum(counts))], screen)
+
+
+def _table(findings: Sequence[Finding]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
+    table.add_column(width=2, no_wrap=True)
+    table.add_column(no_wrap=True, min_width=7)
+    table.add_column(overflow="fold")
+    for found in findings:
+        table.add_row("", Text(found.level, style=STYLES[found.level]), safe(found.what))
+        for line in _more(found):
+            table.add_row("", "", line)
+    return table
+
+
+def _more(found: Finding) -> Iterator[Text]:
+    if found.why:
+        yield safe(found.why, "dim")
+    if found.do:
+        yield safe(f"-> {found.do}")
+
+
+def _sum(counts: Mapping[str, int]) -> str:
+    told = [
+        f"{count} {level if count == 1 else level + 's'}" for level, count in counts.items() if level != "ok"
+    ]
+    return f"{', '.join(reversed(told))}."

@@ -1,0 +1,156 @@
+"""`mcpd logs`: what a server wrote on its stderr, as far as the daemon keeps it; asking starts nothing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from daemon.cli.control import DaemonUnreachable, ask_with, guarded
+from daemon.cli.options import add_control, add_json, parser
+from daemon.escape import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+POLL_SECONDS = 0.5
+"""Between two questions of `--follow`: people do not notice it, and it costs the daemon a millisecond."""
+
+NO_STDERR = "it is reached over a connection (type {type}) and has no stderr here: see its log where it runs"
+"""Said of a server that is no child of the daemon's."""
+
+
+def main(argv: list[str]) -> int:
+    """Show the lines, or how many there are of each server.
+
+    Returns:
+        0: shown, also if Ctrl-C ended it; 1: no such server; 2: usage; 3: the daemon is not reachable.
+    """
+    made = _parser()
+    options = made.parse_args(argv)
+    if options.server is None:
+        if options.follow or options.last is not None:
+            made.error("name the SERVER whose lines are to be shown")
+        return guarded(lambda: _show_counts(options))
+    return guarded(lambda: _follow(options) if options.follow else _show(options))
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = parser(
+        "logs",
+        "Show what a server wrote on its stderr, oldest line first, as far as it is kept: 1000 lines, 64 KiB,"
+        " over restarts of the server. Without SERVER, show how many lines there are of each. Terminal escapes"
+        " are spelt out, known secrets are left out. Changes nothing.",
+        examples=("mcpd logs", "mcpd logs git -n 20", "mcpd logs git -f", "mcpd logs git --json | jq -r .text"),
+        exits={
+            0: "shown, also if Ctrl-C ended it",
+            1: "no such server",
+            2: "usage",
+            3: "the daemon cannot be reached",
+        },
+    )
+    made.add_argument("server", metavar="SERVER", nargs="?", help="its name in mcpServers")
+    made.add_argument(
+        "-f", "--follow", action="store_true", help="go on with each new line, also over restarts, until Ctrl-C"
+    )
+    made.add_argument(
+        "-n",
+        "--last",
+        metavar="N",
+        type=_count,
+        help="no more than the last N lines (default: all that is kept)",
+    )
+    add_json(made)
+    add_control(made)
+    return made
+
+
+def _count(text: str) -> int:
+    """A number of lines for argparse.
+
+    Raises:
+        argparse.ArgumentTypeError: it is not a whole number over 0.
+    """
+    if not (text.isascii() and text.isdecimal()) or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of lines over 0")
+    return int(text)
+
+
+def _show_counts(options: argparse.Namespace) -> int:
+    answer = ask_with(options, "logs", {})
+    if options.json:
+        from daemon.escape import document  # noqa: PLC0415 - of the two outputs only one is paid for
+
+        print(document(answer))
+        return 0
+    servers: dict[str, Any] = answer["servers"]
+    if not servers:
+        print("No server is switched on.")
+    width = max(map(len, servers), default=0)
+    for name, kept in servers.items():
+        print(f"{visible(name):<{width}}  {kept['lines']} {'line' if kept['lines'] == 1 else 'lines'}")
+    return 0
+
+
+def _show(options: argparse.Namespace) -> int:
+    answer = _first(options)
+    _print(answer, as_json=options.json)
+    if not answer["lines"]:
+        why = NO_STDERR if answer["type"] not in {"", "stdio"} else "it has not written anything on its stderr"
+        _note(f"{answer['server']}: {why.format(type=answer['type'])}.")
+    return 0
+
+
+def _first(options: argparse.Namespace) -> dict[str, Any]:
+    last = {} if options.last is None else {"last": options.last}
+    return ask_with(options, "logs", {"server": options.server, **last})
+
+
+def _follow(options: argparse.Namespace) -> int:
+    """Print what is kept and then what comes, until Ctrl-C."""
+    answer = _first(options)
+    try:
+        _print(answer, as_json=options.json)
+        for later in _news(options, answer):
+            _print(later, as_json=options.json)
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
+def _news(options: argparse.Namespace, seen: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Answers with what is new. A daemon that is away is said once and waited for: it may be restarting."""
+    away = False
+    while True:
+        time.sleep(POLL_SECONDS)
+        asked = {"server": options.server, "after": seen["next"], "source": seen["source"]}
+        try:
+            seen = ask_with(options, "logs", asked)
+        except DaemonUnreachable as error:
+            if not away:
+                _note(f"{str(error).partition(chr(10))[0]} Waiting for it.")
+            away = True
+            continue
+        if away:
+            _note("the daemon is back.")
+        away = False
+        if seen["dropped"]:
+            _note(f"{seen['dropped']} lines came faster than they were asked for, and are gone.")
+        yield seen
+
+
+def _print(answer: dict[str, Any], *, as_json: bool) -> None:
+    for line in answer["lines"]:
+        if as_json:
+            # ASCII: nothing in it can move a cursor, but for DEL, which JSON leaves as it is.
+            print(json.dumps(line).replace("\x7f", "\\u007f"))
+        else:
+            print(visible(line["text"].rstrip("\r").expandtabs()))
+    sys.stdout.flush()
+
+
+def _note(text: str) -> None:
+    """Something about the lines that is none of them: not on stdout, where programs read."""
+    print(f"mcpd: {visible(text)}", file=sys.stderr)

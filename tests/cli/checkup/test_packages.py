@@ -1,0 +1,83 @@
+"""What is fetched before a server runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from daemon.cli.checkup.packages import check, image_of
+from daemon.cli.checkup.scene import Level
+from daemon.config.model import Server
+from daemon.errors import Fault
+from tests.cli.checkup.scenes import levels, only
+
+
+def server(line: str) -> Server:
+    command, *args = line.split()
+    return Server(name="s", command=command, args=tuple(args))
+
+
+@pytest.mark.parametrize(
+    ("line", "image", "pinned"),
+    [
+        ("docker run mcp/time", "mcp/time", False),
+        ("docker run -i --rm mcp/time:latest", "mcp/time:latest", False),
+        (
+            "docker run -i --rm -e KEY=1 --mount type=bind,src=/a,dst=/b mcp/time:1.2 --x y",
+            "mcp/time:1.2",
+            True,
+        ),
+        ("podman run --env=KEY mcp/time@sha256:ab12", "mcp/time@sha256:ab12", True),
+        ("docker run localhost:5000/mcp/time", "localhost:5000/mcp/time", False),
+        ("docker run localhost:5000/mcp/time:1", "localhost:5000/mcp/time:1", True),
+        ("docker --context x run mcp/time", "mcp/time", False),
+    ],
+)
+def test_the_image_of_a_container_is_found_among_the_options(line: str, image: str, pinned: bool) -> None:
+    assert image_of(line.split()) == (image, pinned)
+
+
+@pytest.mark.parametrize(
+    "line", ["docker", "docker exec -i box mcp", "docker run", "docker run -e", "docker run -it"]
+)
+def test_a_container_without_an_image_has_none(line: str) -> None:
+    assert image_of(line.split()) is None
+    assert not list(check(server(line), []))
+
+
+def test_an_image_without_a_version_is_a_warning_and_the_download_a_note() -> None:
+    found = list(check(server("/usr/bin/docker run -i mcp/time"), []))
+    assert levels(found) == ["warning", "note"]
+    assert "mcp/time has no version" in only(found, Level.WARNING)
+    assert "docker pull" in only(found, Level.NOTE)
+
+
+@pytest.mark.parametrize("options", ["--pull=never", "--pull never"])
+def test_an_image_that_is_never_pulled_needs_no_network(options: str) -> None:
+    assert not list(check(server(f"docker run {options} mcp/time:1"), []))
+
+
+def test_what_the_configurations_check_advises_is_a_warning() -> None:
+    advised = [Fault(path="$.mcpServers.s.args", message="'x' has no exact version: ...")]
+    found = list(check(server("npx -y x"), advised))
+    assert levels(found) == ["warning"]
+    assert "has no exact version" in found[0].what
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("npx -y x@1.2.3", "over a minute"),
+        ("uvx x==1.2.3", "cache"),
+        ("uv tool run x==1.2.3", "downloads what it does not have"),
+        ("pipx run x==1.2.3", "downloads what it does not have"),
+    ],
+)
+def test_a_runner_of_a_pinned_package_is_noted_for_the_network(line: str, said: str) -> None:
+    assert said in only(check(server(line), []), Level.NOTE)
+
+
+@pytest.mark.parametrize(
+    "line", ["npx --offline x@1.2.3", "npx --no-install x", "uvx --offline x", "git mcp", "uv run x"]
+)
+def test_what_fetches_nothing_is_not_noted(line: str) -> None:
+    assert not list(check(server(line), []))

@@ -1,0 +1,157 @@
+"""Commands, real files: found and started as the kernel would."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from daemon.cli.checkup.programs import check
+from daemon.cli.checkup.scene import Level
+from tests.cli.checkup.scenes import as_somebody_else, only, process
+
+if TYPE_CHECKING:
+    from daemon.cli.checkup.scene import Finding
+    from tests.cli.checkup.scenes import House
+
+
+def found(house: House, **server: Any) -> list[Finding]:
+    """What is found about one server."""
+    house.servers(s=server)
+    scene = house.look()
+    assert scene.config is not None, scene.faults
+    return list(check(scene.config.mcp_servers["s"], scene))
+
+
+def starts(path: Path) -> bool:
+    """Whether the kernel starts it."""
+    try:
+        subprocess.run([path], check=False, capture_output=True, timeout=30)
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("head", ["#!/bin/sh\n", "#! /bin/sh -e\n"])
+def test_a_script_on_the_path_is_fine(house: House, head: str) -> None:
+    assert starts(house.program("tool", head))
+    assert not found(house, command="tool")
+    assert not found(house, command=str(house.bin / "tool"))
+
+
+def test_a_binary_is_fine(house: House) -> None:
+    assert not found(house, command=str(Path(sys.executable).resolve()))
+
+
+def test_a_command_that_is_nowhere_is_a_fault(house: House) -> None:
+    told = only(found(house, command="tool"), Level.FAULT)
+    assert "tool is not on the PATH" in told
+    assert str(house.bin) in told
+    assert "no program /no/tool" in only(found(house, command="/no/tool"), Level.FAULT)
+
+
+def test_a_command_that_only_the_shell_finds_says_where_it_is(house: House) -> None:
+    tool = house.program("tool")
+    house.servers(s={"command": "tool"})
+    with process(house.root, PATH="/daemons/own") as pid, house.daemon(pid=pid):
+        scene = house.look()
+    assert scene.config is not None
+    told = only(check(scene.config.mcp_servers["s"], scene), Level.FAULT)
+    assert f'"command": "{tool}"' in told
+    assert "/daemons/own" in told
+
+
+def test_the_path_in_its_env_counts(house: House) -> None:
+    house.program("tool")
+    assert found(house, command="tool", env={"PATH": "/nowhere"})
+    (house.root / "more").mkdir()
+    (house.bin / "tool").rename(house.root / "more" / "tool")
+    assert not found(house, command="tool", env={"PATH": f"/nowhere:{house.root / 'more'}"})
+
+
+def test_a_file_that_is_not_executable_is_a_fault(house: House) -> None:
+    tool = house.program("tool", mode=0o644)
+    assert f"chmod +x {tool}" in only(found(house, command="tool"), Level.FAULT)
+    assert f"chmod +x {tool}" in only(found(house, command=str(tool)), Level.FAULT)
+
+
+def test_an_executable_one_later_on_the_path_is_taken_as_execvp_does(house: House) -> None:
+    house.program("tool", mode=0o644)
+    (house.root / "more").mkdir()
+    (house.root / "more" / "tool").write_text("#!/bin/sh\n")
+    (house.root / "more" / "tool").chmod(0o755)
+    assert not found(house, command="tool", env={"PATH": f"{house.bin}:{house.root / 'more'}"})
+
+
+def test_a_directory_that_is_closed_is_passed_over(house: House) -> None:
+    house.program("tool")
+    closed = house.root / "closed"
+    closed.mkdir(mode=0o700)
+    closed.chmod(0)
+    house.servers(s={"command": "tool", "env": {"PATH": f"{closed}:{house.bin}"}})
+    house.config.chmod(0o644)
+    house.run.chmod(0o755)
+    with as_somebody_else():
+        scene = house.look()
+        assert scene.config is not None
+        assert not list(check(scene.config.mcp_servers["s"], scene))
+
+
+def test_a_file_that_is_no_program_is_a_fault(house: House) -> None:
+    assert not starts(house.program("tool", "hello\n"))
+    assert "is no program" in only(found(house, command="tool"), Level.FAULT)
+
+
+def test_a_script_from_windows_is_a_fault(house: House) -> None:
+    assert not starts(house.program("tool", "#!/bin/sh\r\necho\r\n"))
+    assert "Windows" in only(found(house, command="tool"), Level.FAULT)
+
+
+@pytest.mark.parametrize("head", ["#!/no/such/python\n", "#!\n"])
+def test_a_script_whose_interpreter_is_gone_is_a_fault(house: House, head: str) -> None:
+    tool = house.program("tool", head)
+    assert f"the interpreter of {tool} is not there" in only(found(house, command="tool"), Level.FAULT)
+
+
+@pytest.mark.parametrize("words", ["snake", "-S snake -u", "A=1 snake"])
+def test_what_env_is_told_to_find_must_be_on_the_servers_path(house: House, words: str) -> None:
+    house.program("tool", f"#!/usr/bin/env {words}\n")
+    assert "wants snake" in only(found(house, command="tool"), Level.FAULT)
+    house.program("snake")
+    assert not found(house, command="tool")
+
+
+def test_a_directory_to_start_in_must_be_there(house: House) -> None:
+    house.program("tool")
+    assert "/no/where is not there" in only(found(house, command="tool", cwd="/no/where"), Level.FAULT)
+    assert "is no directory" in only(found(house, command="tool", cwd=str(house.config)), Level.FAULT)
+    assert not found(house, command="tool", cwd=str(house.root))
+
+
+def test_a_command_relative_to_its_directory_is_found_there(house: House) -> None:
+    house.program("tool")
+    assert not found(house, command="./tool", cwd=str(house.bin))
+    assert found(house, command="./tool", cwd=str(house.root))
+
+
+@pytest.mark.parametrize("name", ["python3", "node", "bash", "python3.12"])
+def test_the_script_that_an_interpreter_is_to_run_must_be_there(house: House, name: str) -> None:
+    house.program(name)
+    script = house.root / "server.py"
+    assert str(script) in only(found(house, command=name, args=[str(script)]), Level.FAULT)
+    assert "server.py" in only(found(house, command=name, args=["server.py"], cwd=str(house.root)), Level.FAULT)
+    assert "will be started in" in only(found(house, command=name, args=["no-such.py"]), Level.WARNING)
+    script.touch()
+    assert not found(house, command=name, args=[str(script)])
+    assert not found(house, command=name, args=["server.py"], cwd=str(house.root))
+
+
+@pytest.mark.parametrize("args", [["-m", "x.py"], ["-c", "1"], ["serve"], []])
+def test_other_arguments_are_not_taken_for_scripts(house: House, args: list[str]) -> None:
+    house.program("python3")
+    assert not found(house, command="python3", args=args)
+    house.program("tool")
+    assert not found(house, command="tool", args=["out.py"])

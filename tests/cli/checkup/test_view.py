@@ -1,0 +1,37 @@
+"""The findings for people."""
+
+from __future__ import annotations
+
+from daemon.cli.checkup.scene import Level, fault, fine, note
+from daemon.cli.checkup.view import STYLES, render
+from daemon.cli.terminal import Screen
+
+COUNTS = {"ok": 1, "note": 0, "warning": 2, "fault": 1}
+
+
+def shown(width: int = 80, *, colour: bool = False) -> str:
+    report = {
+        "sockets": [fine("a listens"), fault("b \x1b[2J does not", "it is gone", "start it " * 20)],
+        "state": [],
+        "systemd": [note("no unit")],
+    }
+    return render(report, COUNTS, Screen(width=width, colour=colour))
+
+
+def test_findings_stand_below_what_was_looked_at_with_reason_and_remedy() -> None:
+    lines = shown().splitlines()
+    assert lines[:4] == [
+        "sockets",
+        "    ok       a listens",
+        "    fault    b \\x1b[2J does not",
+        "             it is gone",
+    ]
+    assert lines[4].startswith("             -> start it start it")
+    assert max(map(len, lines)) <= 80
+    assert "state" not in lines
+    assert lines[-1] == "1 fault, 2 warnings, 0 notes."
+
+
+def test_every_level_has_a_colour_and_its_name() -> None:
+    assert set(STYLES) == set(Level)
+    assert "\x1b[1;31mfault" in shown(colour=True)
