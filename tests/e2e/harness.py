@@ -157,7 +157,7 @@ class Daemon:
 
     def status(self) -> dict[str, Any]:
         """`mcpd status --json`."""
-        answer: dict[str, Any] = json.loads(self.run("status", "--json", check=None))
+        answer: dict[str, Any] = json.loads(self.run("status", "--json", "--timeout", "30", check=None))
         return answer
 
     def client(self, **kwargs: Any) -> RawClient:
