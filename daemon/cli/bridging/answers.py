@@ -1,0 +1,78 @@
+"""What the client is answered in the daemon's place."""
+
+from __future__ import annotations
+
+from daemon.cli.bridging.ledger import CALL
+
+INTERNAL_ERROR = -32603
+"""JSON-RPC's code for what is no fault of the client's; what it was stands in `data.code`."""
+
+LOST = (
+    "UpstreamLost",
+    ("the daemon restarted; whether the call ran is unknown. Check what it was to do before you call again."),
+)
+"""It was sent; the answer never came."""
+
+TORN = (
+    "UpstreamUnavailable",
+    (
+        "the daemon restarted before it had all of this request, which is too long to be kept. It did not run:"
+        " it is safe to send it again."
+    ),
+)
+"""Its end was not sent."""
+
+FULL = (
+    "UpstreamUnavailable",
+    (
+        "the daemon is restarting, and too much is waiting for it already. The request was not sent: it is"
+        " safe to try again in a moment."
+    ),
+)
+"""It came while there was no daemon, and found no room."""
+
+_ABSENT = (
+    "the daemon is not there ({trouble}), and was not for {seconds:.0f} s. The request was not sent:"
+    " it is safe to try again. If it stays so, somebody must start it: `mcpd run`, or"
+    " `systemctl --user start mcpd`; its log says why it is down."
+)
+
+Refusal = tuple[str, str]
+"""A code of the daemon's errors (`daemon.errors`), and what to do."""
+
+
+def absent(trouble: str, seconds: float) -> Refusal:
+    """It waited in vain.
+
+    Args:
+        trouble: why nobody is there, in short.
+        seconds: how long it waited.
+    """
+    return "UpstreamUnavailable", _ABSENT.format(trouble=trouble, seconds=seconds)
+
+
+def refuse(request_id: bytes, method: bytes | None, refusal: Refusal, *, modern: bool) -> bytes:
+    """The line that answers a request.
+
+    Args:
+        request_id: as it was written.
+        method: a call is answered with a result that its model reads, all else with an error of JSON-RPC's.
+        refusal: what to say.
+        modern: the era of the client: 2026-07-28 wants a `resultType`.
+    """
+    code, text = refusal
+    if method != CALL:
+        error = {"code": INTERNAL_ERROR, "message": f"{code}: {text}", "data": {"code": code}}
+        return _line(request_id, "error", error)
+    result: dict[str, object] = {"resultType": "complete"} if modern else {}
+    result["content"] = [{"type": "text", "text": f"{code}: {text}"}]
+    result["structuredContent"] = {"error": {"code": code, "message": text}}
+    result["isError"] = True
+    return _line(request_id, "result", result)
+
+
+def _line(request_id: bytes, kind: str, body: object) -> bytes:
+    import json  # noqa: PLC0415 - 6 ms, for which no client waits that only wants to start
+
+    encoded = json.dumps(body, separators=(",", ":")).encode()
+    return b'{"jsonrpc":"2.0","id":%b,"%b":%b}\n' % (request_id, kind.encode(), encoded)

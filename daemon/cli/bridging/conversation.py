@@ -1,0 +1,241 @@
+"""What passes between one client and one daemon after the other. No descriptors, no clock: `loop` has those.
+
+While a daemon is there (`through`), lines pass in both directions as they are; only their ids are looked at.
+When it goes, every open request is dealt with: what may have run is answered with `UpstreamLost`, for a second
+time could do damage; what has no effect, and what was not sent to its end, waits for the next daemon. That one
+is told the `Script` first.
+"""
+
+from __future__ import annotations
+
+from daemon.cli.bridging import peek
+from daemon.cli.bridging.answers import FULL, LOST, TORN, absent, refuse
+from daemon.cli.bridging.ledger import INITIALIZE, LISTEN, Ledger
+from daemon.cli.bridging.lines import Cutter
+from daemon.cli.bridging.outgoing import Outgoing
+from daemon.cli.bridging.script import Script
+from daemon.cli.bridging.waiting import WAIT_SECONDS, Item, Waiting
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from daemon.cli.bridging.answers import Refusal
+
+HELLO = b'"mcpd/hello"'
+INITIALIZED = b'"notifications/initialized"'
+CANCELLED = b'"notifications/cancelled"'
+
+
+class _Long:
+    """A request over `LONG_BYTES` that the client is still sending."""
+
+    __slots__ = ("answered", "head", "lost", "tail")
+
+    def __init__(self, head: bytes, *, lost: bool) -> None:
+        self.head = head
+        self.tail = b""
+        self.lost = lost
+        """Whether no daemon will get all of it."""
+        self.answered = False
+
+
+class Conversation:
+    """One client's; `up` is for the daemon, `down` for the client."""
+
+    def __init__(self, hello: bytes) -> None:
+        """Begin with a daemon; `hello` is sent to each before all else, if it is not empty."""
+        self.up = Outgoing()
+        self.down = bytearray()
+        self.through = True
+        """Whether a daemon takes what the client sends."""
+        self.heard = False
+        """Whether any daemon has said anything."""
+        self.trouble = "it closed the connection"
+        """Why there is none, in short."""
+        self._script = Script(hello)
+        self._ledger = Ledger()
+        self._waiting = Waiting()
+        self._from_client = Cutter()
+        self._from_daemon = Cutter()
+        self._awaited: bytes | None = None
+        self._answer: tuple[bytes, bool] | None = None
+        self._swallows = False
+        self._long: _Long | None = None
+        self.up.put(hello)
+
+    @property
+    def open(self) -> int:
+        """Requests without an answer."""
+        return len(self._ledger)
+
+    @property
+    def deadline(self) -> float | None:
+        """When `expire` has something to do (seconds, monotonic); None: nothing waits."""
+        return self._waiting.deadline()
+
+    def expire(self, now: float) -> None:
+        """Answer what has waited long enough."""
+        for item in self._waiting.expired(now):
+            if item.id is not None:
+                self._refuse(item.id, item.method, absent(self.trouble, WAIT_SECONDS))
+
+    # --- the client -----------------------------------------------------------------------------------------
+
+    def said(self, data: bytes, now: float) -> None:
+        """Take what the client says; `now` in seconds, monotonic."""
+        for piece, begins, ends in self._from_client.feed(data):
+            if begins and ends:
+                self._pass_line(piece, now + WAIT_SECONDS if not self.through else None)
+            else:
+                self._pass_part(piece, begins=begins, ends=ends)
+
+    def said_all(self) -> None:
+        """The client has ended; what it left without a newline is passed on as it is."""
+        self.up.put(self._from_client.rest())
+
+    def _pass_line(self, line: bytes, until: float | None) -> None:
+        """Send a whole line, or keep it.
+
+        Args:
+            line: with its newline.
+            until: when it has waited long enough (seconds, monotonic); None: it has not waited.
+        """
+        request_id, method = peek.peek(line)
+        if method == CANCELLED:
+            self._cancel(line)
+        elif method == INITIALIZED:
+            self._script.initialized = True
+        if not self.through:
+            self._hold(request_id, method, line, until or 0.0)
+            return
+        self.up.put(line)
+        if request_id is not None and method is not None:
+            self._ledger.note(request_id, method, self.up.total, line=line, until=until)
+
+    def _pass_part(self, piece: bytes, *, begins: bool, ends: bool) -> None:
+        """Send a part of a long line, unless its beginning was not sent or its daemon is gone."""
+        if begins or self._long is None:
+            self._long = _Long(piece[: peek.ENDS], lost=not self.through)
+        long = self._long
+        long.tail = (long.tail + piece[-peek.ENDS :])[-peek.ENDS :]
+        if not long.lost:
+            self.up.put(piece)
+        if not ends:
+            return
+        self._long = None
+        request_id, method = peek.peek_ends(long.head, long.tail)
+        if request_id is None or long.answered:
+            return
+        if long.lost:
+            self._refuse(request_id, method, TORN)
+        else:
+            self._ledger.note(request_id, method, self.up.total)
+
+    def _cancel(self, line: bytes) -> None:
+        request_id = peek.cancelled(line)
+        if request_id is not None:
+            self._ledger.settle(request_id)
+            self._script.unsubscribed(request_id)
+            self._waiting.cancel(request_id)
+
+    def _hold(self, request_id: bytes | None, method: bytes | None, line: bytes, until: float) -> None:
+        """Keep a line for the next daemon, if it is any business of that one.
+
+        It is told the hello, the end of the handshake and the subscriptions anyway; an answer, or what cancels
+        a request, was for the last one.
+        """
+        if method is None or method in {HELLO, INITIALIZED, CANCELLED}:
+            return
+        if method == LISTEN and request_id in self._script.subscriptions:
+            return
+        if not self._waiting.put(Item(request_id, method, line, until)) and request_id is not None:
+            self._refuse(request_id, method, FULL)
+
+    # --- the daemon -----------------------------------------------------------------------------------------
+
+    def told(self, data: bytes) -> None:
+        """Take what the daemon says."""
+        self.heard = True
+        for piece, begins, ends in self._from_daemon.feed(data):
+            if begins:
+                self._answer = peek.answered(piece)
+                self._swallows = self._is_ours(piece)
+            if not self._swallows:
+                self.down += piece
+            if ends and self._answer is not None:
+                self._settle(*self._answer)
+
+    def _is_ours(self, line: bytes) -> bool:
+        """Whether a line, or the beginning of one, is not for the client: it answers what it has not asked."""
+        if self._answer is not None:
+            return self._answer[0] == self._awaited
+        subscription = peek.acknowledged(line)
+        if subscription is None:
+            return False
+        told = self._script.reopened(subscription, line)
+        if told is None:
+            entry = self._ledger.settle(subscription)
+            if entry is not None and entry.line is not None:
+                self._script.subscribed(subscription, entry.line)
+            return False
+        self.down += told
+        return True
+
+    def _settle(self, request_id: bytes, succeeded: bool) -> None:  # noqa: FBT001
+        """An answer is complete."""
+        if request_id == self._awaited:
+            self._resume()
+            return
+        entry = self._ledger.settle(request_id)
+        if entry is None:
+            self._script.unsubscribed(request_id)
+            # A daemon may refuse a long request before it has all of it.
+            if self._long is not None and peek.peek_ends(self._long.head, b"")[0] == request_id:
+                self._long.answered = True
+        elif succeeded and entry.method == INITIALIZE and entry.line is not None:
+            self._script.shook_hands(request_id, entry.line)
+
+    # --- one daemon after the other -------------------------------------------------------------------------
+
+    def greet(self) -> None:
+        """There is a connection again: begin with what the script says; `through` once that is answered."""
+        opening, self._awaited = self._script.opening()
+        self.up.put(opening)
+
+    def _resume(self) -> None:
+        self._awaited = None
+        self.through = True
+        self.up.put(self._script.sequel())
+        self.down += self._script.announcement()
+        for item in self._waiting.take():
+            self._pass_line(item.line, item.until)
+
+    def lose(self, now: float) -> None:
+        """The connection is gone, and everything that came over it was `told`."""
+        if self._from_daemon.midway and not self._swallows:
+            # The client has the beginning of an answer: it refuses this one line, and gets another answer.
+            self.down += b"\n"
+        self._from_daemon.rest()
+        self._answer, self._awaited, self._swallows = None, None, False
+        if self._long is not None:
+            self._long.lost = True
+        gone = self.up.gone
+        lines = self.up.withdraw()
+        if self.through:
+            self.through = False
+            self._deal_with_open(gone, lines, now + WAIT_SECONDS)
+
+    def _deal_with_open(self, gone: int, unsent: list[bytes], until: float) -> None:
+        doubtful, safe = self._ledger.take(gone)
+        for entry in doubtful:
+            if entry.line is None:
+                self._refuse(entry.id, entry.method, LOST)
+            else:
+                self._hold(entry.id, entry.method, entry.line, entry.until or until)
+        for line in unsent:
+            before = safe.pop(peek.peek(line)[0] or b"", None)
+            self._pass_line(line, (before and before.until) or until)
+        for entry in safe.values():
+            self._refuse(entry.id, entry.method, TORN)
+
+    def _refuse(self, request_id: bytes, method: bytes | None, refusal: Refusal) -> None:
+        self.down += refuse(request_id, method, refusal, modern=not self._script.handshaken)

@@ -1,0 +1,52 @@
+"""Bytes into lines, in whatever portions they come, without holding a long line whole."""
+
+from __future__ import annotations
+
+LONG_BYTES = 256 * 1024
+"""A line up to this is passed on only when it is complete, and kept until its last byte is sent: so nobody sees
+half of it, and another daemon can be sent it whole. Real requests and answers rarely reach it; a longer one
+passes in parts, as it comes, or each large file that a tool returns would be held here whole."""
+
+Piece = tuple[bytes, bool, bool]
+"""Some bytes of a line, whether the line begins with them, whether it ends with them (in its newline)."""
+
+
+class Cutter:
+    """Cuts one direction of a conversation."""
+
+    def __init__(self) -> None:
+        self.midway = False
+        """Whether the beginning of a long line was given out, and its end was not."""
+        self._held = bytearray()
+
+    def feed(self, data: bytes) -> list[Piece]:
+        """What can be passed on now that `data` has come."""
+        end = data.find(b"\n") + 1
+        if end == len(data) > 0 and not self._held and not self.midway:
+            return [(data, True, True)]
+        pieces: list[Piece] = []
+        start = 0
+        while end:
+            pieces.append(self._ended(data[start:end]))
+            start, end = end, data.find(b"\n", end) + 1
+        if start < len(data):
+            self._held += data[start:] if start else data
+            if self.midway or len(self._held) > LONG_BYTES:
+                pieces.append((bytes(self._held), not self.midway, False))
+                self._held.clear()
+                self.midway = True
+        return pieces
+
+    def rest(self) -> bytes:
+        """Take what is held of a line that was not finished, and begin anew."""
+        held = bytes(self._held)
+        self._held.clear()
+        self.midway = False
+        return held
+
+    def _ended(self, end: bytes) -> Piece:
+        piece = bytes(self._held) + end if self._held else end
+        begins = not self.midway
+        self._held.clear()
+        self.midway = False
+        return piece, begins, True

@@ -1,0 +1,257 @@
+"""The bridge's one poll loop: bytes between stdin, stdout and a socket that is connected anew whenever it ends.
+
+Each direction has a buffer with a bound: over it, the source is not read, so that a slow reader slows its
+writer down instead of growing this process. No descriptor is ever written to when that could block: the socket
+is non-blocking, and stdout, whose flags are shared with other processes and therefore not ours to change, gets
+at most PIPE_BUF bytes per readiness, which poll(2) promises to take. So a client and a daemon that both write
+before they read cannot deadlock.
+"""
+
+from __future__ import annotations
+
+import _socket
+import os
+import select
+from errno import EAGAIN, errorcode
+from time import monotonic
+
+from daemon.cli.bridging.conversation import Conversation
+from daemon.cli.bridging.ledger import MAX_OPEN
+from daemon.cli.bridging.retry import Retry
+
+READ_BYTES = 256 * 1024
+"""Read at once: the largest size that still gains, and what a unix socket holds by default."""
+
+READ_BYTES_ALONE = 16 * 1024
+"""Read at once from the client while there is no daemon: each line may have to be answered here, at ten times
+its length."""
+
+BUFFERED_BYTES = 256 * 1024
+"""A source is not read while this much waits for its sink."""
+
+GREETING_SECONDS = 60.0
+"""How long a daemon that has taken the connection may need for its first answer. With socket activation it is
+only just being started."""
+
+WORDLESS = 3
+"""Connections in a row that the first daemon we meet ends without a word, until we believe that it means us."""
+
+_STDIN, _STDOUT, _STDERR = 0, 1, 2
+_room = memoryview(bytearray(READ_BYTES))
+"""Where everything is read to: `os.read` would map and unmap as much memory for each message, however short."""
+_GONE = select.POLLERR | select.POLLHUP | select.POLLNVAL
+
+
+class Bridge:
+    """Moves bytes between the client on stdin and stdout and the daemon."""
+
+    def __init__(self, path: str, link: _socket.socket, hello: bytes = b"") -> None:
+        """Begin with a connection.
+
+        Args:
+            path: of the daemon's socket, for further connections.
+            link: the first one.
+            hello: sent over each before anything from stdin.
+        """
+        link.setblocking(False)
+        self._path = path
+        self._link: _socket.socket | None = link
+        self._talk = Conversation(hello)
+        self._retry = Retry()
+        self._since = monotonic()
+        self._next = 0.0
+        self._wordless = 0
+        self._stdin_open = True
+        self._client_there = True
+        self._poll = select.poll()
+        self._stdout = select.poll()
+        self._stdout.register(_STDOUT, select.POLLOUT)
+        self._masks: dict[int, int | None] = {}
+
+    def run(self) -> bool:
+        """Move bytes until the client has ended.
+
+        Returns:
+            False if no daemon has ever said a word, and one hangs up on us whenever we connect.
+        """
+        while not self._is_over():
+            away = not self._talk.through
+            if away:
+                self._tend(monotonic())
+            self._watch()
+            for descriptor, events in self._poll.poll(self._patience() if away else None):
+                if descriptor == _STDIN:
+                    self._on_stdin()
+                elif descriptor == _STDOUT:
+                    self._on_stdout(events)
+                else:
+                    self._on_link(events)
+        return self._wordless < WORDLESS
+
+    def _is_over(self) -> bool:
+        """A client that has only finished writing still gets its answers, if a daemon is there to give them."""
+        if not self._client_there or self._wordless >= WORDLESS:
+            return True
+        return not self._stdin_open and not self._talk.down and (self._link is None or not self._talk.through)
+
+    def _watch(self) -> None:
+        """Ask poll for what can be used now.
+
+        A source that must wait is not registered at all: poll reports a hangup unasked, and would spin on it.
+        """
+        talk = self._talk
+        room = len(talk.down) < BUFFERED_BYTES
+        takes = talk.up.unsent < BUFFERED_BYTES and talk.open < MAX_OPEN if talk.through else room
+        self._register(_STDIN, select.POLLIN if takes and self._stdin_open else None)
+        if self._link is not None:
+            writes = talk.up.unsent and not talk.up.deaf
+            mask = (select.POLLIN if room else 0) | (select.POLLOUT if writes else 0)
+            self._register(self._link.fileno(), mask or None)
+        # Always: that is how we learn that nobody reads our stdout any more.
+        self._register(_STDOUT, select.POLLOUT if talk.down else 0)
+
+    def _register(self, descriptor: int, mask: int | None) -> None:
+        if self._masks.get(descriptor) == mask:
+            return
+        self._masks[descriptor] = mask
+        if mask is None:
+            self._poll.unregister(descriptor)
+        else:
+            self._poll.register(descriptor, mask)
+
+    def _patience(self) -> int | None:
+        """Milliseconds until something is to be done unasked; None: never."""
+        if self._talk.through:
+            return None
+        times = [self._next if self._link is None else self._since + GREETING_SECONDS]
+        deadline = self._talk.deadline
+        if deadline is not None:
+            times.append(deadline)
+        # One more than needed rather than a fraction less: that would come here again at once, and again.
+        return max(0, int((min(times) - monotonic()) * 1000) + 1)
+
+    # --- the client -----------------------------------------------------------------------------------------
+
+    def _on_stdin(self) -> None:
+        data = _read(_STDIN, READ_BYTES if self._talk.through else READ_BYTES_ALONE)
+        if data is None:
+            return
+        if data:
+            self._talk.said(data, monotonic())
+        else:
+            self._stdin_open = False
+            self._talk.said_all()
+        self._send()
+
+    def _write(self) -> None:
+        """Give the client what it takes now: waiting for it in the loop would cost every answer a turn."""
+        while self._talk.down and self._client_there and (ready := self._stdout.poll(0)):
+            self._on_stdout(ready[0][1])
+
+    def _on_stdout(self, events: int) -> None:
+        down = self._talk.down
+        try:
+            if not events & _GONE:
+                del down[: os.write(_STDOUT, down[: select.PIPE_BUF])]
+                return
+        except BlockingIOError:
+            return  # somebody else made our stdout non-blocking, or filled it first
+        except OSError:
+            pass
+        # The client is gone: there is nobody to tell.
+        self._client_there = False
+
+    # --- the daemon -----------------------------------------------------------------------------------------
+
+    def _send(self) -> None:
+        """Give the daemon what it takes now; after the client's last byte, tell it that there is no more."""
+        if self._link is not None and self._talk.up.send(self._link) and not self._stdin_open:
+            try:
+                self._link.shutdown(_socket.SHUT_WR)
+            except OSError:
+                self._talk.up.deaf = True
+
+    def _on_link(self, events: int) -> None:
+        if self._talk.up.unsent:
+            self._send()
+        if self._link is None or not events & (select.POLLIN | _GONE) or len(self._talk.down) >= BUFFERED_BYTES:
+            return
+        data = _read(self._link.fileno(), READ_BYTES)
+        if data:
+            was_through = self._talk.through
+            self._talk.told(data)
+            if self._talk.through and not was_through:
+                _say("connected again.")
+                self._since = monotonic()
+                self._send()
+            self._write()
+        elif data is not None:
+            self._wordless += not self._talk.heard
+            self._lose("it closed the connection")
+
+    def _tend(self, now: float) -> None:
+        """While there is no daemon, do what is to be done at a time of its own."""
+        if self._link is not None and now >= self._since + GREETING_SECONDS:
+            self._lose(f"it took the connection and said nothing for {GREETING_SECONDS:.0f} s")
+        if self._link is None and now >= self._next:
+            self._connect(now)
+        self._talk.expire(now)
+
+    def _connect(self, now: float) -> None:
+        link = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        link.setblocking(False)
+        try:
+            link.connect(self._path)
+        except OSError as error:
+            link.close()
+            # A full queue of a daemon that does not accept, says connect(2) of EAGAIN.
+            name = (
+                "it does not answer" if error.errno == EAGAIN else errorcode.get(error.errno or 0, str(error))
+            )
+            self._talk.trouble = f"{self._path}: {name}"
+            self._retry.failed()
+            self._next = now + self._retry.delay()
+            return
+        self._link, self._since = link, now
+        self._talk.greet()
+        self._send()
+
+    def _lose(self, trouble: str) -> None:
+        """The connection has ended: deal with what is open, and plan the next one."""
+        assert self._link is not None
+        self._register(self._link.fileno(), None)
+        self._link.close()
+        self._link = None
+        now = monotonic()
+        self._talk.trouble = f"{self._path}: {trouble}"
+        if self._talk.through and self._talk.heard:
+            self._retry.ended(now - self._since)
+        else:
+            self._retry.failed()
+        self._next = now + self._retry.delay()
+        if not self._stdin_open:
+            return  # A client that has finished is gone, or had all that it wanted: the daemon ends then, too.
+        if self._talk.through and self._talk.heard:
+            _say("the daemon closed the connection; waiting for it to come back.")
+        self._talk.lose(now)
+
+
+def _read(descriptor: int, size: int) -> bytes | None:
+    """What can be read now; empty at the end, which a broken connection is too; None: nothing yet after all."""
+    try:
+        return bytes(_room[: os.readv(descriptor, [_room[:size]])])
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""
+
+
+def _say(text: str) -> None:
+    """A line on stderr, if that can take it: a client that never reads it must not stop its own bridge."""
+    ready = select.poll()
+    ready.register(_STDERR, select.POLLOUT)
+    if any(not events & _GONE for _, events in ready.poll(0)):
+        try:
+            os.write(_STDERR, f"mcpd connect: {text}\n".encode())
+        except OSError:
+            return

@@ -1,0 +1,153 @@
+"""The id and the method of a message, and as little else of it as possible is looked at.
+
+Both stay the bytes that they were, quotes included: an id is compared and answered byte for byte. Clients write
+them first (by hand) or last (the SDKs); in neither case does the time depend on how long the message is. Only
+where they stand elsewhere is the whole line read.
+"""
+
+from __future__ import annotations
+
+import re
+
+MAX_ID = 1024
+"""Bytes of an id that is kept. Clients count, or take a UUID; a longer one is passed on, and not remembered."""
+
+ENDS = 2048
+"""Bytes at either end of a long line in which its id and method are looked for: what `MAX_ID` needs, twice."""
+
+Seen = tuple["bytes | None", "bytes | None"]
+"""Id and method of a message. No id: a notification. No method: an answer."""
+
+_SCALAR = rb'("[^"\\]*(?:\\.[^"\\]*)*"|[-+.\w]+)'
+_COUNTED = 32
+"""Bytes at the end of a line in which a number is looked for as SDKs write it."""
+
+_TEXT = rb'"[^"\\]*"'
+_usual = re.compile(rb'\{(?:"jsonrpc":"2\.0",)?(?:"id":([0-9]+|%b),)?"method":(%b)' % (_TEXT, _TEXT)).match
+_member = re.compile(rb'\s*[{,]\s*"(id|method|jsonrpc)"\s*:\s*' + _SCALAR + rb"(?=\s*[,}])", re.DOTALL).match
+_outcome = re.compile(rb'\s*,\s*"(?:result|error)"\s*:').match
+_over = re.compile(rb"\s*\}\s*\Z").match
+_last = re.compile(
+    rb'"id"\s*:\s*' + _SCALAR + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"[^"\\]*"\s*)?\}\s*\Z', re.DOTALL
+).match
+_token = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[][{}:,"]|[^][{}:,"\s]+', re.DOTALL).finditer
+_answer = re.compile(rb'\{"jsonrpc":"2\.0","id":' + _SCALAR + rb',"(result|error)":', re.DOTALL).match
+_request_id = re.compile(rb'"requestId"\s*:\s*' + _SCALAR, re.DOTALL).search
+_subscription = re.compile(rb'"io\.modelcontextprotocol/subscriptionId"\s*:\s*' + _SCALAR, re.DOTALL).search
+
+ACKNOWLEDGED = b'{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged"'
+
+
+def peek(line: bytes) -> Seen:
+    """Id and method of a whole line; neither if it is no JSON-RPC message."""
+    usual = _usual(line)
+    if usual is not None:
+        request_id, method = usual.groups()
+        if request_id is not None or method.startswith(b'"notifications/'):
+            return _kept(request_id), method
+        at = line.rfind(b',"id":', -_COUNTED)
+        if at > 0 and line[at + 6 : -2].isdigit() and line.endswith(b"}\n"):
+            return line[at + 6 : -2], method
+    return _peek_anywhere(line)
+
+
+def peek_ends(head: bytes, tail: bytes) -> Seen:
+    """The same of a long line of which only both ends are known; what is in its middle is not found.
+
+    Args:
+        head: its first bytes.
+        tail: its last, at least those behind its payload.
+    """
+    request_id, method, _ = _head(head)
+    return _kept(request_id or _tail(tail, 0)), method
+
+
+def answered(line: bytes) -> tuple[bytes, bool] | None:
+    """Which request of ours a line of the daemon answers, and whether with a result (else with an error).
+
+    It may be the beginning of a line. None: it is something else. The daemon writes its answers in one way
+    (`wire.envelope.response`), hence no search.
+    """
+    found = _answer(line)
+    return None if found is None else (found[1], found[2] == b"result")
+
+
+def cancelled(line: bytes) -> bytes | None:
+    """The id of the request that a `notifications/cancelled` is about."""
+    found = _request_id(line)
+    return found and found[1]
+
+
+def acknowledged(line: bytes) -> bytes | None:
+    """The id of the subscription that the daemon acknowledges with this line, if that is what it does."""
+    found = _subscription(line) if line.startswith(ACKNOWLEDGED) else None
+    return found and found[1]
+
+
+def _peek_anywhere(line: bytes) -> Seen:
+    request_id, method, at = _head(line)
+    if request_id is None or method is None:
+        if at is None or (method is not None and method.startswith(b'"notifications/')):
+            return request_id, method
+        if method is None or (request_id := _tail(line, at)) is None:
+            request_id, method = _walk(line)
+    return _kept(request_id), method
+
+
+def _head(line: bytes) -> tuple[bytes | None, bytes | None, int | None]:
+    """Id and method, if they stand before the payload, and where the rest begins; None: nothing is there."""
+    request_id = method = None
+    at = 0
+    while found := _member(line, at):
+        at = found.end()
+        if found[1] == b"id":
+            request_id = found[2]
+        elif found[1] == b"method":
+            method = found[2]
+        if request_id is not None and method is not None:
+            return request_id, method, at
+    whole = _over(line, at) or (request_id is not None and _outcome(line, at))
+    return request_id, method, None if whole else at
+
+
+def _tail(line: bytes, start: int) -> bytes | None:
+    """The id, if it is the last member, or the last before the version.
+
+    In valid JSON, what ends with the message's own brace and begins behind a comma outside of a string cannot
+    be anybody else's: a quote within a string is escaped, so `,"id"` is none.
+    """
+    at = line.rfind(b'"id"', max(start, len(line) - ENDS))
+    comma = line.rfind(b",", start, at) if at > 0 else -1
+    found = _last(line, at) if comma >= 0 and not line[comma + 1 : at].strip() else None
+    return found and found[1]
+
+
+def _walk(line: bytes) -> Seen:
+    """Id and method, wherever they stand among the members of the message."""
+    members: dict[bytes, bytes] = {}
+    depth, name, last = 0, b"", b""
+    for found in _token(line):
+        token = found[0]
+        if token == b'"' or (depth == 0 and token != b"{"):
+            # A string without an end, or no object: whatever follows, the daemon will refuse it.
+            break
+        if token in b"{[":
+            depth += 1
+        elif token in b"}]":
+            depth -= 1
+        elif depth == 1 and token == b":":
+            name = last
+        elif depth == 1 and token == b",":
+            name = b""
+        elif depth == 1 and name:
+            members[name] = token
+        elif depth == 1:
+            last = token
+    return members.get(b'"id"'), members.get(b'"method"')
+
+
+def _kept(request_id: bytes | None) -> bytes | None:
+    """An id that an answer can have: a string or a number, and no novel."""
+    if request_id is None or len(request_id) > MAX_ID or request_id[0] not in b'"-0123456789':
+        return None
+    return request_id

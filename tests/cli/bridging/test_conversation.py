@@ -1,0 +1,525 @@
+"""One client, one daemon after the other: who is told what, when the first one goes."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from daemon import protocol
+from daemon.cli.bridging.conversation import Conversation
+from daemon.cli.bridging.lines import LONG_BYTES
+from daemon.cli.bridging.waiting import WAIT_SECONDS, WAITING_BYTES
+from daemon.wire import envelope
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Json = dict[str, Any]
+
+PING = {"id": "mcpd-connect", "method": "ping"}
+INITIALIZE = {"id": 0, "method": "initialize", "params": {"protocolVersion": "2025-06-18"}}
+INITIALIZED = {"method": "notifications/initialized"}
+LIST = {"id": 1, "method": "tools/list"}
+CALL = {"id": 2, "method": "tools/call", "params": {"name": "pay"}}
+LISTEN = {"id": "s", "method": "subscriptions/listen"}
+CHANGED = {"method": "notifications/tools/list_changed"}
+BIG = {"id": 3, "method": "tools/call", "params": {"name": "x" * (2 * LONG_BYTES)}}
+ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+
+
+def line(message: Json) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":")).encode() + b"\n"
+
+
+def result(request_id: object, result: Any = None) -> bytes:
+    """An answer, written as the daemon does."""
+    body = json.dumps(result or {}).encode()
+    return b"".join(map(bytes, envelope.response(json.dumps(request_id).encode(), body))) + b"\n"
+
+
+def acknowledgement(request_id: str) -> bytes:
+    params = {"notifications": {"toolsListChanged": True}, "_meta": {protocol.SUBSCRIPTION_KEY: request_id}}
+    body = json.dumps(params, separators=(",", ":")).encode()
+    return b"".join(map(bytes, envelope.notification(ACKNOWLEDGED, body))) + b"\n"
+
+
+def parsed(lines: bytes) -> list[Json]:
+    found = [json.loads(each) for each in lines.splitlines()]
+    assert all(each.pop("jsonrpc") == "2.0" for each in found)
+    return found
+
+
+class Talk:
+    """A conversation over real sockets, at a time that the test sets."""
+
+    def __init__(self, hello: bytes = b"") -> None:
+        self.now = 100.0
+        self.bridge = Conversation(hello)
+        self._ours, self._theirs = socket.socketpair()
+        self._prepare()
+
+    def _prepare(self) -> None:
+        self._ours.setblocking(False)
+        self._theirs.setblocking(False)
+
+    def says(self, *messages: Json) -> None:
+        """The client sends requests."""
+        self.bridge.said(b"".join(map(line, messages)), self.now)
+
+    @property
+    def heard(self) -> list[Json]:
+        """What the client got since the last look."""
+        lines = bytes(self.bridge.down)
+        self.bridge.down.clear()
+        return parsed(lines)
+
+    @property
+    def received(self) -> bytes:
+        """What the daemon got since the last look."""
+        parts: list[bytes] = []
+        while self.bridge.up.unsent or not parts:
+            self.bridge.up.send(self._ours)
+            try:
+                parts.append(self._theirs.recv(2**20))
+            except BlockingIOError:
+                break
+        return b"".join(parts)
+
+    @property
+    def got(self) -> list[Json]:
+        return parsed(self.received)
+
+    def answers(self, *lines: bytes) -> None:
+        """The daemon sends."""
+        self.bridge.told(b"".join(lines))
+
+    def dies(self) -> None:
+        """The daemon goes, and the loop takes note."""
+        self.close()
+        self.bridge.lose(self.now)
+
+    def returns(self) -> None:
+        """Another daemon takes the connection; it has not answered yet."""
+        self._ours, self._theirs = socket.socketpair()
+        self._prepare()
+        self.bridge.greet()
+
+    def restarts(self) -> None:
+        """One daemon goes, another comes, and answers the first request that it gets."""
+        self.dies()
+        self.returns()
+        self.greeted()
+
+    def greeted(self) -> None:
+        """The new daemon answers what it is asked first."""
+        first = next(message for message in self.got if "id" in message)
+        self.answers(result(first["id"]))
+
+    def handshake(self) -> None:
+        self.says(INITIALIZE)
+        self.answers(result(0))
+        self.says(INITIALIZED)
+        assert self.got == [INITIALIZE, INITIALIZED]
+        assert self.heard == [{"id": 0, "result": {}}]
+
+    def subscribe(self) -> None:
+        self.says(LISTEN)
+        self.answers(acknowledgement("s"))
+        assert self.got == [LISTEN]
+        assert [each["method"] for each in self.heard] == [ACKNOWLEDGED]
+
+    def close(self) -> None:
+        self._ours.close()
+        self._theirs.close()
+
+
+@pytest.fixture
+def talk() -> Iterator[Talk]:
+    talk = Talk()
+    yield talk
+    talk.close()
+
+
+def refused(message: Json) -> str:
+    """The code of an answer that the bridge gave to a call."""
+    code: str = message["result"]["structuredContent"]["error"]["code"]
+    return code
+
+
+def test_while_a_daemon_is_there_everything_passes_as_it_is(talk: Talk) -> None:
+    odd = b'{ "id":1 , "method":"x"}\n\xff\n\n{"id":\n'
+    talk.bridge.said(odd, talk.now)
+    assert talk.received == odd
+    talk.answers(odd)
+    assert bytes(talk.bridge.down) == odd
+
+
+def test_a_call_that_may_have_run_is_answered_and_not_sent_again(talk: Talk) -> None:
+    talk.handshake()
+    talk.says(CALL)
+    assert talk.got == [CALL]
+    talk.dies()
+    (answer,) = talk.heard
+    assert (answer["id"], refused(answer)) == (2, "UpstreamLost")
+    assert "resultType" not in answer["result"]
+    talk.returns()
+    talk.greeted()
+    assert talk.got == [INITIALIZED]
+
+
+def test_what_has_no_effect_is_asked_again_and_nobody_notices(talk: Talk) -> None:
+    talk.handshake()
+    ping = {"id": "p", "method": "ping"}
+    talk.says(LIST, ping)
+    assert talk.got == [LIST, ping]
+    talk.restarts()
+    assert talk.got == [INITIALIZED, LIST, ping]
+    talk.answers(result(1), result("p"))
+    assert talk.heard == [CHANGED, {"id": 1, "result": {}}, {"id": "p", "result": {}}]
+
+
+def test_an_unknown_method_is_taken_for_one_with_an_effect(talk: Talk) -> None:
+    talk.says({"id": 9, "method": "prompts/new"})
+    assert talk.got
+    talk.dies()
+    assert talk.heard[0]["error"]["data"] == {"code": "UpstreamLost"}
+
+
+def test_a_handshake_in_flight_is_asked_again_and_its_answer_is_the_clients(talk: Talk) -> None:
+    talk.says(INITIALIZE)
+    assert talk.got == [INITIALIZE]
+    talk.restarts()
+    assert talk.got == [INITIALIZE]
+    talk.answers(result(0, {"serverInfo": 1}))
+    assert talk.heard == [{"id": 0, "result": {"serverInfo": 1}}]
+
+
+def test_the_hello_is_sent_to_every_daemon_once() -> None:
+    hello = line({"method": "mcpd/hello", "params": {"session": "k"}})
+    talk = Talk(hello)
+    # The first daemon goes before it has read anything.
+    talk.restarts()
+    assert talk.got == []
+    talk.dies()
+    talk.returns()
+    assert talk.got == [*parsed(hello), PING]
+    talk.close()
+
+
+def test_the_hello_and_the_handshake_come_first_and_their_answer_is_not_the_clients() -> None:
+    hello = line({"method": "mcpd/hello", "params": {"session": "k"}})
+    talk = Talk(hello)
+    assert talk.received == hello
+    talk.handshake()
+    talk.dies()
+    talk.returns()
+    talk.says(CALL)
+    assert talk.got == [*parsed(hello), INITIALIZE]
+    talk.answers(result(0))
+    assert talk.got == [INITIALIZED, CALL]
+    assert talk.heard == [CHANGED]
+    talk.close()
+
+
+def test_a_refused_handshake_lets_the_client_hear_why(talk: Talk) -> None:
+    talk.handshake()
+    talk.dies()
+    talk.returns()
+    talk.says(LIST)
+    assert talk.got == [INITIALIZE]
+    refusal = b"".join(map(bytes, envelope.error_response(b"0", -32600, "no such profile"))) + b"\n"
+    talk.answers(refusal)
+    assert talk.got == [INITIALIZED, LIST]
+
+
+def test_the_modern_era_is_given_its_result_type_and_its_subscription(talk: Talk) -> None:
+    talk.subscribe()
+    talk.says(CALL)
+    assert talk.got == [CALL]
+    talk.dies()
+    (answer,) = talk.heard
+    assert answer["result"]["resultType"] == "complete"
+    talk.returns()
+    talk.greeted()
+    assert talk.got == [LISTEN]
+    talk.answers(acknowledgement("s"))
+    assert talk.heard == [{**CHANGED, "params": {"_meta": {protocol.SUBSCRIPTION_KEY: "s"}}}]
+
+
+def test_a_subscription_that_was_not_acknowledged_is_asked_for_again(talk: Talk) -> None:
+    talk.says(LISTEN)
+    assert talk.got == [LISTEN]
+    talk.restarts()
+    assert talk.got == [LISTEN]
+    talk.answers(acknowledgement("s"))
+    assert [each["method"] for each in talk.heard] == [ACKNOWLEDGED]
+
+
+@pytest.mark.parametrize("away", [True, False])
+def test_a_subscription_that_the_client_has_ended_is_not_opened_again(talk: Talk, *, away: bool) -> None:
+    talk.subscribe()
+    cancel = {"method": "notifications/cancelled", "params": {"requestId": "s"}}
+    if away:
+        talk.dies()
+        talk.says(cancel)
+        talk.returns()
+        talk.greeted()
+    else:
+        talk.says(cancel)
+        assert talk.got == [cancel]
+        talk.restarts()
+    assert talk.got == []
+
+
+def test_a_subscription_that_the_daemon_has_ended_is_not_opened_again(talk: Talk) -> None:
+    talk.subscribe()
+    talk.answers(result("s"))
+    assert talk.heard == [{"id": "s", "result": {}}]
+    talk.restarts()
+    assert talk.got == []
+
+
+def test_what_the_client_sends_meanwhile_waits_in_order(talk: Talk) -> None:
+    talk.handshake()
+    talk.dies()
+    talk.says(LIST, CALL, {"method": "notifications/progress"})
+    assert talk.heard == []
+    talk.returns()
+    more = {"id": 7, "method": "tools/list"}
+    talk.says(more)
+    talk.greeted()
+    assert talk.got == [INITIALIZED, LIST, CALL, {"method": "notifications/progress"}, more]
+    # They are open now, as if they had been sent at first.
+    talk.dies()
+    assert [refused(answer) for answer in talk.heard if answer.get("id") == 2] == ["UpstreamLost"]
+
+
+def test_a_client_that_finishes_its_handshake_meanwhile_has_finished_it(talk: Talk) -> None:
+    talk.says(INITIALIZE)
+    talk.answers(result(0))
+    assert talk.got
+    talk.dies()
+    talk.says(INITIALIZED)
+    talk.returns()
+    talk.greeted()
+    assert talk.got == [INITIALIZED]
+
+
+@pytest.mark.parametrize("when", ["in flight", "waiting"])
+def test_what_is_cancelled_gets_no_answer_and_is_not_sent(talk: Talk, when: str) -> None:
+    cancel = {"method": "notifications/cancelled", "params": {"requestId": 2}}
+    if when == "in flight":
+        talk.says(CALL, cancel)
+        assert talk.got == [CALL, cancel]
+        talk.dies()
+    else:
+        talk.dies()
+        talk.says(CALL, cancel)
+    talk.now += WAIT_SECONDS
+    talk.bridge.expire(talk.now)
+    assert talk.heard == []
+    talk.returns()
+    talk.greeted()
+    assert talk.got == []
+
+
+def test_answers_to_the_last_daemon_are_not_given_to_the_next(talk: Talk) -> None:
+    talk.dies()
+    talk.says({"id": "srv-1", "result": {}}, LIST)
+    talk.returns()
+    talk.greeted()
+    assert talk.got == [LIST]
+
+
+def test_what_waits_too_long_is_answered_and_not_sent_later(talk: Talk) -> None:
+    talk.handshake()
+    talk.dies()
+    talk.bridge.trouble = "/run/x.sock: ECONNREFUSED"
+    talk.says(CALL, {"method": "notifications/progress"})
+    talk.now += WAIT_SECONDS / 2
+    talk.says(LIST)
+    talk.now += WAIT_SECONDS / 2
+    assert talk.bridge.deadline == talk.now
+    talk.bridge.expire(talk.now)
+    (answer,) = talk.heard
+    assert (answer["id"], refused(answer)) == (2, "UpstreamUnavailable")
+    text = answer["result"]["content"][0]["text"]
+    assert all(part in text for part in ("/run/x.sock: ECONNREFUSED", "30 s", "safe to try again", "mcpd run"))
+    talk.returns()
+    talk.greeted()
+    assert talk.got == [INITIALIZED, LIST]
+    assert talk.bridge.deadline is None
+
+
+def test_the_patience_with_a_request_is_one_however_many_daemons_die_of_it(talk: Talk) -> None:
+    talk.says(LIST)
+    assert talk.got
+    talk.dies()
+    first = talk.bridge.deadline
+    for _ in range(3):
+        talk.now += 5
+        talk.returns()
+        talk.greeted()
+        assert talk.got == [LIST]
+        talk.dies()
+    assert talk.bridge.deadline == first
+
+
+def test_what_finds_no_room_is_refused_at_once(talk: Talk) -> None:
+    talk.dies()
+    count = 3 * WAITING_BYTES // LONG_BYTES
+    for number in range(count):
+        talk.says({**CALL, "id": number, "params": {"name": "x" * (LONG_BYTES // 2)}})
+    answers = talk.heard
+    assert {refused(answer) for answer in answers} == {"UpstreamUnavailable"}
+    talk.returns()
+    talk.greeted()
+    assert sorted([each["id"] for each in answers] + [each["id"] for each in talk.got]) == list(range(count))
+
+
+def test_half_an_answer_is_not_shown_and_its_call_is_answered(talk: Talk) -> None:
+    talk.handshake()
+    talk.says(CALL)
+    assert talk.got
+    talk.answers(result(2)[:-10])
+    talk.dies()
+    (answer,) = talk.heard
+    assert refused(answer) == "UpstreamLost"
+
+
+def test_a_long_answer_that_breaks_off_costs_the_client_one_line(talk: Talk) -> None:
+    talk.handshake()
+    talk.says(CALL)
+    assert talk.got
+    long = result(2, {"text": "x" * (2 * LONG_BYTES)})
+    talk.answers(long[: LONG_BYTES + 10])
+    talk.answers(long[LONG_BYTES + 10 : LONG_BYTES + 20])
+    talk.dies()
+    broken, answer = bytes(talk.bridge.down).splitlines()
+    assert broken == long[: LONG_BYTES + 20]
+    assert json.loads(answer)["id"] == 2
+    talk.bridge.down.clear()
+    talk.returns()
+    talk.greeted()
+    assert talk.heard == [CHANGED]
+
+
+def test_a_long_answer_that_is_complete_is_an_answer(talk: Talk) -> None:
+    talk.says(CALL)
+    assert talk.got
+    long = result(2, {"text": "x" * (2 * LONG_BYTES)})
+    for start in range(0, len(long), 100_000):
+        talk.answers(long[start : start + 100_000])
+    assert bytes(talk.bridge.down) == long
+    talk.bridge.down.clear()
+    talk.dies()
+    assert talk.heard == []
+
+
+def test_a_long_handshake_is_repeated_without_showing_any_of_its_answer(talk: Talk) -> None:
+    talk.handshake()
+    talk.dies()
+    talk.returns()
+    assert talk.got == [INITIALIZE]
+    long = result(0, {"instructions": "x" * (2 * LONG_BYTES)})
+    talk.answers(long[:LONG_BYTES])
+    talk.answers(long[LONG_BYTES:])
+    assert talk.heard == [CHANGED]
+
+
+def test_a_request_that_was_sent_in_part_is_sent_whole(talk: Talk) -> None:
+    calls = [{**CALL, "id": number, "params": {"name": "x" * 50_000}} for number in range(30)]
+    talk.says(*calls)
+    talk.bridge.up.send(talk._ours)
+    talk.dies()
+    lost = {answer["id"] for answer in talk.heard}
+    talk.returns()
+    talk.greeted()
+    again = {message["id"] for message in talk.got}
+    assert lost
+    assert again
+    assert lost | again == set(range(30))
+    assert not lost & again
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_a_long_request_that_was_cut_is_answered_as_not_run_when_it_ends(talk: Talk, *, last: bool) -> None:
+    talk.handshake()
+    order = ("method", "params", "id") if last else ("id", "method", "params")
+    text = line({name: BIG[name] for name in order})
+    assert text.rstrip().endswith(b'"id":3}') == last
+    talk.bridge.said(text[:-100], talk.now)
+    talk.bridge.up.send(talk._ours)
+    talk.dies()
+    assert talk.heard == []
+    talk.bridge.said(text[-100:] + line(LIST), talk.now)
+    (answer,) = talk.heard
+    assert (answer["id"], refused(answer)) == (3, "UpstreamUnavailable")
+    talk.returns()
+    talk.greeted()
+    assert talk.got == [INITIALIZED, LIST]
+
+
+def test_a_long_request_that_was_not_sent_to_its_end_did_not_run(talk: Talk) -> None:
+    talk.handshake()
+    talk.says(BIG, CALL)
+    talk.bridge.up.send(talk._ours)
+    talk.dies()
+    (answer,) = talk.heard
+    assert (answer["id"], refused(answer)) == (3, "UpstreamUnavailable")
+    talk.returns()
+    talk.greeted()
+    assert talk.got == [INITIALIZED, CALL]
+
+
+def test_a_long_request_that_was_sent_may_have_run(talk: Talk) -> None:
+    talk.handshake()
+    talk.says(BIG)
+    assert talk.got == [BIG]
+    talk.dies()
+    assert [refused(answer) for answer in talk.heard] == ["UpstreamLost"]
+
+
+def test_a_long_request_that_was_refused_before_its_end_is_not_answered_twice(talk: Talk) -> None:
+    text = line(BIG)
+    talk.bridge.said(text[:-100], talk.now)
+    talk.answers(b"".join(map(bytes, envelope.error_response(b"3", -32600, "RequestTooLarge"))) + b"\n")
+    assert [answer["id"] for answer in talk.heard] == [3]
+    talk.bridge.said(text[-100:], talk.now)
+    assert talk.bridge.open == 0
+    talk.dies()
+    assert talk.heard == []
+
+
+def test_a_daemon_that_does_not_answer_the_greeting_costs_nothing(talk: Talk) -> None:
+    talk.handshake()
+    talk.says(LIST)
+    assert talk.got
+    talk.dies()
+    for _ in range(3):
+        talk.says({**CALL, "id": 100})
+        talk.says({"method": "notifications/cancelled", "params": {"requestId": 100}})
+        talk.returns()
+        assert talk.got == [INITIALIZE]
+        talk.dies()
+    talk.returns()
+    talk.greeted()
+    assert talk.got == [INITIALIZED, LIST]
+
+
+def test_a_line_that_the_client_had_begun_goes_to_the_next_daemon(talk: Talk) -> None:
+    text = line(CALL)
+    talk.bridge.said(text[:20], talk.now)
+    talk.restarts()
+    talk.bridge.said(text[20:], talk.now)
+    assert talk.got == [CALL]
+
+
+def test_what_a_client_left_without_an_end_is_passed_on_when_it_ends(talk: Talk) -> None:
+    talk.bridge.said(b'{"id":1', talk.now)
+    assert talk.received == b""
+    talk.bridge.said_all()
+    assert talk.received == b'{"id":1'

@@ -1,0 +1,60 @@
+"""Lines out of portions, and long ones in parts."""
+
+from __future__ import annotations
+
+import pytest
+
+from daemon.cli.bridging.lines import LONG_BYTES, Cutter
+
+LONG = b"x" * (LONG_BYTES + 1)
+
+
+def fed(*portions: bytes) -> list[tuple[bytes, bool, bool]]:
+    cutter = Cutter()
+    return [piece for portion in portions for piece in cutter.feed(portion)]
+
+
+@pytest.mark.parametrize(
+    "portions",
+    [
+        [b"one\ntwo\n\nfour\n"],
+        [b"one\n", b"two\n", b"\n", b"four\n"],
+        [b"on", b"e", b"\ntw", b"o\n", b"\nfo", b"ur\n"],
+        [bytes([byte]) for byte in b"one\ntwo\n\nfour\n"],
+    ],
+)
+def test_lines_are_whole_however_they_come(portions: list[bytes]) -> None:
+    assert fed(*portions) == [(line, True, True) for line in (b"one\n", b"two\n", b"\n", b"four\n")]
+
+
+def test_a_carriage_return_ends_no_line() -> None:
+    assert fed(b"a\rb\r\n") == [(b"a\rb\r\n", True, True)]
+
+
+def test_nothing_of_a_short_line_is_given_out_before_its_end() -> None:
+    cutter = Cutter()
+    assert cutter.feed(b"x" * LONG_BYTES) == []
+    assert cutter.feed(b"\n") == [(b"x" * LONG_BYTES + b"\n", True, True)]
+
+
+def test_a_long_line_passes_in_parts_as_it_comes() -> None:
+    cutter = Cutter()
+    assert cutter.feed(b"short\n" + LONG) == [(b"short\n", True, True), (LONG, True, False)]
+    assert cutter.midway
+    assert cutter.feed(b"yy") == [(b"yy", False, False)]
+    assert cutter.feed(b"z\nnext\n") == [(b"z\n", False, True), (b"next\n", True, True)]
+    assert not cutter.midway
+
+
+def test_what_was_not_finished_can_be_taken_and_is_then_forgotten() -> None:
+    cutter = Cutter()
+    cutter.feed(b"a\nhal")
+    assert cutter.rest() == b"hal"
+    assert cutter.feed(b"b\n") == [(b"b\n", True, True)]
+    cutter.feed(LONG)
+    assert cutter.rest() == b""
+    assert cutter.feed(b"c\n") == [(b"c\n", True, True)]
+
+
+def test_nothing_makes_nothing() -> None:
+    assert fed(b"") == []

@@ -1,0 +1,69 @@
+"""What a new daemon is told first, and the client instead."""
+
+from __future__ import annotations
+
+import json
+
+from daemon.actors import session
+from daemon.cli.bridging.script import MAX_SUBSCRIPTIONS, PING_ID, Script
+
+HELLO = b'{"method":"mcpd/hello"}\n'
+INITIALIZE = b'{"id":1,"method":"initialize"}\n'
+LISTEN = b'{"id":"s","method":"subscriptions/listen"}\n'
+
+
+def messages(lines: bytes) -> list[str]:
+    return [json.loads(line)["method"] for line in lines.splitlines()]
+
+
+def test_before_the_client_has_said_anything_a_daemon_is_only_asked_whether_it_is_there() -> None:
+    opening, awaited = Script(HELLO).opening()
+    assert messages(opening) == ["mcpd/hello", "ping"]
+    assert awaited == PING_ID
+    assert Script(b"").sequel() == b""
+    assert Script(b"").announcement() == b""
+
+
+def test_the_handshake_is_repeated_with_the_hello_before_it() -> None:
+    script = Script(HELLO)
+    script.shook_hands(b"1", INITIALIZE)
+    script.initialized = True
+    assert script.handshaken
+    assert script.opening() == (HELLO + INITIALIZE, b"1")
+    assert messages(script.sequel()) == ["notifications/initialized"]
+    assert messages(script.announcement()) == ["notifications/tools/list_changed"]
+
+
+def test_a_subscription_is_opened_again_and_the_client_hears_of_changes_instead() -> None:
+    script = Script(b"")
+    script.subscribed(b'"s"', LISTEN)
+    line = b'{"params":{"notifications":{"toolsListChanged":true}}}'
+    assert script.reopened(b'"s"', line) is None
+    script.opening()
+    assert script.sequel() == LISTEN
+    told = json.loads(script.reopened(b'"s"', line) or b"")
+    assert told["method"] == "notifications/tools/list_changed"
+    assert told["params"]["_meta"] == {"io.modelcontextprotocol/subscriptionId": "s"}
+    assert script.reopened(b'"s"', line) is None
+
+
+def test_a_subscription_that_is_not_for_tools_is_opened_again_in_silence() -> None:
+    script = Script(b"")
+    script.subscribed(b'"s"', LISTEN)
+    script.sequel()
+    assert script.reopened(b'"s"', b'{"params":{"notifications":{}}}') == b""
+
+
+def test_a_subscription_that_has_ended_is_not_opened_again() -> None:
+    script = Script(b"")
+    script.subscribed(b'"s"', LISTEN)
+    script.unsubscribed(b'"s"')
+    script.unsubscribed(b"7")
+    assert script.sequel() == b""
+
+
+def test_as_many_subscriptions_are_kept_as_the_daemon_allows() -> None:
+    script = Script(b"")
+    for number in range(MAX_SUBSCRIPTIONS + 5):
+        script.subscribed(b"%d" % number, LISTEN)
+    assert len(script.subscriptions) == MAX_SUBSCRIPTIONS == session.MAX_SUBSCRIPTIONS

@@ -1,0 +1,316 @@
+"""Daemons that are killed and restarted under clients that know nothing of it, through `mcpd connect`.
+
+The bridge reaches the daemon by a symbolic link: while that is away, nobody is reached. So a test decides when
+the new daemon is found, however slow the machine is.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.harness import MCP1, ROOT, WAIT, Daemon, RawClient, eventually, running, scripted
+from tests.e2e.scripts import CHANGED, LIST, PYTHON, TYPESCRIPT, Clients, call, names, refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.e2e
+
+Json = dict[str, Any]
+
+TOOLS = ["echo", "effect"]
+
+HANG: Json = {"then": {"never": True}}
+"""Arguments of `effect`: leave one, and never answer."""
+
+KILLS = 20
+MANY = 50
+
+SDK_1 = """
+import json, sys
+import anyio
+from mcp import ClientSession, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+async def main(command, *arguments):
+    changed = anyio.Event()
+
+    async def on_message(message):
+        if getattr(getattr(message, "root", None), "method", "") == "notifications/tools/list_changed":
+            changed.set()
+
+    parameters = StdioServerParameters(command=command, args=list(arguments))
+    async with stdio_client(parameters) as (read, write):
+        async with ClientSession(read, write, message_handler=on_message) as session:
+            await session.initialize()
+            await session.list_tools()
+            lost = await session.call_tool("effect", {"then": {"never": True}})
+            await changed.wait()
+            tools = await session.list_tools()
+            said = await session.call_tool("echo", {"text": "again"})
+    code = lost.structuredContent["error"]["code"]
+    print(json.dumps([code, sorted(tool.name for tool in tools.tools), said.isError]))
+
+anyio.run(main, *sys.argv[1:])
+"""
+"""A client on the SDK 1.x, as an argument of its interpreter: it walks as `WALK` does."""
+
+WALK = (LIST, call("effect", **HANG), CHANGED, LIST, call("echo", text="again"))
+"""List, lose a call, hear that the tools may have changed, list, call."""
+
+
+class House:
+    """A daemon that comes and goes, its one server, and the way to it."""
+
+    def __init__(self, daemon: Daemon, effects: Path) -> None:
+        self.daemon = daemon
+        self.way = daemon.directory / "way"
+        self._effects = effects
+        self.open()
+
+    def open(self) -> None:
+        """Let the bridge find the daemon."""
+        self.way.symlink_to(self.daemon.socket)
+
+    def effects(self) -> int:
+        """How many calls the server has executed."""
+        return self._effects.read_text().count("\n") if self._effects.exists() else 0
+
+    def executed(self, count: int) -> None:
+        """Wait until it has executed so many."""
+        eventually(lambda: self.effects() >= count, self.daemon.said)
+
+    def restart(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """End the daemon, start another, and let it be found when its server is ready."""
+        self.way.unlink()
+        self.daemon.stop(number)
+        self.daemon.start()
+        self.daemon.ready()
+        self.open()
+
+    def connect(self, *options: str) -> list[str]:
+        """The command of a bridge."""
+        return self.daemon.command("connect", "--socket", str(self.way), *options)
+
+
+class Bridge(RawClient):
+    """A bare client behind a bridge; it speaks to it over a socket, as clients on node do."""
+
+    def __init__(self, house: House, *options: str) -> None:
+        self._socket, theirs = socket.socketpair()
+        self._socket.settimeout(WAIT)
+        with theirs, house.daemon.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                house.connect(*options), cwd=ROOT, stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=log
+            )
+        self._file = self._socket.makefile("rb")
+        self._last = 0
+        self.notices: list[Json] = []
+
+    def begin(self) -> None:
+        """The handshake."""
+        params = {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "t", "version": "1"},
+        }
+        assert "result" in self.ask("initialize", params)
+        self.send(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
+
+    def request(self, request_id: int | str, method: str, **params: Any) -> None:
+        """Ask, and do not wait for the answer."""
+        request = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+        self.send(json.dumps(request).encode())
+
+    def hang(self, request_id: int | str) -> None:
+        """Call what leaves an effect and never answers."""
+        self.request(request_id, "tools/call", name="effect", arguments=HANG)
+
+    def close(self) -> None:
+        super().close()
+        assert self.process.wait(WAIT) == 0
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    effects = tmp_path / "effects"
+    config = {
+        "mcpServers": {"scripted": scripted(tools=TOOLS, effects=str(effects))},
+        "profiles": {"default": {"surface": "full"}, "search": {"surface": "load"}},
+    }
+    with running(config) as daemon:
+        daemon.ready()
+        yield House(daemon, effects)
+
+
+@contextmanager
+def at_work(house: House) -> Iterator[Bridge]:
+    """A client in the middle of its work."""
+    with Bridge(house) as client:
+        client.begin()
+        assert set(TOOLS) <= set(client.listed())
+        yield client
+
+
+def lost(result: Json) -> Json:
+    """The error in a result, which must be that the call was lost."""
+    error: Json = result["structuredContent"]["error"]
+    assert result["isError"] is True
+    assert error["code"] == "UpstreamLost"
+    assert "unknown" in error["message"]
+    return error
+
+
+def echoes(client: RawClient, text: str = "hello") -> bool:
+    return client.call("echo", {"text": text})["isError"] is False
+
+
+# --- real clients ---------------------------------------------------------------------------------------------
+
+
+def kill_when_executed(house: House, number: signal.Signals) -> None:
+    house.executed(1)
+    house.restart(number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("argv", "job"),
+    [
+        pytest.param(PYTHON, {"mode": "legacy"}, id="python-sdk-2-legacy"),
+        pytest.param(PYTHON, {"mode": "auto", "listen": True}, id="python-sdk-2-auto"),
+        pytest.param(PYTHON, {"mode": "2026-07-28", "listen": True}, id="python-sdk-2-modern"),
+        pytest.param(TYPESCRIPT, {}, id="typescript-sdk"),
+    ],
+)
+def test_a_real_client_works_on(house: House, argv: tuple[str, ...], job: Json, number: signal.Signals) -> None:
+    killer = threading.Thread(target=kill_when_executed, args=(house, number))
+    with Clients(argv) as clients:
+        killer.start()
+        outcome = clients.spawned(house.connect(), *WALK, **job)
+        killer.join(WAIT)
+
+    before, call, _, after, said = outcome.results
+    assert refusal(call)["code"] == "UpstreamLost"
+    assert names(after) == names(before)
+    assert said["isError"] is False
+    assert house.effects() == 1
+
+
+def test_a_real_client_of_the_first_sdk_works_on(house: House) -> None:
+    command = [str(MCP1), "-c", SDK_1, *house.connect()]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as client:
+        kill_when_executed(house, signal.SIGKILL)
+        said, errors = client.communicate(timeout=WAIT)
+    assert client.returncode == 0, errors
+    assert json.loads(said) == ["UpstreamLost", TOOLS, False]
+    assert house.effects() == 1
+
+
+# --- every moment ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_an_idle_client_is_told_that_the_tools_may_have_changed(house: House, number: signal.Signals) -> None:
+    with at_work(house) as client:
+        house.restart(number)
+        client.notice("notifications/tools/list_changed")
+        assert set(TOOLS) <= set(client.listed())
+        assert echoes(client)
+
+
+def test_many_calls_in_flight_are_each_answered_once_and_run_once(house: House) -> None:
+    with at_work(house) as client:
+        for number in range(MANY):
+            client.hang(f"call {number}")
+        house.executed(MANY)
+        house.restart()
+        answers = [client.receive() for _ in range(MANY)]
+        assert sorted(each["id"] for each in answers) == sorted(f"call {number}" for number in range(MANY))
+        for answer in answers:
+            lost(answer["result"])
+        client.notice("notifications/tools/list_changed")
+        assert echoes(client)
+        assert not [each for each in client.notices if "id" in each]
+    assert house.effects() == MANY
+
+
+def test_the_calls_of_a_client_are_answered_though_no_daemon_comes_back(house: House) -> None:
+    with at_work(house) as client:
+        client.hang(77)
+        house.executed(1)
+        house.daemon.stop(signal.SIGKILL)
+        answer = client.receive()
+        assert answer["id"] == 77
+        lost(answer["result"])
+        house.daemon.start()
+
+
+def test_what_is_asked_while_there_is_no_daemon_is_answered_by_the_next(house: House) -> None:
+    with at_work(house) as client:
+        house.way.unlink()
+        house.daemon.stop(signal.SIGKILL)
+        client.request(101, "tools/list")
+        client.request(102, "ping")
+        client.request(103, "tools/call", name="effect", arguments={})
+        house.daemon.start()
+        house.daemon.ready()
+        house.open()
+        answers = [client.receive() for _ in range(4)]
+        assert {each.get("id") for each in answers} == {None, 101, 102, 103}
+        assert not [each for each in answers if "error" in each]
+    assert house.effects() == 1
+
+
+def test_twenty_kills_in_a_row_are_twenty_lost_calls_and_nothing_else(house: House) -> None:
+    with at_work(house) as client:
+        for kill in range(1, KILLS + 1):
+            client.hang(-kill)
+            house.executed(kill)
+            house.restart()
+            answer = client.receive()
+            assert answer["id"] == -kill
+            lost(answer["result"])
+            client.notice("notifications/tools/list_changed")
+            assert echoes(client)
+    assert house.effects() == KILLS
+
+
+def test_a_session_with_a_key_finds_what_it_had_loaded(house: House) -> None:
+    with Bridge(house, "--profile", "search", "--session", "outlives") as client:
+        client.begin()
+        client.load("echo")
+        assert "echo" in client.listed()
+        house.restart()
+        client.notice("notifications/tools/list_changed")
+        assert "echo" in client.listed()
+        assert echoes(client)
+        status = house.daemon.status()
+        assert [each["key"] for each in status["sessions"]] == ["outlives"]
+
+
+def test_a_bridge_ends_with_its_client_though_there_is_no_daemon(house: House) -> None:
+    with at_work(house):
+        house.way.unlink()
+        house.daemon.stop(signal.SIGKILL)
+    house.daemon.start()
+
+
+def test_without_a_daemon_at_the_start_there_is_an_error_at_once(house: House) -> None:
+    house.way.unlink()
+    done = subprocess.run(
+        house.connect(), cwd=ROOT, capture_output=True, stdin=subprocess.DEVNULL, timeout=WAIT, check=False
+    )
+    assert done.returncode == 1
+    assert b"ENOENT" in done.stderr
