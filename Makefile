@@ -31,7 +31,7 @@ run: .venv/demo.stamp  ## the demo: the daemon with config/demo.json and real se
 	  '*** npx is not installed: the two node servers of the demo (filesystem, memory) will show as `failed`.' \
 	  '*** The demo goes on without them. To see them too: sudo apt install nodejs npm' \
 	  '' >&2
-	$(IN_VENV) .venv/bin/mcpd run --config config/demo.json
+	$(IN_VENV) .venv/bin/mcpd run --config config/demo.json --state-dir .cache/state
 
 .PHONY: test
 test: .venv/dev.stamp .cache/mcp1/stamp .cache/node/stamp lint  ## everything: formatter, linter, types, then all tests

@@ -25,7 +25,7 @@ CASES = [
     ("docker: Cannot connect to the Docker daemon at unix:///var/run/docker.sock.", "Docker's service",
      "systemctl start docker"),
     ("docker: Error response from daemon: pull access denied for x/y", "no such image", "docker login"),
-    ("browserType.launch: Executable doesn't exist at /root/.cache/ms-playwright", "browser", "playwright"),
+    ("browserType.launch: Executable doesn't exist at /home/me/.cache/ms-playwright", "browser", "playwright"),
     ("was compiled against a different Node.js version using NODE_MODULE_VERSION 108.", "native",
      "npm rebuild"),
     ("/opt/s: /lib/libc.so.6: version `GLIBC_2.38' not found (required by /opt/s)", "GLIBC_2.38", "build for"),
