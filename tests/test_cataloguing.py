@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -75,14 +74,11 @@ class Lists:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Wait until something holds, by looks and not by seconds.
-
-    The virtual clock leaps while a worker thread reads a list: a deadline of ours would pass.
-    """
-    for _look in range(5_000):
+    """Wait until something holds, by looks: on the virtual clock further than any interval of a listing."""
+    for _look in range(10_000):
         if holds():
             return
-        await trio.to_thread.run_sync(time.sleep, 0.001)
+        await trio.sleep(0.05)
     raise AssertionError("it never came to hold")
 
 

@@ -1,0 +1,45 @@
+"""The virtual clock of the tests stands still while a worker thread works.
+
+trio's own leaps as soon as every task waits, also for a thread: what a busy machine then computes slowly is, in
+virtual time, later than any deadline, and a test of two virtual seconds fails once in a thousand runs.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+import trio.testing
+from attrs import define
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+
+@define(eq=False)
+class Patience(trio.abc.Instrument):
+    """Lets a clock leap only while no thread is at work."""
+
+    clock: trio.testing.MockClock
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.clock.autojump_threshold = math.inf if trio.testing.active_thread_count() else 0
+
+
+def run_patiently(
+    main: Callable[..., Awaitable[Any]],
+    *,
+    clock: trio.testing.MockClock,
+    instruments: list[trio.abc.Instrument],
+) -> Any:
+    """As `trio.run`, with a clock that leaps only while no thread is at work."""
+    return trio.run(main, clock=clock, instruments=[*instruments, Patience(clock)])
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Every test with a leaping clock has a patient one."""
+    for item in items:
+        if "autojump_clock" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.trio(run=run_patiently))
