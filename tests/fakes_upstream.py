@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from daemon.config.model import Config
     from daemon.errors import CallError
     from daemon.model import Tool
-    from daemon.ports import ToolCall
+    from daemon.ports import CallToSend
     from daemon.surfaces.base import Surface
     from daemon.wire.peer import Exchange
 
-PATIENCE = 5.0
+PATIENCE = 30.0
 """Seconds after which a test stops waiting."""
 
 MODERN = {VERSION_KEY: MODERN_VERSION, "io.modelcontextprotocol/clientCapabilities": {}}
@@ -82,7 +82,7 @@ for line in sys.stdin:
 class Sent:
     """A call as an upstream got it."""
 
-    call: ToolCall
+    call: CallToSend
     exchange: Exchange
     key: int
 
@@ -104,14 +104,17 @@ class FakeUpstream:
         self.on_send: Callable[[Sent], None] = lambda _sent: None
         self.on_cancel: Callable[[], None] = lambda: None
         self.sent: list[Sent] = []
+        self.clients: list[int] = []
+        """Whose each call was."""
         self.cancelled: list[tuple[int, str]] = []
         self.recorded: list[tuple[float, bool]] = []
         self.woken = 0
         self.wake_seconds = 2.0
         self._changed = trio.Event()
 
-    def send(self, call: ToolCall, exchange: Exchange) -> int:
+    def send(self, call: CallToSend, exchange: Exchange, client: int = 0) -> int:
         """Take the call, or refuse as told."""
+        self.clients.append(client)
         if self.refusal is not None:
             raise self.refusal
         if not self.up:
@@ -368,6 +371,7 @@ class Stage:
             outbox=self.outbox,
             log=self.log,
             wall=time.time,
+            redact=str,
         )
         self._sessions = 0
         if listed:

@@ -156,7 +156,8 @@ async def house(directory: Path, config: object, **more: Any) -> AsyncIterator[H
             await built.wait_notified("READY=1")
             yield built
             built.stop.set()
-            nursery.cancel_scope.deadline = trio.current_time() + 8
+            nursery.cancel_scope.deadline = trio.current_time() + PATIENCE
+        assert not nursery.cancel_scope.cancelled_caught, "it did not end"
     finally:
         built.close()
 

@@ -160,6 +160,8 @@ class FakeFile:
         if found is None:
             trio.from_thread.run_sync(self.over.set)
             return self.now
+        if isinstance(found, Exception):
+            raise found
         self.now = found
         return found
 
@@ -202,6 +204,20 @@ async def test_a_file_is_read_once_it_has_been_another_for_one_look(
         await file.over.wait()
         nursery.cancel_scope.cancel()
     assert file.reads == reads
+
+
+async def test_a_look_that_fails_is_told_once_and_the_next_one_sees_what_has_changed(
+    log: list[str], autojump_clock: trio.testing.MockClock
+) -> None:
+    full = RuntimeError("can't start new thread")
+    file = FakeFile([1, full, full, 2, 2, full, 2, 3, 3])
+    life = lifetime._Life(FakeTree(file, watch=True))  # type: ignore[arg-type]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(life.watch, file)
+        await file.over.wait()
+        nursery.cancel_scope.cancel()
+    assert file.reads == [2, 3]
+    assert len([line for line in log if "can't start new thread" in line]) == 2
 
 
 async def test_a_file_is_not_looked_at_unless_the_configuration_wants_it(

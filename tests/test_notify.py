@@ -49,7 +49,7 @@ def manager(tmp_path: Path) -> Iterator[socket.socket]:
     """The receiving end of NOTIFY_SOCKET."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(str(tmp_path / "notify"))
-        receiver.settimeout(5)
+        receiver.settimeout(60)
         yield receiver
 
 
@@ -66,7 +66,7 @@ def test_states_reach_the_service_manager_and_children_cannot_speak_for_us(manag
 def test_abstract_addresses_work() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(f"\0mcpd-test-{os.getpid()}")
-        receiver.settimeout(5)
+        receiver.settimeout(60)
         Notifier({"NOTIFY_SOCKET": f"@mcpd-test-{os.getpid()}"})("READY=1")
         assert receiver.recv(100) == b"READY=1"
 
@@ -110,7 +110,7 @@ def inherit(sockets: list[socket.socket], **variables: str) -> dict[str, Any]:
             env={"PYTHONPATH": str(ROOT), **variables},
             pass_fds=copies,
             stdout=subprocess.PIPE,
-            timeout=10,
+            timeout=60,
             check=True,
         )
     finally:

@@ -37,7 +37,7 @@ async def test_the_index_follows_the_catalog(nursery: trio.Nursery) -> None:
     librarian = Librarian(stage.catalog, Search())
     assert not knows(librarian, stage.catalog.value)
     nursery.start_soon(librarian.run)
-    with trio.fail_after(10):
+    with trio.fail_after(30):
         await librarian.index.wait_until(lambda index: index.covers(stage.catalog.value.servers))
         stage.lists("alpha", "brand_new")
         await librarian.index.wait_until(lambda index: index.covers(stage.catalog.value.servers))
@@ -62,7 +62,7 @@ async def test_a_fault_while_indexing_costs_one_round_and_not_the_daemon(nursery
     librarian = Librarian(stage.catalog, Search())
     librarian.index.set(Refusing.empty())
     nursery.start_soon(librarian.run)
-    with trio.fail_after(10):
+    with trio.fail_after(30):
         while Refusing.failures == 0:
             await trio.lowlevel.checkpoint()
         stage.lists("alpha", "brand_new")

@@ -16,7 +16,7 @@ from daemon.facts import Recalled, Switched
 from daemon.keeping.health import Condition
 from daemon.store.faults import Kind, StoreFault
 from tests.actors.recording import START, Stage, begin, life, session, tools_of
-from tests.keeping.scripted_store import Disk, until
+from tests.keeping.scripted_store import Disk, calm, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -415,7 +415,7 @@ async def test_a_registry_that_does_not_answer_holds_writing_and_nothing_else(mo
     stage = begin(disk.open, patience=OPERATION_SECONDS)
     stage.settles = False
     async with life(stage, disk):
-        await trio.testing.wait_all_tasks_blocked()
+        await calm()
         mock_clock.jump(1.6)
         await until(lambda: stage.degraded)
         stage.settles = True

@@ -46,7 +46,7 @@ async def registry(given: Config | None = None) -> AsyncIterator[Registry]:
     found = Registry(given or config(), wall=lambda: NOW)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(found.run)
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             yield found
         nursery.cancel_scope.cancel()
 
@@ -180,7 +180,7 @@ async def test_settling_with_a_registry_that_ended_is_an_error_and_no_hang() -> 
         nursery.start_soon(found.run)
         await trio.testing.wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
-    with trio.fail_after(5), pytest.raises(ActorGone):
+    with trio.fail_after(30), pytest.raises(ActorGone):
         await found.settle()
 
 

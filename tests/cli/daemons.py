@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-PATIENCE = 20.0
+PATIENCE = 30.0
 """Seconds after which a wait is a failure: long enough for a loaded machine."""
 
 ROOT = Path(__file__).parents[2]

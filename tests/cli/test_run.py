@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent.parent
 RUN = "import sys; from daemon.cli.run import main; sys.exit(main(sys.argv[1:]))"
-PATIENCE = 20.0
+PATIENCE = 30.0
 """Seconds that a daemon may take for anything here."""
 STUBBORN = f"import signal, time; signal.signal(15, signal.SIG_IGN)\n{ECHO_SERVER}\ntime.sleep(60)"
 
@@ -87,20 +87,20 @@ def tmp_path() -> Iterator[Path]:
 def place(tmp_path: Path) -> Iterator[Place]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
-        manager.settimeout(10)
+        manager.settimeout(PATIENCE)
         yield Place(tmp_path, manager)
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     """Exit status and everything on stderr."""
-    out, err = process.communicate(timeout=10)
+    out, err = process.communicate(timeout=PATIENCE)
     assert out == ""
     return process.returncode, err
 
 
 def ping(path: Path) -> bytes:
     with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(5)
+        client.settimeout(PATIENCE)
         client.connect(str(path))
         client.sendall(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
         return client.recv(1000)
@@ -108,7 +108,7 @@ def ping(path: Path) -> bytes:
 
 def status_of(path: Path) -> dict[str, dict[str, object]]:
     with socket.socket(socket.AF_UNIX) as operator:
-        operator.settimeout(5)
+        operator.settimeout(PATIENCE)
         operator.connect(str(path))
         operator.sendall(b'{"jsonrpc":"2.0","id":1,"method":"status"}\n')
         with operator.makefile() as lines:
@@ -184,7 +184,7 @@ def test_the_sockets_of_a_killed_daemon_are_taken_over(place: Place) -> None:
     with place.daemon(config) as first:
         place.told()
         first.kill()
-        first.wait(5)
+        first.wait(PATIENCE)
     assert place.front.exists()
     with place.daemon(config):
         assert place.told().startswith("READY=1")
@@ -210,7 +210,7 @@ def test_asked_twice_it_ends_at_once_and_cleanly(place: Place) -> None:
         process.terminate()
         assert place.told().startswith("STOPPING=1")
         process.terminate()
-        _, err = process.communicate(timeout=3)
+        _, err = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0
     assert "SIGTERM again: ending every server at once" in err
     assert not place.front.exists()
@@ -232,7 +232,12 @@ def test_the_format_of_the_log_can_be_chosen(place: Place, style: str, begins: s
 
 def test_help_shows_an_example_and_the_statuses() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", RUN, "--help"], cwd=ROOT, capture_output=True, text=True, timeout=10, check=True
+        [sys.executable, "-c", RUN, "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
     )
     assert "example:" in done.stdout
     for status in ("78", "69", "70"):

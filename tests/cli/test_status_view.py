@@ -91,6 +91,7 @@ def test_faults_of_a_server_that_serves_are_told_too() -> None:
         {
             "git": server(
                 quarantined={"evil": "its schema is no object"},
+                hidden={"sly": "1 hidden character: U+202E"},
                 noise={"count": 3, "first": "Listening on stdio"},
                 listingError="timed out",
             )
@@ -98,6 +99,7 @@ def test_faults_of_a_server_that_serves_are_told_too() -> None:
     )
     assert "git: ready" in text
     assert "tool evil is not offered: its schema is no object" in text
+    assert "tool sly has 1 hidden character: U+202E: spelt out for models" in text
     assert "3 lines on its stdout were not MCP; the first: Listening on stdio" in text
     assert "its tools could not be listed: timed out" in text
 

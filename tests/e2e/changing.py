@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
-from tests.e2e.harness import WAIT, RawClient
+from tests.e2e.harness import WAIT, RawClient, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -222,7 +222,7 @@ class Guest(RawClient):
         client = {"name": surface, "version": "1"}
         self.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client})
         if look:
-            assert self.look(), daemon.said()
+            eventually(self.look, daemon.said)
 
     def post(self, method: str, params: Json) -> int:
         """Send a request, and do not wait."""

@@ -1,9 +1,11 @@
-"""The real daemon, run as users run it: `python -m daemon run`, in a private runtime directory."""
+"""The real daemon, `mcpd run`, in a private runtime directory; in this folder mostly forked (`forking`)."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -13,9 +15,10 @@ import tempfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from daemon.cli import control
+from tests.e2e.forking import FORKS, Life
 from tests.scripted_server import command
 
 if TYPE_CHECKING:
@@ -25,23 +28,31 @@ T = TypeVar("T")
 
 ROOT = Path(__file__).parents[2]
 NODE = ROOT / ".cache" / "node" / "node_modules"
+MCPD = (sys.executable, "-m", "daemon")
 MCP1 = ROOT / ".cache" / "mcp1" / "bin" / "python"
 
-WAIT = 30.0
-"""Seconds that anything here may take: servers on node need a few on a busy machine."""
-
+WAIT = 60.0
+"""Seconds that anything here may take: servers on node need several on a busy machine."""
 
 LOOK_SECONDS = 0.03
 """Between looks for something that happens in another process."""
 
 
-def eventually(look: Callable[[], T], why: Callable[[], object] = str) -> T:
+def eventually(look: Callable[[], T | Literal[False] | None], why: Callable[[], object] = str) -> T:
     """What a look finds once it finds something; the wait is bounded, and `why` is shown if it was in vain."""
     deadline = time.monotonic() + WAIT
     while not (found := look()):
         assert time.monotonic() < deadline, why()
         time.sleep(LOOK_SECONDS)
     return found
+
+
+def free_port() -> int:
+    """A port that nobody listens on, and below those that the kernel gives to whoever wants any."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def program(name: str) -> str:
@@ -87,13 +98,14 @@ class Daemon:
             "XDG_STATE_HOME": str(directory / "state"),
             **environ,
         }
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | Life | None = None
+        self.forked = code == ROOT
         self.log = directory / "log"
         self.state = Path(self.environ["XDG_STATE_HOME"]) / "mcpd" / "state.db"
 
     def command(self, *words: str) -> list[str]:
         """`mcpd WORDS`, with the interpreter that runs the tests."""
-        return [sys.executable, "-m", "daemon", *words]
+        return [*MCPD, *words]
 
     def start(self) -> None:
         """Start it and wait for READY=1, as systemd would."""
@@ -103,9 +115,11 @@ class Daemon:
             ready.bind(str(address))
             ready.settimeout(WAIT)
             environ = {**self.environ, "NOTIFY_SOCKET": str(address)}
-            self.process = subprocess.Popen(
-                self.command("run", "--config", str(self.config)), cwd=self.code, env=environ, stderr=log
-            )
+            words = self.command("run", "--config", str(self.config))
+            if self.forked and FORKS.is_running:
+                self.process = FORKS.fork(words[len(MCPD) :], environ, self.code, self.log)
+            else:
+                self.process = subprocess.Popen(words, cwd=self.code, env=environ, stderr=log)
             assert b"READY=1" in ready.recv(4096), self.said()
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
@@ -147,7 +161,10 @@ class Daemon:
         return {f"{each['server']}/{each['name']}": each for each in self.ask("sessions", key=key)["loaded"]}
 
     def ready(self, *servers: str) -> dict[str, dict[str, Any]]:
-        """Wait until these servers, or all, are ready. Returns them, as in the status."""
+        """Wait until these servers, or all, are ready. Returns them, as in the status.
+
+        Who asks for a list before waits two seconds for it, which is too little on a busy machine.
+        """
 
         def look() -> dict[str, dict[str, Any]]:
             found: dict[str, dict[str, Any]] = self.ask("status")["servers"]
@@ -156,7 +173,7 @@ class Daemon:
         return eventually(look, self.said)
 
     def status(self) -> dict[str, Any]:
-        """`mcpd status --json`."""
+        """`mcpd status --json`, which says more than it is told."""
         answer: dict[str, Any] = json.loads(self.run("status", "--json", "--timeout", "30", check=None))
         return answer
 
@@ -264,12 +281,20 @@ class RawClient:
 
 @contextmanager
 def running(
-    config: Mapping[str, Any], environ: Mapping[str, str] | None = None, *, code: Path = ROOT
+    config: Mapping[str, Any],
+    environ: Mapping[str, str] | None = None,
+    *,
+    code: Path = ROOT,
+    forked: bool = True,
 ) -> Iterator[Daemon]:
-    """A daemon, started and in the end stopped; nothing of it may be left. `code` holds its package."""
+    """A daemon, started and in the end stopped; nothing of it may be left.
+
+    `code` holds its package; if not `forked`, it is run as users run it, by an interpreter of its own.
+    """
     # Not pytest's tmp_path: the path of a unix socket has at most 108 bytes.
     directory = Path(tempfile.mkdtemp(prefix="mcpd-"))
     daemon = Daemon(directory, config, environ or {}, code)
+    daemon.forked &= forked
     try:
         daemon.start()
         yield daemon

@@ -65,9 +65,7 @@ def daemon(repository: Path) -> Iterator[Daemon]:
         },
     }
     with running(config) as daemon:
-        with daemon.client() as client:
-            for category in ("history", "clock", "fs"):
-                assert client.get(category)["tools"], daemon.said()
+        daemon.ready("git", "time", "files")
         yield daemon
 
 

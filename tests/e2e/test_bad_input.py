@@ -20,8 +20,7 @@ pytestmark = pytest.mark.e2e
 def daemon() -> Iterator[Daemon]:
     config = {"mcpServers": {"time": {"command": program("mcp-server-time")}}}
     with running(config) as daemon:
-        with daemon.client() as client:
-            assert client.get("time")["tools"], daemon.said()
+        daemon.ready()
         yield daemon
 
 

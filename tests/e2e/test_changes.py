@@ -102,7 +102,7 @@ def test_a_server_that_comes_back_as_it_was_is_called_at_once() -> None:
                 server.kill()
                 assert all_run(guests) == [1] * len(guests)
         assert not server.strange()
-        assert daemon.status()["servers"]["changing"]["epoch"] == 1
+        assert daemon.ask("status")["servers"]["changing"]["epoch"] == 1
 
 
 # --- while it is listed --------------------------------------------------------------------------------------
@@ -135,6 +135,7 @@ def test_a_change_during_the_very_first_list_is_not_missed(era: str) -> None:
             server.wait_listed(1)
             server.change()
             server.release("list")
+            daemon.ready()
             for surface in SURFACES:
                 with Guest(daemon, surface) as guest:
                     # It may still have been shown what was, but that is not called.

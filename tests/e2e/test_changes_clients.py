@@ -78,8 +78,7 @@ def daemon() -> Iterator[Daemon]:
         "profiles": {"default": {}, **{surface: {"surface": surface} for surface in SURFACES}},
     }
     with running(config) as daemon:
-        with daemon.client() as client:
-            assert set(client.get("painter")["tools"]) == set(TOOLS)
+        daemon.ready()
         yield daemon
 
 

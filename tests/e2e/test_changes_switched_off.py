@@ -306,6 +306,7 @@ def test_what_a_session_had_loaded_neither_matters_nor_changes_while_it_is_switc
     }
     painted = {"name": "paint", "arguments": {"x": 1}, "_meta": NAMED}
     with running(config) as daemon:
+        daemon.ready()
         with bridge(daemon) as line:
             line.ask("tools/call", {"name": "load_mcp_tool", "arguments": {"names": ["paint"]}, "_meta": NAMED})
         assert daemon.stop() == 0
@@ -316,6 +317,7 @@ def test_what_a_session_had_loaded_neither_matters_nor_changes_while_it_is_switc
             json.dumps({**config, "lazy": False, "mcpServers": {"painter": changeable(NEW)}})
         )
         daemon.start()
+        daemon.ready()
         with bridge(daemon) as line:
             assert len(tools_in(line.ask("tools/list", {"_meta": NAMED}))) == 3
             assert json.loads(line.ask("tools/call", painted))["content"][0]["text"] == '{"x": 1}'

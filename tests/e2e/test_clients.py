@@ -43,8 +43,7 @@ def daemon() -> Iterator[Daemon]:
         "categories": {"clock": {"description": "What time it is.", "server": "time"}},
     }
     with running(config) as daemon:
-        with daemon.client() as client:
-            assert client.get("clock")["tools"], daemon.said()
+        daemon.ready()
         yield daemon
 
 
@@ -71,12 +70,12 @@ def test_a_real_client_lists_describes_calls_and_is_refused(daemon: Daemon, clie
 
 
 def test_one_server_process_serves_every_client(daemon: Daemon) -> None:
-    before = daemon.status()["servers"]["time"]
+    before = daemon.ask("status")["servers"]["time"]
 
     with daemon.client() as one, daemon.client() as two:
         assert one.run("clock", "get_current_time", timezone="UTC")["isError"] is False
         assert two.run("clock", "get_current_time", timezone="UTC")["isError"] is False
-        after = daemon.status()
+        after = daemon.ask("status")
 
     assert after["servers"]["time"]["pid"] == before["pid"]
     assert after["servers"]["time"]["calls"] == before["calls"] + 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from daemon.metrics.table import METRICS
-from tests.e2e.harness import WAIT, changeable, eventually, program, running
+from tests.e2e.harness import WAIT, changeable, eventually, free_port, program, running
 from tests.scripted_server import tool
 
 if TYPE_CHECKING:
@@ -30,12 +29,6 @@ def series(text: str) -> Iterator[tuple[tuple[str, frozenset[str]], float]]:
             yield (sample.name, frozenset(sample.labels.values())), sample.value
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def scraped(port: int) -> str:
     """What Prometheus gets."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=WAIT) as answer:
@@ -51,6 +44,7 @@ def test_what_a_client_did_is_counted_and_both_doors_tell_the_same() -> None:
     port = free_port()
     metrics = {"enabled": True, "listen": f"127.0.0.1:{port}"}
     with running({"mcpServers": SERVERS, "metrics": metrics}) as daemon:
+        daemon.ready("time")
         with daemon.client() as client:
             client.ask("tools/list")
             client.get("time")
@@ -60,7 +54,7 @@ def test_what_a_client_did_is_counted_and_both_doors_tell_the_same() -> None:
             client.call("made_up_by_the_client", {})
             text = scraped(port)
         printed = daemon.run("metrics")
-        status = daemon.status()["metrics"]
+        status = daemon.ask("status")["metrics"]
     found = dict(series(text))
     assert found["mcpd_calls_total", frozenset({"time", "category", "ok"})] == 3
     assert found["mcpd_call_duration_seconds_count", frozenset({"time"})] == 3
@@ -79,7 +73,7 @@ def test_they_are_off_unless_somebody_wants_them() -> None:
     with running({"mcpServers": {"time": TIME}}) as daemon:
         assert daemon.run("metrics", check=1) == ""
         assert "metrics: http" not in daemon.said()
-        assert daemon.status()["metrics"]["extraRoundTrips"] == 0
+        assert daemon.ask("status")["metrics"]["extraRoundTrips"] == 0
 
 
 def test_what_loading_on_demand_costs_and_saves_is_counted() -> None:

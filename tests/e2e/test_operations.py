@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import signal
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.harness import WAIT, Daemon, running
+from tests.e2e.harness import Daemon, eventually, running
 from tests.houses import ECHO, LISTING_SERVER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 pytestmark = pytest.mark.e2e
@@ -25,23 +23,16 @@ def of(**servers: Any) -> dict[str, Any]:
 
 
 def states(daemon: Daemon) -> dict[str, str]:
-    return {name: server["state"] for name, server in daemon.status()["servers"].items()}
+    return {name: server["state"] for name, server in daemon.ask("status")["servers"].items()}
 
 
 def pids(daemon: Daemon) -> dict[str, int]:
-    return {name: server["pid"] for name, server in daemon.status()["servers"].items()}
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Wait until something holds; each look is a whole command, and the wait is bounded."""
-    deadline = time.monotonic() + WAIT
-    while not holds():
-        assert time.monotonic() < deadline
+    return {name: server["pid"] for name, server in daemon.ask("status")["servers"].items()}
 
 
 def settled(daemon: Daemon) -> None:
     """Wait until no server is on its way."""
-    until(lambda: not {"starting", "stopped", "stopping"} & set(states(daemon).values()))
+    eventually(lambda: not {"starting", "stopped", "stopping"} & set(states(daemon).values()))
 
 
 def test_a_reload_touches_one_server_of_twenty() -> None:
@@ -107,9 +98,9 @@ def test_a_signal_and_a_watched_file_reload_as_well() -> None:
         daemon.config.write_text(json.dumps({**of(b=ECHO), "watch": True}))
         assert daemon.process is not None
         daemon.process.send_signal(signal.SIGHUP)
-        until(lambda: set(states(daemon)) == {"b"})
+        eventually(lambda: set(states(daemon)) == {"b"})
         daemon.config.write_text(json.dumps({**of(c=ECHO), "watch": True}))
-        until(lambda: set(states(daemon)) == {"c"})
+        eventually(lambda: set(states(daemon)) == {"c"})
 
 
 def test_a_refresh_shows_what_came_and_went(tmp_path: Path) -> None:

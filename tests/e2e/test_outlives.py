@@ -296,7 +296,7 @@ def test_a_session_with_a_key_finds_what_it_had_loaded(house: House) -> None:
         client.notice("notifications/tools/list_changed")
         assert "echo" in client.listed()
         assert echoes(client)
-        status = house.daemon.status()
+        status = house.daemon.ask("status")
         assert [each["key"] for each in status["sessions"]] == ["outlives"]
 
 

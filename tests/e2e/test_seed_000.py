@@ -67,6 +67,7 @@ def serena() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[Daemon]:
     with running(serena()) as daemon:
+        daemon.ready()
         yield daemon
 
 

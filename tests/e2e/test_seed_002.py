@@ -21,6 +21,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     place = tmp_path_factory.mktemp("repository")
     repository(place)
     with running(configured(three_servers(place))) as daemon:
+        daemon.ready()
         yield daemon
 
 

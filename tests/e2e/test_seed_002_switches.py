@@ -34,6 +34,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def daemon(servers: dict[str, Any]) -> Iterator[Daemon]:
     with running(configured(servers)) as daemon:
+        daemon.ready()
         yield daemon
 
 
@@ -41,6 +42,7 @@ def daemon(servers: dict[str, Any]) -> Iterator[Daemon]:
 def switched_off(servers: dict[str, Any]) -> Iterator[Daemon]:
     """The same with the master switch off."""
     with running(configured(servers, lazy=False)) as daemon:
+        daemon.ready()
         yield daemon
 
 

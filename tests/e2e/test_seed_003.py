@@ -60,6 +60,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def daemon(config: dict[str, Any]) -> Iterator[Daemon]:
     with running(config) as daemon:
+        daemon.ready()
         yield daemon
 
 
@@ -270,6 +271,8 @@ def switched(config: dict[str, Any], switch: str) -> Iterator[Daemon]:
     daemon.switch = switch
     try:
         daemon.start()
+        # A list is waited for a few seconds only, and a busy machine needs longer to start a server.
+        daemon.ready()
         yield daemon
     finally:
         assert daemon.stop() == 0, daemon.said()

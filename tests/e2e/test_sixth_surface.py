@@ -43,6 +43,7 @@ def with_the_example(place: Path) -> Path:
 
 def test_the_example_of_the_page_serves_clients_when_it_is_added_as_the_page_says(tmp_path: Path) -> None:
     with running(CONFIG, code=with_the_example(tmp_path)) as daemon, daemon.client() as client:
+        daemon.ready()
         (listed,) = client.ask("tools/list")["result"]["tools"]
         assert listed["name"] == "tool_names"
         names = client.call("tool_names", {})["structuredContent"]["names"]

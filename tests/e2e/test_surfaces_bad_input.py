@@ -57,6 +57,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         surface: {"surface": surface, "categories": few} for surface in ("browse", "search", "load", "full")
     }
     with running({"mcpServers": servers, "categories": categories, "profiles": profiles}) as daemon:
+        daemon.ready()
         yield daemon
 
 
@@ -262,10 +263,12 @@ def test_a_server_that_comes_up_late_renames_nobodys_tools(tmp_path: Path, clien
     config = {"mcpServers": servers, "lazy": False}
 
     with running(config) as daemon:
+        daemon.ready("early")
         assert names(clients.session(daemon, LIST).last) == ["echo"]
         program.write_text(f"#!/bin/sh\nexec {shlex.join(command(tools=['echo', 'gamma']))}\n")
         program.chmod(0o700)
         daemon.run("restart", "late")
+        daemon.ready("late")
         listed = names(clients.session(daemon, LIST).last)
 
     assert listed == ["late__echo", "gamma", "echo"]
@@ -298,7 +301,7 @@ def test_a_name_of_three_hundred_characters_is_quarantined_and_the_status_names_
     assert OVERLONG not in names(on("full", LIST))
     assert refusal(on("full", call(OVERLONG)))["code"] == "UnknownTool"
 
-    (quarantined,) = daemon.status()["servers"]["odd"]["quarantined"].items()
+    (quarantined,) = daemon.ask("status")["servers"]["odd"]["quarantined"].items()
     assert quarantined[0].strip("'") in OVERLONG
     assert "128" in quarantined[1]
     assert "nnnnnnnn" in daemon.run("status", check=None)

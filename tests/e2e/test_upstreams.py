@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.harness import WAIT, RawClient, node_server, program, running
-from tests.e2e.test_lifecycle import eventually, ready
+from tests.e2e.harness import WAIT, RawClient, eventually, free_port, node_server, program, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,13 +18,6 @@ pytestmark = pytest.mark.e2e
 
 EAGER = {"base": 0.1, "cap": 0.2, "floor": 0.1, "intensity": 1000}
 """Restart numbers with which a server that comes up late is found soon."""
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager
@@ -54,12 +45,12 @@ def test_a_server_behind_http_is_found_when_it_comes_up_called_and_found_again_a
     port = free_port()
     entry = {"type": kind, "url": f"http://127.0.0.1:{port}{path}", "restart": EAGER}
     with running({"mcpServers": {"remote": entry}}) as daemon, daemon.client() as client:
-        entry = eventually(lambda: (found := daemon.status()["servers"]["remote"])["reason"] and found)
+        entry = eventually(lambda: (found := daemon.ask("status")["servers"]["remote"])["reason"] and found)
         assert f"cannot connect to 127.0.0.1:{port}" in entry["reason"]
 
         for greeting in ("first", "second"):
             with everything(mode, port):
-                ready(daemon, "remote")
+                daemon.ready("remote")
                 assert "echo" in client.get("remote")["tools"]
                 # Between two lives the daemon may still hope: such a call is refused as "not run".
                 result = eventually(lambda: _echoed(client, greeting))  # noqa: B023
@@ -77,10 +68,10 @@ def _echoed(client: RawClient, text: str) -> dict[str, Any] | None:
 
 def test_another_mcpd_is_a_server_like_any_other() -> None:
     with running({"mcpServers": {"time": {"command": program("mcp-server-time")}}}) as inner:
-        ready(inner, "time")
+        inner.ready("time")
         config: dict[str, Any] = {"mcpServers": {"inner": {"url": str(inner.socket)}}}
         with running(config) as outer, outer.client() as client:
-            ready(outer, "inner")
+            outer.ready("inner")
             tools = client.get("inner")["tools"]
             call = {"category": "time", "name": "get_current_time", "args": {"timezone": "UTC"}}
             outer_call = {"category": "inner", "name": "call-category-tool", "args": call}

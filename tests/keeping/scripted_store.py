@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 import trio
+import trio.testing
 
 from daemon.store.faults import Kind, StoreFault
 from daemon.store.values import Batch, Changes, Kept, Recollection
@@ -39,6 +40,15 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def _nothing() -> None: ...
+
+
+async def calm() -> None:
+    """Until every task waits and no thread works: only then is it known who waits for a clock."""
+    while True:
+        await trio.testing.wait_all_threads_completed()
+        await trio.testing.wait_all_tasks_blocked()
+        if not trio.testing.active_thread_count():
+            return
 
 
 class Disk:

@@ -98,6 +98,12 @@ def resident(process: int) -> int:
     return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def is_asleep(process: int) -> bool:
+    """Whether a process waits for something, rather than for its turn on a busy machine."""
+    fields = Path(f"/proc/{process}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return fields[0] == "S"
+
+
 def cpu_ticks(process: int) -> int:
     """Ticks of the processor that a process has used."""
     fields = Path(f"/proc/{process}/stat").read_text(encoding="ascii").rpartition(")")[2].split()

@@ -25,6 +25,7 @@ from tests.cli.bridging.bridged import (
     Bridged,
     bridged,
     cpu_ticks,
+    is_asleep,
     read_exactly,
     receive_all,
     receive_exactly,
@@ -221,13 +222,13 @@ def test_a_client_that_goes_away_in_the_middle_of_an_answer_ends_it_quietly(sock
 # --- those who are slow ---------------------------------------------------------------------------------------
 
 
-def fill(writer: socket.socket | IO[bytes]) -> int:
-    """Write until nothing has been taken for `STILL` seconds; how much was taken."""
+def fill(ends: Bridged, writer: socket.socket | IO[bytes]) -> int:
+    """Write until nothing is taken for `STILL` seconds by a bridge that waits; how much was taken."""
     descriptor, taken = writer.fileno(), 0
     os.set_blocking(descriptor, False)
     # No divisor of what a pipe holds: the last block must fit in part, which is where a blocking write hangs.
     block = b"x" * 50_000
-    while select.select([], [descriptor], [], STILL)[1]:
+    while select.select([], [descriptor], [], STILL)[1] or not is_asleep(ends.child.pid):
         try:
             taken += os.write(descriptor, block)
         except BlockingIOError:
@@ -238,7 +239,7 @@ def fill(writer: socket.socket | IO[bytes]) -> int:
 
 def test_a_slow_client_slows_the_daemon_and_costs_no_memory(sockets: Path) -> None:
     with bridged(sockets) as ends:
-        taken = fill(ends.daemon)
+        taken = fill(ends, ends.daemon)
         assert taken <= HELD_BYTES + KERNEL_BYTES
         assert resident(ends.child.pid) < 40 * MIB
         assert len(read_exactly(ends.from_bridge, taken)) == taken
@@ -246,7 +247,7 @@ def test_a_slow_client_slows_the_daemon_and_costs_no_memory(sockets: Path) -> No
 
 def test_a_slow_daemon_slows_the_client_and_costs_no_memory(sockets: Path) -> None:
     with bridged(sockets) as ends:
-        taken = fill(ends.to_bridge)
+        taken = fill(ends, ends.to_bridge)
         assert taken <= HELD_BYTES + KERNEL_BYTES
         assert resident(ends.child.pid) < 40 * MIB
         ends.to_bridge.close()
@@ -255,7 +256,7 @@ def test_a_slow_daemon_slows_the_client_and_costs_no_memory(sockets: Path) -> No
 
 def test_full_in_both_directions_is_no_deadlock(sockets: Path) -> None:
     with bridged(sockets) as ends:
-        down, up = fill(ends.daemon), fill(ends.to_bridge)
+        down, up = fill(ends, ends.daemon), fill(ends, ends.to_bridge)
         # One side begins to read, and only then the other.
         ends.daemon.settimeout(PATIENCE)
         ends.to_bridge.close()
@@ -265,12 +266,12 @@ def test_full_in_both_directions_is_no_deadlock(sockets: Path) -> None:
 
 def test_a_full_bridge_that_waits_does_not_spin(sockets: Path) -> None:
     with bridged(sockets) as ends:
-        fill(ends.daemon)
-        fill(ends.to_bridge)
+        fill(ends, ends.daemon)
+        fill(ends, ends.to_bridge)
         ends.to_bridge.close()
         before = cpu_ticks(ends.child.pid)
         # Bounded waiting on what cannot happen: nobody reads, and the hangup of stdin must not wake the bridge.
-        assert select.select([ends.daemon.fileno()], [], [], STILL)[0]
+        assert select.select([ends.daemon.fileno()], [], [], PATIENCE)[0]
         assert not select.select([], [ends.daemon], [], STILL)[1]
         assert cpu_ticks(ends.child.pid) - before < STILL * os.sysconf("SC_CLK_TCK") / 2
 

@@ -13,9 +13,8 @@ import random
 import socket
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from typing import IO, TYPE_CHECKING, Any
-
-import pytest
 
 from daemon.cli.bridging.lines import LONG_BYTES
 from tests.cli.bridging.bridged import bridged
@@ -161,8 +160,16 @@ def collect(stream: IO[bytes], count: int) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_every_request_is_answered_once_and_no_call_is_executed_twice(sockets: Path, seed: int) -> None:
+def test_every_request_is_answered_once_and_no_call_is_executed_twice(sockets: Path) -> None:
+    """Side by side, for most of it is waiting."""
+    with ThreadPoolExecutor(len(SEEDS)) as side_by_side:
+        for seed, each in [(seed, side_by_side.submit(converse, sockets / str(seed), seed)) for seed in SEEDS]:
+            fault = each.exception()
+            assert fault is None, f"seed {seed}: {fault}"
+
+
+def converse(sockets: Path, seed: int) -> None:
+    """A client's conversation with daemons that die as the seed says."""
     data, methods = requests(seed)
     with bridged(sockets) as ends, os.fdopen(os.dup(ends.from_bridge.fileno()), "rb") as answers:
         ends.listener.settimeout(PATIENCE)

@@ -1,0 +1,167 @@
+"""Daemons forked from a process that has imported all of mcpd: half a second of imports less for each.
+
+All but the imports is as with `python -m daemon run`: the daemon has its own environment, log and exit status.
+That an interpreter can be started with it, `test_lifecycle` and the tests of `mcpd run` see.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ROOT = Path(__file__).parents[2]
+
+ENDS_WITHIN = 60.0
+"""Seconds that the forking process has to begin, and to end when its standard input does."""
+
+FORKER = """
+import json, os, select, sys
+import daemon.cli
+from daemon import lifetime, logs, tree
+from daemon.cli import run
+from daemon.store import store
+
+def live(job):
+    log = os.open(job["log"], os.O_WRONLY | os.O_APPEND)
+    null = os.open(os.devnull, os.O_RDWR)
+    for number, fd in enumerate((null, null, log)):
+        os.dup2(fd, number)
+    os.closerange(3, 1024)
+    os.chdir(job["directory"])
+    os.environ.clear()
+    os.environ.update(job["environ"])
+    sys.argv[1:] = job["words"]
+    daemon.cli.main()
+
+def tell(**event):
+    os.write(1, json.dumps(event).encode() + b"\\n")
+
+lives = {}
+rest = b""
+while True:
+    ready, _, _ = select.select([0, *lives], [], [])
+    for fd in set(ready) - {0}:
+        pid = lives.pop(fd)
+        os.close(fd)
+        tell(ended=pid, status=os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    if 0 in ready:
+        chunk = os.read(0, 1 << 16)
+        if not chunk:
+            break
+        *jobs, rest = (rest + chunk).split(b"\\n")
+        for job in jobs:
+            pid = os.fork()
+            if pid == 0:
+                live(json.loads(job))
+            lives[os.pidfd_open(pid)] = pid
+            tell(began=pid)
+"""
+"""Reads jobs; says the pid of each life that it begins, and the exit status of each that has ended."""
+
+
+@attrs.define(eq=False)
+class Life:
+    """A forked process, as much of `subprocess.Popen` as tests need."""
+
+    pid: int
+    returncode: int | None = None
+    _ended: threading.Event = attrs.field(factory=threading.Event)
+
+    def poll(self) -> int | None:
+        """The exit status, if it has ended."""
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit status, once it has ended; `TimeoutExpired` after so many seconds."""
+        if not self._ended.wait(timeout):
+            raise subprocess.TimeoutExpired(f"the daemon with pid {self.pid}", timeout or 0)
+        assert self.returncode is not None
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Signal it, unless it is known to have ended."""
+        if self.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+    def end(self, status: int) -> None:
+        """It has ended so."""
+        self.returncode = status
+        self._ended.set()
+
+
+class Forker:
+    """The process that forks daemons, one for all tests of a folder."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lives: dict[int, Life] = {}
+        self._begun: list[Life] = []
+        self._turn = threading.Lock()
+        self._news = threading.Condition()
+
+    def fork(self, words: list[str], environ: Mapping[str, str], directory: Path, log: Path) -> Life:
+        """Begin `mcpd WORDS` in a directory, with its stderr at the end of a file that exists."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        job = {"words": words, "environ": dict(environ), "directory": str(directory), "log": str(log)}
+        with self._turn, self._news:
+            self._process.stdin.write(json.dumps(job).encode() + b"\n")
+            assert self._news.wait_for(lambda: self._begun, ENDS_WITHIN), "no daemon was forked"
+            return self._begun.pop()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether daemons can be forked: between `start` and `stop`."""
+        return self._process is not None
+
+    def start(self) -> None:
+        """Have all of mcpd imported."""
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", FORKER], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+        )
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        with self._process.stdout as said:
+            for line in iter(said.readline, b""):
+                with self._news:
+                    self._take(json.loads(line))
+                    self._news.notify_all()
+
+    def _take(self, event: dict[str, Any]) -> None:
+        if "began" in event:
+            life = self._lives[event["began"]] = Life(event["began"])
+            self._begun.append(life)
+        else:
+            self._lives.pop(event["ended"]).end(event["status"])
+
+    def stop(self) -> None:
+        """End it."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(ENDS_WITHIN)
+        self._process = None
+
+
+FORKS = Forker()
+"""Of this test run."""
