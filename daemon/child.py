@@ -81,6 +81,10 @@ class Lifecycle:
         self._over = True
         self._child.become(ServerState.BACKOFF, reason)
 
+    def hold_off(self, seconds: float) -> None:
+        """The server wants to be left alone for so long: no next run before, unless an operator says so."""
+        self._child.hold_off(seconds)
+
     def _serve(self, state: ServerState, reason: str) -> None:
         # A child that is being ended may have a step to go before it notices.
         if self._over:
@@ -113,6 +117,7 @@ class Child:
         """Why it is kept stopped; empty if it is not."""
         self.left = trio.Event()
         """Set once it was told to leave and has cleaned up."""
+        self._hold_until = -math.inf
         self.status = Watch(ServerStatus(state=ServerState.STOPPED, since=wall()))
         self._slots = slots
         self._on_status = on_status
@@ -125,7 +130,7 @@ class Child:
         self._last_start = -WAKE_INTERVAL
         self._scope: trio.CancelScope | None = None
         self._lifecycle: Lifecycle | None = None
-        self._nudge = trio.Event()
+        self._nudge, self._pausing = trio.Event(), trio.CancelScope()
         self._restart_asked = False
         self._last_reason = ""
         self._whole = trio.CancelScope()
@@ -228,6 +233,7 @@ class Child:
         """Start afresh now, whatever the state but switched off: such a word also forgets the failures."""
         self._wait.forget()
         self._failures = 0
+        self._hold_until = -math.inf
         self._nudge.set()
         if self._scope is not None and self._lifecycle is not None:
             self._restart_asked = True
@@ -235,12 +241,25 @@ class Child:
             self._scope.cancel()
 
     def wake(self) -> None:
-        """Cut a wait short because somebody wants to call, at most once per `WAKE_INTERVAL`."""
+        """Cut a wait short because somebody wants to call: such starts are `WAKE_INTERVAL` apart."""
         state = self.status.value.state
         # One that sleeps has not failed, however lately it was started.
-        ripe = state is ServerState.DORMANT or trio.current_time() - self._last_start >= WAKE_INTERVAL
-        if state in WAKEABLE and ripe:
+        if state is ServerState.DORMANT:
             self._nudge.set()
+        elif state in WAKEABLE and not self.held:
+            self._pausing.deadline = min(self._pausing.deadline, self._last_start + WAKE_INTERVAL)
+
+    def hold_off(self, seconds: float) -> None:
+        """See `Lifecycle.hold_off`."""
+        if not self._restart_asked:
+            self._hold_until = trio.current_time() + seconds
+            # A call that came while the end was being told did not know of it.
+            self._nudge, self._pausing = trio.Event(), trio.CancelScope()
+
+    @property
+    def held(self) -> float:
+        """Seconds for which the server has asked to be left alone: no call starts it before."""
+        return max(0.0, self._hold_until - trio.current_time())
 
     async def wait_settled(self) -> bool:
         """Wait until the child serves, or the attempt under way has failed. True if it serves."""
@@ -279,16 +298,18 @@ class Child:
         self._on_status(self.spec.name, status)
 
     def _judged(self, retry_state: tenacity.RetryCallState) -> float:
-        return self._wait(retry_state)
+        return max(self._wait(retry_state), self.held)
 
     def _continues_streak(self, run: Run) -> bool:
         policy = self.spec.policy
-        return wants_restart(policy, run) and not is_stable(policy, run)
+        # However healthy it was: one that wants to be left alone is not asked again at once.
+        return wants_restart(policy, run) and (self.held > 0 or not is_stable(policy, run))
 
     async def _run_once(self) -> Run:
         self._restart_asked = False
+        self._hold_until = -math.inf
         self._runs += 1
-        self._nudge = trio.Event()
+        self._nudge, self._pausing = trio.Event(), trio.CancelScope()
         self.become(ServerState.STARTING, f"trying again after: {self._last_reason}" if self._failures else "")
         async with trio.open_nursery() as nursery:
             release = trio.Event()
@@ -343,9 +364,10 @@ class Child:
         """Tenacity's sleep: wait out the verdict, unless nudged."""
         verdict = self._wait.verdict
         # A try that is due now is not announced as one to wait for: a call would take it for a failure.
-        due = seconds > 0 and not self._nudge.is_set()
+        due = seconds > 0 and not self._nudge.is_set() and self._pausing.deadline == math.inf
         self.become(verdict.state, self._last_reason, retry_at=self._wall() + seconds if due else None)
-        with trio.move_on_after(seconds):
+        self._pausing.deadline = min(self._pausing.deadline, trio.current_time() + seconds)
+        with self._pausing:
             await self._nudge.wait()
 
     async def _nudged(self) -> None:

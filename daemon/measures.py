@@ -31,6 +31,12 @@ LINES_PER_SECOND = 50
 """Lines of one server's stderr that go to the log per second: a flood must not become the daemon's."""
 
 
+KIB = 1024
+"""What each unit of bytes is of the one below it."""
+
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+"""Of bytes, smallest first."""
+
 _births = count(1)
 
 
@@ -102,7 +108,7 @@ class Noise:
         self._in_window = 0
 
     def add(self, line: bytes, now: float) -> bool:
-        """Count a line; True if that makes it too much."""
+        """Count a line; True if that makes it too much, once in `NOISE_SECONDS`."""
         self.count += 1
         if not self.first:
             self.first = line[:200].decode(errors="replace")
@@ -110,7 +116,7 @@ class Noise:
             self._window = now
             self._in_window = 0
         self._in_window += 1
-        return self._in_window > NOISE_LINES
+        return self._in_window == NOISE_LINES + 1
 
     @property
     def is_unbearable(self) -> bool:
@@ -156,3 +162,26 @@ class Mended:
     def by_client(self) -> dict[str, dict[str, int]]:
         """`{client: {kind: times}}`."""
         return {client: dict(counts) for client, counts in self._counts.items()}
+
+
+class Ceiling:
+    """How often in a row something was found above a bound."""
+
+    def __init__(self, most: int, looks: int) -> None:
+        """Be content with `most`; be alarmed once `looks` in a row were above it."""
+        self.most = most
+        self._looks = looks
+        self._above = 0
+
+    def is_broken_by(self, measured: int) -> bool:
+        """Note a measurement; True if it is one too many."""
+        self._above = self._above + 1 if measured > self.most else 0
+        return self._above >= self._looks
+
+
+def bytes_in_words(count: int) -> str:
+    """A number of bytes as `512 B`, `96 KiB`, `1.25 GiB`: exact enough to tell 1.04 GiB from a limit of 1."""
+    value, unit = float(count), 0
+    while value >= KIB and unit < len(UNITS) - 1:
+        value, unit = value / KIB, unit + 1
+    return f"{value:.2f}".rstrip("0").rstrip(".") + f" {UNITS[unit]}"

@@ -26,6 +26,7 @@ from daemon.actors.recorder import Recorder
 from daemon.actors.registry import Registry
 from daemon.actors.session import Session
 from daemon.actors.summarizer import Summarizer
+from daemon.actors.warden import Warden
 from daemon.arguments.reading import Checker
 from daemon.calllog import CallLogger
 from daemon.catalog.offer import Offers
@@ -49,10 +50,9 @@ from daemon.wire.link import Outbox
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from daemon.catalog.reconcile import Plan
-    from daemon.catalog.remembered import SessionRecord
     from daemon.config.model import Config
     from daemon.context import SessionStatistics
     from daemon.store.place import Place
@@ -172,17 +172,12 @@ class Tree:
             wall=time.time,
             where=place.where,
             session_idle=config.state.session_idle,
-            live_keys=self._live_keys,
-            adopt=self._adopt,
+            # Sessions are made later, they need the recorder.
+            live_keys=lambda: self._sessions.keys(),  # noqa: PLW0108
+            adopt=lambda record: self._sessions.adopt(record),  # noqa: PLW0108
             set_aside=None if place.shared else lambda: place.set_aside(time.time()),
             shared=place.shared,
         )
-
-    def _live_keys(self) -> Iterator[str]:
-        return self._sessions.keys()
-
-    def _adopt(self, record: SessionRecord) -> None:
-        self._sessions.adopt(record)
 
     def _summarizing(self, config: Config) -> Summarizer | None:
         if config.summaries is None:
@@ -239,6 +234,7 @@ class Tree:
             outbox=self._outbox,
             log=self._calls,
             wall=time.time,
+            redact=self._around.redact,
         )
         return Front(
             self._around.front,
@@ -332,6 +328,7 @@ class Tree:
                     doors.start_soon(self.control.run)
                     doors.start_soon(self._exposition.run)
                     doors.start_soon(self._feed_watchdog)
+                    doors.start_soon(Warden(self.upstreams).run)
                     self._around.notify(SERVING)
                     logger.info("ready: clients connect to {}", self._around.facts.socket)
                     await self._operate(stop)

@@ -291,6 +291,29 @@ async def test_calls_wake_a_child_at_most_once_per_second(autojump_clock: trio.t
     assert min(actor.gaps) >= 1.0
 
 
+@pytest.mark.parametrize("after", [0.0, 0.3, 0.999])
+async def test_a_call_soon_after_a_failed_start_does_not_wait_for_longer_than_a_second(
+    after: float, autojump_clock: trio.testing.MockClock
+) -> None:
+    actor = Actor(play(LOST), FOREVER)
+    async with supervised(actor.spec(base=60.0)) as stage:
+        await stage.reach(BACKOFF)
+        await trio.sleep(after)
+        stage.child.wake()
+        with trio.fail_after(1.5):
+            assert await stage.child.wait_settled()
+    assert actor.starts == [0.0, 1.0]
+
+
+async def test_a_call_never_makes_a_wait_longer(autojump_clock: trio.testing.MockClock) -> None:
+    actor = Actor(play(LOST), FOREVER)
+    async with supervised(actor.spec(base=1.0), rng=lambda: 0.0) as stage:
+        await stage.reach(BACKOFF)
+        stage.child.wake()
+        await stage.reach(READY)
+    assert actor.starts == [0.0, 0.5]
+
+
 async def test_a_crash_loop_can_be_woken(autojump_clock: trio.testing.MockClock) -> None:
     actor = Actor(*[play(LOST)] * 6, FOREVER)
     async with supervised(actor.spec()) as stage:
@@ -328,6 +351,24 @@ async def test_a_call_during_the_clean_up_makes_the_next_start_immediate(
         stage.child.wake()
         await trio.sleep(3)
     assert actor.starts == [0.0, 5.0]
+
+
+async def test_a_call_during_a_quick_clean_up_waits_for_the_start_that_it_brings_forward(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async def run(life: Lifecycle) -> None:
+        life.ready()
+        await trio.sleep(0.1)
+        life.ending("it hung up")
+        raise LOST
+
+    actor = Actor(run, FOREVER, cleanup=0.3)
+    async with supervised(actor.spec(base=60.0)) as stage:
+        await trio.sleep(0.2)
+        stage.child.wake()
+        with trio.fail_after(1.5):
+            assert await stage.child.wait_settled()
+    assert actor.starts == [0.0, 1.0]
 
 
 async def _in_state(stage: Stage, state: ServerState) -> None:

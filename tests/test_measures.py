@@ -12,9 +12,11 @@ from daemon.measures import (
     STDERR_BYTES,
     STDERR_LINES,
     CallStats,
+    Ceiling,
     Noise,
     StderrTail,
     Throttle,
+    bytes_in_words,
 )
 
 ALL = STDERR_LINES + 1
@@ -98,8 +100,11 @@ def test_a_throttle_opens_again_after_a_second() -> None:
 
 def test_noise_is_too_much_past_a_thousand_lines_in_ten_seconds() -> None:
     noise = Noise()
-    verdicts = [noise.add(b"junk", 50.0) for _ in range(NOISE_LINES + 1)]
-    assert verdicts == [False] * NOISE_LINES + [True]
+    verdicts = [noise.add(b"junk", 50.0) for _ in range(NOISE_LINES + 3)]
+    # Said once: what each further line costs is paid by everybody else.
+    assert verdicts == [False] * NOISE_LINES + [True, False, False]
+    later = [noise.add(b"junk", 51.0 + NOISE_SECONDS) for _ in range(NOISE_LINES + 1)]
+    assert later == verdicts[:-2]
 
 
 def test_noise_that_trickles_is_never_too_much() -> None:
@@ -134,3 +139,26 @@ def test_calls_and_errors_are_counted_for_life_and_latencies_only_lately() -> No
         stats.record(1.0 if number < LATENCIES else 0.002, ok=number % 2 == 0)
     assert (stats.calls, stats.errors) == (LATENCIES * 2, LATENCIES)
     assert stats.percentile_ms(1.0) == 2.0
+
+
+def test_a_ceiling_is_broken_by_several_measurements_in_a_row() -> None:
+    ceiling = Ceiling(100, 3)
+    measured = [101, 101, 100, 101, 500, 101, 101, 7]
+    assert [ceiling.is_broken_by(each) for each in measured] == [False] * 5 + [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [
+        (0, "0 B"),
+        (512, "512 B"),
+        (1024, "1 KiB"),
+        (1536, "1.5 KiB"),
+        (133 << 20, "133 MiB"),
+        (1 << 30, "1 GiB"),
+        (int(1.04 * (1 << 30)), "1.04 GiB"),
+        (5 << 50, "5120 TiB"),
+    ],
+)
+def test_bytes_in_words(count: int, words: str) -> None:
+    assert bytes_in_words(count) == words

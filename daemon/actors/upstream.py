@@ -8,6 +8,7 @@ calls that show no life.
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +31,7 @@ from daemon.measures import LINES_PER_SECOND, CallStats, Noise, StderrTail, Thro
 from daemon.model import Era
 from daemon.states import WAKEABLE, ServerState
 from daemon.transports.context import OpenContext
+from daemon.transports.failures import Busy
 from daemon.transports.handshake import Greeter, Greeting, ProbeKilled
 from daemon.transports.opening import connector
 from daemon.wire.peer import RemoteError
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 
     from daemon.config.model import Server
     from daemon.facts import Fact
-    from daemon.ports import Connection, ToolCall
+    from daemon.ports import CallToSend, Connection
     from daemon.supervisor import Child, Lifecycle
     from daemon.transports.children import Children
     from daemon.wire.link import Outbox
@@ -103,6 +105,9 @@ class Upstream:
         self._listing = Listing(server, tell=tell, wall=wall, redact=redact, settle=settle)
         self._busy = trio.Event()
         self._lifecycle: Lifecycle | None = None
+        self._connection: Connection | None = None
+        self._end_asked = trio.Event()
+        self._end_reason = ""
 
     def __repr__(self) -> str:
         live = "down" if self._admission is None else "up"
@@ -124,14 +129,14 @@ class Upstream:
     def can_wake(self) -> bool:
         """Whether a call should wait for `wake` instead of failing at once."""
         state = self.child.status.value.state
-        return state in WAKEABLE or state is ServerState.STARTING
+        return (state in WAKEABLE or state is ServerState.STARTING) and not self.child.held
 
-    def send(self, call: ToolCall, exchange: Exchange) -> int:
-        """Forward a call now (`ports.Upstream.send`)."""
+    def send(self, call: CallToSend, exchange: Exchange, client: int = 0) -> int:
+        """Forward a call of a client's now (`ports.Upstream.send`)."""
         if self._admission is None:
             raise self._unavailable()
         self._busy.set()
-        return self._admission.admit(call, exchange)
+        return self._admission.admit(call, exchange, client)
 
     def cancel(self, key: int, reason: str) -> None:
         """Give a call up; one of an earlier connection is gone already."""
@@ -193,25 +198,46 @@ class Upstream:
             self._greeter.begin(probing=False)
             await self._connect(lifecycle)
 
+    def end(self, reason: str) -> None:
+        """End this run for a reason of ours, which its calls are told."""
+        if self._connection is None or self._lifecycle is None or self._end_asked.is_set():
+            return
+        self._end_reason = reason
+        self._end_asked.set()
+        self._lifecycle.ending(reason)
+        self._shut()
+        for _key, exchange in self._connection.expire(idle=0.0, total=0.0):
+            exchange.lost(UpstreamLost(f"{reason}; whether the call ran is unknown", server=self.name))
+        self._context.outbox.flush()
+
     async def _connect(self, lifecycle: Lifecycle) -> None:
-        async with await connector(self._context) as connection:
-            try:
-                await self._live(connection, lifecycle)
-            except ProbeKilled:
-                raise
-            except Exception as error:
-                # Told at once: the clean-up of this context may take seconds.
-                lifecycle.ending(str(error))
-                raise
-            finally:
-                self._shut()
-                self.pid = self.mark = None
+        try:
+            async with await connector(self._context) as self._connection:
+                await self._hold(self._connection, lifecycle)
+        except Busy as busy:
+            lifecycle.hold_off(busy.wait)
+            raise
+
+    async def _hold(self, connection: Connection, lifecycle: Lifecycle) -> None:
+        self._end_asked = trio.Event()
+        try:
+            await self._live(connection, lifecycle)
+        except ProbeKilled:
+            raise
+        except Exception as error:
+            # Told at once: the clean-up of the connection may take seconds.
+            lifecycle.ending(str(error))
+            raise
+        finally:
+            self._shut()
+            self.pid = self.mark = self._connection = None
 
     async def _live(self, connection: Connection, lifecycle: Lifecycle) -> None:
         """Everything between an open connection and its loss; raises the plain error, never a group."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(connection.run)
+                nursery.start_soon(self._await_end)
                 try:
                     self.greeting = await self._greet(connection)
                     await self._serve(connection, self.greeting, lifecycle)
@@ -221,6 +247,10 @@ class Upstream:
                     raise ConnectionLost("the connection was lost") from None
         except BaseExceptionGroup as group:
             raise leaf(group) from None
+
+    async def _await_end(self) -> None:
+        await self._end_asked.wait()
+        raise ConnectionLost(self._end_reason)
 
     async def _greet(self, connection: Connection) -> Greeting:
         slow = not self._was_ready and Path(self.server.command or "").name in INSTALLERS
@@ -253,10 +283,11 @@ class Upstream:
         timeouts = self.server.timeouts
         method = "ping" if era is Era.HANDSHAKE else "server/discover"
         missed = 0
-        while True:
-            silent = trio.current_time() - connection.last_heard
-            if silent < timeouts.ping_interval and not missed:
-                await trio.sleep(timeouts.ping_interval - silent)
+        while missed < timeouts.missed_pings:
+            # A moment, not a span: the rest of a span may be too short to move the clock on.
+            due = connection.last_heard + timeouts.ping_interval
+            if trio.current_time() < due and not missed:
+                await trio.sleep_until(due)
                 continue
             try:
                 await connection.request(method, {}, timeout=timeouts.ping)
@@ -265,10 +296,9 @@ class Upstream:
                 missed = 0
             except UpstreamTimeout:
                 missed = 0 if connection.in_flight else missed + 1
-            if missed >= timeouts.missed_pings:
-                raise ConnectionLost(f"no answer to {missed} pings of {timeouts.ping:g} s")
             if not missed:
                 await trio.sleep(timeouts.ping_interval)
+        self.end(f"no answer to {missed} pings of {timeouts.ping:g} s")
 
     async def _expire_calls(self, connection: Connection) -> None:
         timeouts = self.server.timeouts
@@ -276,11 +306,13 @@ class Upstream:
             await self._busy.wait()
             self._busy = trio.Event()
             while connection.in_flight:
-                await trio.sleep(min(EXPIRY_CHECKS, timeouts.call / 4))
-                for _key, exchange in connection.expire(idle=timeouts.call, total=timeouts.call_max):
-                    exchange.lost(self._timeout())
+                await trio.sleep(min(EXPIRY_CHECKS, timeouts.call / 4, timeouts.queue / 4))
+                for _key, exchange in connection.expire(idle=math.inf, total=timeouts.call_max):
+                    exchange.lost(self._timeout(f"took more than {timeouts.call_max:g} s in all", "callMax"))
+                for _key, exchange in connection.expire(idle=timeouts.call, total=math.inf):
+                    exchange.lost(self._timeout(f"showed no life for {timeouts.call:g} s", "call"))
                 if self._admission is not None:
-                    self._admission.expire(timeouts.call)
+                    self._admission.expire(timeouts.queue)
                 self._context.outbox.flush()
 
     def _shut(self) -> None:
@@ -336,11 +368,10 @@ class Upstream:
 
     # --- texts ---------------------------------------------------------------------------------------------
 
-    def _timeout(self) -> CallError:
-        timeouts = self.server.timeouts
+    def _timeout(self, what: str, key: str) -> CallError:
         return UpstreamTimeout(
-            f"server {self.name} showed no life for {timeouts.call:g} s (or took more than"
-            f" {timeouts.call_max:g} s in all); it was told to cancel, whether the call ran is unknown.",
+            f"server {self.name} {what} (timeouts.{key}); it was told to cancel, whether the call ran is"
+            " unknown. Find out before you repeat it, and ask for less at once.",
             server=self.name,
         )
 

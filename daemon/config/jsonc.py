@@ -194,13 +194,20 @@ def sound(text: str) -> bool:
     return "\0" not in text and not _SURROGATE.search(text)
 
 
+def _whole(text: str) -> str:
+    """`text` with every half character replaced: a message that quotes one could not be written anywhere."""
+    return _SURROGATE.sub("\ufffd", text)
+
+
 def _plain(value: object) -> object:
-    """`value` in ordinary types; numbers that were refused are left in as null."""
+    """`value` in ordinary types, of which errors can speak: no half characters, null for refused numbers."""
     match value:
         case _Odd():
             return None
+        case str():
+            return _whole(value)
         case dict():
-            return {key: _plain(item) for key, item in value.items()}
+            return {_whole(key): _plain(item) for key, item in value.items()}
         case list():
             return [_plain(item) for item in value]
     return value

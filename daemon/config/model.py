@@ -89,13 +89,13 @@ class Server:
     """What it is good for, in words for a model that chooses."""
     type: TransportType = TransportType.STDIO
     """How it is reached; when absent: stdio for a command, else what the url says (ws, unix, http)."""
-    command: str | None = None
+    command: str | None = attrs.field(default=None, repr=False)
     """The program to start (stdio)."""
-    args: tuple[str, ...] = ()
+    args: tuple[str, ...] = attrs.field(default=(), repr=False)
     """Its arguments (stdio)."""
     env: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     """Environment variables for it, besides a small safe set (stdio); write secrets as ${VAR}."""
-    cwd: str | None = None
+    cwd: str | None = attrs.field(default=None, repr=False)
     """The directory to start it in (stdio); when absent, the daemon's."""
     url: str | None = attrs.field(default=None, repr=False)
     """Where it listens: http(s)://, ws(s)://, unix:///path or an absolute path."""

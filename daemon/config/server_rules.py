@@ -141,3 +141,14 @@ def _tuning(server: Server, trail: str) -> Iterator[Fault]:
     if server.timeouts.call_max < server.timeouts.call:
         here = below(below(trail, "timeouts"), "callMax")
         yield Fault(path=here, message=f"must not be less than call ({server.timeouts.call:g} s)")
+    yield from _limits(server, below(trail, "limits"))
+
+
+def _limits(server: Server, trail: str) -> Iterator[Fault]:
+    limits = server.limits
+    if limits.output_bytes is not None and limits.output_bytes > limits.message_bytes:
+        here = below(trail, "outputBytes")
+        yield Fault(path=here, message=f"must not be more than messageBytes ({limits.message_bytes})")
+    if limits.memory_bytes is not None and server.type is not _T.STDIO:
+        message = f"mcpd does not run a server of type {server.type}, and cannot see its memory: remove it"
+        yield Fault(path=below(trail, "memoryBytes"), message=message)

@@ -61,7 +61,9 @@ class Timeouts:
     """Seconds for a tool call; every progress notification starts them anew."""
     call_max: Seconds = 600
     """Seconds for a tool call in total, however much progress it reports."""
-    ping_interval: Seconds = 30
+    queue: Seconds = 60
+    """Seconds that a call may wait in line for a place at the server; then it is refused as `Overloaded`."""
+    ping_interval: Seconds = 25
     """Seconds of silence after which a server is pinged."""
     ping: Seconds = 10
     """Seconds for the answer to a ping."""
@@ -84,11 +86,13 @@ class ServerLimits:
     in_flight: Count = 64
     """Calls that the server works on at the same time."""
     queue: Capacity = 64
-    """Calls that may wait for a place; more are refused as `Overloaded`."""
+    """Calls that may wait for a place, of all clients; more are refused as `Overloaded`."""
     message_bytes: Count = 16 * MIB
     """The largest message accepted from the server, in bytes."""
+    output_bytes: Count | None = None
+    """The largest answer to a tool call that is passed on, in bytes; null: whatever `messageBytes` accepts."""
     memory_bytes: Count | None = None
-    """The most memory that its child may use, in bytes; null is no limit."""
+    """The most memory that its child and all that it starts may use, in bytes (stdio); null is no limit."""
 
 
 @attrs.frozen(kw_only=True)

@@ -7,6 +7,9 @@ what was asked: `sdk.SdkConnection` decides.
 
 from __future__ import annotations
 
+import math
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from enum import Enum, auto
 
 import attrs
@@ -26,6 +29,18 @@ from daemon.errors import (
 )
 from daemon.transports.network import is_untrusted, reason
 from daemon.wire.envelope import INVALID_PARAMS, METHOD_NOT_FOUND
+
+RETRY_AFTER_MOST = 300.0
+"""Seconds that a server may send us away for: one that names a day is asked again after five minutes."""
+
+
+class Busy(ConnectionLost):
+    """The server has no time for us (HTTP 429, 503), and may have said for how long."""
+
+    def __init__(self, message: str, *, wait: float) -> None:
+        super().__init__(message)
+        self.wait = wait
+        """Seconds to leave it alone for."""
 
 
 class Kind(Enum):
@@ -65,11 +80,16 @@ class Failure:
     """What sort of failure."""
     text: str
     """What happened, with the server's host and port."""
+    wait: float = 0.0
+    """Seconds to leave the server alone for; 0 if it did not say."""
 
     def for_call(self) -> CallError:
         """What the caller is told."""
         if self.kind is Kind.TOO_LARGE:
             return RequestTooLarge(self.text)
+        if self.wait:
+            text = f"{self.text}. The call was not run: it is safe to try again then, or use another tool."
+            return UpstreamUnavailable(text, retryAfterMs=round(self.wait * 1000))
         if self.kind in NOT_RUN:
             return UpstreamUnavailable(f"{self.text}. The call was not run: it is safe to try again.")
         return UpstreamLost(f"{self.text}; whether the call ran is unknown")
@@ -80,7 +100,7 @@ class Failure:
             return CannotStart(self.text)
         if self.kind in {Kind.UNAUTHORIZED, Kind.FORBIDDEN}:
             return NeedsAuth(self.text)
-        return ConnectionLost(self.text)
+        return Busy(self.text, wait=self.wait) if self.wait else ConnectionLost(self.text)
 
 
 def of_error(error: Exception, place: str) -> Failure:
@@ -106,9 +126,36 @@ def of_status(response: httpx2.Response, body: bytes, place: str, *, in_session:
     if in_session and _ends_session(status, body):
         return Failure(Kind.SESSION_OVER, f"the server ended the session (HTTP {status} from {place})")
     kind = _KINDS.get(status)
-    if kind is Kind.BUSY and (wait := response.headers.get("retry-after")):
-        text = f"{text}, retry after {wait}"
+    if kind is Kind.BUSY and (asked := retry_after(response.headers, datetime.now(UTC))):
+        wait = min(asked, RETRY_AFTER_MOST)
+        more = f" (it asks for {asked:.0f} s)" if asked > wait else ""
+        return Failure(kind, f"{text}, retry after {wait:g} s{more}", wait)
     return None if kind is None else Failure(kind, text)
+
+
+def retry_after(headers: httpx2.Headers, now: datetime) -> float:
+    """The seconds that a Retry-After asks for, in either of its forms; 0 without one, or one that is past.
+
+    A date is compared with the server's own clock where its answer says what that shows (RFC 9110, 10.2.3).
+    """
+    text = headers.get("retry-after", "").strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:_DIGITS])
+    due, base = _date(text), _date(headers.get("date", "")) or now
+    seconds = 0.0 if due is None else (due - base).total_seconds()
+    return max(0.0, math.ceil(seconds))
+
+
+_DIGITS = 12
+"""Of a number of seconds that are read: more would not be a number that one can compute with."""
+
+
+def _date(text: str) -> datetime | None:
+    try:
+        date = parsedate_to_datetime(text)
+    except (ValueError, OverflowError):
+        return None
+    return date if date.tzinfo is not None else date.replace(tzinfo=UTC)
 
 
 _KINDS: dict[int, Kind] = {

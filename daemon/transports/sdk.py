@@ -9,12 +9,15 @@ What ends the connection (`failed`); everything else costs only the request that
 - No connection could be made, 403, 429, 502, 503, 504: when we asked on our own account (handshake, listing,
   ping, subscription). Of a call, only `UNREACHABLE_CALLS` in a row without a sign of life between them.
 
+A server that says when to come back (Retry-After) gets no call and no ping before.
+
 A request on our own account raises what ended the connection if it met that itself, and `UpstreamLost` if only
 its own stream broke or the connection ended around it.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -45,7 +48,7 @@ if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
 
     from daemon.model import Era
-    from daemon.ports import ToolCall
+    from daemon.ports import CallToSend
     from daemon.transports.context import OpenContext
     from daemon.transports.failures import Failure
     from daemon.wire.peer import Exchange
@@ -92,6 +95,7 @@ class SdkConnection:
         self._asked: dict[int, _Asked] = {}
         self._last_key = 0
         self._unreachable = 0
+        self._busy_until = -math.inf
         self._end: RunError | None = None
         self._ended = trio.Event()
         self._nursery: trio.Nursery
@@ -151,17 +155,20 @@ class SdkConnection:
         if self._end is None:
             self._peer.notify(method, dict(params or {}))
 
-    def call(self, call: ToolCall, exchange: Exchange) -> int:
+    def call(self, call: CallToSend, exchange: Exchange) -> int:
         """Forward a tool call (`ports.Connection.call`).
 
         Raises:
             Overloaded: too many are in flight.
-            UpstreamUnavailable: the connection has just ended.
+            UpstreamUnavailable: the connection has just ended, or the server has no time for us until later.
         """
         if self._end is not None:
             raise UpstreamUnavailable(f"{self._end}. The call was not sent: it is safe to try again.")
         if len(self._calls) >= MAX_CALLS:
             raise Overloaded(f"the server has {MAX_CALLS} calls in flight. Try again when some have ended.")
+        if (wait := self._busy_until - trio.current_time()) > 0:
+            text = f"{self._place} has asked to be left alone for {math.ceil(wait)} s more (Retry-After)."
+            raise UpstreamUnavailable(f"{text} The call was not sent.", retryAfterMs=math.ceil(wait * 1000))
         key = self._next_key()
         self._nursery.start_soon(self._run_call, key, call, self._calls.open(key, exchange))
         return key
@@ -191,7 +198,8 @@ class SdkConnection:
 
     def heard(self) -> None:
         """The server showed life."""
-        self.last_heard = trio.current_time()
+        # While it wants to be left alone, its silence is not held against it: no ping.
+        self.last_heard = max(trio.current_time(), self._busy_until)
         self._unreachable = 0
 
     def reopened(self) -> None:
@@ -200,6 +208,9 @@ class SdkConnection:
 
     def failed(self, key: int | None, failure: Failure) -> None:
         """The request `key` gets no answer: tell who waits for it, and see whether this is the end."""
+        if failure.wait:
+            self._busy_until = max(self._busy_until, trio.current_time() + failure.wait)
+            self.last_heard = max(self.last_heard, self._busy_until)
         asked = None if key is None else self._asked.get(key)
         if asked is not None:
             asked.failure = failure
@@ -224,7 +235,7 @@ class SdkConnection:
         await self._peer.receive(task_status=task_status)
         self.end(ConnectionLost(f"{self._place} closed the connection"))
 
-    async def _run_call(self, key: int, call: ToolCall, scope: trio.CancelScope) -> None:
+    async def _run_call(self, key: int, call: CallToSend, scope: trio.CancelScope) -> None:
         with scope:
             try:
                 result = await self._peer.ask(key, "tools/call", call_params(call, key))

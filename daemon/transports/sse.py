@@ -23,7 +23,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import ErrorData, JSONRPCError, JSONRPCRequest, jsonrpc_message_adapter
 from pydantic import ValidationError
 
-from daemon.errors import ConnectionLost, ProtocolFault, leaf
+from daemon.errors import ConnectionLost, ProtocolFault, RunError, leaf
 from daemon.transports.failures import Kind, of_error, of_status
 from daemon.transports.http import NO_LIMITS, client_for
 from daemon.transports.network import host_and_port, place_of, refused
@@ -106,7 +106,7 @@ class _Streams:
         try:
             async with stream_within_origin(self._client, "GET", url, headers=_STREAM_HEADERS) as response:
                 if not response.is_success:
-                    raise refused(response.status_code, self._place)
+                    raise _refusal(response, self._place)
                 async for event in httpx2.EventSource(response, max_event_size=limit):
                     self._connection.heard()
                     if event.event == "endpoint" and self._endpoint is None:
@@ -188,6 +188,13 @@ class _Streams:
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self.aclose()
+
+
+def _refusal(response: httpx2.Response, place: str) -> RunError:
+    """Why there is no stream; a server that has no time says when it will."""
+    failure = of_status(response, b"", place, in_session=False)
+    busy = failure is not None and failure.kind is Kind.BUSY
+    return failure.for_run() if failure is not None and busy else refused(response.status_code, place)
 
 
 def _same_origin(url: str, endpoint: str) -> str:

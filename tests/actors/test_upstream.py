@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
+from daemon.child import WAKE_INTERVAL
+from daemon.config.model import Server, Timeouts
 from daemon.errors import Overloaded, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
 from daemon.model import Era
 from daemon.states import ServerState
@@ -35,7 +37,11 @@ AT_ONCE = {"base": 0.01, "cap": 0.01, "floor": 0.0, "intensity": 1000}
     [("handshake", Era.HANDSHAKE), ("modern", Era.MODERN), ("both", Era.MODERN)],
 )
 async def test_a_server_is_spoken_to_in_its_own_era(era: str, spoken: Era, tmp_path: Path) -> None:
-    async with recording(tmp_path) as record, stage(scripted(era=era, record=record.path)) as it:
+    timeouts = {"probe": PATIENCE}
+    async with (
+        recording(tmp_path) as record,
+        stage(scripted(era=era, record=record.path, timeouts=timeouts)) as it,
+    ):
         await it.ready()
         assert it.one.greeting is not None
         assert it.one.greeting.era is spoken
@@ -76,7 +82,8 @@ async def test_a_server_that_dies_of_the_probe_is_started_again_without_it(
     death: dict[str, Any], tmp_path: Path
 ) -> None:
     async with recording(tmp_path) as record:
-        server = scripted(record=record.path, on={"server/discover": {**death, "never": True}})
+        on = {"server/discover": {**death, "never": True}}
+        server = scripted(record=record.path, on=on, timeouts={"probe": PATIENCE})
         async with stage(server) as it:
             status = await it.ready()
             assert status.attempt == 0
@@ -223,7 +230,7 @@ async def test_tools_that_changed_while_it_was_down_are_a_new_epoch(tmp_path: Pa
 
 # --- health -------------------------------------------------------------------------------------------------
 
-PINGS = {"ping_interval": 0.05, "ping": 0.2, "missed_pings": 3}
+PINGS = {"ping_interval": 0.05, "ping": PATIENCE, "missed_pings": 3}
 
 
 @pytest.mark.parametrize("era", ["handshake", "modern"])
@@ -238,7 +245,7 @@ async def test_a_silent_server_is_pinged(era: str, tmp_path: Path) -> None:
 
 
 async def test_missed_pings_end_the_connection() -> None:
-    async with stage(scripted(on={"ping": {"never": True}}, timeouts=PINGS)) as it:
+    async with stage(scripted(on={"ping": {"never": True}}, timeouts={**PINGS, "ping": 0.2})) as it:
         await it.ready()
         await it.told("no answer to 3 pings of 0.2 s")
 
@@ -255,26 +262,28 @@ async def test_a_refused_ping_is_a_sign_of_life(tmp_path: Path) -> None:
 
 
 async def test_missed_pings_in_between_do_not_add_up(tmp_path: Path) -> None:
-    on = {"ping": [{"never": True}, {"never": True}, None] * 3 + [None]}
+    on = {"ping": [{"never": True}, None] * 2 + [None]}
+    timeouts = {**PINGS, "ping": 1.0, "missed_pings": 2}
     async with (
         recording(tmp_path) as record,
-        stage(scripted(record=record.path, on=on, timeouts=PINGS)) as it,
+        stage(scripted(record=record.path, on=on, timeouts=timeouts)) as it,
     ):
         await it.ready()
-        await record.wait_message("ping", 9)
+        await record.wait_message("ping", 5)
         assert it.states() == [STARTING, READY]
 
 
 async def test_a_server_busy_with_a_call_is_not_given_up_for_missed_pings(tmp_path: Path) -> None:
     """A single-threaded server cannot answer a ping while it works."""
-    timeouts = {**PINGS, "ping": 0.05, "missed_pings": 2}
+    timeouts = {**PINGS, "ping": 0.1, "missed_pings": 2}
     async with recording(tmp_path) as record:
         server = scripted(record=record.path, on={"ping": {"never": True}}, timeouts=timeouts)
         async with stage(server) as it:
             await it.ready()
-            answer = it.call("sleep", seconds=0.6)
-            assert await answer.text() == "awake"
-            assert len(record.messages("ping")) > 2
+            answer = it.call("sleep")
+            await record.wait_message("ping", 4)
+            assert it.states() == [STARTING, READY]
+            assert not answer.done
 
 
 # --- calls --------------------------------------------------------------------------------------------------
@@ -298,14 +307,13 @@ async def test_a_call_without_life_times_out_and_is_cancelled_at_the_server(tmp_
         with pytest.raises(UpstreamTimeout, match=r"showed no life for 0\.1 s"):
             await it.call("sleep").wait()
         await record.wait("cancelled")
-        assert await it.call("echo").text() == "{}"
         assert it.states() == [STARTING, READY]
 
 
 async def test_progress_keeps_a_call_alive() -> None:
-    async with stage(scripted(timeouts={"call": 0.2})) as it:
+    async with stage(scripted(timeouts={"call": 1.0})) as it:
         await it.ready()
-        answer = it.call("progress", progress=True, count=12, interval=0.05)
+        answer = it.call("progress", progress=True, count=12, interval=0.1)
         assert await answer.text() == "awake"
         assert len(answer.progress) == 12
 
@@ -402,21 +410,22 @@ async def test_sending_to_a_server_that_is_down_says_why_and_when_it_is_tried_ag
 async def test_a_server_that_cannot_start_is_parked_with_words_for_the_operator(
     command: str, words: str
 ) -> None:
-    server = scripted()
-    broken = type(server)(name="s", command=command)
+    broken = Server(name="s", command=command, timeouts=Timeouts(wake=3 * PATIENCE))
     async with stage(broken) as it:
         assert words in (await it.reach(FAILED)).reason
         assert not it.one.can_wake
-        with trio.fail_after(0.2):
+        with trio.fail_after(PATIENCE):
             assert not await it.one.wake()
         with pytest.raises(UpstreamUnavailable, match="the operator"):
             it.call("echo")
 
 
 async def test_a_call_wakes_a_server_out_of_its_backoff(tmp_path: Path) -> None:
-    runs = [{"on": {"start": {"delay": 1.0, "exit": 1}}}, {}]
-    server = scripted(runs=runs, count=str(tmp_path / "runs"), restart={"base": 60.0})
-    async with stage(server) as it:
+    # It dies when it may be woken again, and after the probe: of that it would be started anew at once.
+    runs = [{"on": {"initialize": {"delay": WAKE_INTERVAL, "exit": 1}}}, {}]
+    timeouts = {"probe": PATIENCE, "wake": PATIENCE}
+    count = str(tmp_path / "runs")
+    async with stage(scripted(runs=runs, count=count, restart={"base": 60.0}, timeouts=timeouts)) as it:
         await it.reach(BACKOFF)
         with trio.fail_after(PATIENCE):
             await it.one.child.status.wait_until(lambda status: status.next_retry_at is not None)
@@ -437,8 +446,9 @@ async def test_a_wake_waits_no_longer_than_it_may() -> None:
     async with stage(server) as it:
         await it.reach(STARTING)
         before = trio.current_time()
-        assert not await it.one.wake()
-        assert 0.1 <= trio.current_time() - before < 1.0
+        with trio.fail_after(PATIENCE):
+            assert not await it.one.wake()
+        assert trio.current_time() - before >= 0.1
 
 
 async def test_a_lazy_server_is_started_by_its_first_call() -> None:
@@ -514,13 +524,12 @@ async def test_the_child_is_known_while_it_lives(tmp_path: Path) -> None:
 
 async def test_the_end_of_a_run_is_known_before_its_clean_up_is_over() -> None:
     """A child that will not stop must not make callers wait for the news."""
-    server = scripted(ignore=["term", "eof"], timeouts={"stop_eof": 0.4, "stop_term": 0.4})
+    server = scripted(ignore=["term", "eof"], timeouts={"stop_eof": 3 * PATIENCE, "stop_term": 3 * PATIENCE})
     async with stage(server) as it:
         await it.ready()
-        before = trio.current_time()
         with pytest.raises(UpstreamLost):
             await it.call("act", close_stdout=True, never=True).wait()
         await it.reach(BACKOFF)
-        assert trio.current_time() - before < 0.3
         with pytest.raises(UpstreamUnavailable):
             it.call("echo")
+        it.children.hurry()

@@ -77,6 +77,16 @@ def test_the_transport_is_inferred_from_what_a_reference_stands_for() -> None:
         ({"url": "http://h", "headers": {"A": "1\nB: 2"}}, "headers.A", "the value of a header is one line"),
         ({"command": "x", "restart": {"cap": 0.5}}, "restart.cap", "must not be less than base (1 s)"),
         ({"command": "x", "timeouts": {"call": 900}}, "timeouts.callMax", "must not be less than call (900 s)"),
+        (
+            {"command": "x", "limits": {"messageBytes": 10, "outputBytes": 11}},
+            "limits.outputBytes",
+            "must not be more than messageBytes (10)",
+        ),
+        (
+            {"url": "http://h", "limits": {"memoryBytes": 1 << 30}},
+            "limits.memoryBytes",
+            "mcpd does not run a server of type http, and cannot see its memory: remove it",
+        ),
     ],
 )
 def test_an_entry_that_cannot_work_is_a_fault(entry: dict[str, Any], path: str, message: str) -> None:

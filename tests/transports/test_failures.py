@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import httpx2
 import pytest
 
@@ -13,7 +15,17 @@ from daemon.errors import (
     UpstreamLost,
     UpstreamUnavailable,
 )
-from daemon.transports.failures import NOT_RUN, Failure, Kind, error_code, head_of, of_error, of_status
+from daemon.transports.failures import (
+    NOT_RUN,
+    Busy,
+    Failure,
+    Kind,
+    error_code,
+    head_of,
+    of_error,
+    of_status,
+    retry_after,
+)
 
 
 @pytest.mark.parametrize(
@@ -67,10 +79,51 @@ def test_statuses(status: int, body: bytes, in_session: bool, kind: Kind | None)
     assert (failure.kind if failure else None) is kind
 
 
-def test_when_to_come_back_is_told() -> None:
-    failure = of_status(httpx2.Response(503, headers={"retry-after": "7"}), b"", "h:1", in_session=False)
+NOON = "Sun, 06 Nov 1994 12:00:00 GMT"
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds", "said"),
+    [
+        ({"retry-after": "7"}, 7, ", retry after 7 s"),
+        ({"retry-after": " 300 "}, 300, ", retry after 300 s"),
+        ({"retry-after": "86400"}, 300, ", retry after 300 s (it asks for 86400 s)"),
+        ({"retry-after": "9" * 400}, 300, f", retry after 300 s (it asks for {'9' * 12} s)"),
+        ({"retry-after": "Sun, 06 Nov 1994 12:02:00 GMT", "date": NOON}, 120, ", retry after 120 s"),
+        ({"retry-after": "Sun, 06 Nov 1994 11:58:00 GMT", "date": NOON}, 0, ""),
+        ({"retry-after": "Sun, 06 Nov 1994 11:58:00"}, 0, ""),
+        ({"retry-after": "0"}, 0, ""),
+        ({"retry-after": "-5"}, 0, ""),
+        ({"retry-after": "soon"}, 0, ""),
+        ({"retry-after": "\u0663"}, 0, ""),
+        ({"retry-after": "Sun, 06 Nov 99999999 12:02:00 GMT"}, 0, ""),
+        ({}, 0, ""),
+    ],
+    ids=str,
+)
+def test_when_to_come_back_is_understood_and_told(headers: dict[str, str], seconds: float, said: str) -> None:
+    response = httpx2.Response(503, headers={name.encode(): text.encode() for name, text in headers.items()})
+    failure = of_status(response, b"", "h:1", in_session=False)
     assert failure is not None
-    assert failure.text == "h:1 answered HTTP 503 Service Unavailable, retry after 7"
+    assert failure.wait == seconds
+    assert failure.text == f"h:1 answered HTTP 503 Service Unavailable{said}"
+
+
+def test_who_is_sent_away_for_a_while_is_told_how_long() -> None:
+    failure = of_status(httpx2.Response(429, headers={"retry-after": "7"}), b"", "h:1", in_session=True)
+    assert failure is not None
+    refusal = failure.for_call()
+    assert isinstance(refusal, UpstreamUnavailable)
+    assert refusal.details == {"retryAfterMs": 7000}
+    assert "retry after 7 s. The call was not run" in refusal.message
+    end = failure.for_run()
+    assert isinstance(end, Busy)
+    assert end.wait == 7
+
+
+def test_a_date_is_compared_with_our_clock_where_the_server_does_not_show_its_own() -> None:
+    now = datetime(1994, 11, 6, 12, 0, 0, tzinfo=UTC)
+    assert retry_after(httpx2.Headers({"retry-after": "Sun, 06 Nov 1994 12:00:30 GMT"}), now) == 30
 
 
 @pytest.mark.parametrize("kind", list(Kind))

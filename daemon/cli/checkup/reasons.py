@@ -87,6 +87,12 @@ SPEAKING = (
         "Raise `limits.messageBytes` of the server, or ask it for less at once.",
     ),
     Row(
+        r"uses (\S+ \S+) of memory, its ceiling is (\S+ \S+) \(limits\.memoryBytes\)",
+        "It used {0} of memory, with all that it started; the configuration allows it {1}, so mcpd ended it.",
+        "Raise `limits.memoryBytes` if it needs that much; if it grows without end, update it or give it less"
+        " to do. It is started again by itself.",
+    ),
+    Row(
         r"does not read",
         "The server no longer reads what it is sent: it hangs, or works on something for too long.",
         "`mcpd logs {server}` may tell in what. It is started again by itself.",
@@ -197,6 +203,11 @@ CONNECTING = (
         r"(\S+) answered HTTP (404|405|406|410)",
         "{0} has no MCP server at this path, or one that speaks another transport (HTTP {1}).",
         'Check the path of `url` (often /mcp or /sse), and `type`: "http", or "sse" for older servers.',
+    ),
+    Row(
+        r"(\S+) answered HTTP (429|503) .*retry after (\d+) s",
+        "{0} has no time for us (HTTP {1}), and has said to come back after {2} s.",
+        "Wait: it is tried again by itself then; `mcpd restart {server}` does so at once.",
     ),
     Row(
         r"(\S+) answered HTTP 429",

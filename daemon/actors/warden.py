@@ -1,0 +1,159 @@
+"""Watches what servers take of the machine's memory, and ends those above their ceiling.
+
+One walk over /proc measures every server that has a ceiling, with all that it started, in a worker thread;
+without ceilings there is no walk. Resident pages are counted first, because that is cheap; but a page that a
+server shares with its children counts once for each of them, so a tree that seems too large is measured again
+by its proportional share (proc(5), smaps_rollup), which takes the kernel milliseconds a process. A server is
+ended only when it was above twice in a row: one large answer is no leak. What runs in a container is not seen:
+its engine started it, not the child.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import trio
+from loguru import logger
+
+from daemon.measures import Ceiling, bytes_in_words
+from daemon.transports.children import RLIMIT_LOCKS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from daemon.config.model import Server
+
+WALK_SECONDS = 2.0
+"""Seconds between walks: each takes milliseconds, and a leak of 100 MB a second is ended within 500 MB."""
+
+LOOKS = 2
+"""Measurements in a row above the ceiling before a server is ended."""
+
+
+class Watched(Protocol):
+    """What an upstream lets be watched."""
+
+    server: Server
+    mark: int | None
+    """Tells its processes; None while it has none."""
+
+    def end(self, reason: str) -> None:
+        """End its run, now."""
+
+
+class Warden:
+    """The actor; `run` never returns."""
+
+    def __init__(
+        self,
+        upstreams: Mapping[str, Watched],
+        measure: Callable[[Mapping[int, int]], Mapping[int, int]] | None = None,
+        *,
+        seconds: float = WALK_SECONDS,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            upstreams: running servers by name; looked at anew at each walk.
+            measure: bytes by mark, given the ceilings by mark; blocking. None: from /proc.
+            seconds: between two looks.
+        """
+        self._upstreams = upstreams
+        self._measure = measure or memory_of
+        self._ceilings: dict[int, Ceiling] = {}
+        self._seconds = seconds
+        self._failing = False
+
+    async def run(self) -> None:
+        """Look again and again. What goes wrong with a look costs that look."""
+        while True:
+            await trio.sleep(self._seconds)
+            try:
+                await self._look()
+            except Exception as error:  # noqa: BLE001 - the boundary of the actor
+                if not self._failing:
+                    logger.opt(exception=error).error(
+                        "the memory of servers cannot be measured: no ceiling holds"
+                    )
+                self._failing = True
+            else:
+                self._failing = False
+
+    async def _look(self) -> None:
+        watched = dict(_limited(self._upstreams.values()))
+        most = {mark: each.server.limits.memory_bytes or 0 for mark, each in watched.items()}
+        self._ceilings = {mark: self._ceilings.get(mark) or Ceiling(most[mark], LOOKS) for mark in watched}
+        if not watched:
+            return
+        used = await trio.to_thread.run_sync(self._measure, most)
+        for mark, each in watched.items():
+            taken = used.get(mark, 0)
+            # It may be another process by now, which begins anew.
+            if self._ceilings[mark].is_broken_by(taken) and each.mark == mark:
+                each.end(too_much(taken, most[mark]))
+
+
+def too_much(used: int, most: int) -> str:
+    """Why a server is ended that uses `used` bytes of `most`."""
+    return (
+        f"uses {bytes_in_words(used)} of memory, its ceiling is {bytes_in_words(most)} (limits.memoryBytes):"
+        " mcpd ended it"
+    )
+
+
+def _limited(upstreams: Iterable[Watched]) -> Iterator[tuple[int, Watched]]:
+    """Those that have a ceiling and a process, by mark."""
+    for each in upstreams:
+        if each.mark is not None and each.server.limits.memory_bytes is not None:
+            yield each.mark, each
+
+
+def memory_of(ceilings: Mapping[int, int]) -> dict[int, int]:
+    """Bytes that each tree of processes takes. Reads all of /proc: call it in a thread.
+
+    Args:
+        ceilings: bytes by mark: only these trees are measured, and closely only what seems to be above.
+    """
+    used: dict[int, int] = {}
+    for mark, pids in _trees(ceilings).items():
+        resident = sum(map(_resident, pids))
+        used[mark] = resident if resident <= ceilings[mark] else sum(map(_proportional, pids))
+    return used
+
+
+def _trees(wanted: Mapping[int, int]) -> dict[int, list[int]]:
+    """Process ids by mark."""
+    trees: dict[int, list[int]] = {}
+    with os.scandir("/proc") as entries:
+        pids = [int(entry.name) for entry in entries if entry.name.isdigit()]
+    for pid in pids:
+        # A process may end at any moment, and others' are closed to us.
+        with contextlib.suppress(OSError):
+            mark = resource.prlimit(pid, RLIMIT_LOCKS)[0]
+            if mark in wanted and pid != os.getpid():
+                trees.setdefault(mark, []).append(pid)
+    return trees
+
+
+def _resident(pid: int) -> int:
+    """Bytes in memory, shared ones in full; 0 for a process that is gone."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
+    return 0
+
+
+def _proportional(pid: int) -> int:
+    """Bytes in memory, those shared with n processes by 1/n; all of them where the kernel does not say."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    return _resident(pid)
+
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+"""Bytes of a page of memory."""
