@@ -12,8 +12,10 @@ From a test: `command(era="modern", ignore=["term"])` is the whole argv. Standar
                 one in the k-th run, the last one in all later runs
     on          METHOD -> action, or a list of them: the k-th for the k-th request (the last one repeats; null
                 is the normal answer). METHOD may also be "start" (before anything is read), "eof" and any
-                notification. An action is an object of steps, taken in this order: "delay": seconds,
-                "garbage": n bytes, "write": text (raw, latin-1), "close_stdout": true, "effect": true,
+                notification. An action is an object of steps, taken in this order: "answer": times (so often
+                the normal answer; with "never" there is no other), "delay": seconds,
+                "garbage": n bytes, "write": text (raw, latin-1), "close_stdout": true, "close_stdin": true
+                (without a look at it), "effect": true,
                 "exit": status, "signal": name, "deaf": true (reads stdin no more), "never": true (no answer),
                 "error": {code, message}, "result": {...} (instead of the normal one)
     stdout      text written before anything else (latin-1, so that it can be binary); `crlf`: lines end so
@@ -135,26 +137,42 @@ class Server:
 
     def act(self, action: Json, message: Json | None) -> bool:
         """Take the steps of an action. True if the message is dealt with."""
+        if message is not None:
+            for _ in range(action.get("answer", 0)):
+                self._serve(str(message.get("method")), message)
         time.sleep(action.get("delay", 0))
+        self._put_out(action)
+        self._shut(action)
+        if action.get("effect"):
+            self.effect()
+        self._end(action)
+        if message is not None and "id" in message:
+            for key in ("error", "result"):
+                if key in action:
+                    self.send({"id": message["id"], key: action[key]})
+                    break
+        return bool(action.keys() & {"never", "error", "result"})
+
+    def _put_out(self, action: Json) -> None:
         if "garbage" in action:
             self.write(os.urandom(action["garbage"]))
         if "write" in action:
             self.write(action["write"].encode("latin-1"))
+
+    def _shut(self, action: Json) -> None:
         if action.get("close_stdout"):
             self._close_stdout()
-        if action.get("effect"):
-            self.effect()
+        if action.get("close_stdin"):
+            os.close(0)
+            threading.Event().wait()
+
+    def _end(self, action: Json) -> None:
         if "exit" in action:
             _end(action["exit"])
         if "signal" in action:
             _die_of(getattr(signal, action["signal"]))
         if action.get("deaf"):
             time.sleep(1000)
-        if message is not None and "id" in message and "error" in action:
-            self.send({"id": message["id"], "error": action["error"]})
-        elif message is not None and "id" in message and "result" in action:
-            self.send({"id": message["id"], "result": action["result"]})
-        return bool(action.keys() & {"never", "error", "result"})
 
     def effect(self) -> None:
         """Leave one more line in the file of side effects."""
@@ -224,9 +242,8 @@ class Server:
             self.send({"id": f"srv-{number}", "method": method, "params": {}})
 
     def announce(self, times: int) -> None:
-        """Say that the tools changed."""
-        for _ in range(times):
-            self.notify("notifications/tools/list_changed")
+        """Say that the tools changed: all at once, however busy the machine is."""
+        self.write(self._notification("notifications/tools/list_changed") * times)
 
     def _page(self, cursor: str | None) -> Json:
         lists = self.script.get("lists")
@@ -325,15 +342,21 @@ class Server:
 
     def notify(self, method: str, params: Json | None = None) -> None:
         """Send a notification, within the subscription if there is one."""
+        self.write(self._notification(method, params))
+
+    def _notification(self, method: str, params: Json | None = None) -> bytes:
         params = dict(params or {})
         if self._subscription is not None:
             params["_meta"] = {META + "subscriptionId": self._subscription}
-        self.send({"method": method, "params": params})
+        return self._line({"method": method, "params": params})
 
     def send(self, message: Json) -> None:
         """Write a message."""
+        self.write(self._line(message))
+
+    def _line(self, message: Json) -> bytes:
         end = "\r\n" if self.script.get("crlf") else "\n"
-        self.write((json.dumps({"jsonrpc": "2.0", **message}) + end).encode())
+        return (json.dumps({"jsonrpc": "2.0", **message}) + end).encode()
 
     def write(self, data: bytes) -> None:
         """Write bytes to stdout, one writer at a time."""

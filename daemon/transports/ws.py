@@ -6,6 +6,7 @@ the level of MCP. A message over the limit ends the connection with close code 1
 
 from __future__ import annotations
 
+import math
 import ssl
 from collections import deque
 from contextlib import asynccontextmanager
@@ -35,6 +36,9 @@ SUBPROTOCOL = "mcp"
 
 GOODBYE_SECONDS = 1.0
 """How long the server has to answer our close frame: it is a courtesy, and a stop waits for it."""
+
+UNHEARD_SECONDS = 0.1
+"""For sending it when we are being cancelled: so is the library's reader, and no answer would be heard."""
 
 RECEIVE_BYTES = 256 * 1024
 """One read from the socket; the library's 4 KiB would make 4000 reads of one large message."""
@@ -104,7 +108,8 @@ async def _open(
 
 async def _say_goodbye(socket: WebSocketConnection, stream: Stream) -> None:
     """Close politely for a moment, then for good. Shielded: a stop is no reason to leave without a word."""
-    with trio.move_on_after(GOODBYE_SECONDS, shield=True):
+    unheard = trio.current_effective_deadline() == -math.inf
+    with trio.move_on_after(UNHEARD_SECONDS if unheard else GOODBYE_SECONDS, shield=True):
         await socket.aclose()
     # The library leaves the stream open when it has refused a message that was too big.
     await trio.aclose_forcefully(stream)

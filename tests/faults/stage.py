@@ -115,6 +115,11 @@ class Recorder:
             while not holds():
                 await self._more.wait()
 
+    async def until_more(self, number: int) -> None:
+        """Wait, however long, until there are more events than this."""
+        while len(self.events) <= number:
+            await self._more.wait()
+
     async def wait(self, event: str, number: int = 1) -> Json:
         """The n-th event of a kind."""
         await self.until(lambda: len(self.all(event)) >= number)
@@ -184,7 +189,7 @@ class Answer:
 class Stage:
     """Servers at work."""
 
-    def __init__(self, servers: tuple[Server, ...], starts: int) -> None:
+    def __init__(self, servers: tuple[Server, ...], starts: int, rng: Callable[[], float]) -> None:
         self.outbox = Outbox()
         self.children = Children()
         self.history: list[tuple[str, ServerStatus]] = []
@@ -202,7 +207,7 @@ class Stage:
             ],
             starts=starts,
             on_status=self._on_status,
-            rng=random.random,
+            rng=rng,
             wall=time.time,
         )
         for name, upstream in self.upstreams.items():
@@ -264,6 +269,7 @@ class Stage:
 class _Holdings:
     fds: dict[str, str]
     tasks: int
+    children: frozenset[int]
 
 
 def _holdings() -> _Holdings:
@@ -272,7 +278,7 @@ def _holdings() -> _Holdings:
         with suppress(OSError):
             fds[entry.name] = str(entry.readlink())
     fds = {fd: target for fd, target in fds.items() if not target.startswith(f"/proc/{os.getpid()}")}
-    return _Holdings(fds, trio.lowlevel.current_statistics().tasks_living)
+    return _Holdings(fds, trio.lowlevel.current_statistics().tasks_living, frozenset(children_of_ours()))
 
 
 def children_of_ours() -> list[int]:
@@ -301,27 +307,23 @@ async def leaving_nothing(recorder: Recorder | None = None) -> AsyncIterator[Non
     try:
         yield
     except BaseException:
-        _kill([*children_of_ours(), *(recorder.pids if recorder else ())])
+        _kill({*children_of_ours(), *(recorder.pids if recorder else ())} - before.children)
         raise
     await trio.lowlevel.checkpoint()
-    left = [pid for pid in children_of_ours() if pid not in _IGNORED]
-    assert not left, f"children are left: {left}"
     assert not [pid for pid in (recorder.pids if recorder else ()) if is_alive(pid)]
     after = _holdings()
+    assert not (left := after.children - before.children), f"children are left: {left}"
     assert after.fds == before.fds
     assert after.tasks == before.tasks
 
 
-def _kill(pids: list[int]) -> None:
+def _kill(pids: set[int]) -> None:
     """A test failed: the next one shall not suffer from it."""
-    for pid in set(pids) - _IGNORED:
+    for pid in pids:
         with suppress(OSError):
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
 
-
-_IGNORED: set[int] = set(children_of_ours())
-"""What the test runner itself had started."""
 
 _numbers = count()
 
@@ -337,18 +339,32 @@ async def recording(directory: Path) -> AsyncIterator[Recorder]:
 
 
 @asynccontextmanager
-async def stage(*servers: Server, recorder: Recorder | None = None, starts: int = 4) -> AsyncIterator[Stage]:
+async def stage(
+    *servers: Server,
+    recorder: Recorder | None = None,
+    starts: int = 4,
+    rng: Callable[[], float] = random.random,
+) -> AsyncIterator[Stage]:
     """Servers at work while the block runs; afterwards nothing of them is left."""
-    async with leaving_nothing(recorder):
-        found = Stage(servers, starts)
-        async with trio.open_nursery() as core:
-            core.start_soon(found.registry.run)
-            core.start_soon(found.children.reap_adopted)
-            async with trio.open_nursery() as upstreams:
-                upstreams.start_soon(found.supervisor.run)
-                yield found
-                upstreams.cancel_scope.cancel()
-            with trio.move_on_after(1.0):  # orphans are adopted, then reaped, in their own time
-                while set(children_of_ours()) - _IGNORED:  # noqa: ASYNC110
-                    await trio.sleep(0.005)
-            core.cancel_scope.cancel()
+    async with leaving_nothing(recorder), at_work(*servers, starts=starts, rng=rng) as found:
+        yield found
+
+
+@asynccontextmanager
+async def at_work(
+    *servers: Server, starts: int = 4, rng: Callable[[], float] = random.random
+) -> AsyncIterator[Stage]:
+    """Servers at work while the block runs."""
+    found = Stage(servers, starts, rng)
+    others = set(children_of_ours())
+    async with trio.open_nursery() as core:
+        core.start_soon(found.registry.run)
+        core.start_soon(found.children.reap_adopted)
+        async with trio.open_nursery() as upstreams:
+            upstreams.start_soon(found.supervisor.run)
+            yield found
+            upstreams.cancel_scope.cancel()
+        with trio.move_on_after(1.0):  # orphans are adopted, then reaped, in their own time
+            while set(children_of_ours()) - others:  # noqa: ASYNC110
+                await trio.sleep(0.005)
+        core.cancel_scope.cancel()

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from daemon.model import Era
-    from daemon.ports import ToolCall
+    from daemon.ports import CallToSend
     from daemon.wire.peer import Exchange
 
 SILENCE = UpstreamTimeout("no answer")
@@ -49,7 +49,7 @@ class TableConnection:
     def notify(self, method: str, params: dict[str, object] | None = None) -> None:
         self.said.append((method, params or {}))
 
-    def call(self, call: ToolCall, exchange: Exchange) -> int:
+    def call(self, call: CallToSend, exchange: Exchange) -> int:
         raise NotImplementedError
 
     def cancel(self, key: int, reason: str) -> None:

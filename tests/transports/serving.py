@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from daemon.wire.envelope import Buffer
 
 HANDSHAKE_VERSION = "2025-11-25"
-SECONDS = 5
+SECONDS = 30
 """No test waits for anything longer than this."""
 
 

@@ -45,7 +45,7 @@ def test_the_sdk_is_not_imported_before_a_server_needs_it() -> None:
         "import sys, daemon.tree, daemon.transports.stdio, daemon.transports.opening;"
         "sys.exit('mcp' in sys.modules or 'pydantic' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=10).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
 
 
 def test_transports_that_share_the_sdk_may_be_opened_at_the_same_moment() -> None:

@@ -99,7 +99,7 @@ async def pair() -> AsyncIterator[Pair]:
     found = Pair()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(found.run)
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             yield found
         nursery.cancel_scope.cancel()
 
@@ -305,7 +305,7 @@ async def test_a_request_of_ours_waits_for_its_answer() -> None:
         results: list[bytes] = []
 
         async def ask() -> None:
-            results.append(await found.connection.request("tools/list", {}, timeout=1.0))
+            results.append(await found.connection.request("tools/list", {}, timeout=30.0))
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ask)

@@ -77,7 +77,7 @@ async def test_a_notification_goes_before_the_requests_that_follow_it() -> None:
     seen: list[tuple[str, Mapping[str, Any] | None]] = []
     dialect = Dialect()
     peer = SdkPeer((wire.received, wire), dialect, lambda method, params: seen.append((method, params)))
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
             await nursery.start(lambda task_status: peer.receive(task_status=task_status))
             nursery.start_soon(peer.send_notes)

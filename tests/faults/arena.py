@@ -1,0 +1,341 @@
+"""One real daemon for many cases: its doors, its log, its processes; and the clients and operators that knock.
+
+The daemon runs as users run it, in a process of its own. A case brings its server in by a reload and takes it
+out by another; a neighbour stays all the time.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from contextlib import asynccontextmanager, contextmanager, suppress
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from tests.e2e.harness import running, scripted
+from tests.faults.history import Answered, Asked, HungUp, Withdrawn
+from tests.faults.wire import HARMLESS, Direction, Toxic, join, wait_until
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import AsyncIterator, Iterator
+
+    from tests.e2e.harness import Daemon
+    from tests.faults.history import History
+
+Json = dict[str, Any]
+
+BOUND = 30.0
+"""Seconds that anything may take, on a busy machine: nothing here takes two on an idle one."""
+
+CANARY = "canary"
+"""The neighbour."""
+
+_clients = count(1)
+_nonces = count(1)
+
+
+def fresh_nonce() -> str:
+    """What no other call carries."""
+    return f"nonce-{next(_nonces)}-"
+
+
+class Arena:
+    """The daemon."""
+
+    def __init__(self, daemon: Daemon, canary: Json) -> None:
+        self.daemon = daemon
+        self.canary = canary
+        self.pid = 0 if daemon.process is None else daemon.process.pid
+        self.front = str(daemon.socket)
+        self.control = str(daemon.socket.with_name("control.sock"))
+        self.writing = trio.Lock()
+        """Held from a change of the file until it is in force."""
+        self.at_rest: dict[str, object] = {}
+        """What the daemon holds when nobody is connected."""
+        self._servers: dict[str, object] = {}
+
+    def configure(self, server: str, entry: object) -> None:
+        """Bring a server in, change it, or (None) take it out, in the file; a reload puts it in force."""
+        self._servers = {**self._servers, server: entry}
+        kept = {name: entry for name, entry in self._servers.items() if entry is not None}
+        self.write(json.dumps({"mcpServers": {CANARY: self.canary, **kept}}))
+
+    def write(self, text: str) -> None:
+        """Write what may be no configuration at all, in one step."""
+        fresh = self.daemon.config.with_name("fresh.json")
+        fresh.write_text(text, errors="surrogateescape")
+        fresh.rename(self.daemon.config)
+
+    def log_size(self) -> int:
+        """Bytes that the daemon has logged so far."""
+        return self.daemon.log.stat().st_size
+
+    def log_since(self, size: int) -> str:
+        """What it has logged after so many bytes."""
+        with self.daemon.log.open("rb") as log:
+            log.seek(size)
+            return log.read().decode(errors="replace")
+
+    def ended(self, server: str, since: int) -> list[str]:
+        """The reasons of a server's runs that have ended, in order."""
+        return re.findall(rf"\[server={server}\] run \d+ ended: (.*)", self.log_since(since))
+
+    def descriptors(self) -> dict[str, int]:
+        """Open descriptors that come and go with servers and clients, by kind."""
+        found = {"socket": 0, "pipe": 0, "anon_inode": 0}
+        for entry in Path(f"/proc/{self.pid}/fd").iterdir():
+            with suppress(OSError):
+                kind = str(entry.readlink()).partition(":")[0]
+                if kind in found:
+                    found[kind] += 1
+        return found
+
+    def holdings(self) -> dict[str, object]:
+        """Descriptors and children."""
+        return {**self.descriptors(), "children": self.children()}
+
+    def children(self) -> frozenset[int]:
+        """Its children, zombies included."""
+        found: set[int] = set()
+        for task in Path(f"/proc/{self.pid}/task").iterdir():
+            with suppress(OSError):
+                found |= {int(pid) for pid in (task / "children").read_text().split()}
+        return frozenset(found)
+
+    def resident_kib(self) -> int:
+        """Its resident memory."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        found = re.search(r"VmRSS:\s+(\d+) kB", status)
+        assert found is not None
+        return int(found[1])
+
+
+@contextmanager
+def arena() -> Iterator[Arena]:
+    """A daemon with a neighbour that is ready; nothing of it may be left in the end."""
+    canary = scripted(tools=["echo"], name=CANARY)
+    with running({"mcpServers": {CANARY: canary}}) as daemon:
+        daemon.ready(CANARY)
+        found = Arena(daemon, canary)
+        found.at_rest = _at_rest(found)
+        yield found
+
+
+def _at_rest(it: Arena) -> dict[str, object]:
+    looks = []
+    with it.daemon.client() as client:
+        # Connections of before may close late: the least of some looks, less the one of this client.
+        for _ in range(5):
+            client.ask("ping")
+            looks.append(it.descriptors())
+    least = {kind: min(look[kind] for look in looks) for kind in looks[0]}
+    return {**least, "socket": least["socket"] - 1, "children": it.children()}
+
+
+class Pending:
+    """A request that waits for its answer."""
+
+    def __init__(self, id_: str) -> None:
+        self.id = id_
+        self.message: Json = {}
+        self.done = trio.Event()
+
+    async def wait(self, seconds: float = BOUND) -> Json:
+        """The answer."""
+        with trio.fail_after(seconds):
+            await self.done.wait()
+        return self.message
+
+
+class Client:
+    """A connection to the daemon that notes all that passes."""
+
+    def __init__(self, stream: trio.abc.HalfCloseableStream, history: History) -> None:
+        self.number = next(_clients)
+        self.notices: list[Json] = []
+        self.lines: list[bytes] = []
+        self.closed = trio.Event()
+        self._stream = stream
+        self._history = history
+        self._ids = count(1)
+        self._pending: dict[str, list[Pending]] = {}
+        self._more = trio.Event()
+
+    async def run(self) -> None:
+        """Read to the end."""
+        pieces: list[bytes] = []
+        try:
+            async for chunk in self._stream:
+                # Answers of many megabytes are looked at once.
+                first, *others = bytes(chunk).split(b"\n")
+                pieces.append(first)
+                for line in others:
+                    self._take(b"".join(pieces))
+                    pieces = [line]
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+        finally:
+            self._history.note(HungUp(client=self.number))
+            self.closed.set()
+            self._told()
+            with trio.CancelScope(shield=True):
+                await trio.aclose_forcefully(self._stream)
+
+    def _take(self, line: bytes) -> None:
+        self.lines.append(line)
+        message: Json = json.loads(line)
+        if "method" in message:
+            self.notices.append(message)
+        else:
+            identity = json.dumps(message.get("id"))
+            self._history.note(
+                Answered(
+                    client=self.number, id=identity, code=code_of(message), text=line.decode(errors="replace")
+                )
+            )
+            waiting = self._pending.get(identity)
+            if waiting:
+                pending = waiting.pop(0)
+                pending.message = message
+                pending.done.set()
+        self._told()
+
+    def _told(self) -> None:
+        self._more.set()
+        self._more = trio.Event()
+
+    async def send(self, data: bytes) -> None:
+        """Send bytes as they are."""
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            await self._stream.send_all(data)
+
+    def expects(self, identity: str, server: str = "", nonce: str = "") -> Pending:
+        """An answer with this id (as JSON) is owed from now on."""
+        self._history.note(Asked(client=self.number, id=identity, server=server, nonce=nonce))
+        pending = Pending(identity)
+        self._pending.setdefault(identity, []).append(pending)
+        return pending
+
+    async def ask(
+        self, method: str, params: Json | None = None, *, server: str = "", nonce: str = "", id_: object = None
+    ) -> Pending:
+        """Send a request."""
+        identity = next(self._ids) if id_ is None else id_
+        pending = self.expects(json.dumps(identity), server, nonce)
+        request = {"jsonrpc": "2.0", "id": identity, "method": method, "params": params or {}}
+        await self.send(json.dumps(request).encode() + b"\n")
+        return pending
+
+    async def call(
+        self, server: str, tool: str, *, id_: object = None, meta: Json | None = None, **arguments: Any
+    ) -> Pending:
+        """Call a server's tool, through the wrapper of the default surface."""
+        nonce = fresh_nonce()
+        wrapped = {"category": server, "name": tool, "args": {**arguments, "nonce": nonce}}
+        params: Json = {"name": "call-category-tool", "arguments": wrapped, **({"_meta": meta} if meta else {})}
+        # No other repeats what it is given.
+        echoes = nonce if tool == "echo" else ""
+        return await self.ask("tools/call", params, server=server, nonce=echoes, id_=id_)
+
+    async def describe(self, server: str) -> Json:
+        """The definitions of a server's tools, as a model gets them."""
+        params = {"name": "get-category-tools", "arguments": {"category": server}}
+        answer = await (await self.ask("tools/call", params)).wait()
+        found: Json = answer["result"]["structuredContent"]
+        return found
+
+    async def withdraw(self, pending: Pending) -> None:
+        """Cancel a request."""
+        self._history.note(Withdrawn(client=self.number, id=pending.id))
+        params = {"requestId": json.loads(pending.id), "reason": "on cue"}
+        note = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
+        await self.send(json.dumps(note).encode() + b"\n")
+
+    async def notice(self, method: str) -> Json:
+        """The next notification of a kind, also one that came before."""
+        with trio.fail_after(BOUND):
+            while True:
+                for notice in self.notices:
+                    if notice["method"] == method:
+                        self.notices.remove(notice)
+                        return notice
+                await self._more.wait()
+
+    async def close(self) -> None:
+        """Hang up."""
+        await trio.aclose_forcefully(self._stream)
+
+
+def code_of(message: Json) -> str:
+    """The error that an answer tells; empty for a result."""
+    if "error" in message:
+        return str(message["error"]["code"])
+    result = message.get("result")
+    if not isinstance(result, dict) or not result.get("isError"):
+        return ""
+    told = (result.get("structuredContent") or {}).get("error") or {}
+    return str(told.get("code", "isError"))
+
+
+class Visitors:
+    """Opens connections whose tasks live in one nursery."""
+
+    def __init__(self, nursery: trio.Nursery, arena_: Arena, history: History, rng: random.Random) -> None:
+        self._nursery = nursery
+        self._arena = arena_
+        self._history = history
+        self._rng = rng
+
+    async def client(self, up: Toxic = HARMLESS, down: Toxic = HARMLESS) -> Client:
+        """A client; behind a faulty line if toxics are given."""
+        stream: trio.SocketStream = await trio.open_unix_socket(self._arena.front)
+        if (up, down) != (HARMLESS, HARMLESS):
+            stream = self._behind_a_line(stream, Direction(up), Direction(down))
+        return await self._begin(stream)
+
+    async def silent(self) -> trio.SocketStream:
+        """A connection that nobody reads from."""
+        return await trio.open_unix_socket(self._arena.front)
+
+    async def operator(self) -> Client:
+        """An operator."""
+        return await self._begin(await trio.open_unix_socket(self._arena.control))
+
+    async def _begin(self, stream: trio.SocketStream) -> Client:
+        client = Client(stream, self._history)
+        self._nursery.start_soon(client.run)
+        return client
+
+    def _behind_a_line(self, far: trio.SocketStream, up: Direction, down: Direction) -> trio.SocketStream:
+        outside, inside = (
+            trio.SocketStream(trio.socket.from_stdlib_socket(end)) for end in socket.socketpair()
+        )
+
+        async def run() -> None:
+            await join(inside, far, up=up, down=down, rng=self._rng)
+
+        self._nursery.start_soon(run)
+        return outside
+
+
+@asynccontextmanager
+async def visiting(arena_: Arena, history: History, rng: random.Random) -> AsyncIterator[Visitors]:
+    """Visitors while the block runs; afterwards every connection is closed."""
+    async with trio.open_nursery() as nursery:
+        visitors = Visitors(nursery, arena_, history, rng)
+        try:
+            yield visitors
+        finally:
+            nursery.cancel_scope.cancel()
+
+
+async def settled(look: Any, wanted: object) -> object:
+    """What a look finds once it finds what is wanted, or in the end: clean-ups may lag behind."""
+    with suppress(AssertionError):
+        await wait_until(lambda: look() == wanted, str, seconds=BOUND)
+    return look()

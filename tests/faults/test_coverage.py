@@ -1,0 +1,48 @@
+"""The list of what catches which failure is whole, and each test that it names exists."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.faults.coverage import FIFTY, MATRIX, Row
+from tests.faults.test_matrix import CASES
+
+ROOT = Path(__file__).parents[2]
+
+
+@cache
+def functions_of(path: str) -> frozenset[str]:
+    """The test functions of a file; none if there is no such file."""
+    file = ROOT / path
+    tree = ast.parse(file.read_text() if file.exists() else "")
+    return frozenset(
+        node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+
+
+def exists(test: str) -> bool:
+    """Whether there is a test, or a case of the matrix, of this name."""
+    path, separator, name = test.partition("::")
+    return name in functions_of(path) if separator else test in CASES
+
+
+@pytest.mark.parametrize("row", [*FIFTY, *MATRIX], ids=lambda row: row.what)
+def test_what_is_named_exists_and_what_has_no_test_says_why(row: Row) -> None:
+    assert [test for test in row.tests if not exists(test)] == []
+    assert row.tests or row.note
+
+
+def test_the_fifty_are_fifty() -> None:
+    assert [int(row.what.split()[0]) for row in FIFTY] == list(range(1, 51))
+
+
+def test_a_name_that_does_not_exist_is_found() -> None:
+    assert exists("tests/faults/test_coverage.py::test_the_fifty_are_fifty")
+    assert not exists("tests/faults/test_coverage.py::test_nobody")
+    assert not exists("tests/nobody.py::test_the_fifty_are_fifty")
+    assert exists("stdio: killed while idle")
+    assert not exists("stdio: nobody")

@@ -1,0 +1,338 @@
+"""Faults that are a matter of time, on a clock that leaps: hours of outage, promises with a number of seconds.
+
+A server on a socket, a faulty line to it, and the real upstream under the real supervisor, all in this process.
+The clock leaps whenever everybody waits, worker threads included, so a bound in seconds depends on no machine.
+"""
+
+from __future__ import annotations
+
+import socket
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from daemon.config.model import Restart, Server, Timeouts, TransportType
+from daemon.errors import CallError, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
+from daemon.states import SERVING, ServerState
+from daemon.transports.ws import GOODBYE_SECONDS
+from tests.faults.arena import fresh_nonce
+from tests.faults.history import Connections, History
+from tests.faults.stage import Answer, Stage, at_work, leaving_nothing
+from tests.faults.upstreams import SERVERS
+from tests.faults.wire import DRIP, HARMLESS, Fate, Toxic, Wire
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+    from daemon.facts import ServerStatus
+    from tests.faults.upstreams import Upstream
+
+AGES = 1e6
+"""Seconds that nothing may take."""
+
+HOUR, DAY = 3600.0, 24 * 3600.0
+BLACK_HOLE = Toxic(fate=Fate.SWALLOW)
+
+
+@attrs.frozen
+class Remote:
+    """A server behind a line, and what supervises it."""
+
+    stage: Stage
+    server: Upstream
+    wire: Wire
+    history: History
+
+    @property
+    def status(self) -> ServerStatus:
+        """How it is."""
+        return self.stage.supervisor.children["s"].status.value
+
+    async def until(self, holds: Callable[[ServerStatus], object]) -> float:
+        """Wait until something holds of its status. Returns the seconds that it took."""
+        began = trio.current_time()
+        with trio.fail_after(AGES):
+            await self.stage.supervisor.children["s"].status.wait_until(lambda status: bool(holds(status)))
+        return trio.current_time() - began
+
+    async def ready(self) -> float:
+        """Wait until it is ready. Returns the seconds that it took."""
+        return await self.until(lambda status: status.state is ServerState.READY)
+
+    async def outcome(self, tool: str = "echo", **arguments: Any) -> CallError | None:
+        """Call, and wait for the end of it; what it ended with instead of a result."""
+        try:
+            answer: Answer = self.stage.call(tool, nonce=fresh_nonce(), **arguments)
+        except CallError as error:
+            return error
+        with trio.fail_after(AGES):
+            while not answer.done:  # noqa: ASYNC110 - on a clock that leaps
+                await trio.sleep(0.5)
+        assert answer.error is None or isinstance(answer.error, CallError)
+        return answer.error
+
+
+@asynccontextmanager
+async def remote(
+    directory: Path,
+    rng: random.Random,
+    kind: str = "unix",
+    *,
+    listens: bool = True,
+    down: Toxic = HARMLESS,
+    timeouts: Timeouts | None = None,
+    restart: Restart | None = None,
+) -> AsyncIterator[Remote]:
+    """A server behind a line, with mcpd's own defaults."""
+    history = History()
+    async with leaving_nothing(), trio.open_nursery() as nursery:
+        server = SERVERS[kind]("s", history)
+        server.attend(nursery)
+        async with Wire(server.connect, rng=rng, down=down).running() as wire:
+            if kind == "unix":
+                url = f"unix://{directory}/s"
+                wire.name_path(f"{directory}/s")
+            else:
+                url = f"{kind}://127.0.0.1:{wire.reserve_port()}/mcp"
+            if listens:
+                wire.answer()
+            configured = Server(
+                name="s",
+                type=TransportType(kind),
+                url=url,
+                timeouts=timeouts or Timeouts(),
+                restart=restart or Restart(),
+            )
+            async with at_work(configured, rng=rng.random) as found:
+                yield Remote(found, server, wire, history)
+        nursery.cancel_scope.cancel()
+    assert history.violations() == []
+
+
+# --- what takes its time --------------------------------------------------------------------------------------
+
+
+async def test_a_server_that_goes_silent_is_not_called_ready_for_longer_than_a_minute(
+    short_path: Path, rng: random.Random, autojump_clock: MockClock
+) -> None:
+    async with remote(short_path, rng) as it:
+        await it.ready()
+        it.wire.down.toxic = BLACK_HOLE
+        took = await it.until(lambda status: status.state not in SERVING)
+        assert took <= 61
+        assert it.status.reason == "no answer to 3 pings of 10 s"
+
+
+async def test_a_call_into_a_black_hole_ends_within_its_time(
+    short_path: Path, rng: random.Random, autojump_clock: MockClock
+) -> None:
+    async with remote(short_path, rng) as it:
+        await it.ready()
+        it.wire.down.toxic = BLACK_HOLE
+        began = trio.current_time()
+        assert isinstance(await it.outcome(), UpstreamLost | UpstreamTimeout)
+        assert trio.current_time() - began <= 62
+
+
+async def test_an_answer_that_drips_does_not_keep_its_call_alive(
+    short_path: Path, rng: random.Random, autojump_clock: MockClock
+) -> None:
+    """A byte a second is no sign of life of this call: it has 60 s, and the answer needs minutes."""
+    async with remote(short_path, rng) as it:
+        await it.ready()
+        it.wire.down.toxic = DRIP
+        began = trio.current_time()
+        assert isinstance(await it.outcome(x="x" * 500), UpstreamTimeout)
+        assert 60 <= trio.current_time() - began <= 62
+
+
+async def test_what_drips_arrives_if_there_is_time(
+    short_path: Path, rng: random.Random, autojump_clock: MockClock
+) -> None:
+    timeouts = Timeouts(call=HOUR, call_max=HOUR, ping_interval=HOUR, refresh=DAY)
+    async with remote(short_path, rng, timeouts=timeouts) as it:
+        await it.ready()
+        it.wire.down.toxic = DRIP
+        assert await it.outcome(x="x" * 500) is None
+
+
+@pytest.mark.parametrize("spare", [1, 30, 100, 250, 400])
+async def test_a_line_that_is_cut_at_any_byte_of_the_handshake_is_tried_again(
+    spare: int, short_path: Path, rng: random.Random, autojump_clock: MockClock
+) -> None:
+    async with remote(short_path, rng, down=Toxic(spare=spare, fate=Fate.CUT)) as it:
+        await it.until(lambda status: status.attempt >= 2)
+        it.wire.down.toxic = HARMLESS
+        assert await it.ready() <= 61
+        assert await it.outcome() is None
+
+
+async def test_a_server_that_is_silent_from_the_start_is_tried_again_later_and_later(
+    short_path: Path, rng: random.Random, autojump_clock: MockClock
+) -> None:
+    async with remote(short_path, rng, down=BLACK_HOLE) as it:
+        await it.until(lambda status: status.attempt >= 1 and status.next_retry_at is not None)
+        assert it.status.reason == "no answer to initialize within 30 s"
+        ten = await it.until(lambda status: status.attempt >= 11)
+        # Ten tries of 33 s, and waits of 1, 2, 4, ... 60 s, half of each left to chance.
+        assert 10 * 33 + 150 <= ten <= 10 * 33 + 400
+
+
+async def test_a_day_of_outage_is_neither_given_up_nor_hammered(
+    short_path: Path, rng: random.Random, autojump_clock: MockClock
+) -> None:
+    async with remote(short_path, rng, listens=False) as it:
+        await it.until(lambda status: status.attempt >= 1)
+        await trio.sleep(DAY)
+        assert 24 * 60 <= it.status.attempt <= 3000
+        it.wire.answer()
+        assert await it.ready() <= 61
+        assert await it.outcome() is None
+
+
+async def test_a_black_hole_costs_fewer_than_1500_attempts_a_day(
+    short_path: Path, rng: random.Random, autojump_clock: MockClock
+) -> None:
+    async with remote(short_path, rng, down=BLACK_HOLE) as it:
+        await it.until(lambda status: status.attempt >= 1)
+        await trio.sleep(DAY / 8)
+        assert it.status.attempt <= 1500 / 8
+        it.wire.down.toxic = HARMLESS
+        # It may be in the middle of a try into the hole, which takes 33 s.
+        assert await it.ready() <= 61 + 33
+
+
+@pytest.mark.parametrize("after", [0.0, 0.4, 1.0, 20.0])
+async def test_a_call_to_a_server_that_is_back_does_not_wait_for_the_next_try(
+    after: float, short_path: Path, rng: random.Random, autojump_clock: MockClock
+) -> None:
+    """However short the time since the last try: tries are a second apart, and a call waits for two."""
+    async with remote(short_path, rng, listens=False) as it:
+        await it.until(lambda status: status.attempt >= 12)
+        await trio.sleep(after)
+        assert isinstance(await it.outcome(), UpstreamUnavailable)
+        it.wire.answer()
+        with trio.fail_after(AGES):
+            assert await it.stage.one.wake()
+        assert await it.outcome() is None
+
+
+async def test_one_that_comes_and_goes_is_forgiven_after_two_minutes_of_health(
+    short_path: Path, rng: random.Random, autojump_clock: MockClock
+) -> None:
+    async with remote(short_path, rng) as it:
+        for _ in range(5):
+            await it.ready()
+            await trio.sleep(121)
+            it.wire.end_lines()
+            # Healthy for ten seconds: the first restart is immediate, each time.
+            assert await it.until(lambda status: status.state is not ServerState.READY) < 1
+            assert await it.ready() < 1
+        assert it.status.attempt <= 1
+
+
+async def test_a_machine_that_slept_finds_a_live_line_alive_and_a_dead_one_within_a_minute(
+    short_path: Path, rng: random.Random, autojump_clock: MockClock
+) -> None:
+    """Even if the loop's clock had gone on meanwhile, which Linux spares it."""
+    async with remote(short_path, rng) as it:
+        await it.ready()
+        autojump_clock.jump(8 * HOUR)
+        assert await it.outcome() is None
+        await trio.sleep(120)
+        assert (it.status.state, it.status.restarts) == (ServerState.READY, 0)
+        it.wire.down.toxic = BLACK_HOLE
+        autojump_clock.jump(8 * HOUR)
+        assert await it.until(lambda status: status.state not in SERVING) <= 61
+
+
+class _Resolver(trio.abc.HostnameResolver):
+    """Knows nobody; at first it does not even say so."""
+
+    answers = False
+
+    async def getaddrinfo(self, *args: object, **more: object) -> Any:
+        if not self.answers:
+            await trio.sleep_forever()
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    async def getnameinfo(self, *args: object, **more: object) -> Any:
+        raise NotImplementedError
+
+
+async def test_a_name_that_nobody_resolves_is_given_up_and_tried_again(
+    rng: random.Random, autojump_clock: MockClock
+) -> None:
+    resolver = _Resolver()
+    trio.socket.set_custom_hostname_resolver(resolver)
+    configured = Server(name="s", type=TransportType.WS, url="ws://nobody.test:9/mcp")
+    async with leaving_nothing(), at_work(configured, rng=rng.random) as it:
+        with trio.fail_after(AGES):
+            watch = it.supervisor.children["s"].status
+            status = await watch.wait_until(lambda now: now.attempt >= 3)
+            assert "within 20 s" in status.reason
+            resolver.answers = True
+            status = await watch.wait_until(lambda now: now.attempt >= 5)
+            assert "Name or service not known" in status.reason
+
+
+async def test_a_websocket_says_goodbye_and_does_not_wait_for_an_answer_that_nobody_would_hear(
+    short_path: Path, rng: random.Random, autojump_clock: MockClock
+) -> None:
+    async with remote(short_path, rng, "ws") as it:
+        await it.ready()
+        began = trio.current_time()
+        with trio.fail_after(AGES):
+            await it.stage.supervisor.remove("s", "taken out")
+        assert trio.current_time() - began < GOODBYE_SECONDS / 2
+        del it.stage.supervisor
+
+
+# --- chance ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", range(6))
+async def test_whatever_happens_in_whatever_order_there_is_one_connection_and_it_comes_back(
+    number: int, short_path: Path, rng: random.Random, autojump_clock: MockClock
+) -> None:
+    """Lines end, holes open, operators and calls come in between: ways to a new connection must not race."""
+    timeouts = Timeouts(probe=1, initialize=3, list=3, call=5, ping_interval=5, ping=2, missed_pings=2)
+    async with remote(short_path, rng, timeouts=timeouts, restart=Restart(cap=4)) as it:
+        child = it.stage.supervisor.children["s"]
+        deeds: list[Callable[[], object]] = [
+            it.wire.end_lines,
+            partial(it.wire.end_lines, reset=True),
+            partial(setattr, it.wire.down, "toxic", BLACK_HOLE),
+            partial(setattr, it.wire.down, "toxic", Toxic(spare=rng.randint(0, 400), fate=Fate.CUT)),
+            partial(setattr, it.wire.down, "toxic", HARMLESS),
+            child.wake,
+            child.restart,
+            partial(_try, it.stage),
+        ]
+        for _ in range(40):
+            rng.choice(deeds)()
+            await trio.sleep(rng.choice((0, 0.001, 0.1, 1, 3, 10)))
+            await trio.testing.wait_all_tasks_blocked()
+            it.history.note(Connections(server="s", live=len(it.server.live)))
+        it.wire.down.toxic = HARMLESS
+        await it.ready()
+        await trio.sleep(300)
+        assert it.status.state is ServerState.READY
+        assert await it.outcome() is None
+
+
+def _try(it: Stage) -> None:
+    """A call, whatever comes of it."""
+    try:
+        it.call("echo", nonce=fresh_nonce())
+    except CallError:
+        return
