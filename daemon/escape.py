@@ -1,9 +1,14 @@
-"""Making text from servers safe to show: nothing in it may move a cursor, hide itself or reorder a line.
+r"""Making text from servers safe to show: nothing in it may move a cursor, hide itself or reorder a line.
 
-Escaped are control characters (ANSI sequences begin with one), bidirectional controls, zero-width and other
-invisible characters, tags, private use, lone surrogates, and runs of variation selectors, which can carry a
-hidden text; one alone is how an emoji gets its colours. Sources: Unicode's Default_Ignorable_Code_Point,
-CVE-2021-42574 ("Trojan Source"), and the ASCII smuggling through U+E0000 tags that models are steered with.
+Spelt out are control characters (ANSI sequences begin with one), bidirectional controls, zero-width and other
+invisible characters, tags, private use, lone surrogates, and variation selectors where nothing is there to be
+varied: they can carry a hidden text. What writing needs stays: a selector after an emoji or an ideograph, a
+joiner within an emoji or between letters of scripts that join. Sources: Unicode's
+Default_Ignorable_Code_Point and emoji-variation-sequences.txt, CVE-2021-42574 ("Trojan Source"), and the ASCII
+smuggling through U+E0000 tags that models are steered with.
+
+For terminals (`visible`) the spelling is Python's, as logs have it. For models (`legible`) it is `\u{202e}`: no
+JSON reader turns that back into the character when a model copies it into arguments.
 """
 
 from __future__ import annotations
@@ -38,17 +43,85 @@ HIDDEN = (
 """First and last code point of what is never shown raw."""
 
 SELECTORS = (0xFE00, 0xFE0F)
-"""Variation selectors: shown raw alone, escaped in a run."""
+"""Variation selectors: shown raw alone and after what has variants."""
+
+JOINERS = (0x200C, 0x200D)
+"""Zero-width non-joiner and joiner: shown raw between letters that join, the joiner also within an emoji."""
+
+PICTURES = (
+    (0xA9, 0xA9), (0xAE, 0xAE), (0x203C, 0x203C), (0x2049, 0x2049), (0x2122, 0x2122), (0x2139, 0x2139),
+    (0x2194, 0x21AA), (0x231A, 0x23FF), (0x24C2, 0x24C2), (0x25AA, 0x27BF), (0x2934, 0x2935), (0x2B05, 0x2B55),
+    (0x3030, 0x3030), (0x303D, 0x303D), (0x3297, 0x3297), (0x3299, 0x3299), (0x1F000, 0x1FAFF),
+)  # fmt: skip
+"""Blocks of emoji: U+FE0E and U+FE0F choose between text and colour after them, joiners make one of several."""
+
+JOINING = (
+    (0x600, 0x61B),  # Arabic
+    (0x61D, 0x8FF),  # Arabic, Syriac, Thaana, N'Ko, Samaritan, Mandaic
+    (0x900, 0xDFF),  # the scripts of India and Sri Lanka
+    (0x1000, 0x109F),  # Myanmar
+    (0x1780, 0x17B3),  # Khmer
+    (0x17B6, 0x17D3),  # the same
+    (0x1820, 0x18AA),  # Mongolian
+    (0xFB50, 0xFDFF),  # Arabic presentation forms
+    (0xFE70, 0xFEFC),  # the same
+    (0x11000, 0x114FF),  # Brahmic scripts beyond the basic plane
+)
+"""Scripts in which a word may be spelt with a joiner or a non-joiner in it (Unicode, sections 9.2 and 12)."""
+
+VARIED = ((0x2200, 0x22FF), (0x2A00, 0x2AFF), (0x3400, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x323AF))
+"""Operators and ideographs: U+FE00 to U+FE02 choose a glyph after them (StandardizedVariants.txt)."""
 
 
 def _class(*ranges: tuple[int, int]) -> str:
     return "[" + "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in ranges) + "]"
 
 
-_SELECTOR_RUN = _class(SELECTORS) + "{2,}"
-_HIDDEN = re.compile(f"{_class(*HIDDEN)}|{_SELECTOR_RUN}")
+def _without(ranges: tuple[tuple[int, int], ...], *points: int) -> list[tuple[int, int]]:
+    """The ranges but for some points."""
+    left = list(ranges)
+    for point in points:
+        left = [
+            part
+            for first, last in left
+            for part in (
+                ((first, point - 1), (point + 1, last)) if first <= point <= last else ((first, last),)
+            )
+            if part[0] <= part[1]
+        ]
+    return left
+
+
+# Of a character that may be needed, the class comes first and a look around it after: that way the search skips
+# ordinary text by one table of what a match begins with.
+_JOINER, _PICTURE, _LETTER = _class(JOINERS), _class(*PICTURES), _class(*JOINING)
+_IDLE_JOINER = (
+    f"{_JOINER}(?!(?<={_LETTER}{_JOINER})(?={_LETTER}))"
+    f"(?!(?:(?<={_PICTURE}\\u200d)|(?<={_PICTURE}\\ufe0f\\u200d))(?={_PICTURE}))"
+)
+_IDLE_SELECTOR = (
+    f"{_class(SELECTORS)}{{2,}}|[\\ufe03-\\ufe0d]"
+    f"|[\\ufe00-\\ufe02](?<!{_class(*VARIED)}[\\ufe00-\\ufe02])"
+    f"|[\\ufe0e\\ufe0f](?<!{_PICTURE}[\\ufe0e\\ufe0f])(?!(?<=[0-9#*].)\\u20e3)"
+)
+
+
+def _hidden(*kept: int, more: str = "") -> re.Pattern[str]:
+    """What is spelt out.
+
+    Args:
+        kept: code points of `HIDDEN` that stay.
+        more: a further alternative.
+    """
+    plain = _class(*_without(HIDDEN, *range(JOINERS[0], JOINERS[1] + 1), *kept))
+    return re.compile(f"{plain}|{_IDLE_JOINER}|{_IDLE_SELECTOR}{more}")
+
+
 # Line feeds, and tabs where lines are kept, are the layout and not an attack on it.
-_HIDDEN_IN_LINES = re.compile(rf"(?![\n\t])(?:{_class(*HIDDEN)}|{_SELECTOR_RUN})")
+_TAB, _LINE_FEED, _RETURN = map(ord, "\t\n\r")
+_HIDDEN = _hidden()
+_HIDDEN_IN_LINES = _hidden(_TAB, _LINE_FEED)
+_HIDDEN_IN_PROSE = _hidden(_TAB, _LINE_FEED, _RETURN, more="|\r(?!\n)")
 
 
 def visible(text: str, *, lines: bool = False) -> str:
@@ -58,8 +131,26 @@ def visible(text: str, *, lines: bool = False) -> str:
         text: anything a server has said.
         lines: leave line feeds and tabs as they are.
     """
+    if text.isascii() and text.isprintable():
+        return text
     pattern = _HIDDEN_IN_LINES if lines else _HIDDEN
     return pattern.sub(lambda found: "".join(map(_spelt, found[0])), text)
+
+
+def legible(text: str) -> str:
+    r"""`text` for a model: everything hidden is spelt `\u{202e}`. Line ends, also Windows', and tabs stay.
+
+    Args:
+        text: anything a server has said.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return _HIDDEN_IN_PROSE.sub(lambda found: "".join(f"\\u{{{ord(each):x}}}" for each in found[0]), text)
+
+
+def hidden_in(text: str) -> str:
+    """The characters that `legible` spells out, in order."""
+    return "".join(found[0] for found in _HIDDEN_IN_PROSE.finditer(text))
 
 
 def _spelt(character: str) -> str:
@@ -72,7 +163,16 @@ def _spelt(character: str) -> str:
 def document(value: object) -> str:
     r"""`value` as indented JSON, readable and safe to show: hidden characters are JSON's own `\uXXXX`."""
     text = json.dumps(value, indent=2, ensure_ascii=not _speaks_unicode())
-    return _HIDDEN_IN_LINES.sub(lambda found: json.dumps(found[0])[1:-1].replace("\x7f", "\\u007f"), text)
+    return _HIDDEN_IN_LINES.sub(_in_json, text)
+
+
+def json_line(value: object) -> str:
+    r"""`value` as JSON on one line, safe to show: hidden characters are JSON's own `\uXXXX`."""
+    return _HIDDEN.sub(_in_json, json.dumps(value, ensure_ascii=False))
+
+
+def _in_json(found: re.Match[str]) -> str:
+    return json.dumps(found[0])[1:-1].replace("\x7f", "\\u007f")
 
 
 def _speaks_unicode() -> bool:

@@ -280,6 +280,7 @@ class Reporter:
             "tools": len(entry.tools or ()),
             "epoch": entry.epoch,
             "quarantined": {self.redact(name): self.redact(why) for name, why in entry.quarantined.items()},
+            "hidden": {self.redact(name): self.redact(why) for name, why in entry.hidden.items()},
             "listingError": self.redact(entry.listing_error),
         }
         return {**described, **self._observed(self.upstreams.get(entry.name), memory)}

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import quote, quote_plus
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemon.redact import HIDDEN, Redactor
+from daemon.redact import HIDDEN, MAX_NESTED, Redactor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CANARY = "ca9ary-5ecre7-value"
 
@@ -70,6 +79,7 @@ def test_what_stands_around_a_credential_stays_readable() -> None:
     assert redacted == f"GET https://{HIDDEN}@host/path?x=1 failed, api_key={HIDDEN}; retrying"
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(min_size=6), max_size=5), st.text(max_size=50), st.text(max_size=50))
 def test_no_known_secret_survives(secrets: list[str], before: str, after: str) -> None:
     redact = Redactor(secrets)
@@ -85,3 +95,64 @@ def test_more_can_be_learned_and_nothing_is_forgotten() -> None:
     redact.learn([])
     redact.learn([""])
     assert redact("plain another-secret") == f"plain {HIDDEN}"
+
+
+ODD = 'c/a+n@a r"y\\é:7'
+"""A secret that every encoding spells in another way."""
+
+WRITTEN: dict[str, Callable[[str], str]] = {
+    "path": quote,
+    "query": lambda text: quote(text, safe=""),
+    "query in small letters": lambda text: re.sub("%..", lambda code: code[0].lower(), quote(text, safe="")),
+    "form": quote_plus,
+    "repr": repr,
+    "JSON": json.dumps,
+    "JSON in UTF-8": lambda text: json.dumps(text, ensure_ascii=False),
+    "within JSON": lambda text: json.dumps({"error": {"message": f"bad key {text}"}}),
+}
+
+
+@pytest.mark.parametrize("secret", [CANARY, ODD])
+@pytest.mark.parametrize("way", WRITTEN)
+def test_a_secret_is_hidden_in_the_spelling_of_urls_json_and_reprs(secret: str, way: str) -> None:
+    written = WRITTEN[way](secret)
+    shown = Redactor([secret])(f"sent {written} upstream")
+    assert HIDDEN in shown
+    assert written not in shown
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from([CANARY, ODD, "sixsix"]),
+    st.binary(max_size=7),
+    st.binary(max_size=4),
+    st.sampled_from([base64.b64encode, base64.urlsafe_b64encode]),
+)
+def test_a_secret_is_hidden_wherever_it_begins_in_what_was_encoded_as_base64(
+    secret: str, before: bytes, after: bytes, encode: Callable[[bytes], bytes]
+) -> None:
+    shown = Redactor([secret])(encode(before + secret.encode() + after).decode())
+    assert HIDDEN in shown
+
+
+def test_what_is_within_a_secret_that_is_json_is_secret_itself() -> None:
+    key = {"auth": {"token": CANARY, "keys": ["another-one", 7, None, "short"]}}
+    redact = Redactor([json.dumps(key)])
+    assert redact(f"{CANARY} another-one short 7 auth") == f"{HIDDEN} {HIDDEN} short 7 auth"
+
+
+@pytest.mark.parametrize("secret", ["{not json", "[" * 10_000, "[[[[", '{"a":1}', "[]"])
+def test_what_only_looks_like_json_is_a_secret_like_any_other(secret: str) -> None:
+    assert Redactor([secret])(f"x{secret}y") == f"x{HIDDEN}y"
+
+
+def test_of_a_large_document_so_many_strings_are_secrets_and_no_more() -> None:
+    redact = Redactor([json.dumps([f"value-{each:06}" for each in range(MAX_NESTED * 2)])])
+    assert redact(f"value-{MAX_NESTED * 2 - 1:06}") == HIDDEN
+    assert redact("value-000000") == "value-000000"
+
+
+def test_a_short_secret_is_hidden_as_it_is_and_its_parts_are_not() -> None:
+    redact = Redactor(["pi"])
+    assert redact("a pi") == f"a {HIDDEN}"
+    assert redact("cGk=") == "cGk="

@@ -251,10 +251,13 @@ def test_no_secret_comes_in_through_what_a_server_calls_itself() -> None:
     desk = Desk()
     desk.alpha.greeting = attrs.evolve(GREETING, server_info=f"server with {CANARY}")
     stage = desk.stage
-    entry = attrs.evolve(stage.catalog.value.servers["alpha"], quarantined={"t": f"bad schema: {CANARY}"})
+    told = {"t": f"bad schema: {CANARY}"}
+    entry = attrs.evolve(stage.catalog.value.servers["alpha"], quarantined=told, hidden=told)
     servers = {**stage.catalog.value.servers, "alpha": entry}
     stage.catalog.set(attrs.evolve(stage.catalog.value, servers=servers))
-    assert CANARY not in json.dumps(desk.status())
+    status = desk.status()
+    assert status["servers"]["alpha"]["hidden"].keys() == {"t"}
+    assert CANARY not in json.dumps(status)
 
 
 def test_tools_tell_what_exists_and_what_a_model_sees() -> None:

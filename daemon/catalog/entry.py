@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon.catalog.digests import fingerprint
+from daemon.catalog.legible import screened
 from daemon.facts import ListingFailed, Recalled, ServerStatus, StatusChanged, Summarized, ToolsListed
 from daemon.states import SERVING, ServerState
 
@@ -52,6 +53,8 @@ class ServerEntry:
     """Version of its visible capabilities."""
     quarantined: Mapping[str, str] = attrs.field(factory=dict)
     """Tools that cannot be used, with reasons."""
+    hidden: Mapping[str, str] = attrs.field(factory=dict)
+    """Its tools that have hidden characters in their definitions, each with which (`catalog.legible`)."""
     listing_error: str = ""
     """Why the last attempt to list its tools failed; empty if it did not."""
     first_run: int = 0
@@ -152,19 +155,21 @@ def _is_stale(entry: ServerEntry, incarnation: int) -> bool:
 def _with_tools(entry: ServerEntry, fact: ToolsListed) -> ServerEntry:
     if _is_stale(entry, fact.incarnation):
         return entry
-    tools: Mapping[str, Tool] = {tool.name: tool for tool in fact.tools}
+    looked = screened(fact.tools)
+    tools, quarantined = looked.tools, {**fact.quarantined, **looked.refused}
     known = entry.tools
     if fact.first and known and not tools:
-        return _with_problem(entry, EMPTIED, fact.quarantined)
+        return _with_problem(entry, EMPTIED, quarantined)
     if known is not None and _bytes(known) == _bytes(tools):
-        if not entry.listing_error and not entry.recalled and entry.quarantined == fact.quarantined:
+        if not entry.listing_error and not entry.recalled and entry.quarantined == quarantined:
             return entry
         tools = known
     news = attrs.evolve(
         entry,
         tools=tools,
         listing_error="",
-        quarantined=fact.quarantined,
+        quarantined=quarantined,
+        hidden=looked.hidden,
         recalled=False,
         refreshed_at=fact.at or entry.refreshed_at,
     )
@@ -211,8 +216,8 @@ def _with_memory(entry: ServerEntry, fact: Recalled) -> ServerEntry:
         return _at_least(entry, fact.epoch)
     if fact.fingerprint != entry.fingerprint:
         return entry if fact.by_another else _at_least(entry, fact.epoch)
-    tools = {tool.name: tool for tool in fact.tools}
-    known = entry.tools
+    looked = screened(fact.tools)
+    tools, known = looked.tools, entry.tools
     same = known is not None and _hashes(known) == _hashes(tools)
     if same:
         entry = _at_least(entry, fact.epoch)
@@ -220,7 +225,9 @@ def _with_memory(entry: ServerEntry, fact: Recalled) -> ServerEntry:
         # An epoch that is ahead of the memory's has meant something else.
         epoch = fact.epoch if fact.epoch >= entry.epoch else entry.epoch + 1
         renamed = _renamed(known or {}, tools, entry.renamed)
-        entry = attrs.evolve(entry, tools=tools, epoch=epoch, recalled=True, renamed=renamed)
+        entry = attrs.evolve(
+            entry, tools=tools, hidden=looked.hidden, epoch=epoch, recalled=True, renamed=renamed
+        )
     elif not entry.recalled and not fact.by_another and fact.epoch >= entry.epoch:
         # It has listed other tools than those remembered, before the memory was there.
         renamed = {**_renamed(tools, known, {}), **entry.renamed}

@@ -135,6 +135,8 @@ def _remark_lines(server: Json) -> Iterator[tuple[str, str]]:
         yield f"its tools could not be listed: {server['listingError']}", "yellow"
     for tool, reason in (server.get("quarantined") or {}).items():
         yield f"tool {tool} is not offered: {reason}", "yellow"
+    for tool, found in (server.get("hidden") or {}).items():
+        yield f"tool {tool} has {found}: spelt out for models", "yellow"
     noise = server.get("noise") or {}
     if noise.get("count"):
         yield f"{noise['count']} lines on its stdout were not MCP; the first: {noise['first']}", "yellow"

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from daemon.catalog.legible import legible_json
 from daemon.closest import closest
 from daemon.errors import CallError, InvalidArguments
+from daemon.escape import legible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,13 +44,18 @@ def result(structured: object, text: str | None = None) -> bytes:
 
 
 def error_result(error: CallError) -> bytes:
-    """A refusal that a model can act on (design.md §6, "Errors of a meta-tool")."""
-    return msgspec.json.encode(
-        {
-            "content": [{"type": "text", "text": f"{error.code}: {error.message}"}],
-            "structuredContent": {"error": {"code": error.code, "message": error.message, **error.details}},
-            "isError": True,
-        }
+    """A refusal that a model can act on (design.md §6, "Errors of a meta-tool").
+
+    It may quote a server, down to its schemas: nothing in it is hidden.
+    """
+    return legible_json(
+        msgspec.json.encode(
+            {
+                "content": [{"type": "text", "text": f"{error.code}: {error.message}"}],
+                "structuredContent": {"error": {"code": error.code, "message": error.message, **error.details}},
+                "isError": True,
+            }
+        )
     )
 
 
@@ -120,7 +127,7 @@ def unavailable_entry(entry: ServerEntry, now: float) -> dict[str, object]:
     status = entry.status
     described: dict[str, object] = {
         "state": str(status.state),
-        "reason": status.reason,
+        "reason": legible(status.reason),
         "since": round(status.since, 3),
         "attempt": status.attempt,
     }

@@ -127,6 +127,8 @@ class Forward:
     """What the call loads."""
     repair: Repair | None = None
     """How the arguments had to be mended, if they had."""
+    verbatim: bool = False
+    """Whether the decision is the same whatever the arguments are: nobody has opened them."""
 
 
 @attrs.frozen(kw_only=True)

@@ -105,7 +105,12 @@ def run(view: View, offered: Offered, wrapped: Wrapped) -> Forward:
 def direct(tool: Tool, arguments: bytes, loading: Loading | None = None) -> Forward:
     """Send a tool what it was called with by its own name: nobody opens it."""
     return Forward(
-        server=tool.server, tool=tool.name, arguments=arguments, label=label_of(tool), loading=loading
+        server=tool.server,
+        tool=tool.name,
+        arguments=arguments,
+        label=label_of(tool),
+        loading=loading,
+        verbatim=True,
     )
 
 

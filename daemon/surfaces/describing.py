@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from daemon.catalog.compact import compact
+from daemon.catalog.legible import legible_schema
 from daemon.catalog.snapshot import may_be_about_to_list
 from daemon.errors import InvalidArguments, SchemaFetchError
 from daemon.states import ServerState
@@ -55,7 +56,7 @@ class Page:
 def definition(tool: Tool, description: str) -> dict[str, object]:
     """What a model is told of a tool: `{description, inputSchema, outputSchema?, annotations?, schemaHash}`."""
     schemas = {
-        key: Raw(compact(tool.parts[key]))
+        key: Raw(legible_schema(compact(tool.parts[key])))
         for key in _SCHEMAS
         if key in tool.parts and tool.parts[key] not in _EMPTY
     }
@@ -76,7 +77,7 @@ def _annotations(raw: bytes) -> Raw | None:
         }
     except (msgspec.MsgspecError, RecursionError):
         return None
-    return Raw(msgspec.json.encode(said)) if said else None
+    return Raw(legible_schema(msgspec.json.encode(said))) if said else None
 
 
 def paged(tools: Sequence[tuple[str, Tool, str]], cursor: str | None) -> Page:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import msgspec
 
+from daemon.catalog.legible import legible_tool
 from daemon.catalog.loaded import Source
 from daemon.closest import closest
 from daemon.errors import CallError, InvalidArguments, ToolNotLoaded, UnknownServer, UnknownTool
@@ -94,7 +95,7 @@ class LoadSurface:
 
     def list_tools(self, view: View) -> tuple[bytes, ...]:
         """The two meta-tools and what this session has loaded."""
-        loaded = (offered.listed(_name(view, offered)) for offered in self.listed(view))
+        loaded = (legible_tool(each.listed(_name(view, each)), each.description) for each in self.listed(view))
         return (_server_definition(view), _TOOL_DEFINITION, *loaded)
 
     def listed(self, view: View) -> Sequence[Offered]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from daemon.catalog.legible import legible_tool
 from daemon.config.names import read_reference
 from daemon.errors import InvalidArguments
 from daemon.surfaces import calling
@@ -89,7 +90,8 @@ class SearchSurface:
 
     def list_tools(self, view: View) -> tuple[bytes, ...]:
         """The meta-tools, the core tools, and what this session has found."""
-        return (*_DEFINITIONS, *(offered.listed(_name(view, offered)) for offered in self.listed(view)))
+        found = (legible_tool(each.listed(_name(view, each)), each.description) for each in self.listed(view))
+        return (*_DEFINITIONS, *found)
 
     def listed(self, view: View) -> Sequence[Offered]:
         """The core tools and what was found, each once."""

@@ -1,0 +1,97 @@
+"""One daemon for all of these tests: its servers are as hostile as they can be."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.harness import WAIT, Daemon, left_behind, scripted
+from tests.scripted_server import tool
+from tests.security.hostile import (
+    BAD_NAMES,
+    NAMES,
+    SLY_TOOL,
+    VARIABLES,
+    echo_server,
+    leaky,
+    remotes,
+    sly,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ENVIRON = {
+    **VARIABLES,
+    "SSH_AUTH_SOCK": "/nowhere",
+    "MCPD_TEST": "1",
+    "CREDENTIALS_DIRECTORY": "/nowhere",
+    "WATCHDOG_USEC": "60000000",
+    # Somebody else's: the daemon itself is to say nothing before it is ready.
+    "WATCHDOG_PID": "1",
+    "AWS_SECRET_ACCESS_KEY": "not yours",
+}
+"""What the daemon has in its environment and no server may see, but for what is named in its `env`."""
+
+SURFACES = ("category", "browse", "search", "load", "full")
+
+
+class Watched(Daemon):
+    """A daemon that logs all that it can."""
+
+    @property
+    def record(self) -> Path:
+        """What the server `leaky` has noted of itself."""
+        return self.directory / "record"
+
+    def command(self, *words: str) -> list[str]:
+        """As of any daemon, at DEBUG."""
+        return [*super().command(*words), *(("--log-level", "DEBUG") if words[:1] == ("run",) else ())]
+
+
+@pytest.fixture(scope="package")
+def hostile() -> Iterator[Watched]:
+    """A daemon whose servers hide things, leak secrets, have odd names and ask for what is not theirs."""
+    echo = echo_server()
+    threading.Thread(target=echo.serve_forever, daemon=True).start()
+    directory = Path(tempfile.mkdtemp(prefix="mcpd-"))
+    daemon = Watched(directory, configured(directory, echo.server_address[1]), ENVIRON)
+    # An interpreter of its own: what it hands on to its servers is part of what is tested.
+    daemon.forked = False
+    try:
+        daemon.start()
+        daemon.ready("sly", "odd", "asking", "leaky")
+        yield daemon
+        assert daemon.stop() == 0, daemon.said()
+        assert not left_behind(directory), daemon.said()
+    finally:
+        if daemon.process is not None and daemon.process.poll() is None:
+            daemon.process.kill()
+            daemon.process.wait(WAIT)
+        echo.shutdown()
+        echo.server_close()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def configured(directory: Path, port: int) -> dict[str, Any]:
+    """The configuration of that daemon.
+
+    Args:
+        directory: where its servers may write.
+        port: of the HTTP server that repeats what it is sent.
+    """
+    servers: dict[str, Any] = {
+        "sly": scripted(tools=[SLY_TOOL, "act", "set_tools"], name=sly("name"), stderr=sly("stderr") + "\n"),
+        "refusing": scripted(on={"initialize": {"error": {"code": 1, "message": sly("refused")}}}),
+        "odd": scripted(tools=[tool(name) for name in (*NAMES, *BAD_NAMES)]),
+        "asking": scripted(tools=["act", "progress"], record=str(directory / "asked")),
+        "leaky": leaky(directory),
+        **remotes(port),
+    }
+    profiles = {name: {"surface": name, "coreTools": ["sly/sly"]} for name in SURFACES}
+    return {"mcpServers": servers, "profiles": profiles, "metrics": {"enabled": True}}

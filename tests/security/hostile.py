@@ -1,0 +1,146 @@
+"""What servers say that nobody should be shown: hidden characters everywhere, and secrets in every spelling."""
+
+from __future__ import annotations
+
+import base64
+import json
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+from tests.scripted_server import command, tool
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HIDDEN = "\u202e\u200b\x1b[2J\x9b\ue000\u2066\ufeff\U000e0041\ufe00\ufe01\u00ad\u061c\ufff9"
+"""Bidirectional controls, zero width, ANSI, private use, tags, a run of selectors, soft hyphen, annotations."""
+
+READABLE = "❤\ufe0f 👩\u200d💻 می\u200cخواهم שלום क्\u200dष"  # noqa: RUF001 - Persian is meant
+"""What must stay as it is: emoji, Persian, Hebrew, Hindi."""
+
+
+def sly(text: str) -> str:
+    """A text with hidden characters in the middle, and readable ones that only look like it at the end."""
+    return f"{text[:2]}{HIDDEN}{text[2:]} {READABLE}"
+
+
+SLY_TOOL = tool(
+    "sly",
+    title=sly("Title"),
+    description=sly("Description."),
+    inputSchema={
+        "type": "object",
+        "title": sly("Schema"),
+        "properties": {
+            "mode": {"type": "string", "enum": [sly("mode"), "plain"], "description": sly("The mode.")},
+            sly("key"): {"type": "string", "default": sly("value")},
+        },
+        "required": ["mode"],
+    },
+    outputSchema={"type": "object", "description": sly("Output")},
+    annotations={"title": sly("Annotation")},
+    icons=[{"src": sly("icon")}],
+)
+"""Hidden characters in every member of a definition that a model is shown."""
+
+NAMES = ["../../etc/passwd", "/etc/passwd", "CON", "con.txt", "a/b", "-rf", "$(id)", "plain", ".", "x" * 128]
+"""Names that would do harm as a path or a command, and are only names here."""
+
+BAD_NAMES = ["nul\x00l", "x" * 300, "a\u202eb", "a\u200bb", "line\nend", "a\x1b[2J", "a\ufe0fb", "\u3164", ""]
+"""Names that nobody may be shown."""
+
+SECRETS = {
+    "env": "canary-env-7f3a1c",
+    "variable": "canary-variable-91bc",
+    "header": "canary-header-55d0e2",
+    "bearer": "canaryBearer00a8c4",
+    "user": "canary-user-c0ffee",
+    "password": "canary-password-d00d",
+    "query": "canary-query-beef42",
+    "nested": "canary-nested-4b1d",
+    "argument": "canary-argument-0a0a",
+    "odd": 'canary odd/+ "é" 3c',
+}
+"""Each in another place of the configuration."""
+
+VARIABLES = {"CANARY_VARIABLE": SECRETS["variable"], "CANARY_ARGUMENT": SECRETS["argument"]}
+"""In the daemon's own environment; the configuration refers to them."""
+
+
+def spellings(secret: str) -> list[str]:
+    """A secret as it may turn up."""
+    encoded = [base64.b64encode(text.encode()).decode() for text in (secret, f"u:{secret}", f"me:{secret}!")]
+    return [secret, json.dumps(secret)[1:-1], *(text.rstrip("=")[4:-4] for text in encoded)]
+
+
+def everything() -> str:
+    """All secrets in all spellings, as a server would print them."""
+    words = [
+        f"{base64.b64encode(f'{before}{secret}'.encode()).decode()} {secret} {json.dumps(secret)}"
+        for secret in SECRETS.values()
+        for before in ("", "u:", "me:")
+    ]
+    return " ".join(words)
+
+
+class Echo(BaseHTTPRequestHandler):
+    """Refuses everything and repeats what it was sent: its headers, its url and the body."""
+
+    def do_POST(self) -> None:
+        """Answer a JSON-RPC request with an error full of secrets."""
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        text = f"cannot {self.path} {dict(self.headers)} {everything()}"
+        error = {"jsonrpc": "2.0", "id": body.get("id"), "error": {"code": -32000, "message": text}}
+        raw = json.dumps(error).encode()
+        self.send_response(200 if body.get("method") == "tools/call" else 400)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(raw)))
+        self.end_headers()
+        self.wfile.write(raw)
+
+    def do_GET(self) -> None:
+        """Refuse to open a stream, in the same way."""
+        self.send_error(400, explain=everything())
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
+        """Print nothing."""
+
+
+def echo_server() -> ThreadingHTTPServer:
+    """An HTTP server of the kind, bound to a free port of this machine."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
+    server.daemon_threads = True
+    return server
+
+
+def leaky(place: Path) -> dict[str, Any]:
+    """A stdio server that is given secrets in every way and prints them all.
+
+    Args:
+        place: where it keeps what it is to do, and notes what it finds around it.
+    """
+    script = {"tools": ["env", "act", "plain"], "stderr": everything() + "\n", "record": str(place / "record")}
+    (place / "script").write_text(json.dumps(script))
+    python, *options, _script = command()
+    return {
+        "command": python,
+        "args": [*options, f"@{place / 'script'}", "${CANARY_ARGUMENT}"],
+        "env": {
+            "TOKEN": SECRETS["env"],
+            "FROM_OUTSIDE": "${CANARY_VARIABLE}",
+            "CREDENTIALS": json.dumps({"auth": {"key": SECRETS["nested"]}}),
+            "ODD": SECRETS["odd"],
+        },
+    }
+
+
+def remotes(port: int) -> dict[str, Any]:
+    """HTTP servers with secrets in their urls and headers."""
+    return {
+        "remote": {
+            "type": "http",
+            "url": f"http://me:{SECRETS['password']}@127.0.0.1:{port}/mcp?key={SECRETS['query']}",
+            "headers": {"Authorization": f"Bearer {SECRETS['bearer']}", "X-Key": SECRETS["header"]},
+        },
+        "tokened": {"type": "sse", "url": f"http://{SECRETS['user']}@127.0.0.1:{port}/sse"},
+    }

@@ -1,0 +1,112 @@
+"""S4: twelve canaries, each in another place, and no byte of them where an operator or a model would see it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from daemon.redact import HIDDEN
+from tests.e2e.harness import eventually
+from tests.security.hostile import SECRETS, everything, spellings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.security.conftest import Watched
+
+pytestmark = pytest.mark.e2e
+
+
+def leaks(said: str) -> list[str]:
+    """Which canaries are in a text, in whatever spelling."""
+    return [name for name, secret in SECRETS.items() if any(each in said for each in spellings(secret))]
+
+
+def test_the_canaries_would_be_found() -> None:
+    assert leaks(everything()) == list(SECRETS)
+    assert leaks(json.dumps(everything())) == list(SECRETS)
+    assert not leaks("canary-other")
+
+
+@pytest.fixture(scope="module")
+def provoked(hostile: Watched) -> Watched:
+    """The daemon, after its servers have printed, refused and repeated all that they know."""
+    with hostile.client() as client:
+        client.run("leaky", "act", error={"code": -32000, "message": everything()})
+        client.run("leaky", "plain", token=SECRETS["env"])
+        client.call("get-category-tools", {"category": "remote"})
+    eventually(lambda: all(hostile.ask("status")["servers"][name]["attempt"] for name in ("remote", "tokened")))
+    eventually(lambda: "stderr:" in hostile.said())
+    return hostile
+
+
+ASKED: dict[str, Callable[[Watched], str]] = {
+    "log at DEBUG": lambda daemon: daemon.said(),
+    "status": lambda daemon: json.dumps(daemon.ask("status"), ensure_ascii=False),
+    "logs": lambda daemon: json.dumps(daemon.ask("logs", server="leaky")),
+    "tools": lambda daemon: json.dumps(daemon.ask("tools")),
+    "sessions": lambda daemon: json.dumps(daemon.ask("sessions")),
+    "metrics": lambda daemon: json.dumps(daemon.ask("metrics")),
+    "mcpd doctor": lambda daemon: daemon.run("doctor", check=None),
+    "mcpd check": lambda daemon: daemon.run("check", str(daemon.config), check=None),
+    "restart": lambda daemon: json.dumps(daemon.ask("restart", server="remote")),
+}
+"""What operators can ask."""
+
+
+@pytest.mark.parametrize("question", ASKED)
+def test_no_secret_is_in_what_an_operator_is_shown(provoked: Watched, question: str) -> None:
+    said = ASKED[question](provoked)
+    assert said
+    assert not leaks(said)
+
+
+def test_that_something_was_taken_out_is_seen(provoked: Watched) -> None:
+    assert HIDDEN in provoked.said()
+    assert HIDDEN in "".join(provoked.ask("status")["servers"]["leaky"]["stderr"])
+
+
+def test_no_secret_is_in_the_store(provoked: Watched) -> None:
+    files = [path for path in provoked.state.parent.rglob("*") if path.is_file()]
+    assert any(path.name == "state.db" for path in files)
+    for path in files:
+        assert not leaks(path.read_bytes().decode("latin-1")), path
+
+
+def test_no_secret_is_in_the_argv_of_any_other_process(provoked: Watched) -> None:
+    status = provoked.ask("status")["servers"]
+    own = status["leaky"]["pid"]
+    others = [
+        provoked.ask("status")["daemon"]["pid"],
+        *(each["pid"] for each in status.values() if each["pid"]),
+    ]
+    for pid in others:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+        assert leaks(words) == (["argument"] if pid == own else [])
+
+
+@pytest.mark.parametrize("surface", ["category", "full"])
+def test_no_secret_is_in_what_a_model_is_told_of_a_server_that_is_not_there(
+    provoked: Watched, surface: str
+) -> None:
+    with provoked.client().hello(profile=surface) as client:
+        for server in ("remote", "tokened"):
+            down = client.run(server, "echo") if surface == "category" else client.call(f"{server}__echo", {})
+            assert down["isError"]
+            assert not leaks(json.dumps(down, ensure_ascii=False))
+
+
+@pytest.mark.parametrize("surface", ["category", "full"])
+def test_no_secret_is_in_the_error_that_a_server_answers_to_a_call(provoked: Watched, surface: str) -> None:
+    error = {"code": -32000, "message": everything(), "data": {"seen": [everything()]}}
+    with provoked.client().hello(profile=surface) as client:
+        if surface == "category":
+            refused = client.run("leaky", "act", error=error)
+        else:
+            refused = client.call("leaky__act", {"error": error})
+    assert refused["isError"]
+    assert not leaks(json.dumps(refused, ensure_ascii=False))
+    assert HIDDEN in json.dumps(refused)
