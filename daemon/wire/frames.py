@@ -62,8 +62,19 @@ class LineBuffer:
         self._pieces.append(piece)
         self._held += len(piece)
         if self._held > self.max_line:
-            self.oversized.append(self._join(b"")[:HEAD_BYTES])
+            self.oversized.append(self._give_up())
             self._swallowing = True
+
+    def _give_up(self) -> bytes:
+        """Forget the pieces but for their head; joining them all would take their size once more."""
+        head = b""
+        for piece in self._pieces:
+            head += piece[: HEAD_BYTES - len(head)]
+            if len(head) == HEAD_BYTES:
+                break
+        self._pieces.clear()
+        self._held = 0
+        return head
 
     def _without_oversized(self, lines: list[bytes]) -> list[bytes]:
         self.oversized += [line[:HEAD_BYTES] for line in lines if len(line) > self.max_line]

@@ -110,7 +110,7 @@ def test_a_line_of_a_hundred_megabytes_costs_no_memory_beyond_the_limit() -> Non
         tracemalloc.stop()
     assert buffer.feed(b"\nnext\n") == [b"next"]
     assert buffer.oversized == [chunk[:HEAD_BYTES]]
-    assert peak <= 2 * MIB
+    assert peak <= MIB // 2  # the pieces were there before: they are never put together
 
 
 class CountedBytes(bytes):

@@ -141,7 +141,7 @@ def open_descriptors() -> int:
 
 async def test_lines_come_in_whole_and_in_order_however_they_were_cut() -> None:
     stream = b"".join(b"line %d\n" % number for number in range(500))
-    with trio.fail_after(5), socket_link() as (near, far):
+    with trio.fail_after(30), socket_link() as (near, far):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(near.run)
             for start in range(0, len(stream), 97):
@@ -151,7 +151,7 @@ async def test_lines_come_in_whole_and_in_order_however_they_were_cut() -> None:
 
 
 async def test_an_oversized_line_is_told_by_its_head_and_the_next_one_comes_in() -> None:
-    with trio.fail_after(5), socket_link(max_line=1000) as (near, far):
+    with trio.fail_after(30), socket_link(max_line=1000) as (near, far):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(near.run)
             await far.send_all(b"x" * 500_000 + b"\nnext\n" + b"y" * 1001 + b"\nlast\n")
@@ -161,7 +161,7 @@ async def test_an_oversized_line_is_told_by_its_head_and_the_next_one_comes_in()
 
 
 async def test_what_the_owner_answers_goes_out_at_the_end_of_the_chunk_without_a_flush_of_his() -> None:
-    with trio.fail_after(5), socket_link() as (near, far):
+    with trio.fail_after(30), socket_link() as (near, far):
         near.then = answering(near, lambda line: line.upper())
         async with trio.open_nursery() as nursery:
             nursery.start_soon(near.run)
@@ -171,7 +171,7 @@ async def test_what_the_owner_answers_goes_out_at_the_end_of_the_chunk_without_a
 
 
 async def test_a_peer_that_hangs_up_ends_the_link_and_its_unfinished_line_is_nobodys() -> None:
-    with trio.fail_after(5), socket_link() as (near, far):
+    with trio.fail_after(30), socket_link() as (near, far):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(near.run)
             await far.send_all(b'whole\n{"id":1,"half')
@@ -181,7 +181,7 @@ async def test_a_peer_that_hangs_up_ends_the_link_and_its_unfinished_line_is_nob
 
 
 async def test_a_reset_ends_the_link_with_the_systems_own_words() -> None:
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         listener = socket.create_server(("127.0.0.1", 0))
         ours = socket.create_connection(listener.getsockname())
         theirs, _ = listener.accept()
@@ -209,7 +209,7 @@ async def test_a_peer_that_floods_gives_everybody_else_a_turn() -> None:
                 seen_by_others.append(len(near.lines))
                 await trio.lowlevel.checkpoint()
 
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(other)
                 await wait_until(lambda: bool(seen_by_others))
@@ -225,7 +225,7 @@ async def test_a_peer_that_floods_gives_everybody_else_a_turn() -> None:
 
 
 async def test_nothing_is_written_before_the_flush_and_everything_in_order_by_it() -> None:
-    with trio.fail_after(5), socket_link() as (near, far):
+    with trio.fail_after(30), socket_link() as (near, far):
         near.link.send((b"a", Raw(b"{}"), b"", memoryview(b"b")))
         near.link.send((b"c",))
         assert near.link.queued == 7
@@ -239,7 +239,7 @@ async def test_nothing_is_written_before_the_flush_and_everything_in_order_by_it
 async def test_frames_are_written_whole_and_in_order_to_a_peer_that_reads_slowly() -> None:
     frames = [b"%d:" % number + b"x" * (number * 37 % 5000) for number in range(2000)]
     expected = b"".join(frame + b"\n" for frame in frames)
-    with trio.fail_after(5), socket_link() as (near, far):
+    with trio.fail_after(30), socket_link() as (near, far):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(near.run)
 
@@ -258,7 +258,7 @@ async def test_frames_are_written_whole_and_in_order_to_a_peer_that_reads_slowly
 async def test_a_queue_of_more_buffers_than_one_writev_takes_is_written_in_order() -> None:
     pieces = tuple(b"%06d" % number for number in range(JOIN_BELOW))
     assert len(pieces) > IOV_MAX
-    with trio.fail_after(5), socket_link() as (near, far):
+    with trio.fail_after(30), socket_link() as (near, far):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(near.run)
             near.link.send(pieces)
@@ -269,7 +269,7 @@ async def test_a_queue_of_more_buffers_than_one_writev_takes_is_written_in_order
 
 async def test_a_frame_of_ten_megabytes_arrives_unharmed_between_small_ones() -> None:
     big = os.urandom(MIB).replace(b"\n", b" ") * 10
-    with trio.fail_after(5), socket_link(max_queue=1) as (near, far):
+    with trio.fail_after(30), socket_link(max_queue=1) as (near, far):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(near.run)
             near.link.send((b"before:", big))
@@ -281,7 +281,7 @@ async def test_a_frame_of_ten_megabytes_arrives_unharmed_between_small_ones() ->
 
 
 async def test_a_peer_that_does_not_read_is_cut_off_when_the_queue_is_full() -> None:
-    with trio.fail_after(5), socket_link(max_queue=MIB) as (near, far):
+    with trio.fail_after(30), socket_link(max_queue=MIB) as (near, far):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(near.run)
             sent = 0
@@ -300,7 +300,7 @@ async def test_a_peer_that_does_not_read_is_cut_off_when_the_queue_is_full() -> 
 
 
 async def test_a_peer_that_does_not_read_harms_nobody_else() -> None:
-    with trio.fail_after(5), socket_link() as (stuck, _), socket_link() as (near, far):
+    with trio.fail_after(30), socket_link() as (stuck, _), socket_link() as (near, far):
         near.outbox = near.link._outbox = stuck.outbox
         async with trio.open_nursery() as nursery:
             nursery.start_soon(stuck.run)
@@ -313,7 +313,7 @@ async def test_a_peer_that_does_not_read_harms_nobody_else() -> None:
 
 
 async def test_a_peer_is_not_read_from_while_its_answers_wait() -> None:
-    with trio.fail_after(5), socket_link(pause_at=MIB) as (near, far):
+    with trio.fail_after(30), socket_link(pause_at=MIB) as (near, far):
         near.then = answering(near, lambda _: b"y" * 2 * MIB)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(near.run)
@@ -329,7 +329,7 @@ async def test_a_peer_is_not_read_from_while_its_answers_wait() -> None:
 
 
 async def test_a_peer_is_read_again_once_enough_has_drained() -> None:
-    with trio.fail_after(5), socket_link(pause_at=MIB) as (near, far):
+    with trio.fail_after(30), socket_link(pause_at=MIB) as (near, far):
         near.then = answering(near, lambda _: b"y" * 2 * MIB)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(near.run)
@@ -343,7 +343,7 @@ async def test_a_peer_is_read_again_once_enough_has_drained() -> None:
 
 
 async def test_writing_to_who_has_gone_ends_the_link() -> None:
-    with trio.fail_after(5), pipe_link() as (near, _, far_read):
+    with trio.fail_after(30), pipe_link() as (near, _, far_read):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(near.run)
             await wait_all_tasks_blocked()
@@ -354,7 +354,7 @@ async def test_writing_to_who_has_gone_ends_the_link() -> None:
 
 
 async def test_who_goes_while_much_is_being_written_ends_the_link() -> None:
-    with trio.fail_after(5), pipe_link() as (near, _, far_read):
+    with trio.fail_after(30), pipe_link() as (near, _, far_read):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(near.run)
             near.say(b"x" * MIB)
@@ -364,7 +364,7 @@ async def test_who_goes_while_much_is_being_written_ends_the_link() -> None:
 
 
 async def test_what_fails_before_the_link_runs_ends_it_when_it_does() -> None:
-    with trio.fail_after(5), pipe_link() as (near, _, far_read):
+    with trio.fail_after(30), pipe_link() as (near, _, far_read):
         os.close(far_read)
         near.say(b"anybody?")
         await near.run()
@@ -375,7 +375,7 @@ async def test_what_fails_before_the_link_runs_ends_it_when_it_does() -> None:
 
 
 async def test_after_close_nothing_is_written_and_nothing_waits() -> None:
-    with trio.fail_after(5), socket_link() as (near, far):
+    with trio.fail_after(30), socket_link() as (near, far):
         near.link.send((b"queued",))
         near.link.close()
         near.say(b"later")
@@ -386,7 +386,7 @@ async def test_after_close_nothing_is_written_and_nothing_waits() -> None:
 
 
 async def test_closing_a_link_that_waits_for_its_peer_ends_it() -> None:
-    with trio.fail_after(5), socket_link() as (near, _):
+    with trio.fail_after(30), socket_link() as (near, _):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(near.run)
             await wait_all_tasks_blocked()
@@ -395,7 +395,7 @@ async def test_closing_a_link_that_waits_for_its_peer_ends_it() -> None:
 
 
 async def test_closing_a_link_that_waits_to_write_ends_it() -> None:
-    with trio.fail_after(5), socket_link() as (near, _):
+    with trio.fail_after(30), socket_link() as (near, _):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(near.run)
             near.say(b"x" * MIB)
@@ -406,7 +406,7 @@ async def test_closing_a_link_that_waits_to_write_ends_it() -> None:
 
 
 async def test_a_closed_link_never_touches_a_descriptor_that_took_its_number() -> None:
-    with trio.fail_after(5), socket_link(pause_at=1) as (near, far):
+    with trio.fail_after(30), socket_link(pause_at=1) as (near, far):
         near.then = answering(near, lambda _: b"y" * MIB)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(near.run)
@@ -426,7 +426,7 @@ async def test_a_closed_link_never_touches_a_descriptor_that_took_its_number() -
 
 
 async def test_closing_our_direction_is_eof_for_the_child_and_its_last_words_still_come_in() -> None:
-    with trio.fail_after(5), pipe_link() as (near, far_write, far_read):
+    with trio.fail_after(30), pipe_link() as (near, far_write, far_read):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(near.run)
             near.say(b"bye")
@@ -444,7 +444,7 @@ async def test_closing_our_direction_is_eof_for_the_child_and_its_last_words_sti
 
 
 async def test_closing_our_direction_while_it_is_blocked_does_not_end_the_other() -> None:
-    with trio.fail_after(5), pipe_link() as (near, far_write, _):
+    with trio.fail_after(30), pipe_link() as (near, far_write, _):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(near.run)
             near.say(b"x" * MIB)
@@ -458,7 +458,7 @@ async def test_closing_our_direction_while_it_is_blocked_does_not_end_the_other(
 
 
 async def test_a_socket_has_no_direction_of_its_own_to_close() -> None:
-    with trio.fail_after(5), socket_link() as (near, far):
+    with trio.fail_after(30), socket_link() as (near, far):
         near.link.close_write()
         near.say(b"still here")
         assert await receive(far, 11) == b"still here\n"
@@ -467,7 +467,7 @@ async def test_a_socket_has_no_direction_of_its_own_to_close() -> None:
 @pytest.mark.parametrize("how", ["hang up", "cancel", "cut off"])
 async def test_links_leak_no_descriptors_however_they_end(how: str) -> None:
     before = open_descriptors()
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         for _ in range(20):
             with socket_link(max_queue=1) as (near, far):
                 async with trio.open_nursery() as nursery:
@@ -528,7 +528,7 @@ def test_what_is_touched_during_a_flush_is_flushed_too() -> None:
 
 
 async def test_many_frames_of_one_turn_are_one_flush() -> None:
-    with trio.fail_after(5), socket_link() as (near, far):
+    with trio.fail_after(30), socket_link() as (near, far):
         for number in range(100):
             near.link.send((b"%d" % number,))
         assert len(near.outbox._touched) == 1

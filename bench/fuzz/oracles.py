@@ -1,0 +1,250 @@
+"""What must hold of any bytes, without a daemon: one function for each target, which raises `Disagreement`."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from bench.fuzz.mutation import PASSWORD
+from bench.fuzz.promises import Due, Members, Said, from_server, read, to_client
+from daemon.arguments.reading import Checker
+from daemon.catalog.listing import read_tools
+from daemon.config.model import Config
+from daemon.config.parse import load
+from daemon.errors import CallError, ConfigError
+from daemon.surfaces.table import SURFACES
+from daemon.wire import envelope
+from daemon.wire.frames import HEAD_BYTES, LineBuffer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+UID = 1
+"""The id that a server's answer has to carry."""
+
+CANARY = "a-secret-that-nobody-may-see"
+"""Stands in the environment and in a file: it must not come out of the reader."""
+
+
+class Disagreement(Exception):
+    """Two readers of the same bytes say different things, or one promised another thing than it did."""
+
+
+def _require(holds: object, what: str) -> None:
+    if not holds:
+        raise Disagreement(what)
+
+
+# --- frames -------------------------------------------------------------------------------------------------
+
+
+def framing(data: bytes) -> None:
+    """Any stream in any pieces gives the same lines, and the same heads of those that are too long.
+
+    The first byte is the limit of a line, the second tells how many bytes after it say where to cut.
+    """
+    if len(data) < 2:
+        return
+    max_line, cuts = data[0], data[1] % 16
+    places, stream = data[2 : 2 + cuts], data[2 + cuts :]
+    buffer = LineBuffer(max_line)
+    lines: list[bytes] = []
+    start = 0
+    for step in places:
+        lines += buffer.feed(stream[start : start + step])
+        start += step
+    lines += buffer.feed(stream[start:])
+    *whole, rest = stream.split(b"\n")
+    long = [line for line in whole if len(line) > max_line] + ([rest] if len(rest) > max_line else [])
+    _require(lines == [line for line in whole if len(line) <= max_line], "other lines than those of split")
+    _require(len(buffer.oversized) == len(long), "another number of lines over the limit")
+    for head, line in zip(buffer.oversized, long, strict=True):
+        least = min(max_line + 1, HEAD_BYTES)
+        _require(line.startswith(head) and least <= len(head) <= HEAD_BYTES, "a head that is none")
+    _require(buffer.held == (0 if len(rest) > max_line else len(rest)), "other bytes held than the last line's")
+
+
+# --- the envelope -------------------------------------------------------------------------------------------
+
+
+def from_client(line: bytes) -> None:
+    """A client's line: taken with the members that the standard library reads, or refused as promised."""
+    promise = to_client(line)
+    try:
+        taken = envelope.decode_strictly(line)
+    except envelope.BadMessage as fault:
+        if not line.strip():
+            return
+        _require(promise.due is Due.ERROR or promise.optional or _is_big(line), f"refused: {fault}")
+        said = Members(
+            [("id", read(fault.request_id.decode())), ("error", Members([("code", str(fault.code))]))]
+        )
+        if promise.due is Due.ERROR:
+            _require(
+                promise.admits(said), f"{fault.code} for {fault.request_id!r} instead of {promise}: {fault}"
+            )
+        return
+    nobodys = taken.method is UNSET
+    _require(promise.due is not Due.ERROR or promise.optional or nobodys, f"taken in spite of {promise}")
+    _compare(line, taken)
+
+
+def _is_big(line: bytes) -> bool:
+    return len(line) > envelope.MAX_ENVELOPE_BYTES
+
+
+def a_servers(line: bytes) -> None:
+    """A server's line: it means what the standard library finds in it, and what goes on is the line's own."""
+    said, _ = from_server(line, UID)
+    try:
+        taken = envelope.decode(line)
+    except envelope.BadMessage:
+        _require(said in {Said.NOISE, Said.EITHER}, f"refused, and it is {said}")
+        return
+    answers = taken.method is UNSET and taken.id is not UNSET
+    is_message = taken.method is not UNSET or (
+        answers and (taken.result is not UNSET or taken.error is not UNSET)
+    )
+    _require(is_message == (said is not Said.NOISE) or said is Said.EITHER, f"taken, and it is {said}")
+    if line.isascii() and said is not Said.EITHER:
+        _compare(line, taken)
+    frame = b"".join(map(bytes, envelope.response(b"1", b"{}" if taken.result is UNSET else taken.result)))
+    _require((b"\n" not in line and b"\n" not in frame) or b"\n" in line, "a frame of two lines")
+
+
+def _compare(line: bytes, taken: envelope.Envelope) -> None:
+    """Every member is there, equal, and the payload byte for byte what stood in the line."""
+    message = read(line.decode())
+    for name in envelope.Envelope.__struct_fields__:
+        ours = getattr(taken, name)
+        _require((ours is not UNSET) == message.has(name), f"{name} is there for one reader only")
+        if ours is UNSET:
+            continue
+        value = read(bytes(ours).decode()) if isinstance(ours, Raw) else ours
+        _require(_same(value, message.last(name)), f"{name} is another one")
+        _require(not isinstance(ours, Raw) or bytes(ours) in line, f"{name} is not as it was written")
+
+
+def _same(one: Any, other: Any) -> bool:
+    try:
+        return type(one) is type(other) and bool(one == other)
+    except RecursionError:
+        return True
+
+
+def an_envelope(data: bytes) -> None:
+    """As a client's line and as a server's; and whatever head it begins with, an id can be written from it."""
+    line = data.replace(b"\n", b" ")
+    from_client(line)
+    a_servers(line)
+    found = envelope.id_in_head(line[:HEAD_BYTES])
+    value = read(found.decode(errors="replace")) if found.isascii() else found.decode(errors="replace")
+    _require(found == b"null" or isinstance(value, str), f"{found!r} cannot be an id")
+
+
+# --- the configuration --------------------------------------------------------------------------------------
+
+_DIRECTORY = Path(tempfile.mkdtemp(prefix="mcpd-fuzz-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+atexit.register(shutil.rmtree, _DIRECTORY, ignore_errors=True)
+ENVIRON = {"TOKEN": CANARY, "HOME": "/home/nobody", "EMPTY": ""}
+
+
+def a_config(data: bytes) -> None:
+    """Any bytes end in a configuration, or in faults that say where, and no secret."""
+    path = _DIRECTORY / "mcpd.json"
+    path.write_bytes(data)
+    try:
+        config = load(path, ENVIRON, SURFACES)
+    except ConfigError as error:
+        _require(error.faults, "no fault")
+        text = str(error)
+        _require(CANARY not in text, f"the secret in: {text}")
+        text.encode()
+        unread = all(fault.path.startswith("line ") for fault in error.faults)
+        _require(not unread or PASSWORD not in text, f"a line of the file in: {text}")
+        for fault in error.faults:
+            told = fault.path.startswith(("$", "line "))
+            _require(told and fault.message, f"a fault without a place: {fault}")
+        return
+    _require(isinstance(config, Config), "no configuration")
+    _require(CANARY not in repr(config), "the secret in the repr")
+
+
+# --- arguments ----------------------------------------------------------------------------------------------
+
+_SCHEMAS: tuple[dict[str, Any], ...] = (
+    {"type": "object"},
+    {"type": "object", "properties": {"args": {"type": "string"}, "n": {"type": "integer"}}, "required": ["n"]},
+    {
+        "type": "object",
+        "properties": {
+            "a": {"$ref": "#/$defs/a"},
+            "list": {"type": "array", "items": {"enum": ["x", 1, None]}},
+        },
+        "$defs": {
+            "a": {"anyOf": [{"type": "string", "pattern": "^a+$"}, {"type": "object", "required": ["b"]}]}
+        },
+        "additionalProperties": False,
+    },
+    {"type": "object", "patternProperties": {"^k": {"type": "number"}}, "minProperties": 1},
+)
+
+
+def _tools() -> list[Any]:
+    raws = [
+        Raw(json.dumps({"name": f"t{number}", "description": "", "inputSchema": schema}).encode())
+        for number, schema in enumerate(_SCHEMAS)
+    ]
+    return [None, *read_tools("s", raws)[0]]
+
+
+_TOOLS = _tools()
+_CHECKER = Checker()
+_members = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def arguments(data: bytes) -> None:
+    """A wrapper call's members, `args` and what stands beside it: read, or refused with words.
+
+    The first byte chooses the tool. What needed no repair goes on byte for byte; what did is an object of the
+    standard library's opinion, too.
+    """
+    if not data:
+        return
+    tool, line = _TOOLS[data[0] % len(_TOOLS)], data[1:]
+    try:
+        envelope.decode_strictly(
+            b'{"jsonrpc":"2.0","id":1,"method":"m","params":%b}' % line.replace(b"\n", b" ")
+        )
+        members = _members(line)
+    except (envelope.BadMessage, msgspec.MsgspecError):
+        return
+    args = members.pop("args", None)
+    try:
+        found = _CHECKER.read(tool, "t", args, members)
+    except CallError as error:
+        _require(error.message, "refused without a word")
+        json.dumps(error.message).encode()
+        return
+    value = read(bytes(found.arguments).decode())
+    _require(isinstance(value, Members), "arguments that are no object")
+    if found.repair is None:
+        nothing = args is None or bytes(args) == b"null"
+        _require(nothing or bytes(found.arguments) == bytes(args or b""), "changed, and nobody says so")
+        _require(not members, "something beside them was dropped")
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    "framing": framing,
+    "envelope": an_envelope,
+    "config": a_config,
+    "arguments": arguments,
+}
+"""By the name that `--target` takes."""
