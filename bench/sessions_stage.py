@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
     from daemon.facts import Fact
     from daemon.model import Tool
-    from daemon.ports import ToolCall
+    from daemon.ports import CallToSend
     from daemon.wire.peer import Exchange
 
 PER_SERVER = 100
@@ -58,7 +58,7 @@ class Echo:
         """Be one of many."""
         self.name = name
 
-    def send(self, call: ToolCall, exchange: Exchange) -> int:
+    def send(self, call: CallToSend, exchange: Exchange, client: int = 0) -> int:
         """Answer it."""
         exchange.answered(b'{"content":[]}')
         return 1
@@ -159,6 +159,7 @@ class World:
             outbox=self.outbox,
             log=Silent(),
             wall=time.time,
+            redact=str,
         )
 
     def connect(self, nursery: trio.Nursery, key: str) -> Client:

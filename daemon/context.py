@@ -58,6 +58,8 @@ class SessionContext:
     """Where calls are noted."""
     wall: Callable[[], float]
     """Seconds since the epoch."""
+    redact: Callable[[str], str]
+    """Takes secrets out of what a server says of a call that failed."""
 
 
 @attrs.frozen(kw_only=True)
@@ -101,6 +103,12 @@ class Guest(Protocol):
 
     def view(self, turn: int | None = None) -> View:
         """What it sees of the catalog now; of what it was shown, what it had been shown before that turn."""
+
+    def moment(self, turn: int) -> object:
+        """What a view depends on, but for the clock: the same object as long as all of that is the same.
+
+        None where it depends on the turn, too.
+        """
 
     def load(self, loading: Loading) -> None:
         """Tools that a call of its has loaded."""

@@ -8,19 +8,21 @@ mcp's, httpx's) are led here too.
 from __future__ import annotations
 
 import atexit
-import json
 import logging
 import queue
 import sys
 import threading
 import traceback
+from copy import copy
 from typing import TYPE_CHECKING, TextIO
 
 from loguru import logger
 
-from daemon.escape import visible
+from daemon.escape import json_line, visible
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from loguru import Message, Record
 
     from daemon.redact import Redactor
@@ -96,7 +98,9 @@ def configure(style: str, level: str, redact: Redactor) -> LineWriter:
 
     def sink(message: Message) -> None:
         # Before formatting: afterwards a secret may be escaped beyond recognition, and a line be cut apart.
-        writer(write(_Entry(message.record, redact)))
+        entry = _Entry(message.record, redact)
+        sessions = message.record["extra"].get("sessions")
+        writer(write(entry) if sessions is None else "\n".join(map(write, entry.apart(sessions))))
 
     logger.remove()
     logger.add(sink, level=level, format="{message}", catch=True, diagnose=False, backtrace=False)
@@ -111,6 +115,7 @@ class _Entry:
 
     def __init__(self, record: Record, redact: Redactor) -> None:
         self.time = record["time"]
+        self.clock = f"{self.time:HH:mm:ss.SSS}"
         self.level = record["level"].name
         self.message = redact(record["message"])
         self.extra = {
@@ -123,6 +128,13 @@ class _Entry:
         if error is not None and error.value is not None:
             lines = "".join(traceback.format_exception(error.value)).rstrip()
             self.traceback = visible(redact(lines), lines=True)
+
+    def apart(self, sessions: Iterable[int]) -> Iterator[_Entry]:
+        """Each line of the message as an entry of its own, about one of these sessions."""
+        for session, line in zip(sessions, self.message.split("\n"), strict=False):
+            entry = copy(self)
+            entry.message, entry.extra = line, {"session": session}
+            yield entry
 
     @property
     def body(self) -> str:
@@ -140,7 +152,7 @@ _SUBJECTS = ("server", "session", "category")
 
 
 def _text(entry: _Entry) -> str:
-    return f"{entry.time:HH:mm:ss.SSS} {entry.level:<7} {entry.body}"
+    return f"{entry.clock} {entry.level:<7} {entry.body}"
 
 
 def _journal(entry: _Entry) -> str:
@@ -158,7 +170,7 @@ def _json(entry: _Entry) -> str:
     }
     if entry.traceback:
         fields["exception"] = entry.traceback
-    return json.dumps(fields, ensure_ascii=False)
+    return json_line(fields)
 
 
 class _Intercept(logging.Handler):

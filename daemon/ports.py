@@ -16,21 +16,35 @@ if TYPE_CHECKING:
     from daemon.wire.peer import Exchange
 
 
-@attrs.frozen(kw_only=True)
-class ToolCall:
+class CallToSend(Protocol):
     """A `tools/call` on its way to a server, payload unopened."""
 
     tool: str
     """The bare name, as the server knows it."""
     arguments: Buffer
     """A JSON object, as the client wrote it."""
-    meta: Mapping[str, Raw] = attrs.field(factory=dict)
+    meta: Mapping[str, Raw]
     """The caller's `_meta`, without the keys that belong to a connection (progress token, era envelope)."""
-    wants_progress: bool = False
+    wants_progress: bool
     """Whether the caller gave a progress token."""
+
+    @property
+    def check(self) -> Callable[[], bool]:
+        """Whether the call is still to be sent as it is, asked when it leaves a line.
+
+        False if its caller has taken it back; raises a `CallError` if it must not be sent at all.
+        """
+
+
+@attrs.define(kw_only=True)
+class ToolCall:
+    """A `CallToSend` by itself: one that no client waits for."""
+
+    tool: str
+    arguments: Buffer
+    meta: Mapping[str, Raw] = attrs.field(factory=dict)
+    wants_progress: bool = False
     check: Callable[[], bool] = attrs.field(default=lambda: True, eq=False, repr=False)
-    """Whether the call is still to be sent as it is, asked when it leaves a line: False if its caller has taken
-    it back; raises a `CallError` if it must not be sent at all."""
 
 
 class Connection(Protocol):
@@ -59,7 +73,7 @@ class Connection(Protocol):
     def notify(self, method: str, params: dict[str, object] | None = None) -> None:
         """Send a notification; lost silently if the connection is ending."""
 
-    def call(self, call: ToolCall, exchange: Exchange) -> int:
+    def call(self, call: CallToSend, exchange: Exchange) -> int:
         """Forward a tool call; `exchange` gets the answer. Returns the key for `cancel`. Never blocks.
 
         Raises:
@@ -104,8 +118,13 @@ class Upstream(Protocol):
 
     name: str
 
-    def send(self, call: ToolCall, exchange: Exchange) -> int:
+    def send(self, call: CallToSend, exchange: Exchange, client: int = 0) -> int:
         """Forward a call to the live connection. Returns the key for `cancel`.
+
+        Args:
+            call: what to send.
+            exchange: gets the answer.
+            client: the number of the connection that it came over: clients take turns.
 
         Raises:
             UpstreamUnavailable: there is no live connection; nothing was sent.

@@ -33,7 +33,8 @@ class Seat:
         self.client = ""
         """What the client calls itself."""
         self._context = context
-        self._wishes: tuple[str, str | None, bool | None] = (DEFAULT_PROFILE, None, None)
+        self.wishes: tuple[str, str | None, bool | None] = (DEFAULT_PROFILE, None, None)
+        """What the client asked for: profile, surface, lazy; another object whenever it asks again."""
         self._config: Config | None = None
         self._denied = ""
         self._profile = self._now.profiles[DEFAULT_PROFILE]
@@ -47,8 +48,8 @@ class Seat:
         typo is no way out.
         """
         name, surface, lazy = hello.get("profile"), hello.get("surface"), hello.get("lazy")
-        profile = name if isinstance(name, str) else self._wishes[0]
-        self._wishes = (
+        profile = name if isinstance(name, str) else self.wishes[0]
+        self.wishes = (
             profile,
             surface if isinstance(surface, str) else None,
             lazy if isinstance(lazy, bool) else None,
@@ -89,7 +90,7 @@ class Seat:
         if config is self._config:
             return
         self._config, self._denied = config, ""
-        name, surface, lazy = self._wishes
+        name, surface, lazy = self.wishes
         profile = config.profiles.get(name)
         if profile is None:
             known = ", ".join(config.profiles)
@@ -130,6 +131,7 @@ class Asked:
         self._context = context
         self._turn = turn
         self._shown = Shown(conversation.shown.hash_of)
+        self._moment: tuple[object, ...] = ()
 
     @property
     def client(self) -> str:
@@ -179,6 +181,28 @@ class Asked:
             loaded=self.conversation.loaded,
             shown=partial(self._shown.hash_of, turn=turn),
         )
+
+    def moment(self, turn: int) -> object:
+        """What `view` depends on, but for the clock: the same object as long as all of it is the same.
+
+        Returns None where it depends on the turn, too.
+        """
+        if turn <= self._shown.latest:
+            return None
+        catalog, loaded, seat = self._context.catalog.value, self.conversation.loaded, self._seat.wishes
+        shown, before = self._shown.version, self.conversation.shown.version
+        known = self._moment
+        if (
+            not known
+            or known[0] is not catalog
+            or known[1] is not loaded
+            or known[2] is not seat
+            or known[3] != shown
+            or known[4] != before
+        ):
+            self._context.sessions.judge(self.conversation)
+            known = self._moment = (catalog, self.conversation.loaded, seat, shown, before)
+        return known
 
     def load(self, loading: Loading) -> None:
         """Tools that a call has loaded are listed from now on."""

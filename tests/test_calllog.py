@@ -14,13 +14,18 @@ from daemon.calllog import EVERY_SECONDS, GATHERED, CallLogger
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from loguru import Message
+
 
 @pytest.fixture
 def lines() -> Iterator[list[str]]:
     found: list[str] = []
-    sink = logger.add(
-        lambda line: found.append(str(line).strip()), format="{extra[session]} {message}", level="INFO"
-    )
+
+    def take(message: Message) -> None:
+        sessions, texts = message.record["extra"]["sessions"], message.record["message"].split("\n")
+        found.extend(f"{session} {text}" for session, text in zip(sessions, texts, strict=True))
+
+    sink = logger.add(take, level="INFO", filter=lambda record: "sessions" in record["extra"])
     yield found
     logger.remove(sink)
 
@@ -41,7 +46,7 @@ async def test_each_call_is_a_line_with_session_label_latency_and_outcome(
 
 async def until(holds: Callable[[], bool]) -> None:
     """Wait on the log's own rhythm: its lines come from a thread."""
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         while not holds():  # noqa: ASYNC110 - a thread writes, it sets no event
             await trio.sleep(EVERY_SECONDS / 10)
 
@@ -54,6 +59,33 @@ async def test_the_last_calls_are_written_when_the_daemon_ends(lines: list[str])
         log.note(1, "a/b", 0.001, "ok")
         nursery.cancel_scope.cancel()
     assert lines == ["1 call a/b 1.0 ms ok"]
+
+
+async def test_a_name_that_a_client_made_up_forges_no_line(nursery: trio.Nursery, lines: list[str]) -> None:
+    log = CallLogger()
+    nursery.start_soon(log.run)
+    log.note(1, "a\ncall b", 0, "UnknownTool")
+    log.note(2, "c/d", 0, "ok")
+    await until(lambda: len(lines) == 2)
+    assert lines == ["1 call a\\x0acall b 0.0 ms UnknownTool", "2 call c/d 0.0 ms ok"]
+
+
+async def test_a_machine_without_a_thread_to_spare_costs_time_and_no_line(
+    nursery: trio.Nursery, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusals = [RuntimeError("can't start new thread")] * 2
+
+    async def run_sync(function: Callable[[], None]) -> None:
+        if refusals:
+            raise refusals.pop()
+        function()
+
+    monkeypatch.setattr(trio.to_thread, "run_sync", run_sync)
+    log = CallLogger()
+    nursery.start_soon(log.run)
+    log.note(1, "a/b", 0.001, "ok")
+    await until(lambda: len(lines) == 1)
+    assert not refusals
 
 
 async def test_what_gathers_has_a_bound_and_the_newest_is_kept(lines: list[str]) -> None:

@@ -241,7 +241,7 @@ async def test_a_client_that_hangs_up_gives_all_its_calls_up_and_nobody_elses(nu
     leaving.client.close()
     await stage.alpha.wait_cancelled(2)
     assert {key for key, _ in stage.alpha.cancelled} == keys
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         await leaving.ended.wait()
     assert leaving.session.in_flight == 0
     stage.answer(kept)
@@ -310,7 +310,7 @@ async def test_clients_with_the_same_ids_never_get_each_others_answers(nursery: 
         for request_id in ids:
             server = "alpha" if place % 2 else "beta"
             await client.call(server, "echo", {"nonce": [place, request_id]}, request_id=request_id)
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         await stage.alpha.wait_sent(8 * len(ids))
         await stage.upstreams["beta"].wait_sent(8 * len(ids))
     # Answered in an order that has nothing to do with that of the calls.
@@ -529,3 +529,12 @@ async def test_an_error_whose_details_cannot_be_written_still_answers(nursery: t
     await client.call("alpha", "echo")
     stage.lose(await stage.alpha.wait_sent(), UpstreamLost("gone", details=object()))
     assert error_of(await client.get())["code"] == "InternalError"
+
+
+async def test_a_server_is_told_whose_call_it_is(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    for number in (1, 2):
+        client = await stage.client(nursery)
+        await client.call("alpha", "echo")
+        await stage.alpha.wait_sent(number)
+    assert len(set(stage.alpha.clients)) == 2

@@ -42,8 +42,8 @@ async def describe(client: Client, surface: str) -> None:
     await answer_to(client, 1)
 
 
-async def call(client: Client, surface: str) -> None:
-    await client.send(request(surface, 2))
+async def call(client: Client, surface: str, request_id: int = 2) -> None:
+    await client.send(request(surface, request_id))
 
 
 def request(surface: str, request_id: int) -> dict[str, Any]:
@@ -91,6 +91,37 @@ async def test_a_tool_that_changed_since_it_was_shown_is_refused_once_with_its_n
     assert not stage.alpha.sent
     await call(client, surface)
     await stage.alpha.wait_sent()
+
+
+@pytest.mark.parametrize("surface", SURFACES)
+async def test_a_tool_that_was_called_before_and_has_changed_is_refused_like_any_other(
+    nursery: trio.Nursery, surface: str
+) -> None:
+    """What was decided for the first calls must not stand any longer than what it was decided by."""
+    stage = stage_of(surface)
+    client = await stage.client(nursery)
+    await describe(client, surface)
+    for request_id in (11, 12, 13):
+        await call(client, surface, request_id)
+        stage.answer(await stage.alpha.wait_sent(), b"{}")
+        assert "result" in await answer_to(client, request_id)
+        stage.alpha.sent.clear()
+    stage.lists("alpha", CHANGED, "add")
+    await call(client, surface)
+    assert error_of(await answer_to(client, 2))["code"] == "ToolChanged"
+    assert not stage.alpha.sent
+
+
+async def test_a_tool_that_was_called_before_and_is_switched_off_is_refused(nursery: trio.Nursery) -> None:
+    stage = stage_of("full")
+    client = await stage.client(nursery)
+    await describe(client, "full")
+    await call(client, "full", 11)
+    stage.answer(await stage.alpha.wait_sent(), b"{}")
+    await answer_to(client, 11)
+    stage.learn(Switched(off=frozenset({("alpha", "echo")})))
+    await call(client, "full")
+    assert error_of(await answer_to(client, 2))["code"] == "ToolDisabled"
 
 
 @pytest.mark.parametrize("surface", ["category", "browse", "search", "full"])

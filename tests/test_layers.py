@@ -42,7 +42,7 @@ ORDER = (
     ("keeping",),
     ("sessions",),
     ("context",),
-    ("awaiting",),
+    ("awaiting", "clientcall"),
     ("callpath", "calllog", "admission"),
     ("seat",),
     ("membership",),

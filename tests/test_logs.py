@@ -19,6 +19,9 @@ from daemon.redact import Redactor
 
 ROOT = Path(__file__).parent.parent
 
+PATIENCE = 60.0
+"""Seconds that a wait may take."""
+
 PREPARE = """
 import logging, sys, warnings
 from loguru import logger
@@ -37,7 +40,7 @@ def logged(style: str, code: str, *secrets: str) -> str:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=10,
+        timeout=PATIENCE,
         check=True,
     )
     assert done.stdout == ""
@@ -91,6 +94,18 @@ except KeyError:
     assert "T" in first["time"]
     assert (second["level"], second["message"]) == ("error", "oops")
     assert second["exception"].endswith("KeyError: 'k'")
+
+
+@pytest.mark.parametrize("style", ["text", "journal", "json"])
+def test_a_record_of_many_calls_is_a_line_for_each_about_its_session(style: str) -> None:
+    code = 'logger.bind(sessions=(3, 7)).info("call a/b 1.0 ms ok\\ncall c/d hunter2 2.0 ms ok")'
+    first, second = logged(style, code, "hunter2").splitlines()
+    if style == "json":
+        found = [(each["session"], each["message"]) for each in map(json.loads, (first, second))]
+        assert found == [(3, "call a/b 1.0 ms ok"), (7, "call c/d [redacted] 2.0 ms ok")]
+    else:
+        assert first.endswith("[session=3] call a/b 1.0 ms ok")
+        assert second.endswith("[session=7] call c/d [redacted] 2.0 ms ok")
 
 
 def test_a_level_is_the_least_that_is_shown() -> None:
@@ -196,35 +211,45 @@ class Blocked(io.StringIO):
         super().__init__()
         self.entered = threading.Event()
         self.gate = threading.Event()
+        self.taken = threading.Semaphore(0)
 
     def write(self, text: str) -> int:
         self.entered.set()
-        assert self.gate.wait(10)
-        return super().write(text)
+        assert self.gate.wait(PATIENCE)
+        try:
+            return super().write(text)
+        finally:
+            self.taken.release()
+
+    def wait_taken(self, count: int) -> None:
+        """Until so many writes were taken."""
+        for _ in range(count):
+            assert self.taken.acquire(timeout=PATIENCE)
 
 
 def test_a_stream_that_stands_still_holds_nobody_up_and_has_a_bound() -> None:
     stream = Blocked()
     writer = LineWriter(stream)
     writer("first")
-    assert stream.entered.wait(5)
+    assert stream.entered.wait(PATIENCE)
     for number in range(QUEUED_LINES + 7):
         writer(str(number))
     assert writer.dropped == 7
     stream.gate.set()
+    wanted = ["first", *map(str, range(QUEUED_LINES)), "mcpd: 7 lines of log were dropped"]
+    stream.wait_taken(len(wanted))
     writer.close()
-    lines = stream.getvalue().splitlines()
-    assert lines == ["first", *map(str, range(QUEUED_LINES))]
+    assert stream.getvalue().splitlines() == wanted
 
 
 def test_closing_gives_up_on_a_stream_that_stands_still() -> None:
     stream = Blocked()
     writer = LineWriter(stream)
     writer("first")
-    assert stream.entered.wait(5)
+    assert stream.entered.wait(PATIENCE)
     closing = threading.Thread(target=writer.close, daemon=True)
     closing.start()
-    closing.join(5)
+    closing.join(PATIENCE)
     assert not closing.is_alive()
     stream.gate.set()
 
@@ -251,7 +276,7 @@ def test_a_process_whose_stderr_nobody_reads_ends_all_the_same() -> None:
     try:
         process = subprocess.Popen([sys.executable, "-c", PREPARE, "text", code], cwd=ROOT, stderr=writing)
         try:
-            assert process.wait(8) == 0
+            assert process.wait(PATIENCE) == 0
         finally:
             process.kill()
             process.wait()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
@@ -11,7 +11,10 @@ from daemon.catalog.loaded import Source
 from daemon.facts import Configured
 from daemon.seat import Asked, Seat
 from daemon.surfaces.base import Loading
-from tests.fakes_upstream import Stage, tool
+from tests.fakes_upstream import Stage, tool, tools_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def seat(hello: dict[str, Any] | None = None, **written: Any) -> Seat:
@@ -112,6 +115,35 @@ def test_a_client_knows_what_it_was_shown_until_it_is_shown_something_else() -> 
     assert guest.view().shown(("alpha", "echo")) == first
     guest.was_told(("alpha", "echo"))
     assert guest.view().shown(("alpha", "echo")) not in {None, first}
+
+
+def test_a_moment_lasts_until_something_changes_that_a_view_depends_on() -> None:
+    stage, guest = asked()
+    moment = guest.moment(1)
+    assert moment is not None
+    assert guest.moment(2) is moment
+    changes: list[Callable[[], object]] = [
+        lambda: stage.lists("alpha", tool("echo", description="another")),
+        lambda: guest.was_shown([("alpha", "echo")]),
+        lambda: guest.conversation.shown.add(tools_of("alpha", "echo")),
+        lambda: guest.load(Loading(tools=(("alpha", "echo"),))),
+        lambda: guest._seat.greet({"surface": "browse"}),
+    ]
+    for change in changes:
+        change()
+        after = guest.moment(3)
+        assert after is not moment
+        assert guest.moment(4) is after
+        moment = after
+
+
+def test_while_what_was_shown_depends_on_the_turn_there_is_no_moment() -> None:
+    stage, guest = asked()
+    guest.was_shown([("alpha", "echo")])
+    stage.lists("alpha", tool("echo", description="another"))
+    guest.was_shown([("alpha", "echo")])
+    assert guest.moment(0) is None
+    assert guest.moment(1) is not None
 
 
 def test_a_connection_of_a_session_knows_what_another_was_shown_until_it_is_shown_it_itself() -> None:

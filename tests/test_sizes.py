@@ -28,6 +28,8 @@ COVERED_ELSEWHERE: dict[str, str] = {
     # Frozen values: the store's tests write and read them, the call path's work with what sessions share.
     "daemon/catalog/remembered.py": "tests/store/test_store.py",
     "daemon/context.py": "tests/test_callpath.py",
+    # The one object of the call path: what it does is seen in what the path answers.
+    "daemon/clientcall.py": "tests/test_callpath.py",
     # Protocols, checked by mypy against the fakes that stand for them.
     "daemon/ports.py": "tests/test_callpath.py",
 }

@@ -13,6 +13,7 @@ import trio
 from loguru import logger
 from msgspec import Raw
 
+from daemon.clientcall import read_refusal
 from daemon.closest import closest
 from daemon.config.model import DEFAULT_PROFILE
 from daemon.errors import (
@@ -22,17 +23,16 @@ from daemon.errors import (
     McpdError,
     ProtocolFault,
     UnknownServer,
-    UpstreamCallError,
     UpstreamUnavailable,
     leaf,
 )
 from daemon.measures import STDERR_LINES
-from daemon.ports import ToolCall
+from daemon.ports import CallToSend, ToolCall
 from daemon.report import Wish
 from daemon.surfaces.answers import error_result
 from daemon.transports.children import memory_by_mark
 from daemon.wire import envelope
-from daemon.wire.peer import Peer, RemoteError
+from daemon.wire.peer import Peer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -228,7 +228,7 @@ class Control:
         if refusal is not None:
             return error_result(refusal)
         call = ToolCall(tool=asked.tool, arguments=asked.arguments)
-        outcome = _Outcome()
+        outcome = _Outcome(self._operations.reporter.redact)
         started = trio.current_time()
         try:
             key = await _send(upstream, call, outcome)
@@ -337,7 +337,7 @@ def _redacted(lines: Sequence[tuple[int, str]], redact: Callable[[str], str]) ->
     return [{"n": number, "text": redact(text)} for number, text in lines]
 
 
-async def _send(upstream: Upstream, call: ToolCall, outcome: _Outcome) -> int:
+async def _send(upstream: Upstream, call: CallToSend, outcome: _Outcome) -> int:
     try:
         return upstream.send(call, outcome)
     except UpstreamUnavailable:
@@ -350,7 +350,8 @@ async def _send(upstream: Upstream, call: ToolCall, outcome: _Outcome) -> int:
 class _Outcome:
     """The exchange of an operator's call: waited for by its task."""
 
-    def __init__(self) -> None:
+    def __init__(self, redact: Callable[[str], str]) -> None:
+        self._redact = redact
         self._done = trio.Event()
         self._result: Buffer = b""
         self.ok = False
@@ -365,9 +366,7 @@ class _Outcome:
         self._done.set()
 
     def refused(self, error: Buffer) -> None:
-        remote = RemoteError.from_wire(error)
-        told = {"code": remote.code, "message": remote.message, "data": remote.data}
-        self.lost(UpstreamCallError(f"the server refused the call: {remote}", upstream=told))
+        self.lost(read_refusal(error, self._redact))
 
     def lost(self, error: CallError) -> None:
         self._result = error_result(error)

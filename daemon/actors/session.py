@@ -13,20 +13,17 @@ from typing import TYPE_CHECKING
 import msgspec
 import trio
 from loguru import logger
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from daemon import protocol
 from daemon.callpath import Calls
 from daemon.context import SessionStatistics
-from daemon.errors import (
-    ProtocolFault,
-    RunError,
-    leaf,
-)
+from daemon.errors import ProtocolFault, RunError, leaf
 from daemon.membership import MAX_HELD, MAX_KEYS, Membership
 from daemon.seat import Seat
 from daemon.surfaces.base import AwaitListing
 from daemon.wire import envelope
+from daemon.wire.envelope import PlainCall
 from daemon.wire.peer import Peer
 
 if TYPE_CHECKING:
@@ -63,7 +60,7 @@ class Session:
         """Attach to a link; `run` does the work."""
         self.number = number
         self._context = context
-        self._peer = Peer(link, context.outbox, self, strict=True)
+        self._peer = Peer(link, context.outbox, self, strict=True, on_call=self._take_call)
         self._log = logger.bind(session=number)
         self._calls = Calls(self._peer, number, context)
         self._seat = Seat(context)
@@ -136,6 +133,19 @@ class Session:
             repaired=self._calls.repaired,
         )
 
+    def _take_call(self, call: PlainCall) -> None:
+        """Take a call in that says nothing of its session: it belongs to the connection's."""
+        if self._seat.denied:
+            self._peer.refuse(call.request_id, envelope.INVALID_REQUEST, self._seat.denied)
+            return
+        try:
+            if self._membership.key is None:
+                self._begin_call(call, self._membership.own)
+            else:
+                self._with_session({}, call.request_id, partial(self._begin_call, call))
+        except Exception as error:  # noqa: BLE001 - the boundary of a request
+            self._fail(call.request_id, "tools/call", error)
+
     # --- wire.peer.Handler ---------------------------------------------------------------------------------
 
     def on_request(self, request_id: bytes, method: str, params: Raw | None) -> None:
@@ -145,33 +155,41 @@ class Session:
             return
         if method not in _OF_CONNECTIONS and method not in _OF_SESSIONS:
             text = (
-                f"Method not found: {method}. mcpd serves tools: {', '.join((*_OF_CONNECTIONS, *_OF_SESSIONS))}"
+                f"Method not found: {method}. mcpd serves tools: {', '.join([*_OF_CONNECTIONS, *_OF_SESSIONS])}"
             )
             self._peer.refuse(request_id, envelope.METHOD_NOT_FOUND, text)
             return
-        with self._contained(request_id, method):
-            meta = protocol.meta_of(params)
-            modern = protocol.VERSION_KEY in meta
-            if modern and not self._accept_version(request_id, meta):
-                return
-            if method in _OF_SESSIONS:
-                serve = _OF_SESSIONS[method]
-                self._with_session(
-                    meta, request_id, lambda asked: serve(self, request_id, params, modern, asked)
-                )
-            else:
-                _OF_CONNECTIONS[method](self, request_id, params, modern)
+        try:
+            self._serve(request_id, method, params)
+        except Exception as error:  # noqa: BLE001 - the boundary of a request
+            self._fail(request_id, method, error)
+
+    def _serve(self, request_id: bytes, method: str, params: Raw | None) -> None:
+        meta = protocol.meta_of(params)
+        modern = protocol.VERSION_KEY in meta
+        if modern and not self._accept_version(request_id, meta):
+            return
+        if method in _OF_CONNECTIONS:
+            _OF_CONNECTIONS[method](self, request_id, params)
+        else:
+            serve = self._list_tools if method == "tools/list" else self._call_tool
+            self._with_session(meta, request_id, partial(serve, request_id, params, modern))
+
+    def _fail(self, request_id: bytes, method: str, error: Exception) -> None:
+        """What goes wrong with a request is its answer; a fault of ours costs this one, not the session."""
+        if isinstance(error, (msgspec.MsgspecError, protocol.UnknownCursor)):
+            self._peer.refuse(request_id, envelope.INVALID_PARAMS, f"Invalid params: {error}")
+            return
+        self._log.opt(exception=error).error("a fault of mcpd's own while serving {}", method)
+        self._peer.refuse(request_id, envelope.INTERNAL_ERROR, f"Internal error: {type(error).__name__}")
 
     @contextmanager
     def _contained(self, request_id: bytes, method: str) -> Iterator[None]:
-        """What goes wrong with a request is its answer; a fault of ours costs this one, not the session."""
+        """The boundary of a request that has waited."""
         try:
             yield
-        except (msgspec.MsgspecError, protocol.UnknownCursor) as error:
-            self._peer.refuse(request_id, envelope.INVALID_PARAMS, f"Invalid params: {error}")
         except Exception as error:  # noqa: BLE001 - the boundary of a request
-            self._log.exception("a fault of mcpd's own while serving {}", method)
-            self._peer.refuse(request_id, envelope.INTERNAL_ERROR, f"Internal error: {type(error).__name__}")
+            self._fail(request_id, method, error)
 
     def on_notification(self, method: str, params: Raw | None) -> None:
         """Take in cancellations and the bridge's hello; the rest concerns nothing that we do."""
@@ -196,7 +214,7 @@ class Session:
 
     # --- requests ------------------------------------------------------------------------------------------
 
-    def _initialize(self, request_id: bytes, params: Raw | None, modern: bool) -> None:  # noqa: FBT001
+    def _initialize(self, request_id: bytes, params: Raw | None) -> None:
         fields = {} if params is None else msgspec.json.decode(params, type=dict[str, object])
         self._name_client(fields.get("clientInfo"))
         result = protocol.initialize_result(fields.get("protocolVersion"), self._instructions())
@@ -204,10 +222,10 @@ class Session:
         self._handshaken = True
         self._peer.answer(request_id, result)
 
-    def _discover(self, request_id: bytes, params: Raw | None, modern: bool) -> None:  # noqa: FBT001
+    def _discover(self, request_id: bytes, params: Raw | None) -> None:
         self._peer.answer(request_id, protocol.discover_result(self._instructions()))
 
-    def _ping(self, request_id: bytes, params: Raw | None, modern: bool) -> None:  # noqa: FBT001
+    def _ping(self, request_id: bytes, params: Raw | None) -> None:
         self._peer.answer(request_id, b"{}")
 
     def _list_tools(self, request_id: bytes, params: Raw | None, modern: bool, asked: Asked) -> None:  # noqa: FBT001
@@ -256,7 +274,7 @@ class Session:
             self._context.tally.listed(self.surface.name, sum(map(len, tools)), view.offer.listing_bytes)
         self._peer.answer(request_id, protocol.list_result(tools, page, modern=modern))
 
-    def _listen(self, request_id: bytes, params: Raw | None, modern: bool) -> None:  # noqa: FBT001
+    def _listen(self, request_id: bytes, params: Raw | None) -> None:
         """A 2026-07-28 subscription: acknowledged first, then open until the client cancels it."""
         if self._calls.holds(request_id) or request_id in self._subscriptions:
             self._refuse_second(request_id)
@@ -275,10 +293,17 @@ class Session:
         self._peer.notify("notifications/subscriptions/acknowledged", msgspec.json.encode(params_out))
 
     def _call_tool(self, request_id: bytes, params: Raw | None, modern: bool, asked: Asked) -> None:  # noqa: FBT001
-        if self._calls.holds(request_id) or request_id in self._subscriptions:
-            self._refuse_second(request_id)
+        wanted = protocol.decode_call(params or b"{}")
+        arguments = b"{}" if wanted.arguments is UNSET else bytes(wanted.arguments)
+        self._begin_call(PlainCall(request_id, wanted.name, arguments), asked, wanted.meta, modern=modern)
+
+    def _begin_call(
+        self, call: PlainCall, asked: Asked, meta: dict[str, Raw] | None = None, *, modern: bool = False
+    ) -> None:
+        if self._calls.holds(call.request_id) or call.request_id in self._subscriptions:
+            self._refuse_second(call.request_id)
         else:
-            self._calls.begin(request_id, protocol.decode_call(params or b"{}"), asked, modern=modern)
+            self._calls.begin(call, asked, meta, modern=modern)
 
     def _refuse_second(self, request_id: bytes) -> None:
         text = f"Invalid Request: id {request_id.decode(errors='replace')} is already in flight"
@@ -362,7 +387,7 @@ class Session:
             self._subscriptions.remove(request_id)
 
 
-_OF_CONNECTIONS: dict[str, Callable[[Session, bytes, Raw | None, bool], None]] = {
+_OF_CONNECTIONS: dict[str, Callable[[Session, bytes, Raw | None], None]] = {
     "initialize": Session._initialize,  # noqa: SLF001
     "server/discover": Session._discover,  # noqa: SLF001
     "ping": Session._ping,  # noqa: SLF001
@@ -370,8 +395,5 @@ _OF_CONNECTIONS: dict[str, Callable[[Session, bytes, Raw | None, bool], None]] =
 }
 """What concerns the connection, whatever session."""
 
-_OF_SESSIONS: dict[str, Callable[[Session, bytes, Raw | None, bool, Asked], None]] = {
-    "tools/list": Session._list_tools,  # noqa: SLF001
-    "tools/call": Session._call_tool,  # noqa: SLF001
-}
+_OF_SESSIONS = ("tools/list", "tools/call")
 """What depends on what a session has loaded."""

@@ -22,7 +22,7 @@ costs nothing, for it is shared."""
 class Shown:
     """One client's."""
 
-    __slots__ = ("_before", "_earlier", "_list", "_single")
+    __slots__ = ("_before", "_earlier", "_list", "_single", "latest", "version")
 
     def __init__(self, before: Callable[[ToolKey], str | None] = lambda _key: None) -> None:
         """Begin with nothing.
@@ -30,6 +30,10 @@ class Shown:
         Args:
             before: what the same session was shown over another connection.
         """
+        self.version = 0
+        """Rises with whatever is shown."""
+        self.latest = -1
+        """The last turn in which something was shown otherwise than before: later ones all see the same."""
         self._before = before
         self._list: Mapping[ToolKey, Offered] = {}
         self._single: dict[ToolKey, str] = {}
@@ -55,10 +59,12 @@ class Shown:
     def assume(self, key: ToolKey, digest: str) -> None:
         """If it never was shown, it was so."""
         if self.hash_of(key) is None:
+            self.version += 1
             self._single[key] = digest
 
     def add(self, tools: Iterable[Tool], turn: int = 0) -> None:
         """These were shown, in that turn."""
+        self.version += 1
         for tool in tools:
             key = tool.server, tool.name
             self._note_earlier(key, tool.schema_hash, turn)
@@ -83,6 +89,7 @@ class Shown:
         if before not in {None, digest}:
             self._earlier.pop(key, None)
             self._earlier[key] = turn, str(before)
+            self.latest = max(self.latest, turn)
 
 
 def _cut(remembered: dict[ToolKey, str] | dict[ToolKey, tuple[int, str]]) -> None:

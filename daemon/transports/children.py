@@ -148,7 +148,11 @@ class Children:
         _become_subreaper()
         with trio.open_signal_receiver(signal.SIGCHLD) as signals:
             async for _ in signals:
-                zombies = await trio.to_thread.run_sync(_zombie_children)
+                try:
+                    zombies = await trio.to_thread.run_sync(_zombie_children)
+                except RuntimeError as error:
+                    logger.warning("orphans are not collected until the next one dies: {}", error)
+                    continue
                 # A child that is just being spawned is not known as ours yet: waiting for it is trio's.
                 await self._none_starting.wait()
                 for pid in zombies - self._own:

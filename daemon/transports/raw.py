@@ -13,7 +13,7 @@ import msgspec
 from daemon import protocol
 from daemon.errors import Overloaded
 from daemon.model import Era
-from daemon.wire.envelope import METHOD_NOT_FOUND, BadMessage, Buffer
+from daemon.wire.envelope import JOINED_BYTES, METHOD_NOT_FOUND, BadMessage, Buffer
 from daemon.wire.peer import Peer
 
 if TYPE_CHECKING:
@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
     from msgspec import Raw
 
-    from daemon.ports import ConnectionEvents, ToolCall
+    from daemon.ports import CallToSend, ConnectionEvents
     from daemon.wire.link import Link, Outbox
     from daemon.wire.peer import Exchange
 
 UPSTREAM_QUEUE_BYTES = 16 * 1024 * 1024
 """Bytes that may wait for a server that does not read before new calls are refused: one largest message."""
 
+_PLAIN_CALL = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%b,"arguments":%b}}'
 _encode = msgspec.json.encode
 
 
@@ -74,14 +75,17 @@ class RawConnection:
         self._peer.notify(method, _encode(params or {}))
         self._outbox.flush()
 
-    def call(self, call: ToolCall, exchange: Exchange) -> int:
+    def call(self, call: CallToSend, exchange: Exchange) -> int:
         """Forward a tool call (`ports.Connection.call`)."""
         if self.link.queued > UPSTREAM_QUEUE_BYTES:
             raise Overloaded(
                 f"the server does not read: {self.link.queued} bytes are waiting for it. Try again later."
             )
         uid = self._peer.open(exchange)
-        self._peer.send_request(uid, "tools/call", self._params(call, uid))
+        if self._meta_members or call.meta or call.wants_progress or len(call.arguments) > JOINED_BYTES:
+            self._peer.send_request(uid, "tools/call", self._params(call, uid))
+        else:
+            self.link.send((_PLAIN_CALL % (uid, _encode(call.tool), call.arguments),))
         return uid
 
     def cancel(self, key: int, reason: str) -> None:
@@ -121,7 +125,7 @@ class RawConnection:
 
     _LOGGED_BYTES = 2000
 
-    def _params(self, call: ToolCall, uid: int) -> tuple[Buffer, ...]:
+    def _params(self, call: CallToSend, uid: int) -> tuple[Buffer, ...]:
         """`{"name":…,"arguments":…,"_meta":…}`, the payload uncopied."""
         members = [
             *(_encode(key) + b":" + bytes(value) for key, value in call.meta.items()),

@@ -27,7 +27,7 @@ from daemon.model import Era
 from daemon.transports.raw import envelope_meta
 
 if TYPE_CHECKING:
-    from daemon.ports import ToolCall
+    from daemon.ports import CallToSend
 
 _MARK = X_MCP_HEADER_KEY.encode()
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
@@ -76,7 +76,7 @@ class Dialect:
                 self._mirrored[tool["name"]] = x_mcp_header_map(schema) if valid else {}
 
 
-def call_params(call: ToolCall, key: int) -> dict[str, Any]:
+def call_params(call: CallToSend, key: int) -> dict[str, Any]:
     """The params of a tool call as the SDK wants them: decoded.
 
     Raises:

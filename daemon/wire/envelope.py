@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from itertools import accumulate
+from typing import NamedTuple
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -25,8 +27,22 @@ INTERNAL_ERROR = -32603
 MAX_DEPTH = 128
 """Nesting that we take from a client. Real tool schemas reach 23; several JSON libraries give up at 254."""
 
+MAX_CONTAINERS = 500_000
+"""Objects and lists in one message that we take from a client: more is a bomb, and finding out how deep it is
+would take the loop's time. 4 MiB of pairs of numbers are 400,000."""
+
+MAX_MEMBERS = 100_000
+"""Members of all objects in one message that we take from a client (reliability.md S8): a server that makes
+objects of a million spends its loop's time on it."""
+
+MEMBER_BYTES = 5
+"""The least that a member takes, as in `"":0,`: a short message need not be counted."""
+
 MAX_ENVELOPE_BYTES = 64 * 1024
 """What may stand beside `params` if it has to be read again: an id, a method, a version."""
+
+JOINED_BYTES = 4096
+"""A payload up to this is copied into its frame: that costs less than to keep them apart."""
 
 Buffer = bytes | memoryview | Raw
 """What a link can write without copying it first."""
@@ -43,6 +59,37 @@ class Envelope(Struct):
     error: Raw | UnsetType = UNSET
 
 
+class PlainCall(NamedTuple):
+    """A `tools/call` without `_meta`."""
+
+    request_id: bytes
+    """As it came."""
+    name: str
+    """The tool's."""
+    arguments: bytes
+    """A JSON object."""
+
+
+class _CallParams(Struct):
+    name: str
+    arguments: Raw
+
+
+class _CallRequest(Struct):
+    jsonrpc: str
+    id: int
+    method: str
+    params: _CallParams
+
+
+class _Answer(Struct):
+    id: int
+    result: Raw
+    jsonrpc: str | UnsetType = UNSET
+    method: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+
 class BadMessage(Exception):
     """A line that is no JSON-RPC message. Carries what a polite answer needs."""
 
@@ -54,6 +101,10 @@ class BadMessage(Exception):
 
 
 _decode = msgspec.json.Decoder(Envelope).decode
+_decode_text = msgspec.json.Decoder(str).decode
+_skip = msgspec.json.Decoder(Raw).decode
+_decode_answer = msgspec.json.Decoder(_Answer).decode
+_decode_call = msgspec.json.Decoder(_CallRequest).decode
 _decode_any_object = msgspec.json.Decoder(dict[str, Raw]).decode
 _ID = re.compile(rb'-?(?:0|[1-9]\d*)|"(?:[^"\\]|\\.)*"', re.DOTALL)
 _ID_IN_HEAD = re.compile(
@@ -61,9 +112,8 @@ _ID_IN_HEAD = re.compile(
     rb'"id"\s*:\s*(-?(?:0|[1-9]\d*)|"(?:[^"\\]|\\.)*")\s*[,}]',
     re.DOTALL,
 )
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _ENVELOPE_KEYS = (b'"id"', b'"method"', b'"params"', b'"jsonrpc"')
-_STEP = {0x7B: 1, 0x5B: 1, 0x7D: -1, 0x5D: -1}
+_PLAIN_BYTES = len(b'{"jsonrpc":"2.0","id":,"method":"tools/call","params":{"name":"","arguments":}}')
 
 
 def decode(line: bytes) -> Envelope:
@@ -75,6 +125,7 @@ def decode(line: bytes) -> Envelope:
     try:
         return _decode(line)
     except msgspec.ValidationError as error:
+        _require_json(line)
         raise BadMessage(INVALID_REQUEST, _explain(error), _salvage_id(line)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadMessage(PARSE_ERROR, f"Parse error: {error}") from None
@@ -91,21 +142,53 @@ def decode_strictly(line: bytes) -> Envelope:
     if not line.isascii():
         _require_utf8(line)
     envelope = decode(line)
-    if line.count(b"{") + line.count(b"[") > MAX_DEPTH and _depth(line) > MAX_DEPTH:
-        raise BadMessage(
-            INVALID_REQUEST, f"Invalid Request: nested deeper than {MAX_DEPTH} levels", _id_of(envelope)
-        )
+    if line.count(b"{") + line.count(b"[") > MAX_DEPTH:
+        _require_shallow(line, envelope)
+    if len(line) > MEMBER_BYTES * MAX_MEMBERS and _members(line) > MAX_MEMBERS:
+        text = f"Invalid Request: more than {MAX_MEMBERS} members in its objects"
+        raise BadMessage(INVALID_REQUEST, text, id_of(envelope))
     _require_single_members(line, envelope)
     if envelope.method is not UNSET and (envelope.result is not UNSET or envelope.error is not UNSET):
         text = "Invalid Request: both a request and an answer"
-        raise BadMessage(INVALID_REQUEST, text, _id_of(envelope))
+        raise BadMessage(INVALID_REQUEST, text, id_of(envelope))
     if envelope.id is not UNSET and _ID.fullmatch(bytes(envelope.id)) is None:
         raise BadMessage(INVALID_REQUEST, "Invalid Request: id must be a string or an integer")
     if envelope.jsonrpc != "2.0":
-        raise BadMessage(INVALID_REQUEST, 'Invalid Request: "jsonrpc" must be "2.0"', _id_of(envelope))
-    if envelope.params is not UNSET and bytes(envelope.params)[:1] != b"{":
-        raise BadMessage(INVALID_PARAMS, "Invalid params: params must be an object", _id_of(envelope))
+        raise BadMessage(INVALID_REQUEST, 'Invalid Request: "jsonrpc" must be "2.0"', id_of(envelope))
+    if envelope.params is not UNSET and bytes(memoryview(envelope.params)[:1]) != b"{":
+        raise BadMessage(INVALID_PARAMS, "Invalid params: params must be an object", id_of(envelope))
     return envelope
+
+
+def plain_call(line: bytes) -> PlainCall | None:
+    """A `tools/call` as nearly all are written, in one look; None for all that is worth a closer one.
+
+    Its members, compact and in any order, take so many bytes: a line of just that length has no room for a
+    second `id`, an escaped key, a `_meta` or anything else. One this short is not nested deeply, either.
+    """
+    if len(line) > 2 * MAX_DEPTH or b'"tools/call"' not in line or not line.isascii():
+        return None
+    try:
+        asked = _decode_call(line)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    params = asked.params
+    call = PlainCall(b"%d" % asked.id, params.name, bytes(params.arguments))
+    if len(line) != _PLAIN_BYTES + len(call.request_id) + len(call.name) + len(call.arguments):
+        return None
+    is_call = asked.jsonrpc == "2.0" and asked.method == "tools/call" and call.arguments.startswith(b"{")
+    return call if is_call else None
+
+
+def plain_answer(line: bytes) -> tuple[int, Raw] | None:
+    """The id and the result of an answer as nearly all are; None for all that is worth a closer look."""
+    try:
+        answer = _decode_answer(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    if answer.method is not UNSET or answer.error is not UNSET:
+        return None
+    return answer.id, answer.result
 
 
 def is_utf8(line: bytes) -> bool:
@@ -123,7 +206,7 @@ def id_in_head(head: bytes) -> bytes:
     Only an id with nothing but plain members before it is believed: further in, it may be anybody's.
     """
     match = _ID_IN_HEAD.match(head)
-    return match[1] if match else b"null"
+    return match[1] if match and _is_sound_id(match[1]) else b"null"
 
 
 def request(uid: int, method: str, params: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
@@ -138,6 +221,8 @@ def notification(method: str, params: bytes) -> tuple[Buffer, ...]:
 
 def response(request_id: bytes, result: Buffer) -> tuple[Buffer, ...]:
     """A result's frame; `request_id` is written as it came, byte for byte."""
+    if len(result) <= JOINED_BYTES:
+        return (b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (request_id, bytes(result)),)
     return (b'{"jsonrpc":"2.0","id":', request_id, b',"result":', result, b"}")
 
 
@@ -156,6 +241,16 @@ def _require_utf8(line: bytes) -> None:
         raise BadMessage(PARSE_ERROR, f"Parse error: not UTF-8 at byte {error.start}") from None
 
 
+def _require_json(line: bytes) -> None:
+    """Look at the rest, too: a member of the wrong kind is told before what follows it was read."""
+    try:
+        _skip(line)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadMessage(PARSE_ERROR, f"Parse error: {error}") from None
+    except RecursionError:
+        raise BadMessage(PARSE_ERROR, "Parse error: nested too deeply") from None
+
+
 def _require_single_members(line: bytes, envelope: Envelope) -> None:
     """Refuse a message that says something of the envelope twice: readers would disagree which one counts.
 
@@ -169,15 +264,29 @@ def _require_single_members(line: bytes, envelope: Envelope) -> None:
     if is_plain and all(line.count(key) - payload.count(key) <= 1 for key in suspects):
         return
     if len(line) - len(payload) > MAX_ENVELOPE_BYTES:
-        raise BadMessage(INVALID_REQUEST, "Invalid Request: too much beside params", _id_of(envelope))
-    # Numbers stay text: a payload may hold some that Python refuses to convert.
-    names = json.loads(
-        line, object_pairs_hook=lambda pairs: [name for name, _ in pairs], parse_int=str, parse_float=str
-    )
+        raise BadMessage(INVALID_REQUEST, "Invalid Request: too much beside params", id_of(envelope))
+    names = _names(line, payload)
     for name in ("id", "method", "params", "jsonrpc"):
         if names.count(name) > 1:
             text = f"Invalid Request: {name} is given twice"
-            raise BadMessage(INVALID_REQUEST, text, b"null" if name == "id" else _id_of(envelope))
+            raise BadMessage(INVALID_REQUEST, text, b"null" if name == "id" else id_of(envelope))
+
+
+def _names(line: bytes, payload: bytes) -> list[str]:
+    """The names of a message's members, each as often as it is there."""
+    if len(payload) > MAX_ENVELOPE_BYTES:
+        # Its own names do not matter, and a million of them would take half a second.
+        with suppress(ValueError):
+            return _read_names(line.replace(payload, b"{}", 1))
+    return _read_names(line)
+
+
+def _read_names(line: bytes) -> list[str]:
+    # Numbers stay text: there may be some that Python refuses to convert.
+    names: list[str] = json.loads(
+        line, object_pairs_hook=lambda pairs: [name for name, _ in pairs], parse_int=str, parse_float=str
+    )
+    return names
 
 
 def _explain(error: msgspec.ValidationError) -> str:
@@ -195,25 +304,68 @@ def _salvage_id(line: bytes) -> bytes:
     return found if _ID.fullmatch(found) else b"null"
 
 
-def _id_of(envelope: Envelope) -> bytes:
-    return b"null" if envelope.id is UNSET else bytes(envelope.id)
+def _is_sound_id(found: bytes) -> bool:
+    """Whether an id that nobody has decoded yet is JSON: it is going to be written as it came."""
+    if not found.startswith(b'"'):
+        return True
+    try:
+        _decode_text(found)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    return True
 
 
-def _depth(line: bytes) -> int:
-    """The nesting of valid JSON. Leaf pairs are folded away first: wide is common, deep is not."""
-    brackets = _STRING.sub(b"", line).translate(None, _NOT_BRACKETS)
+def id_of(envelope: Envelope) -> bytes:
+    """The id to answer to; one that is none would make the answer as malformed as the message."""
+    found = b"" if envelope.id is UNSET else bytes(envelope.id)
+    return found if _ID.fullmatch(found) else b"null"
+
+
+def _members(line: bytes) -> int:
+    """How many members the objects in valid JSON have: colons outside of strings; above the limit, about."""
+    if line.count(b":") <= MAX_MEMBERS:
+        return 0
+    marks = line.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NOT_MARKS)
+    # A pair of quotes with no colon between them goes without moving any colon into or out of a string.
+    marks = marks.replace(b'""', b"")
+    quotes = marks.count(b'"')
+    # Between two quotes that are left, there are colons: every second time outside of a string.
+    return quotes // 2 if quotes > 2 * MAX_MEMBERS + 2 else sum(map(len, marks.split(b'"')[::2]))
+
+
+def _require_shallow(line: bytes, envelope: Envelope) -> None:
+    brackets = _brackets(line)
+    if len(brackets) > 2 * MAX_CONTAINERS:
+        text = f"Invalid Request: more than {MAX_CONTAINERS} objects and lists"
+        raise BadMessage(INVALID_REQUEST, text, id_of(envelope))
+    if _depth(brackets) > MAX_DEPTH:
+        text = f"Invalid Request: nested deeper than {MAX_DEPTH} levels"
+        raise BadMessage(INVALID_REQUEST, text, id_of(envelope))
+
+
+def _brackets(line: bytes) -> bytes:
+    """The structure of valid JSON: all of its brackets but those within texts, each as a square one."""
+    if b"\\" in line:
+        line = line.replace(b"\\\\", b"").replace(b'\\"', b"")
+    # Two quotes side by side change nothing about what stands within quotes and what outside.
+    marks = line.translate(_AS_LISTS, _NOT_NESTING).replace(b'""', b"")
+    return b"".join(marks.split(b'"')[::2])
+
+
+def _depth(brackets: bytes) -> int:
+    """The nesting: innermost pairs are folded away while there are many; then a walk from pair to pair."""
     folded = 0
-    while folded < _FOLDS and brackets:
-        # The mark keeps a pair that becomes a leaf only now for the next fold.
-        brackets = brackets.replace(b"{}", b"-").replace(b"[]", b"-").translate(None, b"-")
+    while brackets.count(b"[]") * _WORTH_FOLDING > len(brackets):
+        brackets = brackets.replace(b"[]", b"")
         folded += 1
-    if len(brackets) > _MAX_WALKED:
-        return MAX_DEPTH + 1
-    return folded + max(accumulate(map(_STEP.__getitem__, brackets)), default=0)
+    if not brackets:
+        return folded
+    valleys = brackets.split(b"[]")
+    return folded + 1 + max(accumulate(len(valley) - 2 * valley.count(b"]") for valley in valleys))
 
 
-_FOLDS = 8
-"""Each fold is one fast pass over the brackets; what survives eight is walked one by one."""
-_MAX_WALKED = 200_000
-"""Brackets that survive the folds beyond this are refused unwalked: half a second of everybody's time."""
-_NOT_BRACKETS = bytes(set(range(256)) - set(_STEP))
+_WORTH_FOLDING = 12
+"""Brackets for each innermost pair: below, a fold of all costs less than a step for each pair."""
+_AS_LISTS = bytes.maketrans(b"{}", b"[]")
+_NOT_NESTING = bytes(set(range(256)) - set(b'{}[]"'))
+_NOT_MARKS = bytes(set(range(256)) - set(b'":'))

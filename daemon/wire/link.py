@@ -48,6 +48,11 @@ IOV_MAX = 1024
 """Linux's limit on buffers in one writev (writev(2))."""
 
 
+_view = memoryview(bytearray(READ_BYTES))
+_views = (_view,)
+"""Where every link reads to, one after the other: a new buffer for each read would be mapped and unmapped."""
+
+
 class Link(Protocol):
     """A frame-by-frame connection to a peer, whatever carries it."""
 
@@ -135,10 +140,13 @@ class FdLink:
         if self.queued > self._max_queue:
             self._fail(f"the peer does not read: {self.queued} bytes are waiting for it")
             return
-        before = len(self._out)
-        self._out.extend(frame)
-        self._out.append(b"\n")
-        self.queued += sum(map(len, self._out[before:]))
+        out = self._out
+        size = 1
+        for part in frame:
+            out.append(part)
+            size += len(part)
+        out.append(b"\n")
+        self.queued += size
         if not self._touched:
             self._touched = True
             self._outbox.touch(self)
@@ -197,10 +205,13 @@ class FdLink:
             for head in self._lines.oversized:
                 on_oversized(head)
             self._lines.oversized.clear()
+            size = len(chunk)
+            # A link may wait for hours now: the last message, of whatever size, is not kept that long.
+            del chunk, lines
             self._outbox.flush()
             await self._let_drain()
             turns += 1
-            if len(chunk) < SHORT_READ:
+            if size < SHORT_READ:
                 turns = 0
                 await self._readable()
             elif turns >= READS_PER_TURN:
@@ -218,7 +229,7 @@ class FdLink:
     async def _read(self) -> bytes:
         while True:
             try:
-                return os.read(self._read_fd, READ_BYTES)
+                return bytes(_view[: os.readv(self._read_fd, _views)])
             except BlockingIOError:
                 await self._readable()
             except OSError as error:

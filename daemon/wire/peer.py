@@ -22,10 +22,10 @@ from daemon.errors import (
     UpstreamTimeout,
 )
 from daemon.wire import envelope
-from daemon.wire.envelope import BadMessage, Buffer
+from daemon.wire.envelope import BadMessage, Buffer, PlainCall, plain_answer, plain_call
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from daemon.wire.link import Link, Outbox
 
@@ -90,7 +90,7 @@ class _Pending:
 
     __slots__ = ("exchange", "forwarded", "sent", "touched")
 
-    def __init__(self, exchange: Exchange, now: float, *, forwarded: bool) -> None:
+    def __init__(self, exchange: Exchange, now: float, forwarded: bool) -> None:  # noqa: FBT001 - made for each call
         self.exchange = exchange
         self.forwarded = forwarded
         self.sent = now
@@ -100,7 +100,15 @@ class _Pending:
 class Peer:
     """Speaks JSON-RPC over one link. `run` owns the receiving side; everything else is synchronous."""
 
-    def __init__(self, link: Link, outbox: Outbox, handler: Handler, *, strict: bool) -> None:
+    def __init__(
+        self,
+        link: Link,
+        outbox: Outbox,
+        handler: Handler,
+        *,
+        strict: bool,
+        on_call: Callable[[PlainCall], None] | None = None,
+    ) -> None:
         """Attach to a link.
 
         Args:
@@ -108,10 +116,13 @@ class Peer:
             outbox: flushed by `request`, which is not called from within a pump.
             handler: receives what is not an answer to us.
             strict: check everything that a client may get wrong (S8); a server's messages are only routed.
+            on_call: takes the calls that need no closer look; None: the handler gets them, too.
         """
         self.link = link
         self._outbox = outbox
         self._handler = handler
+        self._on_call = on_call
+        self._clock = trio.lowlevel.current_clock().current_time
         self._decode = envelope.decode_strictly if strict else envelope.decode
         self._strict = strict
         self._pending: dict[int, _Pending] = {}
@@ -139,7 +150,7 @@ class Peer:
         """
         self._last_id += 1
         self._forwarded += forwarded
-        self._pending[self._last_id] = _Pending(exchange, trio.current_time(), forwarded=forwarded)
+        self._pending[self._last_id] = _Pending(exchange, self._clock(), forwarded)
         return self._last_id
 
     def send_request(self, uid: int, method: str, params: tuple[Buffer, ...]) -> None:
@@ -224,8 +235,15 @@ class Peer:
         return entry
 
     def _on_lines(self, lines: list[bytes]) -> None:
-        self.last_heard = trio.current_time()
+        self.last_heard = self._clock()
+        on_call = self._on_call
         for line in lines:
+            if on_call is None:
+                if self._pending and self._take_answer(line):
+                    continue
+            elif (call := plain_call(line)) is not None:
+                on_call(call)
+                continue
             try:
                 message = self._decode(line)
             except BadMessage as fault:
@@ -234,11 +252,27 @@ class Peer:
                 continue
             self._dispatch(message, line)
 
+    def _take_answer(self, line: bytes) -> bool:
+        """Hand an answer over that needs no closer look; False leaves the line to `_dispatch`."""
+        answer = plain_answer(line)
+        if answer is None or not self._is_sound(line):
+            return False
+        entry = self._pending.pop(answer[0], None)
+        if entry is None:
+            return False
+        self._forwarded -= entry.forwarded
+        entry.exchange.answered(answer[1])
+        return True
+
     def _dispatch(self, message: envelope.Envelope, line: bytes) -> None:
         params = None if message.params is UNSET else message.params
         if message.method is UNSET:
             self._settle(message, line)
         elif message.id is not UNSET:
+            if not self._is_sound(line):
+                fault = BadMessage(envelope.PARSE_ERROR, "Parse error: not UTF-8")
+                self._handler.on_bad_message(fault, line)
+                return
             self._handler.on_request(bytes(message.id), message.method, params)
         elif message.method == "notifications/progress" and params is not None:
             if self._is_sound(line):
@@ -248,7 +282,8 @@ class Peer:
 
     def _settle(self, message: envelope.Envelope, line: bytes) -> None:
         if message.id is UNSET or (message.result is UNSET and message.error is UNSET):
-            fault = BadMessage(envelope.INVALID_REQUEST, "neither a request, a notification nor an answer")
+            text = "neither a request, a notification nor an answer"
+            fault = BadMessage(envelope.INVALID_REQUEST, text, envelope.id_of(message))
             self._handler.on_bad_message(fault, line)
             return
         entry = self._take(_as_uid(message.id))
