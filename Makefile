@@ -21,7 +21,7 @@ IN_VENV := PATH="$(CURDIR)/.venv/bin:$$PATH"
 
 .PHONY: help
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
 	@echo "another interpreter: make test PYTHON=python3.12 (the environments are rebuilt when it changes)"
 
 .PHONY: run
@@ -35,11 +35,15 @@ run: .venv/demo.stamp  ## the demo: the daemon with config/demo.json and real se
 
 .PHONY: test
 test: .venv/dev.stamp .cache/mcp1/stamp .cache/node/stamp lint  ## everything: formatter, linter, types, then all tests
-	$(IN_VENV) .venv/bin/python -m pytest $(PYTEST_ARGS)
+	$(IN_VENV) .venv/bin/python scripts/halves $(PYTEST_ARGS)
 
 .PHONY: unit
 unit: .venv/dev.stamp  ## the tests that need neither node nor the other SDK, nor minutes
 	$(IN_VENV) .venv/bin/python -m pytest -m 'not e2e' --ignore=tests/faults $(PYTEST_ARGS)
+
+.PHONY: systemd
+systemd: .venv/dev.stamp  ## the units in a booted systemd (root, Debian): tests/systemd, in a container
+	scripts/systemd-container $(PYTEST_ARGS)
 
 .PHONY: lint
 lint: .venv/dev.stamp  ## formatter, linter and types only

@@ -1,0 +1,1 @@
+"""The units, in a machine that was booted for it: `make systemd`."""
