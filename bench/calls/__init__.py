@@ -1,0 +1,1 @@
+"""What a call costs with and without mcpd: `python -m bench.calls`."""

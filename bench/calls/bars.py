@@ -1,0 +1,112 @@
+"""What must be reached: each bar beside what was measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from bench.calls.delays import CALM
+from bench.calls.targets import CONNECT, NAIVE, SOCKET, among
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from bench.calls.delays import Delay
+    from bench.calls.memory import Memory
+    from bench.calls.rest import Rest
+    from bench.calls.rounds import Row
+
+    Found = Mapping[tuple[str, str], Row]
+
+ALONE, PIPELINED, LARGE = "one at a time, 100 B", "32 in flight, 100 B", "one at a time, 10 MB answers"
+"""The cases that bars are about."""
+
+SAME = 1.1
+"""Two costs that differ by less are the same: so much does one differ from itself in another run."""
+
+GIVEN_BACK = 0.1
+"""Of a payload, at most so much may be kept: an allocator keeps a little."""
+
+
+@attrs.frozen
+class Bar:
+    """One demand."""
+
+    name: str
+    measured: float
+    limit: float
+    unit: str = ""
+    least: bool = False
+    """Whether it must be at least the limit; else at most."""
+
+    @property
+    def met(self) -> bool:
+        """Whether it is reached."""
+        return self.measured >= self.limit if self.least else self.measured <= self.limit
+
+
+def of_calls(rows: Sequence[Row], upstreams: Sequence[int]) -> list[Bar]:
+    """What the calls must reach."""
+    found = {(row.case, row.target): row for row in rows}
+    return [*_against_direct(found), *_against_naive(found), *_by_itself(found, upstreams)]
+
+
+def _against_direct(found: Found) -> Iterator[Bar]:
+    for target, limit in ((SOCKET, 3.5), (CONNECT, 5.0)):
+        row = found[ALONE, target]
+        yield Bar(f"{target}: p50 of a call, one at a time, to direct", row.p50_ratio or 0, limit, "x")
+    share = 100 * (found[LARGE, SOCKET].rate_ratio or 0)
+    yield Bar("socket: 10 MB through, of direct", share, 40, "%", least=True)
+
+
+def _against_naive(found: Found) -> Iterator[Bar]:
+    for case, limit in ((ALONE, 4.0), (PIPELINED, 15.0)):
+        times = found[case, SOCKET].rate / found[case, NAIVE].rate
+        yield Bar(f"socket: calls a second to the naive proxy's, {case}", times, limit, "x", least=True)
+
+
+def _by_itself(found: Found, upstreams: Sequence[int]) -> Iterator[Bar]:
+    alone, pipelined = found[ALONE, SOCKET], found[PIPELINED, SOCKET]
+    for target in (SOCKET, CONNECT):
+        row = found[ALONE, target]
+        yield Bar(f"{target}: p99 to p50, one at a time", (row.p99_us or 0) / (row.p50_us or 1), 4, "x")
+    yield Bar("socket: CPU a call, one at a time", alone.cpu_us or 0, 60, "us")
+    yield Bar("socket: CPU a call, 32 in flight", pipelined.cpu_us or 0, 10, "us")
+    for case in (ALONE, PIPELINED):
+        for count in upstreams[1:]:
+            times = found[case, SOCKET].rate / found[case, among(count)].rate
+            yield Bar(f"cost of a call with {count} servers to 1, {case}", times, SAME, "x")
+
+
+def of_memory(memory: Memory) -> list[Bar]:
+    """What memory it may take."""
+    return [
+        Bar(f"memory of an idle client ({memory.clients:,} of them)", memory.per_client, 20, "KB"),
+        Bar("memory at its peak while 10 MB pass, to the payload", memory.peak / memory.payload, 3, "x"),
+        Bar(
+            "memory kept after 10 MB have passed, of the payload",
+            memory.after / memory.payload,
+            GIVEN_BACK,
+            "x",
+        ),
+    ]
+
+
+def of_delays(delays: Sequence[Delay]) -> list[Bar]:
+    """How long others may be kept waiting."""
+    return [
+        Bar(f"others wait for {delay.kind}", delay.added, 5, "ms") for delay in delays if delay.kind != CALM
+    ]
+
+
+def of_rest(rest: Rest) -> list[Bar]:
+    """How quick a start is to be, and how quiet the rest."""
+    return [
+        Bar("mcpd connect to the first byte", rest.connect_ms, 60, "ms"),
+        Bar("mcpd connect: memory", rest.connect_rss_kb / 1024, 15, "MB"),
+        Bar("mcpd status", rest.status_ms, 250, "ms"),
+        Bar(f"READY with {rest.servers} servers and {rest.tools:,} tools", rest.ready_ms, 400, "ms"),
+        Bar(f"memory with {rest.servers} servers and {rest.tools:,} tools", rest.rss_kb / 1024, 80, "MB"),
+        Bar(f"CPU at rest, over {rest.idle_seconds:g} s", rest.idle_cpu, 0.2, "%"),
+    ]

@@ -1,0 +1,90 @@
+"""Resident memory of the daemon: for idle clients, for one large answer, for many servers and tools."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+
+from bench.calls.daemons import running, servers
+from bench.calls.rounds import MB
+from bench.calls.targets import FEW_TOOLS
+from bench.calls.wires import Request, kilobytes, within
+
+if TYPE_CHECKING:
+    from bench.calls.daemons import Daemon
+    from bench.calls.wires import Wire
+
+PAYLOAD = 10 * MB
+"""Bytes of the large answer."""
+
+LARGE_CALLS = 3
+"""Large answers before the memory is looked at: what is not given back adds up."""
+
+LIMIT = 60.0
+"""Seconds for a large call."""
+
+RESET_PEAK = "5"
+"""What `/proc/PID/clear_refs` takes to forget the peak (proc(5))."""
+
+
+@attrs.frozen(kw_only=True)
+class Memory:
+    """Kilobytes."""
+
+    clients: int
+    """How many were connected."""
+    per_client: float
+    """What each adds while it is idle: greeted, its list given."""
+    per_client_gone: float
+    """What of it is still there when they have hung up."""
+    payload: float
+    """Of one large answer."""
+    peak: float
+    """The most that the daemon grew while large answers passed."""
+    after: float
+    """What of it is still there afterwards."""
+
+
+def memory(clients: int, settle: float) -> Memory:
+    """Measure, in a daemon that has done nothing else; `settle` is how long it has to give memory back."""
+    with running({"mcpServers": servers([FEW_TOOLS])}) as daemon:
+        first = daemon.connect("full")
+        rss = kilobytes(daemon.pid, "VmRSS")
+        wires = [daemon.connect("full") for _ in range(clients)]
+        full = kilobytes(daemon.pid, "VmRSS")
+        for wire in wires:
+            wire.close()
+        time.sleep(settle)
+        gone = kilobytes(daemon.pid, "VmRSS")
+        peak, after = _large(daemon, first, settle)
+        first.close()
+    return Memory(
+        clients=clients,
+        per_client=(full - rss) / clients,
+        per_client_gone=(gone - rss) / clients,
+        payload=PAYLOAD / 1024,
+        peak=peak,
+        after=after,
+    )
+
+
+def _large(daemon: Daemon, wire: Wire, settle: float) -> tuple[float, float]:
+    before = kilobytes(daemon.pid, "VmRSS")
+    forget_peak(daemon.pid)
+    request = Request.of("answer_0", {"bytes": PAYLOAD})
+    with within(LIMIT, "large answers"):
+        for number in range(LARGE_CALLS):
+            wire.exchange(request.line(number))
+    peak = kilobytes(daemon.pid, "VmHWM")
+    time.sleep(settle)
+    return peak - before, kilobytes(daemon.pid, "VmRSS") - before
+
+
+def forget_peak(pid: int) -> None:
+    """Begin a new peak; where that is not allowed, it is the peak since the start."""
+    with suppress(OSError):
+        Path(f"/proc/{pid}/clear_refs").write_text(RESET_PEAK, encoding="ascii")

@@ -1,0 +1,253 @@
+"""Calls in all ways, in rounds: each target has its turn in each, so that a busy moment hits all of them."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import attrs
+
+from bench.calls.crowd import Crowd
+from bench.calls.targets import CATEGORY, CONNECT, DIRECT, NAIVE, SOCKET, among
+from bench.calls.wires import Request, Unmeasurable, cpu_of, within
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from bench.calls.targets import Target
+    from bench.calls.wires import Wire
+
+KB, MB = 1000, 1000 * 1000
+
+LEAST_CALLS = 3
+"""In each turn, however long they take."""
+
+WARM_CALLS = 20
+"""Before each turn of small calls: the caches are another target's."""
+
+LIMIT = 120.0
+"""Seconds after which a turn hangs."""
+
+
+@attrs.frozen(kw_only=True)
+class Case:
+    """One way of calling."""
+
+    name: str
+    targets: tuple[str, ...]
+    size: int = 100
+    """Bytes of the text."""
+    echo: bool = True
+    """Whether the client sends it, too: mcpd takes no more than 4 MiB from a client."""
+    window: int = 1
+    """Calls in flight on each connection."""
+    connections: int = 1
+
+
+def cases(upstreams: Sequence[int], connections: int) -> list[Case]:
+    """All that is measured on connections of which there are few; `connections` is what a few are."""
+    ways = (DIRECT, SOCKET, CATEGORY, CONNECT, NAIVE)
+    more = tuple(map(among, upstreams[1:]))
+    return [
+        Case(name="one at a time, 100 B", targets=(*ways, *more)),
+        Case(name="one at a time, 10 KB", targets=ways, size=10 * KB),
+        Case(name="one at a time, 1 MB", targets=ways, size=MB),
+        Case(name="one at a time, 10 MB answers", targets=ways, size=10 * MB, echo=False),
+        Case(name="32 in flight, 100 B", targets=(*ways, *more), window=32),
+        Case(name="32 in flight, 10 KB", targets=ways, size=10 * KB, window=32),
+        Case(
+            name=f"{connections} clients, 100 B",
+            targets=(SOCKET, CATEGORY, CONNECT, NAIVE, *more),
+            connections=connections,
+        ),
+    ]
+
+
+def crowded(upstreams: Sequence[int], connections: int) -> list[Case]:
+    """All that is measured on many connections. One server takes 128 calls at once, so it needs several."""
+    targets = tuple(among(count) for count in upstreams[1:])
+    return [Case(name=f"{connections} clients, 100 B", targets=targets, connections=connections)]
+
+
+@attrs.frozen(kw_only=True)
+class Turn:
+    """What one target did in one round; times in seconds."""
+
+    p50: float | None
+    p99: float | None
+    rate: float
+    """Calls a second."""
+    cpu: float | None
+    """Seconds of CPU a call, of the daemon's or proxy's process."""
+
+
+@attrs.frozen(kw_only=True)
+class Row:
+    """A case at a target: medians over the rounds."""
+
+    case: str
+    target: str
+    p50_us: float | None
+    p99_us: float | None
+    rate: float
+    megabytes: float
+    """A second, of payload, one way."""
+    cpu_us: float | None
+    p50_ratio: float | None
+    """To direct: the median of each round's own ratio."""
+    rate_ratio: float | None
+
+
+class Stage:
+    """The connections, kept from round to round."""
+
+    def __init__(self, targets: Sequence[Target]) -> None:
+        """Connect nothing yet."""
+        self._targets = {target.name: target for target in targets}
+        self._wires: dict[str, list[Wire]] = {}
+        self._sizes: dict[tuple[str, str], int] = {}
+
+    def turn(self, case: Case, name: str, seconds: float) -> Turn:
+        """Let one target have its turn.
+
+        Raises:
+            Unmeasurable: a call failed.
+        """
+        target = self._targets[name]
+        wires = self.wires(name, case.connections)
+        arguments: dict[str, object] = {"text": "x" * case.size} if case.echo else {"bytes": case.size}
+        requests = [
+            target.request(number, arguments, "echo" if case.echo else "answer") for number in range(len(wires))
+        ]
+        if (case.name, name) not in self._sizes:
+            found = {wire.try_out(request) for wire, request in zip(wires, requests, strict=True)}
+            if len(found) > 1:
+                raise Unmeasurable(f"{name}: answers of different sizes: {sorted(found)}")
+            self._sizes[case.name, name] = found.pop()
+        size = self._sizes[case.name, name]
+        with within(LIMIT + seconds, f"{case.name} at {name}"):
+            if case.connections == case.window == 1:
+                return _one_at_a_time(target, wires[0], requests[0], size, seconds)
+            return _many(target, wires, case.window, requests, size, seconds)
+
+    def wires(self, name: str, count: int) -> list[Wire]:
+        """So many connections to a target; more are made where there are too few."""
+        wires = self._wires.setdefault(name, [])
+        wires += [self._targets[name].connect(number) for number in range(len(wires), count)]
+        return wires[:count]
+
+    def close(self) -> None:
+        """Hang up everywhere."""
+        for wires in self._wires.values():
+            for wire in wires:
+                wire.close()
+        self._wires.clear()
+
+
+@contextmanager
+def stage(targets: Sequence[Target]) -> Iterator[Stage]:
+    """Connections that are closed in the end."""
+    made = Stage(targets)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def measured(targets: Sequence[Target], asked: Sequence[Case], rounds: int, seconds: float) -> list[Row]:
+    """Measure every case at each of its targets.
+
+    Args:
+        targets: up.
+        asked: what to do.
+        rounds: how often.
+        seconds: for each turn.
+    """
+    turns: dict[tuple[str, str], list[Turn]] = {}
+    with stage(targets) as connected:
+        for _ in range(rounds):
+            for case in asked:
+                for name in case.targets:
+                    turns.setdefault((case.name, name), []).append(connected.turn(case, name, seconds))
+    return [
+        _row(case, name, turns[case.name, name], turns.get((case.name, DIRECT)))
+        for case in asked
+        for name in case.targets
+    ]
+
+
+def _one_at_a_time(target: Target, wire: Wire, request: Request, size: int, seconds: float) -> Turn:
+    for _ in range(WARM_CALLS if size < MB else 1):
+        wire.exchange(request.line(wire.number))
+        wire.number += 1
+    took: list[float] = []
+    clock = time.perf_counter
+    used, begun = _cpu(target), clock()
+    until = begun + seconds
+    now = begun
+    while now < until or len(took) < LEAST_CALLS:
+        line = request.line(wire.number)
+        wire.number += 1
+        before = clock()
+        got = wire.exchange(line)
+        now = clock()
+        took.append(now - before)
+        if got != size:
+            raise Unmeasurable(f"an answer of {got} bytes came instead of one of {size}")
+    p50, p99 = quantiles(took)
+    cpu = None if target.pid is None else (_cpu(target) - used) / len(took)
+    return Turn(p50=p50, p99=p99, rate=len(took) / (now - begun), cpu=cpu)
+
+
+def _many(
+    target: Target, wires: Sequence[Wire], window: int, requests: Sequence[Request], size: int, seconds: float
+) -> Turn:
+    crowd = Crowd(wires, window, requests, size)
+    used = _cpu(target)
+    ran = crowd.run(seconds)
+    cpu = None if target.pid is None else (_cpu(target) - used) / ran.calls
+    p50, p99 = quantiles(ran.latencies) if ran.latencies else (None, None)
+    return Turn(p50=p50, p99=p99, rate=ran.calls / ran.seconds, cpu=cpu)
+
+
+def _cpu(target: Target) -> float:
+    return 0.0 if target.pid is None else cpu_of(target.pid)
+
+
+def quantiles(values: Sequence[float]) -> tuple[float, float]:
+    """The median and the 99th percentile: the value that so many do not exceed."""
+    ordered = sorted(values)
+    return statistics.median(ordered), ordered[math.ceil(0.99 * len(ordered)) - 1]
+
+
+def _row(case: Case, name: str, turns: Sequence[Turn], direct: Sequence[Turn] | None) -> Row:
+    rate = statistics.median(turn.rate for turn in turns)
+    return Row(
+        case=case.name,
+        target=name,
+        p50_us=_micro([turn.p50 for turn in turns]),
+        p99_us=_micro([turn.p99 for turn in turns]),
+        rate=rate,
+        megabytes=rate * case.size / MB,
+        cpu_us=_micro([turn.cpu for turn in turns]),
+        p50_ratio=None
+        if direct is None
+        else ratio([(a.p50, b.p50) for a, b in zip(turns, direct, strict=True)]),
+        rate_ratio=(
+            None if direct is None else ratio([(a.rate, b.rate) for a, b in zip(turns, direct, strict=True)])
+        ),
+    )
+
+
+def _micro(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) * 1e6 if known else None
+
+
+def ratio(pairs: Sequence[tuple[float | None, float | None]]) -> float | None:
+    """The median of the ratios of what was measured side by side."""
+    known = [ours / theirs for ours, theirs in pairs if ours is not None and theirs is not None]
+    return statistics.median(known) if known else None

@@ -1,0 +1,189 @@
+"""What is called: the server itself, mcpd in front of it in several ways, and the naive proxy."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from bench.calls.daemons import ECHO, ROOT, end, mcpd, over_socket, running, servers
+from bench.calls.wires import Request, Unmeasurable, Wire, within
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from bench.calls.daemons import Daemon
+
+DIRECT, SOCKET, CATEGORY, CONNECT, NAIVE = "direct", "socket", "category", "connect", "naive"
+
+FEW_TOOLS = 10
+"""Tools of a server where their number is not what is measured."""
+
+PIPE_BYTES = 1024 * 1024
+"""What a pipe may hold at most without privileges. mcpd makes its pipes so: the yardstick has the same."""
+
+START = 30.0
+"""Seconds until the naive proxy listens; it imports the SDK."""
+
+
+class Target(Protocol):
+    """Something that takes calls."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in the tables."""
+
+    @property
+    def pid(self) -> int | None:
+        """Whose CPU counts: nobody's where there is nothing between client and server."""
+
+    def connect(self, number: int) -> Wire:
+        """The nth client, greeted."""
+
+    def request(self, number: int, arguments: Mapping[str, object], tool: str) -> Request:
+        """What the nth client calls."""
+
+
+class Direct:
+    """The server's own stdio."""
+
+    name = DIRECT
+    pid = None
+
+    def connect(self, number: int) -> Wire:
+        """A server of its own, as is usual without mcpd."""
+        return over_stdio([*ECHO, "0", str(FEW_TOOLS)], {})
+
+    def request(self, number: int, arguments: Mapping[str, object], tool: str) -> Request:
+        """Its only tools."""
+        return Request.of(f"{tool}_0", arguments)
+
+
+class Mcpd:
+    """The daemon, over its socket or through the bridge; clients take its servers in turn."""
+
+    def __init__(self, name: str, daemon: Daemon, surface: str = "full", *, bridged: bool = False) -> None:
+        """Name a way to a daemon."""
+        self.name = name
+        self.pid = daemon.pid
+        self._daemon = daemon
+        self._surface = surface
+        self._bridged = bridged
+        self._servers = len(daemon.config["mcpServers"])
+
+    def connect(self, number: int) -> Wire:
+        """Another client."""
+        if not self._bridged:
+            return self._daemon.connect(self._surface)
+        words = mcpd("connect", "--socket", self._daemon.socket, "--surface", self._surface)
+        return over_stdio(words, self._daemon.environ)
+
+    def request(self, number: int, arguments: Mapping[str, object], tool: str) -> Request:
+        """By its name, or through the wrapper."""
+        server = number % self._servers
+        category = f"s{server}" if self._surface == "category" else None
+        return Request.of(f"{tool}_{server}", arguments, category)
+
+
+class Naive:
+    """The SDK's `Server` in front of the SDK's `Client`."""
+
+    name = NAIVE
+
+    def __init__(self, path: str, pid: int) -> None:
+        """It listens at `path`."""
+        self.pid: int | None = pid
+        self._path = path
+
+    def connect(self, number: int) -> Wire:
+        """Another client."""
+        wire = over_socket(self._path)
+        wire.greet()
+        return wire
+
+    def request(self, number: int, arguments: Mapping[str, object], tool: str) -> Request:
+        """Its only tools."""
+        return Request.of(f"{tool}_0", arguments)
+
+
+def over_stdio(command: Sequence[str], environ: Mapping[str, str]) -> Wire:
+    """A child's stdin and stdout, greeted."""
+    child = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, **environ},
+        bufsize=0,
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    for stream in (child.stdin, child.stdout):
+        fcntl.fcntl(stream.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    wire = Wire(child.stdout.fileno(), child.stdin.fileno(), lambda: end(child))
+    wire.greet()
+    return wire
+
+
+@contextmanager
+def all_targets(upstreams: Sequence[int]) -> Iterator[list[Target]]:
+    """Everything, up and idle: a daemon for each number of servers, the first of them in every way.
+
+    Args:
+        upstreams: how many servers each daemon has; the first is 1.
+    """
+    with ExitStack() as stack:
+        daemons = [
+            stack.enter_context(running({"mcpServers": servers([FEW_TOOLS] * count)})) for count in upstreams
+        ]
+        yield [
+            Direct(),
+            Mcpd(SOCKET, daemons[0]),
+            Mcpd(CATEGORY, daemons[0], "category"),
+            Mcpd(CONNECT, daemons[0], bridged=True),
+            stack.enter_context(naive()),
+            *(Mcpd(among(count), daemon) for count, daemon in zip(upstreams[1:], daemons[1:], strict=True)),
+        ]
+
+
+def among(count: int) -> str:
+    """The name of the target with so many servers."""
+    return f"socket, {count} servers"
+
+
+@contextmanager
+def naive() -> Iterator[Naive]:
+    """The naive proxy, up."""
+    with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
+        path = f"{directory}/naive.sock"
+        script = str(Path(__file__).with_name("naive.py"))
+        with (Path(directory) / "log").open("wb") as log:
+            command = [sys.executable, "-W", "ignore", script, path, *ECHO, "0", str(FEW_TOOLS)]
+            child = subprocess.Popen(command, stderr=log, env={**os.environ, "PYTHONPATH": str(ROOT)})
+        try:
+            with within(START, "the naive proxy"):
+                _wait_listening(path, child)
+            yield Naive(path, child.pid)
+        except Unmeasurable as error:
+            said = (Path(directory) / "log").read_text()[-2000:]
+            raise Unmeasurable(f"{error}. The naive proxy said:\n{said}") from None
+        finally:
+            end(child)
+
+
+def _wait_listening(path: str, child: subprocess.Popen[bytes]) -> None:
+    while True:
+        try:
+            over_socket(path).close()
+        except OSError:
+            if child.poll() is not None:
+                raise Unmeasurable("the naive proxy has ended") from None
+            time.sleep(0.05)
+        else:
+            return

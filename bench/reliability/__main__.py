@@ -1,0 +1,158 @@
+"""Every promise of reliability, measured with a real daemon.
+
+    python -m bench.reliability                       all of them: half an hour
+    python -m bench.reliability --quick               with a fiftieth of the numbers: three minutes
+    python -m bench.reliability --only R1,R8 --write  some, and their lines in docs/reliability.md
+    python -m bench.reliability --soak 24             R25: so many hours
+    python -m bench.reliability --repeat 20           R26: the test suite so many times
+
+R6 and R7 are in virtual time. The exit status is 1 if a promise was not kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.reliability.long import soak, suite
+from bench.reliability.measures import MEASURES, Measure, take
+from bench.reliability.promise import PROMISES, Finding, Scale, chosen
+from bench.reliability.table import load, place_in, run_of, shown, write, write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+
+QUICK = 0.02
+"""Share of the full measures that `--quick` takes."""
+
+ELSEWHERE = {
+    "R25": "`python -m bench.reliability --soak 24`",
+    "R26": "`python -m bench.reliability --repeat 20`",
+}
+"""Promises that take hours, and what measures them."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
+        prog="python -m bench.reliability",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument(
+        "--quick", action="store_const", const=QUICK, dest="share", help="a fiftieth of the numbers"
+    )
+    made.add_argument("--share", type=_share, metavar="F", help="another share of the numbers, e.g. 0.1")
+    made.add_argument("--only", type=_names, metavar="NAMES", help="R1,R8: only these promises")
+    made.add_argument("--write", action="store_true", help="put what was found into the documentation")
+    made.add_argument(
+        "--doc", type=Path, default=ROOT / "docs" / "reliability.md", metavar="FILE", help="which file"
+    )
+    made.add_argument("--json", type=Path, metavar="FILE", help="write numbers for programs, too")
+    made.add_argument("--soak", type=_share, metavar="HOURS", help="R25, and nothing else")
+    made.add_argument("--seed", type=int, metavar="N", help="of the soak (default: any)")
+    made.add_argument("--repeat", type=_count, metavar="N", help="R26, and nothing else")
+    made.add_argument("words", nargs="*", metavar="WORD", help="for pytest, with --repeat, after --")
+    return made
+
+
+def understood(argv: list[str]) -> argparse.Namespace:
+    """The command line, understood before anything is measured; ends the program if it is not."""
+    made = parser()
+    options = made.parse_args(argv)
+    if options.words and options.repeat is None:
+        made.error("words for pytest come with --repeat")
+    if options.write:
+        try:
+            place_in(options.doc)
+        except (OSError, ValueError) as error:
+            made.error(str(error))
+    return options
+
+
+def _share(text: str) -> float:
+    number = float(text)
+    if not number > 0:
+        raise ValueError(text)
+    return number
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
+
+
+def _names(text: str) -> list[str]:
+    try:
+        return chosen(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def found(options: argparse.Namespace) -> Iterator[Finding]:
+    """Measure what was asked for."""
+    if options.soak is not None or options.repeat is not None:
+        for measure in _long(options):
+            yield from take(measure, Scale(), measure.names)
+        return
+    wanted = options.only or [promise.name for promise in PROMISES]
+    for measure in MEASURES:
+        if set(measure.names) & set(wanted):
+            yield from take(measure, Scale(options.share or 1.0), wanted)
+    for name in sorted(set(wanted) & set(ELSEWHERE)):
+        yield Finding(name=name, measured=f"not in this run: {ELSEWHERE[name]}", kept=None)
+
+
+def _long(options: argparse.Namespace) -> Iterator[Measure]:
+    if options.soak is not None:
+        seed = random.randrange(2**32) if options.seed is None else options.seed
+        yield Measure(("R25",), lambda _scale: soak(options.soak, seed))
+    if options.repeat is not None:
+        yield Measure(("R26",), lambda _scale: suite(options.repeat, options.words))
+
+
+def main(argv: list[str]) -> int:
+    """Measure. Returns 1 if a promise was not kept."""
+    options = understood(argv)
+    before = load()
+    findings: list[Finding] = []
+    try:
+        for finding in found(options):
+            findings.append(finding)
+            print(shown(finding), flush=True)
+    except KeyboardInterrupt:
+        # Half an hour of measuring is not thrown away.
+        print("\ninterrupted: what follows is about what was measured until now")
+    run = run_of(" ".join(["python -m bench.reliability", *_telling(argv)]), before)
+    print(f"\n{run}")
+    if options.json:
+        write_json(options.json, findings, run)
+    if options.write:
+        write(options.doc, findings, run)
+    broken = [finding.name for finding in findings if finding.kept is False]
+    print(f"not kept: {', '.join(broken)}" if broken else "all that was measured is kept")
+    return 1 if broken else 0
+
+
+def _telling(argv: list[str]) -> list[str]:
+    """The words that say what was measured: not where it was written to."""
+    kept, skip = [], False
+    for each in argv:
+        if skip or each == "--write":
+            skip = False
+        elif each in {"--doc", "--json"}:
+            skip = True
+        else:
+            kept.append(each)
+    return kept
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,243 @@
+"""Outages that last: R6 and R7, on a clock that leaps from one deadline to the next.
+
+The servers are in this process, behind real unix sockets; what starts them again, connects, greets and lists is
+the daemon's own code, with its own defaults.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+import time
+from collections import Counter
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+import trio.testing
+from loguru import logger
+
+from bench.reliability.promise import Finding
+from daemon.actors.registry import Registry
+from daemon.config.model import Config, Server, TransportType
+from daemon.servers import Ground, Servers
+from daemon.states import ServerState
+from daemon.transports.children import Children
+from daemon.wire.link import Outbox
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from bench.reliability.promise import Scale
+
+DAY = 24 * 3600.0
+
+ATTEMPTS = 1500
+"""Attempts in a day that the study allows."""
+
+HERD = 50
+"""Servers that are lost at once."""
+
+OUTAGE = 600.0
+"""Seconds of the outage of R7."""
+
+WELL = 300.0
+"""Seconds that all are well before: their earlier failures are forgotten."""
+
+START_SECONDS = 0.3
+"""What a try takes before it fails: a server that is quick to start."""
+
+MEAN_DELAY = 45.0
+"""Seconds: equal jitter below a cap of 60 s is between 30 and 60."""
+
+FOREVER = 1e6
+"""Virtual seconds that nothing may take."""
+
+
+class Patience(trio.abc.Instrument):
+    """Lets the clock leap only while no thread is at work: what a thread does takes no virtual time."""
+
+    def __init__(self, clock: trio.testing.MockClock) -> None:
+        """Hold this clock."""
+        self._clock = clock
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        """Look whether a thread is at work."""
+        self._clock.autojump_threshold = math.inf if trio.testing.active_thread_count() else 0
+
+
+@attrs.define
+class House:
+    """Servers behind sockets, all up or all down."""
+
+    directory: Path
+    up: bool = True
+    attempts: list[float] = attrs.field(factory=list)
+    """When connections came while all were down, in virtual seconds."""
+    starting: int = 0
+    most_starting: int = 0
+    channels: set[trio.SocketStream] = attrs.field(factory=set)
+
+    def config(self, count: int) -> Config:
+        """The configuration of so many servers."""
+        names = [f"s{number}" for number in range(count)]
+        return Config(
+            mcp_servers={
+                name: Server(name=name, type=TransportType.UNIX, url=f"unix://{self.directory}/{name}")
+                for name in names
+            }
+        )
+
+    async def listen(self, nursery: trio.Nursery, name: str) -> trio.SocketListener:
+        """Be reachable under a name."""
+        path = self.directory / name
+        path.unlink(missing_ok=True)
+        door = trio.socket.socket(trio.socket.AF_UNIX)
+        await door.bind(str(path))
+        door.listen(100)
+        listener = trio.SocketListener(door)
+        nursery.start_soon(partial(trio.serve_listeners, self.serve, [listener]))
+        return listener
+
+    async def serve(self, channel: trio.SocketStream) -> None:
+        """One connection: served, or dropped after a while."""
+        self.channels.add(channel)
+        try:
+            with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                await (self._converse(channel) if self.up else self._fail())
+        finally:
+            self.channels.discard(channel)
+
+    async def lose(self) -> None:
+        """All are down from now on."""
+        self.up = False
+        for channel in list(self.channels):
+            await channel.aclose()
+
+    async def _fail(self) -> None:
+        self.attempts.append(trio.current_time())
+        self.starting += 1
+        self.most_starting = max(self.most_starting, self.starting)
+        await trio.sleep(START_SECONDS)
+        self.starting -= 1
+
+    async def _converse(self, channel: trio.SocketStream) -> None:
+        rest = b""
+        async for chunk in channel:
+            *lines, rest = (rest + chunk).split(b"\n")
+            for message in map(json.loads, lines):
+                if "id" in message:
+                    reply = {"jsonrpc": "2.0", "id": message["id"], **_answer(message)}
+                    await channel.send_all(json.dumps(reply).encode() + b"\n")
+
+
+def _answer(message: dict[str, object]) -> dict[str, object]:
+    match message["method"]:
+        case "initialize":
+            info = {"name": "s", "version": "1"}
+            found = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}
+            return {"result": found}
+        case "tools/list":
+            return {"result": {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]}}
+        case "ping":
+            return {"result": {}}
+        case _:
+            return {"error": {"code": -32601, "message": "Method not found"}}
+
+
+def make(config: Config) -> tuple[Registry, Servers]:
+    """The daemon's registry and servers, wired as it wires them; nothing is started."""
+    registry = Registry(config, wall=time.time)
+    ground = Ground(registry=registry, outbox=Outbox(), children=Children(), redact=str, wall=time.time)
+    return registry, Servers(config, ground)
+
+
+async def reach(servers: Servers, state: ServerState, name: str) -> None:
+    """Wait until a server is in a state."""
+    with trio.fail_after(FOREVER):
+        await servers.supervisor.children[name].status.wait_until(lambda status: status.state is state)
+
+
+async def outage(found: dict[str, float]) -> None:
+    """R6: one server that nobody is behind for a day."""
+    with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
+        house = House(Path(directory))
+        # There, and refusing: a socket that nobody listens on.
+        with trio.socket.socket(trio.socket.AF_UNIX) as closed:
+            await closed.bind(f"{directory}/s0")
+            registry, servers = make(house.config(1))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(registry.run)
+                nursery.start_soon(servers.run)
+                await trio.sleep(DAY)
+                found["attempts"] = servers.supervisor.children["s0"].status.value.incarnation
+                await house.listen(nursery, "s0")
+                back = trio.current_time()
+                await reach(servers, ServerState.READY, "s0")
+                found["ready"] = trio.current_time() - back
+                nursery.cancel_scope.cancel()
+
+
+async def herd(found: dict[str, float], count: int) -> None:
+    """R7: all servers are lost in the same moment."""
+    with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
+        house = House(Path(directory))
+        registry, servers = make(house.config(count))
+        async with trio.open_nursery() as nursery:
+            for number in range(count):
+                await house.listen(nursery, f"s{number}")
+            nursery.start_soon(registry.run)
+            nursery.start_soon(servers.run)
+            for number in range(count):
+                await reach(servers, ServerState.READY, f"s{number}")
+            await trio.sleep(WELL)
+            await house.lose()
+            lost = trio.current_time()
+            await trio.sleep(OUTAGE)
+            nursery.cancel_scope.cancel()
+    bins = Counter(int(at - lost) for at in house.attempts)
+    found.update(attempts=len(house.attempts), starting=house.most_starting, fullest=max(bins.values()))
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Without the log of what fails a thousand times."""
+    logger.remove()
+    yield
+
+
+def never_gives_up(_scale: Scale) -> Iterator[Finding]:
+    """R6."""
+    found: dict[str, float] = {}
+    _virtually(partial(outage, found))
+    yield Finding(
+        name="R6",
+        measured=f"ready {found['ready']:.1f} s after it; {found['attempts']:,.0f} attempts"
+        f" (between 30 and 60 s each: {MEAN_DELAY:g} s on average make {DAY / MEAN_DELAY:,.0f} a day)",
+        kept=found["ready"] <= 61 and found["attempts"] <= ATTEMPTS,
+        numbers=found,
+    )
+
+
+def no_herd(_scale: Scale) -> Iterator[Finding]:
+    """R7."""
+    found: dict[str, float] = {}
+    _virtually(partial(herd, found, HERD))
+    share = found["fullest"] / found["attempts"]
+    yield Finding(
+        name="R7",
+        measured=f"{found['starting']:.0f} starting at once at most, fullest second {share:.1%} of"
+        f" {found['attempts']:,.0f} attempts in {OUTAGE:g} s",
+        kept=found["starting"] <= 4 and share <= 0.15,
+        numbers={**found, "share": share},
+    )
+
+
+def _virtually(main: Callable[[], Awaitable[None]]) -> None:
+    clock = trio.testing.MockClock()
+    with quietly():
+        trio.run(main, clock=clock, instruments=[Patience(clock)])

@@ -1,0 +1,211 @@
+"""A service manager in small: keeps one daemon running, as systemd would.
+
+It holds the listening sockets, hands them over, waits for READY=1 and WATCHDOG=1, and starts the next daemon
+when one has ended. What only systemd can do, ending children by their cgroup, it cannot.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from bench.reliability.stage import LOOK_SECONDS, Line, when
+from daemon.cli import control
+from tests.e2e.harness import ROOT, WAIT, left_behind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+RESTART_SECONDS = 0.2
+"""RestartSec of the shipped units."""
+
+WATCHDOG_SECONDS = 2.0
+"""WatchdogSec here; the shipped units have 30 s, which is the same promise with a longer wait."""
+
+ABORT_SECONDS = 5.0
+"""TimeoutAbortSec of the shipped units: who does not end of SIGABRT is killed."""
+
+HIGH = 20
+"""Descriptors that cannot be the ones that the shell is about to fill."""
+
+LAUNCH = """
+import os, sys
+os.dup2(20, 3)
+os.dup2(21, 4)
+os.environ["LISTEN_PID"] = str(os.getpid())
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+"""What sd_listen_fds(3) wants: the pid of whoever takes the sockets, and these from descriptor 3 on."""
+
+
+class Keeper:
+    """Keeps one daemon running, as systemd would."""
+
+    def __init__(self, servers: Mapping[str, Any]) -> None:
+        """Write the configuration, listen; `run` starts the daemon."""
+        self.directory = Path(tempfile.mkdtemp(prefix="mcpd-"))
+        self.front = self.directory / "mcpd" / "mcpd.sock"
+        self.control = self.directory / "mcpd" / "control.sock"
+        self.front.parent.mkdir(mode=0o700)
+        self.ready: list[float] = []
+        """When each daemon was ready, on `time.perf_counter`."""
+        self.stuck = 0
+        """Daemons that were ended because they gave no sign of life."""
+        self._config = self.directory / "mcpd.json"
+        self._config.write_text(json.dumps({"mcpServers": dict(servers)}))
+        self._process: subprocess.Popen[bytes] | None = None
+        self._over = threading.Event()
+        self._alive_at = 0.0
+        self._thread = threading.Thread(target=self._run)
+        self._open = ExitStack()
+
+    @property
+    def pid(self) -> int:
+        """The daemon's process."""
+        assert self._process is not None
+        return self._process.pid
+
+    def ask(self, method: str, **params: Any) -> dict[str, Any]:
+        """Ask what an operator's command asks."""
+        return control.ask(method, params, path=str(self.control), timeout=WAIT)
+
+    def client(self) -> Line:
+        """A client on the daemon's socket."""
+        return Line(self.front)
+
+    def wait(self, daemons: int) -> float:
+        """Wait until so many daemons have been ready. Returns when the last of them was."""
+        when(lambda: len(self.ready) >= daemons)
+        return self.ready[daemons - 1]
+
+    def settled(self) -> dict[str, int]:
+        """Wait until all servers are ready. Returns their processes."""
+
+        def look() -> bool:
+            with suppress(control.DaemonUnreachable):
+                return all(each["state"] == "ready" for each in self.ask("status")["servers"].values())
+            return False
+
+        when(look)
+        return {name: each["pid"] for name, each in self.ask("status")["servers"].items()}
+
+    def environ(self) -> dict[str, str]:
+        """What a client's bridge is started with."""
+        usual = {key: os.environ[key] for key in ("HOME", "PATH", "USER", "LANG") if key in os.environ}
+        return {
+            **usual,
+            "XDG_RUNTIME_DIR": str(self.directory),
+            "XDG_STATE_HOME": str(self.directory / "state"),
+        }
+
+    def _start(self) -> None:
+        words = [sys.executable, "-m", "daemon", "run", "--config", str(self._config)]
+        environ = {
+            **self.environ(),
+            "LISTEN_FDS": "2",
+            "LISTEN_FDNAMES": "front:control",
+            "NOTIFY_SOCKET": str(self.directory / "notify"),
+            "WATCHDOG_USEC": f"{WATCHDOG_SECONDS * 1e6:.0f}",
+        }
+        with (self.directory / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-ISc", LAUNCH, *words],
+                cwd=ROOT,
+                env=environ,
+                stderr=log,
+                pass_fds=(HIGH, HIGH + 1),
+            )
+        self._alive_at = time.perf_counter() + WAIT
+
+    def _run(self) -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+            channel.bind(str(self.directory / "notify"))
+            channel.settimeout(LOOK_SECONDS)
+            self._start()
+            while not self._over.is_set():
+                with suppress(TimeoutError):
+                    self._hear(channel.recv(4096))
+                assert self._process is not None
+                if time.perf_counter() - self._alive_at > WATCHDOG_SECONDS:
+                    self._abort()
+                if self._process.poll() is not None:
+                    self._over.wait(RESTART_SECONDS)
+                    if not self._over.is_set():
+                        self._start()
+
+    def _hear(self, said: bytes) -> None:
+        if b"READY=1" in said:
+            self.ready.append(time.perf_counter())
+        if b"READY=1" in said or b"WATCHDOG=1" in said:
+            self._alive_at = time.perf_counter()
+
+    def _abort(self) -> None:
+        """As systemd does: SIGABRT, and SIGCONT so that one that is stopped hears it."""
+        assert self._process is not None
+        self.stuck += 1
+        for number in (signal.SIGABRT, signal.SIGCONT):
+            self._process.send_signal(number)
+        try:
+            self._process.wait(ABORT_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(WAIT)
+
+    def __enter__(self) -> Self:
+        for number, path in enumerate((self.front, self.control)):
+            listener = self._open.enter_context(socket.socket(socket.AF_UNIX))
+            listener.bind(str(path))
+            listener.listen(1024)
+            self._open.callback(os.close, _raised(listener.fileno(), HIGH + number))
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(WAIT)
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(WAIT)
+            finally:
+                self._process.kill()
+        self._open.close()
+        for pid in _pids(self.directory):
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def _raised(fd: int, to: int) -> int:
+    found = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, to)
+    assert found == to, "somebody else has that descriptor"
+    return found
+
+
+def _pids(directory: Path) -> list[int]:
+    """Processes that are left of a keeper; `left_behind` names them only."""
+    if not left_behind(directory):
+        return []
+    return [
+        int(entry.name)
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit() and int(entry.name) != os.getpid() and str(directory) in _words(entry)
+    ]
+
+
+def _words(entry: Path) -> str:
+    with suppress(OSError):
+        return (entry / "cmdline").read_bytes().decode(errors="replace")
+    return ""

@@ -1,0 +1,232 @@
+"""Servers that are killed: R1, R2, R8, R22, R24."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import statistics
+import subprocess
+import time
+from typing import TYPE_CHECKING, Any
+
+from bench.reliability.promise import Finding, mebibytes, milliseconds, percentile
+from bench.reliability.stage import FREE, at_work, code_of, is_alive, server, text_of, when
+from tests.e2e.harness import WAIT
+from tests.scripted_server import command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from bench.reliability.promise import Scale
+    from bench.reliability.stage import Line, Watched
+
+CYCLES = 1000
+"""Kills, or crashes, of the full measures."""
+
+HELD = 4
+"""Calls in flight at each kill."""
+
+BARE_EVERY = 5
+"""Kills between two starts of the same server without a daemon."""
+
+WARM_UP = 0.1
+"""Share of the kills before which growth is not counted: caches fill, the allocator finds its size."""
+
+TOOLS = ["echo", "pid", "sleep"]
+
+MIB = 2**20
+
+
+def kills(scale: Scale) -> Iterator[Finding]:
+    """R1, R2 and R8: one server is killed again and again while it has calls."""
+    cycles = scale.of(CYCLES, least=3)
+    answered: list[float] = []
+    recovered: list[float] = []
+    starts: list[float] = []
+    with at_work({"s": server(FREE, tools=TOOLS)}) as daemon, daemon.client() as line:
+        for _ in range(max(2, round(cycles * WARM_UP))):
+            kill_once(line)
+        before = daemon.holdings()
+        for cycle in range(cycles):
+            delays, recovery = kill_once(line)
+            answered += delays
+            recovered.append(recovery)
+            # In between: what else the machine does, slows both down.
+            starts += [bare_start()] if cycle % BARE_EVERY == 0 else []
+        growth = daemon.settled(before).growth(before)
+    bare = statistics.median(starts)
+    yield r1(answered, cycles)
+    yield r2([each - bare for each in recovered], bare)
+    yield r8(growth, cycles)
+
+
+def kill_once(line: Line) -> tuple[list[float], float]:
+    """Kill the server in the middle of calls: seconds until each was answered, until the next succeeds."""
+    held = [line.begin("s", "sleep") for _ in range(HELD)]
+    # It reads in order: once this is answered, it has the others.
+    pid = int(text_of(line.succeeds("s", "pid")))
+    killed = time.perf_counter()
+    os.kill(pid, signal.SIGKILL)
+    delays = []
+    for number in held:
+        at, message = line.end(number)
+        assert code_of(message) == "UpstreamLost", message
+        delays.append(at - killed)
+    line.succeeds("s")
+    return delays, time.perf_counter() - killed
+
+
+def bare_start() -> float:
+    """Seconds of the same server without any daemon: from its start to its first answer to a call."""
+    asked: list[dict[str, Any]] = [
+        {"id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18", "capabilities": {}}},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/list"},
+        {"id": 3, "method": "tools/call", "params": {"name": "echo", "arguments": {}}},
+    ]
+    begun = time.perf_counter()
+    with subprocess.Popen(command(tools=TOOLS), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        for message in asked:
+            child.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+            child.stdin.flush()
+            if "id" in message:
+                assert child.stdout.readline()
+        return time.perf_counter() - begun
+
+
+def r1(delays: list[float], cycles: int) -> Finding:
+    """How long calls in flight waited for the word that their server is dead."""
+    middle, late, longest = percentile(delays, 0.5), percentile(delays, 0.99), max(delays)
+    return Finding(
+        name="R1",
+        measured=f"p50 {milliseconds(middle)}, p99 {milliseconds(late)}, longest {milliseconds(longest)}"
+        f" ({len(delays):,} calls, {cycles:,} kills)",
+        kept=late <= 0.050 and longest <= 0.250,
+        numbers={"p50_ms": middle * 1e3, "p99_ms": late * 1e3, "longest_ms": longest * 1e3, "kills": cycles},
+    )
+
+
+def r2(beyond: list[float], bare: float) -> Finding:
+    """How long until calls are served again, without what the server itself takes to start."""
+    middle, late = percentile(beyond, 0.5), percentile(beyond, 0.99)
+    return Finding(
+        name="R2",
+        measured=f"p50 {milliseconds(middle)}, p99 {milliseconds(late)} beyond the {milliseconds(bare)} of the"
+        f" server by itself ({len(beyond):,} kills)",
+        kept=late <= 0.250,
+        numbers={"p50_ms": middle * 1e3, "p99_ms": late * 1e3, "bare_ms": bare * 1e3, "kills": len(beyond)},
+    )
+
+
+def r8(growth: dict[str, float], cycles: int) -> Finding:
+    """What the kills have left."""
+    counted = ", ".join(f"{name} {growth[name]:+.0f}" for name in ("fds", "zombies", "threads", "tasks"))
+    return Finding(
+        name="R8",
+        measured=f"{counted}, memory {mebibytes(growth['memory'])} ({cycles:,} kills)",
+        kept=all(value <= 0 for name, value in growth.items() if name != "memory") and growth["memory"] <= MIB,
+        numbers={**growth, "kills": cycles},
+    )
+
+
+def effects(scale: Scale) -> Iterator[Finding]:
+    """R22: a server that does what it is asked, and dies before it says so."""
+    cycles = scale.of(CYCLES, least=3)
+    with at_work({}, ready=False) as place:
+        note = place.directory / "effects"
+        place.stop()
+        place.config.write_text(
+            json.dumps({"mcpServers": {"s": server(FREE, tools=["effect"], effects=str(note))}})
+        )
+        place.start()
+        place.ready()
+        with place.client() as line:
+            counts = [effect_once(line, note) for _ in range(cycles)]
+    more, none = sum(count > 1 for count in counts), sum(count == 0 for count in counts)
+    yield Finding(
+        name="R22",
+        measured=f"{more} of {cycles:,} calls ran more than once; {cycles - more - none:,} once, {none:,} not",
+        kept=more == 0,
+        numbers={"calls": cycles, "twice": more, "never": none},
+    )
+
+
+def effect_once(line: Line, note: Path) -> int:
+    """How often one call was executed whose server then died; until it is sure not to be executed again."""
+
+    def size() -> int:
+        return note.read_text(encoding="ascii").count("\n") if note.exists() else 0
+
+    before = size()
+    while True:
+        _took, message = line.took("s", "effect", then={"exit": 1})
+        if (code := code_of(message)) == "UpstreamLost":
+            break
+        # Whoever is told that it was not sent may send it again.
+        assert code == "UpstreamUnavailable", message
+        assert size() == before, "a call ran that was said not to have been sent"
+    ran = size() - before
+    # Served again: whatever a new process was to be sent, it has been.
+    until = time.monotonic() + WAIT
+    while code_of(line.took("s", "effect", then={"never": True, "error": {"code": 1, "message": "no"}})[1]) == (
+        "UpstreamUnavailable"
+    ):
+        assert time.monotonic() < until
+    return max(ran, size() - before - 1)
+
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "plain": {"kind": "plain"},
+    "setsid": {"kind": "setsid"},
+    "daemon": {"kind": "daemon", "keep_stdout": True},
+    "stubborn": {"kind": "setsid", "ignore_term": True},
+}
+"""What servers leave behind: in their group, in a session of their own, reparented, deaf to SIGTERM."""
+
+TREES = 100
+"""Trees of each shape in the full measure."""
+
+
+def trees(scale: Scale) -> Iterator[Finding]:
+    """R24: servers with grandchildren are restarted; of what they had started nothing is left."""
+    rounds = scale.of(TREES, least=2)
+    with at_work({}, ready=False) as daemon:
+        daemon.stop()
+        record = daemon.directory / "record"
+        quick = {"stopEof": 0.1, "stopTerm": 0.1}
+        shapes = {
+            name: server(FREE, tools=["echo"], record=str(record), spawn=[shape], timeouts=quick)
+            for name, shape in SHAPES.items()
+        }
+        daemon.config.write_text(json.dumps({"mcpServers": shapes}))
+        daemon.start()
+        daemon.ready()
+        for number in range(rounds):
+            for name in SHAPES:
+                end_tree(daemon, name, by_kill=number % 2 == 1)
+        daemon.stop()
+        spawned = [json.loads(line) for line in record.read_text(encoding="utf-8").splitlines()]
+        pids = [event["pid"] for event in spawned if event["event"] == "spawned"]
+        survivors = [pid for pid in pids if is_alive(pid)]
+        for pid in survivors:
+            os.kill(pid, signal.SIGKILL)
+    yield Finding(
+        name="R24",
+        measured=f"{len(survivors)} of {len(pids):,} grandchildren survived their server",
+        kept=not survivors and len(pids) >= rounds * len(SHAPES),
+        numbers={"survivors": len(survivors), "grandchildren": len(pids)},
+    )
+
+
+def end_tree(daemon: Watched, name: str, *, by_kill: bool) -> None:
+    """Have one server end, by an operator's word or by a signal to it alone, and come up again."""
+    before = daemon.server(name)
+    if by_kill:
+        os.kill(before["pid"], signal.SIGKILL)
+    else:
+        daemon.ask("restart", server=name)
+    when(lambda: (now := daemon.server(name))["state"] == "ready" and now["pid"] != before["pid"])

@@ -1,0 +1,205 @@
+"""What takes hours: the soak (R25), and the test suite again and again (R26)."""
+
+from __future__ import annotations
+
+import random
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import attrs
+
+from bench.reliability.neighbours import WAYS
+from bench.reliability.promise import Finding, mebibytes, percentile
+from bench.reliability.stage import at_work, code_of, server, when
+from tests.e2e.harness import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bench.reliability.stage import Holdings, Line, Watched
+
+SERVERS = 8
+
+CLIENTS = 4
+
+FAULT_SECONDS = 5.0
+"""Between two faults."""
+
+FAULTS = 2 * len(WAYS)
+"""Faults at least, however short the soak is: each kind before growth is counted, and as many after."""
+
+RECOVERY_SECONDS = 30.0
+"""How long a server may show the marks of its last fault: a hang takes some seconds to be found out."""
+
+PAUSE_SECONDS = 0.002
+"""Between two calls of the soak: a busy day for agents, not a benchmark."""
+
+REPORT_SECONDS = 60.0
+
+WARM_UP = 0.2
+"""Share of the soak before which growth is not counted."""
+
+RESTART = {"base": 0.5, "cap": 2, "floor": 0.25, "intensity": 1_000_000}
+
+WATCHED = {
+    "timeouts": {"pingInterval": 2, "ping": 2, "missedPings": 3, "call": 5, "stopEof": 0.1, "stopTerm": 0.1}
+}
+"""A server that hangs is found out within the time that it is excused for, and a slow machine is not a hang."""
+
+MARKS = {
+    "UpstreamUnavailable",
+    "UpstreamLost",
+    "UpstreamTimeout",
+    "RequestTooLarge",
+    "Overloaded",
+    "ToolChanged",
+}
+"""How calls may end at a server that has just had a fault."""
+
+ALLOWED = 8 * 2**20
+"""Bytes by which a daemon may have grown: as for a million calls."""
+
+
+@attrs.define
+class Log:
+    """What became of the calls."""
+
+    calls: int = 0
+    wrong: list[str] = attrs.field(factory=list)
+    """Answers that should not have been."""
+    ends: Counter[str] = attrs.field(factory=Counter)
+    faults: int = 0
+    samples: list[Holdings] = attrs.field(factory=list)
+
+
+def soak(hours: float, seed: int) -> Iterator[Finding]:
+    """R25: calls from several clients to several servers, one of which has a fault every few seconds."""
+    seconds = hours * 3600
+    servers = {f"s{number}": {**server(RESTART), **WATCHED} for number in range(SERVERS)}
+    log = Log()
+    print(f"soak: {hours:g} hours, seed {seed}", file=sys.stderr, flush=True)
+    with at_work(servers) as daemon:
+        before = _soak(daemon, log, random.Random(seed), seconds)
+        restarts = sum(each["restarts"] for each in daemon.ask("status")["servers"].values())
+        when(lambda: all_serve(daemon), seconds=RECOVERY_SECONDS * 2)
+        growth = daemon.settled(before).growth(before)
+    yield r25(log, growth, hours, restarts, seed)
+
+
+def all_serve(daemon: Watched) -> bool:
+    """Whether all servers are up; one that was noisy is called degraded until it is next listed, and serves."""
+    servers = daemon.ask("status")["servers"].values()
+    return all(each["state"] in {"ready", "degraded"} for each in servers)
+
+
+def _soak(daemon: Watched, log: Log, chance: random.Random, seconds: float) -> Holdings:
+    """Call until the time is over. Returns what the daemon held after the warm-up."""
+    begun = time.monotonic()
+    marked: dict[str, float] = {}
+    every = min(FAULT_SECONDS, seconds / FAULTS)
+    next_fault, next_report = begun + every, begun + REPORT_SECONDS
+    before: Holdings | None = None
+    with ExitStack() as stack:
+        operator, *lines = [stack.enter_context(daemon.client()) for _ in range(1 + CLIENTS)]
+        while (now := time.monotonic()) < begun + seconds:
+            if now >= next_fault:
+                next_fault += every
+                marked[_fault(operator, log, chance)] = now
+            if before is None and log.faults >= len(WAYS) and now >= begun + WARM_UP * seconds:
+                before = daemon.holdings()
+            if now >= next_report:
+                next_report += REPORT_SECONDS
+                _tell(daemon, log, now - begun)
+            _call(chance.choice(lines), log, chance, marked, now)
+            time.sleep(PAUSE_SECONDS)
+    return before or daemon.holdings()
+
+
+def _fault(operator: Line, log: Log, chance: random.Random) -> str:
+    """Have one server misbehave in one way; nobody waits for the answer. Returns which server."""
+    name = f"s{chance.randrange(SERVERS)}"
+    # First each of them once: what the largest message leaves with the allocator is no growth.
+    tool, arguments = WAYS[log.faults] if log.faults < len(WAYS) else chance.choice(WAYS)
+    operator.begin(name, tool, **arguments)
+    log.faults += 1
+    return name
+
+
+def _call(line: Line, log: Log, chance: random.Random, marked: dict[str, float], now: float) -> None:
+    """One call; what it ended with must fit what was done to its server."""
+    name, nonce = f"s{chance.randrange(SERVERS)}", chance.randrange(2**48)
+    _took, message = line.took(name, "echo", nonce=nonce)
+    code = code_of(message)
+    log.calls += 1
+    log.ends[code or "result"] += 1
+    recently = now - marked.get(name, -RECOVERY_SECONDS) < RECOVERY_SECONDS
+    if code == "" and f'"nonce": {nonce}}}' not in message["result"]["content"][0]["text"]:
+        log.wrong.append(f"another call's answer from {name}")
+    elif code and not (recently and code in MARKS):
+        log.wrong.append(f"{code} from {name}")
+
+
+def _tell(daemon: Watched, log: Log, seconds: float) -> None:
+    """A line each minute."""
+    holds = daemon.holdings()
+    log.samples.append(holds)
+    print(
+        f"{seconds / 60:6.0f} min  {log.calls:,} calls, {log.faults} faults, {len(log.wrong)} wrong; {holds}",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def r25(log: Log, growth: dict[str, float], hours: float, restarts: int, seed: int) -> Finding:
+    """What was seen."""
+    counted = ", ".join(f"{name} {growth[name]:+.0f}" for name in ("fds", "zombies", "threads", "tasks"))
+    wrong = f"{len(log.wrong)} wrong" + (f" (the first: {log.wrong[0]}; seed {seed})" if log.wrong else "")
+    grown = any(value > 0 for name, value in growth.items() if name != "memory") or growth["memory"] > ALLOWED
+    return Finding(
+        name="R25",
+        measured=f"{hours:g} hours, {log.calls:,} calls, {log.faults} faults, {restarts} restarts: {wrong};"
+        f" {counted}, memory {mebibytes(growth['memory'])}",
+        kept=not log.wrong and not grown,
+        numbers={**growth, "hours": hours, "calls": log.calls, "wrong": len(log.wrong), "seed": seed},
+    )
+
+
+SUITE_SECONDS = 3600.0
+"""How long one run of the suite may take."""
+
+
+def suite(times: int, words: list[str]) -> Iterator[Finding]:
+    """R26: the test suite so many times. Every failure is shown, with the seed that it prints."""
+    green, took = 0, []
+    failed: Counter[str] = Counter()
+    for number in range(1, times + 1):
+        begun = time.monotonic()
+        ran = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", *words],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=SUITE_SECONDS,
+            check=False,
+        )
+        took.append(time.monotonic() - begun)
+        green += ran.returncode == 0
+        failed.update(re.findall(r"^(?:FAILED|ERROR) (\S+)", ran.stdout, re.MULTILINE))
+        print(
+            f"run {number} of {times}: status {ran.returncode}, {took[-1]:.0f} s", file=sys.stderr, flush=True
+        )
+        if ran.returncode:
+            print(ran.stdout[-20_000:], file=sys.stderr, flush=True)
+    names = ", ".join(name for name, _ in failed.most_common(3))
+    yield Finding(
+        name="R26",
+        measured=f"{green} of {times} runs green, p50 {percentile(took, 0.5):.0f} s"
+        + (f"; {names}" if names else ""),
+        kept=green == times,
+        numbers={"green": green, "runs": times, "p50_seconds": percentile(took, 0.5)},
+    )

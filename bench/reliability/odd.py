@@ -1,0 +1,144 @@
+"""Input that no peer should send: enormous (R11), malformed (R10)."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from bench.reliability.promise import Finding, mebibytes, milliseconds
+from bench.reliability.stage import FREE, at_work, code_of, forget_peak, memory_of, server
+from tests.e2e.harness import ROOT
+from tests.scripted_server import command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from bench.reliability.promise import Scale
+    from bench.reliability.stage import Json, Line, Watched
+
+MIB = 2**20
+
+LINE = 100 * 10**6
+"""Bytes of the long line."""
+
+KEYS = 1_000_000
+"""Keys of the large object."""
+
+MOST_KEYS = 280_000
+"""As many as a client may send by the bytes of a message: 4 MiB."""
+
+MALFORMED = 10_000
+"""Malformed inputs from each side."""
+
+FUZZ_SECONDS = 1800.0
+"""How long the malformed inputs may take at most."""
+
+
+def enormous(scale: Scale) -> Iterator[Finding]:
+    """R11: a line of 100 MB from a server and from a client, an object of a million keys from each."""
+    line, keys = scale.of(LINE, least=20 * MIB), scale.of(KEYS, least=10_000)
+    found: dict[str, tuple[float, int, int]] = {}
+    with at_work({}, ready=False) as daemon:
+        daemon.stop()
+        servers = {
+            "s": server(FREE, tools=["echo", "line"]),
+            "keys": answering(daemon.directory / "keys", keys),
+        }
+        daemon.config.write_text(json.dumps({"mcpServers": servers}))
+        daemon.start()
+        daemon.ready()
+        found["line from a server"] = watch(daemon, lambda client: long_line_of_server(client, line))
+        found["line from a client"] = watch(daemon, lambda client: long_line_of_client(client, line))
+        found["keys from a client"] = watch(daemon, lambda client: keys_of_client(client, min(keys, MOST_KEYS)))
+        found["keys from a server"] = watch(daemon, lambda client: keys_of_server(client, keys))
+    yield r11(found)
+
+
+def answering(script: Path, keys: int) -> Json:
+    """A server that answers its first call with an object of so many keys."""
+    result = {"content": [], "structuredContent": dict.fromkeys((f"k{number:07}" for number in range(keys)), 1)}
+    script.write_text(json.dumps({"tools": ["big"], "on": {"tools/call": [{"result": result}, None]}}))
+    program, *words = command()
+    return {"command": program, "args": [*words[:-1], f"@{script}"]}
+
+
+def watch(daemon: Watched, action: Callable[[Line], None]) -> tuple[float, int, int]:
+    """Do something: the longest stall of the loop, what memory grew by at most, and by in the end."""
+    with daemon.client() as client:
+        client.ask("ping")
+        daemon.look()
+        before = memory_of(daemon.pid)
+        forget_peak(daemon.pid)
+        action(client)
+    stall = daemon.look()["stall"]
+    return stall, memory_of(daemon.pid, peak=True) - before, memory_of(daemon.pid) - before
+
+
+def long_line_of_server(client: Line, size: int) -> None:
+    """A server writes one line of this size; then it is called again."""
+    _took, message = client.took("s", "line", bytes=size)
+    assert code_of(message) in {"UpstreamLost", "RequestTooLarge", ""}, message
+    client.succeeds("s")
+
+
+def long_line_of_client(client: Line, size: int) -> None:
+    """A client writes one; it is refused, and served again."""
+    client.send(b"x" * size)
+    message = client.receive()
+    assert "error" in message, message
+    client.succeeds("s")
+
+
+def keys_of_client(client: Line, keys: int) -> None:
+    """A client sends a tool an object of very many keys: passed on or refused; the next call is served."""
+    _took, message = client.took("s", "echo", **dict.fromkeys((f"k{number:06}" for number in range(keys)), 1))
+    assert code_of(message) in {"", "rpc -32600"}, str(message)[:500]
+    client.succeeds("s")
+
+
+def keys_of_server(client: Line, keys: int) -> None:
+    """A server answers with as many: passed on whole."""
+    _took, message = client.took("keys", "big")
+    assert code_of(message) == "", str(message)[:500]
+    assert len(message["result"]["structuredContent"]) == keys
+
+
+def r11(found: dict[str, tuple[float, int, int]]) -> Finding:
+    """How long the loop stood still, and what memory it took."""
+    stall = max(stall for stall, _, _ in found.values())
+    lines = max(peak for name, (_, peak, _) in found.items() if name.startswith("line"))
+    after = max(after for _, _, after in found.values())
+    each = "; ".join(
+        f"{name}: stall {milliseconds(stall)}, memory {mebibytes(peak)} at most, {mebibytes(rest)} after"
+        for name, (stall, peak, rest) in found.items()
+    )
+    return Finding(
+        name="R11",
+        measured=each,
+        kept=stall <= 0.100 and lines <= 32 * MIB and after <= 32 * MIB,
+        numbers={"stall_ms": stall * 1e3, "line_peak": lines, "after": after},
+    )
+
+
+def malformed(scale: Scale) -> Iterator[Finding]:
+    """R10: what `bench.fuzz` says of malformed input to a real daemon."""
+    count = scale.of(MALFORMED, least=50)
+    if find_spec("bench.fuzz") is None:
+        yield Finding(name="R10", measured="not measured: there is no bench.fuzz", kept=None)
+        return
+    words = [sys.executable, "-m", "bench.fuzz", "--malformed", str(count)]
+    ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=FUZZ_SECONDS, check=False)
+    lines = (ran.stdout + ran.stderr).strip().splitlines() or ["it said nothing"]
+    counts = [line for line in lines if re.match(r"(clients|servers): ", line)]
+    said = "; ".join([*counts, lines[-1].strip()]).replace("|", "/")
+    yield Finding(
+        name="R10",
+        measured=said[:400],
+        kept=ran.returncode == 0,
+        numbers={"inputs_a_side": count, "status": ran.returncode},
+    )

@@ -1,0 +1,275 @@
+"""A real daemon to measure, and a client that knows when each answer came."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from tests.e2e.harness import ROOT, WAIT, Daemon, RawClient, eventually, left_behind, scripted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+Json = dict[str, Any]
+
+FREE: Json = {"base": 0.01, "cap": 0.01, "floor": 0, "freeAfter": 0, "stableAfter": 0.001}
+"""Restarts at once, however often: what is measured is the daemon, not how it waits."""
+
+LOOK_SECONDS = 0.002
+"""Between looks for something that happens in another process: small beside every bar."""
+
+SETTLE_SECONDS = 15.0
+"""How long what is idle may take to go: trio keeps an idle worker thread for 10 s."""
+
+
+def server(restart: Mapping[str, Any] | None = None, **script: Any) -> Json:
+    """The `mcpServers` entry of a scripted server."""
+    more: Json = {key: script.pop(key) for key in ("timeouts", "limits") if key in script}
+    return {**scripted(**script), **({"restart": dict(restart)} if restart else {}), **more}
+
+
+class Watched(Daemon):
+    """A daemon that can be looked into."""
+
+    def command(self, *words: str) -> list[str]:
+        """As it is, but for `run`, which gets a window."""
+        if words[0] != "run":
+            return super().command(*words)
+        program = Path(__file__).with_name("watched.py")
+        return [sys.executable, str(program), str(self.directory / "window"), *words]
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        assert self.process is not None
+        return self.process.pid
+
+    def start(self) -> None:
+        """Start it and wait for READY=1; one that ends instead says why."""
+        try:
+            super().start()
+        except TimeoutError:
+            raise AssertionError(
+                f"the daemon is not ready. Its log ends with:\n{self.said()[-2000:]}"
+            ) from None
+
+    def look(self) -> Json:
+        """What its loop holds now: `tasks`, and its longest `stall` in seconds since the last look."""
+        report = self.directory / "window"
+        number = json.loads(report.read_text())["number"] if report.exists() else 0
+        os.kill(self.pid, signal.SIGUSR2)
+
+        def told() -> Json | None:
+            found: Json | None = json.loads(report.read_text()) if report.exists() else None
+            return found if found and found["number"] > number else None
+
+        return eventually(told, self.said) or {}
+
+    def holdings(self) -> Holdings:
+        """What it holds of the kernel, and of trio."""
+        return Holdings.of(self.pid, tasks=self.look()["tasks"])
+
+    def settled(self, before: Holdings) -> Holdings:
+        """What it holds once it holds no more than before, or after a while."""
+        until = time.monotonic() + SETTLE_SECONDS
+        while (now := self.holdings()).exceeds(before) and time.monotonic() < until:
+            time.sleep(0.1)
+        return now
+
+    def client(self, **kwargs: Any) -> Line:
+        """A client on its socket."""
+        return Line(self.socket, **kwargs)
+
+    def server(self, name: str) -> Json:
+        """One server, as in the status."""
+        found: Json = self.ask("status")["servers"][name]
+        return found
+
+
+@attrs.frozen(kw_only=True)
+class Holdings:
+    """What a process holds."""
+
+    fds: int
+    threads: int
+    zombies: int
+    tasks: int
+    memory: int
+    """Resident bytes."""
+
+    @classmethod
+    def of(cls, pid: int, *, tasks: int = 0) -> Holdings:
+        """Look at a process."""
+        place = Path(f"/proc/{pid}")
+        return cls(
+            fds=sum(1 for _ in (place / "fd").iterdir()),
+            threads=sum(1 for _ in (place / "task").iterdir()),
+            zombies=sum(is_zombie(child) for child in children_of(pid)),
+            tasks=tasks,
+            memory=memory_of(pid),
+        )
+
+    def exceeds(self, before: Holdings) -> bool:
+        """Whether anything but memory is more than before."""
+        return any(getattr(self, name) > getattr(before, name) for name in COUNTED)
+
+    def growth(self, before: Holdings) -> dict[str, float]:
+        """How much more of each."""
+        return {name: getattr(self, name) - getattr(before, name) for name in (*COUNTED, "memory")}
+
+
+COUNTED = ("fds", "threads", "zombies", "tasks")
+
+
+def status_of(pid: int) -> dict[str, str]:
+    """`/proc/PID/status`; empty if there is no such process."""
+    with suppress(OSError):
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+        return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    return {}
+
+
+def memory_of(pid: int, *, peak: bool = False) -> int:
+    """Resident bytes of a process, or the most since `forget_peak`."""
+    return int(status_of(pid)["VmHWM" if peak else "VmRSS"].split()[0]) * 1024
+
+
+def forget_peak(pid: int) -> None:
+    """Let the kernel count the peak anew (proc(5), clear_refs)."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")
+
+
+def children_of(pid: int) -> list[int]:
+    """Direct children of a process, dead ones included."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):
+            found += map(int, (task / "children").read_text(encoding="ascii").split())
+    return found
+
+
+def is_zombie(pid: int) -> bool:
+    """Whether a process is dead, and nobody has noticed."""
+    return status_of(pid).get("State", "").startswith("Z")
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process exists and is no zombie."""
+    return status_of(pid).get("State", "Z")[0] not in "ZX"
+
+
+class Line(RawClient):
+    """A client that may have many calls under way, on the surface of categories."""
+
+    def __init__(self, path: Path, *, timeout: float = WAIT) -> None:
+        """Connect."""
+        super().__init__(path, timeout=timeout)
+        self.begun: dict[int, float] = {}
+        """When each call was sent that was not asked about yet."""
+        self._came: dict[int, tuple[float, Json]] = {}
+
+    def begin(self, category: str, tool: str, _meta: Json | None = None, **arguments: Any) -> int:
+        """Send a call; returns its id."""
+        self._last += 1
+        params: Json = {
+            "name": "call-category-tool",
+            "arguments": {"category": category, "name": tool, "args": arguments},
+            **({"_meta": _meta} if _meta else {}),
+        }
+        request = {"jsonrpc": "2.0", "id": self._last, "method": "tools/call", "params": params}
+        line = json.dumps(request).encode()
+        self.begun[self._last] = time.perf_counter()
+        self.send(line)
+        return self._last
+
+    def end(self, number: int) -> tuple[float, Json]:
+        """When a call was answered, on `time.perf_counter`, and the message."""
+        while number not in self._came:
+            message = self.receive()
+            if message.get("id") in self.begun and "method" not in message:
+                assert message["id"] not in self._came, f"answered twice: {message}"
+                self._came[message["id"]] = (time.perf_counter(), message)
+            else:
+                self.notices.append(message)
+        del self.begun[number]
+        return self._came.pop(number)
+
+    def took(self, category: str, tool: str, **arguments: Any) -> tuple[float, Json]:
+        """Call and wait: the seconds, and the message."""
+        number = self.begin(category, tool, **arguments)
+        sent = self.begun[number]
+        at, message = self.end(number)
+        return at - sent, message
+
+    def succeeds(self, category: str, tool: str = "echo", **arguments: Any) -> Json:
+        """Call until it is served, past refusals of what was not sent. Returns the message."""
+        until = time.monotonic() + WAIT
+        while (code := code_of(message := self.took(category, tool, **arguments)[1])) != "":
+            assert code in {"UpstreamUnavailable", "UpstreamLost"}, message
+            assert time.monotonic() < until, message
+        return message
+
+
+def code_of(message: Json) -> str:
+    """What an answer is an error of; empty for a result."""
+    if "error" in message:
+        return f"rpc {message['error']['code']}"
+    result = message["result"]
+    if not result.get("isError"):
+        return ""
+    structured = result.get("structuredContent") or {}
+    return str((structured.get("error") or {}).get("code", "tool"))
+
+
+def text_of(message: Json) -> str:
+    """The text of a result."""
+    found: str = message["result"]["content"][0]["text"]
+    return found
+
+
+@contextmanager
+def at_work(
+    servers: Mapping[str, Json],
+    *,
+    ready: bool = True,
+    **config: Any,
+) -> Iterator[Watched]:
+    """A daemon with these servers, all ready unless `ready` is false; in the end nothing of it is left."""
+    directory = Path(tempfile.mkdtemp(prefix="mcpd-"))  # short: a unix socket's path has at most 108 bytes
+    daemon = Watched(directory, {"mcpServers": dict(servers), **config}, {}, ROOT)
+    try:
+        daemon.start()
+        if ready:
+            daemon.ready()
+        yield daemon
+        if daemon.process is not None and daemon.process.poll() is None:
+            assert daemon.stop() == 0, daemon.said()
+        assert not (left := left_behind(directory)), left
+    finally:
+        if daemon.process is not None and daemon.process.poll() is None:
+            daemon.process.kill()
+            daemon.process.wait(WAIT)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def when(look: Any, *, seconds: float = WAIT) -> float:
+    """Look until something holds. Returns when it did, on `time.perf_counter`.
+
+    Raises:
+        AssertionError: it did not within `seconds`.
+    """
+    until = time.perf_counter() + seconds
+    while not look():
+        assert time.perf_counter() < until, f"not within {seconds:g} s"
+        time.sleep(LOOK_SECONDS)
+    return time.perf_counter()

@@ -1,0 +1,129 @@
+"""The table: on a terminal, as JSON, and in the documentation."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import time
+from typing import TYPE_CHECKING
+
+import attrs
+
+from bench.reliability.promise import PROMISES, Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+BEGIN, END = "<!-- bench.reliability begins -->", "<!-- bench.reliability ends -->"
+"""What stands around the table in the documentation."""
+
+HEAD = "| | promise | bar | measured | kept | run |\n|---|---|---|---|---|---|"
+
+NOT_YET = "not measured yet"
+
+GIB = 2**30
+
+
+@attrs.frozen
+class Row:
+    """What the documentation says of one promise."""
+
+    measured: str = NOT_YET
+    kept: str = "-"
+    run: str = ""
+    """Which run it is from, in words; empty for none."""
+
+
+def word(kept: bool | None) -> str:  # noqa: FBT001 - it is what is put into words
+    """For people."""
+    return {True: "yes", False: "**no**", None: "-"}[kept]
+
+
+def shown(finding: Finding) -> str:
+    """One line for a terminal."""
+    promise = next(each for each in PROMISES if each.name == finding.name)
+    kept = {True: "kept", False: "NOT KEPT", None: "-"}[finding.kept]
+    return f"{finding.name:4}{kept:9}{promise.text}\n     bar: {promise.bar}\n     measured: {finding.measured}"
+
+
+def machine() -> str:
+    """How large the machine is."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return (
+        f"{os.cpu_count()} cores, {memory / GIB:.0f} GiB, {platform.system()} {platform.release()},"
+        f" Python {platform.python_version()}"
+    )
+
+
+def load() -> str:
+    """What else the machine does: the load average of the last minute."""
+    return f"{os.getloadavg()[0]:.1f}"
+
+
+def run_of(command: str, load_before: str) -> str:
+    """A run in words: how, when, where."""
+    when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+    return f"`{command}`, {when}; {machine()}; load average {load_before} before, {load()} after"
+
+
+def write_json(path: Path, findings: Iterable[Finding], run: str) -> None:
+    """Write all that was found, for programs."""
+    found = {finding.name: attrs.asdict(finding) for finding in findings}
+    path.write_text(json.dumps({"run": run, "findings": found}, indent=2) + "\n", encoding="utf-8")
+
+
+def write(path: Path, findings: Iterable[Finding], run: str) -> None:
+    """Put findings into the documentation; promises that were not measured now keep their line.
+
+    Raises:
+        ValueError: the file has no place for the table.
+    """
+    before, table, after = place_in(path)
+    rows = read(table)
+    for finding in findings:
+        if finding.kept is not None or rows.get(finding.name, Row()).measured == NOT_YET:
+            mark = run if finding.kept is not None else ""
+            rows[finding.name] = Row(finding.measured, word(finding.kept), mark)
+    path.write_text(f"{before}{BEGIN}\n{render(rows)}\n{END}{after}", encoding="utf-8")
+
+
+def place_in(path: Path) -> tuple[str, str, str]:
+    """What stands before the table in a file, the table, and what stands behind it.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it has no place for the table.
+    """
+    before, begin, rest = path.read_text(encoding="utf-8").partition(BEGIN)
+    table, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{path} has no place for the table: it goes between {BEGIN} and {END}")
+    return before, table, after
+
+
+def read(table: str) -> dict[str, Row]:
+    """The rows of a table that `render` made."""
+    runs = dict(re.findall(r"^(\d+)\. (.+)$", table, re.MULTILINE))
+    found = {}
+    for line in table.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        if re.fullmatch(r"R\d+", cells[0]):
+            _name, _text, _bar, measured, kept, number = cells
+            found[cells[0]] = Row(measured, kept, runs.get(number, ""))
+    return found
+
+
+def render(rows: Mapping[str, Row]) -> str:
+    """The table in Markdown, and below it the runs that its lines are from."""
+    runs = list(dict.fromkeys(row.run for row in rows.values() if row.run))
+    lines = [HEAD]
+    for promise in PROMISES:
+        row = rows.get(promise.name, Row())
+        number = str(runs.index(row.run) + 1) if row.run else "-"
+        cells = (promise.name, promise.text, promise.bar, row.measured, row.kept, number)
+        lines.append("| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |")
+    told = [f"{number}. {run}" for number, run in enumerate(runs, start=1)]
+    return "\n".join([*lines, "", *told]).rstrip() + "\n"

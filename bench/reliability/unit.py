@@ -1,0 +1,224 @@
+"""The daemon as a service that is killed: R13 to R16.
+
+Whoever starts it again is ours (`keeper`). What only systemd can do, to end children that ignore everything, is
+measured with a real systemd: `make systemd`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from bench.reliability.keeper import WATCHDOG_SECONDS, Keeper
+from bench.reliability.promise import Finding, milliseconds, percentile
+from bench.reliability.stage import LOOK_SECONDS, Line, code_of, is_alive, server, text_of
+from tests.e2e.harness import ROOT, WAIT, RawClient
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from bench.reliability.promise import Scale
+
+KILLS = 50
+"""Kills of the daemon in the full measures of R13 to R15."""
+
+STUCK = 10
+"""Daemons that are stopped in the full measure of R16."""
+
+BRIDGES = 4
+"""`mcpd connect` clients, each with a call in flight at each kill."""
+
+SERVERS = 5
+
+
+class Newcomers(threading.Thread):
+    """Connects again and again, asks, and hangs up: whoever is refused, and how long the longest waited."""
+
+    def __init__(self, path: Path) -> None:
+        """Not yet."""
+        super().__init__()
+        self.refused = 0
+        self.served = 0
+        self.cut = 0
+        self.longest = 0.0
+        self._path = path
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        """Until it is stopped."""
+        while not self._over.is_set():
+            begun = time.perf_counter()
+            try:
+                with RawClient(self._path) as client:
+                    client.ask("ping")
+            except AssertionError:
+                # Taken by the daemon that was then killed: connected once, and R14's business.
+                self.cut += 1
+                continue
+            except OSError as error:
+                self.refused += not isinstance(error, ConnectionResetError | BrokenPipeError)
+                self.cut += isinstance(error, ConnectionResetError | BrokenPipeError)
+                continue
+            self.longest = max(self.longest, time.perf_counter() - begun)
+            self.served += 1
+            self._over.wait(LOOK_SECONDS)
+
+    def stop(self) -> None:
+        """Stop after what is under way."""
+        self._over.set()
+        self.join(2 * WAIT)
+
+
+class Bridge(Line):
+    """A client behind `mcpd connect`, which knows nothing of daemons."""
+
+    def __init__(self, keeper: Keeper) -> None:
+        """Start the bridge, and say what clients say first."""
+        self._socket, theirs = socket.socketpair()
+        self._socket.settimeout(WAIT)
+        words = [sys.executable, "-m", "daemon", "connect", "--socket", str(keeper.front)]
+        with theirs, (keeper.directory / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                words,
+                cwd=ROOT,
+                env=keeper.environ(),
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=log,
+            )
+        self._file = self._socket.makefile("rb")
+        self._last = 0
+        self.notices = []
+        self.begun = {}
+        self._came = {}
+        hello = {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "bench", "version": "1"},
+        }
+        assert "result" in self.ask("initialize", hello)
+        self.send(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
+
+    def close(self) -> None:
+        """Hang up: the bridge ends."""
+        super().close()
+        try:
+            self.process.wait(WAIT)
+        finally:
+            self.process.kill()
+
+
+def service(scale: Scale) -> Iterator[Finding]:
+    """R13 to R16."""
+    kills, stuck = scale.of(KILLS, least=2), scale.of(STUCK, least=1)
+    servers = {f"s{number}": server(tools=["echo", "pid", "sleep"]) for number in range(SERVERS)}
+    delays: list[float] = []
+    orphans, broken = 0, 0
+    with Keeper(servers) as keeper, ExitStack() as stack:
+        keeper.wait(1)
+        keeper.settled()
+        bridges = [Bridge(keeper) for _ in range(BRIDGES)]
+        for bridge in bridges:
+            stack.callback(bridge.close)
+        crowd = Newcomers(keeper.front)
+        crowd.start()
+        stack.callback(crowd.stop)
+        for _ in range(kills):
+            late, left, lost = kill(keeper, bridges)
+            delays += late
+            orphans += left
+            broken += lost
+        crowd.stop()
+        replaced = [stop_once(keeper) for _ in range(stuck)]
+    yield r13(crowd, kills)
+    yield r14(delays, broken, kills)
+    yield Finding(
+        name="R15",
+        measured=f"{orphans} of {kills * SERVERS:,} children alive after 1 s; of those that ignore the end of"
+        " their stdin and SIGTERM only systemd is sure (`make systemd`)",
+        kept=orphans == 0,
+        numbers={"orphans": orphans, "children": kills * SERVERS},
+    )
+    yield r16(replaced)
+
+
+def kill(keeper: Keeper, bridges: list[Bridge]) -> tuple[list[float], int, int]:
+    """Kill the daemon under its clients.
+
+    Returns:
+        Seconds from the next daemon's readiness to the answer of each call in flight, children that outlived
+        the old one by a second, and bridges that are of no use any more.
+    """
+    children = keeper.settled()
+    held = [(bridge, bridge.begin("s0", "sleep")) for bridge in bridges]
+    for bridge in bridges:
+        assert text_of(bridge.took("s0", "pid")[1]) == str(children["s0"])
+    daemons = len(keeper.ready)
+    killed = time.perf_counter()
+    os.kill(keeper.pid, signal.SIGKILL)
+    time.sleep(1.0)
+    orphans = sum(is_alive(pid) for pid in children.values())
+    again = keeper.wait(daemons + 1)
+    delays, broken = [], 0
+    for bridge, number in held:
+        try:
+            at, message = bridge.end(number)
+            assert code_of(message) == "UpstreamLost", message
+            # It may well be told before there is another daemon.
+            delays.append(max(0.0, at - max(again, killed)))
+            bridge.succeeds("s1")
+        except (OSError, AssertionError):
+            broken += 1
+    return delays, orphans, broken
+
+
+def stop_once(keeper: Keeper) -> float:
+    """Stop the daemon: seconds until the next one is ready."""
+    keeper.settled()
+    daemons = len(keeper.ready)
+    begun = time.perf_counter()
+    os.kill(keeper.pid, signal.SIGSTOP)
+    return keeper.wait(daemons + 1) - begun
+
+
+def r13(crowd: Newcomers, kills: int) -> Finding:
+    """What clients saw that connected while the daemon was killed."""
+    return Finding(
+        name="R13",
+        measured=f"{crowd.refused} of {crowd.served + crowd.cut + crowd.refused:,} connects refused, first"
+        f" answer {milliseconds(crowd.longest)} at most ({kills} kills; without systemd: see `make systemd`)",
+        kept=crowd.refused == 0 and crowd.longest <= 1.0,
+        numbers={"refused": crowd.refused, "served": crowd.served, "longest_ms": crowd.longest * 1e3},
+    )
+
+
+def r14(delays: list[float], broken: int, kills: int) -> Finding:
+    """What clients behind `mcpd connect` saw."""
+    worst = max(delays, default=0.0)
+    return Finding(
+        name="R14",
+        measured=f"{broken} of {BRIDGES} clients behind `mcpd connect` broken over {kills} kills;"
+        f" {len(delays):,} calls in flight answered, {milliseconds(worst)} after the restart at most",
+        kept=broken == 0 and worst <= 1.0,
+        numbers={"broken": broken, "longest_ms": worst * 1e3, "calls": len(delays)},
+    )
+
+
+def r16(replaced: list[float]) -> Finding:
+    """How soon a daemon that is stuck was replaced."""
+    beyond = max(replaced) - WATCHDOG_SECONDS
+    return Finding(
+        name="R16",
+        measured=f"replaced {milliseconds(beyond)} after WatchdogSec ({WATCHDOG_SECONDS:g} s) at most, p50"
+        f" {milliseconds(percentile(replaced, 0.5) - WATCHDOG_SECONDS)} ({len(replaced)} times; as R13)",
+        kept=beyond <= 1.0,
+        numbers={"beyond_ms": beyond * 1e3},
+    )

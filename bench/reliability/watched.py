@@ -1,0 +1,64 @@
+"""`mcpd` with a window: on SIGUSR2 it writes what its loop holds, and how long it was ever away from it.
+
+    python watched.py REPORT run --config ...
+
+REPORT gets {"number", "tasks", "stall"} each time: how often it was asked, trio's living tasks, and the longest
+seconds since the last time that the loop did not look at any descriptor. Nothing else differs from `mcpd`.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import trio
+
+from daemon.cli import main
+
+
+class Loop(trio.abc.Instrument):
+    """Knows how long the loop was away from its descriptors at most."""
+
+    def __init__(self, report: Path) -> None:
+        """Watch nothing yet; `ask` begins."""
+        self._report = report
+        self._number = 0
+        self._stall = 0.0
+        self._since = 0.0
+
+    def after_io_wait(self, timeout: float) -> None:
+        """The loop goes to work."""
+        self._since = time.perf_counter()
+
+    def before_io_wait(self, timeout: float) -> None:
+        """It is back."""
+        if self._since:
+            self._stall = max(self._stall, time.perf_counter() - self._since)
+
+    def asked(self, *_: Any) -> None:
+        """A signal came: report from within the loop."""
+        trio.lowlevel.current_trio_token().run_sync_soon(self.tell)
+
+    def tell(self) -> None:
+        """Write, whole or not at all, and begin anew."""
+        self._number += 1
+        if self._number == 1:
+            trio.lowlevel.add_instrument(self)
+        tasks = trio.lowlevel.current_statistics().tasks_living
+        told = json.dumps({"number": self._number, "tasks": tasks, "stall": self._stall})
+        fresh = self._report.with_suffix(".new")
+        fresh.write_text(told)
+        fresh.replace(self._report)
+        self._stall, self._since = 0.0, 0.0
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGUSR2, Loop(Path(sys.argv[1])).asked)
+    sys.argv = ["mcpd", *sys.argv[2:]]
+    main()

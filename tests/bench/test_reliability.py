@@ -1,0 +1,224 @@
+"""The promises of reliability: that each can be measured, and that table, bench and documentation agree."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bench.reliability.__main__ import ELSEWHERE, main, parser
+from bench.reliability.measures import MEASURES, Measure, take
+from bench.reliability.promise import BY_NAME, PROMISES, Finding, Scale, chosen, percentile, sliding
+from bench.reliability.table import BEGIN, END, NOT_YET, Row, read, render, write
+from bench.reliability.volume import slope_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+
+PATIENCE = 300.0
+"""Seconds for a run that takes five."""
+
+NAMES = [promise.name for promise in PROMISES]
+
+EMPTY = f"before\n\n{BEGIN}\n{END}\n\nafter\n"
+
+
+def finding(name: str, measured: str = "1 ms", *, kept: bool | None = True) -> Finding:
+    return Finding(name=name, measured=measured, kept=kept)
+
+
+# --- that all of them are there -----------------------------------------------------------------------------
+
+
+def test_every_promise_has_one_measure() -> None:
+    measured = [name for measure in MEASURES for name in measure.names]
+    assert sorted([*measured, *ELSEWHERE]) == sorted(NAMES)
+    assert [f"R{number}" for number in range(1, 27)] == NAMES
+
+
+def test_the_documentation_tells_of_the_same_promises() -> None:
+    text = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+    before, begin, rest = text.partition(BEGIN)
+    table, end, told = rest.partition(END)
+    assert begin
+    assert end
+    rows = re.findall(r"^\| (R\d+) \| (.+?) \| (.+?) \| ", table, re.MULTILINE)
+    assert rows == [(promise.name, promise.text, promise.bar) for promise in PROMISES]
+    explained = set(re.findall(r"\bR\d+\b", before + told)) | {"R14", "R15"}
+    assert explained >= set(NAMES)
+
+
+def test_every_option_of_the_documentation_exists() -> None:
+    text = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+    for words in re.findall(r"^    python -m bench\.reliability (.+?)  ", text, re.MULTILINE):
+        parser().parse_args(words.split())
+
+
+# --- the table ----------------------------------------------------------------------------------------------
+
+
+def test_a_table_that_is_written_can_be_read_again(tmp_path: Path) -> None:
+    doc = tmp_path / "doc.md"
+    doc.write_text(EMPTY)
+    write(doc, [finding("R1"), finding("R6", "2,000 | more", kept=False)], "run one")
+    text = doc.read_text()
+    assert text.startswith("before\n\n")
+    assert text.endswith("\n\nafter\n")
+    rows = read(text)
+    assert list(rows) == NAMES
+    assert rows["R1"] == Row("1 ms", "yes", "run one")
+    assert rows["R6"] == Row("2,000 / more", "**no**", "run one")
+    assert rows["R2"] == Row()
+    assert render(rows) in text
+
+
+def test_promises_that_were_not_measured_now_keep_their_line_and_their_run(tmp_path: Path) -> None:
+    doc = tmp_path / "doc.md"
+    doc.write_text(EMPTY)
+    write(doc, [finding("R1", "old"), finding("R25", "24 hours")], "run one")
+    write(doc, [finding("R1", "new"), finding("R25", "not in this run", kept=None)], "run two")
+    rows = read(doc.read_text())
+    assert rows["R1"] == Row("new", "yes", "run two")
+    assert rows["R25"] == Row("24 hours", "yes", "run one")
+    write(doc, [finding("R25", "48 hours")], "run three")
+    assert "run one" not in doc.read_text()
+    assert NOT_YET in doc.read_text()
+
+
+def test_a_file_without_a_place_for_the_table_is_left_as_it_is(tmp_path: Path) -> None:
+    doc = tmp_path / "doc.md"
+    doc.write_text("nothing")
+    with pytest.raises(ValueError, match="no place for the table"):
+        write(doc, [], "run")
+    assert doc.read_text() == "nothing"
+
+
+# --- measuring ----------------------------------------------------------------------------------------------
+
+
+def test_a_measure_that_fails_is_a_promise_that_is_not_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    def fails(_scale: Scale) -> Iterator[Finding]:
+        yield finding("R1")
+        raise OSError("the disk | is full")
+
+    told = list(take(Measure(("R1", "R2", "R8"), fails), Scale(), ["R1", "R2"]))
+    assert told == [
+        finding("R1"),
+        finding("R2", "measuring failed: OSError: the disk / is full", kept=False),
+    ]
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_only_what_was_asked_for_is_told() -> None:
+    measure = Measure(("R1", "R2"), lambda _scale: [finding("R1"), finding("R2")])
+    assert [each.name for each in take(measure, Scale(), ["R2"])] == ["R2"]
+
+
+def test_promises_are_chosen_by_name() -> None:
+    assert chosen("r1, R8") == ["R1", "R8"]
+    assert chosen(None) == NAMES
+    for wrong in ("R99", "", "R1,x"):
+        with pytest.raises(ValueError, match="no such promise"):
+            chosen(wrong)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--only", "R99"],
+        ["--share", "0"],
+        ["--share", "x"],
+        ["--soak", "-1"],
+        ["--repeat", "0"],
+        ["word"],
+        ["--write", "--doc", "/nowhere"],
+    ],
+)
+def test_words_that_make_no_sense_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert "error" in capsys.readouterr().err
+
+
+def test_numbers_are_cut_to_scale() -> None:
+    assert Scale(0.02).of(1000) == 20
+    assert Scale(0.0001).of(1000, least=3) == 3
+    assert Scale().is_full
+    assert not Scale(0.5).is_full
+    assert list(sliding(10, 3)) == [3, 3, 4]
+    assert sum(sliding(7, 10)) == 7
+
+
+def test_percentiles_are_values_that_were_measured() -> None:
+    assert percentile([3.0, 1.0, 2.0], 0.5) == 2.0
+    assert percentile(range(1, 101), 0.99) == 99
+    assert percentile([5.0], 0.99) == 5.0
+
+
+def test_a_slope_is_that_of_the_line_through_the_points() -> None:
+    assert slope_of([(0, 10), (10, 30), (20, 50)]) == 2.0
+    assert slope_of([(5, 10)]) == 0.0
+
+
+# --- the real thing, on a few of everything ------------------------------------------------------------------
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "bench.reliability", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+@pytest.mark.e2e
+def test_a_run_measures_prints_and_writes(tmp_path: Path) -> None:
+    doc, numbers = tmp_path / "doc.md", tmp_path / "numbers.json"
+    doc.write_text(EMPTY)
+    wanted = ["R9", "R20", "R25"]
+    ran = run(
+        "--share", "0.001", "--only", ",".join(wanted), "--write", "--doc", str(doc), "--json", str(numbers)
+    )
+    assert "measuring failed" not in ran.stdout, ran.stderr
+    # How quick this machine is now, is not asked here.
+    assert ran.returncode == ("NOT KEPT" in ran.stdout), ran.stderr
+    found = json.loads(numbers.read_text())
+    assert sorted(found["findings"]) == sorted(wanted)
+    assert found["findings"]["R20"]["kept"]
+    assert found["findings"]["R20"]["numbers"]["calls"] == 1000
+    rows = read(doc.read_text())
+    for name in wanted:
+        assert f"{name:4}" in ran.stdout
+        assert BY_NAME[name].bar in ran.stdout
+        assert rows[name].measured == found["findings"][name]["measured"]
+    assert "`python -m bench.reliability --share 0.001 --only R9,R20,R25`" in found["run"]
+    assert "cores" in found["run"]
+    assert rows["R25"].run == ""
+
+
+@pytest.mark.e2e
+def test_a_soak_of_seconds_sees_every_call_answered(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--soak", "0.0005", "--seed", "1"])
+    said = capsys.readouterr().out
+    assert re.search(r"R25 .*[1-9][\d,]* calls, \d+ faults, \d+ restarts: 0 wrong", said, re.DOTALL), said
+
+
+def test_a_suite_that_is_repeated_names_what_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flaky = tmp_path / "test_flaky.py"
+    flaky.write_text("def test_it() -> None:\n    assert False\n")
+    assert main(["--repeat", "1", "--", str(flaky), "--noconftest", "-p", "no:cacheprovider"]) == 1
+    said = capsys.readouterr()
+    assert "0 of 1 runs green" in said.out
+    assert "test_flaky.py::test_it" in said.out
+    assert "assert False" in said.err
