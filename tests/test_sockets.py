@@ -120,7 +120,7 @@ def test_a_stale_socket_file_is_taken_over(path: Path) -> None:
 def test_the_socket_of_a_killed_daemon_is_taken_over(path: Path) -> None:
     with another_daemon(path) as daemon:
         daemon.send_signal(signal.SIGKILL)
-        daemon.wait(5)
+        daemon.wait(60)
         assert path.exists()
         with bound(path):
             assert is_served(path)
