@@ -177,6 +177,15 @@ class ConnectionLost(RunError):
         self.normal = normal
 
 
+class Busy(ConnectionLost):
+    """The server has no time for us (HTTP 429, 503), and may have said for how long."""
+
+    def __init__(self, message: str, *, wait: float) -> None:
+        super().__init__(message)
+        self.wait = wait
+        """Seconds to leave it alone for."""
+
+
 class StartTimeout(RunError):
     """The server did not get through connect, handshake or first listing in time."""
 

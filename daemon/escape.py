@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from functools import cache
 
 HIDDEN = (
     (0x00, 0x1F),  # C0 controls
@@ -119,9 +120,22 @@ def _hidden(*kept: int, more: str = "") -> re.Pattern[str]:
 
 # Line feeds, and tabs where lines are kept, are the layout and not an attack on it.
 _TAB, _LINE_FEED, _RETURN = map(ord, "\t\n\r")
-_HIDDEN = _hidden()
-_HIDDEN_IN_LINES = _hidden(_TAB, _LINE_FEED)
-_HIDDEN_IN_PROSE = _hidden(_TAB, _LINE_FEED, _RETURN, more="|\r(?!\n)")
+
+
+# Made when first needed, which with plain texts is never: each takes some milliseconds of every start.
+@cache
+def _hidden_anywhere() -> re.Pattern[str]:
+    return _hidden()
+
+
+@cache
+def _hidden_in_lines() -> re.Pattern[str]:
+    return _hidden(_TAB, _LINE_FEED)
+
+
+@cache
+def _hidden_in_prose() -> re.Pattern[str]:
+    return _hidden(_TAB, _LINE_FEED, _RETURN, more="|\r(?!\n)")
 
 
 def visible(text: str, *, lines: bool = False) -> str:
@@ -133,7 +147,7 @@ def visible(text: str, *, lines: bool = False) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    pattern = _HIDDEN_IN_LINES if lines else _HIDDEN
+    pattern = _hidden_in_lines() if lines else _hidden_anywhere()
     return pattern.sub(lambda found: "".join(map(_spelt, found[0])), text)
 
 
@@ -145,12 +159,12 @@ def legible(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return _HIDDEN_IN_PROSE.sub(lambda found: "".join(f"\\u{{{ord(each):x}}}" for each in found[0]), text)
+    return _hidden_in_prose().sub(lambda found: "".join(f"\\u{{{ord(each):x}}}" for each in found[0]), text)
 
 
 def hidden_in(text: str) -> str:
     """The characters that `legible` spells out, in order."""
-    return "".join(found[0] for found in _HIDDEN_IN_PROSE.finditer(text))
+    return "".join(found[0] for found in _hidden_in_prose().finditer(text))
 
 
 def _spelt(character: str) -> str:
@@ -163,12 +177,13 @@ def _spelt(character: str) -> str:
 def document(value: object) -> str:
     r"""`value` as indented JSON, readable and safe to show: hidden characters are JSON's own `\uXXXX`."""
     text = json.dumps(value, indent=2, ensure_ascii=not _speaks_unicode())
-    return _HIDDEN_IN_LINES.sub(_in_json, text)
+    return _hidden_in_lines().sub(_in_json, text)
 
 
 def json_line(value: object) -> str:
     r"""`value` as JSON on one line, safe to show: hidden characters are JSON's own `\uXXXX`."""
-    return _HIDDEN.sub(_in_json, json.dumps(value, ensure_ascii=False))
+    text = json.dumps(value, ensure_ascii=False)
+    return text if text.isascii() and text.isprintable() else _hidden_anywhere().sub(_in_json, text)
 
 
 def _in_json(found: re.Match[str]) -> str:

@@ -49,6 +49,7 @@ def test_what_a_call_meets_and_what_a_run_meets_are_two_families() -> None:
     assert runs == {
         RunError,
         ConnectionLost,
+        errors.Busy,
         errors.StartTimeout,
         errors.ProtocolFault,
         errors.CannotStart,

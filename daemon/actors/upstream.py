@@ -19,6 +19,7 @@ from loguru import logger
 from daemon.admission import Admission
 from daemon.cataloguing import Listing
 from daemon.errors import (
+    Busy,
     CallError,
     ConnectionLost,
     ProtocolFault,
@@ -31,7 +32,6 @@ from daemon.measures import LINES_PER_SECOND, CallStats, Noise, StderrTail, Thro
 from daemon.model import Era
 from daemon.states import WAKEABLE, ServerState
 from daemon.transports.context import OpenContext
-from daemon.transports.failures import Busy
 from daemon.transports.handshake import Greeter, Greeting, ProbeKilled
 from daemon.transports.opening import connector
 from daemon.wire.peer import RemoteError

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from daemon.errors import (
+    Busy,
     CallError,
     CannotStart,
     ConnectionLost,
@@ -32,15 +33,6 @@ from daemon.wire.envelope import INVALID_PARAMS, METHOD_NOT_FOUND
 
 RETRY_AFTER_MOST = 300.0
 """Seconds that a server may send us away for: one that names a day is asked again after five minutes."""
-
-
-class Busy(ConnectionLost):
-    """The server has no time for us (HTTP 429, 503), and may have said for how long."""
-
-    def __init__(self, message: str, *, wait: float) -> None:
-        super().__init__(message)
-        self.wait = wait
-        """Seconds to leave it alone for."""
 
 
 class Kind(Enum):

@@ -8,8 +8,7 @@ import pytest
 import trio
 
 from daemon.config.model import TransportType
-from daemon.errors import ConnectionLost, UpstreamUnavailable
-from daemon.transports.failures import Busy
+from daemon.errors import Busy, ConnectionLost, UpstreamUnavailable
 from tests.transports.serving import Request, connected, context_for, reply, scripted
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ import httpx2
 import pytest
 
 from daemon.errors import (
+    Busy,
     CannotStart,
     ConnectionLost,
     NeedsAuth,
@@ -17,7 +18,6 @@ from daemon.errors import (
 )
 from daemon.transports.failures import (
     NOT_RUN,
-    Busy,
     Failure,
     Kind,
     error_code,
