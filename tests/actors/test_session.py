@@ -289,7 +289,7 @@ FAULTS = [
     (b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}', -32600, None),
     (b'{"jsonrpc":"2.0","id":true,"method":"ping"}', -32600, None),
     (b'{"jsonrpc":"2.0","id":[1],"method":"ping"}', -32600, None),
-    (b'{"jsonrpc":"2.0","id":5}', -32600, None),
+    (b'{"jsonrpc":"2.0","id":5}', -32600, 5),
     (b'{"jsonrpc":"2.0"}', -32600, None),
     (b'{"jsonrpc":"2.0","id":5,"method":"ping","params":%b}' % DEEP, -32600, 5),
     (b'{"jsonrpc":"2.0","id":5,"method":"ping","params":{"x":%b}}' % (b"[" * 5000 + b"]" * 5000), None, None),

@@ -43,10 +43,13 @@ LIVES_BETWEEN_CHECKS = 5
 """Lives after each of which the file is looked at; what it has is also seen by each life, as it begins."""
 
 LONGEST_LIFE = 1.75
-"""When a life is cut off, at the latest: so many times what passes until one answers its first client."""
+"""When a life is cut off, at the latest: so many times what passes until one acknowledges its first load."""
 
 LATEST_SECONDS = 0.8
 """The same on any machine: well within the time after which a load is acknowledged though it is not on disk."""
+
+DRY_LIVES = 10
+"""After so many in which nothing was acknowledged, one is waited for until something is."""
 
 AGAIN_SECONDS = 0.01
 """Until a client whose line broke connects again."""
@@ -167,6 +170,29 @@ class Client(threading.Thread):
                 self.acknowledged += names
 
 
+class Tried:
+    """Whether the lives are long enough for anything to be acknowledged in them."""
+
+    def __init__(self, crowd: list[Client]) -> None:
+        self._crowd = crowd
+        self._seen = 0
+        self._dry = 0
+
+    def _count(self) -> int:
+        return sum(len(each.acknowledged) for each in self._crowd)
+
+    def is_dry(self) -> bool:
+        """Asked once a life: whether in the last ones nothing was acknowledged."""
+        count = self._count()
+        self._dry = 0 if count > self._seen else self._dry + 1
+        self._seen = count
+        return self._dry > DRY_LIVES
+
+    def has_more(self) -> bool:
+        """Whether something was acknowledged since."""
+        return self._count() > self._seen
+
+
 class Cut(Exception):
     """The daemon was killed."""
 
@@ -203,8 +229,12 @@ def kill_again_and_again(place: Path) -> None:
         with Lives(daemon) as lives, clients(daemon, seed) as crowd:
             epochs: dict[str, int] = {}
             longest = min(LATEST_SECONDS, LONGEST_LIFE * beginning(daemon, lives))
+            tried = Tried(crowd)
             for kill in range(KILLS):
                 lives.begin()
+                if tried.is_dry():
+                    # A machine that has become slower: this life must get to something.
+                    eventually(tried.has_more, daemon.said)
                 time.sleep(chance.uniform(0, longest))
                 lives.kill()
                 assert not [each.fault for each in crowd if each.fault], (kill, daemon.said()[-4000:])
@@ -233,7 +263,7 @@ def told(what: str) -> Iterator[None]:
 
 
 def beginning(daemon: Daemon, lives: Lives) -> float:
-    """Seconds until a life answers its first client; the second one's, for the first one waits for imports."""
+    """Seconds until a life acknowledges its first load: the second one, for the first one waits for imports."""
     began = 0.0
     for _ in range(2):
         lives.begin()
@@ -241,7 +271,8 @@ def beginning(daemon: Daemon, lives: Lives) -> float:
         client = eventually(lambda: connected(daemon))
         assert client is not None
         with client:
-            client.listed()
+            client.hello(session="beginning")
+            client.load("echo0")
         lives.kill()
     return time.monotonic() - began
 
