@@ -27,6 +27,9 @@ INTERNAL_ERROR = -32603
 MAX_DEPTH = 128
 """Nesting that we take from a client. Real tool schemas reach 23; several JSON libraries give up at 254."""
 
+LONG_BYTES = 4096
+"""From here on a search for one byte, again and again, is quicker than to count it."""
+
 MAX_CONTAINERS = 500_000
 """Objects and lists in one message that we take from a client: more is a bomb, and finding out how deep it is
 would take the loop's time. 4 MiB of pairs of numbers are 400,000."""
@@ -113,6 +116,7 @@ _ID_IN_HEAD = re.compile(
     re.DOTALL,
 )
 _ENVELOPE_KEYS = (b'"id"', b'"method"', b'"params"', b'"jsonrpc"')
+_COMPACT_BYTES = len(b'{"jsonrpc":"2.0","id":,"method":"","params":}')
 _PLAIN_BYTES = len(b'{"jsonrpc":"2.0","id":,"method":"tools/call","params":{"name":"","arguments":}}')
 
 
@@ -142,12 +146,13 @@ def decode_strictly(line: bytes) -> Envelope:
     if not line.isascii():
         _require_utf8(line)
     envelope = decode(line)
-    if line.count(b"{") + line.count(b"[") > MAX_DEPTH:
+    if _opens_many(line):
         _require_shallow(line, envelope)
     if len(line) > MEMBER_BYTES * MAX_MEMBERS and _members(line) > MAX_MEMBERS:
         text = f"Invalid Request: more than {MAX_MEMBERS} members in its objects"
         raise BadMessage(INVALID_REQUEST, text, id_of(envelope))
-    _require_single_members(line, envelope)
+    if not _is_compact(line, envelope):
+        _require_single_members(line, envelope)
     if envelope.method is not UNSET and (envelope.result is not UNSET or envelope.error is not UNSET):
         text = "Invalid Request: both a request and an answer"
         raise BadMessage(INVALID_REQUEST, text, id_of(envelope))
@@ -249,6 +254,28 @@ def _require_json(line: bytes) -> None:
         raise BadMessage(PARSE_ERROR, f"Parse error: {error}") from None
     except RecursionError:
         raise BadMessage(PARSE_ERROR, "Parse error: nested too deeply") from None
+
+
+def _opens_many(line: bytes) -> bool:
+    """Whether there are more opening brackets than `MAX_DEPTH`."""
+    if len(line) < LONG_BYTES:
+        return line.count(b"{") + line.count(b"[") > MAX_DEPTH
+    opened = 0
+    for bracket in (b"{", b"["):
+        at = line.find(bracket)
+        while at >= 0 and opened <= MAX_DEPTH:
+            opened += 1
+            at = line.find(bracket, at + 1)
+    return opened > MAX_DEPTH
+
+
+def _is_compact(line: bytes, envelope: Envelope) -> bool:
+    """Whether a request is just as long as its four members, so that none of them can be there twice."""
+    request_id, method, params = envelope.id, envelope.method, envelope.params
+    if request_id is UNSET or method is UNSET or params is UNSET or envelope.jsonrpc != "2.0":
+        return False
+    members = len(bytes(request_id)) + len(method) + len(bytes(params))
+    return len(line) == _COMPACT_BYTES + members and method.isascii()
 
 
 def _require_single_members(line: bytes, envelope: Envelope) -> None:

@@ -189,6 +189,35 @@ def test_brackets_within_strings_are_no_nesting(text: str) -> None:
     assert decode_strictly(message(f',"params":{{"x":"{text}"}}')).method == "m"
 
 
+@pytest.mark.parametrize("padding", [0, 5000])
+@pytest.mark.parametrize(("levels", "taken"), [(128, True), (129, False)])
+def test_a_long_message_may_be_nested_as_deeply_as_a_short_one(
+    padding: int, levels: int, *, taken: bool
+) -> None:
+    for opening, closing in (("[", "]"), ('{"a":', "}")):
+        inner = opening * (levels - 2) + "0" + closing * (levels - 2)
+        line = message(f',"params":{{"x":{inner},"y":"{"z" * padding}"}}')
+        if taken:
+            decode_strictly(line)
+        else:
+            with pytest.raises(BadMessage, match="deeper"):
+                decode_strictly(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        # As long as if it were compact: what is left out makes room for what is said twice.
+        b'{"id":1,"id":2222,"method":"m","params":{},"x":1}',
+        b'{"jsonrpc":"2.0","id":1,"method":"m","id":2,"params":{}}',
+        b'{"jsonrpc":"2.0","method":"m","params":{"a":1},"params":{},"id":1}',
+    ],
+)
+def test_a_message_that_says_something_twice_is_refused_however_long_it_is(line: bytes) -> None:
+    with pytest.raises(BadMessage):
+        decode_strictly(line)
+
+
 def test_wide_is_not_deep() -> None:
     wide = ",".join(['{"x":[1,{}]}'] * 10_000)
     assert decode_strictly(message(f',"params":{{"x":[{wide}]}}')).method == "m"
