@@ -53,7 +53,7 @@ def name_of(path: Path) -> str:
         ("NotifyAccess", "main"),
         ("KillMode", "mixed"),
         ("Restart", "always"),
-        ("RestartSec", "200ms"),
+        ("RestartSec", "100ms"),
         ("RestartPreventExitStatus", "78"),
         ("StartLimitIntervalSec", "0"),
         ("TimeoutStopSec", "15s"),

@@ -28,7 +28,7 @@ from tests.e2e.harness import ROOT, WAIT, left_behind
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-RESTART_SECONDS = 0.2
+RESTART_SECONDS = 0.1
 """RestartSec of the shipped units."""
 
 WATCHDOG_SECONDS = 2.0
