@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+import attrs
 import msgspec
 import trio
 from loguru import logger
@@ -269,7 +270,8 @@ class Calls:
         if forward.verbatim and self._moment is not None and guest.moment(call.turn) is self._moment:
             if len(self._ways) >= MAX_WAYS:
                 self._ways.clear()
-            self._ways[call.name] = forward, source
+            # Without the arguments of the call that showed the way: they may be megabytes, and a secret.
+            self._ways[call.name] = attrs.evolve(forward, arguments=b"{}"), source
 
     def _wait_current(self, call: ClientCall, upstream: Upstream) -> None:
         """The server has said that its tools changed: a call is judged by the new list, not by the old one."""

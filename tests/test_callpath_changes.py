@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from daemon.config.model import Profile
 from daemon.facts import Configured, Switched
 from daemon.protocol import SESSION_KEY
 from daemon.states import ServerState
+from daemon.surfaces.base import Forward
 from daemon.wire.link import LINES_PER_TURN
 from tests.fakes_upstream import Client, Stage, error_of, tool
 
@@ -110,6 +112,22 @@ async def test_a_tool_that_was_called_before_and_has_changed_is_refused_like_any
     await call(client, surface)
     assert error_of(await answer_to(client, 2))["code"] == "ToolChanged"
     assert not stage.alpha.sent
+
+
+async def test_of_a_call_that_showed_the_way_nothing_is_kept(nursery: trio.Nursery) -> None:
+    stage = stage_of("full")
+    client = await stage.client(nursery)
+    for number in (11, 12):
+        text = f"{number}" * 100_000
+        params = {"name": "add", "arguments": {"text": text}}
+        await client.send({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params})
+        stage.answer(await stage.alpha.wait_sent(), b"{}")
+        assert json.loads(bytes(stage.alpha.sent.pop().call.arguments)) == {"text": text}
+        await answer_to(client, number)
+    gc.collect()
+    assert not [
+        each for each in gc.get_objects() if isinstance(each, Forward) and len(each.arguments) > 100_000
+    ]
 
 
 async def test_a_tool_that_was_called_before_and_is_switched_off_is_refused(nursery: trio.Nursery) -> None:
