@@ -62,8 +62,8 @@ def read_refusal(error: Buffer, redact: Callable[[str], str]) -> UpstreamCallErr
 class ClientCall:
     """In flight from the client's request to its answer.
 
-    To a server it is the `ToolCall` that it is sent and the `Exchange` that its answer ends in: one object, for
-    making one is a good part of what a small call costs.
+    To a server it is the `CallToSend` that it is sent and the `Exchange` that its answer ends in: one object,
+    for making one is a good part of what a small call costs.
     """
 
     __slots__ = (
@@ -115,7 +115,7 @@ class ClientCall:
         self.current = False
         # How often it was taken back from a line.
         self.returns = 0
-        # What is sent, once it is known where to (`ports.ToolCall`).
+        # What is sent, once it is known where to (`ports.CallToSend`).
         self.tool = ""
         self.arguments: Buffer = self.given
         self.meta = NOTHING
@@ -136,7 +136,7 @@ class ClientCall:
             self.token, self.wants_progress = token, True
 
     def check(self) -> bool:
-        """Whether it is still to be sent as it is (`ports.ToolCall.check`)."""
+        """Whether it is still to be sent as it is (`ports.CallToSend.check`)."""
         return self._owner.recheck(self)
 
     def wait_scope(self) -> trio.CancelScope:
