@@ -1,28 +1,32 @@
-"""Where bytes are moved: a pair of descriptors under trio, without a task, channel or event per message.
+"""Where bytes are moved: a pair of descriptors, without a task, channel or event per message.
 
-Theory of operation. One `pump` per link reads a chunk, splits it into lines and hands them all, synchronously,
-to its owner; whoever they are for gets them queued on its own link, and one flush at the end of the chunk
-writes each touched link once. trio's streams checkpoint on every call even when they need not wait (10 to 20 us
-each, and they are the cost of a small call); here the loop is entered only when the kernel has nothing more.
+Theory of operation. When the poll finds a descriptor ready, its link reads a chunk, splits it into lines and
+hands them all, synchronously, to its owner; whoever they are for gets them queued on its own link, and when all
+who were ready have been served, one flush writes each touched link once. trio's streams checkpoint on every
+call even when they need not wait (10 to 20 us each, and they are the cost of a small call); here trio is
+entered only when the kernel has nothing more.
 
 Invariants.
 - A frame is queued whole and written in order; nobody awaits in the middle of one, so none is ever torn.
-- While the writer task owns the queue (`_blocked`), nobody else writes.
+- While the kernel takes no more (`_blocked`), only the poll's call writes.
 - The queue is bounded: a peer that does not read is cut off at `max_queue`; one that reads slowly is not read
   from while more than `pause_at` waits for it.
-- After `close` nothing is written and every queue is empty.
+- Lines are handed over in order, and only while `run` runs; what its owner raises ends `run`, and nothing else.
+- After `close` nothing is written, every queue is empty, and the poll does not know the descriptors.
 """
 
 from __future__ import annotations
 
+import math
 import os
-from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from daemon.errors import ConnectionLost, leaf
+from daemon.errors import ConnectionLost
 from daemon.wire.frames import LineBuffer
+from daemon.wire.poll import IN, OUT, Poll
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -35,10 +39,10 @@ if TYPE_CHECKING:
 READ_BYTES = 256 * 1024
 """One read: larger than a pipe's or a unix socket's default buffer, so one call usually drains it."""
 SHORT_READ = 16 * 1024
-"""A read below this has emptied the kernel's buffer: waiting at once saves a read that would say EAGAIN."""
+"""A read below this has emptied the kernel's buffer: looking again at once would only say EAGAIN."""
 LINES_PER_TURN = 128
-"""Lines handled between two turns of the loop: a few milliseconds, even if every one of them is refused."""
-READS_PER_TURN = 16
+"""Lines handled before everybody else gets a turn: a few milliseconds, even if every one of them is refused."""
+READS_PER_TURN = 4
 """After so many full reads everybody else gets a turn, or a fast peer would own the loop."""
 JOIN_BELOW = 64 * 1024
 """Small queues are joined and written by one `write`; larger ones go through `writev` uncopied."""
@@ -76,9 +80,10 @@ class Link(Protocol):
 
 
 class Outbox:
-    """The links that were written to since the last flush."""
+    """The links that were written to since the last flush, and the poll that flushes them when it has read."""
 
     def __init__(self) -> None:
+        self.poll = Poll(after=self.flush)
         self._touched: list[Link] = []
 
     def touch(self, link: Link) -> None:
@@ -123,13 +128,19 @@ class FdLink:
         self._outbox = outbox
         self._lines = LineBuffer(max_line)
         self._max_queue = max_queue
-        self._pause_at = pause_at
+        self._pause_at = math.inf if pause_at is None else pause_at
         self._out: list[Buffer] = []
         self._touched = False
         self._blocked = False
-        self._kick = trio.Event()
-        self._drained = trio.Event()
+        self._paused = False
+        self._behind = False
+        self._reading = False
+        self._lulled = False
         self._failure: str | None = None
+        self._on_lines: OnLines | None = None
+        self._on_oversized: OnOversized | None = None
+        self._ended = trio.Event()
+        self._reason: Exception | None = None
         self._write_closed = False
         self._closed = False
 
@@ -152,122 +163,135 @@ class FdLink:
             self._outbox.touch(self)
 
     def flush(self) -> None:
-        """Write without waiting; what the kernel does not take goes to the writer task."""
+        """Write without waiting; what the kernel does not take is written when it does."""
         self._touched = False
-        if self._blocked or not self._out:
-            return
-        if not self._write_some():
-            self._blocked = True
-            self._kick.set()
+        if self._out and not self._blocked:
+            self._write_on()
+        else:
+            self._note(blocked=self._blocked)
 
     async def run(self, on_lines: OnLines, on_oversized: OnOversized) -> None:
         """Read and write until the peer hangs up, breaks or is cut off."""
+        self._on_lines, self._on_oversized = on_lines, on_oversized
         try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._write_when_blocked)
-                await self._pump(on_lines, on_oversized)
-        except BaseExceptionGroup as group:
-            raise leaf(group) from None
+            self._rewatch()
+            await self._ended.wait()
+        finally:
+            self._on_lines = self._on_oversized = None
+            self._rewatch()
+        assert self._reason is not None
+        raise self._reason
 
     def close(self) -> None:
         """Give the descriptors back. Idempotent."""
         if self._closed:
             return
         self._closed = True
-        self._failure = self._failure or "the connection was closed here"
+        self._fail("the connection was closed here")
         fds = {self._read_fd} if self._write_closed else {self._read_fd, self._write_fd}
-        # Whoever is woken must not find a stranger's descriptor under our old number.
         self._read_fd = self._write_fd = CLOSED
         self._write_closed = True
-        self._clear()
         for fd in fds:
-            trio.lowlevel.notify_closing(fd)
             os.close(fd)
-        self._kick.set()
 
     def close_write(self) -> None:
         """End our direction only: a child sees EOF on its stdin. Only for links over two descriptors."""
         if not self._write_closed and self._write_fd != self._read_fd:
-            self._write_closed = True
             self._clear()
-            trio.lowlevel.notify_closing(self._write_fd)
+            self._write_closed = True
             os.close(self._write_fd)
             self._write_fd = CLOSED
 
-    async def _pump(self, on_lines: OnLines, on_oversized: OnOversized) -> None:
-        turns = 0
-        while True:
-            chunk = await self._read()
-            if not chunk:
-                raise ConnectionLost("the peer closed the connection")
-            lines = self._lines.feed(chunk)
-            await self._hand_over(lines, on_lines)
-            for head in self._lines.oversized:
-                on_oversized(head)
-            self._lines.oversized.clear()
-            size = len(chunk)
-            # A link may wait for hours now: the last message, of whatever size, is not kept that long.
-            del chunk, lines
-            self._outbox.flush()
-            await self._let_drain()
-            turns += 1
-            if size < SHORT_READ:
-                turns = 0
-                await self._readable()
-            elif turns >= READS_PER_TURN:
-                turns = 0
-                await trio.lowlevel.checkpoint()
+    # --- called by the poll --------------------------------------------------------------------------------
 
-    async def _hand_over(self, lines: list[bytes], on_lines: OnLines) -> None:
-        """In portions: a peer that sends nothing but line ends must not own the loop."""
-        for start in range(0, len(lines), LINES_PER_TURN):
-            if start:
-                self._outbox.flush()
-                await trio.lowlevel.checkpoint()
-            on_lines(lines[start : start + LINES_PER_TURN])
-
-    async def _read(self) -> bytes:
-        while True:
-            try:
-                return bytes(_view[: os.readv(self._read_fd, _views)])
-            except BlockingIOError:
-                await self._readable()
-            except OSError as error:
-                raise ConnectionLost(self._failure or f"reading failed: {error.strerror}") from None
-
-    async def _readable(self) -> None:
-        self._require_unbroken()
+    def _on_ready(self, ready: int) -> None:
         try:
-            await trio.lowlevel.wait_readable(self._read_fd)
-        except trio.ClosedResourceError:
-            self._require_unbroken()
-            raise ConnectionLost("the connection was closed") from None
-        self.lulls += 1
+            if self._reading and ready & ~OUT:
+                self._read_on()
+            if self._blocked and ready & ~IN:
+                self._write_on()
+        except Exception as error:  # noqa: BLE001 - the boundary: what its owner raises ends this link alone
+            self._end(error)
 
-    def _require_unbroken(self) -> None:
-        if self._failure is not None:
-            raise ConnectionLost(self._failure)
+    def _rewatch(self) -> None:
+        """Have the poll call for what is wanted now: to read, to write, both or neither."""
+        runs = self._on_lines is not None and self._reason is None
+        self._reading = runs and not (self._behind or self._paused)
+        reads, writes = IN if self._reading else 0, OUT if self._blocked else 0
+        if self._read_fd == self._write_fd:
+            self._outbox.poll.watch(self._read_fd, reads | writes, self._on_ready)
+        else:
+            self._outbox.poll.watch(self._read_fd, reads, self._on_ready)
+            self._outbox.poll.watch(self._write_fd, writes, self._on_ready)
 
-    async def _let_drain(self) -> None:
-        while self._pause_at is not None and self.queued > self._pause_at:
-            self._drained = trio.Event()
-            await self._drained.wait()
+    # --- reading -------------------------------------------------------------------------------------------
 
-    async def _write_when_blocked(self) -> None:
-        while not self._write_closed:
-            await self._kick.wait()
-            self._kick = trio.Event()
-            while self._has_more_to_write():
-                with suppress(trio.ClosedResourceError):
-                    await trio.lowlevel.wait_writable(self._write_fd)
-            self._blocked = False
-            self._require_unbroken()
+    def _read_on(self) -> None:
+        if self._lulled:
+            self._lulled = False
+            self.lulls += 1
+        for _ in range(READS_PER_TURN):
+            try:
+                size = os.readv(self._read_fd, _views)
+            except BlockingIOError:
+                self._lulled = True
+                return
+            except OSError as error:
+                self._end(ConnectionLost(f"reading failed: {error.strerror}"))
+                return
+            if not size:
+                self._end(ConnectionLost("the peer closed the connection"))
+                return
+            self._hand_over(self._lines.feed(bytes(_view[:size])))
+            if size < SHORT_READ:
+                self._lulled = True
+                return
+            if not self._reading or self.queued > self._pause_at:
+                return
 
-    def _has_more_to_write(self) -> bool:
-        return not self._write_closed and self._failure is None and not self._write_some()
+    def _hand_over(self, lines: list[bytes], start: int = 0) -> None:
+        """In portions: a peer that sends nothing but line ends must not own the loop."""
+        assert self._on_lines is not None
+        assert self._on_oversized is not None
+        if len(lines) - start > LINES_PER_TURN:
+            self._behind = True
+            self._rewatch()
+            end = start + LINES_PER_TURN
+            self._outbox.poll.soon(partial(self._hand_on, lines, end))
+            self._on_lines(lines[start:end])
+            return
+        if lines:
+            self._on_lines(lines[start:] if start else lines)
+        if self._lines.oversized:
+            for head in self._lines.oversized:
+                self._on_oversized(head)
+            self._lines.oversized.clear()
+
+    def _hand_on(self, lines: list[bytes], start: int) -> None:
+        self._behind = False
+        if self._on_lines is None or self._reason is not None:
+            return
+        try:
+            self._hand_over(lines, start)
+        except Exception as error:  # noqa: BLE001 - the boundary, as in `_on_ready`
+            self._end(error)
+        if not self._behind:
+            self._rewatch()
+
+    # --- writing -------------------------------------------------------------------------------------------
+
+    def _write_on(self) -> None:
+        """One write; the poll calls for the next."""
+        self._note(blocked=not self._write_some())
+
+    def _note(self, *, blocked: bool) -> None:
+        paused = self.queued > self._pause_at
+        if blocked is not self._blocked or paused is not self._paused:
+            self._blocked, self._paused = blocked, paused
+            self._rewatch()
 
     def _write_some(self) -> bool:
-        """One write. Returns whether the queue is empty now (or will never be written)."""
+        """Returns whether the queue is empty now (or will never be written)."""
         out = self._out
         try:
             if len(out) > 1 and self.queued < JOIN_BELOW:
@@ -292,18 +316,23 @@ class FdLink:
         del out[:done]
         if written:
             out[0] = memoryview(out[0])[written:]
-        if self._pause_at is not None and self.queued <= self._pause_at:
-            self._drained.set()
-
-    def _fail(self, reason: str) -> None:
-        self._failure = self._failure or reason
-        self._clear()
-        self._kick.set()
-        if self._blocked:
-            # The writer waits for a peer that will not read: this wakes it, and the reader of a socket.
-            trio.lowlevel.notify_closing(self._write_fd)
 
     def _clear(self) -> None:
         self._out.clear()
         self.queued = 0
-        self._drained.set()
+        self._blocked = self._paused = False
+        self._rewatch()
+
+    # --- ending --------------------------------------------------------------------------------------------
+
+    def _fail(self, reason: str) -> None:
+        """Nothing is written from now on, and `run` ends."""
+        self._failure = self._failure or reason
+        self._clear()
+        self._end(ConnectionLost(reason))
+
+    def _end(self, reason: Exception) -> None:
+        if self._reason is None:
+            self._reason = reason
+            self._ended.set()
+        self._rewatch()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import os
 import socket
 import struct
-import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +17,17 @@ import trio
 from msgspec import Raw
 from trio.testing import wait_all_tasks_blocked
 
-from daemon.errors import ConnectionLost
-from daemon.wire.link import IOV_MAX, JOIN_BELOW, READ_BYTES, READS_PER_TURN, FdLink, Outbox
+from daemon.errors import ConnectionLost, ProtocolFault
+from daemon.wire.link import (
+    IOV_MAX,
+    JOIN_BELOW,
+    LINES_PER_TURN,
+    READ_BYTES,
+    READS_PER_TURN,
+    SHORT_READ,
+    FdLink,
+    Outbox,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -68,7 +77,12 @@ def answering(near: Near, answer: Callable[[bytes], bytes]) -> Callable[[list[by
 
 
 def near_end(
-    read_fd: int, write_fd: int, *, max_line: int = MIB, max_queue: int = 64 * MIB, pause_at: int | None = None
+    read_fd: int,
+    write_fd: int,
+    *,
+    max_line: int = MIB,
+    max_queue: int = 64 * MIB,
+    pause_at: int | None = None,
 ) -> Near:
     outbox = Outbox()
     link = FdLink(read_fd, write_fd, outbox=outbox, max_line=max_line, max_queue=max_queue, pause_at=pause_at)
@@ -77,7 +91,10 @@ def near_end(
 
 @contextmanager
 def socket_link(
-    *, max_line: int = MIB, max_queue: int = 64 * MIB, pause_at: int | None = None
+    *,
+    max_line: int = MIB,
+    max_queue: int = 64 * MIB,
+    pause_at: int | None = None,
 ) -> Iterator[tuple[Near, trio.SocketStream]]:
     """A link over a socket, and the far end of it."""
     ours, theirs = socket.socketpair()
@@ -197,28 +214,90 @@ async def test_a_reset_ends_the_link_with_the_systems_own_words() -> None:
 
 
 async def test_a_peer_that_floods_gives_everybody_else_a_turn() -> None:
-    chunks = READS_PER_TURN * 4
-    seen_by_others: list[int] = []
-    with tempfile.TemporaryFile() as flood:
-        flood.write((b"x" * (READ_BYTES - 1) + b"\n") * chunks)
-        flood.seek(0)
-        near = near_end(os.dup(flood.fileno()), os.open(os.devnull, os.O_WRONLY))
+    seen_by_others = [0]
+    line = b"x" * (READ_BYTES // 16 - 1) + b"\n"
+    with trio.fail_after(30), pipe_link() as (near, far_write, _):
+        os.set_blocking(far_write, False)
+        fcntl.fcntl(far_write, fcntl.F_SETPIPE_SZ, MIB)
 
-        async def other() -> None:
-            while not near.ended:
-                seen_by_others.append(len(near.lines))
+        def refill() -> None:
+            with suppress(BlockingIOError):
+                while True:
+                    os.write(far_write, line)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            # As fast as it is read, for the peer writes whenever a line of his is handed over.
+            near.then = lambda _: refill()
+            refill()
+            while seen_by_others[-1] < 16 * READS_PER_TURN * 16:
                 await trio.lowlevel.checkpoint()
-
-        with trio.fail_after(30):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(other)
-                await wait_until(lambda: bool(seen_by_others))
-                nursery.start_soon(near.run)
-        near.link.close()
+                seen_by_others.append(len(near.lines))
+            nursery.cancel_scope.cancel()
     turns = [later - earlier for earlier, later in itertools.pairwise(seen_by_others)]
-    assert len(near.lines) == chunks
     # A turn of the others may fall before ours in one round of the loop and after it in the next.
-    assert max(turns) <= 2 * READS_PER_TURN
+    assert max(turns) <= 2 * READS_PER_TURN * 17
+
+
+async def test_a_peer_that_says_nothing_but_line_ends_gives_everybody_else_a_turn() -> None:
+    seen_by_others = [0]
+    with trio.fail_after(30), socket_link() as (near, far):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            nursery.start_soon(far.send_all, b"\n" * 30_000 + b"last\n")
+            while near.lines[-1:] != [b"last"]:
+                await trio.lowlevel.checkpoint()
+                seen_by_others.append(len(near.lines))
+            nursery.cancel_scope.cancel()
+    turns = [later - earlier for earlier, later in itertools.pairwise(seen_by_others)]
+    assert len(near.lines) == 30_001
+    assert max(turns) <= 2 * LINES_PER_TURN
+
+
+async def test_what_the_owner_raises_ends_the_link_and_no_other() -> None:
+    def fails(lines: list[bytes]) -> None:
+        raise ProtocolFault(f"not {lines[0].decode()}")
+
+    with trio.fail_after(30), socket_link() as (bad, far_bad), socket_link() as (near, far):
+        near.outbox = near.link._outbox = bad.outbox
+        bad.then = fails
+        near.then = answering(near, lambda line: line.upper())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            await far_bad.send_all(b"this\n")
+            with pytest.raises(ProtocolFault, match="not this"):
+                await bad.run()
+            await far.send_all(b"a\n")
+            assert await receive(far, 2) == b"A\n"
+            nursery.cancel_scope.cancel()
+
+
+async def test_what_the_owner_raises_in_a_later_portion_ends_the_link_too() -> None:
+    with trio.fail_after(30), socket_link() as (near, far):
+
+        def fails_later(_: list[bytes]) -> None:
+            if len(near.lines) > LINES_PER_TURN:
+                raise ProtocolFault("too much")
+
+        near.then = fails_later
+        await far.send_all(b"\n" * LINES_PER_TURN * 3)
+        with pytest.raises(ProtocolFault, match="too much"):
+            await near.run()
+    assert len(near.lines) == 2 * LINES_PER_TURN
+
+
+async def test_a_lull_is_where_the_peer_had_said_all_that_it_had_to_say() -> None:
+    lulls: list[int] = []
+    with trio.fail_after(30), socket_link() as (near, far):
+        near.then = lambda lines: lulls.extend([near.link.lulls] * len(lines))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            for said in (b"one\ntwo\n", b"x" * SHORT_READ + b"\n" + b"last\n", b"three\n"):
+                await far.send_all(said)
+                await wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+    first, second, third, fourth, fifth = lulls
+    assert first == second < third == fourth < fifth
 
 
 # --- writing ----------------------------------------------------------------------------------------------
@@ -325,6 +404,19 @@ async def test_a_peer_is_not_read_from_while_its_answers_wait() -> None:
             await receive(far, 2 * MIB + 1)
             await wait_all_tasks_blocked()
             assert near.lines == [b"one", b"two"]
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_peer_that_never_reads_is_not_read_from_either_before_it_would_be_cut_off() -> None:
+    with trio.fail_after(30), socket_link(pause_at=MIB, max_queue=8 * MIB) as (near, far):
+        near.then = answering(near, lambda _: b"y" * 100_000)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            for _ in range(200):
+                await far.send_all(b"more\n")
+                await wait_all_tasks_blocked()
+            assert not near.ended
+            assert len(near.lines) < 20
             nursery.cancel_scope.cancel()
 
 

@@ -1,0 +1,300 @@
+"""The poll of all links: who is ready is called, nobody waits for it for long, no fault is another's."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+from loguru import logger
+from trio.testing import wait_all_tasks_blocked
+
+from daemon.wire.poll import EVENTS_AT_ONCE, IN, MAX_SKIPS, OUT, Poll
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+@contextmanager
+def pipe() -> Iterator[tuple[int, int]]:
+    """The reading and the writing end, both non-blocking."""
+    ends = os.pipe()
+    for fd in ends:
+        os.set_blocking(fd, False)
+    try:
+        yield ends
+    finally:
+        for fd in ends:
+            os.close(fd)
+
+
+def reading(fd: int, into: list[bytes]) -> Callable[[int], None]:
+    """An owner that reads what is there."""
+
+    def on_ready(_: int) -> None:
+        into.append(os.read(fd, 100))
+
+    return on_ready
+
+
+async def until(holds: Callable[[], object]) -> None:
+    with trio.fail_after(30):
+        while not holds():
+            await trio.lowlevel.checkpoint()
+
+
+async def test_who_is_ready_is_called_until_he_is_not() -> None:
+    got: list[bytes] = []
+    with pipe() as (read_fd, write_fd):
+        poll = Poll(after=lambda: None)
+        poll.watch(read_fd, IN, lambda _: got.append(os.read(read_fd, 1)))
+        os.write(write_fd, b"abc")
+        await until(lambda: got == [b"a", b"b", b"c"])
+        poll.watch(read_fd, 0, reading(read_fd, got))
+        os.write(write_fd, b"d")
+        await wait_all_tasks_blocked()
+        assert got == [b"a", b"b", b"c"]
+
+
+async def test_what_is_asked_for_may_change() -> None:
+    calls: list[int] = []
+    with pipe() as (_, write_fd):
+        poll = Poll(after=lambda: None)
+
+        def on_ready(ready: int) -> None:
+            calls.append(ready)
+            poll.watch(write_fd, IN, on_ready)
+
+        poll.watch(write_fd, OUT, on_ready)
+        await until(lambda: calls)
+        await wait_all_tasks_blocked()
+        assert calls == [OUT]
+        poll.watch(write_fd, 0, on_ready)
+
+
+async def test_forgetting_who_was_never_watched_changes_nothing() -> None:
+    Poll(after=lambda: None).watch(-1, 0, lambda _: None)
+
+
+async def test_what_cannot_be_watched_is_refused_and_the_rest_goes_on() -> None:
+    got: list[bytes] = []
+    with pipe() as (read_fd, write_fd):
+        poll = Poll(after=lambda: None)
+        poll.watch(read_fd, IN, reading(read_fd, got))
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            poll.watch(10**6, IN, lambda _: None)
+        os.write(write_fd, b"still here")
+        await until(lambda: got)
+        poll.watch(read_fd, 0, lambda _: None)
+
+
+async def test_what_was_left_to_be_written_is_written_after_all_who_were_ready() -> None:
+    order: list[str] = []
+    with pipe() as (one, to_one), pipe() as (two, to_two):
+        poll = Poll(after=lambda: order.append("after"))
+
+        def note(name: str, fd: int) -> Callable[[int], None]:
+            def on_ready(_: int) -> None:
+                os.read(fd, 100)
+                order.append(name)
+
+            return on_ready
+
+        poll.watch(one, IN, note("call", one))
+        poll.watch(two, IN, note("call", two))
+        os.write(to_one, b"x")
+        os.write(to_two, b"x")
+        await until(lambda: "after" in order)
+        assert order[:3] == ["call", "call", "after"]
+        poll.watch(one, 0, lambda _: None)
+        poll.watch(two, 0, lambda _: None)
+
+
+async def test_one_that_is_forgotten_while_it_is_ready_is_not_called() -> None:
+    calls: list[str] = []
+    with pipe() as (one, to_one), pipe() as (two, to_two):
+        poll = Poll(after=lambda: None)
+
+        def only(name: str) -> Callable[[int], None]:
+            def on_ready(_: int) -> None:
+                calls.append(name)
+                poll.watch(one, 0, on_ready)
+                poll.watch(two, 0, on_ready)
+
+            return on_ready
+
+        poll.watch(one, IN, only("one"))
+        poll.watch(two, IN, only("two"))
+        os.write(to_one, b"x")
+        os.write(to_two, b"x")
+        await until(lambda: calls)
+        await wait_all_tasks_blocked()
+        assert len(calls) == 1
+
+
+async def test_a_fault_of_one_is_logged_and_the_others_are_served() -> None:
+    got: list[bytes] = []
+    told: list[str] = []
+    sink = logger.add(lambda message: told.append(str(message)), level="ERROR")
+    with pipe() as (bad, to_bad), pipe() as (good, to_good):
+        poll = Poll(after=lambda: None)
+
+        def fails(_: int) -> None:
+            poll.watch(bad, 0, fails)
+            raise RuntimeError("a bug")
+
+        poll.watch(bad, IN, fails)
+        poll.watch(good, IN, reading(good, got))
+        os.write(to_bad, b"x")
+        os.write(to_good, b"fine")
+        await until(lambda: got)
+        poll.watch(good, 0, fails)
+    logger.remove(sink)
+    assert got == [b"fine"]
+    assert "a bug" in told[0]
+
+
+async def test_what_is_to_be_done_soon_is_done_after_everybody_else_had_a_turn() -> None:
+    order: list[str] = []
+    with pipe() as (read_fd, write_fd):
+        poll = Poll(after=lambda: None)
+
+        def again() -> None:
+            order.append("ours")
+            if order.count("ours") < 3:
+                poll.soon(again)
+
+        def on_ready(_: int) -> None:
+            os.read(read_fd, 100)
+            again()
+
+        async def other() -> None:
+            while order.count("ours") < 3:
+                order.append("other")
+                await trio.lowlevel.checkpoint()
+
+        poll.watch(read_fd, IN, on_ready)
+        with trio.fail_after(30):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(other)
+                await until(lambda: order)
+                os.write(write_fd, b"x")
+        # Within a round of trio's the order is nobody's: two of ours may follow each other, a third may not.
+        assert "other" in order[order.index("ours") + 1 :]
+        poll.watch(read_fd, 0, on_ready)
+
+
+async def test_a_task_that_is_woken_by_what_came_gets_its_turn_although_more_keeps_coming() -> None:
+    seen: list[int] = []
+    with pipe() as (read_fd, write_fd):
+        poll = Poll(after=lambda: None)
+        told = trio.Event()
+        count = 0
+
+        def on_ready(_: int) -> None:
+            nonlocal count
+            count += 1
+            told.set()
+
+        async def woken() -> None:
+            await told.wait()
+            seen.append(count)
+
+        # Never read, so it is ready for ever.
+        os.write(write_fd, b"x")
+        with trio.fail_after(30):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(woken)
+                await wait_all_tasks_blocked()
+                poll.watch(read_fd, IN, on_ready)
+        poll.watch(read_fd, 0, on_ready)
+    # Within a round of trio's the order is nobody's.
+    assert seen in ([1], [2])
+
+
+async def test_more_than_fit_into_one_look_are_all_served() -> None:
+    got: list[bytes] = []
+    with trio.fail_after(30):
+        pipes = [os.pipe() for _ in range(EVENTS_AT_ONCE * 2 + 1)]
+        poll = Poll(after=lambda: None)
+        for read_fd, write_fd in pipes:
+            poll.watch(read_fd, IN, reading(read_fd, got))
+            os.write(write_fd, b"x")
+        await until(lambda: len(got) == len(pipes))
+        for read_fd, write_fd in pipes:
+            poll.watch(read_fd, 0, lambda _: None)
+            os.close(read_fd)
+            os.close(write_fd)
+
+
+async def test_lingering_that_brings_nothing_is_tried_ever_more_seldom_and_one_success_forgives() -> None:
+    poll = Poll(after=lambda: None)
+
+    def turns_without() -> int:
+        turns = 0
+        while not poll._next_linger():
+            turns += 1
+        return turns
+
+    assert turns_without() == 0
+    seldom = []
+    for _ in range(8):
+        poll._learn(paid=False)
+        seldom.append(turns_without())
+    assert seldom == [2, 4, 8, 16, 32, MAX_SKIPS, MAX_SKIPS, MAX_SKIPS]
+    poll._learn(paid=True)
+    assert turns_without() == 0
+    poll._learn(paid=False)
+    assert turns_without() == 2
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+async def test_a_poll_that_watches_nobody_holds_nothing_and_may_begin_again() -> None:
+    got: list[bytes] = []
+    poll = Poll(after=lambda: None)
+    with pipe() as (read_fd, write_fd):
+        before = descriptors()
+        for said in (b"one", b"two"):
+            poll.watch(read_fd, IN, reading(read_fd, got))
+            os.write(write_fd, said)
+            await wait_all_tasks_blocked()
+            assert got.pop() == said
+            poll.watch(read_fd, 0, lambda _: None)
+            assert descriptors() == before
+
+
+async def test_the_last_one_may_be_forgotten_by_its_own_call_and_be_back_at_once() -> None:
+    got: list[bytes] = []
+    poll = Poll(after=lambda: None)
+    with pipe() as (read_fd, write_fd):
+        before = descriptors()
+
+        def on_ready(_: int) -> None:
+            got.append(os.read(read_fd, 1))
+            poll.watch(read_fd, 0, on_ready)
+            if len(got) < 3:
+                poll.watch(read_fd, IN, on_ready)
+
+        os.write(write_fd, b"abc")
+        poll.watch(read_fd, IN, on_ready)
+        await until(lambda: got == [b"a", b"b", b"c"])
+        assert descriptors() == before
+
+
+def test_a_poll_ends_with_its_run_and_closes_its_descriptor() -> None:
+    async def watch_something() -> None:
+        poll.watch(read_fd, IN, lambda _: None)
+        await wait_all_tasks_blocked()
+
+    poll = Poll(after=lambda: None)
+    with pipe() as (read_fd, _):
+        before = descriptors()
+        for _ in range(2):
+            trio.run(watch_something)
+            assert descriptors() == before
