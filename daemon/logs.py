@@ -13,7 +13,6 @@ import queue
 import sys
 import threading
 import traceback
-from copy import copy
 from typing import TYPE_CHECKING, TextIO
 
 from loguru import logger
@@ -21,10 +20,11 @@ from loguru import logger
 from daemon.escape import json_line, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Sequence
 
     from loguru import Message, Record
 
+    from daemon.calllog import Note
     from daemon.redact import Redactor
 
 QUEUED_LINES = 10_000
@@ -94,13 +94,17 @@ def configure(style: str, level: str, redact: Redactor) -> LineWriter:
         redact: takes secrets out of every line.
     """
     writer = LineWriter(sys.stderr)
-    write = {"text": _text, "journal": _journal, "json": _json}[style]
+    write, write_calls = {
+        "text": (_text, _text_of_calls),
+        "journal": (_journal, _journal_of_calls),
+        "json": (_json, _json_of_calls),
+    }[style]
 
     def sink(message: Message) -> None:
         # Before formatting: afterwards a secret may be escaped beyond recognition, and a line be cut apart.
         entry = _Entry(message.record, redact)
-        sessions = message.record["extra"].get("sessions")
-        writer(write(entry) if sessions is None else "\n".join(map(write, entry.apart(sessions))))
+        calls: Sequence[Note] | None = message.record["extra"].get("calls")
+        writer(write(entry) if calls is None else write_calls(entry, calls, redact))
 
     logger.remove()
     logger.add(sink, level=level, format="{message}", catch=True, diagnose=False, backtrace=False)
@@ -128,13 +132,6 @@ class _Entry:
         if error is not None and error.value is not None:
             lines = "".join(traceback.format_exception(error.value)).rstrip()
             self.traceback = visible(redact(lines), lines=True)
-
-    def apart(self, sessions: Iterable[int]) -> Iterator[_Entry]:
-        """Each line of the message as an entry of its own, about one of these sessions."""
-        for session, line in zip(sessions, self.message.split("\n"), strict=False):
-            entry = copy(self)
-            entry.message, entry.extra = line, {"session": session}
-            yield entry
 
     @property
     def body(self) -> str:
@@ -171,6 +168,43 @@ def _json(entry: _Entry) -> str:
     if entry.traceback:
         fields["exception"] = entry.traceback
     return json_line(fields)
+
+
+def _spelt(calls: Sequence[Note], redact: Redactor, spell: Callable[[str], str]) -> dict[str, str]:
+    """The labels of calls as they are written: of a line, only they are not our own words."""
+    return {label: spell(redact(label)) for label in {label for _, label, _, _ in calls}}
+
+
+def _text_of_calls(entry: _Entry, calls: Sequence[Note], redact: Redactor) -> str:
+    """A line for each."""
+    return _lines_of_calls(f"{entry.clock} {entry.level:<7} ", calls, redact)
+
+
+def _journal_of_calls(entry: _Entry, calls: Sequence[Note], redact: Redactor) -> str:
+    return _lines_of_calls(f"<{SYSLOG_LEVELS.get(entry.level, 6)}>", calls, redact)
+
+
+def _lines_of_calls(head: str, calls: Sequence[Note], redact: Redactor) -> str:
+    spelt = _spelt(calls, redact, visible)
+    return "\n".join(
+        [
+            f"{head}[session={session}] call {spelt[label]} {seconds * 1000:.1f} ms {outcome}"
+            for session, label, seconds, outcome in calls
+        ]
+    )
+
+
+def _json_of_calls(entry: _Entry, calls: Sequence[Note], redact: Redactor) -> str:
+    # A label is made visible first, as in a text, and is then spelt as JSON spells a string.
+    spelt = _spelt(calls, redact, lambda label: json_line(visible(label))[1:-1])
+    head = json_line({"time": entry.time.isoformat(), "level": entry.level.lower()})[:-1]
+    return "\n".join(
+        [
+            f'{head}, "message": "call {spelt[label]} {seconds * 1000:.1f} ms {outcome}",'
+            f' "session": {session}}}'
+            for session, label, seconds, outcome in calls
+        ]
+    )
 
 
 class _Intercept(logging.Handler):

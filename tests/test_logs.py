@@ -98,14 +98,29 @@ except KeyError:
 
 @pytest.mark.parametrize("style", ["text", "journal", "json"])
 def test_a_record_of_many_calls_is_a_line_for_each_about_its_session(style: str) -> None:
-    code = 'logger.bind(sessions=(3, 7)).info("call a/b 1.0 ms ok\\ncall c/d hunter2 2.0 ms ok")'
+    code = """logger.bind(calls=[(3, "a/b", 0.001, "ok"), (7, "c/d hunter2", 1.5, "UnknownTool")]).info("2")"""
     first, second = logged(style, code, "hunter2").splitlines()
     if style == "json":
-        found = [(each["session"], each["message"]) for each in map(json.loads, (first, second))]
-        assert found == [(3, "call a/b 1.0 ms ok"), (7, "call c/d [redacted] 2.0 ms ok")]
+        found = [json.loads(each) for each in (first, second)]
+        assert [(each["session"], each["message"]) for each in found] == [
+            (3, "call a/b 1.0 ms ok"),
+            (7, "call c/d [redacted] 1500.0 ms UnknownTool"),
+        ]
+        assert {(each["level"], len(each["time"])) for each in found} == {("info", 32)}
     else:
         assert first.endswith("[session=3] call a/b 1.0 ms ok")
-        assert second.endswith("[session=7] call c/d [redacted] 2.0 ms ok")
+        assert second.endswith("[session=7] call c/d [redacted] 1500.0 ms UnknownTool")
+
+
+@pytest.mark.parametrize("style", ["text", "journal", "json"])
+def test_a_name_that_a_client_made_up_forges_no_line(style: str) -> None:
+    code = (
+        r"""logger.bind(calls=[(1, 'a\n"b"\\x1b[2J\u202e', 0, "UnknownTool"), (2, "c/d", 0, "ok")]).info("2")"""
+    )
+    first, second = logged(style, code).splitlines()
+    shown = r'call a\x0a"b"\x1b[2J\u202e 0.0 ms UnknownTool'
+    assert (json.loads(first)["message"] if style == "json" else first).endswith(shown)
+    assert "c/d" in second
 
 
 def test_a_level_is_the_least_that_is_shown() -> None:
