@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 import trio
+from msgspec import Struct
 
 from daemon.errors import CallError, Overloaded, RequestTooLarge, UpstreamUnavailable
 
@@ -268,15 +269,12 @@ class _Pace:
         return waited * calls / ends if ends else waited
 
 
-class Admitted:
+class Admitted(Struct, eq=False):
     """An exchange that frees its place when it ends."""
 
-    __slots__ = ("_admission", "_exchange", "_ticket")
-
-    def __init__(self, admission: Admission, ticket: int, exchange: Exchange) -> None:
-        self._admission = admission
-        self._ticket = ticket
-        self._exchange = exchange
+    _admission: Admission
+    _ticket: int
+    _exchange: Exchange
 
     def answered(self, result: Buffer) -> None:
         """Pass the result on."""
@@ -304,8 +302,6 @@ class Admitted:
 
 class Measured(Admitted):
     """One whose answer must not be larger than `limits.output_bytes`."""
-
-    __slots__ = ()
 
     def answered(self, result: Buffer) -> None:
         """Pass the result on, or say how large it is."""

@@ -18,6 +18,7 @@ import attrs
 import msgspec
 import trio
 from loguru import logger
+from msgspec import Struct
 
 from daemon import protocol
 from daemon.awaiting import wait_indexed, wait_listed
@@ -41,8 +42,9 @@ if TYPE_CHECKING:
 
     from daemon.context import Guest, SessionContext
     from daemon.ports import Upstream
-    from daemon.wire.envelope import Buffer, PlainCall
+    from daemon.wire.envelope import Buffer
     from daemon.wire.peer import Peer
+    from daemon.wire.plain import PlainCall
 
 MAX_CALLS = 256
 """Calls that one client may have in flight: eight times what the busiest real agent was seen to do."""
@@ -52,6 +54,16 @@ MAX_RETURNS = 3
 
 MAX_WAYS = 1024
 """Names whose way is remembered: more tools than one client calls between two changes."""
+
+
+class _Way(Struct, frozen=True):
+    """Where calls of a name go."""
+
+    forward: Forward
+    source: str | None
+    """Who loaded the tool, if it is loaded."""
+    surface: str
+    """The surface that it was decided on."""
 
 
 class Calls:
@@ -65,7 +77,7 @@ class Calls:
         self._number = number
         self._context = context
         self._open: dict[bytes, ClientCall] = {}
-        self._ways: dict[str, tuple[Forward, str | None]] = {}
+        self._ways: dict[str, _Way] = {}
         self._moment: object = None
         self._clock = trio.lowlevel.current_clock().current_time
         self._spawn: Callable[..., None] | None = None
@@ -91,11 +103,9 @@ class Calls:
 
     def begin(self, asked: PlainCall, guest: Guest, meta: dict[str, Raw] | None, *, modern: bool) -> None:
         """Take a call in, whose id is not in flight; it is answered through the peer, now or later."""
-        call = ClientCall(self, guest, asked, turn=self._peer.link.lulls, started=self._peer.last_heard)
+        call = self._open_call(asked, guest, guest.surface.name)
         if meta is not None:
             call.read_meta(meta, modern=modern)
-        self._open[call.request_id] = call
-        self.total += 1
         try:
             if len(self._open) > MAX_CALLS:
                 raise Overloaded(f"{MAX_CALLS} calls of this client are in flight. Wait for some to end.")
@@ -104,6 +114,21 @@ class Calls:
             self._act(call)
         except Exception as error:  # noqa: BLE001 - the boundary of a call
             self._fail(call, error)
+
+    def repeat(self, asked: PlainCall, guest: Guest) -> bool:
+        """Send a call the way that the last one of its name went; False if it has to be judged anew."""
+        way = self._ways.get(asked.name)
+        if way is None or guest.moment(self._peer.link.lulls) is not self._moment:
+            return False
+        if asked.request_id in self._open or len(self._open) >= MAX_CALLS:
+            return False
+        call = self._open_call(asked, guest, way.surface)
+        try:
+            if self._forward(call, way.forward, call.given) and way.source is not None:
+                self._context.tally.load(True, way.source)
+        except Exception as error:  # noqa: BLE001 - the boundary of a call
+            self._fail(call, error)
+        return True
 
     def cancel(self, request_id: bytes, reason: str) -> None:
         """Give a call up at the client's wish; it is not answered (MCP, cancellation)."""
@@ -144,7 +169,7 @@ class Calls:
         self._peer.answer(call.request_id, result)
         seconds = self._clock() - call.started
         self._context.log.note(self._number, call.label, seconds, outcome)
-        surface = call.guest.surface.name
+        surface = call.surface
         if call.upstream is not None:
             call.upstream.record(seconds, ok=outcome == "ok")
             self._context.tally.call(call.upstream.name, surface, outcome, seconds)
@@ -180,26 +205,26 @@ class Calls:
             raise
         return True
 
+    def _open_call(self, asked: PlainCall, guest: Guest, surface: str) -> ClientCall:
+        """Nothing of it is looked at yet."""
+        peer, name, given = self._peer, asked.name, asked.arguments
+        call = ClientCall(
+            self, guest, surface, asked.request_id, name, given, peer.link.lulls, peer.last_heard, name, given
+        )
+        self._open[asked.request_id] = call
+        self.total += 1
+        return call
+
     # --- one call's way ------------------------------------------------------------------------------------
 
     def _act(self, call: ClientCall) -> None:
         guest = call.guest
         moment = guest.moment(call.turn)
-        if moment is self._moment and moment is not None:
-            way = self._ways.get(call.name)
-            if way is not None:
-                forward, source = way
-                if self._forward(call, forward, call.given) and source is not None:
-                    self._context.tally.load(True, source)
-                return
-        else:
+        if moment is not self._moment:
             self._ways.clear()
             self._moment = moment
-        self._judge(call)
-
-    def _judge(self, call: ClientCall) -> None:
-        view = call.guest.view(call.turn)
-        action = call.guest.surface.call(view, call.name, call.given, patient=call.patient)
+        view = guest.view(call.turn)
+        action = guest.surface.call(view, call.name, call.given, patient=call.patient)
         if view.catalog.names.provisional and not isinstance(action, AwaitListing):
             self._context.settle_names()
         match action:
@@ -271,7 +296,7 @@ class Calls:
             if len(self._ways) >= MAX_WAYS:
                 self._ways.clear()
             # Without the arguments of the call that showed the way: they may be megabytes, and a secret.
-            self._ways[call.name] = attrs.evolve(forward, arguments=b"{}"), source
+            self._ways[call.name] = _Way(attrs.evolve(forward, arguments=b"{}"), source, call.surface)
 
     def _wait_current(self, call: ClientCall, upstream: Upstream) -> None:
         """The server has said that its tools changed: a call is judged by the new list, not by the old one."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import trio
+from msgspec import Struct
 
 from daemon import protocol
 from daemon.errors import CallError, InternalError, UpstreamCallError
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from daemon.context import Guest
     from daemon.ports import Upstream
-    from daemon.wire.envelope import Buffer, PlainCall
+    from daemon.wire.envelope import Buffer
 
 NOTHING: Mapping[str, Raw] = {}
 """The `_meta` of most calls."""
@@ -59,68 +60,55 @@ def read_refusal(error: Buffer, redact: Callable[[str], str]) -> UpstreamCallErr
     return UpstreamCallError(f"the server refused the call: {message} ({remote.code})", upstream=told)
 
 
-class ClientCall:
+class ClientCall(Struct, eq=False):
     """In flight from the client's request to its answer.
 
     To a server it is the `CallToSend` that it is sent and the `Exchange` that its answer ends in: one object,
-    for making one is a good part of what a small call costs.
+    and a struct of msgspec's, for making one is a good part of what a small call costs.
     """
 
-    __slots__ = (
-        "_owner",
-        "_waiting",
-        "arguments",
-        "current",
-        "given",
-        "guest",
-        "key",
-        "label",
-        "meta",
-        "modern",
-        "name",
-        "patient",
-        "request_id",
-        "returns",
-        "started",
-        "token",
-        "tool",
-        "turn",
-        "upstream",
-        "wants_progress",
-    )
-
-    def __init__(self, owner: Owner, guest: Guest, asked: PlainCall, *, turn: int, started: float) -> None:
-        """Take a request in.
-
-        Args:
-            owner: who it came through.
-            guest: whose it is.
-            asked: which tool, as the client calls it, with which arguments.
-            turn: the connection's turn that it came in (`wire.peer.Peer.turn`).
-            started: when, on trio's clock (seconds).
-        """
-        self._owner = owner
-        self._waiting: trio.CancelScope | None = None
-        self.guest = guest
-        self.request_id, self.name, self.given = asked
-        self.label = self.name
-        self.modern = False
-        self.turn = turn
-        self.started = started
-        self.upstream: Upstream | None = None
-        self.key: int | None = None
-        # Whether there is time to wait for a server; a second wait there is not.
-        self.patient = True
-        # Whether it has waited for the server's new list.
-        self.current = False
-        # How often it was taken back from a line.
-        self.returns = 0
-        # What is sent, once it is known where to (`ports.CallToSend`).
-        self.tool = ""
-        self.arguments: Buffer = self.given
-        self.meta = NOTHING
-        self.token: Raw | None = None
-        self.wants_progress = False
+    owner: Owner
+    """Who it came through."""
+    guest: Guest
+    """Whose it is."""
+    surface: str
+    """The surface that it came in on."""
+    request_id: bytes
+    """Its client's, as it came."""
+    name: str
+    """The tool, as the client calls it."""
+    given: bytes
+    """Its arguments, as they came."""
+    turn: int
+    """The connection's turn that it came in (`wire.peer.Peer.turn`)."""
+    started: float
+    """When, on trio's clock (seconds)."""
+    label: str
+    """What the log calls it."""
+    arguments: Buffer
+    """What is sent, once it is known where to (`ports.CallToSend`)."""
+    tool: str = ""
+    """The tool, as its server calls it (likewise)."""
+    meta: Mapping[str, Raw] = NOTHING
+    """What of its `_meta` travels on (likewise)."""
+    wants_progress: bool = False
+    """Whether the server is asked for progress (likewise)."""
+    token: Raw | None = None
+    """The client's own progress token."""
+    modern: bool = False
+    """Whether the request is of the 2026-07-28 era."""
+    upstream: Upstream | None = None
+    """Where it was sent, or is to be."""
+    key: int | None = None
+    """What it can be given up by there."""
+    patient: bool = True
+    """Whether there is time to wait for a server; a second wait there is not."""
+    current: bool = False
+    """Whether it has waited for the server's new list."""
+    returns: int = 0
+    """How often it was taken back from a line."""
+    waiting: trio.CancelScope | None = None
+    """The wait of the task that waits on its behalf."""
 
     def read_meta(self, meta: dict[str, Raw], *, modern: bool) -> None:
         """Take the `_meta` of the request in: what of it travels on, and the progress token.
@@ -137,20 +125,20 @@ class ClientCall:
 
     def check(self) -> bool:
         """Whether it is still to be sent as it is (`ports.CallToSend.check`)."""
-        return self._owner.recheck(self)
+        return self.owner.recheck(self)
 
     def wait_scope(self) -> trio.CancelScope:
         """A scope for the task that waits on this call's behalf, so that giving up ends the wait."""
-        self._waiting = trio.CancelScope()
-        return self._waiting
+        self.waiting = trio.CancelScope()
+        return self.waiting
 
     def answered(self, result: Buffer) -> None:
         """The result, as its author wrote it."""
-        self._owner.finish(self, result, "ok")
+        self.owner.finish(self, result, "ok")
 
     def refused(self, error: Buffer) -> None:
         """The server's JSON-RPC error becomes a result that a model can read."""
-        self.lost(read_refusal(error, self._owner.redact))
+        self.lost(read_refusal(error, self.owner.redact))
 
     def lost(self, error: CallError) -> None:
         """There is no result; say why and what to do."""
@@ -158,21 +146,21 @@ class ClientCall:
             result = error_result(error)
         except (TypeError, ValueError, RecursionError) as fault:
             result = error_result(InternalError(f"{error.code}, and its details cannot be shown: {fault}"))
-        self._owner.finish(self, result, error.code)
+        self.owner.finish(self, result, error.code)
 
     def progressed(self, params: dict[str, Raw]) -> None:
         """A progress report, under the client's own token."""
         if self.token is not None:
-            self._owner.send_progress({**params, "progressToken": self.token})
+            self.owner.send_progress({**params, "progressToken": self.token})
 
     def abandon(self, reason: str) -> None:
         """Give the call up wherever it is; it is not answered any more."""
-        self._owner.forget(self)
+        self.owner.forget(self)
         self.withdraw(reason)
 
     def withdraw(self, reason: str) -> None:
         """Stop waiting for a server, or tell it that its answer is not wanted."""
-        if self._waiting is not None:
-            self._waiting.cancel()
+        if self.waiting is not None:
+            self.waiting.cancel()
         if self.upstream is not None and self.key is not None:
             self.upstream.cancel(self.key, reason)

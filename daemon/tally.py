@@ -163,10 +163,11 @@ class Tally:
         """
         calls = self.servers.get(server, self.elsewhere)
         key = surface, outcome
-        if key not in calls.outcomes:
+        outcomes = calls.outcomes
+        if key not in outcomes:
             key = _one_of(surface, self._surfaces), _one_of(outcome, OUTCOMES)
-            calls.outcomes.setdefault(key, 0)
-        calls.outcomes[key] += 1
+            outcomes.setdefault(key, 0)
+        outcomes[key] += 1
         if not 0.0 <= seconds < inf:
             seconds = 0.0
         calls.buckets[bisect_left(LATENCY_BOUNDS, seconds)] += 1

@@ -23,8 +23,8 @@ from daemon.membership import MAX_HELD, MAX_KEYS, Membership
 from daemon.seat import Seat
 from daemon.surfaces.base import AwaitListing
 from daemon.wire import envelope
-from daemon.wire.envelope import PlainCall
 from daemon.wire.peer import Peer
+from daemon.wire.plain import PlainCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -135,12 +135,15 @@ class Session:
 
     def _take_call(self, call: PlainCall) -> None:
         """Take a call in that says nothing of its session: it belongs to the connection's."""
+        own = self._membership.own if self._membership.key is None else None
+        if own is not None and not self._subscriptions and self._calls.repeat(call, own):
+            return
         if self._seat.denied:
             self._peer.refuse(call.request_id, envelope.INVALID_REQUEST, self._seat.denied)
             return
         try:
-            if self._membership.key is None:
-                self._begin_call(call, self._membership.own)
+            if own is not None:
+                self._begin_call(call, own)
             else:
                 self._with_session({}, call.request_id, partial(self._begin_call, call))
         except Exception as error:  # noqa: BLE001 - the boundary of a request
@@ -154,9 +157,8 @@ class Session:
             self._peer.refuse(request_id, envelope.INVALID_REQUEST, self._seat.denied)
             return
         if method not in _OF_CONNECTIONS and method not in _OF_SESSIONS:
-            text = (
-                f"Method not found: {method}. mcpd serves tools: {', '.join([*_OF_CONNECTIONS, *_OF_SESSIONS])}"
-            )
+            served = ", ".join([*_OF_CONNECTIONS, *_OF_SESSIONS])
+            text = f"Method not found: {method}. mcpd serves tools: {served}"
             self._peer.refuse(request_id, envelope.METHOD_NOT_FOUND, text)
             return
         try:
@@ -356,9 +358,8 @@ class Session:
     def _accept_version(self, request_id: bytes, meta: dict[str, Raw]) -> bool:
         version = msgspec.json.decode(meta[protocol.VERSION_KEY])
         if version != protocol.MODERN_VERSION:
-            supported = [*protocol.HANDSHAKE_VERSIONS, protocol.MODERN_VERSION]
+            data = {"supported": [*protocol.HANDSHAKE_VERSIONS, protocol.MODERN_VERSION], "requested": version}
             text = f"Unsupported protocol version: {version}"
-            data = {"supported": supported, "requested": version}
             self._peer.refuse(request_id, protocol.UNSUPPORTED_VERSION, text, data)
             return False
         self._protocol = version

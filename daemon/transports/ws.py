@@ -22,7 +22,7 @@ from daemon.transports.raw import UPSTREAM_QUEUE_BYTES, RawConnection
 from daemon.wire.frames import HEAD_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Sequence
 
     from trio_websocket import CloseReason, WebSocketConnection
 
@@ -145,7 +145,7 @@ class MessageLink:
         self._cut = trio.Event()
         self._done = False
 
-    def send(self, frame: Iterable[Buffer]) -> None:
+    def send(self, frame: Sequence[Buffer]) -> None:
         """Queue one frame; the writer task takes it from here. A frame of any size fits an empty queue."""
         if self._done:
             return

@@ -13,7 +13,6 @@ import json
 import re
 from contextlib import suppress
 from itertools import accumulate
-from typing import NamedTuple
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -62,37 +61,6 @@ class Envelope(Struct):
     error: Raw | UnsetType = UNSET
 
 
-class PlainCall(NamedTuple):
-    """A `tools/call` without `_meta`."""
-
-    request_id: bytes
-    """As it came."""
-    name: str
-    """The tool's."""
-    arguments: bytes
-    """A JSON object."""
-
-
-class _CallParams(Struct):
-    name: str
-    arguments: Raw
-
-
-class _CallRequest(Struct):
-    jsonrpc: str
-    id: int
-    method: str
-    params: _CallParams
-
-
-class _Answer(Struct):
-    id: int
-    result: Raw
-    jsonrpc: str | UnsetType = UNSET
-    method: Raw | UnsetType = UNSET
-    error: Raw | UnsetType = UNSET
-
-
 class BadMessage(Exception):
     """A line that is no JSON-RPC message. Carries what a polite answer needs."""
 
@@ -106,8 +74,6 @@ class BadMessage(Exception):
 _decode = msgspec.json.Decoder(Envelope).decode
 _decode_text = msgspec.json.Decoder(str).decode
 _skip = msgspec.json.Decoder(Raw).decode
-_decode_answer = msgspec.json.Decoder(_Answer).decode
-_decode_call = msgspec.json.Decoder(_CallRequest).decode
 _decode_any_object = msgspec.json.Decoder(dict[str, Raw]).decode
 _ID = re.compile(rb'-?(?:0|[1-9]\d*)|"(?:[^"\\]|\\.)*"', re.DOTALL)
 _ID_IN_HEAD = re.compile(
@@ -117,7 +83,6 @@ _ID_IN_HEAD = re.compile(
 )
 _ENVELOPE_KEYS = (b'"id"', b'"method"', b'"params"', b'"jsonrpc"')
 _COMPACT_BYTES = len(b'{"jsonrpc":"2.0","id":,"method":"","params":}')
-_PLAIN_BYTES = len(b'{"jsonrpc":"2.0","id":,"method":"tools/call","params":{"name":"","arguments":}}')
 
 
 def decode(line: bytes) -> Envelope:
@@ -146,7 +111,7 @@ def decode_strictly(line: bytes) -> Envelope:
     if not line.isascii():
         _require_utf8(line)
     envelope = decode(line)
-    if _opens_many(line):
+    if opens_many(line):
         _require_shallow(line, envelope)
     if len(line) > MEMBER_BYTES * MAX_MEMBERS and _members(line) > MAX_MEMBERS:
         text = f"Invalid Request: more than {MAX_MEMBERS} members in its objects"
@@ -163,37 +128,6 @@ def decode_strictly(line: bytes) -> Envelope:
     if envelope.params is not UNSET and bytes(memoryview(envelope.params)[:1]) != b"{":
         raise BadMessage(INVALID_PARAMS, "Invalid params: params must be an object", id_of(envelope))
     return envelope
-
-
-def plain_call(line: bytes) -> PlainCall | None:
-    """A `tools/call` as nearly all are written, in one look; None for all that is worth a closer one.
-
-    Its members, compact and in any order, take so many bytes: a line of just that length has no room for a
-    second `id`, an escaped key, a `_meta` or anything else. One this short is not nested deeply, either.
-    """
-    if len(line) > 2 * MAX_DEPTH or b'"tools/call"' not in line or not line.isascii():
-        return None
-    try:
-        asked = _decode_call(line)
-    except (msgspec.MsgspecError, RecursionError):
-        return None
-    params = asked.params
-    call = PlainCall(b"%d" % asked.id, params.name, bytes(params.arguments))
-    if len(line) != _PLAIN_BYTES + len(call.request_id) + len(call.name) + len(call.arguments):
-        return None
-    is_call = asked.jsonrpc == "2.0" and asked.method == "tools/call" and call.arguments.startswith(b"{")
-    return call if is_call else None
-
-
-def plain_answer(line: bytes) -> tuple[int, Raw] | None:
-    """The id and the result of an answer as nearly all are; None for all that is worth a closer look."""
-    try:
-        answer = _decode_answer(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
-    if answer.method is not UNSET or answer.error is not UNSET:
-        return None
-    return answer.id, answer.result
 
 
 def is_utf8(line: bytes) -> bool:
@@ -256,7 +190,7 @@ def _require_json(line: bytes) -> None:
         raise BadMessage(PARSE_ERROR, "Parse error: nested too deeply") from None
 
 
-def _opens_many(line: bytes) -> bool:
+def opens_many(line: bytes) -> bool:
     """Whether there are more opening brackets than `MAX_DEPTH`."""
     if len(line) < LONG_BYTES:
         return line.count(b"{") + line.count(b"[") > MAX_DEPTH

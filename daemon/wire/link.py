@@ -29,7 +29,7 @@ from daemon.wire.frames import LineBuffer
 from daemon.wire.poll import IN, OUT, Poll
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Sequence
 
     from daemon.wire.envelope import Buffer
 
@@ -65,8 +65,8 @@ class Link(Protocol):
     """How often the peer had said all that it had to say: what comes in between two of these was written before
     any of it was answered."""
 
-    def send(self, frame: Iterable[Buffer]) -> None:
-        """Queue one frame. Never blocks; it is written at the next `Outbox.flush`."""
+    def send(self, frame: Sequence[Buffer]) -> None:
+        """Queue one frame, in parts. Never blocks; it is written at the next `Outbox.flush`."""
 
     def flush(self) -> None:
         """Write what is queued, as far as the peer takes it now."""
@@ -144,7 +144,7 @@ class FdLink:
         self._write_closed = False
         self._closed = False
 
-    def send(self, frame: Iterable[Buffer]) -> None:
+    def send(self, frame: Sequence[Buffer]) -> None:
         """Queue one frame and its newline. A frame of any size fits an empty queue."""
         if self._failure is not None or self._write_closed:
             return
@@ -152,12 +152,13 @@ class FdLink:
             self._fail(f"the peer does not read: {self.queued} bytes are waiting for it")
             return
         out = self._out
-        size = 1
-        for part in frame:
-            out.append(part)
-            size += len(part)
-        out.append(b"\n")
-        self.queued += size
+        if len(frame) == 1:
+            out += frame[0], b"\n"
+            self.queued += len(frame[0]) + 1
+        else:
+            out += frame
+            out.append(b"\n")
+            self.queued += sum(map(len, frame)) + 1
         if not self._touched:
             self._touched = True
             self._outbox.touch(self)
@@ -246,8 +247,22 @@ class FdLink:
             if size < SHORT_READ:
                 self._lulled = True
                 return
-            if not self._reading or self.queued > self._pause_at:
+            if not self._reading:
                 return
+            if self.queued > self._pause_at:
+                break
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """Read after a turn of everybody else's, also if nothing more has come: that would be a lull."""
+        self._behind = True
+        self._rewatch()
+        self._outbox.poll.soon(self._catch_up)
+
+    def _catch_up(self) -> None:
+        self._behind = False
+        self._rewatch()
+        self._on_ready(IN)
 
     def _hand_over(self, lines: list[bytes], start: int = 0) -> None:
         """In portions: a peer that sends nothing but line ends must not own the loop."""
@@ -276,7 +291,7 @@ class FdLink:
         except Exception as error:  # noqa: BLE001 - the boundary, as in `_on_ready`
             self._end(error)
         if not self._behind:
-            self._rewatch()
+            self._catch_up()
 
     # --- writing -------------------------------------------------------------------------------------------
 
@@ -287,17 +302,23 @@ class FdLink:
     def _note(self, *, blocked: bool) -> None:
         paused = self.queued > self._pause_at
         if blocked is not self._blocked or paused is not self._paused:
+            resumes = self._paused and not (paused or self._behind)
             self._blocked, self._paused = blocked, paused
-            self._rewatch()
+            if resumes:
+                self._look_again()
+            else:
+                self._rewatch()
 
     def _write_some(self) -> bool:
         """Returns whether the queue is empty now (or will never be written)."""
         out = self._out
         try:
-            if len(out) > 1 and self.queued < JOIN_BELOW:
-                out[:] = [b"".join(out)]
-            one = len(out) == 1
-            written = os.write(self._write_fd, out[0]) if one else os.writev(self._write_fd, out[:IOV_MAX])
+            if self.queued < JOIN_BELOW:
+                whole = out[0] if len(out) == 1 else b"".join(out)
+                out[:] = (whole,)
+                written = os.write(self._write_fd, whole)
+            else:
+                written = os.writev(self._write_fd, out[:IOV_MAX])
         except BlockingIOError:
             return False
         except OSError as error:

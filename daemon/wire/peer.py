@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import trio
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, Struct
 
 from daemon.errors import (
     CallError,
@@ -22,7 +22,8 @@ from daemon.errors import (
     UpstreamTimeout,
 )
 from daemon.wire import envelope
-from daemon.wire.envelope import BadMessage, Buffer, PlainCall, plain_answer, plain_call
+from daemon.wire.envelope import BadMessage, Buffer
+from daemon.wire.plain import PlainCall, plain_answer, plain_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -85,16 +86,16 @@ class RemoteError(Exception):
         return cls(code if isinstance(code, int) else 0, str(fields.get("message", "")), fields.get("data"))
 
 
-class _Pending:
-    """An open request: its owner, when it was sent and when it last showed life (seconds, trio's clock)."""
+class _Pending(Struct, eq=False):
+    """An open request: its owner, and when it was sent and last showed life (seconds, trio's clock).
 
-    __slots__ = ("exchange", "forwarded", "sent", "touched")
+    A struct of msgspec's, for one is made for each call, in a quarter of the time of an object of Python's.
+    """
 
-    def __init__(self, exchange: Exchange, now: float, forwarded: bool) -> None:  # noqa: FBT001 - made for each call
-        self.exchange = exchange
-        self.forwarded = forwarded
-        self.sent = now
-        self.touched = now
+    exchange: Exchange
+    sent: float
+    touched: float
+    forwarded: bool
 
 
 class Peer:
@@ -148,10 +149,11 @@ class Peer:
             exchange: who waits.
             forwarded: whether it is somebody else's request: only those count as work, and expire.
         """
-        self._last_id += 1
+        uid = self._last_id = self._last_id + 1
         self._forwarded += forwarded
-        self._pending[self._last_id] = _Pending(exchange, self._clock(), forwarded)
-        return self._last_id
+        now = self._clock()
+        self._pending[uid] = _Pending(exchange, now, now, forwarded)
+        return uid
 
     def send_request(self, uid: int, method: str, params: tuple[Buffer, ...]) -> None:
         """Queue the request that `open` reserved `uid` for."""
@@ -255,7 +257,7 @@ class Peer:
     def _take_answer(self, line: bytes) -> bool:
         """Hand an answer over that needs no closer look; False leaves the line to `_dispatch`."""
         answer = plain_answer(line)
-        if answer is None or not self._is_sound(line):
+        if answer is None or not (line.isascii() or envelope.is_utf8(line)):
             return False
         entry = self._pending.pop(answer[0], None)
         if entry is None:

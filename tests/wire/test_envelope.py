@@ -17,8 +17,6 @@ from daemon.wire.envelope import (
     decode,
     decode_strictly,
     id_in_head,
-    plain_answer,
-    plain_call,
 )
 
 PARSE, REQUEST, PARAMS = -32700, -32600, -32602
@@ -289,115 +287,6 @@ def test_whatever_is_taken_strictly_is_json_of_the_right_shape(line: bytes) -> N
     assert value["jsonrpc"] == "2.0"
     assert isinstance(value.get("id", 0), int | str)
     assert isinstance(value.get("params", {}), dict)
-
-
-CALL = b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":{"x":[1,{"id":2}]}}}'
-CALLS = st.builds(
-    lambda line, at, junk, gone: line[:at] + junk + line[at + gone :],
-    st.sampled_from(
-        [
-            CALL,
-            b'{"method":"tools/call","params":{"arguments":{},"name":"a"},"jsonrpc":"2.0","id":-1}',
-            b'{"jsonrpc":"2.0","id":0,"method":"tools/call","params":{"name":"","arguments":{"\\u0041":"\\\\"}}}',
-        ]
-    ),
-    st.integers(0, 100),
-    st.sampled_from(
-        [
-            b"",
-            b" ",
-            b"0",
-            b"-",
-            b".0",
-            b"e1",
-            b'"',
-            b"\\",
-            b',"id":8',
-            b'"id":8,',
-            b"{",
-            b"[]",
-            b"\xc3\xa9",
-            b"NaN",
-        ]
-    )
-    | st.binary(max_size=2),
-    st.integers(0, 9),
-)
-
-
-@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (2, 3, 0, 1)])
-def test_a_call_as_nearly_all_are_written_is_read_in_one_look(order: tuple[int, ...]) -> None:
-    arguments = '{"text":"a \\"quoted\\" word"}'
-    members = (
-        '"jsonrpc":"2.0"',
-        '"id":17',
-        '"method":"tools/call"',
-        f'"params":{{"name":"echo","arguments":{arguments}}}',
-    )
-    line = "{" + ",".join(members[each] for each in order) + "}"
-    assert plain_call(line.encode()) == (b"17", "echo", arguments.encode())
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        CALL.replace(b'"id":7', b'"id":"7"'),
-        CALL.replace(b'"id":7', b'"id":7.0'),
-        CALL.replace(b'"id":7', b'"id":-0'),
-        CALL.replace(b'"id":7', b'"id":7,"id":8'),
-        CALL.replace(b'"id":7', b'"\\u0069d":7'),
-        CALL.replace(b'"id":7', b'"id":7,"result":{}'),
-        CALL.replace(b'"2.0"', b'"2.1"'),
-        CALL.replace(b"tools/call", b"tools/list"),
-        CALL.replace(b'"echo"', b'"\xc3\xa9cho"'),
-        CALL.replace(b'"echo"', b'"\\u0065cho"'),
-        CALL.replace(b'"echo",', b'"echo", '),
-        CALL.replace(b'"echo",', b'"echo","_meta":{},'),
-        CALL.replace(b'{"x":[1,{"id":2}]}', b"[]"),
-        CALL.replace(b'{"x":[1,{"id":2}]}', b"{" + b" " * 256 + b"}"),
-        CALL[:-1],
-        CALL + b" ",
-        b"",
-    ],
-)
-def test_a_call_that_is_written_otherwise_is_left_to_a_closer_look(line: bytes) -> None:
-    assert plain_call(line) is None
-
-
-@given(CALLS | MUTATED)
-@example(CALL)
-def test_what_is_read_in_one_look_reads_the_same_in_a_closer_one(line: bytes) -> None:
-    found = plain_call(line)
-    if found is not None:
-        closer = decode_strictly(line)
-        assert (bytes(Raw(closer.id or b"")), closer.method) == (found.request_id, "tools/call")
-        assert msgspec.json.decode(closer.params or b"") == {
-            "name": found.name,
-            "arguments": msgspec.json.decode(found.arguments),
-        }
-        assert found.arguments in line
-
-
-@pytest.mark.parametrize(
-    ("line", "answer"),
-    [
-        (b'{"jsonrpc":"2.0","id":5,"result":{ "a":1.10}}', (5, b'{ "a":1.10}')),
-        (b'{"result":null,"id":5}', (5, b"null")),
-        (b'{"id":"5","result":{}}', None),
-        (b'{"id":true,"result":{}}', None),
-        (b'{"id":5,"error":{}}', None),
-        (b'{"id":5,"error":{},"result":{}}', None),
-        (b'{"id":5,"method":"ping","result":{}}', None),
-        (b'{"id":5,"method":"ping"}', None),
-        (b'{"id":5,"result":{}', None),
-        (b"[" * 5000, None),
-        (b"noise", None),
-        (b"\xff\xfe", None),
-    ],
-)
-def test_an_answer_as_nearly_all_are_is_read_in_one_look(line: bytes, answer: tuple[int, bytes] | None) -> None:
-    found = plain_answer(line)
-    assert (None if found is None else (found[0], bytes(found[1]))) == answer
 
 
 def test_utf8_is_told_from_what_is_none() -> None:

@@ -292,12 +292,33 @@ async def test_a_lull_is_where_the_peer_had_said_all_that_it_had_to_say() -> Non
         near.then = lambda lines: lulls.extend([near.link.lulls] * len(lines))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(near.run)
-            for said in (b"one\ntwo\n", b"x" * SHORT_READ + b"\n" + b"last\n", b"three\n"):
+            long = b"x" * SHORT_READ + b"\nlast\n"
+            many = b"\n" * LINES_PER_TURN * 2 + b"x" * SHORT_READ + b"\n"
+            for said in (b"one\ntwo\n", long, many, b"after many\n"):
                 await far.send_all(said)
                 await wait_all_tasks_blocked()
             nursery.cancel_scope.cancel()
-    first, second, third, fourth, fifth = lulls
-    assert first == second < third == fourth < fifth
+    assert [len(list(same)) for _, same in itertools.groupby(lulls)] == [2, 2, LINES_PER_TURN * 2 + 1, 1]
+
+
+async def test_who_was_not_read_from_for_a_while_has_had_a_lull_when_he_had_said_all() -> None:
+    lulls: list[int] = []
+    with trio.fail_after(30), socket_link(pause_at=MIB) as (near, far):
+
+        def then(lines: list[bytes]) -> None:
+            lulls.extend([near.link.lulls] * len(lines))
+            near.link.send((b"y" * 2 * MIB,))
+
+        near.then = then
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            for _ in range(2):
+                await far.send_all(b"x" * SHORT_READ + b"\n")
+                await receive(far, 2 * MIB + 1)
+                await wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+    first, second = lulls
+    assert first < second
 
 
 # --- writing ----------------------------------------------------------------------------------------------
