@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from daemon.cli.bridging import peek
 from daemon.cli.bridging.answers import FULL, LOST, TORN, absent, refuse
-from daemon.cli.bridging.ledger import INITIALIZE, LISTEN, Ledger
-from daemon.cli.bridging.lines import Cutter
+from daemon.cli.bridging.ledger import INITIALIZE, LISTEN, MAX_OPEN, Ledger
+from daemon.cli.bridging.lines import Cutter, cut
 from daemon.cli.bridging.outgoing import Outgoing
 from daemon.cli.bridging.script import Script
 from daemon.cli.bridging.waiting import WAIT_SECONDS, Item, Waiting
@@ -19,6 +19,7 @@ from daemon.cli.bridging.waiting import WAIT_SECONDS, Item, Waiting
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from daemon.cli.bridging.answers import Refusal
+    from daemon.cli.bridging.peek import Seen
 
 HELLO = b'"mcpd/hello"'
 INITIALIZED = b'"notifications/initialized"'
@@ -68,6 +69,18 @@ class Conversation:
         return len(self._ledger)
 
     @property
+    def is_calm(self) -> bool:
+        """Whether a daemon is there, and all that came from either side was whole lines, and could go on."""
+        return (
+            self.through
+            and len(self._ledger) < MAX_OPEN
+            and not self.down
+            and not self.up.unsent
+            and self._from_client.is_between
+            and self._from_daemon.is_between
+        )
+
+    @property
     def deadline(self) -> float | None:
         """When `expire` has something to do (seconds, monotonic); None: nothing waits."""
         return self._waiting.deadline()
@@ -79,6 +92,21 @@ class Conversation:
                 self._refuse(item.id, item.method, absent(self.trouble, WAIT_SECONDS))
 
     # --- the client -----------------------------------------------------------------------------------------
+
+    def passed_up(self, lines: bytes) -> bool:
+        """Whole lines of the client's were given to `up` already, so that the daemon need not wait for this.
+
+        False: no more requests can be open.
+        """
+        end = self.up.total - len(lines)
+        for line in cut(lines):
+            end += len(line)
+            request_id = peek.plain_call(line)
+            if request_id is None:
+                self._note(line, *self._seen(line), end)
+            else:
+                self._ledger.note_call(request_id, end)
+        return len(self._ledger) < MAX_OPEN
 
     def said(self, data: bytes, now: float) -> None:
         """Take what the client says; `now` in seconds, monotonic."""
@@ -99,17 +127,33 @@ class Conversation:
             line: with its newline.
             until: when it has waited long enough (seconds, monotonic); None: it has not waited.
         """
-        request_id, method = peek.peek(line)
-        if method == CANCELLED:
-            self._cancel(line)
-        elif method == INITIALIZED:
-            self._script.initialized = True
+        request_id, method = self._seen(line)
         if not self.through:
             self._hold(request_id, method, line, until or 0.0)
             return
         self.up.put(line)
+        self._note(line, request_id, method, self.up.total, until)
+
+    def _seen(self, line: bytes) -> Seen:
+        """Id and method of a line, which counts from now on."""
+        seen = peek.peek(line)
+        if seen[1] == CANCELLED:
+            self._cancel(line)
+        elif seen[1] == INITIALIZED:
+            self._script.initialized = True
+        return seen
+
+    def _note(
+        self,
+        line: bytes,
+        request_id: bytes | None,
+        method: bytes | None,
+        end: int,
+        until: float | None = None,
+    ) -> None:
+        """A line is on its way, and open if it is a request."""
         if request_id is not None and method is not None:
-            self._ledger.note(request_id, method, self.up.total, line=line, until=until)
+            self._ledger.note(request_id, method, end, line=line, until=until)
 
     def _pass_part(self, piece: bytes, *, begins: bool, ends: bool) -> None:
         """Send a part of a long line, unless its beginning was not sent or its daemon is gone."""
@@ -151,6 +195,16 @@ class Conversation:
             self._refuse(request_id, method, FULL)
 
     # --- the daemon -----------------------------------------------------------------------------------------
+
+    def passed_down(self, lines: bytes) -> None:
+        """Whole lines of the daemon's, which begin as answers do, were given to the client already."""
+        self.heard = True
+        for line in cut(lines):
+            request_id = peek.plain_answer(line)
+            if request_id is None or self._ledger.calls.pop(request_id, None) is None:
+                answer = peek.answered(line)
+                if answer is not None:
+                    self._settle(*answer)
 
     def told(self, data: bytes) -> None:
         """Take what the daemon says."""

@@ -39,11 +39,14 @@ class Ledger:
     """Open requests by id."""
 
     def __init__(self) -> None:
+        self.calls: dict[bytes, int] = {}
+        """Calls that are noted in short, because there are so many: by id, how many bytes the client had sent
+        with each. None of them is in `_open`."""
         self._open: dict[bytes, Open] = {}
         self._kept = 0
 
     def __len__(self) -> int:
-        return len(self._open)
+        return len(self._open) + len(self.calls)
 
     def note(
         self,
@@ -63,16 +66,24 @@ class Ledger:
             line: the whole of it, empty if that was not kept.
             until: when it has waited long enough (seconds, monotonic).
         """
-        if request_id in self._open:
-            self.settle(request_id)
+        self.settle(request_id)
         again = None
         if method in WITHOUT_EFFECT and line and self._kept + len(line) <= KEPT_BYTES:
             again = line
             self._kept += len(line)
         self._open[request_id] = Open(request_id, method, end, again, until)
 
+    def note_call(self, request_id: bytes, end: int) -> None:
+        """A `tools/call` is on its way; see `note`."""
+        if request_id in self._open:
+            self.settle(request_id)
+        self.calls[request_id] = end
+
     def settle(self, request_id: bytes) -> Open | None:
         """A request is answered or cancelled. Returns it, if it was open."""
+        end = self.calls.pop(request_id, None)
+        if end is not None:
+            return Open(request_id, CALL, end, None, None)
         entry = self._open.pop(request_id, None)
         if entry is not None and entry.line is not None:
             self._kept -= len(entry.line)
@@ -88,6 +99,8 @@ class Ledger:
             What it may have executed, in the order it was asked, and by id what it certainly has not, because
             it did not get the end of it.
         """
-        entries, self._open, self._kept = self._open, {}, 0
-        doubtful = [entry for entry in entries.values() if entry.end <= gone]
-        return doubtful, {entry.id: entry for entry in entries.values() if entry.end > gone}
+        calls = (Open(request_id, CALL, end, None, None) for request_id, end in self.calls.items())
+        entries = sorted((*self._open.values(), *calls), key=lambda entry: entry.end)
+        self._open, self.calls, self._kept = {}, {}, 0
+        doubtful = [entry for entry in entries if entry.end <= gone]
+        return doubtful, {entry.id: entry for entry in entries if entry.end > gone}

@@ -11,6 +11,13 @@ Piece = tuple[bytes, bool, bool]
 """Some bytes of a line, whether the line begins with them, whether it ends with them (in its newline)."""
 
 
+def cut(lines: bytes) -> list[bytes]:
+    """Whole lines, each with its newline."""
+    if lines.find(b"\n") + 1 == len(lines):
+        return [lines]
+    return [line + b"\n" for line in lines.split(b"\n")[:-1]]
+
+
 class Cutter:
     """Cuts one direction of a conversation."""
 
@@ -22,7 +29,7 @@ class Cutter:
     def feed(self, data: bytes) -> list[Piece]:
         """What can be passed on now that `data` has come."""
         end = data.find(b"\n") + 1
-        if end == len(data) > 0 and not self._held and not self.midway:
+        if end == len(data) > 0 and self.is_between:
             return [(data, True, True)]
         pieces: list[Piece] = []
         start = 0
@@ -36,6 +43,11 @@ class Cutter:
                 self._held.clear()
                 self.midway = True
         return pieces
+
+    @property
+    def is_between(self) -> bool:
+        """Whether the next byte begins a line."""
+        return not self._held and not self.midway
 
     def rest(self) -> bytes:
         """Take what is held of a line that was not finished, and begin anew."""

@@ -2,9 +2,8 @@
 
 Each direction has a buffer with a bound: over it, the source is not read, so that a slow reader slows its
 writer down instead of growing this process. No descriptor is ever written to when that could block: the socket
-is non-blocking, and stdout, whose flags are shared with other processes and therefore not ours to change, gets
-at most PIPE_BUF bytes per readiness, which poll(2) promises to take. So a client and a daemon that both write
-before they read cannot deadlock.
+is non-blocking, and `stdout` takes care of the other. So a client and a daemon that both write before they read
+cannot deadlock.
 """
 
 from __future__ import annotations
@@ -17,7 +16,9 @@ from time import monotonic
 
 from daemon.cli.bridging.conversation import Conversation
 from daemon.cli.bridging.ledger import MAX_OPEN
+from daemon.cli.bridging.peek import only_answers
 from daemon.cli.bridging.retry import Retry
+from daemon.cli.bridging.stdout import Stdout
 
 READ_BYTES = 256 * 1024
 """Read at once: the largest size that still gains, and what a unix socket holds by default."""
@@ -39,6 +40,7 @@ WORDLESS = 3
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 _room = memoryview(bytearray(READ_BYTES))
 """Where everything is read to: `os.read` would map and unmap as much memory for each message, however short."""
+_all, _less = [_room], [_room[:READ_BYTES_ALONE]]
 _GONE = select.POLLERR | select.POLLHUP | select.POLLNVAL
 
 
@@ -62,10 +64,8 @@ class Bridge:
         self._next = 0.0
         self._wordless = 0
         self._stdin_open = True
-        self._client_there = True
         self._poll = select.poll()
-        self._stdout = select.poll()
-        self._stdout.register(_STDOUT, select.POLLOUT)
+        self._stdout = Stdout(_STDOUT)
         self._masks: dict[int, int | None] = {}
 
     def run(self) -> bool:
@@ -79,18 +79,64 @@ class Bridge:
             if away:
                 self._tend(monotonic())
             self._watch()
+            if self._talk.is_calm and self._stdin_open and self._link is not None:
+                self._relay(self._link)
+                continue
             for descriptor, events in self._poll.poll(self._patience() if away else None):
-                if descriptor == _STDIN:
-                    self._on_stdin()
-                elif descriptor == _STDOUT:
-                    self._on_stdout(events)
-                else:
-                    self._on_link(events)
+                self._use(descriptor, events)
         return self._wordless < WORDLESS
+
+    def _relay(self, link: _socket.socket) -> None:
+        """Pass on whole lines as long as nothing else comes, and nothing has to wait.
+
+        The usual case, hence short: each step here is a step more for every call. It does what all else here
+        does, in another order: what is passed on is looked at when the other side already works on it.
+
+        Whatever else poll has said when this returns, it says again.
+        """
+        talk, up, poll = self._talk, self._talk.up, self._poll.poll
+        while True:
+            for descriptor, events in poll():
+                if events != select.POLLIN:
+                    self._use(descriptor, events)
+                    return
+                data = _read(descriptor, _all)
+                if not data or not data.endswith(b"\n"):
+                    self._hear(descriptor, data)
+                    return
+                if descriptor == _STDIN:
+                    sent = up.pass_on(data, link)
+                    calm = talk.passed_up(data) and sent
+                elif only_answers(data):
+                    calm = self._tell(data)
+                    talk.passed_down(data)
+                else:
+                    self._hear(descriptor, data)
+                    return
+                if not calm:
+                    return
+
+    def _use(self, descriptor: int, events: int) -> None:
+        if descriptor == _STDIN:
+            self._hear(_STDIN, _read(_STDIN, _all if self._talk.through else _less))
+        elif descriptor == _STDOUT:
+            self._stdout.gone |= bool(events & _GONE)
+            self._write()
+        else:
+            self._on_link(events)
+
+    def _hear(self, descriptor: int, data: bytes | None) -> None:
+        """Take what was read; empty: that was the end; None: nothing was."""
+        if data is None:
+            return
+        if descriptor == _STDIN:
+            self._said(data)
+        else:
+            self._told(data)
 
     def _is_over(self) -> bool:
         """A client that has only finished writing still gets its answers, if a daemon is there to give them."""
-        if not self._client_there or self._wordless >= WORDLESS:
+        if self._stdout.gone or self._wordless >= WORDLESS:
             return True
         return not self._stdin_open and not self._talk.down and (self._link is None or not self._talk.through)
 
@@ -132,10 +178,7 @@ class Bridge:
 
     # --- the client -----------------------------------------------------------------------------------------
 
-    def _on_stdin(self) -> None:
-        data = _read(_STDIN, READ_BYTES if self._talk.through else READ_BYTES_ALONE)
-        if data is None:
-            return
+    def _said(self, data: bytes) -> None:
         if data:
             self._talk.said(data, monotonic())
         else:
@@ -145,21 +188,17 @@ class Bridge:
 
     def _write(self) -> None:
         """Give the client what it takes now: waiting for it in the loop would cost every answer a turn."""
-        while self._talk.down and self._client_there and (ready := self._stdout.poll(0)):
-            self._on_stdout(ready[0][1])
-
-    def _on_stdout(self, events: int) -> None:
         down = self._talk.down
-        try:
-            if not events & _GONE:
-                del down[: os.write(_STDOUT, down[: select.PIPE_BUF])]
-                return
-        except BlockingIOError:
-            return  # somebody else made our stdout non-blocking, or filled it first
-        except OSError:
-            pass
-        # The client is gone: there is nobody to tell.
-        self._client_there = False
+        while down and (taken := self._stdout.give(down)):
+            del down[:taken]
+
+    def _tell(self, data: bytes) -> bool:
+        """Give the client something while nothing else waits, without a copy. True: it took all of it."""
+        taken = self._stdout.give(data)
+        if taken == len(data):
+            return True
+        self._talk.down += data[taken:]
+        return False
 
     # --- the daemon -----------------------------------------------------------------------------------------
 
@@ -176,7 +215,9 @@ class Bridge:
             self._send()
         if self._link is None or not events & (select.POLLIN | _GONE) or len(self._talk.down) >= BUFFERED_BYTES:
             return
-        data = _read(self._link.fileno(), READ_BYTES)
+        self._hear(self._link.fileno(), _read(self._link.fileno(), _all))
+
+    def _told(self, data: bytes) -> None:
         if data:
             was_through = self._talk.through
             self._talk.told(data)
@@ -185,7 +226,7 @@ class Bridge:
                 self._since = monotonic()
                 self._send()
             self._write()
-        elif data is not None:
+        else:
             self._wordless += not self._talk.heard
             self._lose("it closed the connection")
 
@@ -236,10 +277,10 @@ class Bridge:
         self._talk.lose(now)
 
 
-def _read(descriptor: int, size: int) -> bytes | None:
+def _read(descriptor: int, rooms: list[memoryview]) -> bytes | None:
     """What can be read now; empty at the end, which a broken connection is too; None: nothing yet after all."""
     try:
-        return bytes(_room[: os.readv(descriptor, [_room[:size]])])
+        return bytes(_room[: os.readv(descriptor, rooms)])
     except BlockingIOError:
         return None
     except OSError:

@@ -35,6 +35,11 @@ _answer = re.compile(rb'\{"jsonrpc":"2\.0","id":' + _SCALAR + rb',"(result|error
 _request_id = re.compile(rb'"requestId"\s*:\s*' + _SCALAR, re.DOTALL).search
 _subscription = re.compile(rb'"io\.modelcontextprotocol/subscriptionId"\s*:\s*' + _SCALAR, re.DOTALL).search
 
+ANSWER = b'{"jsonrpc":"2.0","id":'
+_NEXT_ANSWER = b"\n" + ANSWER
+_OUTCOMES = (b',"result":', b',"error":')
+_CALL = b'{"method":"tools/call",'
+_CALL_AFTER_ID = b',"method":"tools/call",'
 ACKNOWLEDGED = b'{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged"'
 
 
@@ -49,6 +54,25 @@ def peek(line: bytes) -> Seen:
         if at > 0 and line[at + 6 : -2].isdigit() and line.endswith(b"}\n"):
             return line[at + 6 : -2], method
     return _peek_anywhere(line)
+
+
+def plain_call(line: bytes) -> bytes | None:
+    """The id of a `tools/call`, if it is a number and the line written as nearly all are: `peek` in short."""
+    if line.startswith(_CALL):
+        at = line.rfind(b',"id":', -_COUNTED)
+        request_id = line[at + 6 : -2] if at > 0 and line.endswith(b"}\n") else b""
+    else:
+        at = line.find(_CALL_AFTER_ID, len(ANSWER), len(ANSWER) + _COUNTED)
+        request_id = line[len(ANSWER) : at] if at > 0 and line.startswith(ANSWER) else b""
+    return request_id if request_id.isdigit() else None
+
+
+def plain_answer(line: bytes) -> bytes | None:
+    """The id of the request that a line of the daemon answers, if it is a number: `answered` in short."""
+    at = line.find(b",", len(ANSWER), len(ANSWER) + _COUNTED)
+    request_id = line[len(ANSWER) : at]
+    plain = request_id.isdigit() and line.startswith(ANSWER) and line.startswith(_OUTCOMES, at)
+    return request_id if plain else None
 
 
 def peek_ends(head: bytes, tail: bytes) -> Seen:
@@ -70,6 +94,11 @@ def answered(line: bytes) -> tuple[bytes, bool] | None:
     """
     found = _answer(line)
     return None if found is None else (found[1], found[2] == b"result")
+
+
+def only_answers(lines: bytes) -> bool:
+    """Whether each of some whole lines of the daemon begins as its answers do, and is for the client."""
+    return lines.startswith(ANSWER) and lines.count(b"\n") == lines.count(_NEXT_ANSWER) + 1
 
 
 def cancelled(line: bytes) -> bytes | None:

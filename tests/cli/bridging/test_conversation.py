@@ -10,7 +10,9 @@ import pytest
 
 from daemon import protocol
 from daemon.cli.bridging.conversation import Conversation
+from daemon.cli.bridging.ledger import MAX_OPEN
 from daemon.cli.bridging.lines import LONG_BYTES
+from daemon.cli.bridging.peek import only_answers
 from daemon.cli.bridging.waiting import WAIT_SECONDS, WAITING_BYTES
 from daemon.wire import envelope
 
@@ -55,7 +57,9 @@ def parsed(lines: bytes) -> list[Json]:
 class Talk:
     """A conversation over real sockets, at a time that the test sets."""
 
-    def __init__(self, hello: bytes = b"") -> None:
+    def __init__(self, hello: bytes = b"", *, in_short: bool = False) -> None:
+        self.in_short = in_short
+        """Whether whole lines pass as they do while nothing waits (`Bridge._relay`)."""
         self.now = 100.0
         self.bridge = Conversation(hello)
         self._ours, self._theirs = socket.socketpair()
@@ -67,7 +71,12 @@ class Talk:
 
     def says(self, *messages: Json) -> None:
         """The client sends requests."""
-        self.bridge.said(b"".join(map(line, messages)), self.now)
+        lines = b"".join(map(line, messages))
+        if self.in_short and self.bridge.is_calm and len(lines) < LONG_BYTES:
+            self.bridge.up.pass_on(lines, self._ours)
+            self.bridge.passed_up(lines)
+        else:
+            self.bridge.said(lines, self.now)
 
     @property
     def heard(self) -> list[Json]:
@@ -94,7 +103,12 @@ class Talk:
 
     def answers(self, *lines: bytes) -> None:
         """The daemon sends."""
-        self.bridge.told(b"".join(lines))
+        data = b"".join(lines)
+        if self.in_short and self.bridge.is_calm and data.endswith(b"\n") and only_answers(data):
+            self.bridge.down += data
+            self.bridge.passed_down(data)
+        else:
+            self.bridge.told(data)
 
     def dies(self) -> None:
         """The daemon goes, and the loop takes note."""
@@ -136,9 +150,9 @@ class Talk:
         self._theirs.close()
 
 
-@pytest.fixture
-def talk() -> Iterator[Talk]:
-    talk = Talk()
+@pytest.fixture(params=[False, True], ids=["with care", "in short"])
+def talk(request: pytest.FixtureRequest) -> Iterator[Talk]:
+    talk = Talk(in_short=request.param)
     yield talk
     talk.close()
 
@@ -523,3 +537,73 @@ def test_what_a_client_left_without_an_end_is_passed_on_when_it_ends(talk: Talk)
     assert talk.received == b""
     talk.bridge.said_all()
     assert talk.received == b'{"id":1'
+
+
+# --- while nothing waits --------------------------------------------------------------------------------------
+
+
+def test_nothing_passes_in_short_while_something_waits_or_a_line_is_unfinished() -> None:
+    talk = Talk()
+    calm = [talk.bridge.is_calm]
+    for portion in (b"{", b"}\n"):
+        talk.bridge.said(portion, talk.now)
+        calm.append(talk.bridge.is_calm)
+    assert talk.received == b"{}\n"
+    calm.append(talk.bridge.is_calm)
+    for portion in (b"{", b"}\n"):
+        talk.bridge.told(portion)
+        calm.append(talk.bridge.is_calm)
+    talk.bridge.down.clear()
+    calm.append(talk.bridge.is_calm)
+    talk.dies()
+    calm.append(talk.bridge.is_calm)
+    assert calm == [True, False, False, True, False, False, True, False]
+
+
+def test_a_client_is_not_read_further_when_too_much_of_it_is_open() -> None:
+    talk = Talk()
+    calls = [line({"id": number, "method": "tools/call", "params": {}}) for number in range(MAX_OPEN)]
+    assert talk.bridge.passed_up(b"".join(calls[:-1]))
+    assert not talk.bridge.passed_up(calls[-1])
+    full = talk.bridge.is_calm
+    talk.bridge.passed_down(result(0))
+    assert (full, talk.bridge.is_calm) == (False, True)
+    talk.close()
+
+
+@pytest.mark.parametrize("request_id", [7, "7", "a,b", 2**70, -1, 1.5])
+def test_a_call_in_flight_is_answered_whatever_its_id_and_wherever_that_stands(request_id: object) -> None:
+    for members in (("id", "method", "params"), ("method", "params", "id")):
+        talk = Talk(in_short=True)
+        call = {"id": request_id, "method": "tools/call", "params": {"name": "pay"}}
+        answered = {**call, "id": "other"}
+        talk.says(answered, {name: call[name] for name in members})
+        talk.answers(result("other"))
+        assert [each["id"] for each in talk.heard] == ["other"]
+        talk.dies()
+        (lost,) = talk.heard
+        assert (lost["id"], refused(lost)) == (request_id, "UpstreamLost")
+
+
+def test_a_request_of_the_daemon_with_the_same_id_is_no_answer() -> None:
+    talk = Talk(in_short=True)
+    talk.says(CALL)
+    talk.answers(line({"id": 2, "method": "ping"}))
+    talk.dies()
+    assert [each.get("method") for each in talk.heard] == ["ping", None]
+
+
+def test_a_call_that_was_sent_in_part_is_sent_whole_to_the_next_daemon() -> None:
+    talk = Talk(in_short=True)
+    large = [{**CALL, "id": number, "params": {"text": "x" * 100_000}} for number in range(20)]
+    sent = 0
+    while talk.bridge.is_calm:
+        talk.says(large[sent])
+        sent += 1
+    talk.dies()
+    lost = [each["id"] for each in talk.heard]
+    assert lost == list(range(sent - 1))
+    talk.returns()
+    talk.greeted()
+    assert talk.got == [large[sent - 1]]
+    talk.close()

@@ -52,3 +52,30 @@ def test_an_id_that_is_used_twice_at_a_time_is_open_once() -> None:
     ledger.note(b"1", PING, 5, line=b"y", until=3.0)
     doubtful, _ = ledger.take(9)
     assert [(entry.line, entry.until) for entry in doubtful] == [(b"y", 3.0)]
+
+
+def test_a_call_that_was_noted_in_short_is_a_request_like_any_other() -> None:
+    ledger = Ledger()
+    ledger.note(b"1", PING, 10, line=b"line")
+    ledger.note_call(b"2", 20)
+    ledger.note(b"3", PING, 30)
+    ledger.note_call(b"1", 40)
+    assert len(ledger) == 3
+    ledger.note(b"2", CALL, 50)
+    doubtful, safe = ledger.take(40)
+    assert [(entry.id, entry.method, entry.line) for entry in doubtful] == [
+        (b"3", PING, None),
+        (b"1", CALL, None),
+    ]
+    assert list(safe) == [b"2"]
+    assert len(ledger) == 0
+
+
+def test_a_call_that_was_noted_in_short_can_be_settled() -> None:
+    ledger = Ledger()
+    ledger.note_call(b"1", 10)
+    entry = ledger.settle(b"1")
+    assert entry is not None
+    assert (entry.id, entry.method, entry.end, entry.line) == (b"1", CALL, 10, None)
+    assert ledger.settle(b"1") is None
+    assert len(ledger) == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.cli.bridging.lines import LONG_BYTES, Cutter
+from daemon.cli.bridging.lines import LONG_BYTES, Cutter, cut
 
 LONG = b"x" * (LONG_BYTES + 1)
 
@@ -58,3 +58,17 @@ def test_what_was_not_finished_can_be_taken_and_is_then_forgotten() -> None:
 
 def test_nothing_makes_nothing() -> None:
     assert fed(b"") == []
+
+
+def test_whole_lines_are_cut_without_losing_a_byte() -> None:
+    assert cut(b"one\n") == [b"one\n"]
+    assert cut(b"one\n\r\n\nfour\n") == [b"one\n", b"\r\n", b"\n", b"four\n"]
+
+
+def test_between_lines_nothing_of_one_is_held_or_was_given_out() -> None:
+    cutter = Cutter()
+    for portion, is_between in ((b"", True), (b"a", False), (b"\n", True), (LONG, False), (b"\nb", False)):
+        cutter.feed(portion)
+        assert cutter.is_between is is_between
+    cutter.rest()
+    assert cutter.is_between

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tests.cli.bridging.bridged import Bridged
 
 Json = dict[str, Any]
+RequestId = str | int
 
 SEEDS = range(6)
 REQUESTS = 400
@@ -41,7 +42,7 @@ class Daemons:
     """One after the other, until `DEATHS` of them have died."""
 
     def __init__(self, ends: Bridged, seed: int) -> None:
-        self.executed: Counter[str] = Counter()
+        self.executed: Counter[RequestId] = Counter()
         self.deaths = 0
         self._ends = ends
         self._over = False
@@ -106,10 +107,11 @@ class Daemons:
         link.settimeout(idle)
 
 
-def requests(seed: int) -> tuple[bytes, dict[str, str]]:
-    """What the client writes, and the method by id."""
+def requests(seed: int) -> tuple[bytes, dict[RequestId, str]]:
+    """What the client writes, and the method by id: every other client counts, as most do."""
     chance = random.Random(f"client {seed}")
-    methods = {f"request {number}": chance.choice(METHODS) for number in range(REQUESTS)}
+    ids: list[RequestId] = [number if seed % 2 else f"request {number}" for number in range(REQUESTS)]
+    methods = {request_id: chance.choice(METHODS) for request_id in ids}
     calls = [request_id for request_id, method in methods.items() if method == "tools/call"]
     long = set(chance.sample(calls, LONG_ONES))
     lines = []
@@ -142,9 +144,9 @@ def outcome(message: Json) -> str:
     return error["code"] if error else "answered"
 
 
-def collect(stream: IO[bytes], count: int) -> dict[str, str]:
+def collect(stream: IO[bytes], count: int) -> dict[RequestId, str]:
     """The outcome of each request; a line that is no JSON is the end of a long answer that never came."""
-    found: dict[str, str] = {}
+    found: dict[RequestId, str] = {}
     while len(found) < count:
         line = stream.readline()
         assert line, f"the bridge ended; {count - len(found)} requests are not answered"

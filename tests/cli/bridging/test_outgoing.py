@@ -134,3 +134,35 @@ def test_a_connection_that_takes_nothing_any_more_loses_nothing(pair: Pair) -> N
     assert not out.send(pair.ours)
     assert out.withdraw() == [b"one\n"]
     assert not out.deaf
+
+
+def test_lines_are_passed_on_at_once_when_nothing_waits(pair: Pair) -> None:
+    out = Outgoing()
+    assert out.pass_on(b"one\ntwo\n", pair.ours)
+    assert (out.unsent, out.gone, out.total) == (0, 8, 8)
+    assert pair.take(8) == b"one\ntwo\n"
+
+
+def test_of_lines_that_are_passed_on_the_first_unfinished_one_is_kept_whole(pair: Pair) -> None:
+    out = Outgoing()
+    lines = LINE * 20
+    assert not out.pass_on(lines, pair.ours)
+    sent = len(lines) - out.unsent
+    assert sent > 0
+    assert out.gone == sent - sent % len(LINE)
+    pair.take(sent)
+    assert b"".join(out.withdraw()) == lines[sent - sent % len(LINE) :]
+
+
+def test_what_is_passed_on_to_a_full_or_a_broken_connection_waits(pair: Pair) -> None:
+    out = Outgoing()
+    filling = pair.fill()
+    assert not out.pass_on(LINE, pair.ours)
+    assert (out.unsent, out.gone) == (len(LINE), 0)
+    pair.take(filling)
+    assert out.send(pair.ours)
+    assert pair.take(len(LINE)) == LINE
+    pair.theirs.close()
+    assert not out.pass_on(LINE, pair.ours)
+    assert out.deaf
+    assert out.withdraw() == [LINE]

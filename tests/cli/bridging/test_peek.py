@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.cli.bridging.peek import MAX_ID, acknowledged, answered, cancelled, peek, peek_ends
+from daemon.cli.bridging.peek import (
+    MAX_ID,
+    acknowledged,
+    answered,
+    cancelled,
+    only_answers,
+    peek,
+    peek_ends,
+    plain_answer,
+    plain_call,
+)
 from daemon.wire import envelope
 
 TOOL = b'"tools/call"'
@@ -81,6 +91,7 @@ def test_any_request_is_read_as_the_json_module_reads_it(
         separators=(",", ":") if compact else None,
         ensure_ascii=plain,
     ).encode(errors="surrogatepass")
+    assert plain_call(line + b"\n") in {None, peek(line + b"\n")[0]}
     found_id, found_method = peek(line + b"\n")
     assert found_id is not None
     assert found_method is not None
@@ -94,6 +105,9 @@ def test_no_bytes_are_too_odd_to_be_looked_at(line: bytes) -> None:
     for text in (line, b'{"id":' + line, b'{"method":"' + line, line + b',"id":1}'):
         peek(text)
         answered(text)
+        plain_answer(text)
+        if plain_call(text + b"\n") is not None:
+            assert peek(text + b"\n") == (plain_call(text + b"\n"), TOOL)
         cancelled(text)
         acknowledged(text)
         peek_ends(text, text)
@@ -151,3 +165,43 @@ def test_only_an_acknowledgement_acknowledges() -> None:
         for kind in ("subscriptions/acknowledged", "tools/list_changed")
     ]
     assert [acknowledged(line) for line in told] == [b'"s"', None]
+
+
+@pytest.mark.parametrize(("line", "request_id", "method"), REQUESTS)
+def test_a_plain_call_is_what_it_is_at_a_longer_look(
+    line: bytes, request_id: bytes | None, method: bytes | None
+) -> None:
+    found = plain_call(line + b"\n")
+    assert found is None or (found, TOOL) == (request_id, method)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"jsonrpc":"2.0","id":12,"method":"tools/call","params":{"id":2}}\n',
+        b'{"method":"tools/call","params":{"id":2},"jsonrpc":"2.0","id":12}\n',
+    ],
+)
+def test_a_call_as_clients_write_it_is_plain(line: bytes) -> None:
+    assert plain_call(line) == b"12"
+    assert plain_call(line.replace(b":12", b':"12"')) is None
+    assert plain_call(line.replace(b"call", b"list")) is None
+
+
+@pytest.mark.parametrize("request_id", [b"1", b"0", b'"1"', b"null", b"-2", b'"a,b"', b"9" * 40])
+def test_a_plain_answer_is_what_it_is_at_a_longer_look(request_id: bytes) -> None:
+    body = b'{"a":",\\"result\\":"}'
+    for outcome in (b"result", b"error"):
+        line = b'{"jsonrpc":"2.0","id":%b,"%b":%b}\n' % (request_id, outcome, body)
+        found = plain_answer(line)
+        assert found == (request_id if request_id in {b"0", b"1"} else None)
+    assert plain_answer(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n') is None
+
+
+def test_answers_among_something_else_are_not_only_answers() -> None:
+    answer = b'{"jsonrpc":"2.0","id":1,"result":{}}\n'
+    assert only_answers(answer)
+    assert only_answers(answer * 3)
+    for other in (b"\n", b"{}\n", b'{"jsonrpc":"2.0","method":"notifications/message"}\n'):
+        for lines in (other, other + answer, answer + other, answer + other + answer):
+            assert not only_answers(lines)
