@@ -16,6 +16,7 @@ from daemon.actors.upstream import Upstream
 from daemon.catalog.reconcile import in_force, plan
 from daemon.catalog.snapshot import WHOLE
 from daemon.config.model import StartMode
+from daemon.config.same import same
 from daemon.facts import Configured, StatusChanged
 from daemon.supervisor import ChildSpec, Supervisor
 
@@ -91,7 +92,11 @@ class Servers:
         """
         old = self._config
         made = plan(old, config)
-        self._config = config = in_force(old, config)
+        config = in_force(old, config)
+        if same(old, config):
+            # The catalog would be made anew, and all that is made from it: that takes as long as it has tools.
+            return made
+        self._config = config
         for name in (*made.removed, *made.disabled, *made.restarted):
             # From here on the catalog means others by these names.
             self._hush(name)

@@ -131,6 +131,26 @@ async def test_a_description_changes_without_touching_the_server(tmp_path: Path)
         assert (entry.description, entry.tools is not None, home.pids()) == ("echoes", True, before)
 
 
+async def test_a_reload_that_says_the_same_leaves_what_is_in_force_and_all_that_was_made_of_it(
+    tmp_path: Path,
+) -> None:
+    async with house(tmp_path, of(a=ECHO, b=ECHO)) as home:
+        await home.wait_ready("a", "b")
+        catalog = home.tree.registry.catalog
+        before = catalog.value.config
+        assert (await home.reload(of(a=ECHO, b=ECHO))).kept == ("a", "b")
+        plan = await home.reload({**of(a=ECHO, b=ECHO), "limits": {"starts": 1}})
+        assert plan.needs_restart_of_daemon == ("limits",)
+        assert catalog.value.config is before
+
+
+async def test_servers_in_another_order_are_shown_in_that_order(tmp_path: Path) -> None:
+    async with house(tmp_path, of(a=ECHO, b=ECHO)) as home:
+        await home.wait_ready("a", "b")
+        assert (await home.reload(of(b=ECHO, a=ECHO))).is_empty
+        assert list(home.tree.registry.catalog.value.servers) == list(home.tree.upstreams) == ["b", "a"]
+
+
 async def test_a_server_that_becomes_lazy_sleeps_and_its_next_call_wakes_it(
     nursery: trio.Nursery, tmp_path: Path
 ) -> None:
