@@ -18,7 +18,7 @@ DAEMON = Path(__file__).parent.parent / "daemon"
 
 # A module imports only what stands above it; rooms on one line do not import each other.
 ORDER = (
-    ("errors",),
+    ("errors", "later"),
     ("model",),
     ("states",),
     ("backoff",),
@@ -100,11 +100,13 @@ DOORS = ("daemon", "daemon.cli")
 # tools by their words for numpy. What they may name is in the same room, which tests of their own hold
 # (tests/transports/test_opening.py, tests/search/test_semantic.py).
 LOADS_BY_NAME = {
+    "daemon.later",
     "daemon.transports.opening",
     "daemon.search.semantic",
     "daemon.metrics.exporting",
     "daemon.store.place",
     "daemon.store.store",
+    "daemon.store.urls",
 }
 
 

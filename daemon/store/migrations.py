@@ -1,16 +1,19 @@
 """From any earlier schema to the present one, step by step. What a step says is never changed afterwards."""
 
+# ruff: noqa: S608 - what is put into statements are names of ours; every value is bound
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import sqlalchemy as sa
-
 from daemon.store import schema
+from daemon.store.connection import scalar
 from daemon.store.faults import Kind, StoreFault
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from daemon.store.connection import Connection
 
 _STAMP = "version BIGINT NOT NULL, writer TEXT NOT NULL"
 
@@ -46,25 +49,22 @@ _FIRST = (
 STEPS: tuple[tuple[str, ...], ...] = (_FIRST,)
 """Statements by schema version, the first one makes version 1. `{bytes}` is what the database calls them."""
 
-_TURN = 0x6D637064
-"""The advisory lock of PostgreSQL under which one daemon at a time migrates: "mcpd"."""
 
-
-def version_of(connection: sa.Connection, where: str) -> int:
+def version_of(connection: Connection, where: str) -> int:
     """The schema version of what is there; 0 if nothing of ours is.
 
     Raises:
         StoreFault: somebody else's tables have our names (MISCONFIGURED).
     """
-    names = set(sa.inspect(connection).get_table_names())
+    names = connection.tables()
     if schema.schema_version.name in names:
         return _said_version(connection, where)
-    if foreign := sorted(names & schema.metadata.tables.keys()):
+    if foreign := sorted(names & schema.TABLES.keys()):
         raise _foreign(where, f"it has a table '{foreign[0]}' that is not mcpd's")
     return 0
 
 
-def refuse_newer(connection: sa.Connection, where: str, steps: Sequence[Sequence[str]] = STEPS) -> int:
+def refuse_newer(connection: Connection, where: str, steps: Sequence[Sequence[str]] = STEPS) -> int:
     """`version_of`, for reading only.
 
     Raises:
@@ -77,56 +77,60 @@ def refuse_newer(connection: sa.Connection, where: str, steps: Sequence[Sequence
     return version
 
 
-def migrate(connection: sa.Connection, where: str, steps: Sequence[Sequence[str]] = STEPS) -> None:
+def migrate(connection: Connection, where: str, steps: Sequence[Sequence[str]] = STEPS) -> None:
     """Apply the steps that are missing, within the caller's transaction: all or none.
 
     Raises:
         StoreFault: as `refuse_newer`.
     """
-    if connection.dialect.name == "postgresql":
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_TURN)))
+    connection.migrate_alone()
     version = refuse_newer(connection, where, steps)
     if version == 0:
-        connection.exec_driver_sql("CREATE TABLE schema_version (version BIGINT NOT NULL)")
-        connection.execute(sa.insert(schema.schema_version).values(version=0))
-    kind = "BYTEA" if connection.dialect.name == "postgresql" else "BLOB"
+        connection.change("CREATE TABLE schema_version (version BIGINT NOT NULL)")
+        connection.change("INSERT INTO schema_version (version) VALUES (0)")
     for step in steps[version:]:
         for statement in step:
-            connection.exec_driver_sql(statement.replace("{bytes}", kind))
+            connection.change(statement.replace(schema.BYTES, connection.bytes_type))
     if version < len(steps):
-        connection.execute(sa.update(schema.schema_version).values(version=len(steps)))
+        connection.change("UPDATE schema_version SET version = :now", {"now": len(steps)})
 
 
-def complete(connection: sa.Connection) -> bool:
+def complete(connection: Connection) -> bool:
     """Whether every table is there, and the counter's row.
 
     Raises:
-        sqlalchemy.exc.DBAPIError: a table has not the columns that it should have.
+        sqlite3.Error: a table has not the columns that it should have.
+        Trouble: the same of PostgreSQL.
     """
-    names = set(sa.inspect(connection).get_table_names())
-    for table in schema.metadata.tables.values():
+    names = connection.tables()
+    for table in schema.TABLES.values():
         if table.name in names:
-            connection.execute(sa.select(table).limit(0))
-    present = schema.metadata.tables.keys() <= names
-    return present and connection.execute(sa.select(schema.counter.c.value)).first() is not None
+            connection.rows(f"SELECT {table.listed} FROM {table.name} LIMIT 0")
+    return schema.TABLES.keys() <= names and scalar(connection, _COUNTED) is not None
 
 
-def mend(connection: sa.Connection) -> None:
+def mend(connection: Connection) -> None:
     """Make tables that somebody has dropped, and the counter, which goes on after the latest stamp there is."""
-    schema.metadata.create_all(connection)
-    if connection.execute(sa.select(schema.counter.c.value)).first() is None:
-        stamps = [connection.scalar(sa.select(sa.func.max(table.c.version))) for table in schema.STAMPED]
-        connection.execute(sa.insert(schema.counter).values(value=max(stamp or 0 for stamp in stamps)))
+    for table in schema.TABLES.values():
+        for statement in table.made(connection.bytes_type):
+            connection.change(statement)
+    if scalar(connection, _COUNTED) is None:
+        stamps = [scalar(connection, f"SELECT max(version) FROM {table.name}") for table in schema.STAMPED]
+        latest = max(stamp or 0 for stamp in stamps)
+        connection.change("INSERT INTO version (value) VALUES (:latest)", {"latest": latest})
 
 
-def _said_version(connection: sa.Connection, where: str) -> int:
+_COUNTED = "SELECT value FROM version"
+
+
+def _said_version(connection: Connection, where: str) -> int:
     name = schema.schema_version.name
-    if [column["name"] for column in sa.inspect(connection).get_columns(name)] != ["version"]:
+    if connection.columns(name) != ["version"]:
         raise _foreign(where, f"its table '{name}' is not mcpd's")
-    found = connection.execute(sa.select(schema.schema_version.c.version)).scalars().all()
+    found = [row["version"] for row in connection.rows("SELECT version FROM schema_version")]
     if len(found) == 1 and isinstance(found[0], int) and found[0] >= 0:
         return found[0]
-    raise _foreign(where, f"its table '{name}' says {list(found)[:3]} instead of one number")
+    raise _foreign(where, f"its table '{name}' says {found[:3]} instead of one number")
 
 
 def _foreign(where: str, why: str) -> StoreFault:

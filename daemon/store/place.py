@@ -1,4 +1,7 @@
-"""Where the state is kept, known before anything of the store is loaded: that takes a fifth of a second."""
+"""Where the state is kept, known before anything of the store is loaded.
+
+Commands ask, too, and what speaks PostgreSQL takes half a second.
+"""
 
 from __future__ import annotations
 

@@ -6,19 +6,25 @@ and statement_timeout is kept by the very server that has stopped. So silence is
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from concurrent.futures import Future
 from functools import partial
 from math import ceil
 from time import monotonic
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 import sqlalchemy as sa
 from psycopg.rows import TupleRow
 
+from daemon.store.translating import Trouble
+
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterable, Iterator, Sequence
+
+    from daemon.store.connection import Row, Values
 
     Args = list[Any]
 
@@ -43,6 +49,9 @@ minute and cannot be stopped."""
 
 CONNECTS = "mcpd connects to postgresql"
 """The name of the threads that do so."""
+
+_TURN = 0x6D637064
+"""The advisory lock under which one daemon at a time migrates: "mcpd"."""
 
 _places = threading.BoundedSemaphore(MOST_ABANDONED)
 
@@ -76,24 +85,92 @@ class Impatient(psycopg.Connection[TupleRow]):
                 raise psycopg.OperationalError(f"it has not answered for {self.silence:g} s")
 
 
-def engine(url: sa.URL, slack: float = 1) -> sa.Engine:
-    """What keeps the one connection to a database, and makes it anew when it has broken.
+class Connection:
+    """Runs statements (`connection.Connection`)."""
 
-    Args:
-        url: of the database.
-        slack: how many times longer than usual everything may take.
-    """
-    made = sa.create_engine(
-        url,
-        pool_size=1,
-        max_overflow=0,
-        pool_timeout=SILENCE_SECONDS * slack,
-        use_native_hstore=False,
-        # Its plans would outlive what another daemon's migration does to the tables.
-        connect_args={"prepare_threshold": None, "connect_timeout": ceil(ABANDONED_SECONDS * slack)},
-    )
-    sa.event.listen(made, "do_connect", partial(_connect, slack))
-    return made
+    bytes_type = "BYTEA"
+
+    def __init__(self, through: sa.Connection) -> None:
+        """Take a connection of SQLAlchemy, in a transaction."""
+        self._through = through
+
+    def rows(self, statement: str, values: Values = MappingProxyType({})) -> Iterable[Row]:
+        """The answer to a question."""
+        return self._through.execute(sa.text(statement), dict(values)).mappings()
+
+    def change(self, statement: str, values: Values = MappingProxyType({})) -> int:
+        """Change something."""
+        return self._through.execute(sa.text(statement), dict(values)).rowcount
+
+    def change_each(self, statement: str, values: Sequence[Values]) -> None:
+        """Change something once for each of these values."""
+        self._through.execute(sa.text(statement), [dict(each) for each in values])
+
+    def tables(self) -> frozenset[str]:
+        """The names of the tables in the schema that is looked into first."""
+        return frozenset(sa.inspect(self._through).get_table_names())
+
+    def columns(self, table: str) -> list[str]:
+        """The columns of a table."""
+        return [each["name"] for each in sa.inspect(self._through).get_columns(table)]
+
+    def migrate_alone(self) -> None:
+        """Wait until no other daemon migrates."""
+        self.rows("SELECT pg_advisory_xact_lock(:turn)", {"turn": _TURN})
+
+
+class Database:
+    """The one connection to a database, made anew when it has broken."""
+
+    def __init__(self, dsn: str, slack: float = 1) -> None:
+        """Connect to nothing yet.
+
+        Args:
+            dsn: its url.
+            slack: how many times longer than usual everything may take.
+        """
+        self._engine = engine = sa.create_engine(
+            dsn,
+            pool_size=1,
+            max_overflow=0,
+            pool_timeout=SILENCE_SECONDS * slack,
+            use_native_hstore=False,
+            # Its plans would outlive what another daemon's migration does to the tables.
+            connect_args={"prepare_threshold": None, "connect_timeout": ceil(ABANDONED_SECONDS * slack)},
+        )
+        sa.event.listen(engine, "do_connect", partial(_connect, slack))
+        # Readers see one moment, although they ask several questions.
+        self._readers = engine.execution_options(isolation_level="REPEATABLE READ")
+
+    @contextlib.contextmanager
+    def transaction(self, *, writes: bool) -> Iterator[Connection]:
+        """A transaction, which ends with the block.
+
+        Args:
+            writes: whether it may change anything.
+
+        Raises:
+            Trouble: it could not begin, or not be kept, or a statement failed.
+        """
+        with _troubled(), (self._engine if writes else self._readers).begin() as connection:
+            yield Connection(connection)
+
+    def close(self) -> None:
+        """Let go of it."""
+        with contextlib.suppress(sa.exc.SQLAlchemyError, OSError):
+            self._engine.dispose()
+
+
+@contextlib.contextmanager
+def _troubled() -> Iterator[None]:
+    try:
+        yield
+    except sa.exc.DBAPIError as error:
+        raise Trouble(error.orig) from None
+    except sa.exc.TimeoutError:
+        raise Trouble(OSError("an earlier operation has not ended yet")) from None
+    except sa.exc.SQLAlchemyError as error:
+        raise Trouble(error) from None
 
 
 def _connect(slack: float, _dialect: object, _record: object, args: Args, given: dict[str, Any]) -> Impatient:

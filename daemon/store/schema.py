@@ -6,101 +6,146 @@ daemon on the same database learns what changed.
 
 from __future__ import annotations
 
-import sqlalchemy as sa
+from typing import TYPE_CHECKING
 
-metadata = sa.MetaData()
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+TEXT, NUMBER, REAL, BYTES = "TEXT", "BIGINT", "DOUBLE PRECISION", "{bytes}"
+"""Types as both databases know them; of bytes there is a name for each."""
+
+_STAMP = {"version": f"{NUMBER} NOT NULL", "writer": f"{TEXT} NOT NULL"}
 
 
-def _stamp() -> tuple[sa.Column[int], sa.Column[str]]:
-    return sa.Column("version", sa.BigInteger, nullable=False), sa.Column("writer", sa.Text, nullable=False)
+@attrs.frozen(kw_only=True)
+class Table:
+    """One table."""
+
+    name: str
+    """What it is called."""
+    columns: Mapping[str, str]
+    """Its columns, with their types."""
+    key: tuple[str, ...] = ()
+    """The columns that no two rows have alike."""
+    indexes: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict)
+    """Its indexes, with their columns."""
+
+    @property
+    def listed(self) -> str:
+        """All columns, as a statement names them."""
+        return ", ".join(self.columns)
+
+    def made(self, bytes_type: str) -> Iterator[str]:
+        """The statements that make it where it is missing.
+
+        Args:
+            bytes_type: what the database calls a column of bytes.
+        """
+        parts = [f"{name} {kind}" for name, kind in self.columns.items()]
+        parts += [f"PRIMARY KEY ({', '.join(self.key)})"] if self.key else []
+        made = f"CREATE TABLE IF NOT EXISTS {self.name} ({', '.join(parts)})"
+        yield made.replace(BYTES, bytes_type)
+        for name, columns in self.indexes.items():
+            yield f"CREATE INDEX IF NOT EXISTS {name} ON {self.name} ({', '.join(columns)})"
 
 
-schema_version = sa.Table("schema_version", metadata, sa.Column("version", sa.BigInteger, nullable=False))
+schema_version = Table(name="schema_version", columns={"version": f"{NUMBER} NOT NULL"})
 """One row: the last migration that was applied."""
 
-counter = sa.Table("version", metadata, sa.Column("value", sa.BigInteger, nullable=False))
+counter = Table(name="version", columns={"value": f"{NUMBER} NOT NULL"})
 """One row: how many transactions have written. Writers take their turns by it."""
 
-servers = sa.Table(
-    "servers",
-    metadata,
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("fingerprint", sa.Text, nullable=False),
-    sa.Column("epoch", sa.BigInteger, nullable=False),
-    sa.Column(
-        "listed", sa.BigInteger, nullable=False
-    ),  # 0: it never listed any tools, which is not an empty list
-    sa.Column("refreshed_at", sa.Double, nullable=False),
-    sa.Column("summary", sa.Text),
-    sa.Column("keywords", sa.Text),
-    sa.Column("summary_of", sa.Text),
-    sa.Column("summary_generated_at", sa.Double),
-    *_stamp(),
+servers = Table(
+    name="servers",
+    columns={
+        "name": f"{TEXT} NOT NULL",
+        "fingerprint": f"{TEXT} NOT NULL",
+        "epoch": f"{NUMBER} NOT NULL",
+        "listed": f"{NUMBER} NOT NULL",  # 0: it never listed any tools, which is not an empty list
+        "refreshed_at": f"{REAL} NOT NULL",
+        "summary": TEXT,
+        "keywords": TEXT,
+        "summary_of": TEXT,
+        "summary_generated_at": REAL,
+        **_STAMP,
+    },
+    key=("name",),
 )
 """Servers with their epochs and summaries."""
 
-tools = sa.Table(
-    "tools",
-    metadata,
-    sa.Column("server", sa.Text, primary_key=True),
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("position", sa.BigInteger, nullable=False),
-    sa.Column("raw", sa.LargeBinary, nullable=False),
-    sa.Column("schema_hash", sa.Text, nullable=False),
-    sa.Column("epoch", sa.BigInteger, nullable=False),
-    sa.Column("summary", sa.Text),
-    sa.Column("keywords", sa.Text),
-    sa.Column("summary_generated_at", sa.Double),
-    sa.Column("updated_at", sa.Double, nullable=False),
-    *_stamp(),
-    sa.Index("tools_by_hash", "schema_hash"),
+tools = Table(
+    name="tools",
+    columns={
+        "server": f"{TEXT} NOT NULL",
+        "name": f"{TEXT} NOT NULL",
+        "position": f"{NUMBER} NOT NULL",
+        "raw": f"{BYTES} NOT NULL",
+        "schema_hash": f"{TEXT} NOT NULL",
+        "epoch": f"{NUMBER} NOT NULL",
+        "summary": TEXT,
+        "keywords": TEXT,
+        "summary_generated_at": REAL,
+        "updated_at": f"{REAL} NOT NULL",
+        **_STAMP,
+    },
+    key=("server", "name"),
+    indexes={"tools_by_hash": ("schema_hash",)},
 )
 """Tools as their servers listed them; epoch and time are those of the last change to the row."""
 
-sessions = sa.Table(
-    "sessions",
-    metadata,
-    sa.Column("key", sa.Text, primary_key=True),
-    sa.Column("client", sa.Text, nullable=False),
-    sa.Column("created_at", sa.Double, nullable=False),
-    sa.Column("seen_at", sa.Double, nullable=False),
-    *_stamp(),
-    sa.Index("sessions_by_use", "seen_at"),
+sessions = Table(
+    name="sessions",
+    columns={
+        "key": f"{TEXT} NOT NULL",
+        "client": f"{TEXT} NOT NULL",
+        "created_at": f"{REAL} NOT NULL",
+        "seen_at": f"{REAL} NOT NULL",
+        **_STAMP,
+    },
+    key=("key",),
+    indexes={"sessions_by_use": ("seen_at",)},
 )
 """Sessions with a key."""
 
-loaded = sa.Table(
-    "loaded_tools",
-    metadata,
-    sa.Column("session", sa.Text, primary_key=True),
-    sa.Column("server", sa.Text, primary_key=True),
-    sa.Column("tool", sa.Text, primary_key=True),
-    sa.Column("position", sa.BigInteger, nullable=False),
-    sa.Column("loaded_schema_hash", sa.Text, nullable=False),
-    sa.Column("loaded_epoch", sa.BigInteger, nullable=False),
-    sa.Column("status", sa.Text, nullable=False),
-    sa.Column("invalid_reason", sa.Text, nullable=False),
-    sa.Column("renamed_to", sa.Text),
-    sa.Column("source", sa.Text, nullable=False),
-    sa.Column("loaded_at", sa.Double, nullable=False),
-    sa.Column("updated_at", sa.Double, nullable=False),
-    *_stamp(),
-    sa.Index("loaded_tools_by_hash", "server", "loaded_schema_hash", "tool"),
+loaded = Table(
+    name="loaded_tools",
+    columns={
+        "session": f"{TEXT} NOT NULL",
+        "server": f"{TEXT} NOT NULL",
+        "tool": f"{TEXT} NOT NULL",
+        "position": f"{NUMBER} NOT NULL",
+        "loaded_schema_hash": f"{TEXT} NOT NULL",
+        "loaded_epoch": f"{NUMBER} NOT NULL",
+        "status": f"{TEXT} NOT NULL",
+        "invalid_reason": f"{TEXT} NOT NULL",
+        "renamed_to": TEXT,
+        "source": f"{TEXT} NOT NULL",
+        "loaded_at": f"{REAL} NOT NULL",
+        "updated_at": f"{REAL} NOT NULL",
+        **_STAMP,
+    },
+    key=("session", "server", "tool"),
+    indexes={"loaded_tools_by_hash": ("server", "loaded_schema_hash", "tool")},
 )
 """What sessions have loaded, and what became of it."""
 
-switches = sa.Table(
-    "switches",
-    metadata,
-    sa.Column("server", sa.Text, primary_key=True),
-    sa.Column("tool", sa.Text, primary_key=True),
-    sa.Column(
-        "switched_off", sa.BigInteger, nullable=False
-    ),  # a row stays when switched on: others must see it
-    sa.Column("at", sa.Double, nullable=False),
-    *_stamp(),
+switches = Table(
+    name="switches",
+    columns={
+        "server": f"{TEXT} NOT NULL",
+        "tool": f"{TEXT} NOT NULL",
+        "switched_off": f"{NUMBER} NOT NULL",  # a row stays when switched on: others must see it
+        "at": f"{REAL} NOT NULL",
+        **_STAMP,
+    },
+    key=("server", "tool"),
 )
 """Operators' words about servers and tools."""
 
 STAMPED = (servers, tools, sessions, loaded, switches)
 """The tables whose rows carry stamps."""
+
+TABLES = {table.name: table for table in (schema_version, counter, *STAMPED)}
+"""All of them, by name."""

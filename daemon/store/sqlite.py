@@ -12,17 +12,18 @@ import os
 import sqlite3
 from datetime import UTC, datetime
 from itertools import count
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import attrs
-import sqlalchemy as sa
 
-from daemon.store import urls
 from daemon.store.faults import Kind, StoreFault
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
+
+    from daemon.store.connection import Row, Values
 
 BUSY_SECONDS = 1.0
 """How long SQLite waits for a lock of another process. Nobody waits longer than 1.5 s for an operation: what is
@@ -35,42 +36,108 @@ BESIDE = ("-wal", "-shm")
 """What SQLite keeps beside a file."""
 
 
-def engine(url: sa.URL, slack: float = 1) -> sa.Engine:
-    """What opens the one connection to a file, which is made, for us alone, if there is none.
+class Connection:
+    """Runs statements (`connection.Connection`)."""
 
-    Args:
-        url: of the file.
-        slack: how many times longer than `BUSY_SECONDS` to wait.
+    bytes_type = "BLOB"
 
-    Raises:
-        OSError: the file cannot be made.
-    """
-    _private(urls.path_of(url))
-    made = sa.create_engine(
-        url,
-        poolclass=sa.QueuePool,
-        pool_size=1,
-        max_overflow=0,
-        pool_timeout=BUSY_SECONDS * slack,
-        connect_args={"timeout": BUSY_SECONDS * slack, "check_same_thread": False, "isolation_level": None},
-    )
-    sa.event.listen(made, "connect", _connected)
-    sa.event.listen(made, "begin", _begun)
-    return made
+    def __init__(self, raw: sqlite3.Connection) -> None:
+        """Take the module's connection, in a transaction."""
+        self._raw = raw
+
+    def rows(self, statement: str, values: Values = MappingProxyType({})) -> Iterable[Row]:
+        """The answer to a question."""
+        return self._raw.execute(statement, dict(values))
+
+    def change(self, statement: str, values: Values = MappingProxyType({})) -> int:
+        """Change something."""
+        return self._raw.execute(statement, dict(values)).rowcount
+
+    def change_each(self, statement: str, values: Sequence[Values]) -> None:
+        """Change something once for each of these values."""
+        self._raw.executemany(statement, map(dict, values))
+
+    def tables(self) -> frozenset[str]:
+        """The names of all tables."""
+        found = self._raw.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        return frozenset(row["name"] for row in found if not row["name"].startswith("sqlite_"))
+
+    def columns(self, table: str) -> list[str]:
+        """The columns of a table."""
+        return [row["name"] for row in self._raw.execute(f"PRAGMA table_info({table})").fetchall()]
+
+    def migrate_alone(self) -> None:
+        """Whoever writes is alone."""
 
 
-def prepare(connection: sa.Connection, where: str) -> None:
-    """The write-ahead log, and a look whether the file is sound; outside of any transaction.
+class Database:
+    """The one connection to a file."""
 
-    Raises:
-        StoreFault: it is not (CORRUPT).
-    """
-    raw = _raw(connection)
-    # A file that may only be read stays in the mode that it is in.
-    raw.execute("PRAGMA journal_mode = WAL").fetchall()
-    (said,) = raw.execute("PRAGMA quick_check(1)").fetchone()
-    if said != "ok":
-        raise StoreFault(Kind.CORRUPT, where, str(said).replace("\n", " "))
+    def __init__(self, path: Path, slack: float = 1) -> None:
+        """Open the file, which is made, for us alone, if there is none.
+
+        Args:
+            path: the file.
+            slack: how many times longer than `BUSY_SECONDS` to wait.
+
+        Raises:
+            OSError: the file cannot be made.
+            sqlite3.Error: it cannot be opened.
+        """
+        _private(path)
+        self.raw = sqlite3.connect(
+            path, timeout=BUSY_SECONDS * slack, check_same_thread=False, isolation_level=None
+        )
+        """As Python's module has it."""
+        try:
+            # NORMAL loses nothing to kill -9; to a power cut, the last moments, which the servers tell again.
+            self.raw.execute("PRAGMA synchronous = NORMAL")
+            self.raw.execute(f"PRAGMA journal_size_limit = {LARGEST_LEFT_LOG}")
+        except BaseException:
+            self.raw.close()
+            raise
+        # Text that somebody has edited into no UTF-8 costs its row, not the query.
+        self.raw.text_factory = _text
+        self.raw.row_factory = sqlite3.Row
+
+    @contextlib.contextmanager
+    def transaction(self, *, writes: bool) -> Iterator[Connection]:
+        """A transaction, which ends with the block.
+
+        Args:
+            writes: whether it may change anything. A writer that begins as a reader fails at once, without
+                waiting, if another one was faster.
+
+        Raises:
+            sqlite3.Error: it could not begin, or not be kept.
+        """
+        self.raw.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+        try:
+            yield Connection(self.raw)
+            self.raw.execute("COMMIT")
+        except BaseException:
+            # Some errors have undone it already.
+            if self.raw.in_transaction:
+                with contextlib.suppress(sqlite3.Error):
+                    self.raw.execute("ROLLBACK")
+            raise
+
+    def prepare(self, where: str) -> None:
+        """The write-ahead log, and a look whether the file is sound; outside of any transaction.
+
+        Raises:
+            StoreFault: it is not (CORRUPT).
+        """
+        # A file that may only be read stays in the mode that it is in.
+        self.raw.execute("PRAGMA journal_mode = WAL").fetchall()
+        (said,) = self.raw.execute("PRAGMA quick_check(1)").fetchone()
+        if said != "ok":
+            raise StoreFault(Kind.CORRUPT, where, str(said).replace("\n", " "))
+
+    def close(self) -> None:
+        """Let go of the file, even if it is gone."""
+        with contextlib.suppress(sqlite3.Error):
+            self.raw.close()
 
 
 @attrs.frozen
@@ -140,22 +207,8 @@ def _private(path: Path) -> None:
             path.chmod(path.stat().st_mode & 0o700)
 
 
-def _connected(connection: sqlite3.Connection, _record: object) -> None:
-    # NORMAL loses nothing to kill -9; to a power cut, the last moments, which the servers tell again.
-    connection.execute("PRAGMA synchronous = NORMAL")
-    connection.execute(f"PRAGMA journal_size_limit = {LARGEST_LEFT_LOG}")
-    # Text that somebody has edited into no UTF-8 costs its row, not the query.
-    connection.text_factory = _text
-
-
 def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
-
-
-def _begun(connection: sa.Connection) -> None:
-    # A writer that begins as a reader fails at once, without waiting, if another one was faster.
-    writes = connection.get_execution_options().get("writes", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
 def _inode(path: Path) -> tuple[int, int] | None:
@@ -164,9 +217,3 @@ def _inode(path: Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return found.st_dev, found.st_ino
-
-
-def _raw(connection: sa.Connection) -> sqlite3.Connection:
-    raw = connection.connection.driver_connection
-    assert isinstance(raw, sqlite3.Connection)
-    return raw

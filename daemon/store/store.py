@@ -4,20 +4,20 @@ store = Store.open("sqlite:////var/lib/mcpd/state.db", writer="mcpd-1")
 store.keep(Batch(at=now, servers=(record,)))
 """
 
+# ruff: noqa: S608 - what is put into statements are names of ours; every value is bound
+
 from __future__ import annotations
 
 import contextlib
 import importlib
 import threading
-from typing import TYPE_CHECKING, Any, NoReturn
-
-import sqlalchemy as sa
+from typing import TYPE_CHECKING, Any
 
 from daemon.store import migrations, sqlite, urls
+from daemon.store.connection import among
 from daemon.store.faults import Kind, StoreFault
 from daemon.store.reading import Reader
 from daemon.store.rows import chunks, clean
-from daemon.store.schema import loaded, sessions
 from daemon.store.translating import translated
 from daemon.store.values import Changes, Kept, Recollection
 from daemon.store.writing import Writer, next_version
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from daemon.catalog.remembered import SessionRecord
+    from daemon.store.connection import Connection, Database
+    from daemon.store.urls import Url
     from daemon.store.values import Batch
 
 TURN_SECONDS = 0.2
@@ -35,24 +37,18 @@ and one that hangs is left behind. Short, for its own wait comes on top."""
 POSTGRES = "daemon.store.postgres"
 """What speaks PostgreSQL; its driver is an extra, and half a second's import that others do not pay."""
 
-WITHOUT_DRIVER = "PostgreSQL needs a driver that is not installed"
-
 
 class Store:
     """An open store."""
 
-    def __init__(self, url: sa.URL, engine: sa.Engine, writer: str) -> None:
+    def __init__(self, url: Url, database: Database, writer: str) -> None:
         """Use `open`."""
-        self.where = urls.where(url)
+        self.where = url.where
         """Which store, for people, without password."""
-        self._url = url
-        self._engine = engine
-        # Readers of PostgreSQL see one moment, although they ask several questions.
-        level = {} if _is_sqlite(url) else {"isolation_level": "REPEATABLE READ"}
-        self._readers = engine.execution_options(**level)
-        self._writers = engine.execution_options(writes=True)
+        self._file = url.path
+        self._database = database
         self._writer = writer
-        self._redact = urls.redactor(url)
+        self._redact = url.redactor
         self._turn = threading.Lock()
         self._closed = False
         self._seen = 0
@@ -71,8 +67,8 @@ class Store:
             StoreFault: it cannot be used now; nothing is left open.
         """
         parsed = urls.parse(url)
-        with translated(urls.where(parsed), urls.redactor(parsed)):
-            store = cls(parsed, _engine(parsed, slack), writer)
+        with translated(parsed.where, parsed.redactor):
+            store = cls(parsed, _database(parsed, slack), writer)
         try:
             store._prepare()
         except BaseException:
@@ -159,13 +155,14 @@ class Store:
             StoreFault: none was deleted.
         """
         spared = {clean(key) for key in sparing}
-        with self._transaction(self._writers) as connection:
+        with self._transaction(writes=True) as connection:
             next_version(connection)
-            idle = connection.execute(sa.select(sessions.c.key).where(sessions.c.seen_at < before)).scalars()
-            keys = [key for key in idle if key not in spared]
+            idle = connection.rows("SELECT key FROM sessions WHERE seen_at < :before", {"before": before})
+            keys = [row["key"] for row in idle if row["key"] not in spared]
             for chunk in chunks(keys):
-                connection.execute(sa.delete(loaded).where(loaded.c.session.in_(chunk)))
-                connection.execute(sa.delete(sessions).where(sessions.c.key.in_(chunk)))
+                marks, values = among(chunk)
+                connection.change(f"DELETE FROM loaded_tools WHERE session IN {marks}", values)
+                connection.change(f"DELETE FROM sessions WHERE key IN {marks}", values)
         return len(keys)
 
     def check(self) -> None:
@@ -183,26 +180,26 @@ class Store:
         if self._closed:
             return
         self._closed = True
-        with contextlib.suppress(sa.exc.SQLAlchemyError, OSError):
-            self._engine.dispose()
+        self._database.close()
 
     def _prepare(self) -> None:
-        if _is_sqlite(self._url):
-            with self._errors(), self._engine.connect() as connection:
+        if isinstance(self._database, sqlite.Database):
+            # Before anything is changed, and be it the file's mode: it may be a later mcpd's.
+            with self._transaction(writes=False) as connection:
                 migrations.refuse_newer(connection, self.where)
-                connection.rollback()
-                sqlite.prepare(connection, self.where)
-        with self._transaction(self._readers) as connection:
+            with self._errors():
+                self._database.prepare(self.where)
+        with self._transaction(writes=False) as connection:
             current = migrations.refuse_newer(connection, self.where) == len(migrations.STEPS)
             current = current and migrations.complete(connection)
         if not current:
-            with self._transaction(self._writers) as connection:
+            with self._transaction(writes=True) as connection:
                 migrations.migrate(connection, self.where)
                 migrations.mend(connection)
         with self._reading() as reader:
             self._seen = reader.version()
-        if _is_sqlite(self._url):
-            self._opened = sqlite.Identity.now(urls.path_of(self._url))
+        if self._file is not None:
+            self._opened = sqlite.Identity.now(self._file)
 
     def _changes(self, reader: Reader, version: int, keys: Collection[str]) -> Changes:
         now = reader.version()
@@ -223,18 +220,18 @@ class Store:
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[Reader]:
-        with self._transaction(self._readers) as connection:
+        with self._transaction(writes=False) as connection:
             yield Reader(connection)
 
     @contextlib.contextmanager
     def _writing(self, at: float) -> Iterator[tuple[Writer, int]]:
-        with self._transaction(self._writers) as connection:
+        with self._transaction(writes=True) as connection:
             version = next_version(connection)
             yield Writer(connection, version=version, writer=self._writer, seen=self._seen, at=at), version
 
     @contextlib.contextmanager
-    def _transaction(self, engine: sa.Engine) -> Iterator[sa.Connection]:
-        with self._errors(), engine.begin() as connection:
+    def _transaction(self, *, writes: bool) -> Iterator[Connection]:
+        with self._errors(), self._database.transaction(writes=writes) as connection:
             yield connection
 
     @contextlib.contextmanager
@@ -267,28 +264,20 @@ def set_aside(url: str, now: float) -> str:
         StoreFault: it cannot be renamed, or is no file.
     """
     parsed = urls.parse(url)
-    where = urls.where(parsed)
-    if not _is_sqlite(parsed):
-        raise StoreFault(Kind.MISCONFIGURED, where, "a database of PostgreSQL cannot be set aside by mcpd")
-    with translated(where, urls.redactor(parsed)):
-        return sqlite.set_aside(urls.path_of(parsed), now)
+    if parsed.path is None:
+        raise StoreFault(
+            Kind.MISCONFIGURED, parsed.where, "a database of PostgreSQL cannot be set aside by mcpd"
+        )
+    with translated(parsed.where, parsed.redactor):
+        return sqlite.set_aside(parsed.path, now)
 
 
-def _engine(url: sa.URL, slack: float) -> sa.Engine:
-    if _is_sqlite(url):
-        return sqlite.engine(url, slack)
+def _database(url: Url, slack: float) -> Database:
+    if url.path is not None:
+        return sqlite.Database(url.path, slack)
     try:
         module: Any = importlib.import_module(POSTGRES)
     except ImportError as error:
-        _no_driver(url, error)
-    made: sa.Engine = module.engine(url, slack)
+        urls.no_driver(url.where, error)
+    made: Database = module.Database(url.dsn, slack)
     return made
-
-
-def _no_driver(url: sa.URL, error: ImportError) -> NoReturn:
-    advice = "Install it: pip install 'mcpd-supervisor[postgres]'"
-    raise StoreFault(Kind.MISCONFIGURED, urls.where(url), f"{WITHOUT_DRIVER} ({error})", advice) from None
-
-
-def _is_sqlite(url: sa.URL) -> bool:
-    return url.get_backend_name() == urls.SQLITE

@@ -8,8 +8,6 @@ import re
 import sqlite3
 from typing import TYPE_CHECKING
 
-import sqlalchemy as sa
-
 from daemon.store.faults import Kind, StoreFault
 
 if TYPE_CHECKING:
@@ -78,6 +76,15 @@ LONGEST_WHY = 300
 """Characters of a driver's words that a fault repeats."""
 
 
+class Trouble(Exception):
+    """What another driver than SQLite's has raised."""
+
+    def __init__(self, error: BaseException | None) -> None:
+        """Take its error."""
+        super().__init__()
+        self.error = error
+
+
 @contextlib.contextmanager
 def translated(where: str, redact: Redactor) -> Iterator[None]:
     """Whatever a driver raises within the block becomes a `StoreFault`.
@@ -87,11 +94,9 @@ def translated(where: str, redact: Redactor) -> Iterator[None]:
     """
     try:
         yield
-    except sa.exc.DBAPIError as error:
-        raise StoreFault(_kind(error.orig), where, _why(error.orig, redact)) from None
-    except sa.exc.TimeoutError:
-        raise StoreFault(Kind.UNAVAILABLE, where, "an earlier operation has not ended yet") from None
-    except (sa.exc.SQLAlchemyError, sqlite3.Error) as error:
+    except Trouble as trouble:
+        raise StoreFault(_kind(trouble.error), where, _why(trouble.error, redact)) from None
+    except sqlite3.Error as error:
         raise StoreFault(_kind(error), where, _why(error, redact)) from None
     except OSError as error:
         kind = _ERRNOS.get(error.errno or 0, Kind.UNAVAILABLE)

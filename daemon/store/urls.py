@@ -1,97 +1,104 @@
-"""The url of a store, and what of it people may be shown."""
+"""The url of a store, and what of it people may be shown.
+
+One of a file is read here. Those of PostgreSQL are left to `postgres_urls`, which loads SQLAlchemy.
+"""
 
 from __future__ import annotations
 
+import importlib
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
 
-import sqlalchemy as sa
+import attrs
 
 from daemon.redact import Redactor
 from daemon.store.faults import Kind, StoreFault
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from typing import NoReturn
 
 SQLITE, POSTGRESQL = "sqlite", "postgresql"
 
-DRIVER = "postgresql+psycopg"
-"""The one driver that is tested; a url that names another one would run untested code."""
+OF_SERVERS = "daemon.store.postgres_urls"
+"""Has `parse` for what is kept by a server."""
 
-_SECRET = {"password", "sslpassword", "passfile", "oauth_client_secret"}
-"""Parameters of a url of PostgreSQL whose values nobody may see."""
+WITHOUT_DRIVER = "PostgreSQL needs a driver that is not installed"
+
+_URL = re.compile(
+    r"(?P<backend>\w+)(?P<driver>\+\w+)?://(?P<host>[^/?]*)(?P<database>/[^?]*)?(\?(?P<query>.*))?"
+)
 
 
-def parse(url: str) -> sa.URL:
+@attrs.frozen(kw_only=True)
+class Url:
+    """Where a store is."""
+
+    path: Path | None = None
+    """The file; None where it is a server's."""
+    where: str
+    """The same for people: a path, or a host and a database. Users are left out, they can be tokens."""
+    dsn: str = attrs.field(default="", repr=False)
+    """What reaches a server."""
+    secrets: tuple[str, ...] = attrs.field(default=(), repr=False)
+    """What nobody may see of it."""
+
+    @property
+    def redactor(self) -> Redactor:
+        """Takes its passwords out of a driver's words."""
+        return Redactor(secret for secret in self.secrets if secret)
+
+
+def parse(url: str) -> Url:
     """A url that can work, as far as one can tell without looking.
 
     Raises:
         StoreFault: MISCONFIGURED. The text does not repeat the url, which may hold a password.
     """
+    found = _URL.fullmatch(url)
+    if found is None:
+        unusable("it is no url")
+    if found["backend"] == SQLITE:
+        return _of_file(found)
     try:
-        parsed = sa.make_url(url)
-        backend = parsed.get_backend_name()
-    except (sa.exc.ArgumentError, ValueError):
-        raise _unusable("state.url", "it is no url") from None
-    if backend == SQLITE:
-        return _sqlite(parsed)
-    if backend != POSTGRESQL:
-        raise _unusable("state.url", f"mcpd keeps its state in sqlite or postgresql, not in {backend!r}")
-    if parsed.drivername not in {POSTGRESQL, DRIVER}:
-        raise _unusable("state.url", f"the driver is psycopg: write postgresql://, not {parsed.drivername}://")
-    return parsed.set(drivername=DRIVER)
-
-
-def where(url: sa.URL) -> str:
-    """Which store, for people: a path, or a host and a database. Users are left out, they can be tokens."""
-    if url.get_backend_name() == SQLITE:
-        return str(url.database)
-    host = url.host or _first(url.query.get("host")) or "localhost"
-    port = f":{url.port}" if url.port else ""
-    return f"postgresql://{host}{port}/{url.database or ''}"
+        of_servers: Any = importlib.import_module(OF_SERVERS)
+    except ImportError as error:
+        no_driver("state.url", error)
+    parsed: Url = of_servers.parse(url)
+    return parsed
 
 
 def of_file(path: Path) -> str:
     """The url of a file of SQLite, whatever characters its path has."""
-    return sa.URL.create(SQLITE, database=str(path)).render_as_string()
+    return f"{SQLITE}:///{quote(str(path), errors='surrogateescape')}"
 
 
-def path_of(url: sa.URL) -> Path:
-    """The file of a store in SQLite."""
-    return Path(str(url.database))
+def no_driver(where: str, error: ImportError) -> NoReturn:
+    """Say what is missing for PostgreSQL.
+
+    Raises:
+        StoreFault: MISCONFIGURED.
+    """
+    advice = "Install it: pip install 'mcpd-supervisor[postgres]'"
+    raise StoreFault(Kind.MISCONFIGURED, where, f"{WITHOUT_DRIVER} ({error})", advice) from None
 
 
-def redactor(url: sa.URL) -> Redactor:
-    """Takes the passwords of a url out of a driver's words."""
-    return Redactor(secret for secret in _secrets(url) if secret)
+def unusable(why: str) -> NoReturn:
+    """Say what is wrong with a url.
+
+    Raises:
+        StoreFault: MISCONFIGURED.
+    """
+    raise StoreFault(Kind.MISCONFIGURED, "state.url", why)
 
 
-def _secrets(url: sa.URL) -> Iterator[str]:
-    values = [str(url.password)] if url.password else []
-    for name in _SECRET & url.query.keys():
-        value = url.query[name]
-        values += [value] if isinstance(value, str) else value
-    for value in values:
-        yield from (value, quote(value, safe=""))
-
-
-def _sqlite(url: sa.URL) -> sa.URL:
-    if url.drivername not in {SQLITE, "sqlite+pysqlite"}:
-        raise _unusable("state.url", f"the driver is Python's own: write sqlite:///, not {url.drivername}://")
-    if url.query:
-        raise _unusable("state.url", "a url of sqlite has no parameters here: remove what follows the ?")
-    if url.host or not url.database or not url.database.startswith("/"):
-        why = "it must name an absolute path, with four slashes: sqlite:////var/lib/mcpd/state.db"
-        raise _unusable("state.url", why)
-    return url
-
-
-def _first(value: str | tuple[str, ...] | None) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else value[0]
-
-
-def _unusable(where_: str, why: str) -> StoreFault:
-    return StoreFault(Kind.MISCONFIGURED, where_, why)
+def _of_file(found: re.Match[str]) -> Url:
+    if found["driver"] not in {None, "+pysqlite"}:
+        unusable(f"the driver is Python's own: write sqlite:///, not {SQLITE}{found['driver']}://")
+    if found["query"]:
+        unusable("a url of sqlite has no parameters here: remove what follows the ?")
+    path = unquote((found["database"] or "")[1:], errors="surrogateescape")
+    if found["host"] or not path.startswith("/"):
+        unusable("it must name an absolute path, with four slashes: sqlite:////var/lib/mcpd/state.db")
+    return Url(path=Path(path), where=path)

@@ -4,15 +4,17 @@ Only rows that differ are written: a session that loads its five hundredth tool 
 turns by the counter's row, so what was read here stays true until the transaction ends.
 """
 
+# ruff: noqa: S608 - what is put into statements are names of ours; every value is bound
+
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
-import sqlalchemy as sa
-
 from daemon.store import rows
-from daemon.store.schema import counter, loaded, servers, sessions, switches, tools
+from daemon.store.connection import among, scalar
+from daemon.store.schema import loaded, servers, sessions, tools
+from daemon.store.translating import Trouble
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -20,22 +22,25 @@ if TYPE_CHECKING:
     from daemon.catalog.loaded import LoadedStatus, LoadedTool, Verdict
     from daemon.catalog.remembered import ServerRecord, SessionRecord
     from daemon.model import Summary, Tool
+    from daemon.store.connection import Connection, Row
     from daemon.store.values import Judge
 
     Values = dict[str, Any]
 
 
-def next_version(connection: sa.Connection) -> int:
+def next_version(connection: Connection) -> int:
     """Begin to write: every other writer waits from here until the transaction ends."""
-    connection.execute(sa.update(counter).values(value=counter.c.value + 1))
-    now: int = connection.execute(sa.select(counter.c.value)).scalar_one()
+    connection.change("UPDATE version SET value = value + 1")
+    now: int | None = scalar(connection, "SELECT value FROM version")
+    if now is None:
+        raise Trouble(LookupError("its table 'version' is empty"))
     return now
 
 
 class Writer:
     """Writes within one transaction."""
 
-    def __init__(self, connection: sa.Connection, *, version: int, writer: str, seen: int, at: float) -> None:
+    def __init__(self, connection: Connection, *, version: int, writer: str, seen: int, at: float) -> None:
         """Take what all rows of the transaction share.
 
         Args:
@@ -55,15 +60,16 @@ class Writer:
 
         Not to have listed tools is no news about tools that are known: they stay, with what belongs to them.
         """
-        old = self._connection.execute(sa.select(servers).where(servers.c.name == record.name)).first()
+        query = f"SELECT {servers.listed} FROM servers WHERE name = :name"
+        old = next(iter(self._connection.rows(query, {"name": record.name})), None)
         present = self._tools_of(record.name)
         epoch = record.epoch if old is None else self._epoch(record, old, present)
-        if record.tools is None and old is not None and old.listed:
+        if record.tools is None and old is not None and old["listed"]:
             values = {**_without_stamp(old), "epoch": epoch}
         else:
             values = _server(record, epoch)
             self._tools(record, epoch, present)
-        self._replace(servers, ("name",), [(record.name,)], [values])
+        self._replace("servers", ("name",), [(record.name,)], [values])
         return epoch
 
     def sessions(self, records: Iterable[SessionRecord]) -> None:
@@ -74,72 +80,67 @@ class Writer:
     def touched(self, used: Mapping[str, float]) -> None:
         """Move times forward. Without a stamp: that would hide from us what others wrote there."""
         if used:
-            later = sa.update(sessions).where(
-                sessions.c.key == sa.bindparam("used"), sessions.c.seen_at < sa.bindparam("until")
-            )
-            later = later.values(seen_at=sa.bindparam("until"))
-            self._connection.execute(
-                later, [{"used": rows.clean(key), "until": at} for key, at in used.items()]
-            )
+            later = "UPDATE sessions SET seen_at = :until WHERE key = :used AND seen_at < :until"
+            each = [{"used": rows.clean(key), "until": at} for key, at in used.items()]
+            self._connection.change_each(later, each)
 
     def switch(self, names: Collection[tuple[str, str]], *, off: bool) -> None:
         """Remember operators' words."""
         keys = [(rows.clean(server), rows.clean(tool)) for server, tool in sorted(names)]
         new = [{"server": key[0], "tool": key[1], "switched_off": int(off), "at": self._at} for key in keys]
-        self._replace(switches, ("server", "tool"), keys, new)
+        self._replace("switches", ("server", "tool"), keys, new)
 
     def mark(self, judge: Judge, names: Collection[str]) -> dict[LoadedStatus, int]:
         """Give the loaded tools of these servers the verdicts that they have now, in all sessions at once.
 
         What is judged alike is asked about once, and written with one statement, however many sessions have it.
         """
-        columns = (*_JUDGED, *_VERDICT)
         marked: Counter[LoadedStatus] = Counter()
         for chunk in rows.chunks(names):
-            query = sa.select(*columns).where(loaded.c.server.in_(chunk)).distinct()
-            for row in self._connection.execute(query).all():
-                verdict = judge(row.server, row.tool, row.loaded_schema_hash)
+            marks, values = among(chunk)
+            columns = ", ".join((*_JUDGED, *_VERDICT))
+            query = f"SELECT DISTINCT {columns} FROM loaded_tools WHERE server IN {marks}"
+            for row in [dict(row) for row in self._connection.rows(query, values)]:
+                verdict = judge(row["server"], row["tool"], row["loaded_schema_hash"])
                 now = _verdict(verdict)
-                if now != dict(zip(now, row[len(_JUDGED) :], strict=True)):
-                    change = sa.update(loaded).where(*map(_is, columns, row))
-                    change = change.values(**now, updated_at=self._at, **self._stamp)
-                    marked[verdict.status] += self._connection.execute(change).rowcount
+                if any(row[name] != value for name, value in now.items()):
+                    marked[verdict.status] += self._change("loaded_tools", row, {**now, "updated_at": self._at})
         return dict(marked)
 
-    def _epoch(self, record: ServerRecord, old: sa.Row[Any], present: Mapping[str, sa.Row[Any]]) -> int:
+    def _epoch(self, record: ServerRecord, old: Row, present: Mapping[str, Row]) -> int:
         """The epoch of a server that is known: it never falls, and one number never means two things."""
-        stored = old.epoch if isinstance(old.epoch, int) else 0
+        stored = old["epoch"] if isinstance(old["epoch"], int) else 0
         if stored < record.epoch:
             return record.epoch
         if record.tools is None or _hashes(present.values()) == {tool.schema_hash for tool in record.tools}:
             return stored
-        ours = old.writer == self._stamp["writer"] and stored == record.epoch
+        ours = old["writer"] == self._stamp["writer"] and stored == record.epoch
         return stored if ours else stored + 1
 
-    def _tools_of(self, server: str) -> dict[str, sa.Row[Any]]:
-        # LargeBinary would turn what somebody has edited into no bytes into an error of the whole answer.
-        raw = sa.type_coerce(tools.c.raw, sa.types.NullType()).label("raw")
-        query = sa.select(raw, *(column for column in tools.c if column.name != "raw"))
-        return {row.name: row for row in self._connection.execute(query.where(tools.c.server == server))}
+    def _tools_of(self, server: str) -> dict[str, Row]:
+        query = f"SELECT {tools.listed} FROM tools WHERE server = :server"
+        return {row["name"]: row for row in self._connection.rows(query, {"server": server})}
 
-    def _tools(self, record: ServerRecord, epoch: int, present: Mapping[str, sa.Row[Any]]) -> None:
+    def _tools(self, record: ServerRecord, epoch: int, present: Mapping[str, Row]) -> None:
         new: dict[str, Values] = {}
         for position, tool in enumerate(record.tools or ()):
             values = {"position": position, **_tool(tool, record.sentences.get(tool.schema_hash))}
             old = present.get(tool.name)
             if old is None or _differs(old, values):
-                since = epoch if old is None or old.schema_hash != tool.schema_hash else old.epoch
+                since = epoch if old is None or old["schema_hash"] != tool.schema_hash else old["epoch"]
                 new[tool.name] = {**values, "server": record.name, "epoch": since, "updated_at": self._at}
         gone = present.keys() - {tool.name for tool in record.tools or ()}
         keys = [(record.name, name) for name in (*gone, *(present.keys() & new.keys()))]
-        self._replace(tools, ("server", "name"), keys, new.values())
+        self._replace("tools", ("server", "name"), keys, new.values())
 
     def _sessions(self, records: Mapping[str, SessionRecord]) -> None:
-        used = sa.select(sessions).where(sessions.c.key.in_(records))
-        known = {row.key: row for row in self._connection.execute(used)}
-        held: dict[str, dict[tuple[str, str], sa.Row[Any]]] = defaultdict(dict)
-        for row in self._connection.execute(sa.select(loaded).where(loaded.c.session.in_(records))):
-            held[row.session][row.server, row.tool] = row
+        marks, keys = among(records)
+        used = f"SELECT {sessions.listed} FROM sessions WHERE key IN {marks}"
+        known = {row["key"]: row for row in self._connection.rows(used, keys)}
+        held: dict[str, dict[tuple[str, str], Row]] = defaultdict(dict)
+        query = f"SELECT {loaded.listed} FROM loaded_tools WHERE session IN {marks}"
+        for row in self._connection.rows(query, keys):
+            held[row["session"]][row["server"], row["tool"]] = row
         new = [
             values
             for key, record in records.items()
@@ -147,10 +148,10 @@ class Writer:
         ]
         for values in new:
             values["seen_at"] = _later(known.get(values["key"]), values["seen_at"])
-        self._replace(sessions, ("key",), [(key,) for values in new if (key := values["key"]) in known], new)
+        self._replace("sessions", ("key",), [(key,) for values in new if (key := values["key"]) in known], new)
         self._loaded({key: (record, held[key]) for key, record in records.items()})
 
-    def _loaded(self, pairs: Mapping[str, tuple[SessionRecord, dict[tuple[str, str], sa.Row[Any]]]]) -> None:
+    def _loaded(self, pairs: Mapping[str, tuple[SessionRecord, dict[tuple[str, str], Row]]]) -> None:
         keys: list[tuple[str, ...]] = []
         new: list[Values] = []
         for session, (record, held) in pairs.items():
@@ -159,51 +160,63 @@ class Writer:
             gone = [key for key, row in held.items() if key not in now and not self._unseen(row)]
             keys += [(session, *key) for key in (*gone, *(held.keys() & changed.keys()))]
             new += changed.values()
-        self._replace(loaded, ("session", "server", "tool"), keys, new)
+        self._replace("loaded_tools", ("session", "server", "tool"), keys, new)
         # A row that is gone has no stamp: others see by the session's that there is less now.
         touched = {key[0] for key in keys} | {values["session"] for values in new}
         if touched:
-            stamped = sa.update(sessions).where(sessions.c.key.in_(touched)).values(**self._stamp)
-            self._connection.execute(stamped)
+            marks, values = among(touched)
+            stamped = f"UPDATE sessions SET version = :version, writer = :writer WHERE key IN {marks}"
+            self._connection.change(stamped, {**values, **self._stamp})
 
-    def _unseen(self, row: sa.Row[Any]) -> bool:
+    def _unseen(self, row: Row) -> bool:
         """Whether another daemon wrote it, and we cannot know of it yet."""
-        return row.writer != self._stamp["writer"] and isinstance(row.version, int) and row.version > self._seen
+        return (
+            row["writer"] != self._stamp["writer"]
+            and isinstance(row["version"], int)
+            and row["version"] > self._seen
+        )
 
     def _replace(
-        self, table: sa.Table, names: tuple[str, ...], keys: Sequence[tuple[str, ...]], new: Iterable[Values]
+        self, table: str, names: tuple[str, ...], keys: Sequence[tuple[str, ...]], new: Iterable[Values]
     ) -> None:
         """Rows with these keys go, new ones come."""
         if keys:
-            gone = sa.delete(table).where(*(table.c[name] == sa.bindparam(f"the_{name}") for name in names))
-            bound = [{f"the_{name}": part for name, part in zip(names, key, strict=True)} for key in keys]
-            self._connection.execute(gone, bound)
+            wanted = " AND ".join(f"{name} = :{name}" for name in names)
+            bound = [dict(zip(names, key, strict=True)) for key in keys]
+            self._connection.change_each(f"DELETE FROM {table} WHERE {wanted}", bound)
         if stamped := [{**values, **self._stamp} for values in new]:
-            self._connection.execute(sa.insert(table), stamped)
+            columns = ", ".join(stamped[0])
+            marks = ", ".join(f":{name}" for name in stamped[0])
+            self._connection.change_each(f"INSERT INTO {table} ({columns}) VALUES ({marks})", stamped)
+
+    def _change(self, table: str, old: Values, new: Values) -> int:
+        """Rows that have the old values have the new ones from now on. Returns how many."""
+        stamped = {**new, **self._stamp}
+        changes = ", ".join(f"{name} = :{name}" for name in stamped)
+        were = (f"{name} IS NULL" if value is None else f"{name} = :old_{name}" for name, value in old.items())
+        values = {f"old_{name}": value for name, value in old.items() if value is not None}
+        statement = f"UPDATE {table} SET {changes} WHERE {' AND '.join(were)}"
+        return self._connection.change(statement, {**values, **stamped})
 
 
-_JUDGED = (loaded.c.server, loaded.c.tool, loaded.c.loaded_schema_hash)
-_VERDICT = (loaded.c.status, loaded.c.invalid_reason, loaded.c.renamed_to)
+_JUDGED = ("server", "tool", "loaded_schema_hash")
+_VERDICT = ("status", "invalid_reason", "renamed_to")
 
 
-def _is(column: sa.Column[Any], value: object) -> sa.ColumnElement[bool]:
-    return column.is_(None) if value is None else column == value
+def _differs(row: Row | None, values: Values) -> bool:
+    return row is None or any(row[name] != value for name, value in values.items())
 
 
-def _differs(row: sa.Row[Any] | None, values: Values) -> bool:
-    return row is None or any(getattr(row, name) != value for name, value in values.items())
+def _later(row: Row | None, at: float) -> float:
+    return max(row["seen_at"], at) if row is not None and isinstance(row["seen_at"], int | float) else at
 
 
-def _later(row: sa.Row[Any] | None, at: float) -> float:
-    return max(row.seen_at, at) if row is not None and isinstance(row.seen_at, int | float) else at
+def _without_stamp(row: Row) -> Values:
+    return {name: row[name] for name in servers.columns if name not in {"version", "writer"}}
 
 
-def _without_stamp(row: sa.Row[Any]) -> Values:
-    return {name: value for name, value in row._mapping.items() if name not in {"version", "writer"}}  # noqa: SLF001
-
-
-def _hashes(present: Iterable[sa.Row[Any]]) -> set[object]:
-    return {row.schema_hash for row in present}
+def _hashes(present: Iterable[Row]) -> set[object]:
+    return {row["schema_hash"] for row in present}
 
 
 def _verdict(verdict: Verdict) -> Values:
@@ -247,15 +260,13 @@ def _session(key: str, record: SessionRecord) -> Values:
     }
 
 
-def _placed(
-    session: str, record: SessionRecord, held: Mapping[tuple[str, str], sa.Row[Any]]
-) -> Iterator[Values]:
+def _placed(session: str, record: SessionRecord, held: Mapping[tuple[str, str], Row]) -> Iterator[Values]:
     """The rows of a session's tools. Those that stay in their order keep their places."""
     last = -1
     for tool in record.loaded.tools.values():
         row = held.get(tool.key)
-        stays = row is not None and isinstance(row.position, int) and row.position > last
-        last = row.position if row is not None and stays else last + 1
+        stays = row is not None and isinstance(row["position"], int) and row["position"] > last
+        last = row["position"] if row is not None and stays else last + 1
         yield {"session": session, "position": last, **_loaded_tool(tool)}
 
 

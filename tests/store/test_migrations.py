@@ -7,70 +7,75 @@ from typing import TYPE_CHECKING
 import pytest
 import sqlalchemy as sa
 
-from daemon.store import migrations
+from daemon.redact import Redactor
+from daemon.store import postgres, sqlite
 from daemon.store.faults import Kind, StoreFault
 from daemon.store.migrations import STEPS, complete, mend, migrate, refuse_newer
-from daemon.store.schema import metadata
+from daemon.store.schema import TABLES
+from daemon.store.translating import translated
+from daemon.store.urls import parse
 from daemon.store.values import Batch
 from tests.store.samples import server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from daemon.store.connection import Database
     from tests.store.places import Opener, Place, Postgres, Sqlite
 
 LATER = (*STEPS, ("ALTER TABLE servers ADD COLUMN mood TEXT",), ("UPDATE servers SET mood = 'fine'",))
 
 
 @pytest.fixture
-def engine(place: Place) -> Iterator[sa.Engine]:
-    """Of an empty place, for several migrations."""
+def database(place: Place) -> Iterator[Database]:
+    """An empty place, for several migrations."""
     place.run("SELECT 1")
-    made = sa.create_engine(place.url.replace("postgresql:", "postgresql+psycopg:"))
+    url = parse(place.url)
+    made: Database = postgres.Database(url.dsn) if url.path is None else sqlite.Database(url.path)
     yield made
-    made.dispose()
+    made.close()
 
 
-def version(engine: sa.Engine) -> int:
-    with engine.begin() as connection:
+def version(database: Database) -> int:
+    with database.transaction(writes=False) as connection:
         return refuse_newer(connection, "here", LATER)
 
 
 @pytest.mark.parametrize("earlier", range(len(STEPS)))
-def test_every_earlier_schema_becomes_the_present_one(engine: sa.Engine, earlier: int) -> None:
-    with engine.begin() as connection:
+def test_every_earlier_schema_becomes_the_present_one(database: Database, earlier: int) -> None:
+    with database.transaction(writes=True) as connection:
         if earlier:
             migrate(connection, "here", STEPS[:earlier])
-    with engine.begin() as connection:
+    with database.transaction(writes=True) as connection:
         migrate(connection, "here")
         mend(connection)
         assert complete(connection)
-    assert version(engine) == len(STEPS)
+    assert version(database) == len(STEPS)
 
 
-def test_what_was_kept_is_there_after_later_steps(place: Place, opening: Opener, engine: sa.Engine) -> None:
+def test_what_was_kept_is_there_after_later_steps(place: Place, opening: Opener, database: Database) -> None:
     store = opening(place)
     store.keep(Batch(at=1.0, servers=(server("read"),)))
     store.close()
-    with engine.begin() as connection:
+    with database.transaction(writes=True) as connection:
         migrate(connection, "here", LATER)
-    assert version(engine) == len(LATER)
+    assert version(database) == len(LATER)
     assert place.run("SELECT name, mood FROM servers") == [("git", "fine")]
 
 
-def test_a_step_that_fails_leaves_the_earlier_schema(engine: sa.Engine) -> None:
-    if engine.dialect.name == "sqlite":
-        # As the store does: otherwise Python's module begins no transaction for what changes tables.
-        sa.event.listen(engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None))
-        sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
-    with engine.begin() as connection:
+def test_a_step_that_fails_leaves_the_earlier_schema(database: Database) -> None:
+    with database.transaction(writes=True) as connection:
         migrate(connection, "here")
     broken = (*STEPS, ("CREATE TABLE extra (x TEXT)", "UPDATE nothing SET x = 1"))
-    with pytest.raises(sa.exc.DBAPIError), engine.begin() as connection:
+    with (
+        pytest.raises(StoreFault, match="nothing"),
+        translated("here", Redactor(())),
+        database.transaction(writes=True) as connection,
+    ):
         migrate(connection, "here", broken)
-    assert version(engine) == len(STEPS)
-    with engine.begin() as connection:
-        assert "extra" not in sa.inspect(connection).get_table_names()
+    assert version(database) == len(STEPS)
+    with database.transaction(writes=False) as connection:
+        assert "extra" not in connection.tables()
 
 
 def test_a_later_schema_is_refused_and_not_touched(place: Place, sqlite_place: Sqlite) -> None:
@@ -103,30 +108,32 @@ def test_tables_of_others_are_not_touched(place: Place, theirs: tuple[str, ...])
     assert fault.value.kind is Kind.MISCONFIGURED
 
 
-def test_the_tables_are_what_the_queries_take_them_for(engine: sa.Engine) -> None:
-    with engine.begin() as connection:
+def test_the_tables_are_what_the_queries_take_them_for(place: Place, database: Database) -> None:
+    with database.transaction(writes=True) as connection:
         migrate(connection, "here")
-    made = described(engine)
-    with engine.begin() as connection:
-        metadata.drop_all(connection)
-        metadata.create_all(connection)
-    assert described(engine) == made
+    made = described(place)
+    with database.transaction(writes=True) as connection:
+        for name in TABLES:
+            connection.change(f"DROP TABLE {name}")
+        mend(connection)
+        assert complete(connection)
+    assert described(place) == made
 
 
-def described(engine: sa.Engine) -> dict[str, object]:
-    """All columns with their types, keys and indexes, by table."""
+def described(place: Place) -> dict[str, object]:
+    """All columns with their types, keys and indexes, by table, as SQLAlchemy sees them."""
+    engine = sa.create_engine(place.url.replace("postgresql:", "postgresql+psycopg:"))
     inspector = sa.inspect(engine)
-    return {
+    found: dict[str, object] = {
         name: (
-            [
-                (each["name"], each["type"]._type_affinity, each["nullable"])
-                for each in inspector.get_columns(name)
-            ],
+            [(each["name"], str(each["type"]), each["nullable"]) for each in inspector.get_columns(name)],
             inspector.get_pk_constraint(name)["constrained_columns"],
             [(each["name"], each["column_names"]) for each in inspector.get_indexes(name)],
         )
         for name in sorted(inspector.get_table_names())
     }
+    engine.dispose()
+    return found
 
 
 def test_a_dropped_counter_goes_on_after_the_latest_stamp(place: Place, opening: Opener) -> None:
@@ -139,7 +146,7 @@ def test_a_dropped_counter_goes_on_after_the_latest_stamp(place: Place, opening:
 
 
 def test_the_lock_of_migrations_spells_our_name() -> None:
-    assert migrations._TURN.to_bytes(4, "big") == b"mcpd"
+    assert postgres._TURN.to_bytes(4, "big") == b"mcpd"
 
 
 def test_opening_again_writes_nothing(postgres_place: Postgres) -> None:

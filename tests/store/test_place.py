@@ -20,7 +20,7 @@ def test_without_a_url_it_is_a_file_in_the_state_directory() -> None:
 def test_a_state_directory_may_be_named_from_the_working_directory() -> None:
     place = place_of(None, Path("state"))
     assert place.path == Path.cwd() / "state" / "state.db"
-    assert urls.path_of(urls.parse(urls.of_file(place.path))) == place.path
+    assert urls.parse(urls.of_file(place.path)).path == place.path
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_a_state_directory_may_be_named_from_the_working_directory() -> None:
 def test_a_file_that_is_named_is_the_file_that_the_store_opens(url: str, path: str) -> None:
     place = place_of(url, HERE)
     assert (place.path, place.shared) == (Path(path), False)
-    assert urls.path_of(urls.parse(url)) == place.path
+    assert urls.parse(url).path == place.path
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,8 @@ import pytest
 from daemon.store import postgres as room
 from daemon.store.faults import Kind, StoreFault
 from daemon.store.store import Store
+from daemon.store.translating import Trouble
+from daemon.store.urls import parse
 from daemon.store.values import Batch
 from tests.store.places import LITTLE, SLACK
 from tests.store.samples import server, session
@@ -110,6 +112,19 @@ def test_few_wait_for_a_connection_that_cannot_be_given_up(postgres_place: Postg
         with failing(Kind.UNAVAILABLE, "4 earlier attempts to connect have not ended yet"):
             postgres_place.open()
     postgres_place.open().close()
+
+
+def test_whoever_uses_the_connection_twice_at_once_is_told(postgres_place: Postgres) -> None:
+    postgres_place.open().close()
+    database = room.Database(parse(postgres_place.url).dsn, slack=0.1)
+    with (
+        database.transaction(writes=False),
+        pytest.raises(Trouble) as trouble,
+        database.transaction(writes=False),
+    ):
+        pass
+    assert str(trouble.value.error) == "an earlier operation has not ended yet"
+    database.close()
 
 
 def test_what_is_no_postgresql_is_unavailable() -> None:

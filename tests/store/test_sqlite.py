@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon.store.faults import Kind, StoreFault
+from daemon.store.sqlite import Database
 from daemon.store.store import Store, set_aside
 from daemon.store.values import Batch
 from tests.store.places import LITTLE, Sqlite
@@ -52,6 +53,13 @@ def written(place: Sqlite) -> Path:
     return place.path
 
 
+def pragma(store: Store, words: str) -> object:
+    """Ask or tell the open connection something."""
+    assert isinstance(store._database, Database)
+    row = store._database.raw.execute(f"PRAGMA {words}").fetchone()
+    return None if row is None else row[0]
+
+
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
@@ -76,11 +84,7 @@ def test_it_writes_ahead_and_does_not_wait_for_the_disk_each_time(
     sqlite_place: Sqlite, opening: Opener
 ) -> None:
     store = opening(sqlite_place)
-    with store._engine.connect() as connection:
-        said = [
-            connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("journal_mode", "synchronous")
-        ]
-    assert said == ["wal", 1]
+    assert [pragma(store, name) for name in ("journal_mode", "synchronous")] == ["wal", 1]
 
 
 def test_a_closed_store_is_one_file(sqlite_place: Sqlite) -> None:
@@ -91,15 +95,12 @@ def test_a_closed_store_is_one_file(sqlite_place: Sqlite) -> None:
 def test_a_full_disk_loses_nothing_that_was_written(sqlite_place: Sqlite, opening: Opener) -> None:
     store = opening(sqlite_place)
     store.keep(Batch(at=1.0, sessions=(session("key", "git/a"),)))
-    with store._engine.connect() as connection:
-        pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
-        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+    pragma(store, f"max_page_count = {pragma(store, 'page_count')}")
     with failing(Kind.FULL, "free some space", "SQLITE_FULL"):
         store.keep(BATCH)
     assert store.servers().servers == ()
     assert store.session("key") == session("key", "git/a")
-    with store._engine.connect() as connection:
-        connection.exec_driver_sql("PRAGMA max_page_count = 100000")
+    pragma(store, "max_page_count = 100000")
     store.keep(BATCH)
     assert store.servers().servers == BATCH.servers
 
@@ -179,8 +180,7 @@ except StoreFault as fault:
 
 def test_a_store_that_turns_read_only_says_so(sqlite_place: Sqlite, opening: Opener) -> None:
     store = opening(sqlite_place)
-    with store._engine.connect() as connection:
-        connection.exec_driver_sql("PRAGMA query_only = ON")
+    pragma(store, "query_only = ON")
     with failing(Kind.READ_ONLY, "writable"):
         store.keep(BATCH)
     assert store.servers().servers == ()

@@ -11,13 +11,15 @@ import pytest
 
 from daemon.catalog.loaded import VALID, Loaded, LoadedStatus
 from daemon.store.faults import Kind, StoreFault
-from daemon.store.store import Store, set_aside
+from daemon.store.store import POSTGRES, set_aside
+from daemon.store.urls import OF_SERVERS
 from daemon.store.values import Batch
 from tests.store.samples import CHANGED, RENAMED, loading, server, session, summed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from daemon.store.store import Store
     from tests.store.places import Opener, Place, Postgres, Sqlite
 
 
@@ -218,23 +220,31 @@ def test_a_session_that_is_kept_in_the_same_batch_is_marked_too(store: Store) ->
     assert store.keep(batch).marked == {LoadedStatus.INVALID_CHANGED: 1}
 
 
-def test_the_driver_of_postgresql_is_not_loaded_for_sqlite_nor_sqlalchemy_for_its_values(
-    tmp_path: Path,
-) -> None:
+def test_what_speaks_postgresql_is_not_loaded_for_a_file(tmp_path: Path) -> None:
     script = (
-        "import sys, daemon.store, daemon.store.faults, daemon.store.values, daemon.store.lock\n"
-        "assert 'sqlalchemy' not in sys.modules\n"
-        "from daemon.store.store import Store\n"
-        f"Store.open('sqlite:///{tmp_path}/state.db', writer='one').close()\n"
-        "assert 'psycopg' not in sys.modules\n"
+        "import sys, daemon.store.store\n"
+        f"daemon.store.store.Store.open('sqlite:///{tmp_path}/state.db', writer='one').close()\n"
+        "assert not {'sqlalchemy', 'psycopg'} & sys.modules.keys()\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
 
-def test_what_is_loaded_by_name_is_in_the_same_room() -> None:
-    from daemon.store import store as module  # noqa: PLC0415
+@pytest.mark.parametrize("missing", ["sqlalchemy", "psycopg"])
+def test_without_what_speaks_postgresql_it_is_said_what_to_install(missing: str) -> None:
+    script = (
+        f"import sys; sys.modules[{missing!r}] = None\n"
+        "from daemon.store.store import Store\n"
+        "Store.open('postgresql://somewhere/mcpd', writer='one')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=False, timeout=60, capture_output=True, text=True
+    )
+    assert "mcpd-supervisor[postgres]" in done.stderr
 
-    assert module.POSTGRES.startswith("daemon.store.")
+
+def test_what_is_loaded_by_name_is_in_the_same_room() -> None:
+    assert POSTGRES.startswith("daemon.store.")
+    assert OF_SERVERS.startswith("daemon.store.")
 
 
 def test_only_a_file_can_be_set_aside(postgres_place: Postgres) -> None:

@@ -22,12 +22,12 @@ from daemon.store.faults import Kind, StoreFault
     ],
 )
 def test_a_good_url_has_a_place_that_can_be_shown(url: str, where: str) -> None:
-    assert urls.where(urls.parse(url)) == where
+    assert urls.parse(url).where == where
 
 
 @pytest.mark.parametrize("path", ["/var/lib/mcpd/state.db", "/a b/ümlaut%20?x=y#z.db", "/at@host:80/x"])
 def test_the_url_of_a_file_finds_that_file(path: str) -> None:
-    assert urls.path_of(urls.parse(urls.of_file(Path(path)))) == Path(path)
+    assert urls.parse(urls.of_file(Path(path))).path == Path(path)
 
 
 @pytest.mark.parametrize(
@@ -63,5 +63,5 @@ def test_another_url_is_refused_with_what_to_write(url: str, words: str) -> None
     ],
 )
 def test_passwords_are_taken_out_of_words(url: str) -> None:
-    redact = urls.redactor(urls.parse(url))
+    redact = urls.parse(url).redactor
     assert "pass" not in redact("login with pass word failed, pass%20word")
