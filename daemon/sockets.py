@@ -13,6 +13,7 @@ import fcntl
 import os
 import socket
 import stat
+import time
 from typing import TYPE_CHECKING
 
 from daemon.errors import DaemonRunning
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
 BACKLOG = 512
 """Connections that the kernel keeps for us while we start or are busy (listen(2))."""
+
+DYING_SECONDS = 0.5
+"""How long a socket is looked at that is served although its lock is free. Who is killed gives his descriptors
+back one after the other, and so does a child of his that begins its program: the lock before the socket."""
 
 _LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _held: list[int] = []
@@ -36,7 +41,7 @@ def bind(path: Path) -> socket.socket:
     """
     _private_directory(path.parent)
     _lock(path)
-    if _is_served(path):
+    if _stays_served(path):
         raise DaemonRunning(f"{path} is served by another program. Stop it, or choose another --socket.")
     _remove_stale(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
@@ -91,6 +96,16 @@ def _lock(path: Path) -> None:
     os.ftruncate(lock, 0)
     os.write(lock, b"%d\n" % os.getpid())
     _held.append(lock)
+
+
+def _stays_served(path: Path) -> bool:
+    """Whether somebody serves it for longer than it takes to die."""
+    until = time.monotonic() + DYING_SECONDS
+    while _is_served(path):
+        if time.monotonic() > until:
+            return True
+        time.sleep(DYING_SECONDS / 50)
+    return False
 
 
 def _is_served(path: Path) -> bool:

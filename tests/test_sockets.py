@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -141,6 +142,24 @@ def test_another_program_on_the_socket_is_left_alone(path: Path) -> None:
         with pytest.raises(DaemonRunning, match="served by another program"):
             bind(path)
         assert is_served(path)
+
+
+def test_a_daemon_that_is_about_to_be_gone_is_waited_for(path: Path) -> None:
+    """Its lock is free already, its socket not yet."""
+    path.parent.mkdir(mode=0o700)
+    with socket.socket(socket.AF_UNIX) as dying:
+        dying.bind(str(path))
+        dying.listen()
+
+        def die() -> None:
+            # Gone once the newcomer has seen it alive.
+            dying.accept()[0].close()
+            dying.close()
+
+        end = threading.Thread(target=die)
+        end.start()
+        bind(path).close()
+        end.join()
 
 
 def test_another_program_whose_backlog_is_full_is_left_alone(path: Path) -> None:
