@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rapidfuzz import fuzz, process
+from daemon.later import later
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from rapidfuzz import fuzz, process
+else:
+    # 5 ms: it takes somebody who has written a wrong name.
+    fuzz, process = later("rapidfuzz.fuzz", due=True), later("rapidfuzz.process", due=True)
 
 ALIKE = 60
 """How much two names must have in common to be taken for one another, of 100 (indel similarity)."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 from loguru import logger
 
+from daemon.later import load_due
 from daemon.tree import Tree
 
 if TYPE_CHECKING:
@@ -30,9 +31,6 @@ WATCH_SECONDS = 1.0
 
 async def run(config: Config, around: Surroundings) -> None:
     """The daemon, until SIGTERM or SIGINT; a second one skips every grace period, the end stays clean."""
-    # What is imported and read by now stays for good: a full collection, during which nobody is served, would
-    # look at 40,000 objects each time.
-    gc.freeze()
     sys.setswitchinterval(SWITCH_SECONDS)
     tree = Tree(config, around)
     life = _Life(tree)
@@ -40,6 +38,7 @@ async def run(config: Config, around: Surroundings) -> None:
     around.listen(lambda number: token.run_sync_soon(life.obey, number))
     try:
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(life.settle)
             nursery.start_soon(life.reload_when_asked)
             if around.file is not None:
                 nursery.start_soon(life.watch, around.file)
@@ -73,6 +72,20 @@ class _Life:
         else:
             logger.info("{}: going down", number.name)
             self.stop.set()
+
+    async def settle(self) -> None:
+        """Once clients are served, do what was put off: load the rest, and look for garbage (`daemon.cli`).
+
+        That only among what is made from then on. What was imported and remembered stays for good: a full
+        collection, during which nobody is served, would look at 60,000 objects each time.
+        """
+        await self._tree.serving.wait()
+        try:
+            await trio.to_thread.run_sync(load_due)
+        except Exception as error:  # noqa: BLE001 - as in `_look`
+            logger.warning("something is loaded only when it is needed: {}", error)
+        gc.freeze()
+        gc.enable()
 
     async def reload_when_asked(self) -> None:
         """Reload once for all wishes that came before."""

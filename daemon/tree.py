@@ -12,7 +12,6 @@ import os
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
-from uuid import uuid4
 
 import attrs
 import trio
@@ -25,13 +24,13 @@ from daemon.actors.librarian import Librarian
 from daemon.actors.recorder import Recorder
 from daemon.actors.registry import Registry
 from daemon.actors.session import Session
-from daemon.actors.summarizer import Summarizer
 from daemon.actors.warden import Warden
 from daemon.arguments.reading import Checker
 from daemon.calllog import CallLogger
 from daemon.catalog.offer import Offers
 from daemon.context import SessionContext
 from daemon.errors import ConfigError, Fault, UpstreamLost
+from daemon.later import later
 from daemon.measures import Mended
 from daemon.metrics.exporting import Exporter
 from daemon.metrics.readings import Sources
@@ -41,7 +40,6 @@ from daemon.report import DaemonFacts, Reporter
 from daemon.servers import Ground, Servers
 from daemon.session_report import SessionReporter
 from daemon.sessions import Sessions
-from daemon.summaries.endpoint import open_endpoint
 from daemon.surfaces.base import Means
 from daemon.surfaces.table import META_TOOLS, SURFACES
 from daemon.tally import Tally, summary
@@ -52,10 +50,15 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
+    from daemon.actors.summarizer import Summarizer
     from daemon.catalog.reconcile import Plan
     from daemon.config.model import Config
     from daemon.context import SessionStatistics
     from daemon.store.place import Place
+    from daemon.summaries.endpoint import open_endpoint
+else:  # 10 ms: it takes a configuration that has a model write summaries
+    Summarizer = later("daemon.actors.summarizer", "Summarizer")
+    open_endpoint = later("daemon.summaries.endpoint", "open_endpoint")
 
 DRAIN_SECONDS = 0.5
 """How long calls in flight may finish before the daemon answers for them."""
@@ -139,7 +142,8 @@ class Tree:
         self._tally = Tally(config.mcp_servers)
         self.recorder = self._recorder(config)
         self._recording = trio.CancelScope()
-        self._written = trio.Event()
+        self._written, self.serving = trio.Event(), trio.Event()
+        """`serving` is set once clients are served."""
         self._sessions = self._remembering()
         self._summarizer = self._summarizing(config)
         self._means = Means(
@@ -163,7 +167,7 @@ class Tree:
         )
 
     def _recorder(self, config: Config) -> Recorder:
-        place, writer = self._around.place, uuid4().hex
+        place, writer = self._around.place, os.urandom(16).hex()
         return Recorder(
             partial(place.open, writer),
             catalog=self.registry.catalog,
@@ -330,6 +334,7 @@ class Tree:
                     doors.start_soon(self._feed_watchdog)
                     doors.start_soon(Warden(self.upstreams).run)
                     self._around.notify(SERVING)
+                    self.serving.set()
                     logger.info("ready: clients connect to {}", self._around.facts.socket)
                     await self._operate(stop)
                     await self._drain()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
+import sys
 import tempfile
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -85,6 +87,20 @@ async def test_a_signal_ends_the_daemon(tmp_path: Path, number: signal.Signals) 
     async with daemon(tmp_path, {}) as home:
         os.kill(os.getpid(), number)
         await home.wait_notified("STOPPING=1")
+
+
+async def test_garbage_is_looked_for_from_ready_on_and_not_among_what_was_there_before(tmp_path: Path) -> None:
+    gc.disable()
+    try:
+        async with daemon(tmp_path, {}):
+            with trio.fail_after(30):
+                while not gc.isenabled():  # noqa: ASYNC110 - the collector sets no event
+                    await trio.sleep(0.01)
+            assert gc.get_freeze_count() > 0
+            assert {"rapidfuzz.process", "jsonschema_rs"} <= sys.modules.keys()
+    finally:
+        gc.enable()
+        gc.unfreeze()
 
 
 async def test_sighup_reads_the_configuration_anew(tmp_path: Path) -> None:

@@ -16,19 +16,24 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, NoReturn
 
 import attrs
-import h11
 import trio
 from loguru import logger
 
 from daemon.config.metrics_rules import is_loopback, split_authority
 from daemon.errors import CallError, leaf
+from daemon.later import later
 from daemon.watch import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    import h11
+
     from daemon.catalog.snapshot import Catalog
     from daemon.config.model import Metrics
+else:
+    # 7 ms: it takes somebody who looks at metrics.
+    h11 = later("h11")
 
 CONNECTIONS = 8
 """Connections at once, further ones wait in the kernel's backlog: a few scrapers, each with one request."""

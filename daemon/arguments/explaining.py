@@ -9,20 +9,23 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from jsonschema_rs import ValidationErrorKind as Kind
 
 from daemon.arguments.examples import example_of
 from daemon.arguments.pointers import resolve
 from daemon.catalog.compact import compact
 from daemon.closest import closest
 from daemon.errors import InvalidArguments
+from daemon.later import later
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from jsonschema_rs import ValidationError
+    from jsonschema_rs import ValidationErrorKind as Kind
 
     from daemon.arguments.validators import Validator
+else:
+    Kind = later("jsonschema_rs", "ValidationErrorKind", due=True)
 
 MAX_FAULTS = 5
 """Faults that are told: whoever mends these learns of the others next."""

@@ -10,15 +10,20 @@ from collections import OrderedDict
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import jsonschema_rs
 import msgspec
 
 from daemon.arguments.work import Work
+from daemon.later import later
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    import jsonschema_rs
+
     from daemon.model import Tool
+else:
+    # 6 ms: it takes somebody who calls a tool through a wrapper.
+    jsonschema_rs = later("jsonschema_rs", due=True)
 
 Result = TypeVar("Result")
 
@@ -54,7 +59,6 @@ _OPTIONS: dict[str, Any] = {
     "mask": "this",
     "offline": True,
     "validate_formats": False,
-    "pattern_options": jsonschema_rs.RegexOptions(size_limit=MAX_PATTERN_BYTES),
 }
 """Values never stand in messages; `format` is an annotation in both dialects that servers use."""
 
@@ -72,7 +76,9 @@ class Validator:
             ValueError: the schema is broken, or needs something from elsewhere.
         """
         self.schema = schema
-        self._compiled = jsonschema_rs.validator_for(schema, **_OPTIONS)
+        self._compiled = jsonschema_rs.validator_for(
+            schema, pattern_options=jsonschema_rs.RegexOptions(size_limit=MAX_PATTERN_BYTES), **_OPTIONS
+        )
         self._work = Work(schema)
 
     def accepts(self, value: object) -> bool:

@@ -188,6 +188,21 @@ def test_status_as_json_imports_nothing_heavy(sockets: Path) -> None:
     assert not {name.partition(".")[0] for name in loaded} & HEAVY
 
 
+@pytest.mark.parametrize(("command", "collects"), [("run", False), ("check", True)])
+def test_only_a_daemon_begins_without_looking_for_garbage(command: str, collects: bool) -> None:
+    script = (
+        "import atexit, gc, sys\n"
+        "from daemon.cli import main\n"
+        "atexit.register(lambda: print(gc.isenabled(), file=sys.stderr))\n"
+        f"sys.argv[1:] = ['{command}', '--help']\n"
+        "main()\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=True
+    )
+    assert ran.stderr.split() == [str(collects)]
+
+
 def test_the_package_runs_as_a_module(sockets: Path) -> None:
     path = sockets / "control.sock"
     with fake_control(path, {"status": status_of({"git": server()})}):

@@ -36,6 +36,8 @@ async def test_a_daemon_without_descriptors_serves_on_and_recovers(rng: random.R
         async with visiting(it, History(), rng) as visitors:
             client, operator = await visitors.client(), await visitors.operator()
             pid = (await (await operator.ask("status")).wait())["result"]["servers"][CANARY]["pid"]
+            # What calls need is loaded just after READY, which may be just now.
+            assert code_of(await (await client.call(CANARY, "echo")).wait()) == ""
             async with _without_descriptors(it, visitors):
                 # Who is there is served.
                 assert code_of(await (await client.call(CANARY, "echo")).wait()) == ""
