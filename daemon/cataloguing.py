@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import trio
 from loguru import logger
 
+from daemon.catalog.legible import ScreenedTools
 from daemon.catalog.listing import read_tools
 from daemon.errors import SchemaFetchError, UpstreamLost, UpstreamUnavailable
 from daemon.facts import ListingFailed, ToolsListed
@@ -17,6 +18,8 @@ from daemon.wire.peer import RemoteError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from msgspec import Raw
 
     from daemon.config.model import Server
     from daemon.facts import Fact
@@ -201,7 +204,7 @@ class Listing:
                 self._tell(ListingFailed(server=name, incarnation=self._incarnation, reason=reason))
                 return reason
             raws = []
-        tools, faulty = await trio.to_thread.run_sync(read_tools, name, raws)
+        tools, faulty = await trio.to_thread.run_sync(_looked_through, name, raws)
         quarantined = {self._redact(tool): self._redact(reason) for tool, reason in faulty.items()}
         for tool, reason in quarantined.items():
             self._log.warning("tool {} is quarantined: {}", tool, reason)
@@ -217,3 +220,9 @@ class Listing:
         )
         self._has_listed |= bool(tools)
         return ""
+
+
+def _looked_through(server: str, raws: list[Raw]) -> tuple[ScreenedTools, dict[str, str]]:
+    """All that takes long with a long list: for a worker thread, so that the registry only compares."""
+    tools, faulty = read_tools(server, raws)
+    return ScreenedTools.of(tools), faulty

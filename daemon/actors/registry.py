@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from loguru import logger
 
-from daemon.catalog.snapshot import UNSETTLED, begin, fold, with_settled_names
+from daemon.catalog.snapshot import UNSETTLED, begin, fold_all, with_settled_names
 from daemon.facts import Configured, Recalled, Switched
 from daemon.mailbox import Mailbox
 from daemon.watch import Watch
@@ -57,9 +57,7 @@ class Registry:
         await self._mailbox.serve(self._fold)
 
     def _fold(self, facts: list[Fact]) -> None:
-        catalog = self.catalog.value
-        for fact in facts:
-            catalog = fold(catalog, fact)
+        catalog = fold_all(self.catalog.value, facts)
         self.catalog.set(catalog)
         self._warn_unresolved(catalog)
         self._sum_up(catalog)
@@ -84,11 +82,13 @@ class Registry:
         if self._summed_up or any(entry.status.state in UNSETTLED for entry in catalog.servers.values()):
             return
         self._summed_up = True
-        members = [member for category in catalog.categories.values() for member in category.members.values()]
+        categories = catalog.categories.values()
+        members = [each for category in categories if not category.whole for each in category.members.values()]
+        whole = sum(len(category.members) for category in categories if category.whole)
         logger.info(
             "catalog: categories={} tools={} disabled={} unresolved={}",
             len(catalog.categories),
-            sum(member.listed and member.enabled for member in members),
+            whole + sum(member.listed and member.enabled for member in members),
             sum(not member.enabled for member in members),
             len({name for category in catalog.categories.values() for name in category.unresolved}),
         )

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from daemon.catalog.lazily import Lazily
 from daemon.config.model import Override, ToolSelection
 from daemon.config.names import read_reference
 from daemon.config.patterns import matches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from daemon.config.model import Category as CategoryConfig
-    from daemon.model import Tool
+    from daemon.model import Tool, ToolKey
 
 
 @attrs.frozen(kw_only=True)
@@ -57,6 +58,17 @@ class Category:
     """Whether its servers' lists decide what it holds; otherwise only configured names do."""
     selection: ToolSelection = attrs.field(repr=False)
     """What decides which tools it holds."""
+    whole: bool = False
+    """Whether it is all of a server, as that lists itself: nothing is switched off or described otherwise."""
+
+    def member(self, key: ToolKey) -> Member | None:
+        """Its place for a tool, under whichever name; None if it does not hold it."""
+        server, tool = key
+        for name in (tool, f"{server}/{tool}"):
+            found = self.members.get(name)
+            if found is not None and (found.server, found.tool) == key:
+                return found
+        return None
 
 
 def resolve(config: CategoryConfig, listed: Mapping[str, Mapping[str, Tool] | None]) -> Category:
@@ -88,6 +100,14 @@ def resolve(config: CategoryConfig, listed: Mapping[str, Mapping[str, Tool] | No
     )
 
 
+def concerned(config: CategoryConfig, listed: Mapping[str, object]) -> Collection[str]:
+    """The servers whose lists decide what a category holds."""
+    if config.server is None:
+        return listed.keys()
+    named = (*config.tools.include_names, *config.tools.overrides)
+    return {config.server, *(_locate(name, config, listed)[0] for name in named)}
+
+
 def of_server(name: str, description: str, tools: Mapping[str, Tool] | None) -> Category:
     """The category that a server is when none are configured: all of its tools."""
     return Category(
@@ -95,13 +115,14 @@ def of_server(name: str, description: str, tools: Mapping[str, Tool] | None) -> 
         description=description or f"Tools of the MCP server {name}.",
         skill=None,
         servers=(name,),
-        members={
-            tool: Member(server=name, tool=tool, enabled=True, description=None, listed=True)
-            for tool in tools or ()
-        },
+        members=Lazily(
+            tools or (),
+            lambda tool: Member(server=name, tool=tool, enabled=True, description=None, listed=True),
+        ),
         unresolved=(),
         open=True,
         selection=_EVERYTHING,
+        whole=True,
     )
 
 

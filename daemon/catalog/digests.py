@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 HASHED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 """The members of a tool that a model reads or a client acts on (design.md §6)."""
 
+_SORTED = tuple(sorted(HASHED))
+
 
 def canonical(value: object) -> bytes:
     """JSON with sorted keys, no white space and UTF-8 unescaped, in the spirit of RFC 8785.
@@ -25,28 +27,26 @@ def canonical(value: object) -> bytes:
     return msgspec.json.encode(value, order="sorted")
 
 
-def schema_hash(parts: Mapping[str, bytes]) -> str:
-    """Hex SHA-256 of the canonical JSON of a tool's `HASHED` members; an absent member is left out.
+def hashes(members: Mapping[str, object]) -> tuple[str, str]:
+    """The `schema_hash` and the `content_hash` of a tool.
 
     Args:
-        parts: the tool's top-level members, each raw JSON.
+        members: its top-level members, decoded; those that are not `HASHED` do not count.
+
+    Returns:
+        Hex SHA-256 of the canonical JSON of the `HASHED` members that there are; and the same without the name,
+        which is equal for a tool before and after it is renamed.
 
     Raises:
-        msgspec.DecodeError: a member is no JSON.
         RecursionError: a member is nested too deeply.
     """
-    relevant = {name: msgspec.json.decode(parts[name]) for name in HASHED if name in parts}
-    return hashlib.sha256(canonical(relevant)).hexdigest()
-
-
-def content_hash(parts: Mapping[str, bytes]) -> str:
-    """`schema_hash` without the name: equal for a tool before and after it is renamed.
-
-    Raises:
-        msgspec.DecodeError: a member is no JSON.
-        RecursionError: a member is nested too deeply.
-    """
-    return schema_hash({name: value for name, value in parts.items() if name != "name"})
+    # Each member once, and what is between them as `canonical` would write it.
+    written = {
+        name: b'"%b":%b' % (name.encode(), canonical(members[name])) for name in _SORTED if name in members
+    }
+    whole = hashlib.sha256(b"{%b}" % b",".join(written.values())).hexdigest()
+    written.pop("name", None)
+    return whole, hashlib.sha256(b"{%b}" % b",".join(written.values())).hexdigest()
 
 
 def tools_digest(hashes: Iterable[str]) -> str:

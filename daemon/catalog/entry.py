@@ -18,7 +18,7 @@ from daemon.facts import ListingFailed, Recalled, ServerStatus, StatusChanged, S
 from daemon.states import SERVING, ServerState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from daemon.config.model import Server
     from daemon.facts import ServerFact
@@ -160,7 +160,7 @@ def _with_tools(entry: ServerEntry, fact: ToolsListed) -> ServerEntry:
     known = entry.tools
     if fact.first and known and not tools:
         return _with_problem(entry, EMPTIED, quarantined)
-    if known is not None and _bytes(known) == _bytes(tools):
+    if known is not None and _say_the_same(known, tools):
         if not entry.listing_error and not entry.recalled and entry.quarantined == quarantined:
             return entry
         tools = known
@@ -173,7 +173,7 @@ def _with_tools(entry: ServerEntry, fact: ToolsListed) -> ServerEntry:
         recalled=False,
         refreshed_at=fact.at or entry.refreshed_at,
     )
-    if known is not None and _hashes(known) == _hashes(tools):
+    if known is not None and _are_called_the_same(known, tools):
         # Icons and the like may differ: shown as they are now, but nothing that a caller depends on.
         return news
     return attrs.evolve(
@@ -194,20 +194,27 @@ def _renamed(
         tools: as they are.
         earlier: the renames before.
     """
-    had, has = _by_content(before), _by_content(tools)
-    came = {content: name for content, name in has.items() if name is not None and name not in before}
-    went = {content: name for content, name in had.items() if name is not None and name not in tools}
-    now = {went[content]: came[content] for content in went if content in came}
+    gone = [name for name in before if name not in tools]
+    new = [name for name in tools if name not in before]
+    now = _moved(before, gone, tools, new) if gone and new else {}
     # What was renamed before may have been renamed again, or be back, or be gone for good.
     followed = {old: now.get(new, new) for old, new in earlier.items() if old not in now}
     merged = {old: new for old, new in {**followed, **now}.items() if old not in tools and new in tools}
     return dict(islice(merged.items(), max(0, len(merged) - MAX_RENAMED), None))
 
 
-def _by_content(tools: Mapping[str, Tool]) -> dict[str, str | None]:
-    """Names by content; None where several tools have it: nobody could say which became which."""
+def _moved(
+    before: Mapping[str, Tool], gone: Iterable[str], tools: Mapping[str, Tool], new: Iterable[str]
+) -> dict[str, str]:
+    """Which of the names that went became which of those that came."""
+    went, came = _by_content(before, gone), _by_content(tools, new)
+    return {went[content]: came[content] for content in went if content in came}
+
+
+def _by_content(tools: Mapping[str, Tool], names: Iterable[str]) -> dict[str, str]:
+    """Names by content, without those whose content several tools have: nobody could say which became which."""
     shared = Counter(tool.content_hash for tool in tools.values())
-    return {tool.content_hash: name if shared[tool.content_hash] == 1 else None for name, tool in tools.items()}
+    return {tools[name].content_hash: name for name in names if shared[tools[name].content_hash] == 1}
 
 
 def _with_memory(entry: ServerEntry, fact: Recalled) -> ServerEntry:
@@ -218,7 +225,7 @@ def _with_memory(entry: ServerEntry, fact: Recalled) -> ServerEntry:
         return entry if fact.by_another else _at_least(entry, fact.epoch)
     looked = screened(fact.tools)
     tools, known = looked.tools, entry.tools
-    same = known is not None and _hashes(known) == _hashes(tools)
+    same = known is not None and _are_called_the_same(known, tools)
     if same:
         entry = _at_least(entry, fact.epoch)
     elif known is None or (entry.recalled and fact.epoch > entry.epoch):
@@ -266,6 +273,8 @@ def _with_summaries(
 
 def _still_said(sentences: Mapping[str, Summary], tools: Mapping[str, Tool]) -> dict[str, Summary]:
     """Sentences about tools that are there: a server that changes for ever must not fill the memory."""
+    if not sentences:
+        return {}
     present = {tool.schema_hash for tool in tools.values()}
     return {digest: said for digest, said in sentences.items() if digest in present}
 
@@ -283,9 +292,15 @@ def _with_problem(entry: ServerEntry, problem: str, quarantined: Mapping[str, st
     return attrs.evolve(entry, listing_error=problem, quarantined=quarantined)
 
 
-def _hashes(tools: Mapping[str, Tool]) -> dict[str, str]:
-    return {name: tool.schema_hash for name, tool in tools.items()}
+def _say_the_same(one: Mapping[str, Tool], other: Mapping[str, Tool]) -> bool:
+    """Whether two lists are the same byte for byte, in any order. Equal tools are nearly always one object."""
+    return one.keys() == other.keys() and all(
+        tool is (same := other[name]) or tool.raw == same.raw for name, tool in one.items()
+    )
 
 
-def _bytes(tools: Mapping[str, Tool]) -> dict[str, bytes]:
-    return {name: tool.raw for name, tool in tools.items()}
+def _are_called_the_same(one: Mapping[str, Tool], other: Mapping[str, Tool]) -> bool:
+    """Whether nothing differs that a caller depends on, in any order."""
+    return one.keys() == other.keys() and all(
+        tool is (same := other[name]) or tool.schema_hash == same.schema_hash for name, tool in one.items()
+    )

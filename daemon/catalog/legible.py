@@ -66,14 +66,32 @@ class Screened:
     """Those that cannot be shown under any name, with the reason."""
 
 
+class ScreenedTools(tuple["Tool", ...]):  # noqa: SLOT001 - a tuple can have no slots of its own
+    """A server's list that its reader has looked through already, in a thread: `screened` takes no time."""
+
+    screened: Screened
+
+    @classmethod
+    def of(cls, tools: Iterable[Tool]) -> ScreenedTools:
+        """Look through a server's list."""
+        made = cls(tools)
+        made.screened = _screened(made)
+        return made
+
+
 def screened(tools: Iterable[Tool]) -> Screened:
-    """Look through a server's list."""
+    """Look through a server's list, unless that was done before."""
+    return tools.screened if isinstance(tools, ScreenedTools) else _screened(tools)
+
+
+def _screened(tools: Iterable[Tool]) -> Screened:
     usable: dict[str, Tool] = {}
     hidden: dict[str, str] = {}
     refused: dict[str, str] = {}
     for tool in tools:
         found = _hidden_in_json(tool.raw)
-        if hidden_in(tool.name):
+        # A name of ASCII has nothing hidden: it is printable, or the tool would not have been read.
+        if not tool.name.isascii() and hidden_in(tool.name):
             refused[visible(tool.name)] = f"its name has hidden characters: {_named(hidden_in(tool.name))}"
         elif found:
             hidden[tool.name] = _named(found)

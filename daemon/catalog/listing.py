@@ -3,16 +3,22 @@
 Real servers send schemas without `"type": "object"`, duplicate names and more; the SDKs refuse the whole list
 for one of them (real-world.md §2). Here each tool is read on its own, and what cannot be used is quarantined by
 name with the reason, for `mcpd status` to show.
+
+A list is read again and again, and hardly ever differs. A tool of the same server in the same bytes is
+therefore the very object that it was, as long as anybody holds that: nothing is decoded or hashed twice, and
+whoever made something of it sees by identity that it is still the same.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec import Raw
 
-from daemon.catalog.digests import content_hash, schema_hash
+from daemon.catalog.digests import HASHED, hashes
 from daemon.model import Tool
 
 if TYPE_CHECKING:
@@ -25,11 +31,33 @@ MAX_TOOLS = 10_000
 """Most tools taken from one server; the largest real one lists a few hundred."""
 
 
+SCHEMA = "inputSchema"
+
+
 class Page(msgspec.Struct):
     """One page of `tools/list`."""
 
     tools: list[Raw]
     nextCursor: str | None = None  # noqa: N815 - the wire's name
+
+
+class Parts(Mapping[str, bytes]):
+    """The top-level members of a JSON object, each raw: found when they are asked for, for most never are."""
+
+    __slots__ = ("_raw",)
+
+    def __init__(self, raw: bytes) -> None:
+        """Take an object that was decoded before."""
+        self._raw = raw
+
+    def __getitem__(self, key: str) -> bytes:
+        return bytes(_decode_members(self._raw)[key])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_decode_members(self._raw))
+
+    def __len__(self) -> int:
+        return len(_decode_members(self._raw))
 
 
 class _Unusable(Exception):
@@ -43,6 +71,9 @@ _decode_page = msgspec.json.Decoder(Page).decode
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_name = msgspec.json.Decoder(str).decode
 _decode_text = msgspec.json.Decoder(str | None).decode
+_held: WeakValueDictionary[tuple[str, bytes], Tool] = WeakValueDictionary()
+"""The tools that somebody holds, by server and bytes."""
+
 _DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -77,17 +108,26 @@ def read_tools(server: str, raws: Iterable[Raw]) -> tuple[tuple[Tool, ...], dict
 
 
 def _read_tool(server: str, raw: bytes, position: int) -> Tool:
+    known = _held.get((server, raw))
+    if known is None:
+        known = _held[server, raw] = _read_new_tool(server, raw, position)
+    return known
+
+
+def _read_new_tool(server: str, raw: bytes, position: int) -> Tool:
     try:
         members = _decode_members(raw)
     except _DECODE_ERRORS as error:
         raise _Unusable(f"(tool {position + 1})", f"not an object: {error}") from None
     name = _read_name(members, position)
-    parts = {key: bytes(value) for key, value in members.items()}
     try:
         raw.decode()
-        description = _decode_text(parts.get("description", b"null")) or ""
-        _require_object_schema(parts)
-        digest, content = schema_hash(parts), content_hash(parts)
+        description = _decode_text(members.get("description", b"null")) or ""
+        schema = _object_schema(members)
+        relevant = {
+            key: msgspec.json.decode(members[key]) for key in HASHED if key in members and key != SCHEMA
+        }
+        digest, content = hashes({**relevant, SCHEMA: schema})
     except UnicodeDecodeError:
         raise _Unusable(name, "not valid UTF-8") from None
     except RecursionError:
@@ -99,7 +139,7 @@ def _read_tool(server: str, raw: bytes, position: int) -> Tool:
         name=name,
         description=description,
         raw=raw,
-        parts=parts,
+        parts=Parts(raw),
         schema_hash=digest,
         content_hash=content,
     )
@@ -119,11 +159,12 @@ def _read_name(members: dict[str, Raw], position: int) -> str:
     return name
 
 
-def _require_object_schema(parts: dict[str, bytes]) -> None:
-    if "inputSchema" not in parts:
+def _object_schema(members: Mapping[str, Raw]) -> dict[str, object]:
+    if SCHEMA not in members:
         raise ValueError("has no inputSchema")
-    schema = msgspec.json.decode(parts["inputSchema"])
+    schema = msgspec.json.decode(members[SCHEMA])
     if not isinstance(schema, dict):
         raise ValueError("its inputSchema is no object")
     if schema.get("type") != "object":
         raise ValueError('its inputSchema lacks "type": "object", which MCP requires')
+    return schema

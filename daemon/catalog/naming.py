@@ -9,7 +9,7 @@ another tool: whatever is handed out is owned, and no two tools ever have one na
 
 from __future__ import annotations
 
-from itertools import chain, count
+from itertools import count
 from typing import TYPE_CHECKING
 
 import attrs
@@ -85,6 +85,8 @@ class Claims:
     """What it lists."""
     pending: bool
     """Whether it is on its way to its first list."""
+    named: bool = False
+    """Whether each of its tools was among those that names were given to last."""
 
 
 def assign(names: Names, servers: Iterable[Claims], reserved: Container[str] = ()) -> Names:
@@ -96,6 +98,8 @@ def assign(names: Names, servers: Iterable[Claims], reserved: Container[str] = (
         reserved: names of meta-tools: a tool that is called like one gets a second name.
     """
     servers = list(servers)
+    if _has_all(names, servers):
+        return names
     given = {key: name for key, name in names.given.items() if key not in names.provisional}
     if len(given) > MAX_REMEMBERED:
         listed = {(claims.server, tool) for claims in servers for tool in claims.tools}
@@ -105,23 +109,35 @@ def assign(names: Names, servers: Iterable[Claims], reserved: Container[str] = (
     provisional: set[ToolKey] = set()
     before_settled = True
     for claims in servers:
-        for tool in claims.tools:
+        for tool in () if claims.named and not names.provisional else claims.tools:
             key = claims.server, tool
             if key not in given:
-                given[key] = _take(owners, key, chain((tool,), _qualified(key)))
+                given[key] = tool if tool not in owners else _free(owners, key)
+                owners[given[key]] = key
                 if not before_settled:
                     provisional.add(key)
             if given[key] in reserved and key not in beside:
-                beside[key] = _take(owners, key, _qualified(key))
+                beside[key] = _free(owners, key)
+                owners[beside[key]] = key
         before_settled = before_settled and not claims.pending
     made = Names(owners=owners, given=given, beside=beside, provisional=frozenset(provisional))
     return names if made == names else made
 
 
-def _take(owners: dict[str, ToolKey], key: ToolKey, candidates: Iterable[str]) -> str:
-    name = next(name for name in candidates if name not in owners)
-    owners[name] = key
-    return name
+def _has_all(names: Names, servers: Iterable[Claims]) -> bool:
+    """Whether nothing is open and nobody is new: most lists that change are lists of the same names."""
+    return (
+        not names.provisional
+        and len(names.given) <= MAX_REMEMBERED
+        and all(
+            claims.named or all((claims.server, tool) in names.given for tool in claims.tools)
+            for claims in servers
+        )
+    )
+
+
+def _free(owners: Container[str], key: ToolKey) -> str:
+    return next(name for name in _qualified(key) if name not in owners)
 
 
 def _qualified(key: ToolKey) -> Iterator[str]:

@@ -3,24 +3,32 @@
 Categories group tools and may show one in several places; a flat surface shows each once. A tool is offered
 unless it is switched off: in every category that holds it, or by the profile. A profile that names categories
 offers their tools only; otherwise a tool in no category is offered, too.
+
+Most clients are shown few of the tools that are there, and after a change of one server's list all others are
+offered as before. So what a tool is offered as is made when somebody looks at it, and taken over while it is
+right.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from itertools import chain, islice
+from typing import TYPE_CHECKING, overload
 
 import attrs
 import msgspec
 from msgspec import Raw
 
 from daemon.catalog.category_registry import CategoryRegistry
+from daemon.catalog.lazily import Lazily
+from daemon.catalog.table import Table
 from daemon.config.names import read_reference
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from daemon.catalog.categories import Member
+    from daemon.catalog.categories import Category, Member
     from daemon.catalog.snapshot import Catalog
     from daemon.config.model import Profile
     from daemon.model import Tool, ToolKey
@@ -60,24 +68,52 @@ class Offered:
         return msgspec.json.encode({**members, "name": name, "description": self.description})
 
 
+class OfferedTools(Lazily["ToolKey", Offered]):
+    """Offered tools by what they are."""
+
+    __slots__ = ("table",)
+
+    def __init__(self, table: Table, make: Callable[[ToolKey], Offered], made: dict[ToolKey, Offered]) -> None:
+        """Offer these tools (`Lazily`)."""
+        super().__init__(table, make, made)
+        self.table = table
+        """The tools themselves. Unlike what is offered of them, it refers to nothing else."""
+
+
 class Offer:
     """All that one profile offers at one moment. Never changes."""
 
-    def __init__(self, catalog: Catalog, profile: Profile) -> None:
-        """Sort out what the profile lets through."""
+    def __init__(self, catalog: Catalog, profile: Profile, before: Offer | None = None) -> None:
+        """Sort out what the profile lets through.
+
+        Args:
+            catalog: what there is.
+            profile: which.
+            before: what the same profile offered before: what is the same is taken over.
+        """
         self._catalog = catalog
         self._profile = profile
-        self._places = _places(catalog, profile)
+        self._categories = _by_server(catalog, profile)
+        self._whole = {
+            server: only.name
+            for server, (only, *others) in self._categories.items()
+            if only.whole and not others
+        }
+        """Servers that are a category, all of them, and in no other, with its name."""
+        self._partly_off = {server for server, _ in (*catalog.switched, *catalog.off)}
         self._excluded = _Named(profile.excluded_tools, catalog)
         self._optional = _Named(profile.included_optional_tools, catalog)
-        self._texts = {
-            key: text
-            for name, text in profile.tool_description_overrides.items()
-            for key in _Named((name,), catalog).among(_all_keys(catalog))
+        self._texts = [
+            (_Named((name,), catalog), text) for name, text in profile.tool_description_overrides.items()
+        ]
+        self._listed = {
+            entry.name: self._let_through(entry.name, entry.tools)
+            for entry in catalog.servers.values()
+            if entry.tools and not entry.disabled
         }
-        self.tools: Mapping[ToolKey, Offered] = {
-            key: self._offered(key, tool) for key, tool in _all_tools(catalog) if self.allows(key)
-        }
+        self.tools = OfferedTools(
+            Table(self._listed), self._offered, {} if before is None else self._still_offered(before)
+        )
         """Tools in the order of the configuration's servers, and of each server's list."""
 
     def allows(self, key: ToolKey) -> bool:
@@ -86,7 +122,7 @@ class Offer:
             return False
         if key in self._optional:
             return True
-        return key not in self._catalog.off and (self._profile.categories is None or key in self._places)
+        return key not in self._catalog.off and (self._profile.categories is None or self._has_place(key))
 
     def shows(self, member: Member) -> bool:
         """Whether a category's tool is shown in that category."""
@@ -97,7 +133,10 @@ class Offer:
 
     def describe(self, tool: Tool, member: Member | None) -> str:
         """What is said of a tool: the profile's text, else that of its category, else the server's."""
-        text = self._texts.get((tool.server, tool.name), None if member is None else member.description)
+        key = (tool.server, tool.name)
+        text = None if member is None else member.description
+        for named, said in self._texts:
+            text = said if key in named else text
         return tool.description if text is None else text
 
     def find(self, name: str) -> Offered | None:
@@ -106,14 +145,15 @@ class Offer:
         return None if key is None else self.tools.get(key)
 
     @cached_property
-    def all(self) -> tuple[Offered, ...]:
+    def all(self) -> Sequence[Offered]:
         """Every tool, in order."""
-        return tuple(self.tools.values())
+        return _All(self.tools)
 
     @cached_property
     def listing(self) -> tuple[bytes, ...]:
         """Every tool as `tools/list` gives it."""
-        return tuple(offered.listed() for offered in self.tools.values())
+        lists = (self._listing_of(server, tools) for server, tools in self._listed.items())
+        return tuple(chain.from_iterable(lists))
 
     @cached_property
     def listing_bytes(self) -> int:
@@ -121,12 +161,22 @@ class Offer:
         return sum(map(len, self.listing))
 
     @cached_property
+    def is_everything(self) -> bool:
+        """Whether every tool of every server is offered."""
+        servers = self._catalog.servers.values()
+        return all(not entry.tools or self._listed.get(entry.name) is entry.tools for entry in servers)
+
+    @cached_property
+    def categories(self) -> tuple[str, ...]:
+        """The categories that the profile may use, in the configuration's order."""
+        allowed = self._profile.categories
+        return tuple(name for name in self._catalog.categories if allowed is None or name in allowed)
+
+    @cached_property
     def registry(self) -> CategoryRegistry:
         """The categories of the offered tools."""
-        allowed = self._profile.categories
-        names = [name for name in self._catalog.categories if allowed is None or name in allowed]
         filed = {each.name: each.category for each in self.tools.values() if each.category is not None}
-        return CategoryRegistry.of(names, filed)
+        return CategoryRegistry.of(self.categories, filed)
 
     @cached_property
     def core(self) -> tuple[Offered, ...]:
@@ -134,13 +184,58 @@ class Offer:
         found = (self.find(name) for name in self._profile.core_tools)
         return tuple(dict.fromkeys(offered for offered in found if offered is not None))
 
-    def _offered(self, key: ToolKey, tool: Tool) -> Offered:
-        category, member = self._places.get(key, (None, None))
-        return Offered(
-            tool=tool,
-            name=self._catalog.names.name_of(key),
-            category=category,
-            description=self.describe(tool, member),
+    def _offered(self, key: ToolKey) -> Offered:
+        server, name = key
+        tool = self._listed[server][name]
+        category, description = self._whole.get(server), tool.description
+        if category is None or self._texts:
+            category, member = self._place(key)
+            description = self.describe(tool, member)
+        given = self._catalog.names.given.get(key, name)
+        return Offered(tool=tool, name=given, category=category, description=description)
+
+    def _place(self, key: ToolKey) -> tuple[str | None, Member | None]:
+        """Where a tool is offered: the first category of the profile's that holds it, switched on."""
+        for category in self._categories.get(key[0], ()):
+            if category.whole and key[1] in category.members:
+                return category.name, None
+            member = category.member(key)
+            if member is not None and member.enabled:
+                return category.name, member
+        return None, None
+
+    def _has_place(self, key: ToolKey) -> bool:
+        return self._place(key)[0] is not None
+
+    def _let_through(self, server: str, tools: Mapping[str, Tool]) -> Mapping[str, Tool]:
+        """Those of a server's tools that are offered; the same object if all are."""
+        places = self._profile.categories is None or server in self._whole
+        if places and not self._excluded and server not in self._partly_off:
+            return tools
+        allowed = {name: tool for name, tool in tools.items() if self.allows((server, name))}
+        return tools if len(allowed) == len(tools) else allowed
+
+    def _still_offered(self, before: Offer) -> dict[ToolKey, Offered]:
+        """What was offered before and is now, as far as that is seen at a glance."""
+        if before._catalog.config is not self._catalog.config:
+            return {}
+        names, listed = self._catalog.names, self._listed
+        alike = listed.keys() & self._whole.keys() & before._whole.keys()
+        return {
+            key: offered
+            for key, offered in before.tools.made.items()
+            if key[0] in alike
+            and listed[key[0]].get(key[1]) is offered.tool
+            and names.name_of(key) == offered.name
+        }
+
+    def _listing_of(self, server: str, tools: Mapping[str, Tool]) -> Iterator[bytes]:
+        """The listing of one server: nearly always what it has sent."""
+        given = self._catalog.names.given
+        plain = server in self._whole and not self._texts
+        return (
+            tool.raw if plain and given.get((server, name), name) == name else self.tools[server, name].listed()
+            for name, tool in tools.items()
         )
 
 
@@ -155,7 +250,7 @@ class Offers:
         made = self._made.get(profile.name)
         if made is not None and _same_tools(made[0], catalog) and made[1] is profile:
             return made[2]
-        offer = Offer(catalog, profile)
+        offer = Offer(catalog, profile, made[2] if made is not None and made[1] is profile else None)
         if len(self._made) >= MAX_OFFERS:
             self._made.clear()
         self._made[profile.name] = (catalog, profile, offer)
@@ -176,33 +271,47 @@ class _Named:
             if each.server is not None
         )
 
+    def __bool__(self) -> bool:
+        return bool(self._bare or self._full)
+
     def __contains__(self, key: ToolKey) -> bool:
         return key[1] in self._bare or key in self._full
 
-    def among(self, keys: Iterable[ToolKey]) -> Iterator[ToolKey]:
-        return (key for key in keys if key in self)
+
+class _All(Sequence["Offered"]):
+    """Values of a mapping in its order; to count them, none has to be made."""
+
+    __slots__ = ("_places", "_tools")
+
+    def __init__(self, tools: Lazily[ToolKey, Offered], places: range | None = None) -> None:
+        self._tools = tools
+        self._places = range(len(tools)) if places is None else places
+
+    @overload
+    def __getitem__(self, place: int) -> Offered: ...
+    @overload
+    def __getitem__(self, place: slice) -> _All: ...
+    def __getitem__(self, place: int | slice) -> Offered | _All:
+        if isinstance(place, slice):
+            return _All(self._tools, self._places[place])
+        return tuple(self._tools.values())[self._places[place]]
+
+    def __iter__(self) -> Iterator[Offered]:
+        return islice(self._tools.values(), self._places.start, self._places.stop)
+
+    def __len__(self) -> int:
+        return len(self._places)
 
 
 def _same_tools(one: Catalog, other: Catalog) -> bool:
     return one is other or (one.categories is other.categories and one.names is other.names)
 
 
-def _all_tools(catalog: Catalog) -> Iterator[tuple[ToolKey, Tool]]:
-    for entry in catalog.servers.values():
-        for tool in ({} if entry.disabled else entry.tools or {}).values():
-            yield (entry.name, tool.name), tool
-
-
-def _all_keys(catalog: Catalog) -> Iterator[ToolKey]:
-    return (key for key, _ in _all_tools(catalog))
-
-
-def _places(catalog: Catalog, profile: Profile) -> dict[ToolKey, tuple[str, Member]]:
-    """Where each tool is offered: the first category of the profile's that holds it, switched on."""
-    places: dict[ToolKey, tuple[str, Member]] = {}
+def _by_server(catalog: Catalog, profile: Profile) -> dict[str, list[Category]]:
+    """The categories that the profile may use, in their order, by each server that they draw from."""
+    found: dict[str, list[Category]] = {}
     for category in catalog.categories.values():
         if profile.categories is None or category.name in profile.categories:
-            for member in category.members.values():
-                if member.enabled:
-                    places.setdefault((member.server, member.tool), (category.name, member))
-    return places
+            for server in category.servers:
+                found.setdefault(server, []).append(category)
+    return found

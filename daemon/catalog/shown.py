@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+from daemon.catalog.table import NO_TOOLS
 
-    from daemon.catalog.offer import Offered
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from daemon.catalog.offer import OfferedTools
     from daemon.model import Tool, ToolKey
 
 MAX_SHOWN = 10_000
@@ -24,18 +26,18 @@ class Shown:
 
     __slots__ = ("_before", "_earlier", "_list", "_single", "latest", "version")
 
-    def __init__(self, before: Callable[[ToolKey], str | None] = lambda _key: None) -> None:
+    def __init__(self, before: Callable[[ToolKey], str | None] | None = None) -> None:
         """Begin with nothing.
 
         Args:
-            before: what the same session was shown over another connection.
+            before: what the same session was shown over another connection; None: there is no other.
         """
         self.version = 0
         """Rises with whatever is shown."""
         self.latest = -1
         """The last turn in which something was shown otherwise than before: later ones all see the same."""
         self._before = before
-        self._list: Mapping[ToolKey, Offered] = {}
+        self._list = NO_TOOLS
         self._single: dict[ToolKey, str] = {}
         self._earlier: dict[ToolKey, tuple[int, str]] = {}
 
@@ -54,7 +56,9 @@ class Shown:
         if single is not None:
             return single
         listed = self._list.get(key)
-        return self._before(key) if listed is None else listed.tool.schema_hash
+        if listed is not None:
+            return listed.schema_hash
+        return None if self._before is None else self._before(key)
 
     def assume(self, key: ToolKey, digest: str) -> None:
         """If it never was shown, it was so."""
@@ -73,15 +77,21 @@ class Shown:
         _cut(self._single)
         _cut(self._earlier)
 
-    def add_list(self, tools: Mapping[ToolKey, Offered], turn: int = 0) -> None:
-        """All of these were shown; the mapping must not change any more."""
-        if self._list is tools and not self._single:
+    def add_list(self, tools: OfferedTools, turn: int = 0) -> None:
+        """All of these were shown."""
+        table, known = tools.table, self._list
+        if known is table and not self._single:
             return
-        for key, listed in tools.items():
-            self._note_earlier(key, listed.tool.schema_hash, turn)
-        gone = {key: listed.tool.schema_hash for key, listed in self._list.items() if key not in tools}
-        self._single = {**gone, **{key: digest for key, digest in self._single.items() if key not in tools}}
-        self._list = tools
+        if known or self._single or self._earlier or self._before is not None:
+            # Most of a list that has changed was shown just so before, and nothing else after it.
+            for key, tool in table.beyond(known):
+                self._note_earlier(key, tool.schema_hash, turn)
+            for key in self._single:
+                if (same := table.get(key)) is not None:
+                    self._note_earlier(key, same.schema_hash, turn)
+        gone = {key: tool.schema_hash for key, tool in table.lacking(known)}
+        self._single = {**gone, **{key: digest for key, digest in self._single.items() if key not in table}}
+        self._list = table
         self.add(())
 
     def _note_earlier(self, key: ToolKey, digest: str, turn: int) -> None:

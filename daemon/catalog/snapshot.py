@@ -1,7 +1,13 @@
 """The catalog: an immutable picture of all servers, tools and categories, and how facts change it.
 
-`fold` is the only way to a new catalog, and returns the very same object when nothing changed, so that "did it
-change" is an identity test everywhere. What one server's facts do to its own entry is `entry`'s.
+`fold` and `fold_all` are the only ways to a new catalog, and return the very same object when nothing changed,
+so that "did it change" is an identity test everywhere. What one server's facts do to its own entry is said in
+`entry`.
+
+Servers' entries are truth, and each fact counts for itself: an epoch that rises twice has risen by two.
+Categories and names are drawn from the entries, once for all facts that were told together: nobody has seen
+anything between. What is drawn from a server that has not changed is taken over, so that a fact costs what it
+changes.
 """
 
 from __future__ import annotations
@@ -10,19 +16,28 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.catalog.categories import Category, of_server, resolve
+from daemon.catalog.categories import Category, concerned, of_server, resolve
 from daemon.catalog.entry import UNSETTLED, ServerEntry, changed_by, fresh
 from daemon.catalog.naming import NOBODY, Claims, Names, assign
 from daemon.facts import Configured, Recalled, Switched
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from daemon.config.model import Config, Server
     from daemon.facts import Fact, ServerFact
     from daemon.model import ToolKey
 
-__all__ = ["UNSETTLED", "Catalog", "ServerEntry", "begin", "fold", "may_be_about_to_list", "with_settled_names"]
+__all__ = [
+    "UNSETTLED",
+    "Catalog",
+    "ServerEntry",
+    "begin",
+    "fold",
+    "fold_all",
+    "may_be_about_to_list",
+    "with_settled_names",
+]
 
 WHOLE = ""
 """In place of a tool: its whole server."""
@@ -64,22 +79,49 @@ def begin(config: Config, now: float, reserved: frozenset[str] = frozenset()) ->
 
 def fold(catalog: Catalog, fact: Fact) -> Catalog:
     """The catalog after a fact; the same object if the fact is stale or changes nothing."""
-    if isinstance(fact, Switched):
-        return _with_words(catalog, fact.off)
-    if isinstance(fact, Configured):
-        return _with_config(catalog, fact.config, fact.now)
+    return fold_all(catalog, (fact,))
+
+
+def fold_all(catalog: Catalog, facts: Iterable[Fact]) -> Catalog:
+    """The catalog after facts that were told together, in order; the same object if they change nothing."""
+    after = catalog
+    for fact in facts:
+        if isinstance(fact, Switched):
+            # What counts is what it looked like before: that is drawn from all that was told before.
+            catalog = after = _with_words(_drawn(after, catalog), fact.off)
+        elif isinstance(fact, Configured):
+            catalog = after = _with_config(_drawn(after, catalog), fact.config, fact.now)
+        else:
+            after = _with_fact(after, fact)
+    return _drawn(after, catalog)
+
+
+def _with_fact(catalog: Catalog, fact: ServerFact) -> Catalog:
+    """With what one server's fact does to its entry; what is drawn from the entries stays as it was."""
     entry = catalog.servers.get(fact.server)
     if entry is None:
         return _with_departed(catalog, fact)
     changed = changed_by(entry, fact)
-    if changed is entry:
-        return catalog
-    servers = {**catalog.servers, entry.name: changed}
-    after = attrs.evolve(catalog, servers=servers)
-    same_tools = changed.tools is entry.tools and changed.disabled == entry.disabled
-    if same_tools and changed.awaited == entry.awaited:
+    return (
+        catalog if changed is entry else attrs.evolve(catalog, servers={**catalog.servers, entry.name: changed})
+    )
+
+
+def _drawn(after: Catalog, before: Catalog) -> Catalog:
+    """With categories and names as its servers are now.
+
+    Args:
+        after: `before` with other entries of the same servers.
+        before: the catalog that these were drawn for last.
+    """
+    if after.servers is before.servers:
         return after
-    return _named(after) if same_tools else _assembled(after, catalog)
+    changed = [
+        (was, after.servers[name]) for name, was in before.servers.items() if was is not after.servers[name]
+    ]
+    if any(was.tools is not now.tools or was.disabled != now.disabled for was, now in changed):
+        return _assembled(after, before)
+    return _named(after, before) if any(was.awaited != now.awaited for was, now in changed) else after
 
 
 def with_settled_names(catalog: Catalog) -> Catalog:
@@ -169,12 +211,24 @@ def _looks(catalog: Catalog, name: str) -> tuple[bool, dict[str, str]]:
     }
 
 
-def _named(catalog: Catalog) -> Catalog:
+def _named(catalog: Catalog, before: Catalog | None) -> Catalog:
     claims = [
-        Claims(server=entry.name, tools=entry.tools or (), pending=entry.awaited)
+        Claims(
+            server=entry.name,
+            tools=entry.tools or (),
+            pending=entry.awaited,
+            named=before is not None and _has_names(before.servers.get(entry.name), entry),
+        )
         for entry in catalog.servers.values()
     ]
     return attrs.evolve(catalog, names=assign(catalog.names, claims, catalog.reserved))
+
+
+def _has_names(was: ServerEntry | None, now: ServerEntry) -> bool:
+    """Whether an entry lists what it listed before."""
+    if was is None or was.tools is None or now.tools is None:
+        return False
+    return was.tools is now.tools or was.tools.keys() == now.tools.keys()
 
 
 def _assembled(catalog: Catalog, before: Catalog | None = None) -> Catalog:
@@ -184,24 +238,47 @@ def _assembled(catalog: Catalog, before: Catalog | None = None) -> Catalog:
         catalog: what they are to be made for.
         before: as it was: what is the same is taken over, for most servers are when one has changed.
     """
-    categories = _categories(catalog.config, catalog.servers, before)
+    categories = _categories(catalog, before)
     if any(tool != WHOLE for _, tool in catalog.switched):
         categories = {name: _without(each, catalog.switched) for name, each in categories.items()}
-    off = frozenset({key for key in catalog.switched if key[1] != WHOLE} | set(_off(categories)))
-    return _named(attrs.evolve(catalog, categories=categories, off=off))
+    off = frozenset({key for key in catalog.switched if key[1] != WHOLE} | _off(categories))
+    return _named(attrs.evolve(catalog, categories=categories, off=off), before)
 
 
-def _categories(
-    config: Config, servers: Mapping[str, ServerEntry], before: Catalog | None
-) -> dict[str, Category]:
-    if config.categories:
-        listed = {name: entry.tools for name, entry in servers.items() if not entry.disabled}
-        return {name: resolve(category, listed) for name, category in config.categories.items()}
+def _categories(catalog: Catalog, before: Catalog | None) -> dict[str, Category]:
+    if catalog.config.categories:
+        return _resolved(catalog, before)
     return {
         name: _taken_over(entry, before) or of_server(name, entry.description, entry.tools)
-        for name, entry in servers.items()
+        for name, entry in catalog.servers.items()
         if not entry.disabled
     }
+
+
+def _resolved(catalog: Catalog, before: Catalog | None) -> dict[str, Category]:
+    """The configured categories; those that none of the changed servers concern are what they were."""
+    wanted = catalog.config.categories
+    listed = {name: entry.tools for name, entry in catalog.servers.items() if not entry.disabled}
+    known: Mapping[str, Category] = {}
+    changed: set[str] = set()
+    if before is not None and _draws_alike(catalog, before):
+        known = before.categories
+        changed = {name for name, tools in listed.items() if tools is not before.servers[name].tools}
+    return {
+        name: known[name]
+        if name in known and changed.isdisjoint(concerned(category, listed))
+        else resolve(category, listed)
+        for name, category in wanted.items()
+    }
+
+
+def _draws_alike(one: Catalog, other: Catalog) -> bool:
+    """Whether equal lists make equal categories in both."""
+    return (
+        one.config is other.config
+        and one.switched == other.switched
+        and all(entry.disabled == other.servers[name].disabled for name, entry in one.servers.items())
+    )
 
 
 def _taken_over(entry: ServerEntry, before: Catalog | None) -> Category | None:
@@ -222,11 +299,19 @@ def _without(category: Category, switched: frozenset[tuple[str, str]]) -> Catego
         name: attrs.evolve(member, enabled=False) if (member.server, member.tool) in switched else member
         for name, member in category.members.items()
     }
-    return attrs.evolve(category, members=members)
+    return attrs.evolve(category, members=members, whole=False)
 
 
-def _off(categories: Mapping[str, Category]) -> Iterator[ToolKey]:
+def _off(categories: Mapping[str, Category]) -> set[ToolKey]:
     """Tools that are in categories, and on in none of them."""
-    members = [member for category in categories.values() for member in category.members.values()]
-    on = {(member.server, member.tool) for member in members if member.enabled}
-    return ((member.server, member.tool) for member in members if (member.server, member.tool) not in on)
+    partial = [category for category in categories.values() if not category.whole]
+    off = {
+        (each.server, each.tool)
+        for category in partial
+        for each in category.members.values()
+        if not each.enabled
+    }
+    if not off:
+        return off
+    members = (member for category in categories.values() for member in category.members.values())
+    return off - {(member.server, member.tool) for member in members if member.enabled}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import msgspec
 
-from daemon.search.text import plain, terms
+from daemon.search.text import terms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -60,14 +60,10 @@ class Document:
 
     key: ToolKey
     """Which."""
-    digest: tuple[str, ...]
-    """What it was made of: the tool's schema hash, its server's description, a model's words."""
     weights: Mapping[str, float]
     """Term to its saturated weight, between 0 and `K1` + 1, not yet multiplied by how rare the term is."""
     name_terms: frozenset[str]
     """The terms of its name."""
-    spellings: tuple[str, ...]
-    """What it may be called, plainly."""
 
 
 def document(tool: Tool, server_description: str, said: Summary | None = None) -> Document:
@@ -87,13 +83,10 @@ def document(tool: Tool, server_description: str, said: Summary | None = None) -
         "keywords": terms(" ".join(said.keywords)) if said else [],
         **_of_schema(tool.parts.get("inputSchema", b"")),
     }
-    server, name = plain(tool.server), plain(tool.name)
     return Document(
         key=(tool.server, tool.name),
-        digest=digest_of(tool, server_description, said),
         weights=_weights(fields),
         name_terms=frozenset(fields["name"]),
-        spellings=(name, f"{server}_{name}", f"mcp_{server}_{name}"),
     )
 
 

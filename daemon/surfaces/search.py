@@ -145,7 +145,7 @@ def _structured(
         "tools": tools,
         **({"total": findings.total} if findings.total > len(tools) else {}),
         **({"suggestions": list(findings.suggestions)} if findings.suggestions else {}),
-        "categories": view.offer.registry.get_all_categories()[:MAX_CATEGORIES],
+        "categories": view.offer.categories[:MAX_CATEGORIES],
         **({"meta": meta} if meta else {}),
     }
 

@@ -13,11 +13,15 @@ from daemon.wire.peer import RemoteError
 if TYPE_CHECKING:
     from msgspec import Raw
 
+    from daemon.catalog.listing import Page
     from daemon.ports import Connection
 
 MAX_PAGES = 1000
 """A cursor that never ends is a server's bug; real servers send one page, rarely a dozen."""
 
+
+LONG_PAGE = 64 * 1024
+"""Bytes of a page above which a worker thread splits it; a shorter one takes less time than to ask one."""
 
 PAGES_SHARE = 10
 """All pages together may take so many times what one may: a listing is a matter of seconds."""
@@ -47,7 +51,7 @@ async def _list_pages(connection: Connection, *, seconds: float) -> list[Raw]:
     params: dict[str, object] = {}
     for _ in range(MAX_PAGES):
         try:
-            page = read_page(await connection.request("tools/list", params, timeout=seconds))
+            page = await _read(await connection.request("tools/list", params, timeout=seconds))
         except RemoteError as error:
             raise SchemaFetchError(f"tools/list was refused: {error}") from None
         except UpstreamTimeout:
@@ -62,3 +66,7 @@ async def _list_pages(connection: Connection, *, seconds: float) -> list[Raw]:
         seen.add(page.nextCursor)
         params = {"cursor": page.nextCursor}
     raise SchemaFetchError(f"tools/list has more than {MAX_PAGES} pages")
+
+
+async def _read(result: bytes) -> Page:
+    return read_page(result) if len(result) < LONG_PAGE else await trio.to_thread.run_sync(read_page, result)

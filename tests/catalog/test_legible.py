@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from daemon.catalog.legible import NOTE, UNREADABLE, legible_json, legible_tool, screened
+from daemon.catalog.legible import NOTE, UNREADABLE, ScreenedTools, legible_json, legible_tool, screened
 from daemon.catalog.listing import read_tools
 from daemon.catalog.offer import Offered
 from daemon.escape import HIDDEN, SELECTORS, hidden_in
@@ -207,3 +207,10 @@ def test_what_somebody_else_says_of_such_a_tool_is_shown() -> None:
     offered = Offered(tool=hiding, name="log", category=None, description="Shows the history.")
     shown = msgspec.json.decode(legible_tool(offered.listed(), offered.description))
     assert shown["description"] == "Shows the history."
+
+
+def test_a_list_that_was_looked_through_is_not_looked_through_again() -> None:
+    tools = ScreenedTools.of([SLY, tool("git", "add")])
+    assert screened(tools) is tools.screened
+    assert screened(tools) == screened(tuple(tools))
+    assert list(tools) == [SLY, tool("git", "add")]

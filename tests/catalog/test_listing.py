@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from daemon.catalog.listing import MAX_NAME_BYTES, MAX_TOOLS, read_page, read_tools
+from daemon.catalog.listing import MAX_NAME_BYTES, MAX_TOOLS, Parts, _held, read_page, read_tools
 from tests.catalog.samples import tool_json
 
 GOOD = tool_json("good")
@@ -143,3 +145,45 @@ def test_whatever_is_listed_each_tool_is_usable_or_quarantined(listed: list[obje
     assert "good" in {tool.name for tool in tools}
     assert all(quarantined.values())
     assert len(tools) + len(quarantined) <= len(raws)
+
+
+# --- lists that are read again -------------------------------------------------------------------------------
+
+
+def test_a_tool_in_the_same_bytes_is_the_same_object_as_long_as_somebody_holds_it() -> None:
+    raws = [GOOD, tool_json("other")]
+    first, _ = read_tools("s", map(Raw, raws))
+    again, _ = read_tools("s", map(Raw, [tool_json("new"), *raws]))
+    assert again[1] is first[0]
+    assert again[2] is first[1]
+
+
+def test_other_bytes_or_another_server_are_another_tool() -> None:
+    (first,), _ = read_tools("s", [Raw(GOOD)])
+    (spaced,), _ = read_tools("s", [Raw(GOOD + b" ")])
+    (of_another,), _ = read_tools("t", [Raw(GOOD)])
+    assert spaced.schema_hash == first.schema_hash == of_another.schema_hash
+    assert (spaced.raw, of_another.server) == (GOOD + b" ", "t")
+
+
+def test_tools_that_nobody_holds_are_forgotten() -> None:
+    raw = tool_json("a name that no other test has")
+    read_tools("s", [Raw(raw)])
+    gc.collect()
+    assert ("s", raw) not in _held
+
+
+def test_a_tool_that_was_listed_twice_is_so_again() -> None:
+    twice = [Raw(GOOD), Raw(GOOD)]
+    tools, quarantined = read_tools("s", twice)
+    assert (len(tools), list(quarantined)) == (1, ["good"])
+    assert read_tools("s", twice) == (tools, quarantined)
+
+
+def test_members_are_found_when_they_are_asked_for() -> None:
+    parts = Parts(b'{"name":"t", "x":[1.0], "name":"u"}')
+    assert dict(parts) == {"name": b'"u"', "x": b"[1.0]"}
+    assert (len(parts), list(parts), "x" in parts, "y" in parts) == (2, ["name", "x"], True, False)
+    assert parts.get("y", b"{}") == b"{}"
+    with pytest.raises(KeyError):
+        parts["y"]

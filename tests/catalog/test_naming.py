@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -209,3 +210,34 @@ def test_names_are_given_once_found_again_and_never_rebound(
         for name, key in before.owners.items():
             assert name in now.owners or key in before.provisional
             assert now.owners.get(name) in {key, None} or key in before.provisional
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(st.sampled_from(["a", "b", "a__b"]), TOOLS, st.booleans()),
+            unique_by=lambda c: c[0],
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_servers_that_list_what_they_listed_need_not_be_looked_at(
+    steps: list[list[tuple[str, list[str], bool]]],
+) -> None:
+    whole = quick = naming.NOBODY
+    listed_before: dict[str, list[str]] = {}
+    for step in steps:
+        all_of_them = [claims(server, *tools, pending=p) for server, tools, p in step]
+        named = [
+            attrs.evolve(each, named=listed_before.get(each.server) == list(each.tools)) for each in all_of_them
+        ]
+        whole, quick = naming.assign(whole, all_of_them, {"m"}), naming.assign(quick, named, {"m"})
+        assert whole == quick
+        listed_before = {server: tools for server, tools, _ in step}
+
+
+def test_a_list_of_the_same_names_gives_the_very_same_names() -> None:
+    names = naming.assign(naming.NOBODY, [claims("a", "x", "y")])
+    assert naming.assign(names, [claims("a", "y", "x")]) is names
+    assert naming.assign(names, [claims("a", "y")]) is names

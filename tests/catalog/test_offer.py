@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from daemon.catalog.offer import MAX_OFFERS, Offer, Offers
 from daemon.states import ServerState
@@ -181,6 +183,16 @@ def test_offers_of_many_profiles_do_not_pile_up() -> None:
     assert len(offers._made) <= MAX_OFFERS
 
 
+CHANGES: list[Fact] = [
+    listed("fs", "read", "new"),
+    listed("git", tool("git", "log", description="new"), "shell"),
+    listed("git"),
+    switched("fs/read", "git/log"),
+    switched("git"),
+    switched(),
+]
+
+
 # --- operators' words ----------------------------------------------------------------------------------------
 
 PLAIN: dict[str, Any] = {"mcpServers": servers("fs", "git")}
@@ -255,3 +267,65 @@ def test_words_and_reloads_make_an_offer_anew() -> None:
     assert "read" in names(offers.of(after(off, [switched()]), profile))
     reloaded = after(catalog, [configured(PLAIN)])
     assert "shell" in names(offers.of(reloaded, reloaded.config.profiles["default"]))
+
+
+# --- what is made, and when ----------------------------------------------------------------------------------
+
+
+def test_to_list_tools_as_their_servers_do_none_has_to_be_made() -> None:
+    made = offer(config=PLAIN)
+    assert [msgspec.json.decode(raw)["name"] for raw in made.listing] == names(offer(config=PLAIN))
+    assert (len(made.all), len(made.all[1:]), len(made.tools)) == (6, 5, 6)
+    # Of those, one shares its name with another server's.
+    assert set(made.tools.made) == {("git", "read")}
+
+
+def test_a_part_of_all_tools_is_that_part() -> None:
+    made = offer(config=PLAIN)
+    assert list(made.all) == list(made.tools.values())
+    assert list(made.all[1:3]) == [made.all[1], made.all[2]] == list(made.tools.values())[1:3]
+    assert list(made.all[1:][1:3]) == list(made.tools.values())[2:4]
+
+
+def test_after_a_change_what_is_offered_as_before_is_the_same_object() -> None:
+    offers, catalog = Offers(), after(catalog_of(PLAIN), FACTS)
+    profile = catalog.config.profiles["default"]
+    before = dict(offers.of(catalog, profile).tools)
+    changed = after(catalog, [listed("git", "log", tool("git", "read", description="new"))])
+    now = dict(offers.of(changed, profile).tools)
+    assert {key for key, each in now.items() if each is not before[key]} == {("git", "read")}
+    assert now["git", "read"].description == "new"
+
+
+def test_after_a_change_a_tool_under_another_name_is_another() -> None:
+    offers, up = Offers(), after(catalog_of(PLAIN), [status("fs", ServerState.STARTING), listed("git", "read")])
+    profile = up.config.profiles["default"]
+    assert next(iter(offers.of(up, profile).tools.values())).name == "read"
+    both = offers.of(after(up, [listed("fs", "read")]), profile)
+    assert {key: each.name for key, each in both.tools.items()} == {
+        ("fs", "read"): "read",
+        ("git", "read"): "git__read",
+    }
+
+
+@given(st.lists(st.sampled_from([*FACTS, *CHANGES]), max_size=6), st.sampled_from(PROFILES), st.booleans())
+def test_what_is_offered_after_changes_is_what_would_be_offered_anew(
+    facts: list[Fact], profile: dict[str, Any], plain: bool
+) -> None:
+    config = PLAIN if plain else CONFIG
+    if plain:
+        profile = {key: value for key, value in profile.items() if key != "categories"}
+    catalog = catalog_of({**config, "profiles": {"p": profile}})
+    offers = Offers()
+    for fact in facts:
+        catalog = after(catalog, [fact])
+        made, anew = (each.of(catalog, catalog.config.profiles["p"]) for each in (offers, Offers()))
+        assert _told(made) == _told(anew)
+        assert made.listing == tuple(each.listed() for each in anew.all)
+        assert made.is_everything is (
+            len(made.tools) == sum(len(e.tools or ()) for e in catalog.servers.values())
+        )
+
+
+def _told(made: Offer) -> list[tuple[object, ...]]:
+    return [(key, each.name, each.category, each.description) for key, each in made.tools.items()]

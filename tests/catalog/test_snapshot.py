@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.catalog.snapshot import _assembled, fold
+from daemon.catalog.snapshot import _assembled, fold, fold_all
 from daemon.facts import Configured, Recalled, Summarized, Switched, ToolsListed
 from daemon.model import Summary
 from daemon.states import ServerState
@@ -564,3 +564,49 @@ def test_a_tool_is_never_called_by_two_names_nor_two_by_one(facts: list[Fact]) -
     catalog = after(BEGUN, facts)
     keys = [(name, each) for name, entry in catalog.servers.items() for each in entry.tools or ()]
     assert len({catalog.names.name_of(key) for key in keys}) == len(keys)
+
+
+# --- facts that were told together ---------------------------------------------------------------------------
+
+
+@given(FACTS, FACTS)
+def test_facts_that_are_told_together_mean_what_they_mean_one_by_one(
+    before: list[Fact], together: list[Fact]
+) -> None:
+    begun = after(BEGUN, before)
+    one_by_one, at_once = after(begun, together), fold_all(begun, together)
+    assert at_once.servers == one_by_one.servers
+    assert (at_once.categories, at_once.off, at_once.switched, at_once.departed) == (
+        one_by_one.categories,
+        one_by_one.off,
+        one_by_one.switched,
+        one_by_one.departed,
+    )
+    assert at_once.names == _assembled(at_once).names
+    assert len(set(at_once.names.given.values())) == len(at_once.names.given)
+
+
+def test_an_epoch_rises_for_each_of_two_lists_that_are_told_together() -> None:
+    changed = fold_all(UP, [listed("git", "git_add"), listed("git", "git_log", "git_add")])
+    assert epochs(changed)["git"] == epochs(UP)["git"] + 2
+    assert fold_all(UP, []) is UP
+    assert fold_all(UP, [failed("git", "x", incarnation=0), status("stranger")]) is UP
+
+
+def test_servers_that_come_up_in_one_moment_have_names_in_the_order_of_the_configuration() -> None:
+    # Had it been told alone that git has nothing to wait for, the name would have been its for good.
+    facts: list[Fact] = [status("git", ServerState.FAILED), listed("fs", "same"), listed("git", "same")]
+    assert fold_all(BEGUN, facts).names.owners["same"] == (next(iter(BEGUN.servers)), "same")
+
+
+def test_configured_categories_that_a_change_does_not_concern_are_taken_over() -> None:
+    config = {**CONFIG, "categories": {**CATEGORIES, "files": {"server": "fs"}}}
+    up = after(catalog_of(config), [listed("git", "git_log"), listed("fs", "read")])
+    changed = fold(up, listed("fs", "read", "write"))
+    assert changed.categories["history"] is up.categories["history"]
+    assert list(changed.categories["files"].members) == ["read", "write"]
+    # One that draws from every server is always concerned; one that borrows, by whom it borrows from.
+    assert fold(changed, listed("git", "git_add")).categories["files"] is changed.categories["files"]
+    assert fold(changed, listed("git", "git_add")).categories["mixed"].unresolved == ("git/git_log",)
+    off = fold(changed, switched("git/git_log"))
+    assert not off.categories["history"].members["git_log"].enabled

@@ -303,11 +303,18 @@ def test_the_words_of_a_model_about_a_tool_are_found_and_those_that_it_takes_bac
     assert found("heron", index=newer) == []
 
 
-def test_a_sentence_reads_only_its_own_tool_anew() -> None:
+def test_a_change_of_one_server_takes_what_is_made_of_the_others_over() -> None:
     first = summed_up(CATALOG, Summary(text="Tells pelicans the hour."))
     index = INDEX.updated(first.servers)
-    anew = {key for key, document in index._documents.items() if document is not INDEX._documents[key]}
-    assert anew == {("clock", "get_current_time")}
+    anew = {name for name, segment in index._segments.items() if segment is not INDEX._segments[name]}
+    assert anew == {"clock"}
+
+
+def test_where_not_all_is_wanted_less_than_the_best_of_all_may_fit() -> None:
+    index = of(tool("a", "pelican_heron"), *(tool("b", f"x{n}", description="heron " * 9) for n in range(3)))
+    everything = index.search(["pelican heron"])
+    assert everything.hits[0].key == ("a", "pelican_heron")
+    assert found("pelican heron", index=index, within={("b", "x0"), ("b", "x2")}) == ["b/x0", "b/x2"]
 
 
 def test_the_words_of_a_model_about_a_server_find_it() -> None:

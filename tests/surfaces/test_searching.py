@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import pytest
 
 from daemon.errors import UnknownCategory
@@ -71,3 +72,19 @@ def test_an_operator_sees_scores_and_the_category_that_was_asked_for() -> None:
         "Writes a note.",
     )
     assert told["total"] >= 1
+
+
+def test_where_a_profile_offers_everything_the_same_is_found_as_among_all_of_its_tools() -> None:
+    offer, index = VIEW.offer, VIEW.means.index()
+    assert offer.is_everything
+    for words in ("note", "play a song", "other", "write_note"):
+        among = index.search([words], within=set(offer.tools), limit=10)
+        found = find_tools(VIEW, [words], None, 10)
+        assert [(each.key, score) for each, score in found.tools] == [(h.key, h.score) for h in among.hits]
+        assert found.total == among.total
+
+
+def test_what_a_server_has_no_more_is_not_found_while_the_index_still_has_it() -> None:
+    gone = after(VIEW.catalog, [listed("b", "write_song")])
+    later = attrs.evolve(VIEW, catalog=gone)
+    assert find_tools(later, ["song"], None, 10).total == 0

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import trio
 
 from daemon.catalog.listing import MAX_TOOLS
 from daemon.errors import SchemaFetchError, UpstreamLost
-from daemon.transports.paging import MAX_PAGES, list_all
+from daemon.transports.paging import LONG_PAGE, MAX_PAGES, list_all
 from tests.transports.replies import DEATH, SILENCE, TableConnection, refusal
 
 
@@ -95,3 +96,25 @@ async def test_a_failure_on_a_later_page_fails_the_list() -> None:
 async def test_a_lost_connection_is_no_failure_of_the_listing() -> None:
     with pytest.raises(UpstreamLost):
         await listed(DEATH)
+
+
+async def test_a_long_page_is_read_while_others_go_on() -> None:
+    count = LONG_PAGE // len(page("a" * 100)["tools"])
+    names = ["a" * 100 + str(number) for number in range(count // 100)]
+    turns: list[str] = []
+
+    async def go_on() -> None:
+        await trio.lowlevel.checkpoint()
+        turns.append("somebody else")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(go_on)
+        tools, _ = await listed(page(*names))
+        turns.append("read")
+    assert len(tools) == len(names)
+    assert turns == ["somebody else", "read"]
+
+
+async def test_a_long_page_that_is_none_is_refused_like_a_short_one() -> None:
+    with pytest.raises(SchemaFetchError, match="answered something else"):
+        await listed(b'{"tools":7,"x":"' + b"x" * LONG_PAGE + b'"}')

@@ -1,0 +1,300 @@
+"""One server's tools, ready to be searched: what the index is made of, taken over whole while nothing changes.
+
+What thousands of tools have in common is the words, and a word's tools are two rows of numbers: which tools,
+and what it weighs in each. All rows of a server stand one after the other in two arrays, twelve bytes for each
+word of each tool, where dictionaries would take a hundred.
+"""
+
+from __future__ import annotations
+
+from array import array
+from itertools import compress
+from typing import TYPE_CHECKING
+
+import attrs
+
+from daemon.search.documents import digest_of, document
+from daemon.search.text import plain, terms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+    from daemon.catalog.snapshot import ServerEntry
+    from daemon.model import Summary, Tool, ToolKey
+    from daemon.search.documents import Document
+
+COVERAGE = 0.8
+"""How much more a tool scores whose whole name is in the query, against one with none of it there."""
+
+Phrase = list[list[tuple[str, float]]]
+"""For each term that was asked for the known terms that fit it, each with what it counts; closest first."""
+
+Digest = tuple[str, ...]
+
+
+@attrs.frozen
+class _MadeOf:
+    """What of a server is indexed."""
+
+    tools: Mapping[str, Tool] | None
+    description: str
+    summary: Summary | None
+    sentences: Mapping[str, Summary]
+
+    @classmethod
+    def of(cls, entry: ServerEntry) -> _MadeOf:
+        return cls(entry.tools, entry.description, entry.summary, entry.sentences)
+
+    def is_of(self, entry: ServerEntry) -> bool:
+        # Tools and sentences are replaced as a whole, and too many to be compared one by one.
+        return (
+            self.tools is entry.tools
+            and self.sentences is entry.sentences
+            and (self.description, self.summary) == (entry.description, entry.summary)
+        )
+
+
+class Postings:
+    """Terms, each with the numbers of its tools and a weight in each. Never changes."""
+
+    __slots__ = ("_bounds", "_numbers", "_places", "_weights")
+
+    def __init__(self, rows: Mapping[str, tuple[Sequence[int], Sequence[float]]]) -> None:
+        """Put rows together.
+
+        Args:
+            rows: for each term the numbers of its tools, and as many weights.
+        """
+        self._places = {term: place for place, term in enumerate(rows)}
+        self._bounds = array("I", (0,))
+        self._numbers = array("I")
+        self._weights = array("d")
+        for numbers, weights in rows.values():
+            self._numbers.extend(numbers)
+            self._weights.extend(weights)
+            self._bounds.append(len(self._numbers))
+
+    def __contains__(self, term: str) -> bool:
+        return term in self._places
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def count(self, term: str) -> int:
+        """How many tools have a term."""
+        place = self._places.get(term)
+        return 0 if place is None else self._bounds[place + 1] - self._bounds[place]
+
+    def row(self, term: str) -> tuple[array[int], array[float]]:
+        """The tools that have a term, and what it weighs in each."""
+        place = self._places.get(term)
+        if place is None:
+            return array("I"), array("d")
+        here = slice(self._bounds[place], self._bounds[place + 1])
+        return self._numbers[here], self._weights[here]
+
+
+_NONE = Postings({})
+
+
+class Segment:
+    """One server's tools at one moment. Never changes."""
+
+    __slots__ = (
+        "_bare",
+        "_made_of",
+        "_prefixes",
+        "digests",
+        "name_words",
+        "names",
+        "postings",
+        "server",
+        "words",
+    )
+
+    server: str
+    """Whose tools these are."""
+    words: frozenset[str]
+    """What the server itself is found by."""
+    names: tuple[str, ...]
+    """The tools by number."""
+    digests: Mapping[str, Digest]
+    """What each tool's document was made of; the very object that it was where it is the same."""
+    postings: Postings
+    """The terms of the tools."""
+    name_words: Postings
+    """The terms of their names, each with its share of the name."""
+
+    def __init__(self, entry: ServerEntry, old: Segment | None = None) -> None:
+        """Read a server. Computes: for a worker thread.
+
+        Args:
+            entry: which.
+            old: the same server as it was: tools that are the same are not read again.
+        """
+        self.server = entry.name
+        self.words = frozenset(terms(_words_of(entry)))
+        self.names = tuple(entry.tools or ())
+        self.digests = _digests(entry, {} if old is None else old.digests)
+        kept, fresh = self._sorted_out(entry, old)
+        self.postings = _merged(_NONE if old is None else old.postings, kept, fresh, _weights)
+        self.name_words = _merged(_NONE if old is None else old.name_words, kept, fresh, _shares)
+        self._made_of = _MadeOf.of(entry)
+        self._bare = _by_name(self.names)
+        plainly = plain(entry.name)
+        self._prefixes = (f"{plainly}_", f"mcp_{plainly}_")
+
+    def is_of(self, entry: ServerEntry) -> bool:
+        """Whether it was made of exactly these tools, descriptions and summaries; cheap."""
+        return self._made_of.is_of(entry)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __contains__(self, tool: str) -> bool:
+        return tool in (self._made_of.tools or ())
+
+    def key(self, number: int) -> ToolKey:
+        """Which tool has a number."""
+        return self.server, self.names[number]
+
+    def scores(self, phrases: Iterable[Phrase]) -> list[float]:
+        """For each tool by its number how well it fits; 0.0 if it shares nothing with what was asked for."""
+        total: list[float] = []
+        for phrase in phrases:
+            own = self._phrase_scores(phrase)
+            total = (
+                [one + other for one, other in zip(total, own, strict=True)] if total and own else total or own
+            )
+        return total
+
+    def named(self, names: Collection[str]) -> Iterator[ToolKey]:
+        """The tools that plain names name, bare or with their server's before them."""
+        wanted = set(names)
+        for prefix in self._prefixes:
+            wanted |= {name[len(prefix) :] for name in names if name.startswith(prefix)}
+        for name in self._bare.keys() & wanted:
+            yield from map(self.key, self._bare[name])
+
+    def containing(self, word: str) -> Iterator[ToolKey]:
+        """The tools whose names hold a word."""
+        for name, numbers in self._bare.items():
+            if word in name:
+                yield from map(self.key, numbers)
+
+    def spelt(self) -> Iterator[tuple[str, ToolKey]]:
+        """Every plain name with its tools."""
+        return ((name, self.key(number)) for name, numbers in self._bare.items() for number in numbers)
+
+    def _phrase_scores(self, phrase: Phrase) -> list[float]:
+        postings = self.postings
+        found = [
+            present for variants in phrase if (present := [each for each in variants if each[0] in postings])
+        ]
+        if not found:
+            return []
+        own = [0.0] * len(self.names)
+        for (term, factor), *others in found:
+            if others:
+                for number, score in self._closest([(term, factor), *others]).items():
+                    own[number] += score
+            else:
+                for number, weight in zip(*postings.row(term), strict=True):
+                    own[number] += weight * factor
+        for number, share in self._covered({term for variants in found for term, _ in variants}).items():
+            own[number] *= 1 + COVERAGE * share
+        return own
+
+    def _closest(self, variants: list[tuple[str, float]]) -> dict[int, float]:
+        """What each tool scores for one term that was asked for: by the closest of the terms that it has."""
+        best: dict[int, float] = {}
+        for term, factor in reversed(variants):
+            numbers, weights = self.postings.row(term)
+            best.update(zip(numbers, [weight * factor for weight in weights], strict=True))
+        return best
+
+    def _covered(self, asked: Iterable[str]) -> dict[int, float]:
+        """How much of each tool's name was asked for."""
+        covered: dict[int, float] = {}
+        for term in asked:
+            for number, share in zip(*self.name_words.row(term), strict=True):
+                covered[number] = covered.get(number, 0.0) + share
+        return covered
+
+    def _sorted_out(
+        self, entry: ServerEntry, old: Segment | None
+    ) -> tuple[dict[int, int], dict[int, Document]]:
+        """The tools that are the same, old number to new, and the others, read, by number."""
+        were = {} if old is None else {name: number for number, name in enumerate(old.names)}
+        about = _about(entry)
+        kept: dict[int, int] = {}
+        fresh: dict[int, Document] = {}
+        for number, (name, tool) in enumerate((entry.tools or {}).items()):
+            if old is not None and old.digests.get(name) is self.digests[name]:
+                kept[were[name]] = number
+            else:
+                fresh[number] = document(tool, about, entry.sentences.get(tool.schema_hash))
+        return kept, fresh
+
+
+def _about(entry: ServerEntry) -> str:
+    return entry.description or (entry.summary.text if entry.summary else "")
+
+
+def _words_of(entry: ServerEntry) -> str:
+    """What a server is found by, besides its tools."""
+    said = entry.summary
+    return " ".join([entry.name, entry.description, *((said.text, *said.keywords) if said else ())])
+
+
+def _digests(entry: ServerEntry, old: Mapping[str, Digest]) -> dict[str, Digest]:
+    about = _about(entry)
+    digests = {}
+    for name, tool in (entry.tools or {}).items():
+        made = digest_of(tool, about, entry.sentences.get(tool.schema_hash))
+        known = old.get(name)
+        digests[name] = known if known is not None and known == made else made
+    return digests
+
+
+def _weights(each: Document) -> Mapping[str, float]:
+    return each.weights
+
+
+def _shares(each: Document) -> Mapping[str, float]:
+    """What share of the tool's name each of its terms is."""
+    return dict.fromkeys(each.name_terms, 1 / max(1, len(each.name_terms)))
+
+
+def _merged(
+    old: Postings,
+    kept: Mapping[int, int],
+    fresh: Mapping[int, Document],
+    weights_of: Callable[[Document], Mapping[str, float]],
+) -> Postings:
+    """Postings of what is kept, under its new numbers, and of what is new."""
+    # Arrays throughout: a hundred thousand pairs would have the collector look at everything, again and again.
+    rows: dict[str, tuple[array[int], array[float]]] = {}
+    for term in old if kept else ():
+        numbers, weights = old.row(term)
+        stay = [number in kept for number in numbers]
+        if any(stay):
+            moved = array("I", [kept[number] for number in compress(numbers, stay)])
+            rows[term] = moved, weights if all(stay) else array("d", compress(weights, stay))
+    for number, each in fresh.items():
+        for term, weight in weights_of(each).items():
+            row = rows.get(term)
+            if row is None:
+                row = rows[term] = array("I"), array("d")
+            row[0].append(number)
+            row[1].append(weight)
+    return Postings(rows)
+
+
+def _by_name(names: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """Plain name to the numbers of its tools."""
+    found: dict[str, tuple[int, ...]] = {}
+    for number, name in enumerate(names):
+        spelt = plain(name)
+        found[spelt] = (*found.get(spelt, ()), number)
+    return found
