@@ -1,0 +1,164 @@
+"""What the model needs and `bench.calls` does not measure: shares of memory, descriptors, connections, loads.
+
+It takes a quarter of a minute; `python -m bench.scale --measure` keeps it in the document with its date.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from contextlib import ExitStack, closing
+from typing import TYPE_CHECKING
+
+import attrs
+
+from bench.calls.daemons import over_socket, running, servers
+from bench.calls.targets import FEW_TOOLS
+from bench.calls.wires import Request, Unmeasurable, cpu_of, kilobytes, within
+from bench.scale.pair import descriptors, pair
+
+if TYPE_CHECKING:
+    from bench.calls.daemons import Daemon
+    from bench.calls.wires import Wire
+
+SETTLE = 2.0
+"""Seconds after a start: the index is built then, the store written, memory given back."""
+
+MANY_SERVERS, MANY_TOOLS = 25, 5000
+"""Enough of each that what one of them costs is more than what a process differs from itself."""
+
+CONNECTIONS = 300
+"""Connected one after the other, greeted, closed: a tenth of a second of the daemon's CPU and more."""
+
+LOADS = 60
+"""Tools loaded one after the other under a key, each on disk before it is answered."""
+
+SESSIONS = 32
+"""Sessions that load at the same time, each under its own key."""
+
+LIMIT = 60.0
+"""Seconds for each part."""
+
+
+@attrs.frozen(kw_only=True)
+class Beside:
+    """What was found."""
+
+    base_mb: float
+    """Of a daemon without servers and clients."""
+    server_kb: float
+    """What each server adds in the daemon; its own process is not in it."""
+    tool_kb: float
+    """What each tool adds."""
+    base_descriptors: float
+    server_descriptors: float
+    client_descriptors: float
+    connection_us: float
+    """CPU for each client that connects, shakes hands, lists and hangs up."""
+    load_ms: float
+    """Until one load under a key is on disk and answered: the median."""
+    load_us: float
+    """CPU for it, all threads together."""
+    loads: float
+    """A second, of many sessions at once."""
+    idle_share: float
+    """Of 200 connections to two idle daemons on one socket, what the first took, in percent: the median."""
+    busy_share: float
+    """The same while the first was busy without a pause."""
+
+
+def beside() -> Beside:
+    """Measure.
+
+    Raises:
+        Unmeasurable: something did not start or answer.
+    """
+    with running({"mcpServers": servers([FEW_TOOLS])}) as daemon:
+        small = _size(daemon)
+        clients = [daemon.connect("category") for _ in range(SESSIONS)]
+        per_client = (descriptors(daemon.pid) - small[1]) / len(clients)
+        for wire in clients:
+            wire.close()
+        connection = _connections(daemon)
+    with running({"mcpServers": servers([FEW_TOOLS] * MANY_SERVERS)}) as daemon:
+        wide = _size(daemon)
+    with running({"mcpServers": servers([MANY_TOOLS])}) as daemon:
+        long = _size(daemon)
+        load_ms, load_us, rate = _loads(daemon)
+    tool = (long[0] - small[0]) / (MANY_TOOLS - FEW_TOOLS)
+    server = (wide[0] - small[0]) / (MANY_SERVERS - 1) - tool * FEW_TOOLS
+    per_server = (wide[1] - small[1]) / (MANY_SERVERS - 1)
+    idle, busy = pair()
+    return Beside(
+        base_mb=(small[0] - server - tool * FEW_TOOLS) / 1024,
+        server_kb=server,
+        tool_kb=tool,
+        base_descriptors=small[1] - per_server,
+        server_descriptors=per_server,
+        client_descriptors=per_client,
+        connection_us=connection,
+        load_ms=load_ms,
+        load_us=load_us,
+        loads=rate,
+        idle_share=idle,
+        busy_share=busy,
+    )
+
+
+def _size(daemon: Daemon) -> tuple[float, int]:
+    """Kilobytes and descriptors, at rest."""
+    time.sleep(SETTLE)
+    return kilobytes(daemon.pid, "VmRSS"), descriptors(daemon.pid)
+
+
+def _connections(daemon: Daemon) -> float:
+    """Microseconds of CPU for each."""
+    used = cpu_of(daemon.pid)
+    for _ in range(CONNECTIONS):
+        daemon.connect("category").close()
+    daemon.ask("status")
+    return 1e6 * (cpu_of(daemon.pid) - used) / CONNECTIONS
+
+
+def _loads(daemon: Daemon) -> tuple[float, float, float]:
+    """Milliseconds and microseconds of CPU for a load of its own; loads a second of many sessions."""
+    with closing(daemon.connect("full")) as wire:
+        names = [tool["name"] for tool in wire.ask("tools/list", {})["tools"]]
+    with ExitStack() as stack:
+        wires = [stack.enter_context(closing(_keyed(daemon, number))) for number in range(SESSIONS)]
+        used, took = cpu_of(daemon.pid), []
+        for name in names[:LOADS]:
+            begun = time.perf_counter()
+            _load(wires[0], name)
+            took.append(time.perf_counter() - begun)
+        used = cpu_of(daemon.pid) - used
+        begun, rounds = time.perf_counter(), names[:3]
+        for number, name in enumerate(rounds):
+            with within(LIMIT, "loads"):
+                _load_together(wires, name, number)
+        rate = len(rounds) * len(wires) / (time.perf_counter() - begun)
+    return 1e3 * statistics.median(took), 1e6 * used / LOADS, rate
+
+
+def _keyed(daemon: Daemon, number: int) -> Wire:
+    wire = over_socket(daemon.socket)
+    wire.greet({"surface": "load", "session": f"scale {number}"})
+    return wire
+
+
+def _load(wire: Wire, name: str) -> None:
+    answer = wire.ask("tools/call", {"name": "load_mcp_tool", "arguments": {"names": [name]}})
+    if answer.get("isError"):
+        raise Unmeasurable(f"a tool was not loaded: {answer}")
+
+
+def _load_together(wires: list[Wire], name: str, number: int) -> None:
+    line = Request.of("load_mcp_tool", {"names": [name]}).line(number)
+    for wire in wires:
+        wire.send(line)
+    for wire in wires:
+        got = b""
+        # A notification that the list has changed may come before the answer.
+        while b'"result"' not in got or not got.endswith(b"\n"):
+            got += os.read(wire.read_fd, 1 << 16)
