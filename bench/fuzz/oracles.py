@@ -21,7 +21,7 @@ from daemon.config.parse import load
 from daemon.errors import CallError, ConfigError
 from daemon.surfaces.table import SURFACES
 from daemon.wire import envelope
-from daemon.wire.frames import HEAD_BYTES, LineBuffer
+from daemon.wire.frames import HEAD_BYTES, Line, LineBuffer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +55,7 @@ def framing(data: bytes) -> None:
     max_line, cuts = data[0], data[1] % 16
     places, stream = data[2 : 2 + cuts], data[2 + cuts :]
     buffer = LineBuffer(max_line)
-    lines: list[bytes] = []
+    lines: list[Line] = []
     start = 0
     for step in places:
         lines += buffer.feed(stream[start : start + step])

@@ -13,9 +13,13 @@ import json
 import re
 from contextlib import suppress
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
+
+if TYPE_CHECKING:
+    from daemon.wire.frames import Line
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
@@ -85,7 +89,7 @@ _ENVELOPE_KEYS = (b'"id"', b'"method"', b'"params"', b'"jsonrpc"')
 _COMPACT_BYTES = len(b'{"jsonrpc":"2.0","id":,"method":"","params":}')
 
 
-def decode(line: bytes) -> Envelope:
+def decode(line: Line) -> Envelope:
     """Decode one line from a server: strict enough to route it, lenient in what it may carry besides.
 
     Raises:
@@ -102,7 +106,7 @@ def decode(line: bytes) -> Envelope:
         raise BadMessage(PARSE_ERROR, "Parse error: nested too deeply") from None
 
 
-def decode_strictly(line: bytes) -> Envelope:
+def decode_strictly(line: Line) -> Envelope:
     """Decode one line from a client: as `decode`, and everything that S8 of reliability.md asks.
 
     Raises:
@@ -130,7 +134,7 @@ def decode_strictly(line: bytes) -> Envelope:
     return envelope
 
 
-def is_utf8(line: bytes) -> bool:
+def is_utf8(line: Line) -> bool:
     """Whether a line is valid UTF-8, which msgspec does not check inside what it skips."""
     try:
         _require_utf8(line)
@@ -173,14 +177,14 @@ def error_response(request_id: bytes, code: int, message: str, data: object = No
     return (b'{"jsonrpc":"2.0","id":', request_id, b',"error":', msgspec.json.encode(error), b"}")
 
 
-def _require_utf8(line: bytes) -> None:
+def _require_utf8(line: Line) -> None:
     try:
         line.decode()
     except UnicodeDecodeError as error:
         raise BadMessage(PARSE_ERROR, f"Parse error: not UTF-8 at byte {error.start}") from None
 
 
-def _require_json(line: bytes) -> None:
+def _require_json(line: Line) -> None:
     """Look at the rest, too: a member of the wrong kind is told before what follows it was read."""
     try:
         _skip(line)
@@ -190,7 +194,7 @@ def _require_json(line: bytes) -> None:
         raise BadMessage(PARSE_ERROR, "Parse error: nested too deeply") from None
 
 
-def opens_many(line: bytes) -> bool:
+def opens_many(line: Line) -> bool:
     """Whether there are more opening brackets than `MAX_DEPTH`."""
     if len(line) < LONG_BYTES:
         return line.count(b"{") + line.count(b"[") > MAX_DEPTH
@@ -203,7 +207,7 @@ def opens_many(line: bytes) -> bool:
     return opened > MAX_DEPTH
 
 
-def _is_compact(line: bytes, envelope: Envelope) -> bool:
+def _is_compact(line: Line, envelope: Envelope) -> bool:
     """Whether a request is just as long as its four members, so that none of them can be there twice."""
     request_id, method, params = envelope.id, envelope.method, envelope.params
     if request_id is UNSET or method is UNSET or params is UNSET or envelope.jsonrpc != "2.0":
@@ -212,7 +216,7 @@ def _is_compact(line: bytes, envelope: Envelope) -> bool:
     return len(line) == _COMPACT_BYTES + members and method.isascii()
 
 
-def _require_single_members(line: bytes, envelope: Envelope) -> None:
+def _require_single_members(line: Line, envelope: Envelope) -> None:
     """Refuse a message that says something of the envelope twice: readers would disagree which one counts.
 
     Keys inside the payload do not matter, so a message is read again only if some are left outside of it.
@@ -233,7 +237,7 @@ def _require_single_members(line: bytes, envelope: Envelope) -> None:
             raise BadMessage(INVALID_REQUEST, text, b"null" if name == "id" else id_of(envelope))
 
 
-def _names(line: bytes, payload: bytes) -> list[str]:
+def _names(line: Line, payload: bytes) -> list[str]:
     """The names of a message's members, each as often as it is there."""
     if len(payload) > MAX_ENVELOPE_BYTES:
         # Its own names do not matter, and a million of them would take half a second.
@@ -242,7 +246,7 @@ def _names(line: bytes, payload: bytes) -> list[str]:
     return _read_names(line)
 
 
-def _read_names(line: bytes) -> list[str]:
+def _read_names(line: Line) -> list[str]:
     # Numbers stay text: there may be some that Python refuses to convert.
     names: list[str] = json.loads(
         line, object_pairs_hook=lambda pairs: [name for name, _ in pairs], parse_int=str, parse_float=str
@@ -257,7 +261,7 @@ def _explain(error: msgspec.ValidationError) -> str:
     return f"Invalid Request: {text}"
 
 
-def _salvage_id(line: bytes) -> bytes:
+def _salvage_id(line: Line) -> bytes:
     try:
         found = bytes(_decode_any_object(line).get("id", Raw(b"null")))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -282,7 +286,7 @@ def id_of(envelope: Envelope) -> bytes:
     return found if _ID.fullmatch(found) else b"null"
 
 
-def _members(line: bytes) -> int:
+def _members(line: Line) -> int:
     """How many members the objects in valid JSON have: colons outside of strings; above the limit, about."""
     if line.count(b":") <= MAX_MEMBERS:
         return 0
@@ -294,7 +298,7 @@ def _members(line: bytes) -> int:
     return quotes // 2 if quotes > 2 * MAX_MEMBERS + 2 else sum(map(len, marks.split(b'"')[::2]))
 
 
-def _require_shallow(line: bytes, envelope: Envelope) -> None:
+def _require_shallow(line: Line, envelope: Envelope) -> None:
     brackets = _brackets(line)
     if len(brackets) > 2 * MAX_CONTAINERS:
         text = f"Invalid Request: more than {MAX_CONTAINERS} objects and lists"
@@ -304,7 +308,7 @@ def _require_shallow(line: bytes, envelope: Envelope) -> None:
         raise BadMessage(INVALID_REQUEST, text, id_of(envelope))
 
 
-def _brackets(line: bytes) -> bytes:
+def _brackets(line: Line) -> bytes:
     """The structure of valid JSON: all of its brackets but those within texts, each as a square one."""
     if b"\\" in line:
         line = line.replace(b"\\\\", b"").replace(b'\\"', b"")

@@ -1,15 +1,24 @@
 """Newline-delimited frames out of a byte stream (MCP, stdio transport: one JSON-RPC message per line).
 
 Goals: every byte is looked at once however slowly it arrives, so that a peer that drips or that sends one
-enormous line costs linear time; a line over the limit costs no memory beyond the limit. Therefore the
-unfinished tail is kept as a list of pieces, joined when its newline comes, and never searched again.
-(Growing a buffer and splitting it anew took 62.7 s of CPU for one 100 MB line; this takes 0.1 s.)
+enormous line costs linear time; a line over the limit costs no memory beyond it and an eighth; no single chunk
+costs much more than its share. Therefore the unfinished tail is kept apart and never searched again: as a list
+of pieces, which are joined when the newline comes, and from some length on as one growing array. (Growing a
+buffer and splitting it anew took 62.7 s of CPU for one 100 MB line; this takes 0.1 s. Joining 10 MB at once
+keeps everybody waiting for 5 ms, most of which the kernel spends on giving us fresh memory.)
 """
 
 from __future__ import annotations
 
+Line = bytes | bytearray
+"""One line without its newline; nobody changes it any more."""
+
 HEAD_BYTES = 256
 """How much of an oversized line is kept: enough to find its `id`, so that its sender gets an answer."""
+
+
+LONG_BYTES = 512 * 1024
+"""From here on a line grows in one array: joining less takes less than half a millisecond."""
 
 
 class LineBuffer:
@@ -22,16 +31,16 @@ class LineBuffer:
     def __init__(self, max_line: int) -> None:
         self.max_line = max_line
         self.oversized: list[bytes] = []
-        self._pieces: list[bytes] = []
+        self._pieces: list[bytes | bytearray] = []
         self._held = 0
         self._swallowing = False
 
-    def feed(self, chunk: bytes) -> list[bytes]:
+    def feed(self, chunk: bytes) -> list[Line]:
         """Take a chunk in; return the lines that it completed, oldest first."""
         if b"\n" not in chunk:
             self._hold(chunk)
             return []
-        lines = chunk.split(b"\n")
+        lines: list[Line] = [*chunk.split(b"\n")]
         tail = lines.pop()
         if self._swallowing:
             self._swallowing = False
@@ -49,18 +58,27 @@ class LineBuffer:
         """Bytes of an unfinished line in memory."""
         return self._held
 
-    def _join(self, last: bytes) -> bytes:
-        self._pieces.append(last)
-        line = b"".join(self._pieces)
+    def _join(self, last: Line) -> Line:
+        first = self._pieces[0]
+        if isinstance(first, bytearray):
+            first += last
+            line: Line = first
+        else:
+            line = b"".join((*self._pieces, last))
         self._pieces.clear()
         self._held = 0
         return line
 
-    def _hold(self, piece: bytes) -> None:
+    def _hold(self, piece: Line) -> None:
         if self._swallowing:
             return
-        self._pieces.append(piece)
         self._held += len(piece)
+        if self._pieces and isinstance(self._pieces[0], bytearray):
+            self._pieces[0] += piece
+        elif self._held > LONG_BYTES:
+            self._pieces = [bytearray().join((*self._pieces, piece))]
+        else:
+            self._pieces.append(piece)
         if self._held > self.max_line:
             self.oversized.append(self._give_up())
             self._swallowing = True
@@ -76,6 +94,6 @@ class LineBuffer:
         self._held = 0
         return head
 
-    def _without_oversized(self, lines: list[bytes]) -> list[bytes]:
-        self.oversized += [line[:HEAD_BYTES] for line in lines if len(line) > self.max_line]
+    def _without_oversized(self, lines: list[Line]) -> list[Line]:
+        self.oversized += [bytes(line[:HEAD_BYTES]) for line in lines if len(line) > self.max_line]
         return [line for line in lines if len(line) <= self.max_line]

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from daemon.wire.envelope import Buffer
+    from daemon.wire.frames import Line
 
-    OnLines = Callable[[list[bytes]], None]
+    OnLines = Callable[[list[Line]], None]
     OnOversized = Callable[[bytes], None]
 
 READ_BYTES = 256 * 1024
@@ -264,7 +265,7 @@ class FdLink:
         self._rewatch()
         self._on_ready(IN)
 
-    def _hand_over(self, lines: list[bytes], start: int = 0) -> None:
+    def _hand_over(self, lines: list[Line], start: int = 0) -> None:
         """In portions: a peer that sends nothing but line ends must not own the loop."""
         assert self._on_lines is not None
         assert self._on_oversized is not None
@@ -282,7 +283,7 @@ class FdLink:
                 self._on_oversized(head)
             self._lines.oversized.clear()
 
-    def _hand_on(self, lines: list[bytes], start: int) -> None:
+    def _hand_on(self, lines: list[Line], start: int) -> None:
         self._behind = False
         if self._on_lines is None or self._reason is not None:
             return

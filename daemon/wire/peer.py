@@ -28,6 +28,7 @@ from daemon.wire.plain import PlainCall, plain_answer, plain_call
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from daemon.wire.frames import Line
     from daemon.wire.link import Link, Outbox
 
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -236,7 +237,7 @@ class Peer:
             self._forwarded -= entry.forwarded
         return entry
 
-    def _on_lines(self, lines: list[bytes]) -> None:
+    def _on_lines(self, lines: list[Line]) -> None:
         self.last_heard = self._clock()
         on_call = self._on_call
         for line in lines:
@@ -250,11 +251,11 @@ class Peer:
                 message = self._decode(line)
             except BadMessage as fault:
                 if line.strip():
-                    self._handler.on_bad_message(fault, line)
+                    self._handler.on_bad_message(fault, bytes(line))
                 continue
             self._dispatch(message, line)
 
-    def _take_answer(self, line: bytes) -> bool:
+    def _take_answer(self, line: Line) -> bool:
         """Hand an answer over that needs no closer look; False leaves the line to `_dispatch`."""
         answer = plain_answer(line)
         if answer is None or not (line.isascii() or envelope.is_utf8(line)):
@@ -266,14 +267,14 @@ class Peer:
         entry.exchange.answered(answer[1])
         return True
 
-    def _dispatch(self, message: envelope.Envelope, line: bytes) -> None:
+    def _dispatch(self, message: envelope.Envelope, line: Line) -> None:
         params = None if message.params is UNSET else message.params
         if message.method is UNSET:
             self._settle(message, line)
         elif message.id is not UNSET:
             if not self._is_sound(line):
                 fault = BadMessage(envelope.PARSE_ERROR, "Parse error: not UTF-8")
-                self._handler.on_bad_message(fault, line)
+                self._handler.on_bad_message(fault, bytes(line))
                 return
             self._handler.on_request(bytes(message.id), message.method, params)
         elif message.method == "notifications/progress" and params is not None:
@@ -282,11 +283,11 @@ class Peer:
         else:
             self._handler.on_notification(message.method, params)
 
-    def _settle(self, message: envelope.Envelope, line: bytes) -> None:
+    def _settle(self, message: envelope.Envelope, line: Line) -> None:
         if message.id is UNSET or (message.result is UNSET and message.error is UNSET):
             text = "neither a request, a notification nor an answer"
             fault = BadMessage(envelope.INVALID_REQUEST, text, envelope.id_of(message))
-            self._handler.on_bad_message(fault, line)
+            self._handler.on_bad_message(fault, bytes(line))
             return
         entry = self._take(_as_uid(message.id))
         if entry is None:
@@ -299,7 +300,7 @@ class Peer:
             assert message.result is not UNSET
             entry.exchange.answered(message.result)
 
-    def _is_sound(self, line: bytes) -> bool:
+    def _is_sound(self, line: Line) -> bool:
         """Whether a payload may be passed on; a client's line was looked at when it was decoded."""
         return self._strict or line.isascii() or envelope.is_utf8(line)
 

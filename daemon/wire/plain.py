@@ -5,10 +5,15 @@ What is found here is what a closer look would have found: whoever writes anothe
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from daemon.wire.envelope import MAX_DEPTH, opens_many
+
+if TYPE_CHECKING:
+    from daemon.wire.frames import Line
 
 MAX_PLAIN = 64 * 1024
 """Bytes of the longest call that is read in one look: beyond, what it saves is nothing beside the payload."""
@@ -54,7 +59,7 @@ _BRACE = ord("{")
 _PLAIN_BYTES = len(b'{"jsonrpc":"2.0","id":,"method":"tools/call","params":{"name":"","arguments":}}')
 
 
-def plain_call(line: bytes) -> PlainCall | None:
+def plain_call(line: Line) -> PlainCall | None:
     """A `tools/call` as nearly all are written, in one look; None for all that is worth a closer one.
 
     Its members, compact and in any order, take so many bytes: a line of just that length has no room for a
@@ -79,7 +84,7 @@ def plain_call(line: bytes) -> PlainCall | None:
     return PlainCall(request_id, name, arguments)
 
 
-def plain_answer(line: bytes) -> tuple[int, Raw] | None:
+def plain_answer(line: Line) -> tuple[int, Raw] | None:
     """The id and the result of an answer as nearly all are; None for all that is worth a closer look."""
     try:
         answer = _decode_answer(line)

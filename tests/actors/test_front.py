@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
+    from daemon.wire.frames import Line
+
 US = frozenset({os.getuid()})
 
 S = TypeVar("S", bound=socket.socket)
@@ -39,13 +41,13 @@ class Echo:
     async def run(self) -> None:
         await self.link.run(self._on_lines, lambda _head: None)
 
-    def _on_lines(self, lines: list[bytes]) -> None:
+    def _on_lines(self, lines: list[Line]) -> None:
         for line in lines:
             if line == b"bug":
                 raise KeyError("a bug of ours")
             if line == b"lost":
                 raise ConnectionLost("as if")
-            self.link.send((b"%d " % self.number, line))
+            self.link.send((b"%d " % self.number, bytes(line)))
 
 
 class Door:

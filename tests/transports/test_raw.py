@@ -30,10 +30,11 @@ from tests.faults.stage import Answer
 from tests.transports.listening import Listener
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator, Iterable
 
     from daemon.errors import CallError
     from daemon.wire.envelope import Buffer
+    from daemon.wire.link import OnLines, OnOversized
 
 
 HUGE = b"HUGE"
@@ -57,7 +58,7 @@ class TestLink:
     def flush(self) -> None:
         """Everything is sent already."""
 
-    async def run(self, on_lines: Callable[[list[bytes]], None], on_oversized: Callable[[bytes], None]) -> None:
+    async def run(self, on_lines: OnLines, on_oversized: OnOversized) -> None:
         async for lines in self._from_server:
             on_lines([line for line in lines if not line.startswith(HUGE)])
             for line in lines:

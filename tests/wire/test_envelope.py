@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -18,6 +19,11 @@ from daemon.wire.envelope import (
     decode_strictly,
     id_in_head,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from daemon.wire.frames import Line
 
 PARSE, REQUEST, PARAMS = -32700, -32600, -32602
 
@@ -275,6 +281,20 @@ def test_no_bytes_raise_anything_but_a_bad_message(line: bytes) -> None:
     for read in (decode, decode_strictly):
         with contextlib.suppress(BadMessage):
             read(line)
+
+
+def outcome(read: Callable[[Line], Envelope], line: Line) -> bytes:
+    """What becomes of a line."""
+    try:
+        return msgspec.json.encode(read(line))
+    except BadMessage as fault:
+        return b"%d %b %b" % (fault.code, fault.message.encode(), fault.request_id)
+
+
+@given(st.binary() | JSONISH | MUTATED)
+def test_a_long_line_which_comes_in_an_array_is_read_just_so(line: bytes) -> None:
+    for read in (decode, decode_strictly):
+        assert outcome(read, bytearray(line)) == outcome(read, line)
 
 
 @given(JSONISH | MUTATED)

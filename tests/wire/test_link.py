@@ -32,6 +32,8 @@ from daemon.wire.link import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from daemon.wire.frames import Line
+
 MIB = 1024 * 1024
 
 
@@ -61,9 +63,10 @@ class Near:
             self.link.send((frame,))
         self.outbox.flush()
 
-    def _on_lines(self, lines: list[bytes]) -> None:
-        self.lines += lines
-        self.then(lines)
+    def _on_lines(self, lines: list[Line]) -> None:
+        said = [bytes(line) for line in lines]
+        self.lines += said
+        self.then(said)
 
 
 def answering(near: Near, answer: Callable[[bytes], bytes]) -> Callable[[list[bytes]], None]:

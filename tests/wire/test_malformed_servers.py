@@ -44,7 +44,7 @@ class Call:
         buffer = LineBuffer(max_line=1 << 20)
         step = max(1, len(data) // 50)
         for start in range(0, len(data), step):
-            self.link.receive(*buffer.feed(data[start : start + step]))
+            self.link.receive(*map(bytes, buffer.feed(data[start : start + step])))
         (ending,) = exchange.endings
         return ending
 
