@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from daemon.catalog.snapshot import Catalog, ServerEntry
+    from daemon.model import Tool
 
 
 def may_have(entry: ServerEntry, tool: str) -> bool:
@@ -48,16 +49,23 @@ def note(catalog: Catalog, key: tuple[str, str], *, off: bool) -> str:
 
 def difference(before: ServerEntry, after: ServerEntry) -> dict[str, object]:
     """What a new list has changed, as data."""
-    had, has = before.tools or {}, after.tools or {}
+    listed = after.tools or {}
+    # Nearly always the list is the same, and then it is the same object.
+    had, has = ({}, {}) if before.tools is after.tools else (before.tools or {}, listed)
     return {
         "state": str(after.status.state),
         "epoch": after.epoch,
-        "tools": len(has),
+        "tools": len(listed),
         "came": [name for name in has if name not in had],
         "went": [name for name in had if name not in has],
-        "changed": [n for n, tool in has.items() if n in had and had[n].schema_hash != tool.schema_hash],
+        "changed": _changed(had, has),
         "renamed": {old: new for old, new in after.renamed.items() if old in had and new not in had},
     }
+
+
+def _changed(had: Mapping[str, Tool], has: Mapping[str, Tool]) -> list[str]:
+    both = ((name, had[name], tool) for name, tool in has.items() if name in had)
+    return [name for name, one, other in both if one is not other and one.schema_hash != other.schema_hash]
 
 
 def _other_reason(entry: ServerEntry) -> str:

@@ -173,7 +173,9 @@ class Index:
             scores[key] = max(scores.get(key, 0.0), least)
         for key in exact:
             scores[key] = scores.get(key, 0.0) + top + 1.0
-        fitting = {key: score for key, score in scores.items() if score >= least}
+        fitting = scores
+        if min(scores.values(), default=least) < least:
+            fitting = {key: score for key, score in scores.items() if score >= least}
         if not fitting:
             return Ranking(hits=(), total=0, suggestions=self._suggestions(query, within))
         hits = tuple(Hit(key=key, score=score, exact=key in exact) for key, score in _best(fitting, limit))

@@ -165,7 +165,7 @@ def notification(method: str, params: bytes) -> tuple[Buffer, ...]:
 def response(request_id: bytes, result: Buffer) -> tuple[Buffer, ...]:
     """A result's frame; `request_id` is written as it came, byte for byte."""
     if len(result) <= JOINED_BYTES:
-        return (b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (request_id, bytes(result)),)
+        return (b"".join((b'{"jsonrpc":"2.0","id":', request_id, b',"result":', result, b"}")),)
     return (b'{"jsonrpc":"2.0","id":', request_id, b',"result":', result, b"}")
 
 

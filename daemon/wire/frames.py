@@ -40,14 +40,15 @@ class LineBuffer:
         if b"\n" not in chunk:
             self._hold(chunk)
             return []
-        lines: list[Line] = [*chunk.split(b"\n")]
+        lines: list[Line] = []
+        lines += chunk.split(b"\n")
         tail = lines.pop()
         if self._swallowing:
             self._swallowing = False
             del lines[0]
         elif self._pieces:
             lines[0] = self._join(lines[0])
-        if max(map(len, lines), default=0) > self.max_line:
+        if (lines and len(lines[0]) > self.max_line) or len(chunk) > self.max_line:
             lines = self._without_oversized(lines)
         if tail:
             self._hold(tail)
