@@ -124,8 +124,7 @@ class Calls:
             return False
         call = self._open_call(asked, guest, way.surface)
         try:
-            if self._forward(call, way.forward, call.given) and way.source is not None:
-                self._context.tally.load(True, way.source)
+            self._go(call, way)
         except Exception as error:  # noqa: BLE001 - the boundary of a call
             self._fail(call, error)
         return True
@@ -223,6 +222,9 @@ class Calls:
         if moment is not self._moment:
             self._ways.clear()
             self._moment = moment
+        elif (way := self._ways.get(call.name)) is not None:
+            self._go(call, way)
+            return
         view = guest.view(call.turn)
         action = guest.surface.call(view, call.name, call.given, patient=call.patient)
         if view.catalog.names.provisional and not isinstance(action, AwaitListing):
@@ -236,6 +238,10 @@ class Calls:
             case AwaitListing():
                 call.patient = False
                 self.later(self._act_after, call, partial(self._known, action))
+
+    def _go(self, call: ClientCall, way: _Way) -> None:
+        if self._forward(call, way.forward, call.given) and way.source is not None:
+            self._context.tally.load(True, way.source)
 
     def _reply(self, call: ClientCall, reply: Reply) -> None:
         guest = call.guest

@@ -110,6 +110,10 @@ class ClientCall(Struct, eq=False):
     waiting: trio.CancelScope | None = None
     """The wait of the task that waits on its behalf."""
 
+    def __repr__(self) -> str:
+        """Without arguments: they may hold a secret."""
+        return f"<ClientCall {self.label}>"
+
     def read_meta(self, meta: dict[str, Raw], *, modern: bool) -> None:
         """Take the `_meta` of the request in: what of it travels on, and the progress token.
 

@@ -16,7 +16,8 @@ from daemon.config.model import Profile
 from daemon.facts import Configured, Switched
 from daemon.protocol import SESSION_KEY
 from daemon.states import ServerState
-from daemon.surfaces.base import Forward
+from daemon.surfaces.base import Action, Forward, View
+from daemon.surfaces.full import FullSurface
 from daemon.wire.link import LINES_PER_TURN
 from tests.fakes_upstream import Client, Stage, error_of, tool
 
@@ -93,6 +94,39 @@ async def test_a_tool_that_changed_since_it_was_shown_is_refused_once_with_its_n
     assert not stage.alpha.sent
     await call(client, surface)
     await stage.alpha.wait_sent()
+
+
+class Judging(FullSurface):
+    """Counts how often it was asked what a call means."""
+
+    def __init__(self) -> None:
+        self.judged = 0
+
+    def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
+        self.judged += 1
+        return super().call(view, name, arguments, patient=patient)
+
+
+@pytest.mark.parametrize("meta", [None, {"progressToken": 7}, {SESSION_KEY: "k"}])
+@pytest.mark.parametrize("session", [None, "s"])
+async def test_what_a_call_means_is_asked_once_as_long_as_nothing_changes(
+    nursery: trio.Nursery, meta: dict[str, object] | None, session: str | None
+) -> None:
+    surface = Judging()
+    stage = Stage(profiles={"default": {"surface": "full"}}, surfaces={"full": surface})
+    client = await stage.client(nursery)
+    if session is not None:
+        await client.send({"jsonrpc": "2.0", "method": "mcpd/hello", "params": {"session": session}})
+    await describe(client, "full")
+    for request_id in (11, 12, 13):
+        asked = request("full", request_id)
+        if meta is not None:
+            asked["params"]["_meta"] = meta
+        await client.send(asked)
+        stage.answer(await stage.alpha.wait_sent(), b"{}")
+        assert "result" in await answer_to(client, request_id)
+        stage.alpha.sent.clear()
+    assert surface.judged == 1
 
 
 @pytest.mark.parametrize("surface", SURFACES)

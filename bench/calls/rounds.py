@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from bench.calls.crowd import Crowd
-from bench.calls.targets import CATEGORY, CONNECT, DIRECT, NAIVE, SOCKET, among
+from bench.calls.targets import BARE, CATEGORY, CONNECT, DIRECT, NAIVE, SOCKET, among
 from bench.calls.wires import Request, Unmeasurable, cpu_of, within
 
 if TYPE_CHECKING:
@@ -52,11 +52,11 @@ def cases(upstreams: Sequence[int], connections: int) -> list[Case]:
     ways = (DIRECT, SOCKET, CATEGORY, CONNECT, NAIVE)
     more = tuple(map(among, upstreams[1:]))
     return [
-        Case(name="one at a time, 100 B", targets=(*ways, *more)),
+        Case(name="one at a time, 100 B", targets=(*ways, BARE, *more)),
         Case(name="one at a time, 10 KB", targets=ways, size=10 * KB),
         Case(name="one at a time, 1 MB", targets=ways, size=MB),
         Case(name="one at a time, 10 MB answers", targets=ways, size=10 * MB, echo=False),
-        Case(name="32 in flight, 100 B", targets=(*ways, *more), window=32),
+        Case(name="32 in flight, 100 B", targets=(*ways, BARE, *more), window=32),
         Case(name="32 in flight, 10 KB", targets=ways, size=10 * KB, window=32),
         Case(
             name=f"{connections} clients, 100 B",

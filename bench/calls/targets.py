@@ -1,4 +1,4 @@
-"""What is called: the server itself, mcpd in front of it in several ways, and the naive proxy."""
+"""What is called: the server itself, mcpd in front of it in several ways, and two yardsticks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from bench.calls.daemons import Daemon
 
-DIRECT, SOCKET, CATEGORY, CONNECT, NAIVE = "direct", "socket", "category", "connect", "naive"
+DIRECT, SOCKET, CATEGORY, CONNECT = "direct", "socket", "category", "connect"
+NAIVE, BARE = "naive", "bare"
 
 FEW_TOOLS = 10
 """Tools of a server where their number is not what is measured."""
@@ -29,7 +30,7 @@ PIPE_BYTES = 1024 * 1024
 """What a pipe may hold at most without privileges. mcpd makes its pipes so: the yardstick has the same."""
 
 START = 30.0
-"""Seconds until the naive proxy listens; it imports the SDK."""
+"""Seconds until a yardstick listens; the naive one imports the SDK."""
 
 
 class Target(Protocol):
@@ -91,13 +92,12 @@ class Mcpd:
         return Request.of(f"{tool}_{server}", arguments, category)
 
 
-class Naive:
-    """The SDK's `Server` in front of the SDK's `Client`."""
+class Yardstick:
+    """A proxy of another kind, in front of the same server."""
 
-    name = NAIVE
-
-    def __init__(self, path: str, pid: int) -> None:
+    def __init__(self, name: str, path: str, pid: int) -> None:
         """It listens at `path`."""
+        self.name = name
         self.pid: int | None = pid
         self._path = path
 
@@ -147,7 +147,8 @@ def all_targets(upstreams: Sequence[int]) -> Iterator[list[Target]]:
             Mcpd(SOCKET, daemons[0]),
             Mcpd(CATEGORY, daemons[0], "category"),
             Mcpd(CONNECT, daemons[0], bridged=True),
-            stack.enter_context(naive()),
+            stack.enter_context(yardstick(NAIVE)),
+            stack.enter_context(yardstick(BARE)),
             *(Mcpd(among(count), daemon) for count, daemon in zip(upstreams[1:], daemons[1:], strict=True)),
         ]
 
@@ -158,21 +159,21 @@ def among(count: int) -> str:
 
 
 @contextmanager
-def naive() -> Iterator[Naive]:
-    """The naive proxy, up."""
+def yardstick(name: str) -> Iterator[Yardstick]:
+    """The proxy in the file of that name, up."""
     with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
-        path = f"{directory}/naive.sock"
-        script = str(Path(__file__).with_name("naive.py"))
+        path = f"{directory}/{name}.sock"
+        script = str(Path(__file__).with_name(f"{name}.py"))
         with (Path(directory) / "log").open("wb") as log:
             command = [sys.executable, "-W", "ignore", script, path, *ECHO, "0", str(FEW_TOOLS)]
             child = subprocess.Popen(command, stderr=log, env={**os.environ, "PYTHONPATH": str(ROOT)})
         try:
-            with within(START, "the naive proxy"):
+            with within(START, f"the {name} proxy"):
                 _wait_listening(path, child)
-            yield Naive(path, child.pid)
+            yield Yardstick(name, path, child.pid)
         except Unmeasurable as error:
             said = (Path(directory) / "log").read_text()[-2000:]
-            raise Unmeasurable(f"{error}. The naive proxy said:\n{said}") from None
+            raise Unmeasurable(f"{error}. The {name} proxy said:\n{said}") from None
         finally:
             end(child)
 
@@ -183,7 +184,7 @@ def _wait_listening(path: str, child: subprocess.Popen[bytes]) -> None:
             over_socket(path).close()
         except OSError:
             if child.poll() is not None:
-                raise Unmeasurable("the naive proxy has ended") from None
+                raise Unmeasurable("it has ended") from None
             time.sleep(0.05)
         else:
             return

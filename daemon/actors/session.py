@@ -136,13 +136,12 @@ class Session:
     def _take_call(self, call: PlainCall) -> None:
         """Take a call in that says nothing of its session: it belongs to the connection's."""
         own = self._membership.own if self._membership.key is None else None
-        if own is not None and not self._subscriptions and self._calls.repeat(call, own):
-            return
-        if self._seat.denied:
-            self._peer.refuse(call.request_id, envelope.INVALID_REQUEST, self._seat.denied)
-            return
         try:
-            if own is not None:
+            if own is not None and not self._subscriptions and self._calls.repeat(call, own):
+                return
+            if self._seat.denied:
+                self._peer.refuse(call.request_id, envelope.INVALID_REQUEST, self._seat.denied)
+            elif own is not None:
                 self._begin_call(call, own)
             else:
                 self._with_session({}, call.request_id, partial(self._begin_call, call))

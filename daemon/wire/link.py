@@ -45,6 +45,8 @@ LINES_PER_TURN = 128
 """Lines handled before everybody else gets a turn: a few milliseconds, even if every one of them is refused."""
 READS_PER_TURN = 4
 """After so many full reads everybody else gets a turn, or a fast peer would own the loop."""
+LAST_READS = 64
+"""Reads of a peer that takes nothing any more: 16 MiB, the largest message."""
 JOIN_BELOW = 64 * 1024
 """Small queues are joined and written by one `write`; larger ones go through `writev` uncopied."""
 CLOSED = -1
@@ -137,6 +139,7 @@ class FdLink:
         self._behind = False
         self._reading = False
         self._lulled = False
+        self._deaf = False
         self._failure: str | None = None
         self._on_lines: OnLines | None = None
         self._on_oversized: OnOversized | None = None
@@ -167,10 +170,14 @@ class FdLink:
     def flush(self) -> None:
         """Write without waiting; what the kernel does not take is written when it does."""
         self._touched = False
-        if self._out and not self._blocked:
-            self._write_on()
-        else:
-            self._note(blocked=self._blocked)
+        try:
+            if self._out and not self._blocked:
+                self._write_on()
+            else:
+                self._note(self._blocked)
+        except OSError as error:
+            # One link's trouble must not keep the others from being flushed.
+            self._fail(f"waiting for it failed: {error.strerror}")
 
     async def run(self, on_lines: OnLines, on_oversized: OnOversized) -> None:
         """Read and write until the peer hangs up, breaks or is cut off."""
@@ -178,6 +185,10 @@ class FdLink:
         try:
             self._rewatch()
             await self._ended.wait()
+            if self._deaf:
+                await self._take_last_words(on_lines)
+        except OSError as error:
+            raise ConnectionLost(f"waiting for it failed: {error.strerror}") from None
         finally:
             self._on_lines = self._on_oversized = None
             self._rewatch()
@@ -294,13 +305,28 @@ class FdLink:
         if not self._behind:
             self._catch_up()
 
+    async def _take_last_words(self, on_lines: OnLines) -> None:
+        """What the peer said before it stopped listening: an answer may be among it."""
+        for _ in range(LAST_READS):
+            try:
+                size = os.readv(self._read_fd, _views)
+            except OSError:
+                return
+            lines = self._lines.feed(bytes(_view[:size])) if size else []
+            for start in range(0, len(lines), LINES_PER_TURN):
+                on_lines(lines[start : start + LINES_PER_TURN])
+                self._outbox.flush()
+                await trio.lowlevel.checkpoint()
+            if not size:
+                return
+
     # --- writing -------------------------------------------------------------------------------------------
 
     def _write_on(self) -> None:
         """One write; the poll calls for the next."""
-        self._note(blocked=not self._write_some())
+        self._note(not self._write_some())
 
-    def _note(self, *, blocked: bool) -> None:
+    def _note(self, blocked: bool) -> None:  # noqa: FBT001 - the one thing that is said
         paused = self.queued > self._pause_at
         if blocked is not self._blocked or paused is not self._paused:
             resumes = self._paused and not (paused or self._behind)
@@ -323,10 +349,15 @@ class FdLink:
         except BlockingIOError:
             return False
         except OSError as error:
+            self._deaf = True
             self._fail(f"writing failed: {error.strerror}")
             return True
+        if written == self.queued:
+            out.clear()
+            self.queued = 0
+            return True
         self._consume(written)
-        return not out
+        return False
 
     def _consume(self, written: int) -> None:
         self.queued -= written

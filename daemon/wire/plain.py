@@ -32,6 +32,10 @@ class PlainCall(Struct, frozen=True, gc=False):
     arguments: bytes
     """A JSON object."""
 
+    def __repr__(self) -> str:
+        """Without arguments: they may hold a secret."""
+        return f"<PlainCall {self.name}>"
+
 
 class _CallParams(Struct, gc=False):
     name: str

@@ -142,10 +142,13 @@ class Poll:
                 watched = self._watched.get(fd)
                 # One that was ready may have been closed by one that was ready before it.
                 if watched is not None:
-                    _contain(watched[1], ready)
+                    try:
+                        watched[1](ready)
+                    except Exception as error:  # noqa: BLE001 - the boundary, of each alone
+                        _tell(error)
             _contain(self._after)
             if linger:
-                self._learn(bool(events))
+                self._learn(paid=bool(events))
             if not events or self._soon or others.woken or perf_counter() >= until:
                 return
             linger = self._next_linger()
@@ -156,7 +159,7 @@ class Poll:
             return 0.0
         return LINGER_SECONDS
 
-    def _learn(self, paid: bool) -> None:  # noqa: FBT001 - of two outcomes
+    def _learn(self, *, paid: bool) -> None:
         """Lingering that brought nothing is left out for a while, twice as long each time."""
         if paid:
             self._misses = 0
@@ -181,8 +184,12 @@ class _Others(trio.abc.Instrument):
             self.woken = False
 
 
-def _contain(call: Callable[..., None], *args: int) -> None:
+def _contain(call: Callable[[], None]) -> None:
     try:
-        call(*args)
+        call()
     except Exception as error:  # noqa: BLE001 - the boundary: the loop of all links goes on
-        logger.opt(exception=error).error("a fault of mcpd's own while bytes were moved")
+        _tell(error)
+
+
+def _tell(error: Exception) -> None:
+    logger.opt(exception=error).error("a fault of mcpd's own while bytes were moved")

@@ -62,6 +62,7 @@ def test_everything_is_measured_and_told_in_a_table_and_in_json(tmp_path: Path) 
         "category",
         "connect",
         "naive",
+        "bare",
         "socket, 2 servers",
     }
     for bar in found["bars"]:

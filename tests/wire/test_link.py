@@ -7,6 +7,7 @@ import itertools
 import os
 import socket
 import struct
+import tempfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -477,6 +478,31 @@ async def test_who_goes_while_much_is_being_written_ends_the_link() -> None:
             await wait_all_tasks_blocked()
             os.close(far_read)
     assert near.ended == "writing failed: Broken pipe"
+
+
+async def test_what_a_peer_said_before_it_stopped_listening_is_taken_in() -> None:
+    """It answered and ended; we notice by a write of somebody else's before we have read."""
+    with trio.fail_after(30), pipe_link() as (near, far_write, far_read):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            await wait_all_tasks_blocked()
+            os.write(far_write, b"answer\n" * (LINES_PER_TURN + 1))
+            os.close(far_read)
+            near.say(b"one more?")
+    assert near.ended == "writing failed: Broken pipe"
+    assert near.lines == [b"answer"] * (LINES_PER_TURN + 1)
+
+
+async def test_a_link_that_cannot_be_waited_for_ends_and_the_others_are_flushed() -> None:
+    with tempfile.TemporaryFile() as file, socket_link() as (near, far), trio.fail_after(30):
+        # No epoll takes a file of a disk (epoll_ctl(2), EPERM).
+        odd = near_end(os.dup(file.fileno()), os.dup(file.fileno()))
+        odd.outbox = odd.link._outbox = near.outbox
+        with pytest.raises(ConnectionLost, match="waiting for it failed: Operation not permitted"):
+            await odd.link.run(lambda _: None, lambda _: None)
+        near.say(b"fine")
+        assert await receive(far, 5) == b"fine\n"
+        odd.link.close()
 
 
 async def test_what_fails_before_the_link_runs_ends_it_when_it_does() -> None:
