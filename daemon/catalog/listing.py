@@ -11,6 +11,7 @@ whoever made something of it sees by identity that it is still the same.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
@@ -30,6 +31,10 @@ MAX_NAME_BYTES = 128
 MAX_TOOLS = 10_000
 """Most tools taken from one server; the largest real one lists a few hundred."""
 
+
+MAX_DEPTH = 400
+"""Levels of a tool; real ones reach 23. It is decoded again whenever somebody looks into it, from stacks of any
+depth, and the interpreter's limit is for both together."""
 
 SCHEMA = "inputSchema"
 
@@ -74,6 +79,7 @@ _decode_text = msgspec.json.Decoder(str | None).decode
 _held: WeakValueDictionary[tuple[str, bytes], Tool] = WeakValueDictionary()
 """The tools that somebody holds, by server and bytes."""
 
+_TEXT_OR_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"|[][{}]', re.DOTALL)
 _DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -120,6 +126,8 @@ def _read_new_tool(server: str, raw: bytes, position: int) -> Tool:
     except _DECODE_ERRORS as error:
         raise _Unusable(f"(tool {position + 1})", f"not an object: {error}") from None
     name = _read_name(members, position)
+    if _is_too_deep(raw):
+        raise _Unusable(name, "nested too deeply")
     try:
         raw.decode()
         description = _decode_text(members.get("description", b"null")) or ""
@@ -143,6 +151,18 @@ def _read_new_tool(server: str, raw: bytes, position: int) -> Tool:
         schema_hash=digest,
         content_hash=content,
     )
+
+
+def _is_too_deep(raw: bytes) -> bool:
+    if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
+        return False
+    depth = 0
+    for found in _TEXT_OR_BRACKET.finditer(raw):
+        first = found[0][:1]
+        depth += (first in b"[{") - (first in b"]}")
+        if depth > MAX_DEPTH:
+            return True
+    return False
 
 
 def _read_name(members: dict[str, Raw], position: int) -> str:

@@ -6,6 +6,7 @@ Commands ask, too, and what speaks PostgreSQL takes half a second.
 from __future__ import annotations
 
 import importlib
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,7 +43,7 @@ class Place:
     def where(self) -> str:
         """The same for people: no user, no password."""
         if self.path is not None:
-            return str(self.path)
+            return os.fsencode(self.path).decode(errors="replace")
         scheme, _, rest = (self.url or "").partition("://")
         # Passwords may hold any character: what does not look like a host and a database is not shown.
         shown = rest.rpartition("@")[2]

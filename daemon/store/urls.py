@@ -6,6 +6,7 @@ One of a file is read here. Those of PostgreSQL are left to `postgres_urls`, whi
 from __future__ import annotations
 
 import importlib
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,4 +102,5 @@ def _of_file(found: re.Match[str]) -> Url:
     path = unquote((found["database"] or "")[1:], errors="surrogateescape")
     if found["host"] or not path.startswith("/"):
         unusable("it must name an absolute path, with four slashes: sqlite:////var/lib/mcpd/state.db")
-    return Url(path=Path(path), where=path)
+    # For people, and in JSON: a name of other bytes than UTF-8 is shown as nearly as that goes.
+    return Url(path=Path(path), where=os.fsencode(path).decode(errors="replace"))

@@ -37,12 +37,12 @@ class LineBuffer:
 
     def feed(self, chunk: bytes) -> list[Line]:
         """Take a chunk in; return the lines that it completed, oldest first."""
-        if b"\n" not in chunk:
-            self._hold(chunk)
-            return []
         lines: list[Line] = []
         lines += chunk.split(b"\n")
         tail = lines.pop()
+        if not lines:
+            self._hold(tail)
+            return lines
         if self._swallowing:
             self._swallowing = False
             del lines[0]

@@ -3,8 +3,7 @@
 Theory of operation. When the poll finds a descriptor ready, its link reads a chunk, splits it into lines and
 hands them all, synchronously, to its owner; whoever they are for gets them queued on its own link, and when all
 who were ready have been served, one flush writes each touched link once. trio's streams checkpoint on every
-call even when they need not wait (10 to 20 us each, and they are the cost of a small call); here trio is
-entered only when the kernel has nothing more.
+call even when they need not wait (10 to 20 us each); here trio is entered when the kernel has nothing more.
 
 Invariants.
 - A frame is queued whole and written in order; nobody awaits in the middle of one, so none is ever torn.
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 READ_BYTES = 256 * 1024
 """One read: larger than a pipe's or a unix socket's default buffer, so one call usually drains it."""
 SHORT_READ = 16 * 1024
-"""A read below this has emptied the kernel's buffer: looking again at once would only say EAGAIN."""
+"""What is read first. Less than this has emptied the kernel's buffer: looking again would only say EAGAIN."""
 LINES_PER_TURN = 128
 """Lines handled before everybody else gets a turn: a few milliseconds, even if every one of them is refused."""
 READS_PER_TURN = 4
@@ -57,7 +56,7 @@ IOV_MAX = 1024
 
 _view = memoryview(bytearray(READ_BYTES))
 _views = (_view,)
-"""Where every link reads to, one after the other: a new buffer for each read would be mapped and unmapped."""
+"""Where every link reads much to, one after the other: a new buffer for each would be mapped and unmapped."""
 
 
 class Link(Protocol):
@@ -175,8 +174,7 @@ class FdLink:
                 self._write_on()
             else:
                 self._note(self._blocked)
-        except OSError as error:
-            # One link's trouble must not keep the others from being flushed.
+        except OSError as error:  # not raised: the others are to be flushed, too
             self._fail(f"waiting for it failed: {error.strerror}")
 
     async def run(self, on_lines: OnLines, on_oversized: OnOversized) -> None:
@@ -243,30 +241,39 @@ class FdLink:
         if self._lulled:
             self._lulled = False
             self.lulls += 1
+        most = SHORT_READ
         for _ in range(READS_PER_TURN):
-            try:
-                size = os.readv(self._read_fd, _views)
-            except BlockingIOError:
-                self._lulled = True
-                return
-            except OSError as error:
-                self._end(ConnectionLost(f"reading failed: {error.strerror}"))
-                return
-            if not size:
-                self._end(ConnectionLost("the peer closed the connection"))
-                return
-            self._hand_over(self._lines.feed(bytes(_view[:size])))
-            if size < SHORT_READ:
+            chunk = self._read(most)
+            if chunk:
+                self._hand_over(self._lines.feed(chunk))
+            if len(chunk) < SHORT_READ:
                 self._lulled = True
                 return
             if not self._reading:
                 return
             if self.queued > self._pause_at:
                 break
+            most = READ_BYTES
         self._look_again()
 
+    def _read(self, most: int) -> bytes:
+        """What there is now; empty if there is nothing. Raises `ConnectionLost` if it has ended."""
+        try:
+            # Most messages are short, and to read them so takes 5 us less of each call than by way of the view.
+            if most <= SHORT_READ:
+                chunk = os.read(self._read_fd, most)
+            else:
+                chunk = bytes(_view[: os.readv(self._read_fd, _views)])
+        except BlockingIOError:
+            return b""
+        except OSError as error:
+            raise ConnectionLost(f"reading failed: {error.strerror}") from None
+        if not chunk:
+            raise ConnectionLost("the peer closed the connection")
+        return chunk
+
     def _look_again(self) -> None:
-        """Read after a turn of everybody else's, also if nothing more has come: that would be a lull."""
+        """Read after everybody else's turn, also if nothing more has come: that would be a lull."""
         self._behind = True
         self._rewatch()
         self._outbox.poll.soon(self._catch_up)
@@ -309,15 +316,15 @@ class FdLink:
         """What the peer said before it stopped listening: an answer may be among it."""
         for _ in range(LAST_READS):
             try:
-                size = os.readv(self._read_fd, _views)
-            except OSError:
+                chunk = self._read(READ_BYTES)
+            except ConnectionLost:
                 return
-            lines = self._lines.feed(bytes(_view[:size])) if size else []
+            lines = self._lines.feed(chunk)
             for start in range(0, len(lines), LINES_PER_TURN):
                 on_lines(lines[start : start + LINES_PER_TURN])
                 self._outbox.flush()
                 await trio.lowlevel.checkpoint()
-            if not size:
+            if not chunk:
                 return
 
     # --- writing -------------------------------------------------------------------------------------------

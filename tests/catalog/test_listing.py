@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from daemon.catalog.listing import MAX_NAME_BYTES, MAX_TOOLS, Parts, _held, read_page, read_tools
+from daemon.catalog.listing import MAX_DEPTH, MAX_NAME_BYTES, MAX_TOOLS, Parts, _held, read_page, read_tools
 from tests.catalog.samples import tool_json
 
 GOOD = tool_json("good")
@@ -54,6 +54,34 @@ def test_a_tool_keeps_the_bytes_it_came_as() -> None:
     assert tool.parts["inputSchema"] == b'{"type":"object" }'
     assert tool.parts["x"] == b"[1.0]"
     assert len(tool.schema_hash) == 64
+
+
+def nested(levels: int) -> bytes:
+    """A tool of so many levels."""
+    schema = b'{"type":"object","x":' + b"[" * (levels - 2) + b"]" * (levels - 2) + b"}"
+    return b'{"name":"deep","description":"[[","inputSchema":' + schema + b"}"
+
+
+def test_a_tool_that_is_nested_too_deeply_is_quarantined_by_name() -> None:
+    tools, quarantined = read_tools("s", [Raw(nested(MAX_DEPTH + 1)), Raw(GOOD)])
+    assert [tool.name for tool in tools] == ["good"]
+    assert quarantined == {"deep": "nested too deeply"}
+
+
+def test_a_tool_that_is_not_can_be_looked_into_from_a_deep_stack() -> None:
+    (tool,), quarantined = read_tools("s", [Raw(nested(MAX_DEPTH))])
+    assert not quarantined
+
+    def look(frames: int) -> bytes:
+        return look(frames - 1) if frames else tool.parts["inputSchema"]
+
+    assert look(300) in tool.raw
+
+
+def test_brackets_in_texts_do_not_count() -> None:
+    text = b'"' + b"[" * (MAX_DEPTH * 2) + b'\\"["'
+    (tool,), _ = read_tools("s", [Raw(b'{"name":"t","x":' + text + b',"inputSchema":{"type":"object"}}')])
+    assert tool.name == "t"
 
 
 @pytest.mark.parametrize("members", [{}, {"description": None}, {"description": ""}])

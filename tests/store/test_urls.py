@@ -30,6 +30,10 @@ def test_the_url_of_a_file_finds_that_file(path: str) -> None:
     assert urls.parse(urls.of_file(Path(path))).path == Path(path)
 
 
+def test_a_place_whose_name_is_not_utf8_can_be_shown() -> None:
+    assert urls.parse("sqlite:////tmp/%FF/state.db").where == "/tmp/\ufffd/state.db"
+
+
 @pytest.mark.parametrize(
     ("url", "words"),
     [
