@@ -6,16 +6,15 @@ says `"watch": true`, reload it. Whatever comes of a reload has been logged by t
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import signal
 import sys
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import trio
 from loguru import logger
 
+from daemon import heap
 from daemon.later import load_due
 from daemon.tree import Tree
 
@@ -27,9 +26,11 @@ SWITCH_SECONDS = 0.0005
 """How long a worker thread computes on while the event loop waits for the interpreter; Python's default is ten
 times as long. Each system call of the loop gives the interpreter away, and a call makes six of them."""
 
-MAPPED_BYTES = 1024 * 1024
-"""Blocks from this size on go back to the system as soon as they are free, and so does the end of the heap.
-Left alone, glibc keeps as much as twice the largest block that was ever freed: 10 MB after a large answer."""
+HEAP_SECONDS = 2.0
+"""Between looks at the free end of the heap: while large answers follow each other, it is used again."""
+
+SPARE_BYTES = 2 * 1024 * 1024
+"""So much may stay free: less than what the daemon needs for anything else."""
 
 WATCH_SECONDS = 1.0
 """Between looks at the file, which is read once it was the same for one: editors may write it in parts."""
@@ -38,7 +39,6 @@ WATCH_SECONDS = 1.0
 async def run(config: Config, around: Surroundings) -> None:
     """The daemon, until SIGTERM or SIGINT; a second one skips every grace period, the end stays clean."""
     sys.setswitchinterval(SWITCH_SECONDS)
-    _give_large_blocks_back()
     tree = Tree(config, around)
     life = _Life(tree)
     token = trio.lowlevel.current_trio_token()
@@ -46,6 +46,7 @@ async def run(config: Config, around: Surroundings) -> None:
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(life.settle)
+            nursery.start_soon(life.stay_small)
             nursery.start_soon(life.reload_when_asked)
             if around.file is not None:
                 nursery.start_soon(life.watch, around.file)
@@ -57,14 +58,6 @@ async def run(config: Config, around: Surroundings) -> None:
 
 def _heed_nothing(_number: int) -> None:
     """All that a signal could ask for has been done."""
-
-
-def _give_large_blocks_back() -> None:
-    """Set what mallopt(3) calls M_MMAP_THRESHOLD and M_TRIM_THRESHOLD; other C libraries have neither."""
-    with suppress(AttributeError, OSError):
-        mallopt = ctypes.CDLL(None).mallopt
-        for parameter in (-3, -1):
-            mallopt(parameter, MAPPED_BYTES)
 
 
 class _Life:
@@ -101,6 +94,13 @@ class _Life:
             logger.warning("something is loaded only when it is needed: {}", error)
         gc.freeze()
         gc.enable()
+
+    async def stay_small(self) -> None:
+        """Give back what large messages have left behind."""
+        while True:
+            await trio.sleep(HEAP_SECONDS)
+            if heap.spare() > SPARE_BYTES:
+                heap.give_back()
 
     async def reload_when_asked(self) -> None:
         """Reload once for all wishes that came before."""

@@ -30,7 +30,7 @@ ORDER = (
     ("surfaces",),
     ("tally",),
     ("wire",),
-    ("paths", "sockets", "notify", "signals"),
+    ("paths", "sockets", "notify", "signals", "heap"),
     ("mailbox",),
     ("watch",),
     ("child",),
