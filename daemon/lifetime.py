@@ -17,6 +17,7 @@ from loguru import logger
 from daemon import heap
 from daemon.later import load_due
 from daemon.tree import Tree
+from daemon.wire.frames import LineBuffer
 
 if TYPE_CHECKING:
     from daemon.config.model import Config
@@ -28,6 +29,9 @@ times as long. Each system call of the loop gives the interpreter away, and a ca
 
 HEAP_SECONDS = 2.0
 """Between looks at the free end of the heap: while large answers follow each other, it is used again."""
+
+HEAP_LOOKS = 15
+"""Looks after a large message: half a minute, in which nearly everybody takes an answer."""
 
 SPARE_BYTES = 2 * 1024 * 1024
 """So much may stay free: less than what the daemon needs for anything else."""
@@ -96,11 +100,17 @@ class _Life:
         gc.enable()
 
     async def stay_small(self) -> None:
-        """Give back what large messages have left behind."""
+        """Give back what large messages have left behind; who sends none pays nothing for it."""
+        seen, looks = 0, 0
         while True:
             await trio.sleep(HEAP_SECONDS)
-            if heap.spare() > SPARE_BYTES:
-                heap.give_back()
+            if LineBuffer.grown != seen:
+                # The last of them may still be on its way.
+                seen, looks = LineBuffer.grown, HEAP_LOOKS
+            if looks:
+                looks -= 1
+                if heap.spare() > SPARE_BYTES:
+                    heap.give_back()
 
     async def reload_when_asked(self) -> None:
         """Reload once for all wishes that came before."""

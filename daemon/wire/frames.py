@@ -28,6 +28,9 @@ class LineBuffer:
     on `oversized`, which the owner empties.
     """
 
+    grown = 0
+    """How many lines of this process have grown in an array: freed, they leave room in the heap."""
+
     def __init__(self, max_line: int) -> None:
         self.max_line = max_line
         self.oversized: list[bytes] = []
@@ -78,6 +81,7 @@ class LineBuffer:
             self._pieces[0] += piece
         elif self._held > LONG_BYTES:
             self._pieces = [bytearray().join((*self._pieces, piece))]
+            LineBuffer.grown += 1
         else:
             self._pieces.append(piece)
         if self._held > self.max_line:

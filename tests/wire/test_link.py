@@ -239,8 +239,9 @@ async def test_a_peer_that_floods_gives_everybody_else_a_turn() -> None:
                 seen_by_others.append(len(near.lines))
             nursery.cancel_scope.cancel()
     turns = [later - earlier for earlier, later in itertools.pairwise(seen_by_others)]
-    # A turn of the others may fall before ours in one round of the loop and after it in the next.
-    assert max(turns) <= 2 * READS_PER_TURN * 17
+    # A turn of the others may fall before ours in one round of the loop and after it in the next; and one of
+    # ours may read twice, to catch up and because more has come.
+    assert max(turns) <= 4 * READS_PER_TURN * 17
 
 
 async def test_a_peer_that_says_nothing_but_line_ends_gives_everybody_else_a_turn() -> None:
@@ -255,7 +256,8 @@ async def test_a_peer_that_says_nothing_but_line_ends_gives_everybody_else_a_tur
             nursery.cancel_scope.cancel()
     turns = [later - earlier for earlier, later in itertools.pairwise(seen_by_others)]
     assert len(near.lines) == 30_001
-    assert max(turns) <= 2 * LINES_PER_TURN
+    # As above: the last portion of one read may be followed by the first of the next.
+    assert max(turns) <= 4 * LINES_PER_TURN
 
 
 async def test_what_the_owner_raises_ends_the_link_and_no_other() -> None:
