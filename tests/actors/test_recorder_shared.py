@@ -49,13 +49,15 @@ async def test_what_one_daemon_learns_the_other_hears(url: str) -> None:
 
 async def test_daemons_whose_servers_list_different_tools_do_not_write_for_ever(url: str) -> None:
     async with life(on(url, "one")) as one, life(on(url, "two")) as two:
+        # Long before anything is written of them: a poll that has begun looks for those that it knows of.
+        for number in range(4):
+            one.live.add(f"{number}")
+            two.live.add(f"{number}")
         await one.lists("a", "read")
         await two.lists("a", "write")
         seen = []
         for number in range(4):
             # Each of these is heard with a poll of its own.
-            one.live.add(f"{number}")
-            two.live.add(f"{number}")
             one.recorder.keep(session(f"{number}", "read"))
             await until(lambda number=number: len(two.adopted) > number)  # type: ignore[misc]
             two.recorder.keep(session(f"{number}", "read", "write"))
