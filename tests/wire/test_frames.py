@@ -122,6 +122,19 @@ def test_a_long_line_comes_whole_between_short_ones_however_it_was_cut(length: i
         assert feed(LineBuffer(max_line=length), pieces) == stream.split(b"\n")[:-1]
 
 
+def test_a_long_line_grows_as_it_comes_and_is_counted_so_that_its_room_is_given_back() -> None:
+    """Joined at its end, it would keep everybody waiting; who joins makes bytes of it."""
+    buffer, before = LineBuffer(max_line=MIB * 2), LineBuffer.grown
+    assert feed_raw(buffer, [b"x" * LONG_BYTES, b"\n"]) == [bytes]
+    assert LineBuffer.grown == before
+    assert feed_raw(buffer, [b"x" * LONG_BYTES, b"x", b"\n"]) == [bytearray]
+    assert LineBuffer.grown == before + 1
+
+
+def feed_raw(buffer: LineBuffer, chunks: Iterable[bytes]) -> list[type]:
+    return [type(line) for chunk in chunks for line in buffer.feed(chunk)]
+
+
 def test_a_long_line_that_gets_too_long_is_swallowed_to_its_end() -> None:
     buffer = LineBuffer(max_line=2 * LONG_BYTES)
     chunk = b"x" * (LONG_BYTES // 2)
