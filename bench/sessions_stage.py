@@ -30,7 +30,8 @@ from daemon.surfaces.base import Means
 from daemon.surfaces.table import SURFACES
 from daemon.tally import Tally
 from daemon.watch import Watch
-from daemon.wire.link import FdLink, Outbox
+from daemon.wire.link import FdLink
+from daemon.wire.outbox import Outbox
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

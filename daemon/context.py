@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from daemon.surfaces.base import Loading, Means, Surface, View
     from daemon.tally import Tally
     from daemon.watch import Watch
-    from daemon.wire.link import Outbox
+    from daemon.wire.outbox import Outbox
 
 
 class CallLog(Protocol):

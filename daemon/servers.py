@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from daemon.facts import Fact, ServerStatus
     from daemon.operating import Book
     from daemon.transports.children import Children
-    from daemon.wire.link import Outbox
+    from daemon.wire.outbox import Outbox
 
 SWITCHED_OFF = "switched off by an operator: `mcpd enable {}` switches it on again"
 """Why a server is disabled that the configuration has switched on."""

@@ -44,7 +44,7 @@ from daemon.surfaces.base import Means
 from daemon.surfaces.table import META_TOOLS, SURFACES
 from daemon.tally import Tally, summary
 from daemon.transports.children import Children
-from daemon.wire.link import Outbox
+from daemon.wire.outbox import Outbox
 
 if TYPE_CHECKING:
     import socket

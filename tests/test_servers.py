@@ -18,7 +18,7 @@ from daemon.facts import Switched, ToolsListed
 from daemon.servers import Ground, Servers
 from daemon.states import ServerState
 from daemon.transports.children import Children
-from daemon.wire.link import Outbox
+from daemon.wire.outbox import Outbox
 from tests.config.reading import config_of
 from tests.fakes_upstream import error_of
 from tests.houses import ECHO, LISTING_SERVER, PATIENCE, STUBBORN, House, house, is_alive

@@ -27,7 +27,7 @@ from daemon.config.model import Config, Server, TransportType
 from daemon.servers import Ground, Servers
 from daemon.states import ServerState
 from daemon.transports.children import Children
-from daemon.wire.link import Outbox
+from daemon.wire.outbox import Outbox
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from daemon.report import Reporter
     from daemon.supervisor import Child
     from daemon.wire.envelope import BadMessage, Buffer
-    from daemon.wire.link import Link, Outbox
+    from daemon.wire.outbox import Link, Outbox
 
 T = TypeVar("T")
 

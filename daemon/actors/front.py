@@ -21,15 +21,15 @@ from daemon.wire.link import FdLink
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from daemon.wire.link import Outbox
+    from daemon.wire.outbox import Outbox
 
 BREATHER = 0.1
 """Seconds to stop accepting when descriptors or memory run out: others may give some back (as trio does)."""
 
 SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
-PAUSE_SHARE = 8
-"""A client is not read from while an eighth of its queue limit waits for it: it is slow, not dead."""
+PAUSE_SHARE = 64
+"""A client is not read from while a 64th of its queue limit waits for it, 1 MiB: it is slow, not dead."""
 
 PEERCRED = struct.Struct("3i")
 """pid, uid, gid (unix(7), SO_PEERCRED)."""

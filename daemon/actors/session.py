@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from daemon.seat import Asked
     from daemon.surfaces.base import Surface
     from daemon.wire.envelope import BadMessage
-    from daemon.wire.link import Link
+    from daemon.wire.outbox import Link
 
 MAX_SUBSCRIPTIONS = 16
 """Open `subscriptions/listen` of one client: each gets every announcement, one is all that a client needs."""
@@ -45,9 +45,9 @@ MAX_FAULTS = 100
 MAX_WAITING_LISTS = 16
 """`tools/list` of one client that wait for servers to list their own; further ones get what is known."""
 
-PAGE_SHARE = 2
-"""A page of `tools/list` takes at most half of what is kept for a client that does not read. With the default
-that is 4 MiB: all 1,519 tools of 46 real servers, for many clients never ask for a second page."""
+PAGE_SHARE = 16
+"""A page of `tools/list` takes at most a sixteenth of what may wait for a client. By default that is 4 MiB: all
+1,519 tools of 46 real servers, for many clients never ask for a second page."""
 
 HELLO = "mcpd/hello"
 """The notification with which `mcpd connect` names a profile or surface, before the client's first message."""

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from daemon.ports import CallToSend, Connection
     from daemon.supervisor import Child, Lifecycle
     from daemon.transports.children import Children
-    from daemon.wire.link import Outbox
+    from daemon.wire.outbox import Outbox
     from daemon.wire.peer import Exchange
 
 INSTALLERS = frozenset({"npx", "uvx", "docker", "podman", "bunx", "pnpm", "pipx"})
@@ -295,7 +295,8 @@ class Upstream:
             except RemoteError:
                 missed = 0
             except UpstreamTimeout:
-                missed = 0 if connection.in_flight else missed + 1
+                silent = trio.current_time() - connection.last_heard >= timeouts.ping
+                missed = missed + 1 if silent and not connection.in_flight else 0
             if not missed:
                 await trio.sleep(timeouts.ping_interval)
         self.end(f"no answer to {missed} pings of {timeouts.ping:g} s")

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from daemon.config.model import Server
     from daemon.ports import ConnectionEvents
     from daemon.transports.children import Children
-    from daemon.wire.link import Outbox
+    from daemon.wire.outbox import Outbox
 
 
 @attrs.frozen(kw_only=True)

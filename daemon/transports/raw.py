@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+import trio
 
 from daemon import protocol
 from daemon.errors import Overloaded
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from msgspec import Raw
 
     from daemon.ports import CallToSend, ConnectionEvents
-    from daemon.wire.link import Link, Outbox
+    from daemon.wire.outbox import Link, Outbox
     from daemon.wire.peer import Exchange
 
 UPSTREAM_QUEUE_BYTES = 16 * 1024 * 1024
@@ -51,8 +52,8 @@ class RawConnection:
 
     @property
     def last_heard(self) -> float:
-        """When the server last said anything (trio's clock)."""
-        return self._peer.last_heard
+        """When the server last said anything (trio's clock); while it is held nobody knows better than now."""
+        return trio.current_time() if self.link.is_held else self._peer.last_heard
 
     @property
     def in_flight(self) -> int:

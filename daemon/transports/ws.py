@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from daemon.transports.context import OpenContext
     from daemon.transports.network import Stream
     from daemon.wire.envelope import Buffer
-    from daemon.wire.link import OnLines, OnOversized
+    from daemon.wire.outbox import OnLines, OnOversized, Outbox
 
 SUBPROTOCOL = "mcp"
 
@@ -62,7 +62,9 @@ async def open_connection(context: OpenContext) -> AsyncIterator[RawConnection]:
     try:
         async with trio.open_nursery() as nursery:
             stream, socket = await _open(nursery, server, host, port)
-            link = MessageLink(socket, place=place, max_message=server.limits.message_bytes)
+            link = MessageLink(
+                socket, outbox=context.outbox, place=place, max_message=server.limits.message_bytes
+            )
             try:
                 yield RawConnection(link, outbox=context.outbox, events=context.events)
             finally:
@@ -122,6 +124,7 @@ class MessageLink:
         self,
         socket: WebSocketConnection,
         *,
+        outbox: Outbox,
         place: str,
         max_message: int,
         max_queue: int = UPSTREAM_QUEUE_BYTES,
@@ -130,12 +133,15 @@ class MessageLink:
 
         Args:
             socket: an open WebSocket.
+            outbox: the daemon's one outbox.
             place: the server's name in texts.
             max_message: bytes of the longest message taken from the server.
             max_queue: bytes that may wait for the server before it is cut off.
         """
         self.queued = 0
         self.lulls = 0
+        self.is_held = False
+        self._outbox = outbox
         self._socket = socket
         self._place = place
         self._max_message = max_message
@@ -143,6 +149,7 @@ class MessageLink:
         self._out: deque[bytes] = deque()
         self._kick = trio.Event()
         self._cut = trio.Event()
+        self._resumed = trio.Event()
         self._done = False
 
     def send(self, frame: Sequence[Buffer]) -> None:
@@ -174,6 +181,7 @@ class MessageLink:
             raise error from None
         finally:
             self._done = True
+            self._outbox.forget(self)
             self._out.clear()
             self.queued = 0
 
@@ -185,7 +193,16 @@ class MessageLink:
             if len(message) > self._max_message:
                 on_oversized(message[:HEAD_BYTES])
             else:
+                self._outbox.slow.clear()
                 on_lines([message])
+                if self._outbox.slow and self._outbox.hold(self):
+                    self.is_held, self._resumed = True, trio.Event()
+                    await self._resumed.wait()
+
+    def resume(self) -> None:
+        """Read again: those who were behind have caught up (`wire.outbox.Source`)."""
+        self.is_held = False
+        self._resumed.set()
 
     async def _write(self) -> None:
         while True:

@@ -8,33 +8,32 @@ call even when they need not wait (10 to 20 us each); here trio is entered when 
 Invariants.
 - A frame is queued whole and written in order; nobody awaits in the middle of one, so none is ever torn.
 - While the kernel takes no more (`_blocked`), only the poll's call writes.
-- The queue is bounded: a peer that does not read is cut off at `max_queue`; one that reads slowly is not read
-  from while more than `pause_at` waits for it.
+- A peer that reads slowly is not read from while more than `pause_at` waits for it, and beyond `max_queue` the
+  links whose lines end up in its queue are not read from either (`wire.outbox`): so a queue is bounded by that
+  and one turn of each of those. Only a peer that takes nothing for long is cut off.
 - Lines are handed over in order, and only while `run` runs; what its owner raises ends `run`, and nothing else.
-- After `close` nothing is written, every queue is empty, and the poll does not know the descriptors.
+- After `close` nothing is written, every queue is empty, nothing unfinished is kept, and the poll does not know
+  the descriptors.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import trio
 
 from daemon.errors import ConnectionLost
 from daemon.wire.frames import LineBuffer
-from daemon.wire.poll import IN, OUT, Poll
+from daemon.wire.poll import IN, OUT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from daemon.wire.envelope import Buffer
     from daemon.wire.frames import Line
-
-    OnLines = Callable[[list[Line]], None]
-    OnOversized = Callable[[bytes], None]
+    from daemon.wire.outbox import OnLines, OnOversized, Outbox
 
 READ_BYTES = 256 * 1024
 """One read: larger than a pipe's or a unix socket's default buffer, so one call usually drains it."""
@@ -44,6 +43,13 @@ LINES_PER_TURN = 128
 """Lines handled before everybody else gets a turn: a few milliseconds, even if every one of them is refused."""
 READS_PER_TURN = 4
 """After so many full reads everybody else gets a turn, or a fast peer would own the loop."""
+LINES_AT_ONCE = 16
+"""Lines handed over before it is seen how much waits for their peer: each may ask for a list of 4 MiB."""
+SLOW_SHARE = 8
+"""A client is behind when an eighth of what may wait for it does: 8 MiB, the largest of ordinary answers."""
+STUCK_SECONDS = 30.0
+"""Who is behind and has taken less than `STUCK_BYTES` in this time does not read: a busy one stops for less."""
+STUCK_BYTES = 64 * 1024
 LAST_READS = 64
 """Reads of a peer that takes nothing any more: 16 MiB, the largest message."""
 JOIN_BELOW = 64 * 1024
@@ -53,51 +59,9 @@ CLOSED = -1
 IOV_MAX = 1024
 """Linux's limit on buffers in one writev (writev(2))."""
 
-
 _view = memoryview(bytearray(READ_BYTES))
 _views = (_view,)
 """Where every link reads much to, one after the other: a new buffer for each would be mapped and unmapped."""
-
-
-class Link(Protocol):
-    """A frame-by-frame connection to a peer, whatever carries it."""
-
-    queued: int
-    lulls: int
-    """How often the peer had said all that it had to say: what comes in between two of these was written before
-    any of it was answered."""
-
-    def send(self, frame: Sequence[Buffer]) -> None:
-        """Queue one frame, in parts. Never blocks; it is written at the next `Outbox.flush`."""
-
-    def flush(self) -> None:
-        """Write what is queued, as far as the peer takes it now."""
-
-    async def run(self, on_lines: OnLines, on_oversized: OnOversized) -> None:
-        """Move bytes until the connection ends.
-
-        Raises:
-            ConnectionLost: always, in the end, with the reason.
-        """
-
-
-class Outbox:
-    """The links that were written to since the last flush, and the poll that flushes them when it has read."""
-
-    def __init__(self) -> None:
-        self.poll = Poll(after=self.flush)
-        self._touched: list[Link] = []
-
-    def touch(self, link: Link) -> None:
-        """Remember to flush a link."""
-        self._touched.append(link)
-
-    def flush(self) -> None:
-        """Write every touched link once."""
-        while self._touched:
-            touched, self._touched = self._touched, []
-            for link in touched:
-                link.flush()
 
 
 class FdLink:
@@ -120,22 +84,27 @@ class FdLink:
             write_fd: where frames go.
             outbox: the daemon's one outbox.
             max_line: bytes of the longest line taken from the peer.
-            max_queue: bytes that may wait for the peer before it is cut off.
-            pause_at: bytes waiting for the peer above which it is not read from; None: always read.
+            max_queue: bytes that may wait for the peer before nobody is read whose lines go to it.
+            pause_at: bytes waiting for the peer above which it is not read from; None: all are always read.
         """
         self.queued = 0
         self.lulls = 0
+        self.is_held = False
+        self.max_queue = max_queue
         self._read_fd = read_fd
         self._write_fd = write_fd
         self._outbox = outbox
         self._lines = LineBuffer(max_line)
-        self._max_queue = max_queue
         self._pause_at = math.inf if pause_at is None else pause_at
+        self._holds_others = pause_at is not None
+        self._slow_at = max_queue if pause_at is None else max(pause_at, max_queue // SLOW_SHARE)
+        self._taken = 0
         self._out: list[Buffer] = []
         self._touched = False
         self._blocked = False
         self._paused = False
         self._behind = False
+        self._rest: list[Line] = []
         self._reading = False
         self._lulled = False
         self._deaf = False
@@ -143,6 +112,7 @@ class FdLink:
         self._on_lines: OnLines | None = None
         self._on_oversized: OnOversized | None = None
         self._ended = trio.Event()
+        self._woken = trio.Event()
         self._reason: Exception | None = None
         self._write_closed = False
         self._closed = False
@@ -150,9 +120,6 @@ class FdLink:
     def send(self, frame: Sequence[Buffer]) -> None:
         """Queue one frame and its newline. A frame of any size fits an empty queue."""
         if self._failure is not None or self._write_closed:
-            return
-        if self.queued > self._max_queue:
-            self._fail(f"the peer does not read: {self.queued} bytes are waiting for it")
             return
         out = self._out
         if len(frame) == 1:
@@ -165,6 +132,13 @@ class FdLink:
         if not self._touched:
             self._touched = True
             self._outbox.touch(self)
+        if self.queued > self._slow_at:
+            self._fall_behind()
+
+    def _fall_behind(self) -> None:
+        self._woken.set()
+        if self._holds_others:
+            self._outbox.slow.add(self)
 
     def flush(self) -> None:
         """Write without waiting; what the kernel does not take is written when it does."""
@@ -182,7 +156,7 @@ class FdLink:
         self._on_lines, self._on_oversized = on_lines, on_oversized
         try:
             self._rewatch()
-            await self._ended.wait()
+            await self._until_ended()
             if self._deaf:
                 await self._take_last_words(on_lines)
         except OSError as error:
@@ -199,6 +173,9 @@ class FdLink:
             return
         self._closed = True
         self._fail("the connection was closed here")
+        self._lines = LineBuffer(self._lines.max_line)
+        self._rest.clear()
+        self._outbox.forget(self)
         fds = {self._read_fd} if self._write_closed else {self._read_fd, self._write_fd}
         self._read_fd = self._write_fd = CLOSED
         self._write_closed = True
@@ -212,6 +189,11 @@ class FdLink:
             self._write_closed = True
             os.close(self._write_fd)
             self._write_fd = CLOSED
+
+    def resume(self) -> None:
+        """Read again: those who were behind have caught up (`wire.outbox.Source`)."""
+        self.is_held = False
+        self._rewatch()
 
     # --- called by the poll --------------------------------------------------------------------------------
 
@@ -227,7 +209,7 @@ class FdLink:
     def _rewatch(self) -> None:
         """Have the poll call for what is wanted now: to read, to write, both or neither."""
         runs = self._on_lines is not None and self._reason is None
-        self._reading = runs and not (self._behind or self._paused)
+        self._reading = runs and not (self._behind or self._paused or self.is_held or self._rest)
         reads, writes = IN if self._reading else 0, OUT if self._blocked else 0
         if self._read_fd == self._write_fd:
             self._outbox.poll.watch(self._read_fd, reads | writes, self._on_ready)
@@ -241,6 +223,7 @@ class FdLink:
         if self._lulled:
             self._lulled = False
             self.lulls += 1
+        self._outbox.slow.clear()
         most = SHORT_READ
         for _ in range(READS_PER_TURN):
             chunk = self._read(most)
@@ -280,52 +263,64 @@ class FdLink:
 
     def _catch_up(self) -> None:
         self._behind = False
+        self._paused = self._paused or self.queued > self._pause_at
+        if self._rest and not self._paused and self._on_lines is not None and self._reason is None:
+            rest, self._rest = self._rest, []
+            self._outbox.slow.clear()
+            try:
+                self._hand_over(rest)
+            except Exception as error:  # noqa: BLE001 - the boundary, as in `_on_ready`
+                self._end(error)
         self._rewatch()
         self._on_ready(IN)
 
-    def _hand_over(self, lines: list[Line], start: int = 0) -> None:
-        """In portions: a peer that sends nothing but line ends must not own the loop."""
-        assert self._on_lines is not None
-        assert self._on_oversized is not None
-        if len(lines) - start > LINES_PER_TURN:
-            self._behind = True
-            self._rewatch()
-            end = start + LINES_PER_TURN
-            self._outbox.poll.soon(partial(self._hand_on, lines, end))
-            self._on_lines(lines[start:end])
-            return
-        if lines:
-            self._on_lines(lines[start:] if start else lines)
-        if self._lines.oversized:
+    def _hand_over(self, lines: list[Line]) -> None:
+        """In portions: nobody may own the loop with mere line ends, nor ask for more than he reads."""
+        assert self._on_lines is not None and self._on_oversized is not None  # noqa: PT018
+        start = 0
+        while start < len(lines):
+            if start >= LINES_PER_TURN or self.queued > self._pause_at:
+                self._rest = lines[start:]
+                self._look_again()
+                break
+            self._on_lines(lines[start : start + LINES_AT_ONCE])
+            start += LINES_AT_ONCE
+        if self._lines.oversized and not self._rest:
             for head in self._lines.oversized:
                 self._on_oversized(head)
             self._lines.oversized.clear()
-
-    def _hand_on(self, lines: list[Line], start: int) -> None:
-        self._behind = False
-        if self._on_lines is None or self._reason is not None:
-            return
-        try:
-            self._hand_over(lines, start)
-        except Exception as error:  # noqa: BLE001 - the boundary, as in `_on_ready`
-            self._end(error)
-        if not self._behind:
-            self._catch_up()
+        if self._outbox.slow and not self._holds_others and self._outbox.hold(self):
+            self.is_held = True
+            self._rewatch()
 
     async def _take_last_words(self, on_lines: OnLines) -> None:
         """What the peer said before it stopped listening: an answer may be among it."""
+        lines, self._rest = self._rest, []
         for _ in range(LAST_READS):
             try:
                 chunk = self._read(READ_BYTES)
             except ConnectionLost:
-                return
-            lines = self._lines.feed(chunk)
+                chunk = b""
+            lines += self._lines.feed(chunk)
             for start in range(0, len(lines), LINES_PER_TURN):
                 on_lines(lines[start : start + LINES_PER_TURN])
                 self._outbox.flush()
                 await trio.lowlevel.checkpoint()
             if not chunk:
                 return
+            lines = []
+
+    async def _until_ended(self) -> None:
+        """Return when the link has ended; end it if the peer takes nothing of the much that waits for it."""
+        while self._reason is None:
+            await self._woken.wait()
+            self._woken = trio.Event()
+            while self.queued > self._slow_at and not self._ended.is_set():
+                taken = self._taken
+                with trio.move_on_after(STUCK_SECONDS):
+                    await self._ended.wait()
+                if self.queued > self._slow_at and self._taken - taken < STUCK_BYTES:
+                    self._fail(f"the peer does not read: {self.queued} bytes are waiting for it")
 
     # --- writing -------------------------------------------------------------------------------------------
 
@@ -338,10 +333,13 @@ class FdLink:
         if blocked is not self._blocked or paused is not self._paused:
             resumes = self._paused and not (paused or self._behind)
             self._blocked, self._paused = blocked, paused
+            self._outbox.note_waiting(self, much=paused)
             if resumes:
                 self._look_again()
             else:
                 self._rewatch()
+        if self._outbox.held:
+            self._outbox.release(self)
 
     def _write_some(self) -> bool:
         """Returns whether the queue is empty now (or will never be written)."""
@@ -368,6 +366,7 @@ class FdLink:
 
     def _consume(self, written: int) -> None:
         self.queued -= written
+        self._taken += written
         out = self._out
         done = 0
         while written and written >= len(out[done]):
@@ -381,6 +380,8 @@ class FdLink:
         self._out.clear()
         self.queued = 0
         self._blocked = self._paused = False
+        self._outbox.note_waiting(self, much=False)
+        self._outbox.release(self)
         self._rewatch()
 
     # --- ending --------------------------------------------------------------------------------------------
@@ -395,4 +396,5 @@ class FdLink:
         if self._reason is None:
             self._reason = reason
             self._ended.set()
+            self._woken.set()
         self._rewatch()

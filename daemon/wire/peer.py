@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from daemon.wire.frames import Line
-    from daemon.wire.link import Link, Outbox
+    from daemon.wire.outbox import Link, Outbox
 
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_error = msgspec.json.Decoder(dict[str, object]).decode

@@ -16,7 +16,7 @@ from loguru import logger
 
 from daemon.actors.front import BREATHER, SHORTAGES, Front, own_and
 from daemon.errors import ConnectionLost
-from daemon.wire.link import FdLink, Outbox
+from daemon.wire.outbox import Outbox
 from tests.fakes_upstream import Client, keep
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from daemon.wire.frames import Line
+    from daemon.wire.link import FdLink
 
 US = frozenset({os.getuid()})
 

@@ -28,7 +28,7 @@ from daemon.ports import ToolCall
 from daemon.states import ServerState
 from daemon.supervisor import ChildSpec, Supervisor
 from daemon.transports.children import Children
-from daemon.wire.link import Outbox
+from daemon.wire.outbox import Outbox
 from daemon.wire.peer import RemoteError
 from tests.scripted_server import command
 

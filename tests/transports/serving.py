@@ -23,7 +23,7 @@ from daemon.protocol import IDENTITY, MODERN_VERSION
 from daemon.transports.children import Children
 from daemon.transports.context import OpenContext
 from daemon.transports.opening import connector
-from daemon.wire.link import Outbox
+from daemon.wire.outbox import Outbox
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

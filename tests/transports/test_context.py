@@ -8,7 +8,7 @@ import pytest
 from daemon.config.model import Server
 from daemon.transports.children import Children
 from daemon.transports.context import OpenContext
-from daemon.wire.link import Outbox
+from daemon.wire.outbox import Outbox
 from tests.transports.listening import Listener
 
 

@@ -13,7 +13,7 @@ from daemon.config.model import Server, TransportType
 from daemon.transports.children import Children
 from daemon.transports.context import OpenContext
 from daemon.transports.opening import MODULES, connector
-from daemon.wire.link import Outbox
+from daemon.wire.outbox import Outbox
 from tests.transports.listening import Listener
 
 

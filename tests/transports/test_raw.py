@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from daemon.model import Era
 from daemon.ports import ToolCall
 from daemon.protocol import CAPABILITIES_KEY, CLIENT_INFO_KEY, MODERN_VERSION, VERSION_KEY
 from daemon.transports.raw import UPSTREAM_QUEUE_BYTES, RawConnection, envelope_meta
-from daemon.wire.link import Outbox
+from daemon.wire.outbox import Outbox
 from daemon.wire.peer import RemoteError
 from tests.faults.stage import Answer
 from tests.transports.listening import Listener
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from daemon.errors import CallError
     from daemon.wire.envelope import Buffer
-    from daemon.wire.link import OnLines, OnOversized
+    from daemon.wire.outbox import OnLines, OnOversized
 
 
 HUGE = b"HUGE"
@@ -49,6 +50,7 @@ class TestLink:
     def __init__(self) -> None:
         self.queued = 0
         self.lulls = 0
+        self.is_held = False
         self.sent: list[bytes] = []
         self._lines, self._from_server = trio.open_memory_channel[list[bytes]](100)
 
@@ -110,6 +112,15 @@ def call(arguments: bytes = b"{}", **more: Any) -> ToolCall:
 
 
 # --- calls --------------------------------------------------------------------------------------------------
+
+
+async def test_the_silence_of_a_server_that_is_not_read_from_is_not_its_own() -> None:
+    async with pair() as found:
+        found.connection._peer.last_heard = -math.inf
+        assert found.connection.last_heard == -math.inf
+        found.link.is_held = True
+        now = trio.current_time()
+        assert found.connection.last_heard >= now
 
 
 async def test_the_arguments_of_a_call_travel_byte_for_byte() -> None:

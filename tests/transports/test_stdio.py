@@ -23,7 +23,7 @@ from daemon.transports.stdio import (
     drain,
     open_connection,
 )
-from daemon.wire.link import Outbox
+from daemon.wire.outbox import Outbox
 from tests.faults.stage import PATIENCE, Recorder, is_alive, leaving_nothing, recording, scripted
 from tests.transports.listening import Listener
 

@@ -16,6 +16,7 @@ from daemon.config.model import TransportType
 from daemon.errors import CannotStart, ConnectionLost, NeedsAuth, UpstreamLost
 from daemon.model import Era
 from daemon.transports.ws import MessageLink
+from daemon.wire.outbox import Outbox
 from tests.transports.serving import Client, connected, context_for
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ class Stuck:
 
 async def test_a_server_that_does_not_read_is_cut_off() -> None:
     stuck: Any = Stuck()
-    link = MessageLink(stuck, place="h:1", max_message=10, max_queue=10)
+    link = MessageLink(stuck, outbox=Outbox(), place="h:1", max_message=10, max_queue=10)
     for _ in range(3):
         link.send((b"{}", memoryview(b"12345678")))
         link.flush()
@@ -184,10 +185,45 @@ async def test_bytes_are_counted_where_the_library_counts_characters() -> None:
 
     heads: list[bytes] = []
     wide: Any = Wide()
-    link = MessageLink(wide, place="h:1", max_message=10)
+    link = MessageLink(wide, outbox=Outbox(), place="h:1", max_message=10)
     with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(link.run, lambda _: None, heads.append)
             await trio.testing.wait_all_tasks_blocked()
             assert heads == [("ü" * 10).encode()]
             nursery.cancel_scope.cancel()
+
+
+async def test_messages_are_left_with_the_server_while_a_client_is_behind() -> None:
+    class Behind:
+        queued, max_queue = 2, 1
+
+    class Talking(Stuck):
+        async def get_message(self) -> str:
+            return "{}"
+
+    outbox, behind = Outbox(), Behind()
+    taken: list[bytes] = []
+
+    def pass_on(lines: list[bytes | bytearray]) -> None:
+        taken.extend(map(bytes, lines))
+        outbox.slow.add(behind)
+        if len(taken) > 1:
+            raise ConnectionLost("enough")
+
+    talking: Any = Talking()
+    link = MessageLink(talking, outbox=outbox, place="h:1", max_message=10)
+    ended = partial(pytest.raises, ConnectionLost, match="enough")
+
+    async def run() -> None:
+        with ended():
+            await link.run(pass_on, taken.append)
+
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run)
+            await trio.testing.wait_all_tasks_blocked()
+            assert (taken, link.is_held) == ([b"{}"], True)
+            behind.queued = 0
+            outbox.release(behind)
+    assert taken == [b"{}", b"{}"]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from daemon.errors import CallError
     from daemon.wire.envelope import BadMessage, Buffer
-    from daemon.wire.link import OnLines, OnOversized, Outbox
+    from daemon.wire.outbox import OnLines, OnOversized, Outbox
 
 
 class ScriptedLink:
@@ -24,6 +24,7 @@ class ScriptedLink:
     def __init__(self, outbox: Outbox) -> None:
         self.queued = 0
         self.lulls = 0
+        self.is_held = False
         self.sent: list[bytes] = []
         self._outbox = outbox
         self._waiting: list[bytes] = []

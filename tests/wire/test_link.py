@@ -8,13 +8,14 @@ import os
 import socket
 import struct
 import tempfile
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
 import pytest
 import trio
+import trio.testing
 from msgspec import Raw
 from trio.testing import wait_all_tasks_blocked
 
@@ -22,13 +23,16 @@ from daemon.errors import ConnectionLost, ProtocolFault
 from daemon.wire.link import (
     IOV_MAX,
     JOIN_BELOW,
+    LINES_AT_ONCE,
     LINES_PER_TURN,
     READ_BYTES,
     READS_PER_TURN,
     SHORT_READ,
+    STUCK_BYTES,
+    STUCK_SECONDS,
     FdLink,
-    Outbox,
 )
+from daemon.wire.outbox import Outbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -289,7 +293,7 @@ async def test_what_the_owner_raises_in_a_later_portion_ends_the_link_too() -> N
         await far.send_all(b"\n" * LINES_PER_TURN * 3)
         with pytest.raises(ProtocolFault, match="too much"):
             await near.run()
-    assert len(near.lines) == 2 * LINES_PER_TURN
+    assert len(near.lines) == LINES_PER_TURN + LINES_AT_ONCE
 
 
 async def test_a_lull_is_where_the_peer_had_said_all_that_it_had_to_say() -> None:
@@ -342,6 +346,15 @@ async def test_nothing_is_written_before_the_flush_and_everything_in_order_by_it
         assert await receive(far, 7) == b"a{}b\nc\n"
 
 
+async def test_many_frames_of_one_turn_are_one_flush() -> None:
+    with trio.fail_after(30), socket_link() as (near, far):
+        for number in range(100):
+            near.link.send((b"%d" % number,))
+        assert len(near.outbox._touched) == 1
+        near.outbox.flush()
+        assert (await receive(far, 290)).count(b"\n") == 100
+
+
 async def test_frames_are_written_whole_and_in_order_to_a_peer_that_reads_slowly() -> None:
     frames = [b"%d:" % number + b"x" * (number * 37 % 5000) for number in range(2000)]
     expected = b"".join(frame + b"\n" for frame in frames)
@@ -386,17 +399,15 @@ async def test_a_frame_of_ten_megabytes_arrives_unharmed_between_small_ones() ->
             nursery.cancel_scope.cancel()
 
 
-async def test_a_peer_that_does_not_read_is_cut_off_when_the_queue_is_full() -> None:
-    with trio.fail_after(30), socket_link(max_queue=MIB) as (near, far):
+async def test_a_peer_that_takes_nothing_for_long_is_cut_off(autojump_clock: trio.testing.MockClock) -> None:
+    with socket_link(max_queue=MIB) as (near, far):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(near.run)
-            sent = 0
-            while not near.ended:
-                near.say(b"x" * 99_999)
-                sent += 100_000
-                assert near.link.queued <= MIB + 100_000
-                assert sent < 4 * MIB
-                await trio.lowlevel.checkpoint()
+            for _ in range(4):
+                near.say(b"x" * MIB)
+            await trio.sleep(STUCK_SECONDS - 1)
+            assert not near.ended
+        assert trio.current_time() == STUCK_SECONDS
         assert near.ended.startswith("the peer does not read")
         assert near.link.queued == 0
         near.say(b"too late")
@@ -458,6 +469,150 @@ async def test_a_peer_is_read_again_once_enough_has_drained() -> None:
             await receive(far, MIB + MIB // 2)
             await wait_all_tasks_blocked()
             assert near.lines == [b"one", b"two"]
+            nursery.cancel_scope.cancel()
+
+
+# --- those who are behind, and those who wait for them ----------------------------------------------------
+
+
+@contextmanager
+def served(
+    *, clients: int = 1, max_queue: int = 2 * MIB
+) -> Iterator[tuple[Near, trio.SocketStream, list[Far]]]:
+    """A server's link whose lines go to clients in turn, its far end, and the clients."""
+    with ExitStack() as stack:
+        server, far = stack.enter_context(socket_link(max_line=16 * MIB))
+        ends = []
+        for _ in range(clients):
+            client, end = stack.enter_context(socket_link(max_queue=max_queue, pause_at=MIB))
+            client.outbox = client.link._outbox = server.outbox
+            ends.append(Far(client, end))
+
+        def then(lines: list[bytes]) -> None:
+            for line in lines:
+                ends[line[0] - ord("0")].near.link.send((line,))
+
+        server.then = then
+        yield server, far, ends
+
+
+@attrs.frozen
+class Far:
+    near: Near
+    end: trio.SocketStream
+
+
+def is_held(near: Near) -> bool:
+    return near.link.is_held
+
+
+def line_for(client: int, size: int) -> bytes:
+    return b"%d" % client + b"x" * (size - 2) + b"\n"
+
+
+async def test_a_server_waits_for_a_client_that_is_behind_and_nothing_is_lost() -> None:
+    lines = [line_for(0, MIB - number) for number in range(12)]
+    with trio.fail_after(30), served() as (server, far, (slow,)):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(server.run)
+            nursery.start_soon(slow.near.run)
+            nursery.start_soon(far.send_all, b"".join(lines))
+            await wait_all_tasks_blocked()
+            assert is_held(server)
+            assert 2 * MIB < slow.near.link.queued < 6 * MIB
+            assert await receive(slow.end, sum(map(len, lines))) == b"".join(lines)
+            await wait_all_tasks_blocked()
+            assert not is_held(server)
+            nursery.cancel_scope.cancel()
+
+
+async def test_others_are_served_by_the_same_server_as_long_as_a_queue_has_room() -> None:
+    with trio.fail_after(30), served(clients=2, max_queue=16 * MIB) as (server, far, (slow, other)):
+        async with trio.open_nursery() as nursery:
+            for each in (server, slow.near, other.near):
+                nursery.start_soon(each.run)
+            for _ in range(8):
+                await far.send_all(line_for(0, MIB) + line_for(1, 10))
+                assert await receive(other.end, 10) == line_for(1, 10)
+            assert slow.near.link.queued > 6 * MIB
+            assert not is_held(server)
+            nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("how", ["goes", "is closed here", "takes nothing for long"])
+async def test_a_server_is_read_again_when_the_client_that_was_behind_is_no_more(
+    how: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    with trio.fail_after(3 * STUCK_SECONDS), served(clients=2) as (server, far, (slow, other)):
+        async with trio.open_nursery() as nursery:
+            for each in (server, slow.near, other.near):
+                nursery.start_soon(each.run)
+            nursery.start_soon(far.send_all, line_for(0, MIB) * 8 + line_for(1, 10))
+            while not is_held(server):
+                await trio.lowlevel.checkpoint()
+            if how == "goes":
+                await slow.end.aclose()
+            elif how == "is closed here":
+                slow.near.link.close()
+            assert await receive(other.end, 10) == line_for(1, 10)
+            assert slow.near.ended
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_server_that_waits_for_two_goes_on_when_both_have_caught_up() -> None:
+    with trio.fail_after(30), served(clients=2) as (server, far, (one, two)):
+        async with trio.open_nursery() as nursery:
+            for each in (server, one.near, two.near):
+                nursery.start_soon(each.run)
+            await far.send_all(line_for(0, 3 * MIB))
+            nursery.start_soon(far.send_all, line_for(1, 3 * MIB) + line_for(0, MIB) + line_for(1, MIB))
+            await wait_all_tasks_blocked()
+            assert is_held(server)
+            assert await receive(one.end, 3 * MIB)
+            assert await receive(two.end, 3 * MIB)
+            assert await receive(one.end, MIB)
+            assert await receive(two.end, MIB)
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_server_that_goes_while_it_is_held_is_forgotten() -> None:
+    with trio.fail_after(30), served() as (server, far, (slow,)):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(server.run)
+            nursery.start_soon(slow.near.run)
+            nursery.start_soon(far.send_all, line_for(0, MIB) * 4)
+            await wait_all_tasks_blocked()
+            assert is_held(server)
+            server.link.close()
+            assert not any(server.outbox.held.values())
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_client_that_asks_for_much_at_once_is_answered_as_it_reads() -> None:
+    asked = 4 * LINES_AT_ONCE
+    with trio.fail_after(30), socket_link(pause_at=MIB) as (near, far):
+        near.then = answering(near, lambda _: b"y" * (MIB - 1))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            await far.send_all(b"more\n" * asked)
+            await wait_all_tasks_blocked()
+            assert len(near.lines) == LINES_AT_ONCE
+            assert await receive(far, asked * MIB)
+            assert len(near.lines) == asked
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_client_that_reads_little_but_reads_is_not_cut_off(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    with socket_link(max_queue=8 * MIB, pause_at=MIB) as (near, far):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            near.say(b"x" * 4 * MIB)
+            for _ in range(20):
+                await trio.sleep(STUCK_SECONDS - 1)
+                await receive(far, 2 * STUCK_BYTES)
+            assert not near.ended
             nursery.cancel_scope.cancel()
 
 
@@ -549,6 +704,17 @@ async def test_closing_a_link_that_waits_to_write_ends_it() -> None:
     assert near.link.queued == 0
 
 
+async def test_a_closed_link_keeps_nothing_of_an_unfinished_line() -> None:
+    with trio.fail_after(30), socket_link(max_line=8 * MIB) as (near, far):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            await far.send_all(b"x" * 4 * MIB)
+            await wait_all_tasks_blocked()
+            assert near.link._lines.held == 4 * MIB
+            near.link.close()
+        assert near.link._lines.held == 0
+
+
 async def test_a_closed_link_never_touches_a_descriptor_that_took_its_number() -> None:
     with trio.fail_after(30), socket_link(pause_at=1) as (near, far):
         near.then = answering(near, lambda _: b"y" * MIB)
@@ -609,9 +775,11 @@ async def test_a_socket_has_no_direction_of_its_own_to_close() -> None:
 
 
 @pytest.mark.parametrize("how", ["hang up", "cancel", "cut off"])
-async def test_links_leak_no_descriptors_however_they_end(how: str) -> None:
+async def test_links_leak_no_descriptors_however_they_end(
+    how: str, autojump_clock: trio.testing.MockClock
+) -> None:
     before = open_descriptors()
-    with trio.fail_after(30):
+    with trio.fail_after(100 * STUCK_SECONDS):
         for _ in range(20):
             with socket_link(max_queue=1) as (near, far):
                 async with trio.open_nursery() as nursery:
@@ -623,58 +791,8 @@ async def test_links_leak_no_descriptors_however_they_end(how: str) -> None:
                         nursery.cancel_scope.cancel()
                     else:
                         near.say(b"x" * MIB)
-                        near.say(b"x", b"x")
             with pipe_link() as (near, _, _):
                 near.link.close_write()
             with pipe_link():
                 pass
     assert open_descriptors() == before
-
-
-# --- the outbox -------------------------------------------------------------------------------------------
-
-
-class CountingLink:
-    """A link that counts flushes; `then` happens in the first one."""
-
-    def __init__(self, then: Callable[[], None] = lambda: None) -> None:
-        self.queued = 0
-        self.lulls = 0
-        self.flushes = 0
-        self._then = then
-
-    def send(self, frame: object) -> None:
-        raise NotImplementedError
-
-    def flush(self) -> None:
-        self.flushes += 1
-        if self.flushes == 1:
-            self._then()
-
-    async def run(self, on_lines: object, on_oversized: object) -> None:
-        raise NotImplementedError
-
-
-def test_the_outbox_flushes_what_was_touched_and_forgets_it() -> None:
-    outbox, touched, other = Outbox(), CountingLink(), CountingLink()
-    outbox.touch(touched)
-    outbox.flush()
-    outbox.flush()
-    assert (touched.flushes, other.flushes) == (1, 0)
-
-
-def test_what_is_touched_during_a_flush_is_flushed_too() -> None:
-    outbox, second = Outbox(), CountingLink()
-    first = CountingLink(then=lambda: outbox.touch(second))
-    outbox.touch(first)
-    outbox.flush()
-    assert (first.flushes, second.flushes) == (1, 1)
-
-
-async def test_many_frames_of_one_turn_are_one_flush() -> None:
-    with trio.fail_after(30), socket_link() as (near, far):
-        for number in range(100):
-            near.link.send((b"%d" % number,))
-        assert len(near.outbox._touched) == 1
-        near.outbox.flush()
-        assert (await receive(far, 290)).count(b"\n") == 100

@@ -13,7 +13,7 @@ from bench.fuzz.mutation import FROM_SERVERS, UID, Malformed, malformed
 from bench.fuzz.promises import Said, read
 from daemon.errors import ConnectionLost
 from daemon.wire.frames import LineBuffer
-from daemon.wire.link import Outbox
+from daemon.wire.outbox import Outbox
 from daemon.wire.peer import Peer
 from tests.wire.fakes import RecordingExchange, RecordingHandler, ScriptedLink
 

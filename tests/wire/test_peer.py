@@ -12,7 +12,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from daemon.errors import ConnectionLost, ProtocolFault, UpstreamLost, UpstreamTimeout
-from daemon.wire.link import Outbox
+from daemon.wire.outbox import Outbox
 from daemon.wire.peer import Peer, RemoteError
 from tests.wire.fakes import RecordingExchange, RecordingHandler, ScriptedLink
 

@@ -9,15 +9,18 @@ INTERNAL_ERROR = -32603
 
 LOST = (
     "UpstreamLost",
-    ("the daemon restarted; whether the call ran is unknown. Check what it was to do before you call again."),
+    (
+        "the connection to the daemon ended before the answer came; whether the call ran is unknown. Check what"
+        " it was to do before you call again."
+    ),
 )
 """It was sent; the answer never came."""
 
 TORN = (
     "UpstreamUnavailable",
     (
-        "the daemon restarted before it had all of this request, which is too long to be kept. It did not run:"
-        " it is safe to send it again."
+        "the connection to the daemon ended before it had all of this request, which is too long to be kept. It"
+        " did not run: it is safe to send it again."
     ),
 )
 """Its end was not sent."""

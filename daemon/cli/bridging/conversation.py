@@ -11,7 +11,7 @@ from __future__ import annotations
 from daemon.cli.bridging import peek
 from daemon.cli.bridging.answers import FULL, LOST, TORN, absent, refuse
 from daemon.cli.bridging.ledger import INITIALIZE, LISTEN, MAX_OPEN, Ledger
-from daemon.cli.bridging.lines import Cutter, cut
+from daemon.cli.bridging.lines import Cutter, Gatherer, cut
 from daemon.cli.bridging.outgoing import Outgoing
 from daemon.cli.bridging.script import Script
 from daemon.cli.bridging.waiting import WAIT_SECONDS, Item, Waiting
@@ -56,10 +56,8 @@ class Conversation:
         self._ledger = Ledger()
         self._waiting = Waiting()
         self._from_client = Cutter()
-        self._from_daemon = Cutter()
+        self._from_daemon = Gatherer()
         self._awaited: bytes | None = None
-        self._answer: tuple[bytes, bool] | None = None
-        self._swallows = False
         self._long: _Long | None = None
         self.up.put(hello)
 
@@ -209,19 +207,25 @@ class Conversation:
     def told(self, data: bytes) -> None:
         """Take what the daemon says."""
         self.heard = True
-        for piece, begins, ends in self._from_daemon.feed(data):
-            if begins:
-                self._answer = peek.answered(piece)
-                self._swallows = self._is_ours(piece)
-            if not self._swallows:
-                self.down += piece
-            if ends and self._answer is not None:
-                self._settle(*self._answer)
+        for line in self._from_daemon.feed(data):
+            answer = peek.answered(line)
+            if answer is None:
+                if not self._is_ours(line):
+                    self._give(line)
+                continue
+            if answer[0] != self._awaited:
+                self._give(line)
+            self._settle(*answer)
 
-    def _is_ours(self, line: bytes) -> bool:
-        """Whether a line, or the beginning of one, is not for the client: it answers what it has not asked."""
-        if self._answer is not None:
-            return self._answer[0] == self._awaited
+    def _give(self, line: bytes | bytearray) -> None:
+        if self.down or isinstance(line, bytes):
+            self.down += line
+        else:
+            # Not copied once more: it may be all that a large tool has answered.
+            self.down = line
+
+    def _is_ours(self, line: bytes | bytearray) -> bool:
+        """Whether a line that answers nothing is not for the client: it is about what it has not asked."""
         subscription = peek.acknowledged(line)
         if subscription is None:
             return False
@@ -265,11 +269,8 @@ class Conversation:
 
     def lose(self, now: float) -> None:
         """The connection is gone, and everything that came over it was `told`."""
-        if self._from_daemon.midway and not self._swallows:
-            # The client has the beginning of an answer: it refuses this one line, and gets another answer.
-            self.down += b"\n"
-        self._from_daemon.rest()
-        self._answer, self._awaited, self._swallows = None, None, False
+        self._from_daemon.clear()
+        self._awaited = None
         if self._long is not None:
             self._long.lost = True
         gone = self.up.gone

@@ -86,10 +86,10 @@ def peek_ends(head: bytes, tail: bytes) -> Seen:
     return _kept(request_id or _tail(tail, 0)), method
 
 
-def answered(line: bytes) -> tuple[bytes, bool] | None:
+def answered(line: bytes | bytearray) -> tuple[bytes, bool] | None:
     """Which request of ours a line of the daemon answers, and whether with a result (else with an error).
 
-    It may be the beginning of a line. None: it is something else. The daemon writes its answers in one way
+    None: it is something else. The daemon writes its answers in one way
     (`wire.envelope.response`), hence no search.
     """
     found = _answer(line)
@@ -107,7 +107,7 @@ def cancelled(line: bytes) -> bytes | None:
     return found and found[1]
 
 
-def acknowledged(line: bytes) -> bytes | None:
+def acknowledged(line: bytes | bytearray) -> bytes | None:
     """The id of the subscription that the daemon acknowledges with this line, if that is what it does."""
     found = _subscription(line) if line.startswith(ACKNOWLEDGED) else None
     return found and found[1]

@@ -62,7 +62,7 @@ class Script:
         """What the client is told then: another daemon may offer other tools."""
         return LIST_CHANGED if self.initialized else b""
 
-    def reopened(self, request_id: bytes, line: bytes) -> bytes | None:
+    def reopened(self, request_id: bytes, line: bytes | bytearray) -> bytes | None:
         """A new daemon acknowledges a subscription.
 
         Args:

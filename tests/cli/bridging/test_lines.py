@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.cli.bridging.lines import LONG_BYTES, Cutter, cut
+from daemon.cli.bridging.lines import LONG_BYTES, Cutter, Gatherer, cut
 
 LONG = b"x" * (LONG_BYTES + 1)
 
@@ -72,3 +72,24 @@ def test_between_lines_nothing_of_one_is_held_or_was_given_out() -> None:
         assert cutter.is_between is is_between
     cutter.rest()
     assert cutter.is_between
+
+
+# --- what the daemon says -------------------------------------------------------------------------------------
+
+
+def test_a_line_of_the_daemons_is_given_out_whole_however_long_it_is() -> None:
+    gatherer = Gatherer()
+    assert gatherer.feed(b"one\ntwo\n") == [b"one\n", b"two\n"]
+    for _ in range(5):
+        assert gatherer.feed(LONG) == []
+        assert not gatherer.is_between
+    assert gatherer.feed(b"!\nnext\nha") == [LONG * 5 + b"!\n", b"next\n"]
+    assert gatherer.feed(b"lf\n") == [b"half\n"]
+    assert gatherer.is_between
+
+
+def test_what_a_daemon_has_not_finished_is_forgotten_with_it() -> None:
+    gatherer = Gatherer()
+    assert gatherer.feed(b"ha") == []
+    gatherer.clear()
+    assert gatherer.feed(b"new\n") == [b"new\n"]

@@ -1,0 +1,139 @@
+"""Large answers, many at once, to clients that read them at once, slowly, or not for a while: nothing is lost.
+
+Over the socket and through `mcpd connect`, with a real server and a real daemon.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.harness import ROOT, WAIT, eventually, running, scripted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.e2e.harness import Daemon
+
+pytestmark = pytest.mark.e2e
+
+MB = 1000 * 1000
+IN_FLIGHT = 32
+FULL = {"profiles": {"default": {"surface": "full"}}}
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[Daemon]:
+    """Two servers that answer as much as they are asked for."""
+    servers = {"first": scripted(tools=["bytes", "echo"]), "second": scripted(tools=["sleep"])}
+    with running({"mcpServers": servers, **FULL}) as daemon:
+        daemon.ready()
+        yield daemon
+
+
+def request(number: int, tool: str, **arguments: Any) -> bytes:
+    params = {"name": tool, "arguments": arguments}
+    asked = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
+    return json.dumps(asked).encode() + b"\n"
+
+
+def size_of(answer: dict[str, Any]) -> int:
+    """How much text a result has; an error of any kind fails the test."""
+    result = answer["result"]
+    assert not result.get("isError"), result
+    return sum(len(each["text"]) for each in result["content"])
+
+
+@contextmanager
+def bridge(daemon: Daemon) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+    """`mcpd connect` of its own: to write to it, to read from it."""
+    command = daemon.command("connect", "--socket", str(daemon.socket))
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=daemon.environ,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        yield child.stdin, child.stdout
+        child.stdin.close()
+        child.stdout.close()
+        child.wait(WAIT)
+
+
+def test_a_burst_of_large_answers_reaches_a_client_of_the_bridge_whole(daemon: Daemon) -> None:
+    calls = 3 * IN_FLIGHT
+    before = daemon.ask("status")["servers"]["first"]["calls"]
+    with bridge(daemon) as (to_daemon, from_daemon):
+        for number in range(IN_FLIGHT):
+            to_daemon.write(request(number, "bytes", count=MB))
+        to_daemon.flush()
+        # As if the client had been busy for a moment.
+        eventually(lambda: daemon.ask("status")["servers"]["first"]["calls"] == before + IN_FLIGHT)
+        answered = {}
+        for number in range(calls):
+            answer = json.loads(from_daemon.readline())
+            answered[answer["id"]] = size_of(answer)
+            if number + IN_FLIGHT < calls:
+                to_daemon.write(request(number + IN_FLIGHT, "bytes", count=MB))
+                to_daemon.flush()
+    assert answered == dict.fromkeys(range(calls), MB)
+
+
+@pytest.mark.parametrize("size", [9, 12, 15])
+def test_a_large_answer_with_another_one_behind_it_cuts_nobody_off(daemon: Daemon, size: int) -> None:
+    with daemon.client() as client:
+        for number in range(0, 6, 2):
+            client.send(request(number, "bytes", count=size * MB).rstrip())
+            client.send(request(number + 1, "echo", text="behind").rstrip())
+            sizes = {answer["id"]: size_of(answer) for answer in (client.receive(), client.receive())}
+            assert sizes[number] == size * MB
+
+
+def test_while_a_client_does_not_read_others_use_the_same_server_and_it_gets_everything(
+    daemon: Daemon,
+) -> None:
+    with daemon.client() as slow, daemon.client() as other:
+        for number in range(12):
+            slow.send(request(number, "bytes", count=4 * MB).rstrip())
+        for _ in range(5):
+            assert not other.call("echo", {"text": "quick"}).get("isError")
+        assert [size_of(slow.receive()) for _ in range(12)] == [4 * MB] * 12
+
+
+def test_a_client_for_which_too_much_waits_slows_its_server_down_and_loses_nothing(daemon: Daemon) -> None:
+    calls = 40
+    with daemon.client() as slow, daemon.client() as other:
+        for number in range(calls):
+            slow.send(request(number, "bytes", count=4 * MB).rstrip())
+        # More than is kept for one client: the rest is left with the server.
+        for _ in range(5):
+            assert not other.call("sleep", {"seconds": 0}).get("isError")
+        assert sorted(size_of(slow.receive()) for _ in range(calls)) == [4 * MB] * calls
+        assert not other.call("echo", {"text": "again"}).get("isError")
+
+
+def test_whoever_is_behind_the_bridge_is_never_given_half_a_line() -> None:
+    with running({"mcpServers": {"first": scripted(tools=["bytes", "echo"])}, **FULL}) as daemon:
+        daemon.ready()
+        with bridge(daemon) as (to_daemon, from_daemon):
+            for number in range(3):
+                to_daemon.write(request(number, "bytes", count=4 * MB))
+            to_daemon.flush()
+            # The client takes nothing: the bridge holds a beginning, and the daemon the rest.
+            eventually(lambda: daemon.ask("status")["servers"]["first"]["calls"] == 3)
+            daemon.stop(signal.SIGKILL)
+            daemon.start()
+            to_daemon.write(b'{"jsonrpc":"2.0","id":3,"method":"ping"}\n')
+            to_daemon.flush()
+            answers = [json.loads(from_daemon.readline()) for _ in range(4)]
+    assert {answer["id"] for answer in answers} == {0, 1, 2, 3}
+    assert any("UpstreamLost" in json.dumps(answer) for answer in answers)
