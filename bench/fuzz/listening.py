@@ -39,7 +39,7 @@ def expected(data: bytes) -> tuple[Expected, list[Said]]:
     answers: list[tuple[Said, Any]] = []
     asked, kinds, sure = set(), [], False
     for line in data.split(b"\n"):
-        said, value = from_server(line, UID)
+        said, value = from_server(line, UID, mend=True)
         kinds.append(said)
         if said is Said.ASKS and str(UID) not in value:
             asked.add(value)

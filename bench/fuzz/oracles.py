@@ -22,6 +22,7 @@ from daemon.errors import CallError, ConfigError
 from daemon.surfaces.table import SURFACES
 from daemon.wire import envelope
 from daemon.wire.frames import HEAD_BYTES, Line, LineBuffer
+from daemon.wire.malformed import id_in_head
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -144,7 +145,7 @@ def an_envelope(data: bytes) -> None:
     line = data.replace(b"\n", b" ")
     from_client(line)
     a_servers(line)
-    found = envelope.id_in_head(line[:HEAD_BYTES])
+    found = id_in_head(line[:HEAD_BYTES])
     value = read(found.decode(errors="replace")) if found.isascii() else found.decode(errors="replace")
     _require(found == b"null" or isinstance(value, str), f"{found!r} cannot be an id")
 

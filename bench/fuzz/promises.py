@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from contextlib import suppress
 from enum import StrEnum
 from typing import Any
 
@@ -23,6 +24,7 @@ MAX_ENVELOPE = 64 * 1024
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _BACKSLASH = b"\\"
+_SPELT_ID = re.compile(rb'"id"\s*:\s*(-?\d+|"(?:[^"\\]|\\.)*")', re.DOTALL)
 
 
 class Due(StrEnum):
@@ -81,8 +83,12 @@ class Members(list[tuple[str, Any]]):
         return any(name == key for name, _ in self)
 
 
-def read(text: str) -> Any:
+def read(text: str, *, mend: bool = False) -> Any:
     """Strict JSON (RFC 8259, and no half characters).
+
+    Args:
+        text: of one value.
+        mend: whether half a character that is spelt as an escape counts as U+FFFD.
 
     Raises:
         ValueError: it is none.
@@ -92,6 +98,8 @@ def read(text: str) -> Any:
         raise ValueError("half a character")
     value = _DECODER.decode(text.strip(" \t\n\r"))
     if "\\u" in text:
+        if mend:
+            return _with_whole_characters(value)
         _require_whole_characters(value)
     return value
 
@@ -115,6 +123,22 @@ def _require_whole_characters(value: Any) -> None:
             stack += top
         elif isinstance(top, str) and _SURROGATE.search(top):
             raise ValueError("half a character")
+
+
+def _with_whole_characters(value: Any) -> Any:
+    match value:
+        case Members():
+            return Members((_whole(name), _with_whole_characters(each)) for name, each in value)
+        case list():
+            return [_with_whole_characters(each) for each in value]
+        case str() if not isinstance(value, Number):
+            return _whole(value)
+        case _:
+            return value
+
+
+def _whole(text: str) -> str:
+    return _SURROGATE.sub("\ufffd", text)
 
 
 def depth(value: Any) -> int:
@@ -143,20 +167,26 @@ def is_id(value: Any) -> bool:
 # --- from a client ------------------------------------------------------------------------------------------
 
 
-def to_client(line: bytes) -> Promise:
-    """What a client gets for a line: an error with the right code and id, an answer, or nothing."""
+def to_client(line: bytes, *, mend: bool = False) -> Promise:
+    """What a client gets for a line: an error with the right code and id, an answer, or nothing.
+
+    Args:
+        line: what it said.
+        mend: whether the reader mends half characters, and looks for the id of what it cannot read.
+    """
     if not line.strip():
         return NOTHING
-    return _of_json(line)
+    return _of_json(line, mend=mend)
 
 
-def _of_json(line: bytes) -> Promise:
+def _of_json(line: bytes, *, mend: bool) -> Promise:
     try:
-        message = read(line.decode())
+        message = read(line.decode(), mend=mend)
     except RecursionError:
         return Promise(due=Due.ERROR, codes=frozenset({PARSE, REQUEST}))
     except ValueError:
-        return Promise(due=Due.ERROR, codes=frozenset({PARSE}), ids=frozenset({"null"}))
+        ids = _spelt_ids(line) if mend else ()
+        return Promise(due=Due.ERROR, codes=frozenset({PARSE}), ids=frozenset({"null", *ids}))
     if not isinstance(message, Members):
         return Promise(due=Due.ERROR, codes=_too_deep(message, REQUEST), ids=frozenset({"null"}))
     if codes := set(_faults(message)):
@@ -183,10 +213,19 @@ def _of_a_request(line: bytes, message: Members) -> Promise:
     return NOTHING
 
 
+def _spelt_ids(line: bytes) -> set[str]:
+    """Whatever stands behind `"id":` anywhere."""
+    ids = set()
+    for found in _SPELT_ID.findall(line):
+        with suppress(ValueError):
+            ids.add(canonical(read(found.decode())))
+    return ids
+
+
 def cancels(line: bytes) -> str | None:
     """The id of the request that a sound line calls off: it need not be answered any more."""
     try:
-        message = read(line.decode())
+        message = read(line.decode(), mend=True)
     except (ValueError, RecursionError):
         return None
     if not isinstance(message, Members) or message.last("method") != "notifications/cancelled":
@@ -251,15 +290,28 @@ class Said(StrEnum):
     """So deep, or so broken within a text, that one may take it for what it says or for noise."""
 
 
-def from_server(line: bytes, uid: int) -> tuple[Said, Any]:
-    """What a server's line is to whoever waits for the answer to `uid`, and its result or its id."""
+def from_server(line: bytes, uid: int, *, mend: bool = False) -> tuple[Said, Any]:
+    """What a server's line is to whoever waits for the answer to `uid`, and its result or its id.
+
+    Args:
+        line: what it said.
+        uid: the id of the call in flight.
+        mend: whether the reader mends half characters, and ends a call whose answer is no message.
+    """
+    said, value = _from_server(line, uid, mend=mend)
+    if mend and said is Said.NOISE and {str(uid), f'"{uid}"'} & _spelt_ids(line):
+        return Said.EITHER, None
+    return said, value
+
+
+def _from_server(line: bytes, uid: int, *, mend: bool) -> tuple[Said, Any]:
     try:
         line.decode()
         sound = True
     except UnicodeDecodeError:
         sound = False
     try:
-        message = read(line.decode() if sound else line.decode("latin-1"))
+        message = read(line.decode() if sound else line.decode("latin-1"), mend=mend)
     except RecursionError:
         return Said.EITHER, None
     except ValueError:

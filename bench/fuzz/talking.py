@@ -77,7 +77,7 @@ class Talk:
         for number, each in enumerate(self._inputs):
             self._results.inputs += 1
             for line in each.data.split(b"\n"):
-                promise = to_client(line)
+                promise = to_client(line, mend=True)
                 called_off = cancels(line)
                 if called_off is not None:
                     self._free.add(called_off)
@@ -162,7 +162,7 @@ def batches(inputs: Iterable[Malformed]) -> Iterator[list[Malformed]]:
     batch: list[Malformed] = []
     errors = 0
     for each in inputs:
-        cost = sum(to_client(line).due is Due.ERROR for line in each.data.split(b"\n"))
+        cost = sum(to_client(line, mend=True).due is Due.ERROR for line in each.data.split(b"\n"))
         if batch and (errors + cost > PER_CONNECTION or len(batch) >= PER_CONNECTION):
             yield batch
             batch, errors = [], 0

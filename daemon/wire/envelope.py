@@ -10,13 +10,14 @@ Source: jsonrpc.org/specification; limits: reliability.md S8.
 from __future__ import annotations
 
 import json
-import re
 from contextlib import suppress
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
+
+from daemon.wire.malformed import NO_ID, id_among_members, is_id
 
 if TYPE_CHECKING:
     from daemon.wire.frames import Line
@@ -76,15 +77,7 @@ class BadMessage(Exception):
 
 
 _decode = msgspec.json.Decoder(Envelope).decode
-_decode_text = msgspec.json.Decoder(str).decode
 _skip = msgspec.json.Decoder(Raw).decode
-_decode_any_object = msgspec.json.Decoder(dict[str, Raw]).decode
-_ID = re.compile(rb'-?(?:0|[1-9]\d*)|"(?:[^"\\]|\\.)*"', re.DOTALL)
-_ID_IN_HEAD = re.compile(
-    rb'\s*\{\s*(?:"(?!id")[^"\\]*"\s*:\s*(?:"(?:[^"\\]|\\.)*"|[-+.\w]+)\s*,\s*)*'
-    rb'"id"\s*:\s*(-?(?:0|[1-9]\d*)|"(?:[^"\\]|\\.)*")\s*[,}]',
-    re.DOTALL,
-)
 _ENVELOPE_KEYS = (b'"id"', b'"method"', b'"params"', b'"jsonrpc"')
 _COMPACT_BYTES = len(b'{"jsonrpc":"2.0","id":,"method":"","params":}')
 
@@ -99,7 +92,7 @@ def decode(line: Line) -> Envelope:
         return _decode(line)
     except msgspec.ValidationError as error:
         _require_json(line)
-        raise BadMessage(INVALID_REQUEST, _explain(error), _salvage_id(line)) from None
+        raise BadMessage(INVALID_REQUEST, _explain(error), id_among_members(line)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadMessage(PARSE_ERROR, f"Parse error: {error}") from None
     except RecursionError:
@@ -125,7 +118,7 @@ def decode_strictly(line: Line) -> Envelope:
     if envelope.method is not UNSET and (envelope.result is not UNSET or envelope.error is not UNSET):
         text = "Invalid Request: both a request and an answer"
         raise BadMessage(INVALID_REQUEST, text, id_of(envelope))
-    if envelope.id is not UNSET and _ID.fullmatch(bytes(envelope.id)) is None:
+    if envelope.id is not UNSET and not is_id(bytes(envelope.id)):
         raise BadMessage(INVALID_REQUEST, "Invalid Request: id must be a string or an integer")
     if envelope.jsonrpc != "2.0":
         raise BadMessage(INVALID_REQUEST, 'Invalid Request: "jsonrpc" must be "2.0"', id_of(envelope))
@@ -141,15 +134,6 @@ def is_utf8(line: Line) -> bool:
     except BadMessage:
         return False
     return True
-
-
-def id_in_head(head: bytes) -> bytes:
-    """The id in the first bytes of a message that was too long to keep, or `null`.
-
-    Only an id with nothing but plain members before it is believed: further in, it may be anybody's.
-    """
-    match = _ID_IN_HEAD.match(head)
-    return match[1] if match and _is_sound_id(match[1]) else b"null"
 
 
 def request(uid: int, method: str, params: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
@@ -261,29 +245,10 @@ def _explain(error: msgspec.ValidationError) -> str:
     return f"Invalid Request: {text}"
 
 
-def _salvage_id(line: Line) -> bytes:
-    try:
-        found = bytes(_decode_any_object(line).get("id", Raw(b"null")))
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return b"null"
-    return found if _ID.fullmatch(found) else b"null"
-
-
-def _is_sound_id(found: bytes) -> bool:
-    """Whether an id that nobody has decoded yet is JSON: it is going to be written as it came."""
-    if not found.startswith(b'"'):
-        return True
-    try:
-        _decode_text(found)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return False
-    return True
-
-
 def id_of(envelope: Envelope) -> bytes:
     """The id to answer to; one that is none would make the answer as malformed as the message."""
     found = b"" if envelope.id is UNSET else bytes(envelope.id)
-    return found if _ID.fullmatch(found) else b"null"
+    return found if is_id(found) else NO_ID
 
 
 def _members(line: Line) -> int:

@@ -23,6 +23,7 @@ from daemon.errors import (
 )
 from daemon.wire import envelope
 from daemon.wire.envelope import BadMessage, Buffer
+from daemon.wire.malformed import id_answered, id_in_head, id_of_unreadable, with_whole_characters
 from daemon.wire.plain import PlainCall, plain_answer, plain_call
 
 if TYPE_CHECKING:
@@ -250,10 +251,24 @@ class Peer:
             try:
                 message = self._decode(line)
             except BadMessage as fault:
-                if line.strip():
-                    self._handler.on_bad_message(fault, bytes(line))
+                self._take_bad(fault, line)
                 continue
             self._dispatch(message, line)
+
+    def _take_bad(self, fault: BadMessage, line: Line) -> None:
+        """What is no message: mended if that can be, else an end for whoever waits for it."""
+        mended = with_whole_characters(line) if fault.code == envelope.PARSE_ERROR else None
+        if mended is not None:
+            self._on_lines([mended])
+            return
+        if self._strict and fault.code == envelope.PARSE_ERROR:
+            fault.request_id = id_of_unreadable(line)
+        entry = None if self._strict else self._take(_as_uid(Raw(id_answered(line))))
+        if entry is not None:
+            message = f"the server has answered, but not in JSON-RPC ({fault}). The call may have run."
+            entry.exchange.refused(msgspec.json.encode({"code": fault.code, "message": message}))
+        elif line.strip():
+            self._handler.on_bad_message(fault, bytes(line))
 
     def _take_answer(self, line: Line) -> bool:
         """Hand an answer over that needs no closer look; False leaves the line to `_dispatch`."""
@@ -322,7 +337,7 @@ class Peer:
         Raises:
             ProtocolFault: a server's, and there is no telling whose answer it was: nobody must wait for it.
         """
-        request_id = envelope.id_in_head(head)
+        request_id = id_in_head(head)
         if self._strict:
             text = "RequestTooLarge: the message is over the limit; send less in one message"
             self._handler.on_bad_message(BadMessage(envelope.INVALID_REQUEST, text, request_id), head)

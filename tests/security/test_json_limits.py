@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from daemon.wire import envelope
 from daemon.wire.envelope import MAX_DEPTH, MAX_MEMBERS, BadMessage, decode, decode_strictly
+from daemon.wire.malformed import with_whole_characters
 
 if TYPE_CHECKING:
     from tests.security.conftest import Watched
@@ -112,7 +113,9 @@ def test_the_daemon_refuses_each_of_them_and_goes_on(hostile: Watched) -> None:
     with hostile.client() as client:
         for case, (line, code) in REFUSED.items():
             client.send(line)
-            assert client.receive()["error"]["code"] == code, case
+            # Half a character is mended, and the message is what it says then: a call without a name.
+            mended = with_whole_characters(line) is not None
+            assert client.receive()["error"]["code"] == (envelope.INVALID_PARAMS if mended else code), case
         client.send(b'{"jsonrpc":"2.0","id":"big","method":"ping","params":{"a":"' + b"x" * 5_000_000 + b'"}}')
         assert "RequestTooLarge" in client.receive()["error"]["message"]
         assert client.ask("ping")["result"] == {}

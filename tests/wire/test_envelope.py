@@ -17,7 +17,6 @@ from daemon.wire.envelope import (
     Envelope,
     decode,
     decode_strictly,
-    id_in_head,
 )
 
 if TYPE_CHECKING:
@@ -315,46 +314,6 @@ def test_utf8_is_told_from_what_is_none() -> None:
 
 
 # --- the id of a message that was too long to keep --------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("head", "request_id"),
-    [
-        (b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"x":"', b"7"),
-        (b'{"id" : "a\\"b" ,"params":{', b'"a\\"b"'),
-        (b'{"method":"m","id":-3,"params":{', b"-3"),
-        (b'{"method":"m","params":{"id":9,"x":"', b"null"),
-        (b'{"result":{"id":9,"x":"', b"null"),
-        (b'{"error":{"id":9,"x":"', b"null"),
-        (b'{"id":"unclosed', b"null"),
-        (b'{"id":null,"params":{', b"null"),
-        (b'{"method":"m","params"', b"null"),
-        (b"x" * 256, b"null"),
-        (b"", b"null"),
-    ],
-)
-def test_only_an_id_that_stands_before_the_payload_is_believed(head: bytes, request_id: bytes) -> None:
-    assert id_in_head(head) == request_id
-
-
-@pytest.mark.parametrize(
-    "head",
-    [
-        b'{"method":"m","id":123',
-        b'{"id":1.5,"params":{',
-        b'{"id":1e3,"params":{',
-        b'{"id":{"id":5},"params":{',
-        b'{"extra":{"id":5},"id":7,"params":{',
-    ],
-)
-def test_an_id_that_is_cut_or_no_integer_or_within_something_else_is_nobodys(head: bytes) -> None:
-    assert id_in_head(head) == b"null"
-
-
-@given(st.binary(max_size=256) | JSONISH)
-def test_any_head_gives_an_id_that_can_be_written(head: bytes) -> None:
-    found = id_in_head(head)
-    assert found == b"null" or found[:1] in b'-0123456789"'
 
 
 # --- written ----------------------------------------------------------------------------------------------

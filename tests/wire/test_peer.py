@@ -183,6 +183,50 @@ async def test_an_answer_that_is_not_utf8_is_refused_and_goes_no_further(server:
     assert "not valid UTF-8" in error
 
 
+@pytest.mark.parametrize("value", [b"NaN", b"[-Infinity]", b'"\\q"', b'"\x01"', b"{", b"[" * 5000])
+async def test_an_answer_that_is_no_json_ends_its_call_at_once(server: Talk, value: bytes) -> None:
+    uid, exchange = server.ask()
+    other, _ = server.ask()
+    server.link.receive(b'{"jsonrpc":"2.0","id":%d,"result":{"x":%b}}' % (uid, value))
+    ((kind, error),) = exchange.endings
+    assert kind == "refused"
+    assert "not in JSON-RPC" in error
+    assert server.handler.faults == []
+    assert server.peer.in_flight == 1
+    server.link.receive(b'{"result":{"x":NaN},"jsonrpc":"2.0","id":%d}' % other)
+    assert server.peer.in_flight == 0
+
+
+async def test_what_is_no_json_and_answers_nobody_is_a_bad_message(server: Talk) -> None:
+    uid, exchange = server.ask()
+    server.link.receive(b'{"jsonrpc":"2.0","id":%d,"method":"ping","params":{"x":NaN}}' % uid)
+    server.link.receive(b'{"jsonrpc":"2.0","id":%d,"result":NaN}' % (uid + 1))
+    assert exchange.endings == []
+    assert [fault.code for fault in server.handler.faults] == [-32700, -32700]
+
+
+async def test_half_a_character_in_an_answer_costs_that_character(server: Talk) -> None:
+    uid, exchange = server.ask()
+    server.link.receive(rb'{"jsonrpc":"2.0","id":%d,"result":{"x":"\ud83d, and on"}}' % uid)
+    assert exchange.endings == [("answered", r'{"x":"\ufffd, and on"}')]
+
+
+async def test_half_a_character_in_a_request_costs_that_character(client: Talk) -> None:
+    client.link.receive(rb'{"jsonrpc":"2.0","id":7,"method":"m","params":{"x":"\udc00"}}')
+    assert client.handler.requests == [(b"7", "m", rb'{"x":"\ufffd"}')]
+
+
+async def test_a_request_that_is_no_json_is_refused_under_its_id(client: Talk) -> None:
+    client.link.receive(b'{"jsonrpc":"2.0","id":7,"method":"m","params":{"x":NaN}}')
+    client.link.receive(b'{"method":"m","params":{"x":NaN},"jsonrpc":"2.0","id":"a"}')
+    client.link.receive(b"NaN")
+    assert [(fault.code, fault.request_id) for fault in client.handler.faults] == [
+        (-32700, b"7"),
+        (-32700, b'"a"'),
+        (-32700, b"null"),
+    ]
+
+
 @pytest.mark.parametrize(
     "line", [b'{"jsonrpc":"2.0","id":1}', b'{"jsonrpc":"2.0","result":{}}', b'{"jsonrpc":"2.0"}', b"{}"]
 )

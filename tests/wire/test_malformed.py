@@ -1,0 +1,127 @@
+"""Lines that are no JSON: what of them is saved."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemon.wire.malformed import (
+    MAX_READ_AGAIN,
+    MAX_SURROGATES,
+    id_answered,
+    id_in_head,
+    id_of_unreadable,
+    with_whole_characters,
+)
+
+MEMBERS = b'{ } [ ] : , " "id" "method" "params" "id":1 "id":"a" -1 1.5 true null \\ \\" jsonrpc'.split(b" ")
+JSONISH = st.lists(st.sampled_from([*MEMBERS, b" ", b"\n"]) | st.binary(max_size=3), max_size=25).map(b"".join)
+
+
+# --- halves of characters ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "mended"),
+    [
+        (rb'"\ud83d"', rb'"\ufffd"'),
+        (rb'"\uDE00!"', rb'"\ufffd!"'),
+        (rb'"\\\ud83d"', rb'"\\\ufffd"'),
+        (rb'"\ud83d\ud83d\ude00"', rb'"\ufffd\ud83d\ude00"'),
+        (rb'"\ud83d\ude00\ude00"', rb'"\ud83d\ude00\ufffd"'),
+        (rb'"\ud83d\n"', rb'"\ufffd\n"'),
+        (rb'"\\ud83d\ude00"', rb'"\\ud83d\ufffd"'),
+        (rb'{"a":"\udead","b":"\uDBFF"}', rb'{"a":"\ufffd","b":"\ufffd"}'),
+    ],
+)
+def test_half_a_character_becomes_the_one_that_says_so(line: bytes, mended: bytes) -> None:
+    assert with_whole_characters(line) == mended
+
+
+@pytest.mark.parametrize(
+    "line", [b"", b"{}", rb'"\ud83d\ude00"', rb'"\\ud83d"', rb'"\u00e4 \uffff"', b'"\\ud8"']
+)
+def test_what_is_whole_is_left_alone(line: bytes) -> None:
+    assert with_whole_characters(line) is None
+
+
+def test_only_so_many_are_looked_at() -> None:
+    assert with_whole_characters(rb'"%b"' % (rb"\ud83d" * MAX_SURROGATES)) is not None
+    assert with_whole_characters(rb'"%b"' % (rb"\ud83d" * (MAX_SURROGATES + 1))) is None
+
+
+@given(st.text(st.characters(exclude_categories=()), max_size=20))
+def test_any_text_as_python_escapes_it_is_whole_afterwards(text: str) -> None:
+    line = json.dumps(text).encode()
+    mended = with_whole_characters(line) or line
+    assert len(mended) == len(line)
+    read = json.loads(mended)
+    assert read == re.sub("[\ud800-\udfff]", "\ufffd", json.loads(line))
+
+
+# --- ids --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "request_id"),
+    [
+        (b'{"jsonrpc":"2.0","id":7,"result":{"x":NaN}}', b"7"),
+        (b'{"result":{"x":[-Infinity,Infinity]},"jsonrpc":"2.0","id":"a"}', b'"a"'),
+        (b'{"result":{"x":"NaN \\" Infinity","y":NaN},"id":8}', b"8"),
+        (b'{"result":{"id":7', b"null"),
+        (b'{"result":{"x":NaN},"id":1.5}', b"null"),
+        (b'{"result":{"x":"%b","y":NaN},"id":7}' % (b"x" * MAX_READ_AGAIN), b"null"),
+        (b'{"id":7,"result":{"x":"%b","y":NaN}}' % (b"x" * MAX_READ_AGAIN), b"7"),
+    ],
+)
+def test_the_id_of_what_is_no_json_is_found_where_that_is_certain(line: bytes, request_id: bytes) -> None:
+    assert id_of_unreadable(line) == request_id
+    assert id_answered(line) == request_id
+
+
+def test_a_request_answers_nothing() -> None:
+    assert id_answered(b'{"id":7,"method":"ping","params":NaN}') == b"null"
+
+
+@pytest.mark.parametrize(
+    ("head", "request_id"),
+    [
+        (b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"x":"', b"7"),
+        (b'{"id" : "a\\"b" ,"params":{', b'"a\\"b"'),
+        (b'{"method":"m","id":-3,"params":{', b"-3"),
+        (b'{"method":"m","params":{"id":9,"x":"', b"null"),
+        (b'{"result":{"id":9,"x":"', b"null"),
+        (b'{"error":{"id":9,"x":"', b"null"),
+        (b'{"id":"unclosed', b"null"),
+        (b'{"id":null,"params":{', b"null"),
+        (b'{"method":"m","params"', b"null"),
+        (b"x" * 256, b"null"),
+        (b"", b"null"),
+    ],
+)
+def test_only_an_id_that_stands_before_the_payload_is_believed(head: bytes, request_id: bytes) -> None:
+    assert id_in_head(head) == request_id
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b'{"method":"m","id":123',
+        b'{"id":1.5,"params":{',
+        b'{"id":1e3,"params":{',
+        b'{"id":{"id":5},"params":{',
+        b'{"extra":{"id":5},"id":7,"params":{',
+    ],
+)
+def test_an_id_that_is_cut_or_no_integer_or_within_something_else_is_nobodys(head: bytes) -> None:
+    assert id_in_head(head) == b"null"
+
+
+@given(st.binary(max_size=256) | JSONISH)
+def test_any_head_gives_an_id_that_can_be_written(head: bytes) -> None:
+    found = id_in_head(head)
+    assert found == b"null" or found[:1] in b'-0123456789"'
