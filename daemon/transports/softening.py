@@ -20,6 +20,7 @@ from msgspec import UNSET
 
 from daemon.transports.failures import Failure, Kind, error_code, head_of, of_error, of_status
 from daemon.wire.envelope import INTERNAL_ERROR, METHOD_NOT_FOUND
+from daemon.wire.malformed import with_whole_characters
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -178,6 +179,7 @@ class SoftTransport(httpx2.AsyncBaseTransport):
             text = f"the answer of {self._place} is over the limit of {self._max_bytes} bytes (the call ran)"
             self._ward.failed(key, Failure(Kind.TOO_LARGE, text))
             return _nothing(request)
+        body = with_whole_characters(body) or body
         head = head_of(body)
         # An error without our id is still the answer to this POST; at this status the SDK puts our id in.
         foreign = head.error is not UNSET and head.id != key

@@ -29,6 +29,7 @@ from daemon.transports.http import NO_LIMITS, client_for
 from daemon.transports.network import host_and_port, place_of, refused
 from daemon.transports.sdk import SdkConnection
 from daemon.wire.envelope import INTERNAL_ERROR
+from daemon.wire.malformed import id_answered, with_whole_characters
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -128,9 +129,19 @@ class _Streams:
         try:
             message = jsonrpc_message_adapter.validate_json(data, by_name=False)
         except ValidationError as error:
-            self._events.on_noise(data.encode(), f"not JSON-RPC: {error.error_count()} faults")
+            await self._take_bad(data.encode(), f"not JSON-RPC: {error.error_count()} faults")
         else:
             await self._inbox.send(SessionMessage(message))
+
+    async def _take_bad(self, data: bytes, problem: str) -> None:
+        """What is no message: mended if that can be, else an end for whoever waits for it."""
+        mended, key = with_whole_characters(data), id_answered(data)
+        if mended is not None:
+            await self._deliver(mended.decode())
+        elif key.isdigit():
+            await self._refuse(int(key), f"{self._place} has answered, but {problem}. The call may have run.")
+        else:
+            self._events.on_noise(data, problem)
 
     async def send(self, item: SessionMessage) -> None:
         """POST a message. Requests go side by side: some servers answer the POST only when all is done."""
@@ -172,11 +183,11 @@ class _Streams:
         if failure is not None:
             self._connection.failed(key, failure)
         if key is not None and (failure is None or failure.kind is Kind.FORBIDDEN):
-            await self._refuse(key, response.status_code)
+            await self._refuse(key, f"{self._place} answered HTTP {response.status_code}")
 
-    async def _refuse(self, key: int, status: int) -> None:
+    async def _refuse(self, key: int, message: str) -> None:
         """The stream will bring no answer to this request: bring it one."""
-        error = ErrorData(code=INTERNAL_ERROR, message=f"{self._place} answered HTTP {status}")
+        error = ErrorData(code=INTERNAL_ERROR, message=message)
         await self._inbox.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=key, error=error)))
 
     async def aclose(self) -> None:

@@ -108,6 +108,14 @@ async def test_a_call_and_a_listing_pass_through_unchanged(era: Era, as_json: bo
         assert client.connection.in_flight == 0
 
 
+async def test_half_a_character_in_an_answer_costs_that_character() -> None:
+    async def script(request: Request) -> bytes:
+        return answer(request, {"x": "\ud83d, and on"})
+
+    async with facing(script) as client:
+        assert (await client.call("echo")).result == {"x": "\ufffd, and on"}
+
+
 @ERAS
 async def test_progress_arrives_in_order_with_our_token(era: Era) -> None:
     async with talking(era) as (client, _):
