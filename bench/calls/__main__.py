@@ -1,10 +1,12 @@
 """`python -m bench.calls`: what a call costs with and without mcpd, and what else the daemon costs.
 
     python -m bench.calls [--quick] [--only NAMES] [--json FILE] [--write] [--profile DIR]
+    python -m bench.calls [--quick] --against DIR
 
 NAMES are some of `calls`, `memory`, `delays`, `rest`, with commas between. `--write` puts the tables into
 docs/performance.md. `--profile DIR` measures nothing, but shows where the daemon spends its time, and keeps the
-stacks. The exit status is 0 however many bars are met; 1 if something could not be measured.
+stacks. `--against DIR` compares calls with those of the checkout in DIR, step by step, in one run. The exit
+status is 0 however many bars are met; 1 if something could not be measured.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from bench.calls import bars, report
+from bench.calls.against import against, as_table
 from bench.calls.daemons import ROOT
 from bench.calls.delays import MANY_TOOLS, delays
 from bench.calls.memory import memory
@@ -140,6 +143,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--json", metavar="FILE", type=Path)
     made.add_argument("--write", action="store_true", help="put the tables into docs/performance.md")
     made.add_argument("--profile", metavar="DIR", type=Path)
+    made.add_argument("--against", metavar="DIR", type=Path)
     return made
 
 
@@ -165,6 +169,10 @@ def main(argv: list[str]) -> int:
     try:
         if options.profile is not None:
             print(profiled(options.profile, PROFILED, count=FULL.servers, tools=MANY_TOOLS))
+            return 0
+        if options.against is not None:
+            scope = TINY if options.tiny else QUICK if options.quick else FULL
+            print(as_table(against(options.against, scope.few, scope.rounds, scope.seconds)))
             return 0
         measure(results, TINY if options.tiny else QUICK if options.quick else FULL, parts)
     except Unmeasurable as error:
