@@ -15,6 +15,7 @@ from daemon.cataloguing import CURRENT_PATIENCE, DEBOUNCE, RELIST_AFTER_FAILURE,
 from daemon.config.model import Server, Timeouts
 from daemon.errors import UpstreamLost, UpstreamUnavailable
 from daemon.facts import ListingFailed, ToolsListed
+from daemon.redact import Redactor
 from daemon.wire.peer import RemoteError
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class Scene:
             server,
             tell=self.facts.append,
             wall=lambda: 42.0,
-            redact=lambda text: text.replace("s3cret", "***"),
+            redact=Redactor(["s3cret"]),
             settle=self._settle,
         )
         self.unsettled = trio.Event()
@@ -132,7 +133,7 @@ async def test_a_failure_is_told_without_secrets_and_tried_again_soon(
     await scene.start(nursery)
     (fact,) = scene.facts
     assert isinstance(fact, ListingFailed)
-    assert "*** is wrong" in fact.reason
+    assert "[redacted] is wrong" in fact.reason
     began = trio.current_time()
     scene.connection.failure = None
     await until(lambda: bool(scene.problems))
@@ -208,7 +209,7 @@ async def test_what_has_changed_and_cannot_be_listed_is_not_called_as_it_was(
     scene.listing.is_asked_for()
     await until(lambda: bool(scene.problems))
     assert scene.is_stale()
-    with pytest.raises(UpstreamUnavailable, match=r"has not listed them for 2 s \(.*\*\*\* is wrong"):
+    with pytest.raises(UpstreamUnavailable, match=r"has not listed them for 2 s \(.*\[redacted\] is wrong"):
         await scene.listing.wait_current()
 
 

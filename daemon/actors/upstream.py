@@ -28,7 +28,7 @@ from daemon.errors import (
     UpstreamUnavailable,
     leaf,
 )
-from daemon.measures import LINES_PER_SECOND, CallStats, Noise, StderrTail, Throttle
+from daemon.measures import LINES_PER_SECOND, STDERR_LINE, CallStats, Noise, StderrTail, Throttle
 from daemon.model import Era
 from daemon.states import WAKEABLE, ServerState
 from daemon.transports.context import OpenContext
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from daemon.config.model import Server
     from daemon.facts import Fact
     from daemon.ports import CallToSend, Connection
+    from daemon.redact import Redactor
     from daemon.supervisor import Child, Lifecycle
     from daemon.transports.children import Children
     from daemon.wire.link import Outbox
@@ -71,7 +72,7 @@ class Upstream:
         children: Children,
         tell: Callable[[Fact], None],
         wall: Callable[[], float],
-        redact: Callable[[str], str] = str,
+        redact: Redactor,
         settle: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     ) -> None:
         """Prepare; nothing is started.
@@ -110,8 +111,7 @@ class Upstream:
         self._end_reason = ""
 
     def __repr__(self) -> str:
-        live = "down" if self._admission is None else "up"
-        return f"<Upstream {self.name}: {live}, {self.stats.calls} calls>"
+        return f"<Upstream {self.name}: {'up' if self._admission else 'down'}, {self.stats.calls} calls>"
 
     # --- ports.Upstream: what sessions and operators do -----------------------------------------------------
 
@@ -346,9 +346,9 @@ class Upstream:
         Raises:
             ProtocolFault: it is a flood: reading it costs everybody else's time.
         """
-        if not self.noise.count:
-            self._log.warning("prints something that is not MCP ({}): {!r}", problem, line[:200])
-        too_much = self.noise.add(line, trio.current_time())
+        too_much = self.noise.add(line, trio.current_time(), self._redact.cut)
+        if self.noise.count == 1:
+            self._log.warning("prints something that is not MCP ({}): {!r}", problem, self.noise.first)
         if self.noise.is_unbearable:
             raise ProtocolFault(f"floods its stdout with what is not MCP, e.g. {self.noise.first!r}")
         if too_much and self._admission is not None and self._lifecycle is not None:
@@ -360,8 +360,9 @@ class Upstream:
         self.mark = mark
         self._log.info("started {} as pid {}", self.server.command, pid)
 
-    def on_log(self, text: str) -> None:
+    def on_log(self, said: bytes) -> None:
         """Keep and log a line of its stderr."""
+        text = self._redact.cut(said, STDERR_LINE)
         self.stderr.add(text)
         if self._logged.admits(trio.current_time()):
             self._log.info("stderr: {}", text)

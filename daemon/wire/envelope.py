@@ -47,6 +47,10 @@ MEMBER_BYTES = 5
 MAX_ENVELOPE_BYTES = 64 * 1024
 """What may stand beside `params` if it has to be read again: an id, a method, a version."""
 
+MAX_ERROR_BYTES = 128 * 1024
+"""Of an error's message, and of its data, that are read: more than anybody is shown, with the longest secret
+that is looked for at its end (`redact.SHOWN`, `redact.FARTHEST`)."""
+
 JOINED_BYTES = 4096
 """A payload up to this is copied into its frame: that costs less than to keep them apart."""
 
@@ -65,6 +69,14 @@ class Envelope(Struct):
     error: Raw | UnsetType = UNSET
 
 
+class ErrorObject(Struct):
+    """A JSON-RPC error, its members still raw: each may be as long as a message, or of any type."""
+
+    code: Raw = Raw(b"0")
+    message: Raw = Raw(b'""')
+    data: Raw = Raw(b"null")
+
+
 class BadMessage(Exception):
     """A line that is no JSON-RPC message. Carries what a polite answer needs."""
 
@@ -78,7 +90,9 @@ class BadMessage(Exception):
 _decode = msgspec.json.Decoder(Envelope).decode
 _decode_text = msgspec.json.Decoder(str).decode
 _skip = msgspec.json.Decoder(Raw).decode
+_decode_error = msgspec.json.Decoder(ErrorObject).decode
 _decode_any_object = msgspec.json.Decoder(dict[str, Raw]).decode
+_CODE = re.compile(rb"-?[0-9]{1,18}")
 _ID = re.compile(rb'-?(?:0|[1-9]\d*)|"(?:[^"\\]|\\.)*"', re.DOTALL)
 _ID_IN_HEAD = re.compile(
     rb'\s*\{\s*(?:"(?!id")[^"\\]*"\s*:\s*(?:"(?:[^"\\]|\\.)*"|[-+.\w]+)\s*,\s*)*'
@@ -152,6 +166,21 @@ def id_in_head(head: bytes) -> bytes:
     return match[1] if match and _is_sound_id(match[1]) else b"null"
 
 
+def read_error(error: Buffer) -> tuple[int, str, bytes]:
+    """Code, message and data of a JSON-RPC error object, however sloppy; of long ones the beginning.
+
+    The data are JSON, or the first `MAX_ERROR_BYTES` of it.
+    """
+    try:
+        found = _decode_error(error)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return INTERNAL_ERROR, "an error object that is not one", b"null"
+    code, message, data = (
+        bytes(memoryview(raw)[:MAX_ERROR_BYTES]) for raw in (found.code, found.message, found.data)
+    )
+    return int(code) if _CODE.fullmatch(code) else 0, _as_text(message), data
+
+
 def request(uid: int, method: str, params: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
     """A request's frame, without its newline."""
     return (b'{"jsonrpc":"2.0","id":%d,"method":"%b","params":' % (uid, method.encode()), *params, b"}")
@@ -175,6 +204,14 @@ def error_response(request_id: bytes, code: int, message: str, data: object = No
     if data is not None:
         error["data"] = data
     return (b'{"jsonrpc":"2.0","id":', request_id, b',"error":', msgspec.json.encode(error), b"}")
+
+
+def _as_text(raw: bytes) -> str:
+    """A string of JSON; what is none, or has no end, as it is written."""
+    try:
+        return _decode_text(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return raw.decode(errors="replace").removeprefix('"')
 
 
 def _require_utf8(line: Line) -> None:
