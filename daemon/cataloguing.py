@@ -244,4 +244,4 @@ def _looked_through(server: str, raws: list[Raw], redact: Redactor) -> tuple[Scr
     """
     tools, faulty = read_tools(server, [Raw(redact.json(bytes(raw))) for raw in raws])
     faulty |= {tool.name: UNSPEAKABLE for tool in tools if HIDDEN in tool.name}
-    return ScreenedTools.of(tool for tool in tools if tool.name not in faulty), faulty
+    return ScreenedTools.of(tool for tool in tools if HIDDEN not in tool.name), faulty

@@ -93,7 +93,7 @@ class Redactor:
         self._spelt = tuple(spelt)
 
     def __call__(self, text: str, most: int = SHOWN) -> str:
-        """The text without secrets; of a longer one the beginning, which says that it is cut."""
+        """The text without secrets; of a longer one its first `most` characters, which say that it is cut."""
         shown = self.cut(text, most)
         return _without(shown, self._found(shown))
 
