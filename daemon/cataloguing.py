@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import trio
@@ -39,6 +40,9 @@ CURRENT_PATIENCE = 2.0
 
 LISTING_SLACK = 1.0
 """Seconds beyond `timeouts.list` that an operator waits: a list that is under way ends first."""
+
+MAX_NAMED = 20
+"""Quarantined tools that the log names of one list: a server may list thousands, again and again."""
 
 UNSPEAKABLE = "its name holds a secret of the configuration, so it cannot be called by what may be shown"
 """Why such a tool is quarantined."""
@@ -219,10 +223,11 @@ class Listing:
                 self._tell(ListingFailed(server=name, incarnation=self._incarnation, reason=reason))
                 return reason
             raws = []
-        tools, faulty = await trio.to_thread.run_sync(_looked_through, name, raws, self._redact)
-        quarantined = {self._redact(tool): self._redact(reason) for tool, reason in faulty.items()}
-        for tool, reason in quarantined.items():
+        tools, quarantined = await trio.to_thread.run_sync(_looked_through, name, raws, self._redact)
+        for tool, reason in islice(quarantined.items(), MAX_NAMED):
             self._log.warning("tool {} is quarantined: {}", tool, reason)
+        if len(quarantined) > MAX_NAMED:
+            self._log.warning("{} more tools are quarantined: see `mcpd status`", len(quarantined) - MAX_NAMED)
         self._tell(
             ToolsListed(
                 server=name,
@@ -244,4 +249,5 @@ def _looked_through(server: str, raws: list[Raw], redact: Redactor) -> tuple[Scr
     """
     tools, faulty = read_tools(server, [Raw(redact.json(bytes(raw))) for raw in raws])
     faulty |= {tool.name: UNSPEAKABLE for tool in tools if HIDDEN in tool.name}
-    return ScreenedTools.of(tool for tool in tools if HIDDEN not in tool.name), faulty
+    quarantined = {redact(tool): redact(reason, REASON) for tool, reason in faulty.items()}
+    return ScreenedTools.of(tool for tool in tools if HIDDEN not in tool.name), quarantined

@@ -53,7 +53,7 @@ _SHAPES = (
         ("key", "token", "passw", "secret", "authorization"),
         re.compile(
             r"(?i)((?:api[_-]?key|token|password|passwd|secret|authorization)[\"']?\s*[=:]\s*[\"']?"
-            r"(?:(?:bearer|basic|token)\s+)?)(?!bearer\b|basic\b)[^\s\"',;&]+"
+            r"(?:(?:bearer|basic|token)\s+)?)(?!bearer\b|basic\b|token\s|\$\{)[^\s\"',;&]+"
         ),
     ),
     (("://",), re.compile(r"(://)[^/\s@:]+:[^/\s@]+(?=@)")),
@@ -66,7 +66,8 @@ _ESCAPED = re.compile(
     r"|\\U(?P<point>[0-9A-Fa-f]{8})|\\(?P<single>.)",
     re.DOTALL,
 )
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_COMMON = ((r"\n", "\n"), (r"\"", '"'), (r"\t", "\t"), (r"\/", "/"))
 _CONTROLS = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 
 Span = tuple[int, int]
@@ -124,7 +125,7 @@ class Redactor:
             raw: valid JSON of any length: to be called in a thread. The same object comes back if nothing
                 is found.
         """
-        if not self._found(raw.decode(errors="replace"), shapes=False):
+        if not self._holds(raw.decode(errors="replace")):
             return raw
         return _STRING.sub(lambda found: self._json_string(found[0]), raw)
 
@@ -135,6 +136,13 @@ class Redactor:
             return string
         found = self._found(text, shapes=False)
         return json.dumps(_without(text, found), ensure_ascii=False).encode() if found else string
+
+    def _holds(self, text: str, levels: int = MAX_LEVELS) -> bool:
+        """Whether there is a known secret, also behind so many escapes."""
+        if any(spelt in text for spelt in self._spelt):
+            return True
+        read = _resolved(text) if levels else text
+        return read != text and self._holds(read, levels - 1)
 
     def _found(self, text: str, *, shapes: bool = True, levels: int = MAX_LEVELS) -> list[Span]:
         """Where secrets are, in no order; some may overlap.
@@ -149,7 +157,7 @@ class Redactor:
         if shapes:
             found += _credentials(text)
         if levels and ("\\" in text or "%" in text):
-            read = _ESCAPED.sub(_meaning, text)
+            read = _resolved(text)
             inner = self._found(read, shapes=shapes, levels=levels - 1) if read != text else []
             found += _places(text, inner)
         return found
@@ -187,6 +195,15 @@ def _without(text: str, spans: list[Span]) -> str:
         pieces += [text[at:start], HIDDEN]
         at = end
     return "".join(pieces) + text[at:]
+
+
+def _resolved(text: str) -> str:
+    """A text as its escapes mean."""
+    if "\\\\" not in text:
+        # No backslash stands for itself: nearly all escapes are one of few, and those go quickly.
+        for escape, meaning in _COMMON:
+            text = text.replace(escape, meaning)
+    return _ESCAPED.sub(_meaning, text) if "\\" in text or "%" in text else text
 
 
 def _meaning(escaped: re.Match[str]) -> str:

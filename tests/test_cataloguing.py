@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 import trio.testing
+from loguru import logger
 
-from daemon.cataloguing import CURRENT_PATIENCE, DEBOUNCE, RELIST_AFTER_FAILURE, Listing
+from daemon.cataloguing import CURRENT_PATIENCE, DEBOUNCE, MAX_NAMED, RELIST_AFTER_FAILURE, Listing
 from daemon.config.model import Server, Timeouts
 from daemon.errors import UpstreamLost, UpstreamUnavailable
 from daemon.facts import ListingFailed, ToolsListed
@@ -228,6 +229,20 @@ async def test_a_secret_in_a_definition_never_gets_into_the_catalog() -> None:
     assert b"s3cret" not in tool.raw
     assert fact.quarantined.keys() == {"call_[redacted]", "[redacted]"}
     assert "name holds a secret" in fact.quarantined["[redacted]"]
+
+
+async def test_of_many_tools_that_are_quarantined_the_log_names_some() -> None:
+    said: list[str] = []
+    sink = logger.add(lambda message: said.append(message.record["message"]), level="WARNING")
+    scene = Scene()
+    scene.connection.tools = [f"number\x00{number}" for number in range(MAX_NAMED + 3)]
+    await scene.listing.list_now()
+    logger.remove(sink)
+    assert len(said) == MAX_NAMED + 1
+    assert said[-1] == "3 more tools are quarantined: see `mcpd status`"
+    (fact,) = scene.facts
+    assert isinstance(fact, ToolsListed)
+    assert len(fact.quarantined) == MAX_NAMED + 3
 
 
 async def test_it_is_stale_from_the_word_until_the_list(nursery: trio.Nursery) -> None:

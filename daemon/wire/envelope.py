@@ -44,6 +44,9 @@ objects of a million spends its loop's time on it."""
 MEMBER_BYTES = 5
 """The least that a member takes, as in `"":0,`: a short message need not be counted."""
 
+MAX_ID_BYTES = 128 * 1024
+"""Of an id, which is looked through more than once: SDKs count, or make one of 36 bytes."""
+
 MAX_ENVELOPE_BYTES = 64 * 1024
 """What may stand beside `params` if it has to be read again: an id, a method, a version."""
 
@@ -93,7 +96,7 @@ _skip = msgspec.json.Decoder(Raw).decode
 _decode_error = msgspec.json.Decoder(ErrorObject).decode
 _decode_any_object = msgspec.json.Decoder(dict[str, Raw]).decode
 _CODE = re.compile(rb"-?[0-9]{1,18}")
-_ID = re.compile(rb'-?(?:0|[1-9]\d*)|"(?:[^"\\]|\\.)*"', re.DOTALL)
+_ID = re.compile(rb'-?(?:0|[1-9]\d*)|"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _ID_IN_HEAD = re.compile(
     rb'\s*\{\s*(?:"(?!id")[^"\\]*"\s*:\s*(?:"(?:[^"\\]|\\.)*"|[-+.\w]+)\s*,\s*)*'
     rb'"id"\s*:\s*(-?(?:0|[1-9]\d*)|"(?:[^"\\]|\\.)*")\s*[,}]',
@@ -139,8 +142,9 @@ def decode_strictly(line: Line) -> Envelope:
     if envelope.method is not UNSET and (envelope.result is not UNSET or envelope.error is not UNSET):
         text = "Invalid Request: both a request and an answer"
         raise BadMessage(INVALID_REQUEST, text, id_of(envelope))
-    if envelope.id is not UNSET and _ID.fullmatch(bytes(envelope.id)) is None:
-        raise BadMessage(INVALID_REQUEST, "Invalid Request: id must be a string or an integer")
+    if envelope.id is not UNSET and not _is_id(bytes(envelope.id)):
+        text = f"Invalid Request: id must be a string or an integer of at most {MAX_ID_BYTES} bytes"
+        raise BadMessage(INVALID_REQUEST, text)
     if envelope.jsonrpc != "2.0":
         raise BadMessage(INVALID_REQUEST, 'Invalid Request: "jsonrpc" must be "2.0"', id_of(envelope))
     if envelope.params is not UNSET and bytes(memoryview(envelope.params)[:1]) != b"{":
@@ -303,7 +307,11 @@ def _salvage_id(line: Line) -> bytes:
         found = bytes(_decode_any_object(line).get("id", Raw(b"null")))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return b"null"
-    return found if _ID.fullmatch(found) else b"null"
+    return found if _is_id(found) else b"null"
+
+
+def _is_id(found: bytes) -> bool:
+    return len(found) <= MAX_ID_BYTES and _ID.fullmatch(found) is not None
 
 
 def _is_sound_id(found: bytes) -> bool:
@@ -320,7 +328,7 @@ def _is_sound_id(found: bytes) -> bool:
 def id_of(envelope: Envelope) -> bytes:
     """The id to answer to; one that is none would make the answer as malformed as the message."""
     found = b"" if envelope.id is UNSET else bytes(envelope.id)
-    return found if _ID.fullmatch(found) else b"null"
+    return found if _is_id(found) else b"null"
 
 
 def _members(line: Line) -> int:

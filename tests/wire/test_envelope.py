@@ -14,6 +14,7 @@ from msgspec import UNSET, Raw
 from daemon.wire import envelope
 from daemon.wire.envelope import (
     MAX_ERROR_BYTES,
+    MAX_ID_BYTES,
     BadMessage,
     Envelope,
     decode,
@@ -418,3 +419,14 @@ def test_of_a_long_error_the_beginning_is_read() -> None:
 @pytest.mark.parametrize("code", [b"1" * 30, b"true", b"1.5", b'"1"', b"null"])
 def test_a_code_that_is_none_is_0(code: bytes) -> None:
     assert envelope.read_error(b'{"code":%b,"message":"m"}' % code)[:2] == (0, "m")
+
+
+@pytest.mark.parametrize(
+    "written", ['"%s"' % ("x" * MAX_ID_BYTES), '"%s"' % ("é" * MAX_ID_BYTES), "1" * (MAX_ID_BYTES + 1)]
+)
+def test_an_id_is_no_longer_than_anybody_needs(written: str) -> None:
+    with pytest.raises(BadMessage, match=f"at most {MAX_ID_BYTES} bytes") as caught:
+        decode_strictly(message(request_id=written))
+    assert caught.value.request_id == b"null"
+    longest = '"%s"' % ("x" * (MAX_ID_BYTES - 2))
+    assert decode_strictly(message(request_id=longest)).id is not UNSET
