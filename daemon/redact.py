@@ -78,20 +78,24 @@ class Redactor:
 
     def __init__(self, secrets: Iterable[str]) -> None:
         """Take the values that must never be shown; more can be learned."""
-        self._secrets: frozenset[str] = frozenset()
-        self._spelt: tuple[str, ...] = ()
+        self._certain: frozenset[str] = frozenset()
+        self._spelt: frozenset[str] = frozenset()
         self._reach = 0
         self.learn(secrets)
 
-    def learn(self, secrets: Iterable[str]) -> None:
+    def learn(self, secrets: Iterable[str], doubtful: Iterable[str] = ()) -> None:
         """These must not be shown either from now on; those known before stay: servers may still print them.
 
         May be called in any thread.
+
+        Args:
+            secrets: all of them.
+            doubtful: which of them may as well be words of anybody: they stay in definitions (`json`).
         """
-        self._secrets |= {secret for secret in secrets if secret}
-        spelt = {each for secret in self._secrets for each in _spellings(secret)}
-        self._reach = min(FARTHEST, LONGEST_ESCAPE * max(map(len, spelt), default=SHORTEST))
-        self._spelt = tuple(spelt)
+        known = frozenset(secret for secret in secrets if secret)
+        self._certain |= _all_spellings(known.difference(doubtful))
+        self._spelt |= _all_spellings(known)
+        self._reach = min(FARTHEST, LONGEST_ESCAPE * max(map(len, self._spelt), default=SHORTEST))
 
     def __call__(self, text: str, most: int = SHOWN) -> str:
         """The text without secrets; of a longer one its first `most` characters, which say that it is cut."""
@@ -119,7 +123,7 @@ class Redactor:
         return text[: min([most, *across])] + CUT
 
     def json(self, raw: bytes) -> bytes:
-        """JSON without known secrets in its strings and keys; all else stays, byte for byte.
+        """JSON without secrets in its strings and keys but doubtful ones; all else stays, byte for byte.
 
         Args:
             raw: valid JSON of any length: to be called in a thread. The same object comes back if nothing
@@ -134,31 +138,32 @@ class Redactor:
             text = json.loads(string)
         except ValueError:
             return string
-        found = self._found(text, shapes=False)
+        found = self._found(text, certain=True)
         return json.dumps(_without(text, found), ensure_ascii=False).encode() if found else string
 
     def _holds(self, text: str, levels: int = MAX_LEVELS) -> bool:
-        """Whether there is a known secret, also behind so many escapes."""
-        if any(spelt in text for spelt in self._spelt):
+        """Whether there is a secret that is none in doubt, also behind so many escapes."""
+        if any(spelt in text for spelt in self._certain):
             return True
         read = _resolved(text) if levels else text
         return read != text and self._holds(read, levels - 1)
 
-    def _found(self, text: str, *, shapes: bool = True, levels: int = MAX_LEVELS) -> list[Span]:
+    def _found(self, text: str, *, certain: bool = False, levels: int = MAX_LEVELS) -> list[Span]:
         """Where secrets are, in no order; some may overlap.
 
         Args:
             text: where to look.
-            shapes: look for what looks like a credential, too.
+            certain: look neither for secrets in doubt nor for what only looks like one.
             levels: how often escapes are resolved.
         """
         # Looking for each is cheaper than one pattern of all of them: nearly every text has none.
-        found = [span for spelt in self._spelt if spelt in text for span in _occurrences(spelt, text)]
-        if shapes:
+        known = self._certain if certain else self._spelt
+        found = [span for spelt in known if spelt in text for span in _occurrences(spelt, text)]
+        if not certain:
             found += _credentials(text)
         if levels and ("\\" in text or "%" in text):
             read = _resolved(text)
-            inner = self._found(read, shapes=shapes, levels=levels - 1) if read != text else []
+            inner = self._found(read, certain=certain, levels=levels - 1) if read != text else []
             found += _places(text, inner)
         return found
 
@@ -242,6 +247,10 @@ def _places(text: str, spans: list[Span]) -> list[Span]:
         at = found.end()
     places += [(each, each + 1) for each in range(at, len(text))]
     return [(places[start][0], places[end - 1][1]) for start, end in spans]
+
+
+def _all_spellings(secrets: Iterable[str]) -> frozenset[str]:
+    return frozenset(each for secret in secrets for each in _spellings(secret))
 
 
 def _spellings(secret: str) -> Iterator[str]:

@@ -257,3 +257,13 @@ def test_in_json_secrets_go_from_strings_and_keys_and_all_else_stays() -> None:
 @pytest.mark.parametrize("raw", [b'{"a":"token=abc12345"}', b'{"a":"\\ud800"}', b'{"a":"\xff"}', b"7"])
 def test_json_without_a_known_secret_is_the_same_object(raw: bytes) -> None:
     assert Redactor([CANARY]).json(raw) is raw
+
+
+def test_what_may_be_anybodys_words_stays_in_a_definition_and_goes_from_what_is_said() -> None:
+    redact = Redactor(())
+    redact.learn([CANARY, "us-east-1", "issues"], ["us-east-1", "issues"])
+    raw = b'{"name":"list_issues","region":"us-east-1","x":"%b"}' % CANARY.encode()
+    assert redact.json(raw) == raw.replace(CANARY.encode(), HIDDEN.encode())
+    assert redact("in us-east-1") == f"in {HIDDEN}"
+    redact.learn(["issues"])
+    assert redact.json(b'"list_issues"') == b'"list_%b"' % HIDDEN.encode()

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-NAMED = re.compile(r"(?i)key|token|secret|passw|credential|authorization|cookie|\bpat\b")
+NAMED = re.compile(
+    r"(?i)key|token|secret|passw|(?<![a-z])pass(?![a-z])|credential|authorization|cookie|\bpat\b"
+)
 """Names of variables, headers, options and parameters whose value is one."""
 
 RANDOM_CHARACTERS = 16
@@ -16,8 +18,8 @@ RANDOM_CHARACTERS = 16
 
 _NAMED_VALUE = re.compile(r"(?P<name>-{0,2}[A-Za-z][\w.-]*)(?:=|:\s*)(?P<value>.*)", re.ASCII | re.DOTALL)
 _CHARACTERS = re.compile(r"[\w.~+=-]+", re.ASCII)
-_WORD = re.compile(r"[A-Z]?[a-z]*|[A-Z]+|[A-Za-z]+[0-9]{1,4}|v?[0-9]+", re.ASCII)
-_BETWEEN_WORDS = re.compile(r"[_.~+=-]")
+_WORD = re.compile(r"[A-Z]?[a-z]*|[A-Z]+|[A-Za-z]+[0-9]{1,4}|v?[0-9]+|[0-9]{1,3}[a-z]", re.ASCII)
+_BETWEEN_WORDS = re.compile(r"[\W_]+")
 
 
 def looks_random(text: str) -> bool:
@@ -29,7 +31,13 @@ def looks_random(text: str) -> bool:
         return False
     if not re.search(r"[0-9]", text) or not re.search(r"[A-Za-z]", text):
         return False
-    return not all(_WORD.fullmatch(part) for part in _BETWEEN_WORDS.split(text))
+    return not is_wordy(text)
+
+
+def is_wordy(text: str) -> bool:
+    """Whether a text is words and numbers, as `us-east-1`, `gpt-4o` and `repos,issues` are."""
+    parts = _BETWEEN_WORDS.split(text)
+    return all(_WORD.fullmatch(part) if part.isascii() else part.isalpha() for part in parts)
 
 
 def in_arguments(args: Sequence[str]) -> Iterator[tuple[int, str]]:

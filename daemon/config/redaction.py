@@ -7,7 +7,7 @@ from base64 import b64decode
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, unquote_plus, urlsplit
 
-from daemon.config.credentials import in_arguments, looks_random
+from daemon.config.credentials import NAMED, in_arguments, is_wordy, looks_random
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,27 +33,48 @@ STATE_PASSWORDS = frozenset({"password", "sslpassword", "passfile", "oauth_clien
 
 def secrets(config: Config) -> frozenset[str]:
     """Every value of `config` that must never be shown, in all spellings in which it may turn up."""
-    return frozenset(value for value in _all(config) if len(value) >= SHORTEST)
+    return frozenset(value for value, _ in _all(config) if len(value) >= SHORTEST)
 
 
-def _all(config: Config) -> Iterator[str]:
+def doubtful(config: Config) -> frozenset[str]:
+    """Which of the `secrets` are words, and secret only because some variable or header holds them.
+
+    A definition may have the same words: `us-east-1` in an `enum`, `issues` in a tool's name.
+    """
+    values = list(_all(config))
+    return frozenset(value for value, doubt in values if doubt) - {
+        value for value, doubt in values if not doubt
+    }
+
+
+def _all(config: Config) -> Iterator[tuple[str, bool]]:
+    """All values, each with whether it is in doubt."""
     for server in config.mcp_servers.values():
-        yield from _of_server(server)
-    yield from _in_url(config.summaries.base_url if config.summaries else None)
-    yield from _in_state_url(config.state.url)
+        yield from _named(server)
+        yield from ((value, False) for value in _of_server(server))
+    for value in _in_url(config.summaries.base_url if config.summaries else None):
+        yield value, False
+    for value in _in_state_url(config.state.url):
+        yield value, False
+
+
+def _named(server: Server) -> Iterator[tuple[str, bool]]:
+    """The values of variables and headers."""
+    for name, value in (*server.env.items(), *(("", value) for value in server.substituted)):
+        if not _is_ordinary(value):
+            doubt = is_wordy(value) and not NAMED.search(name)
+            yield from ((each, doubt) for each in _spellings(value))
+    for name, value in server.headers.items():
+        doubt = is_wordy(value) and not NAMED.search(name)
+        yield from ((each, doubt) for each in _in_header(value))
 
 
 def _of_server(server: Server) -> Iterator[str]:
-    for value in (*server.env.values(), *server.substituted):
-        if not _is_ordinary(value):
-            yield from _spellings(value)
-            yield from _in_url(value)
-    for value in server.headers.values():
-        yield from _in_header(value)
+    """What is a credential by where it stands."""
     for _, value in in_arguments(server.args):
         yield from _in_header(value) if _SCHEME.match(value) else _spellings(value)
     yield from server.defaults
-    for url in (server.url, *server.args, *server.defaults):
+    for url in (server.url, *server.args, *server.defaults, *server.env.values(), *server.substituted):
         yield from _in_url(url)
 
 

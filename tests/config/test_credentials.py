@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.config.credentials import NAMED, in_arguments, looks_random
+from daemon.config.credentials import NAMED, in_arguments, is_wordy, looks_random
 
 
 @pytest.mark.parametrize(
@@ -49,3 +49,19 @@ def test_a_credential_is_found_among_arguments_with_its_place(
 @pytest.mark.parametrize("name", ["API_KEY", "githubToken", "DB_PASSWORD", "Authorization", "GITHUB_PAT"[7:]])
 def test_a_name_says_that_its_value_is_a_credential(name: str) -> None:
     assert NAMED.search(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "wordy"),
+    [
+        ("us-east-1", True),
+        ("gpt-4o, llama3-70b", True),
+        ("Ünïcode wörds", True),
+        ("hunter2", True),
+        ("s3cr3t", False),
+        ("aB3xY9", False),
+        ("camelCaseWord", False),
+    ],
+)
+def test_words_are_told_from_what_is_none(text: str, wordy: bool) -> None:
+    assert is_wordy(text) is wordy

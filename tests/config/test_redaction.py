@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from daemon.config.parse import secrets
+from daemon.config.redaction import doubtful
 from tests.config.reading import config_of
 
 
@@ -102,3 +103,32 @@ def test_no_secret_is_in_the_repr_of_a_configuration() -> None:
     config = config_of({"mcpServers": {"s": entry, "t": other}, "state": state}, {"T": "hunter2"})
     assert "hunter2" in secrets(config)
     assert "hunter2" not in repr(config)
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        (
+            {"command": "x", "env": {"AWS_REGION": "us-east-1", "TOOLSETS": "repos,issues"}},
+            {"us-east-1", "repos,issues"},
+        ),
+        (
+            {"command": "x", "env": {"MODEL": "gpt-4o-2024-08-06"}, "args": ["${WORDS}"]},
+            {"gpt-4o-2024-08-06", "two words"},
+        ),
+        ({"command": "x", "env": {"DB_PASS": "sunshine", "API_KEY": "two words"}}, set()),
+        ({"command": "x", "env": {"DB_PASSWORD": "sunshine", "MODE": "sunshine"}}, set()),
+        ({"command": "x", "env": {"HIDDEN": "s3cr3t-0b1f6a"}}, set()),
+        (
+            {"url": "https://h?q=plainly", "headers": {"X-Region": "europe", "Authorization": "plainly"}},
+            {"europe"},
+        ),
+        ({"command": "x", "args": ["--api-key", "plainly"]}, set()),
+    ],
+)
+def test_words_are_in_doubt_unless_their_name_or_place_says_what_they_are(
+    entry: dict[str, object], words: set[str]
+) -> None:
+    config = config_of({"mcpServers": {"s": entry}}, {"WORDS": "two words"})
+    assert doubtful(config) == words
+    assert doubtful(config) <= secrets(config)

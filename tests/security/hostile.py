@@ -170,8 +170,8 @@ def leaky(place: Path) -> dict[str, Any]:
             "TOKEN": SECRETS["env"],
             "FROM_OUTSIDE": "${CANARY_VARIABLE}",
             "CREDENTIALS": json.dumps({"auth": {"key": SECRETS["nested"]}}),
-            "ODD": SECRETS["odd"],
-            "GO": SECRETS["go"],
+            "ODD_TOKEN": SECRETS["odd"],
+            "GO_KEY": SECRETS["go"],
         },
     }
 
