@@ -135,11 +135,13 @@ class Redactor:
 
     def _json_string(self, string: bytes) -> bytes:
         try:
-            text = json.loads(string)
+            text = json.loads(string, strict=False)
         except ValueError:
-            return string
-        found = self._found(text, certain=True)
-        return json.dumps(_without(text, found), ensure_ascii=False).encode() if found else string
+            # Nobody can tell what is in it.
+            text, found = HIDDEN, [(0, len(HIDDEN))]
+        else:
+            found = self._found(text, certain=True)
+        return json.dumps(_without(text, found)).encode() if found else string
 
     def _holds(self, text: str, levels: int = MAX_LEVELS) -> bool:
         """Whether there is a secret that is none in doubt, also behind so many escapes."""

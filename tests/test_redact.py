@@ -254,6 +254,13 @@ def test_in_json_secrets_go_from_strings_and_keys_and_all_else_stays() -> None:
     assert shown == rb'{ "name":"\u0041", "n" : 1.50e3,"%b":["x %b y","password=x"]}' % (hidden, hidden)
 
 
+@pytest.mark.parametrize("odd", [rb"\ud800", b"\n", "é".encode(), b"\xff", rb"\q"], ids=str)
+def test_a_secret_goes_from_json_however_odd_a_string_is(odd: bytes) -> None:
+    shown = Redactor([CANARY]).json(b'["%b","%b %b"]' % (odd, odd, CANARY.encode()))
+    assert CANARY.encode() not in shown
+    assert HIDDEN.encode() in shown
+
+
 @pytest.mark.parametrize("raw", [b'{"a":"token=abc12345"}', b'{"a":"\\ud800"}', b'{"a":"\xff"}', b"7"])
 def test_json_without_a_known_secret_is_the_same_object(raw: bytes) -> None:
     assert Redactor([CANARY]).json(raw) is raw
