@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import trio
 from loguru import logger
+from msgspec import Raw
 
 from daemon.catalog.legible import ScreenedTools
 from daemon.catalog.listing import read_tools
 from daemon.errors import SchemaFetchError, UpstreamLost, UpstreamUnavailable
 from daemon.facts import ListingFailed, ToolsListed
+from daemon.redact import HIDDEN, REASON
 from daemon.transports.paging import list_all
 from daemon.watch import Watch
 from daemon.wire.peer import RemoteError
@@ -19,14 +22,14 @@ from daemon.wire.peer import RemoteError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from msgspec import Raw
-
     from daemon.config.model import Server
     from daemon.facts import Fact
     from daemon.ports import Connection
+    from daemon.redact import Redactor
 
 DEBOUNCE = 0.1
-"""Seconds between two listings that a server asks for: real ones say so up to four times in a row."""
+"""Seconds between two listings that a server asks for: real ones say so up to four times in a row. Twice as
+many after each that failed: there are servers that refuse all that they ask for."""
 
 RELIST_AFTER_FAILURE = 30.0
 """Seconds until a listing that failed, or brought nothing yet, is tried again; the connection is up all the
@@ -38,6 +41,12 @@ CURRENT_PATIENCE = 2.0
 LISTING_SLACK = 1.0
 """Seconds beyond `timeouts.list` that an operator waits: a list that is under way ends first."""
 
+MAX_NAMED = 20
+"""Quarantined tools that the log names of one list: a server may list thousands, again and again."""
+
+UNSPEAKABLE = "its name holds a secret of the configuration, so it cannot be called by what may be shown"
+"""Why such a tool is quarantined."""
+
 
 class Listing:
     """One server's, over all of its connections."""
@@ -48,7 +57,7 @@ class Listing:
         *,
         tell: Callable[[Fact], None],
         wall: Callable[[], float],
-        redact: Callable[[str], str],
+        redact: Redactor,
         settle: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     ) -> None:
         """Prepare.
@@ -71,6 +80,7 @@ class Listing:
         self._lists_tools = True
         self._has_listed = False
         self._asked = trio.Event()
+        self._needed_now = trio.Event()
         self._current = trio.Event()
         self._current.set()
         self._begun = 0
@@ -92,7 +102,7 @@ class Listing:
         needed = self._needed
         if self._outcome.value[1]:
             # The last try has failed, and the next one is not due: now somebody needs it.
-            self._asked.set()
+            self._ask_now()
         with trio.move_on_after(CURRENT_PATIENCE):
             while self.is_stale:
                 await self._current.wait()
@@ -140,12 +150,17 @@ class Listing:
     async def refresh(self) -> str:
         """List again now. Returns what went wrong, empty if nothing did."""
         number = self._begun + 1
-        self._asked.set()
+        self._ask_now()
         seconds = 2 * self._server.timeouts.list + LISTING_SLACK
         with trio.move_on_after(seconds):
             _number, problem = await self._outcome.wait_until(lambda outcome: outcome[0] >= number)
             return problem
         return f"no list within {seconds:g} s"
+
+    def _ask_now(self) -> None:
+        """For somebody who waits: it is not put off because of failures."""
+        self._asked.set()
+        self._needed_now.set()
 
     async def list_now(self) -> str:
         """List the tools and tell everybody. Returns what went wrong, empty if nothing did."""
@@ -169,14 +184,18 @@ class Listing:
             problem: what went wrong with the first list.
             report: told how each further one went.
         """
+        pause = DEBOUNCE
         while True:
             soon = problem or (self._lists_tools and not self._has_listed)
             with trio.move_on_after(RELIST_AFTER_FAILURE if soon else self._server.timeouts.refresh):
                 await self._asked.wait()
-            self._asked = trio.Event()
+            self._asked, self._needed_now = trio.Event(), trio.Event()
             problem = await self.list_now()
             report(problem)
             await trio.sleep(DEBOUNCE)
+            pause = min(2 * pause, RELIST_AFTER_FAILURE) if problem else DEBOUNCE
+            with trio.move_on_after(pause - DEBOUNCE):
+                await self._needed_now.wait()
 
     async def listen(self, connection: Connection) -> None:
         """Modern era: changes are announced only within an open subscription; reopen it when it ends."""
@@ -199,15 +218,16 @@ class Listing:
             raws = await list_all(connection, seconds=self._server.timeouts.list)
         except SchemaFetchError as error:
             if self._lists_tools:
-                reason = self._redact(error.message)
+                reason = self._redact(error.message, REASON)
                 self._log.warning("does not list its tools: {}", reason)
                 self._tell(ListingFailed(server=name, incarnation=self._incarnation, reason=reason))
                 return reason
             raws = []
-        tools, faulty = await trio.to_thread.run_sync(_looked_through, name, raws)
-        quarantined = {self._redact(tool): self._redact(reason) for tool, reason in faulty.items()}
-        for tool, reason in quarantined.items():
+        tools, quarantined = await trio.to_thread.run_sync(_looked_through, name, raws, self._redact)
+        for tool, reason in islice(quarantined.items(), MAX_NAMED):
             self._log.warning("tool {} is quarantined: {}", tool, reason)
+        if len(quarantined) > MAX_NAMED:
+            self._log.warning("{} more tools are quarantined: see `mcpd status`", len(quarantined) - MAX_NAMED)
         self._tell(
             ToolsListed(
                 server=name,
@@ -222,7 +242,12 @@ class Listing:
         return ""
 
 
-def _looked_through(server: str, raws: list[Raw]) -> tuple[ScreenedTools, dict[str, str]]:
-    """All that takes long with a long list: for a worker thread, so that the registry only compares."""
-    tools, faulty = read_tools(server, raws)
-    return ScreenedTools.of(tools), faulty
+def _looked_through(server: str, raws: list[Raw], redact: Redactor) -> tuple[ScreenedTools, dict[str, str]]:
+    """All that takes long with a long list: for a worker thread, so that the registry only compares.
+
+    Secrets go first: what is hashed, kept, shown and validated against is the same, without them.
+    """
+    tools, faulty = read_tools(server, [Raw(redact.json(bytes(raw))) for raw in raws])
+    faulty |= {tool.name: UNSPEAKABLE for tool in tools if HIDDEN in tool.name}
+    quarantined = {redact(tool): redact(reason, REASON) for tool, reason in faulty.items()}
+    return ScreenedTools.of(tool for tool in tools if HIDDEN not in tool.name), quarantined

@@ -321,14 +321,14 @@ class Child:
         healthy = 0.0 if lifecycle.ready_at is None else trio.current_time() - lifecycle.ready_at
         run = Run(
             ending=_ending_of(error, asked=self._restart_asked),
-            reason=_reason_of(error),
+            reason=self._redact(_reason_of(error)),
             healthy=healthy,
             ended_at=trio.current_time(),
         )
         self._last_reason = run.reason
         level = "INFO" if run.ending in {Ending.ASKED, Ending.NORMAL} else "WARNING"
         text = "run {} ended: {}"
-        logger.bind(server=self.spec.name).log(level, text, self._runs, self._redact(run.reason))
+        logger.bind(server=self.spec.name).log(level, text, self._runs, run.reason)
         self._failures = 0 if run.ending is Ending.ASKED else self._failures + 1
         return run
 

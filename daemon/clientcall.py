@@ -51,12 +51,16 @@ class Owner(Protocol):
 
 
 def read_refusal(error: Buffer, redact: Callable[[str], str]) -> UpstreamCallError:
-    """A server's JSON-RPC error as one that a model can read; it may quote what only the server was given."""
+    """A server's JSON-RPC error as one that a model can read; it may quote what only the server was given.
+
+    Long data are given as text, of which the beginning is left.
+    """
     remote = RemoteError.from_wire(error)
     message = redact(remote.message)
-    told = {"code": remote.code, "message": message, "data": None}
-    with suppress(msgspec.MsgspecError, TypeError, ValueError, RecursionError):
-        told["data"] = msgspec.json.decode(redact(msgspec.json.encode(remote.data).decode()))
+    data: object = redact(remote.data.decode(errors="replace"))
+    with suppress(msgspec.MsgspecError, ValueError, RecursionError):
+        data = msgspec.json.decode(str(data))
+    told = {"code": remote.code, "message": message, "data": data}
     return UpstreamCallError(f"the server refused the call: {message} ({remote.code})", upstream=told)
 
 

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from itertools import count, islice
+from typing import TYPE_CHECKING
 
 import attrs
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 STDERR_BYTES = 64 * 1024
 """How much of a server's stderr is kept: the chattiest real one writes 25 kB before its first call."""
+
+STDERR_LINE = 8 * 1024
+"""Characters of a line of it, or of a log notification, that are kept: it is for people."""
 
 STDERR_LINES = 1000
 """And never more lines than this: empty ones cost memory too."""
@@ -23,6 +30,9 @@ NOISE_END = 50_000
 """More than this within `NOISE_SECONDS`, and the connection is ended: it costs a core and says nothing."""
 
 NOISE_SECONDS = 10.0
+
+NOISE_CHARACTERS = 200
+"""Of the first line of noise that are kept: enough to find out which print it is."""
 
 MAX_CLIENTS = 64
 """Clients whose repairs are counted apart: more kinds of agents than anybody runs."""
@@ -107,11 +117,17 @@ class Noise:
         self._window = 0.0
         self._in_window = 0
 
-    def add(self, line: bytes, now: float) -> bool:
-        """Count a line; True if that makes it too much, once in `NOISE_SECONDS`."""
+    def add(self, line: bytes, now: float, cut: Callable[[bytes, int], str]) -> bool:
+        """Count a line; True if that makes it too much, once in `NOISE_SECONDS`.
+
+        Args:
+            line: what was printed.
+            now: seconds, on any clock.
+            cut: how the beginning of a line is taken (`redact.Redactor.cut`).
+        """
         self.count += 1
         if not self.first:
-            self.first = line[:200].decode(errors="replace")
+            self.first = cut(line, NOISE_CHARACTERS)
         if now - self._window > NOISE_SECONDS:
             self._window = now
             self._in_window = 0

@@ -34,7 +34,7 @@ class Tool:
     description: str
     """The server's text, unabridged; empty if it gave none."""
     raw: bytes = attrs.field(repr=False)
-    """The tool object of `tools/list`, byte for byte."""
+    """The tool object of `tools/list`, byte for byte but for secrets."""
     parts: Mapping[str, bytes] = attrs.field(repr=False)
     """Its top-level members, each raw JSON: `inputSchema`, `outputSchema`, `annotations`, ..."""
     schema_hash: str

@@ -109,8 +109,8 @@ class ConnectionEvents(Protocol):
     def on_lost(self, reason: str) -> None:
         """The connection is over, before anybody who waits on it is told: send nothing more."""
 
-    def on_log(self, text: str) -> None:
-        """A line of the server's stderr, or a log notification."""
+    def on_log(self, said: bytes) -> None:
+        """A line of the server's stderr, or a log notification; of any length."""
 
 
 class Upstream(Protocol):

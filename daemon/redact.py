@@ -1,4 +1,9 @@
-"""Keeping secrets out of what people and logs are shown."""
+"""Keeping secrets out of what people, models, logs and the store are shown.
+
+A secret is found however it is written: as it stands, within base64, and behind the escapes of JSON, urls and
+reprs in any mixture, for a text is also read as its escapes mean. What is shown is bounded here, before it is
+looked at closely: nobody who says as much as a message may hold owns the loop for seconds.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +11,22 @@ import json
 import re
 from base64 import b64encode, urlsafe_b64encode
 from typing import TYPE_CHECKING
-from urllib.parse import quote, quote_plus
+from urllib.parse import unquote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 HIDDEN = "[redacted]"
+
+CUT = "… (cut)"
+"""At the end of a text that was longer."""
+
+SHOWN = 16 * 1024
+"""Characters of a text that are looked through and shown: twice the longest line of a server's stderr. It takes
+some milliseconds; what a server may answer, 16 MiB, took seconds of the loop."""
+
+REASON = 2000
+"""Of the reason why a server is down, does not list or refuses: it is repeated to every caller."""
 
 SHORTEST = 6
 """Characters of a part or a spelling of a secret: what is shorter stands in ordinary words, too."""
@@ -19,49 +34,229 @@ SHORTEST = 6
 MAX_NESTED = 100
 """Strings that are taken out of a secret that is JSON: credentials files have a dozen."""
 
-_PATTERNS = (
-    re.compile(r"(?i)\b((?:bearer|basic|token)\s+)[A-Za-z0-9+/=._~-]{8,}"),
-    re.compile(
-        r"(?i)((?:api[_-]?key|token|password|passwd|secret|authorization)[\"']?\s*[=:]\s*[\"']?)"
-        r"(?!bearer\b|basic\b)[^\s\"',;&]+"
+MAX_LEVELS = 2
+"""How often an escape may be escaped: JSON within JSON."""
+
+LONGEST_ESCAPE = 6
+"""Characters that one may be written as: JSON's `\\u00e9`."""
+
+FARTHEST = 64 * 1024
+"""Characters before and after a cut that are looked at for a secret: as many as a secret's file may have."""
+
+_NO_WORD = "(?=[a-z+/=._~-]*(?:[0-9]|(?-i:[a-z][A-Z])))"
+_SHAPES = (
+    (
+        ("bearer", "basic", "token"),
+        re.compile(rf"(?i)\b((?:bearer|basic|token)\s+){_NO_WORD}[a-z0-9+/=._~-]{{8,}}"),
     ),
-    re.compile(r"(://)[^/\s@:]+:[^/\s@]+(?=@)"),
+    (
+        ("key", "token", "passw", "secret", "authorization"),
+        re.compile(
+            r"(?i)((?:api[_-]?key|token|password|passwd|secret|authorization)[\"']?\s*[=:]\s*[\"']?"
+            r"(?:(?:bearer|basic|token)\s+)?)(?!bearer\b|basic\b|token\s|\$\{)[^\s\"',;&]+"
+        ),
+    ),
+    (("://",), re.compile(r"(://)[^/\s@:]+:[^/\s@]+(?=@)")),
 )
-"""Shapes of credentials that a server may print of its own accord: we never knew their values."""
+"""Shapes of credentials that a server may print of its own accord: we never knew their values. What comes after
+the first group is one. Each with words of which a text has one if it has the shape: few texts do."""
+
+_ESCAPED = re.compile(
+    r"(?P<url>(?:%[0-9A-Fa-f]{2})+)|(?P<raw>(?:\\x[0-9A-Fa-f]{2})+)|(?P<utf16>(?:\\u[0-9A-Fa-f]{4})+)"
+    r"|\\U(?P<point>[0-9A-Fa-f]{8})|\\(?P<single>.)",
+    re.DOTALL,
+)
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_COMMON = ((r"\n", "\n"), (r"\"", '"'), (r"\t", "\t"), (r"\/", "/"))
+_CONTROLS = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
+
+Span = tuple[int, int]
 
 
 class Redactor:
-    """Replaces known secrets wherever they stand, in the usual encodings, and what looks like one."""
+    """Replaces known secrets wherever they stand, however they are written, and what looks like one."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         """Take the values that must never be shown; more can be learned."""
-        self._secrets: frozenset[str] = frozenset()
-        self._spelt: tuple[str, ...] = ()
+        self._certain: frozenset[str] = frozenset()
+        self._spelt: frozenset[str] = frozenset()
+        self._reach = 0
         self.learn(secrets)
 
-    def learn(self, secrets: Iterable[str]) -> None:
+    def learn(self, secrets: Iterable[str], doubtful: Iterable[str] = ()) -> None:
         """These must not be shown either from now on; those known before stay: servers may still print them.
 
         May be called in any thread.
-        """
-        self._secrets |= {secret for secret in secrets if secret}
-        spelt = {each for secret in self._secrets for each in _spellings(secret)}
-        # Longer ones first, so that none leaves a rest.
-        self._spelt = tuple(sorted(spelt, key=len, reverse=True))
 
-    def __call__(self, text: str) -> str:
-        """The text without secrets."""
+        Args:
+            secrets: all of them.
+            doubtful: which of them may as well be words of anybody: they stay in definitions (`json`).
+        """
+        known = frozenset(secret for secret in secrets if secret)
+        self._certain |= _all_spellings(known.difference(doubtful))
+        self._spelt |= _all_spellings(known)
+        self._reach = min(FARTHEST, LONGEST_ESCAPE * max(map(len, self._spelt), default=SHORTEST))
+
+    def __call__(self, text: str, most: int = SHOWN) -> str:
+        """The text without secrets; of a longer one its first `most` characters, which say that it is cut."""
+        shown = self.cut(text, most)
+        return _without(shown, self._found(shown))
+
+    def cut(self, text: str | bytes, most: int) -> str:
+        """The beginning of a text, with the secrets in it, but with no part of one at its end.
+
+        Whoever keeps less of a text than there is takes it from here: what is left of a secret that was cut
+        apart, nobody can recognise later. A text that is short enough comes back as it is.
+
+        Args:
+            text: anything that a server has said; bytes are taken for UTF-8.
+            most: characters that are kept.
+        """
+        if not isinstance(text, str):
+            text = text[: 4 * (most + self._reach)].decode(errors="replace")
+        if len(text) <= most:
+            return text
+        first = max(0, most - 2 * self._reach)
+        found = _merged(self._found(text[first : most + self._reach]))
+        # One that ends just there may be known for one by what comes next.
+        across = [first + start for start, end in found if first + start < most <= first + end]
+        return text[: min([most, *across])] + CUT
+
+    def json(self, raw: bytes) -> bytes:
+        """JSON without secrets in its strings and keys but doubtful ones; all else stays, byte for byte.
+
+        Args:
+            raw: valid JSON of any length: to be called in a thread. The same object comes back if nothing
+                is found.
+        """
+        if not self._holds(raw.decode(errors="replace")):
+            return raw
+        return _STRING.sub(lambda found: self._json_string(found[0]), raw)
+
+    def _json_string(self, string: bytes) -> bytes:
+        try:
+            text = json.loads(string, strict=False)
+        except ValueError:
+            # Nobody can tell what is in it.
+            text, found = HIDDEN, [(0, len(HIDDEN))]
+        else:
+            found = self._found(text, certain=True)
+        return json.dumps(_without(text, found)).encode() if found else string
+
+    def _holds(self, text: str, levels: int = MAX_LEVELS) -> bool:
+        """Whether there is a secret that is none in doubt, also behind so many escapes."""
+        if any(spelt in text for spelt in self._certain):
+            return True
+        read = _resolved(text) if levels else text
+        return read != text and self._holds(read, levels - 1)
+
+    def _found(self, text: str, *, certain: bool = False, levels: int = MAX_LEVELS) -> list[Span]:
+        """Where secrets are, in no order; some may overlap.
+
+        Args:
+            text: where to look.
+            certain: look neither for secrets in doubt nor for what only looks like one.
+            levels: how often escapes are resolved.
+        """
         # Looking for each is cheaper than one pattern of all of them: nearly every text has none.
-        found = [spelt for spelt in self._spelt if spelt in text]
-        if found:
-            text = re.sub("|".join(map(re.escape, found)), HIDDEN, text)
-        for pattern in _PATTERNS:
-            text = pattern.sub(rf"\g<1>{HIDDEN}", text)
-        return text
+        known = self._certain if certain else self._spelt
+        found = [span for spelt in known if spelt in text for span in _occurrences(spelt, text)]
+        if not certain:
+            found += _credentials(text)
+        if levels and ("\\" in text or "%" in text):
+            read = _resolved(text)
+            inner = self._found(read, certain=certain, levels=levels - 1) if read != text else []
+            found += _places(text, inner)
+        return found
+
+
+def _credentials(text: str) -> Iterator[Span]:
+    """Where something stands that looks like one."""
+    lower = text.lower()
+    for words, shape in _SHAPES:
+        if any(word in lower for word in words):
+            yield from ((found.end(1), found.end()) for found in shape.finditer(text))
+
+
+def _occurrences(spelt: str, text: str) -> Iterator[Span]:
+    at = text.find(spelt)
+    while at >= 0:
+        yield at, at + len(spelt)
+        at = text.find(spelt, at + len(spelt))
+
+
+def _merged(spans: list[Span]) -> list[Span]:
+    """The spans in order, each that overlaps another made one with it: none leaves a rest."""
+    merged: list[Span] = []
+    for start, end in sorted(spans):
+        if merged and start < merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def _without(text: str, spans: list[Span]) -> str:
+    pieces, at = [], 0
+    for start, end in _merged(spans):
+        pieces += [text[at:start], HIDDEN]
+        at = end
+    return "".join(pieces) + text[at:]
+
+
+def _resolved(text: str) -> str:
+    """A text as its escapes mean."""
+    if "\\\\" not in text:
+        # No backslash stands for itself: nearly all escapes are one of few, and those go quickly.
+        for escape, meaning in _COMMON:
+            text = text.replace(escape, meaning)
+    return _ESCAPED.sub(_meaning, text) if "\\" in text or "%" in text else text
+
+
+def _meaning(escaped: re.Match[str]) -> str:
+    """What an escape stands for, or several in a row: one character may take more than one."""
+    if (single := escaped["single"]) is not None:
+        return _CONTROLS.get(single, single)
+    text = escaped[0]
+    match escaped.lastgroup:
+        case "url":
+            return unquote(text)
+        case "raw":
+            return _decoded(bytes.fromhex(text.replace("\\x", "")))
+        case "utf16":
+            return bytes.fromhex(text.replace("\\u", "")).decode("utf-16-be", "surrogatepass")
+        case _:
+            return bytes.fromhex(escaped["point"]).decode("utf-32-be", "replace")
+
+
+def _decoded(raw: bytes) -> str:
+    """Bytes of a repr, which are UTF-8; the repr of a text has the characters themselves."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")
+
+
+def _places(text: str, spans: list[Span]) -> list[Span]:
+    """Where in a text what was found once its escapes are resolved stands."""
+    if not spans:
+        return []
+    places: list[Span] = []
+    at = 0
+    for found in _ESCAPED.finditer(text):
+        places += [(each, each + 1) for each in range(at, found.start())]
+        places += [found.span()] * len(_meaning(found))
+        at = found.end()
+    places += [(each, each + 1) for each in range(at, len(text))]
+    return [(places[start][0], places[end - 1][1]) for start, end in spans]
+
+
+def _all_spellings(secrets: Iterable[str]) -> frozenset[str]:
+    return frozenset(each for secret in secrets for each in _spellings(secret))
 
 
 def _spellings(secret: str) -> Iterator[str]:
-    """A secret and what is within it, each as it may be written."""
+    """A secret and what is within it, each as it may be written without an escape."""
     yield secret
     for part in (secret, *_nested(secret)):
         if len(part) >= SHORTEST:
@@ -89,13 +284,9 @@ def _nested(secret: str) -> list[str]:
 
 
 def _encoded(text: str) -> Iterator[str]:
-    """A text as it stands in urls, in JSON, in reprs and within base64."""
+    """A text as it stands in anything, in a form that was sent, and within base64."""
     yield text
-    for quoted in (quote(text, safe=""), quote(text), quote_plus(text)):
-        yield from (quoted, re.sub("%..", lambda found: found[0].lower(), quoted))
-    yield json.dumps(text)[1:-1]
-    yield json.dumps(text, ensure_ascii=False)[1:-1]
-    yield repr(text)[1:-1]
+    yield text.replace(" ", "+")
     raw = text.encode(errors="surrogatepass")
     for before in range(3):
         for encode in (b64encode, urlsafe_b64encode):

@@ -7,6 +7,7 @@ gone; then the children. Whatever a change does not name is not touched.
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
@@ -18,6 +19,7 @@ from daemon.catalog.snapshot import WHOLE
 from daemon.config.model import StartMode
 from daemon.config.same import same
 from daemon.facts import Configured, StatusChanged
+from daemon.redact import REASON
 from daemon.supervisor import ChildSpec, Supervisor
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from daemon.config.model import Config, Server
     from daemon.facts import Fact, ServerStatus
     from daemon.operating import Book
+    from daemon.redact import Redactor
     from daemon.transports.children import Children
     from daemon.wire.outbox import Outbox
 
@@ -48,7 +51,7 @@ class Ground:
     """The daemon's outbox."""
     children: Children
     """The daemon's child processes."""
-    redact: Callable[[str], str]
+    redact: Redactor
     """Takes secrets out of what they say of themselves."""
     wall: Callable[[], float]
     """Seconds since the epoch."""
@@ -70,7 +73,7 @@ class Servers:
             on_status=self._on_status,
             rng=random.random,
             wall=ground.wall,
-            redact=ground.redact,
+            redact=partial(ground.redact, most=REASON),
         )
         for server in config.mcp_servers.values():
             if server.enabled:

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from daemon.catalog.reconcile import Plan
     from daemon.config.model import Config
     from daemon.context import SessionStatistics
+    from daemon.redact import Redactor
     from daemon.store.place import Place
     from daemon.summaries.endpoint import open_endpoint
 else:  # 10 ms: it takes a configuration that has a model write summaries
@@ -100,7 +101,7 @@ class Surroundings:
     """Where operators connect."""
     facts: DaemonFacts
     """For reports."""
-    redact: Callable[[str], str]
+    redact: Redactor
     """Takes secrets out of what is shown."""
     notify: Callable[[str], None] = lambda _state: None
     """Tells the service manager."""
@@ -388,12 +389,10 @@ class Tree:
 
     async def _feed_watchdog(self) -> None:
         """A sign of life only after a round trip through the registry: a timer alone would outlive us."""
-        if self._around.watchdog is None:
-            return
-        while True:
+        while (interval := self._around.watchdog) is not None:
             await self.registry.settle()
             self._around.notify("WATCHDOG=1")
-            await trio.sleep(self._around.watchdog / WATCHDOG_SHARE)
+            await trio.sleep(interval / WATCHDOG_SHARE)
 
 
 _DRAIN_POLL = 0.02

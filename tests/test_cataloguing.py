@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import math
 from contextlib import suppress
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
 import trio.testing
+from loguru import logger
 
-from daemon.cataloguing import CURRENT_PATIENCE, DEBOUNCE, RELIST_AFTER_FAILURE, Listing
+from daemon.cataloguing import CURRENT_PATIENCE, DEBOUNCE, MAX_NAMED, RELIST_AFTER_FAILURE, Listing
 from daemon.config.model import Server, Timeouts
 from daemon.errors import UpstreamLost, UpstreamUnavailable
 from daemon.facts import ListingFailed, ToolsListed
+from daemon.redact import CUT, REASON, Redactor
 from daemon.wire.peer import RemoteError
 
 if TYPE_CHECKING:
@@ -36,6 +39,7 @@ class Lists:
 
     def __init__(self) -> None:
         self.tools = ["echo"]
+        self.members: dict[str, Any] = {}
         self.failure: Exception | None = None
         self.before_answer: Callable[[], None] = lambda: None
         self.held = False
@@ -52,7 +56,8 @@ class Lists:
         self.listed.append(trio.current_time())
         if self.held:
             await self.release.wait()
-        tools: list[dict[str, Any]] = [{"name": name, "inputSchema": {"type": "object"}} for name in self.tools]
+        common = {"inputSchema": {"type": "object"}, **self.members}
+        tools: list[dict[str, Any]] = [{"name": name, **common} for name in self.tools]
         if self.failure is not None:
             raise self.failure
         self.before_answer()
@@ -94,7 +99,7 @@ class Scene:
             server,
             tell=self.facts.append,
             wall=lambda: 42.0,
-            redact=lambda text: text.replace("s3cret", "***"),
+            redact=Redactor(["s3cret"]),
             settle=self._settle,
         )
         self.unsettled = trio.Event()
@@ -132,7 +137,7 @@ async def test_a_failure_is_told_without_secrets_and_tried_again_soon(
     await scene.start(nursery)
     (fact,) = scene.facts
     assert isinstance(fact, ListingFailed)
-    assert "*** is wrong" in fact.reason
+    assert "[redacted] is wrong" in fact.reason
     began = trio.current_time()
     scene.connection.failure = None
     await until(lambda: bool(scene.problems))
@@ -160,6 +165,84 @@ async def test_a_word_is_obeyed_at_once_and_further_ones_together(
     scene.connection.before_answer = scene.ask_four_times
     await until(lambda: len(scene.connection.listed) >= 3)
     assert [at - began for at in scene.connection.listed[1:3]] == [0, DEBOUNCE]
+
+
+async def announce(scene: Scene) -> None:
+    """Say all the time that the tools changed."""
+    while True:
+        scene.listing.is_asked_for()
+        await trio.sleep(DEBOUNCE / 2)
+
+
+async def test_a_server_that_refuses_what_it_asks_for_is_obeyed_less_and_less(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    scene = Scene()
+    await scene.start(nursery)
+    scene.connection.failure = RemoteError(-32000, "no")
+    nursery.start_soon(announce, scene)
+    await trio.sleep(600)
+    listed = scene.connection.listed[1:]
+    gaps = [later - earlier for earlier, later in pairwise(listed)]
+    assert gaps[:3] == pytest.approx([2 * DEBOUNCE, 4 * DEBOUNCE, 8 * DEBOUNCE])
+    assert gaps[-1] == pytest.approx(RELIST_AFTER_FAILURE)
+    # Once it lists, its word counts as before.
+    scene.connection.failure = None
+    await trio.sleep(RELIST_AFTER_FAILURE + 1)
+    *_, before, last = scene.connection.listed
+    assert last - before == pytest.approx(DEBOUNCE)
+
+
+async def test_an_operator_does_not_wait_because_a_server_has_refused_before(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    scene = Scene()
+    await scene.start(nursery)
+    scene.connection.failure = RemoteError(-32000, "no")
+    nursery.start_soon(announce, scene)
+    await trio.sleep(600)
+    began = trio.current_time()
+    assert await scene.listing.refresh()
+    assert trio.current_time() - began <= DEBOUNCE
+
+
+async def test_what_a_server_refuses_with_is_bounded() -> None:
+    scene = Scene()
+    scene.connection.failure = RemoteError(-32000, "s3cret is wrong " * 100_000)
+    problem = await scene.listing.list_now()
+    assert problem.endswith(CUT)
+    assert len(problem) <= 2 * REASON
+    (fact,) = scene.facts
+    assert isinstance(fact, ListingFailed)
+    assert fact.reason == problem
+
+
+async def test_a_secret_in_a_definition_never_gets_into_the_catalog() -> None:
+    scene = Scene()
+    scene.connection.tools = ["echo", "call_s3cret", "s\u0033cret"]
+    scene.connection.members = {"title": "x", "description": "uses s3cret", "default": ["s3cret"]}
+    assert await scene.listing.list_now() == ""
+    (fact,) = scene.facts
+    assert isinstance(fact, ToolsListed)
+    (tool,) = fact.tools
+    assert (tool.name, tool.description) == ("echo", "uses [redacted]")
+    assert b"s3cret" not in tool.raw
+    assert fact.quarantined.keys() == {"call_[redacted]", "[redacted]"}
+    assert "name holds a secret" in fact.quarantined["[redacted]"]
+
+
+async def test_of_many_tools_that_are_quarantined_the_log_names_some() -> None:
+    said: list[str] = []
+    sink = logger.add(lambda message: said.append(message.record["message"]), level="WARNING")
+    scene = Scene()
+    scene.connection.tools = [f"number\x00{number}" for number in range(MAX_NAMED + 3)]
+    await scene.listing.list_now()
+    logger.remove(sink)
+    assert len(said) == MAX_NAMED + 1
+    assert said[-1] == "3 more tools are quarantined: see `mcpd status`"
+    (fact,) = scene.facts
+    assert isinstance(fact, ToolsListed)
+    assert len(fact.quarantined) == MAX_NAMED + 3
 
 
 async def test_it_is_stale_from_the_word_until_the_list(nursery: trio.Nursery) -> None:
@@ -208,7 +291,7 @@ async def test_what_has_changed_and_cannot_be_listed_is_not_called_as_it_was(
     scene.listing.is_asked_for()
     await until(lambda: bool(scene.problems))
     assert scene.is_stale()
-    with pytest.raises(UpstreamUnavailable, match=r"has not listed them for 2 s \(.*\*\*\* is wrong"):
+    with pytest.raises(UpstreamUnavailable, match=r"has not listed them for 2 s \(.*\[redacted\] is wrong"):
         await scene.listing.wait_current()
 
 

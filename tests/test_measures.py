@@ -7,6 +7,7 @@ import pytest
 from daemon.measures import (
     LATENCIES,
     LINES_PER_SECOND,
+    NOISE_CHARACTERS,
     NOISE_LINES,
     NOISE_SECONDS,
     STDERR_BYTES,
@@ -18,6 +19,9 @@ from daemon.measures import (
     Throttle,
     bytes_in_words,
 )
+from daemon.redact import CUT, Redactor
+
+cut = Redactor(()).cut
 
 ALL = STDERR_LINES + 1
 
@@ -100,25 +104,25 @@ def test_a_throttle_opens_again_after_a_second() -> None:
 
 def test_noise_is_too_much_past_a_thousand_lines_in_ten_seconds() -> None:
     noise = Noise()
-    verdicts = [noise.add(b"junk", 50.0) for _ in range(NOISE_LINES + 3)]
+    verdicts = [noise.add(b"junk", 50.0, cut) for _ in range(NOISE_LINES + 3)]
     # Said once: what each further line costs is paid by everybody else.
     assert verdicts == [False] * NOISE_LINES + [True, False, False]
-    later = [noise.add(b"junk", 51.0 + NOISE_SECONDS) for _ in range(NOISE_LINES + 1)]
+    later = [noise.add(b"junk", 51.0 + NOISE_SECONDS, cut) for _ in range(NOISE_LINES + 1)]
     assert later == verdicts[:-2]
 
 
 def test_noise_that_trickles_is_never_too_much() -> None:
     noise = Noise()
     step = NOISE_SECONDS / (NOISE_LINES - 2)
-    assert not any(noise.add(b"junk", 50.0 + number * step) for number in range(NOISE_LINES * 5))
+    assert not any(noise.add(b"junk", 50.0 + number * step, cut) for number in range(NOISE_LINES * 5))
     assert noise.count == NOISE_LINES * 5
 
 
 def test_the_first_line_of_noise_is_kept_short_and_readable() -> None:
     noise = Noise()
-    noise.add(b"\xff" + b"x" * 1000, 0.0)
-    noise.add(b"second", 0.0)
-    assert noise.first == "\ufffd" + "x" * 199
+    noise.add(b"\xff" + b"x" * 1000, 0.0, cut)
+    noise.add(b"second", 0.0, cut)
+    assert noise.first == "\ufffd" + "x" * (NOISE_CHARACTERS - 1) + CUT
 
 
 def test_without_calls_there_is_no_percentile() -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemon.redact import HIDDEN, MAX_NESTED, Redactor
+from daemon.redact import CUT, HIDDEN, MAX_NESTED, SHOWN, Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -109,16 +109,32 @@ WRITTEN: dict[str, Callable[[str], str]] = {
     "JSON": json.dumps,
     "JSON in UTF-8": lambda text: json.dumps(text, ensure_ascii=False),
     "within JSON": lambda text: json.dumps({"error": {"message": f"bad key {text}"}}),
+    "JSON within JSON": lambda text: json.dumps(json.dumps({"key": text})),
+    "JSON of Go": lambda text: _each(json.dumps(text, ensure_ascii=False), "&<>"),
+    "JSON of PHP": lambda text: json.dumps(text).replace("/", r"\/"),
+    "JSON of .NET": lambda text: _each(json.dumps(text), "+&<>'", capitals=True),
+    "bytes": lambda text: repr(text.encode()),
+    "ASCII": ascii,
+    "twice in a url": lambda text: quote(quote(text, safe=""), safe=""),
+    "a url in the JSON of PHP": lambda text: json.dumps(f"https://h/?q={quote(text)}").replace("/", r"\/"),
 }
 
 
-@pytest.mark.parametrize("secret", [CANARY, ODD])
+def _each(text: str, characters: str, *, capitals: bool = False) -> str:
+    """A text with the code points of some characters in their place, as in JSON."""
+    spelt = {ord(each): f"\\u{ord(each):04{'X' if capitals else 'x'}}" for each in characters}
+    return text.translate(spelt)
+
+
+@pytest.mark.parametrize("secret", [CANARY, ODD, "R&D<key>/'1' \U0001f511"])
 @pytest.mark.parametrize("way", WRITTEN)
 def test_a_secret_is_hidden_in_the_spelling_of_urls_json_and_reprs(secret: str, way: str) -> None:
     written = WRITTEN[way](secret)
     shown = Redactor([secret])(f"sent {written} upstream")
     assert HIDDEN in shown
     assert written not in shown
+    assert shown.startswith("sent ")
+    assert shown.endswith(" upstream")
 
 
 @settings(deadline=None)
@@ -156,3 +172,105 @@ def test_a_short_secret_is_hidden_as_it_is_and_its_parts_are_not() -> None:
     redact = Redactor(["pi"])
     assert redact("a pi") == f"a {HIDDEN}"
     assert redact("cGk=") == "cGk="
+
+
+def test_of_secrets_that_overlap_none_leaves_a_rest() -> None:
+    assert Redactor(["abcdef", "defghi"])("xabcdefghiy") == f"x{HIDDEN}y"
+
+
+def test_what_a_text_has_besides_stays_as_it_was_written() -> None:
+    text = r'{"path":"C:\\temp\n%20%zz","said":"\u00e9\ud83d'
+    assert Redactor([CANARY])(text) == text
+    assert Redactor(["a/b+c-d"])(text + r'a\/b%2Bc-d"}') == f'{text}{HIDDEN}"}}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "token validation failed",
+        "Basic authentication required, not bearer authorization-header",
+        "the token expired; refresh-token-rotation is on",
+        "monkey: bananas, keyboard=missing",
+    ],
+)
+def test_words_of_an_explanation_are_no_credentials(text: str) -> None:
+    assert Redactor([])(text) == text
+
+
+# --- of bounded length ---------------------------------------------------------------------------------------
+
+FILLED = "0123456789" * 20
+
+
+@pytest.mark.parametrize("way", ["itself", "JSON of PHP", "JSON", "query"])
+@pytest.mark.parametrize("secret", [CANARY, ODD])
+@pytest.mark.parametrize("raw", [False, True], ids=["text", "bytes"])
+def test_no_part_of_a_secret_stands_at_the_end_of_what_was_cut(way: str, secret: str, raw: bool) -> None:
+    written = WRITTEN.get(way, str)(secret)
+    redact = Redactor([secret, "another-secret-that-is-longer-than-the-one-that-is-cut"])
+    text = FILLED + written + FILLED
+    for most in range(len(FILLED), len(FILLED) + len(written) + 1):
+        kept = redact.cut(text.encode() if raw else text, most)
+        assert kept.endswith(CUT)
+        rest = kept.removesuffix(CUT).removeprefix(FILLED)
+        # What is there of the secret is all of it, or the quote before it.
+        assert rest in {"", '"', written, written[:-1], written.rstrip('\\"}')} or HIDDEN in redact(kept)
+        assert len(kept) <= most + len(CUT)
+
+
+def test_a_password_in_a_url_is_not_cut_apart_either() -> None:
+    text = f"{FILLED}postgres://user:{CANARY}@host/database"
+    for most in range(len(FILLED), len(text)):
+        assert "ca9ary" not in Redactor([])(text, most)
+
+
+def test_what_is_short_enough_is_kept_as_it_is() -> None:
+    redact = Redactor([CANARY])
+    assert redact.cut(CANARY, len(CANARY)) == CANARY
+    assert redact.cut(b"x\xff", 2) == "x\ufffd"
+
+
+def test_of_a_text_as_long_as_a_message_the_beginning_is_looked_at_and_shown() -> None:
+    shown = Redactor([CANARY])("x" * (SHOWN - 4) + CANARY * 100_000)
+    assert shown == "x" * (SHOWN - 4) + CUT
+    assert len(Redactor([CANARY])(CANARY * 100_000)) <= SHOWN
+
+
+def test_a_secret_that_fills_the_bound_many_times_over_is_not_shown_behind_the_others() -> None:
+    secret = "".join(chr(0x4E00 + each) for each in range(600))
+    shown = Redactor([secret])((secret + ",") * 200)
+    assert set(shown.removesuffix(CUT)) <= set(HIDDEN + ",")
+
+
+# --- in JSON -------------------------------------------------------------------------------------------------
+
+
+def test_in_json_secrets_go_from_strings_and_keys_and_all_else_stays() -> None:
+    raw = (
+        rb'{ "name":"\u0041", "n" : 1.50e3,"ca9ary-5ecre7-value":["x ca9ary\u002d5ecre7-value y","password=x"]}'
+    )
+    shown = Redactor([CANARY]).json(raw)
+    hidden = HIDDEN.encode()
+    assert shown == rb'{ "name":"\u0041", "n" : 1.50e3,"%b":["x %b y","password=x"]}' % (hidden, hidden)
+
+
+@pytest.mark.parametrize("odd", [rb"\ud800", b"\n", "é".encode(), b"\xff", rb"\q"], ids=str)
+def test_a_secret_goes_from_json_however_odd_a_string_is(odd: bytes) -> None:
+    shown = Redactor([CANARY]).json(b'["%b","%b %b"]' % (odd, odd, CANARY.encode()))
+    assert CANARY.encode() not in shown
+    assert HIDDEN.encode() in shown
+
+
+@pytest.mark.parametrize("raw", [b'{"a":"token=abc12345"}', b'{"a":"\\ud800"}', b'{"a":"\xff"}', b"7"])
+def test_json_without_a_known_secret_is_the_same_object(raw: bytes) -> None:
+    assert Redactor([CANARY]).json(raw) is raw
+
+
+def test_what_may_be_anybodys_words_stays_in_a_definition_and_goes_from_what_is_said() -> None:
+    redact = Redactor(())
+    redact.learn([CANARY, "us-east-1", "issues"], ["us-east-1", "issues"])
+    raw = b'{"name":"list_issues","region":"us-east-1","x":"%b"}' % CANARY.encode()
+    assert redact.json(raw) == raw.replace(CANARY.encode(), HIDDEN.encode())
+    assert redact("in us-east-1") == f"in {HIDDEN}"
+    redact.learn(["issues"])
+    assert redact.json(b'"list_issues"') == b'"list_%b"' % HIDDEN.encode()

@@ -170,7 +170,7 @@ def test_a_server_that_runs_shows_how_it_does() -> None:
         alpha.stats.record(milliseconds / 1000, ok=milliseconds % 10 != 0)
     for number in range(20):
         alpha.stderr.add(f"line {number}")
-    alpha.noise.add(b"banner", 0.0)
+    alpha.noise.add(b"banner", 0.0, Redactor(()).cut)
     server = desk.server({500: 1234, 501: 1})
     assert (server["state"], server["pid"], server["rssBytes"]) == ("ready", 99, 1234)
     assert (server["calls"], server["errors"], server["inFlight"]) == (100, 10, 2)
@@ -239,7 +239,7 @@ def test_no_secret_is_in_a_status() -> None:
     desk.stage.fails_to_list("alpha", f"the server said {CANARY}")
     desk.alpha.stderr.add(f"using token {CANARY}")
     desk.alpha.stderr.add("Authorization: Bearer abcdefghijkl")
-    desk.alpha.noise.add(f"hello {CANARY}".encode(), 0.0)
+    desk.alpha.noise.add(f"hello {CANARY}".encode(), 0.0, Redactor([CANARY]).cut)
     written = json.dumps(desk.status())
     assert written.count("[redacted]") >= 5
     assert CANARY not in written

@@ -15,6 +15,7 @@ from msgspec import Raw
 from daemon.actors.registry import Registry
 from daemon.catalog.listing import read_tools
 from daemon.facts import Switched, ToolsListed
+from daemon.redact import Redactor
 from daemon.servers import Ground, Servers
 from daemon.states import ServerState
 from daemon.transports.children import Children
@@ -214,7 +215,9 @@ async def test_a_last_list_of_the_old_server_is_not_taken_for_the_new_ones(tmp_p
     """A thread that reads a list may finish after the configuration has given the name to another."""
     registry = Registry(config_of(of(a=ECHO)), wall=lambda: 0.0)
     told: list[object] = []
-    ground = Ground(registry=registry, outbox=Outbox(), children=Children(), redact=str, wall=lambda: 0.0)
+    ground = Ground(
+        registry=registry, outbox=Outbox(), children=Children(), redact=Redactor(()), wall=lambda: 0.0
+    )
     servers = Servers(config_of(of(a=ECHO)), ground)
     old = servers.upstreams["a"]
     tools, _ = read_tools("a", [Raw(b'{"name":"t","inputSchema":{"type":"object"}}')])

@@ -28,13 +28,13 @@ from daemon.errors import (
     UpstreamUnavailable,
     leaf,
 )
-from daemon.measures import LINES_PER_SECOND, CallStats, Noise, StderrTail, Throttle
+from daemon.measures import LINES_PER_SECOND, STDERR_LINE, CallStats, Noise, StderrTail, Throttle
 from daemon.model import Era
 from daemon.states import WAKEABLE, ServerState
 from daemon.transports.context import OpenContext
 from daemon.transports.handshake import Greeter, Greeting, ProbeKilled
+from daemon.transports.keepalive import fallen_silent
 from daemon.transports.opening import connector
-from daemon.wire.peer import RemoteError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from daemon.config.model import Server
     from daemon.facts import Fact
     from daemon.ports import CallToSend, Connection
+    from daemon.redact import Redactor
     from daemon.supervisor import Child, Lifecycle
     from daemon.transports.children import Children
     from daemon.wire.outbox import Outbox
@@ -71,7 +72,7 @@ class Upstream:
         children: Children,
         tell: Callable[[Fact], None],
         wall: Callable[[], float],
-        redact: Callable[[str], str] = str,
+        redact: Redactor,
         settle: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     ) -> None:
         """Prepare; nothing is started.
@@ -110,8 +111,7 @@ class Upstream:
         self._end_reason = ""
 
     def __repr__(self) -> str:
-        live = "down" if self._admission is None else "up"
-        return f"<Upstream {self.name}: {live}, {self.stats.calls} calls>"
+        return f"<Upstream {self.name}: {'up' if self._admission else 'down'}, {self.stats.calls} calls>"
 
     # --- ports.Upstream: what sessions and operators do -----------------------------------------------------
 
@@ -279,27 +279,7 @@ class Upstream:
             lifecycle.ready()
 
     async def _keep_alive(self, connection: Connection, era: Era) -> None:
-        """Ping when nothing was heard for a while; any sign of life counts, and calls in flight are one."""
-        timeouts = self.server.timeouts
-        method = "ping" if era is Era.HANDSHAKE else "server/discover"
-        missed = 0
-        while missed < timeouts.missed_pings:
-            # A moment, not a span: the rest of a span may be too short to move the clock on.
-            due = connection.last_heard + timeouts.ping_interval
-            if trio.current_time() < due and not missed:
-                await trio.sleep_until(due)
-                continue
-            try:
-                await connection.request(method, {}, timeout=timeouts.ping)
-                missed = 0
-            except RemoteError:
-                missed = 0
-            except UpstreamTimeout:
-                silent = trio.current_time() - connection.last_heard >= timeouts.ping
-                missed = missed + 1 if silent and not connection.in_flight else 0
-            if not missed:
-                await trio.sleep(timeouts.ping_interval)
-        self.end(f"no answer to {missed} pings of {timeouts.ping:g} s")
+        self.end(await fallen_silent(connection, era, self.server.timeouts))
 
     async def _expire_calls(self, connection: Connection) -> None:
         timeouts = self.server.timeouts
@@ -347,9 +327,9 @@ class Upstream:
         Raises:
             ProtocolFault: it is a flood: reading it costs everybody else's time.
         """
-        if not self.noise.count:
-            self._log.warning("prints something that is not MCP ({}): {!r}", problem, line[:200])
-        too_much = self.noise.add(line, trio.current_time())
+        too_much = self.noise.add(line, trio.current_time(), self._redact.cut)
+        if self.noise.count == 1:
+            self._log.warning("prints something that is not MCP ({}): {!r}", problem, self.noise.first)
         if self.noise.is_unbearable:
             raise ProtocolFault(f"floods its stdout with what is not MCP, e.g. {self.noise.first!r}")
         if too_much and self._admission is not None and self._lifecycle is not None:
@@ -361,8 +341,9 @@ class Upstream:
         self.mark = mark
         self._log.info("started {} as pid {}", self.server.command, pid)
 
-    def on_log(self, text: str) -> None:
+    def on_log(self, said: bytes) -> None:
         """Keep and log a line of its stderr."""
+        text = self._redact.cut(said, STDERR_LINE)
         self.stderr.add(text)
         if self._logged.admits(trio.current_time()):
             self._log.info("stderr: {}", text)

@@ -46,7 +46,7 @@ _SUSPECT_ESCAPES = re.compile(
 )
 """JSON without a match of either holds nothing that `escape.HIDDEN` names. One with a match may."""
 
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _decode_text = msgspec.json.Decoder(str).decode
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 

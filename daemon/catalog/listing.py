@@ -79,7 +79,7 @@ _decode_text = msgspec.json.Decoder(str | None).decode
 _held: WeakValueDictionary[tuple[str, bytes], Tool] = WeakValueDictionary()
 """The tools that somebody holds, by server and bytes."""
 
-_TEXT_OR_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"|[][{}]', re.DOTALL)
+_TEXT_OR_BRACKET = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[][{}]', re.DOTALL)
 _DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 

@@ -20,6 +20,7 @@ import attrs
 from daemon import __version__, paths
 from daemon.config.model import DEFAULT_PROFILE
 from daemon.config.parse import load, secrets
+from daemon.config.redaction import doubtful
 from daemon.errors import ConfigError, DaemonRunning
 from daemon.notify import Notifier, listen_fds, watchdog_seconds
 from daemon.redact import Redactor
@@ -106,7 +107,7 @@ class ConfigFile:
         # Before it is read: what is written meanwhile is then seen as a change.
         self.seen = self.look()
         config = switched(load(self.path, os.environ, SURFACES), lazy=self._lazy)
-        self.redact.learn(secrets(config))
+        self.redact.learn(secrets(config), doubtful(config))
         return config
 
 

@@ -113,6 +113,8 @@ class Server:
     """When and how soon it is started again."""
     substituted: frozenset[str] = from_the_key(default=frozenset(), repr=False)
     """What its ${...} references stood for, so that logs can leave it out."""
+    defaults: frozenset[str] = from_the_key(default=frozenset(), repr=False)
+    """Which credentials its ${VAR:-default} references fell back to, for the same reason."""
 
 
 @attrs.frozen(kw_only=True)

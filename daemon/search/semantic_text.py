@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -78,8 +79,9 @@ def _clean(text: str) -> str:
 def _parameters(tool: Tool) -> Iterator[str]:
     """The names of all parameters, then what is said about each; none of a schema that is not an object's."""
     properties = _properties(tool)
-    yield from map(_spaced, properties)
-    for described in properties.values():
+    for name in islice(properties, PARAMETERS_CHARACTERS):
+        yield _spaced(name[:PARAMETERS_CHARACTERS])
+    for described in islice(properties.values(), PARAMETERS_CHARACTERS):
         text = described.get("description") if isinstance(described, dict) else None
         if isinstance(text, str):
             yield text[:PARAMETERS_CHARACTERS]

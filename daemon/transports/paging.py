@@ -8,6 +8,7 @@ import trio
 
 from daemon.catalog.listing import MAX_TOOLS, read_page
 from daemon.errors import SchemaFetchError, UpstreamTimeout
+from daemon.wire.envelope import MAX_ERROR_BYTES
 from daemon.wire.peer import RemoteError
 
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ async def _list_pages(connection: Connection, *, seconds: float) -> list[Raw]:
         if not page.nextCursor or len(tools) > MAX_TOOLS:
             return tools
         if page.nextCursor in seen:
-            raise SchemaFetchError(f"tools/list repeats the cursor {page.nextCursor[:80]!r}")
+            # Whoever shows it cuts it where it holds no secret.
+            raise SchemaFetchError(f"tools/list repeats the cursor {page.nextCursor[:MAX_ERROR_BYTES]!r}")
         seen.add(page.nextCursor)
         params = {"cursor": page.nextCursor}
     raise SchemaFetchError(f"tools/list has more than {MAX_PAGES} pages")

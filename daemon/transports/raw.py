@@ -114,7 +114,7 @@ class RawConnection:
         if method == "notifications/tools/list_changed":
             self._events.on_list_changed()
         elif method == "notifications/message" and params is not None:
-            self._events.on_log(bytes(params)[: self._LOGGED_BYTES].decode(errors="replace"))
+            self._events.on_log(bytes(params))
 
     def on_lost(self, reason: str) -> None:
         """Pass it on at once: the server's exit may take a moment longer to be known."""
@@ -123,8 +123,6 @@ class RawConnection:
     def on_bad_message(self, fault: BadMessage, line: bytes) -> None:
         """Count noise on stdout; it never ends a connection by itself."""
         self._events.on_noise(line, fault.message)
-
-    _LOGGED_BYTES = 2000
 
     def _params(self, call: CallToSend, uid: int) -> tuple[Buffer, ...]:
         """`{"name":…,"arguments":…,"_meta":…}`, the payload uncopied."""

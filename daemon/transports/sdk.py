@@ -62,9 +62,6 @@ MAX_CALLS = 128
 UNREACHABLE_CALLS = 3
 """Calls in a row that could not connect: one may be a restart that is over in a moment, three are an outage."""
 
-LOGGED_BYTES = 2000
-"""Of a log notification: it is for people."""
-
 NOT_CANCELLED = frozenset({"initialize", "server/discover"})
 """Requests that the specification forbids to cancel."""
 
@@ -264,7 +261,7 @@ class SdkConnection:
         elif method == "notifications/tools/list_changed":
             self._events.on_list_changed()
         elif method == "notifications/message":
-            self._events.on_log(_encode(params)[:LOGGED_BYTES].decode(errors="replace"))
+            self._events.on_log(_encode(params))
         self._outbox.flush()
 
     def _give_up(self, key: int, reason: str) -> None:
@@ -275,7 +272,7 @@ class SdkConnection:
     def _explain(self, error: MCPError) -> Exception:
         failure = failure_in(error, self._place, in_session=not self._dialect.modern)
         if failure is None:
-            return RemoteError(error.code, error.message, error.data)
+            return RemoteError(error.code, error.message)
         if self._is_the_end(failure, on_our_account=True):
             self.end(failure.for_run())
             return failure.for_run()

@@ -33,11 +33,10 @@ LAST_WORDS = 0.05
 an exit status tells more than an EOF. Callers wait meanwhile, so it is short."""
 
 STDERR_CHUNK = 64 * 1024
+"""Bytes that are read at once, and how long a line may become before it is told without its end."""
+
 LINES_AT_ONCE = 1000
 """Of one chunk, no more lines than are kept anyway: a flood of short ones must not own the loop."""
-LOG_LINE_BYTES = 8 * 1024
-"""A longer line of stderr is cut: it is for people."""
-
 EXIT_MEANINGS = {
     78: "configuration error (EX_CONFIG)",
     126: "found but not executable",
@@ -137,9 +136,10 @@ def describe_exit(status: int) -> str:
     return f"killed by {name}"
 
 
-async def drain(fd: int, on_line: Callable[[str], None]) -> None:
-    """Read a non-blocking descriptor to its end, a line at a time; overlong lines come in pieces."""
+async def drain(fd: int, on_line: Callable[[bytes], None]) -> None:
+    """Read a non-blocking descriptor to its end, a line at a time; of an endless one the beginning, once."""
     rest = b""
+    told = False
     while True:
         try:
             chunk = os.read(fd, STDERR_CHUNK)
@@ -149,11 +149,16 @@ async def drain(fd: int, on_line: Callable[[str], None]) -> None:
         if not chunk:
             break
         *lines, rest = (rest + chunk).split(b"\n")
+        if told and lines:
+            del lines[0]
+            told = False
         for line in lines[-LINES_AT_ONCE:]:
-            on_line(line[:LOG_LINE_BYTES].decode(errors="replace"))
-        if len(rest) > LOG_LINE_BYTES:
-            on_line(rest[:LOG_LINE_BYTES].decode(errors="replace"))
+            on_line(line)
+        if len(rest) > STDERR_CHUNK and not told:
+            on_line(rest)
+            told = True
+        if told:
             rest = b""
         await trio.lowlevel.checkpoint()
     if rest:
-        on_line(rest.decode(errors="replace"))
+        on_line(rest)

@@ -10,6 +10,7 @@ Source: jsonrpc.org/specification; limits: reliability.md S8.
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from daemon.wire.malformed import NO_ID, id_among_members, is_id
+from daemon.wire.malformed import MAX_ID_BYTES, NO_ID, id_among_members, is_id
 
 if TYPE_CHECKING:
     from daemon.wire.frames import Line
@@ -48,6 +49,10 @@ MEMBER_BYTES = 5
 MAX_ENVELOPE_BYTES = 64 * 1024
 """What may stand beside `params` if it has to be read again: an id, a method, a version."""
 
+MAX_ERROR_BYTES = 128 * 1024
+"""Of an error's message, and of its data, that are read: more than anybody is shown, with the longest secret
+that is looked for at its end (`redact.SHOWN`, `redact.FARTHEST`)."""
+
 JOINED_BYTES = 4096
 """A payload up to this is copied into its frame: that costs less than to keep them apart."""
 
@@ -66,6 +71,14 @@ class Envelope(Struct):
     error: Raw | UnsetType = UNSET
 
 
+class ErrorObject(Struct):
+    """A JSON-RPC error, its members still raw: each may be as long as a message, or of any type."""
+
+    code: Raw = Raw(b"0")
+    message: Raw = Raw(b'""')
+    data: Raw = Raw(b"null")
+
+
 class BadMessage(Exception):
     """A line that is no JSON-RPC message. Carries what a polite answer needs."""
 
@@ -77,7 +90,10 @@ class BadMessage(Exception):
 
 
 _decode = msgspec.json.Decoder(Envelope).decode
+_decode_text = msgspec.json.Decoder(str).decode
 _skip = msgspec.json.Decoder(Raw).decode
+_decode_error = msgspec.json.Decoder(ErrorObject).decode
+_CODE = re.compile(rb"-?[0-9]{1,18}")
 _ENVELOPE_KEYS = (b'"id"', b'"method"', b'"params"', b'"jsonrpc"')
 _COMPACT_BYTES = len(b'{"jsonrpc":"2.0","id":,"method":"","params":}')
 
@@ -119,7 +135,8 @@ def decode_strictly(line: Line) -> Envelope:
         text = "Invalid Request: both a request and an answer"
         raise BadMessage(INVALID_REQUEST, text, id_of(envelope))
     if envelope.id is not UNSET and not is_id(bytes(envelope.id)):
-        raise BadMessage(INVALID_REQUEST, "Invalid Request: id must be a string or an integer")
+        text = f"Invalid Request: id must be a string or an integer of at most {MAX_ID_BYTES} bytes"
+        raise BadMessage(INVALID_REQUEST, text)
     if envelope.jsonrpc != "2.0":
         raise BadMessage(INVALID_REQUEST, 'Invalid Request: "jsonrpc" must be "2.0"', id_of(envelope))
     if envelope.params is not UNSET and bytes(memoryview(envelope.params)[:1]) != b"{":
@@ -134,6 +151,21 @@ def is_utf8(line: Line) -> bool:
     except BadMessage:
         return False
     return True
+
+
+def read_error(error: Buffer) -> tuple[int, str, bytes]:
+    """Code, message and data of a JSON-RPC error object, however sloppy; of long ones the beginning.
+
+    The data are JSON, or the first `MAX_ERROR_BYTES` of it.
+    """
+    try:
+        found = _decode_error(error)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return INTERNAL_ERROR, "an error object that is not one", b"null"
+    code, message, data = (
+        bytes(memoryview(raw)[:MAX_ERROR_BYTES]) for raw in (found.code, found.message, found.data)
+    )
+    return int(code) if _CODE.fullmatch(code) else 0, _as_text(message), data
 
 
 def request(uid: int, method: str, params: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
@@ -159,6 +191,14 @@ def error_response(request_id: bytes, code: int, message: str, data: object = No
     if data is not None:
         error["data"] = data
     return (b'{"jsonrpc":"2.0","id":', request_id, b',"error":', msgspec.json.encode(error), b"}")
+
+
+def _as_text(raw: bytes) -> str:
+    """A string of JSON; what is none, or has no end, as it is written."""
+    try:
+        return _decode_text(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return raw.decode(errors="replace").removeprefix('"')
 
 
 def _require_utf8(line: Line) -> None:

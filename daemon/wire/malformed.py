@@ -23,11 +23,15 @@ MAX_SURROGATES = 10_000
 MAX_READ_AGAIN = 64 * 1024
 """Bytes of a line that is searched for what is no JSON; of a longer one the id must stand in its head."""
 
+MAX_ID_BYTES = 128 * 1024
+"""Of an id, which is looked through more than once: SDKs count, or make one of 36 bytes."""
+
 _SURROGATES = re.compile(rb"\\u[dD](?:[89abAB][\da-fA-F]{2}\\u[dD][c-fC-F]|[89a-fA-F])[\da-fA-F]{2}")
 _PAIR_BYTES = len(rb"\ud83d\ude00")
 _UNKNOWN = rb"\ufffd"
-_NOT_JSON = re.compile(rb'("(?:[^"\\]|\\.)*")|-?Infinity|NaN', re.DOTALL)
-_ID = re.compile(rb'-?(?:0|[1-9]\d*)|"(?:[^"\\]|\\.)*"', re.DOTALL)
+_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_NOT_JSON = re.compile(rb"(%b)|-?Infinity|NaN" % _STRING, re.DOTALL)
+_ID = re.compile(rb"-?(?:0|[1-9]\d*)|%b" % _STRING, re.DOTALL)
 _ID_IN_HEAD = re.compile(
     rb'\s*\{\s*(?:"(?!id")[^"\\]*"\s*:\s*(?:"(?:[^"\\]|\\.)*"|[-+.\w]+)\s*,\s*)*'
     rb'"id"\s*:\s*(-?(?:0|[1-9]\d*)|"(?:[^"\\]|\\.)*")\s*[,}]',
@@ -59,8 +63,8 @@ def with_whole_characters(line: Line) -> bytes | None:
 
 
 def is_id(found: bytes) -> bool:
-    """Whether raw JSON is an id: a string or an integer."""
-    return _ID.fullmatch(found) is not None
+    """Whether raw JSON is an id: a string or an integer, of a length that somebody could mean."""
+    return len(found) <= MAX_ID_BYTES and _ID.fullmatch(found) is not None
 
 
 def id_of_unreadable(line: Line) -> bytes:

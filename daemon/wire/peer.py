@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from daemon.wire.outbox import Link, Outbox
 
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
-_decode_error = msgspec.json.Decoder(dict[str, object]).decode
 
 
 class Exchange(Protocol):
@@ -71,21 +70,17 @@ class Handler(Protocol):
 class RemoteError(Exception):
     """The peer answered a request of ours with a JSON-RPC error."""
 
-    def __init__(self, code: int, message: str, data: object = None) -> None:
+    def __init__(self, code: int, message: str, data: bytes = b"null") -> None:
         super().__init__(f"{message} ({code})")
         self.code = code
         self.message = message
         self.data = data
+        """JSON, and of a long one the beginning."""
 
     @classmethod
     def from_wire(cls, error: Buffer) -> RemoteError:
-        """Read a JSON-RPC error object, however sloppy."""
-        try:
-            fields = _decode_error(error)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return cls(envelope.INTERNAL_ERROR, "an error object that is not one")
-        code = fields.get("code")
-        return cls(code if isinstance(code, int) else 0, str(fields.get("message", "")), fields.get("data"))
+        """Read a JSON-RPC error object, however sloppy (`envelope.read_error`)."""
+        return cls(*envelope.read_error(error))
 
 
 class _Pending(Struct, eq=False):

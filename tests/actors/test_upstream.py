@@ -10,11 +10,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
+from daemon.actors.upstream import Upstream
 from daemon.child import WAKE_INTERVAL
 from daemon.config.model import Server, Timeouts
 from daemon.errors import Overloaded, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
+from daemon.measures import NOISE_CHARACTERS, STDERR_LINE
 from daemon.model import Era
+from daemon.redact import CUT, Redactor
 from daemon.states import ServerState
+from daemon.transports.children import Children
+from daemon.wire.outbox import Outbox
 from daemon.wire.peer import RemoteError
 from tests.faults.stage import PATIENCE, recording, scripted, stage
 from tests.scripted_server import tool
@@ -473,6 +478,24 @@ async def test_noise_is_counted_and_degrades_only_in_masses() -> None:
         await it.call("noise", count=1100, text="debug: x").wait()
         assert "floods its stdout" in (await it.reach(DEGRADED)).reason
         assert await it.call("echo").text() == "{}"
+
+
+@pytest.mark.parametrize("shown", [1, 12, 24])
+async def test_no_part_of_a_secret_is_kept_of_a_line_that_is_cut(shown: int) -> None:
+    secret = "canary-0123456789-abcdefg"
+    upstream = Upstream(
+        Server(name="one", command="x"),
+        outbox=Outbox(),
+        children=Children(),
+        tell=lambda _fact: None,
+        wall=lambda: 0.0,
+        redact=Redactor([secret]),
+    )
+    line = f"{'x' * (STDERR_LINE - shown)}{secret} and more"
+    upstream.on_log(line.encode())
+    assert upstream.stderr.last(1) == ["x" * (STDERR_LINE - shown) + CUT]
+    upstream.on_noise(line[STDERR_LINE - NOISE_CHARACTERS :].encode(), "no JSON")
+    assert upstream.noise.first == "x" * (NOISE_CHARACTERS - shown) + CUT
 
 
 async def test_a_flood_that_ended_is_forgiven() -> None:

@@ -138,7 +138,7 @@ INDECISIVE: dict[str, dict[str, Any]] = {
 
 def test_every_key_of_a_server_is_known_to_decide_or_not() -> None:
     keys = {field.name for field in attrs.fields(Server)}
-    assert keys == DECISIVE.keys() | INDECISIVE.keys() | {"name", "substituted"}
+    assert keys == DECISIVE.keys() | INDECISIVE.keys() | {"name", "substituted", "defaults"}
 
 
 @pytest.mark.parametrize("key", DECISIVE)

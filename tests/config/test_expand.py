@@ -98,6 +98,19 @@ def test_a_nul_from_outside_is_refused() -> None:
     assert result.problems == ("what ${X} stands for holds a NUL or half a character",)
 
 
+@pytest.mark.parametrize(
+    ("text", "defaults"),
+    [
+        ("x ${API_KEY:-fallback}${OTHER:-word}", ("fallback",)),
+        ("${ID:-0b1f6a2c-5d3e-4f70-8a91-b2c3d4e5f607}", ("0b1f6a2c-5d3e-4f70-8a91-b2c3d4e5f607",)),
+        ("${TOKEN:-unused}", ()),
+        ("$${API_KEY:-fallback}", ()),
+    ],
+)
+def test_a_default_that_is_a_credential_is_known_for_one(text: str, defaults: tuple[str, ...]) -> None:
+    assert expand(text, SOURCES).defaults == defaults
+
+
 def test_each_problem_has_the_path_of_its_text() -> None:
     faults: list[Fault] = []
     raw = {
@@ -127,6 +140,7 @@ def test_values_of_the_wrong_type_are_left_to_others() -> None:
     assert expand_server(raw, "$.s", SOURCES, faults) == (
         {"command": 3, "args": "s3cr3t", "env": None},
         frozenset({"s3cr3t"}),
+        frozenset(),
     )
     assert faults == []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from daemon.config.parse import secrets
+from daemon.config.redaction import doubtful
 from tests.config.reading import config_of
 
 
@@ -27,11 +28,47 @@ from tests.config.reading import config_of
         ({"url": "https://user:p%40ssword@h/x"}, {"p%40ssword", "p@ssword"}),
         ({"url": "https://lonelytoken@h/x"}, {"lonelytoken"}),
         ({"url": "https://h/x?api_key=q%20ueryvalue&v=1"}, {"q%20ueryvalue", "q ueryvalue"}),
+        (
+            {"url": "https://h/headers", "headers": {"Authorization": "Basic dG9rZW4xMjM6cGFzc3dvcmQx"}},
+            {
+                *("Basic dG9rZW4xMjM6cGFzc3dvcmQx", "dG9rZW4xMjM6cGFzc3dvcmQx"),
+                *("token123:password1", "token123", "password1"),
+            },
+        ),
+        # A name that is a word stands in many a log.
+        (
+            {"command": "x", "args": ["--header=X-Auth-Token: Basic cG9zdGdyZXM6cGFzc3dvcmQx"]},
+            {
+                *("Basic cG9zdGdyZXM6cGFzc3dvcmQx", "cG9zdGdyZXM6cGFzc3dvcmQx"),
+                *("postgres:password1", "password1"),
+            },
+        ),
+        ({"url": "https://h", "headers": {"A": "Basic not/base64!"}}, {"Basic not/base64!", "not/base64!"}),
+        (
+            {"url": "https://mcp.example.org/api/s/ZmFrZS10b2tlbi0xMjM%3D/mcp-server-2025-11-25"},
+            {"ZmFrZS10b2tlbi0xMjM%3D", "ZmFrZS10b2tlbi0xMjM="},
+        ),
+        (
+            {"command": "npx", "args": ["mcp-remote", "https://h/0b1f6a2c-5d3e-4f70-8a91-b2c3d4e5f607/mcp"]},
+            {"0b1f6a2c-5d3e-4f70-8a91-b2c3d4e5f607"},
+        ),
+        (
+            {"command": "x", "args": ["--api-key", "literal", "-e", "DB_PASSWORD=open sesame"]},
+            {
+                "literal",
+                "open sesame",
+            },
+        ),
+        ({"command": "x", "args": ["${API_KEY:-fallback}", "${PLACE:-/some/where}"]}, {"fallback"}),
+        ({"command": "x", "args": ["${ID:-0b1f6a2c5d3e4f708a91}"]}, {"0b1f6a2c5d3e4f708a91"}),
+        ({"command": "x", "env": {"LOG_LEVEL": "WARNING", "NODE_ENV": "production"}}, set()),
+        ({"command": "x", "env": {"ROOT": "/home/somebody/my projects"}, "args": ["${DIRECTORY}"]}, set()),
+        ({"command": "x", "env": {"P": "/run/0b1f6a2c5d3e4f708a91/x"}}, {"/run/0b1f6a2c5d3e4f708a91/x"}),
         ({"command": "plain-command", "args": ["plain-argument"], "cwd": "/plain/dir"}, set()),
     ],
 )
 def test_every_secret_of_a_server_is_known(entry: dict[str, object], hidden: set[str]) -> None:
-    config = config_of({"mcpServers": {"s": entry}}, {"TOKEN": "s3cr3t"})
+    config = config_of({"mcpServers": {"s": entry}}, {"TOKEN": "s3cr3t", "DIRECTORY": "/srv/data"})
     assert secrets(config) == hidden
 
 
@@ -66,3 +103,32 @@ def test_no_secret_is_in_the_repr_of_a_configuration() -> None:
     config = config_of({"mcpServers": {"s": entry, "t": other}, "state": state}, {"T": "hunter2"})
     assert "hunter2" in secrets(config)
     assert "hunter2" not in repr(config)
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        (
+            {"command": "x", "env": {"AWS_REGION": "us-east-1", "TOOLSETS": "repos,issues"}},
+            {"us-east-1", "repos,issues"},
+        ),
+        (
+            {"command": "x", "env": {"MODEL": "gpt-4o-2024-08-06"}, "args": ["${WORDS}"]},
+            {"gpt-4o-2024-08-06", "two words"},
+        ),
+        ({"command": "x", "env": {"DB_PASS": "sunshine", "API_KEY": "two words"}}, set()),
+        ({"command": "x", "env": {"DB_PASSWORD": "sunshine", "MODE": "sunshine"}}, set()),
+        ({"command": "x", "env": {"HIDDEN": "s3cr3t-0b1f6a"}}, set()),
+        (
+            {"url": "https://h?q=plainly", "headers": {"X-Region": "europe", "Authorization": "plainly"}},
+            {"europe"},
+        ),
+        ({"command": "x", "args": ["--api-key", "plainly"]}, set()),
+    ],
+)
+def test_words_are_in_doubt_unless_their_name_or_place_says_what_they_are(
+    entry: dict[str, object], words: set[str]
+) -> None:
+    config = config_of({"mcpServers": {"s": entry}}, {"WORDS": "two words"})
+    assert doubtful(config) == words
+    assert doubtful(config) <= secrets(config)

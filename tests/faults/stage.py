@@ -25,6 +25,7 @@ from daemon.actors.upstream import Upstream
 from daemon.config.model import Config, Restart, Server, ServerLimits, StartMode, Timeouts
 from daemon.facts import ServerStatus, StatusChanged
 from daemon.ports import ToolCall
+from daemon.redact import Redactor
 from daemon.states import ServerState
 from daemon.supervisor import ChildSpec, Supervisor
 from daemon.transports.children import Children
@@ -196,7 +197,12 @@ class Stage:
         self.registry = Registry(Config(mcp_servers={s.name: s for s in servers}), wall=time.time)
         self.upstreams = {
             s.name: Upstream(
-                s, outbox=self.outbox, children=self.children, tell=self.registry.tell, wall=time.time
+                s,
+                outbox=self.outbox,
+                children=self.children,
+                tell=self.registry.tell,
+                wall=time.time,
+                redact=Redactor(()),
             )
             for s in servers
         }

@@ -7,6 +7,7 @@ import json
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
+from daemon.measures import NOISE_CHARACTERS, STDERR_LINE
 from tests.scripted_server import command, tool
 
 if TYPE_CHECKING:
@@ -60,6 +61,11 @@ SECRETS = {
     "nested": "canary-nested-4b1d",
     "argument": "canary-argument-0a0a",
     "odd": 'canary odd/+ "é" 3c',
+    "go": "canary&go<key>'4d",
+    "path": "canary0path1f2e3d4c5b6a",
+    "literal": "canary-literal-8d7e",
+    "default": "canary-default-6b5c",
+    "basic": "canary-basic-3f2e",
 }
 """Each in another place of the configuration."""
 
@@ -70,17 +76,42 @@ VARIABLES = {"CANARY_VARIABLE": SECRETS["variable"], "CANARY_ARGUMENT": SECRETS[
 def spellings(secret: str) -> list[str]:
     """A secret as it may turn up."""
     encoded = [base64.b64encode(text.encode()).decode() for text in (secret, f"u:{secret}", f"me:{secret}!")]
-    return [secret, json.dumps(secret)[1:-1], *(text.rstrip("=")[4:-4] for text in encoded)]
+    # Most of one is as bad as all of it.
+    return [secret[:-4], *written(secret), *(text.rstrip("=")[4:-4] for text in encoded)]
+
+
+def written(secret: str) -> list[str]:
+    """A secret as the JSON of Python, Go and PHP, and a repr, have it."""
+    go = json.dumps(secret, ensure_ascii=False).translate({ord(each): f"\\u{ord(each):04x}" for each in "&<>"})
+    return [each[1:-1] for each in (json.dumps(secret), go, json.dumps(secret).replace("/", r"\/"))] + [
+        repr(secret.encode())[2:-1]
+    ]
 
 
 def everything() -> str:
     """All secrets in all spellings, as a server would print them."""
     words = [
-        f"{base64.b64encode(f'{before}{secret}'.encode()).decode()} {secret} {json.dumps(secret)}"
+        f"{base64.b64encode(f'{before}{secret}'.encode()).decode()} {secret} {' '.join(written(secret))}"
         for secret in SECRETS.values()
         for before in ("", "u:", "me:")
     ]
     return " ".join(words)
+
+
+TELLING = tool(
+    "telling",
+    title=everything(),
+    description=f"Connected as {everything()}",
+    inputSchema={
+        "type": "object",
+        "properties": {
+            SECRETS["env"]: {"type": "string", "default": SECRETS["go"], "enum": list(SECRETS.values())},
+            "plain": {"type": "string", "pattern": "^[a-z]+$", "description": everything()},
+        },
+    },
+    annotations={"title": everything()},
+)
+"""Secrets in every member of a definition."""
 
 
 class Echo(BaseHTTPRequestHandler):
@@ -119,17 +150,28 @@ def leaky(place: Path) -> dict[str, Any]:
     Args:
         place: where it keeps what it is to do, and notes what it finds around it.
     """
-    script = {"tools": ["env", "act", "plain"], "stderr": everything() + "\n", "record": str(place / "record")}
+    # Where what is kept of a line ends, within a secret.
+    noise, cut = "n" * (NOISE_CHARACTERS - 12) + SECRETS["env"], "c" * (STDERR_LINE - 12) + SECRETS["env"]
+    script = {
+        "tools": ["env", "act", "plain", TELLING, {**TELLING, "name": SECRETS["env"]}],
+        "stdout": f"{noise} and more\n",
+        "stderr": f"{cut} and more\n{everything()}\n",
+        "record": str(place / "record"),
+    }
     (place / "script").write_text(json.dumps(script))
     python, *options, _script = command()
     return {
         "command": python,
-        "args": [*options, f"@{place / 'script'}", "${CANARY_ARGUMENT}"],
+        "args": [
+            *(*options, f"@{place / 'script'}", "${CANARY_ARGUMENT}"),
+            *("--api-key", SECRETS["literal"], f"${{CANARY_UNSET_TOKEN:-{SECRETS['default']}}}"),
+        ],
         "env": {
             "TOKEN": SECRETS["env"],
             "FROM_OUTSIDE": "${CANARY_VARIABLE}",
             "CREDENTIALS": json.dumps({"auth": {"key": SECRETS["nested"]}}),
-            "ODD": SECRETS["odd"],
+            "ODD_TOKEN": SECRETS["odd"],
+            "GO_KEY": SECRETS["go"],
         },
     }
 
@@ -139,8 +181,15 @@ def remotes(port: int) -> dict[str, Any]:
     return {
         "remote": {
             "type": "http",
-            "url": f"http://me:{SECRETS['password']}@127.0.0.1:{port}/mcp?key={SECRETS['query']}",
+            "url": f"http://me:{SECRETS['password']}@127.0.0.1:{port}/{SECRETS['path']}/mcp?key={SECRETS['query']}",
             "headers": {"Authorization": f"Bearer {SECRETS['bearer']}", "X-Key": SECRETS["header"]},
+        },
+        "basic": {
+            "type": "http",
+            "url": f"http://127.0.0.1:{port}/basic",
+            "headers": {
+                "Authorization": f"Basic {base64.b64encode(b'me:' + SECRETS['basic'].encode()).decode()}"
+            },
         },
         "tokened": {"type": "sse", "url": f"http://{SECRETS['user']}@127.0.0.1:{port}/sse"},
     }

@@ -1,14 +1,15 @@
-"""S4: twelve canaries, each in another place, and no byte of them where an operator or a model would see it."""
+"""S4: fifteen canaries, each in another place, and none of them where an operator or a model would see it."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.redact import HIDDEN
+from daemon.measures import NOISE_CHARACTERS, STDERR_LINE
+from daemon.redact import CUT, HIDDEN
 from tests.e2e.harness import eventually
 from tests.security.hostile import SECRETS, everything, spellings
 
@@ -37,11 +38,26 @@ def provoked(hostile: Watched) -> Watched:
     with hostile.client() as client:
         client.run("leaky", "act", error={"code": -32000, "message": everything()})
         client.run("leaky", "plain", token=SECRETS["env"])
+        client.run("leaky", "act", write=_notification("x" * (STDERR_LINE - 30) + SECRETS["env"] + " and more"))
         client.call("get-category-tools", {"category": "remote"})
-    eventually(lambda: all(hostile.ask("status")["servers"][name]["attempt"] for name in ("remote", "tokened")))
+    down = ("remote", "basic", "tokened")
+    eventually(lambda: all(hostile.ask("status")["servers"][name]["attempt"] for name in down))
     eventually(lambda: "stderr:" in hostile.said())
     return hostile
 
+
+def _notification(text: str) -> str:
+    params = {"level": "info", "data": text}
+    return json.dumps({"jsonrpc": "2.0", "method": "notifications/message", "params": params}) + "\n"
+
+
+SHOWS_TELLING: dict[str, tuple[str, dict[str, Any]]] = {
+    "category": ("get-category-tools", {"category": "leaky"}),
+    "browse": ("get_tools", {"category": "leaky"}),
+    "search": ("search_tools", {"query": "telling"}),
+    "load": ("load_mcp_tool", {"names": ["telling"]}),
+}
+"""What a model is told a definition by."""
 
 ASKED: dict[str, Callable[[Watched], str]] = {
     "log at DEBUG": lambda daemon: daemon.said(),
@@ -69,6 +85,35 @@ def test_that_something_was_taken_out_is_seen(provoked: Watched) -> None:
     assert HIDDEN in "".join(provoked.ask("status")["servers"]["leaky"]["stderr"])
 
 
+def test_what_was_cut_is_seen_up_to_where_a_secret_began(provoked: Watched) -> None:
+    said = provoked.said()
+    for text in ("n" * (NOISE_CHARACTERS - 12), "c" * (STDERR_LINE - 12)):
+        assert text + CUT in said
+    assert provoked.ask("status")["servers"]["leaky"]["noise"]["first"].endswith("n" + CUT)
+
+
+@pytest.mark.parametrize("surface", ["category", "browse", "search", "load", "full"])
+def test_no_secret_is_in_a_definition_that_a_model_is_shown(provoked: Watched, surface: str) -> None:
+    with provoked.client().hello(profile=surface) as client:
+        shown = client.call(*SHOWS_TELLING[surface]) if surface in SHOWS_TELLING else None
+        said = json.dumps([shown, client.ask("tools/list")], ensure_ascii=False)
+    assert "telling" in said
+    assert HIDDEN in said
+    assert not leaks(said)
+
+
+def test_a_tool_whose_name_is_a_secret_is_quarantined(provoked: Watched) -> None:
+    quarantined = provoked.ask("status")["servers"]["leaky"]["quarantined"]
+    assert "holds a secret" in quarantined[HIDDEN]
+
+
+def test_arguments_are_checked_by_what_was_shown(provoked: Watched) -> None:
+    with provoked.client() as client:
+        assert not client.run("leaky", "telling", plain="abc")["isError"]
+        refused = client.run("leaky", "telling", plain="ABC")
+    assert refused["structuredContent"]["error"]["code"] == "InvalidArguments"
+
+
 def test_no_secret_is_in_the_store(provoked: Watched) -> None:
     files = [path for path in provoked.state.parent.rglob("*") if path.is_file()]
     assert any(path.name == "state.db" for path in files)
@@ -85,7 +130,7 @@ def test_no_secret_is_in_the_argv_of_any_other_process(provoked: Watched) -> Non
     ]
     for pid in others:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
-        assert leaks(words) == (["argument"] if pid == own else [])
+        assert leaks(words) == (["argument", "literal", "default"] if pid == own else [])
 
 
 @pytest.mark.parametrize("surface", ["category", "full"])

@@ -32,8 +32,8 @@ class Listener:
         self.lost.append(reason)
         self._tell()
 
-    def on_log(self, text: str) -> None:
-        self.logged.append(text)
+    def on_log(self, said: bytes) -> None:
+        self.logged.append(said.decode(errors="replace"))
         self._tell()
 
     def _tell(self) -> None:

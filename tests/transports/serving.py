@@ -65,8 +65,8 @@ class Events:
     def on_child(self, pid: int, mark: int) -> None:
         raise AssertionError
 
-    def on_log(self, text: str) -> None:
-        self.logs.append(text)
+    def on_log(self, said: bytes) -> None:
+        self.logs.append(said.decode(errors="replace"))
 
 
 @attrs.define(eq=False)

@@ -366,7 +366,7 @@ async def test_changes_and_logs_are_passed_on() -> None:
         )
         assert found.listener.changes == 1
         assert found.listener.logged[0] == '{"level":"info","data":"hello"}'
-        assert len(found.listener.logged[1]) == 2000
+        assert len(found.listener.logged[1]) > 10_000
         assert found.listener.noise == []
 
 

@@ -16,7 +16,7 @@ from daemon.transports.children import Children
 from daemon.transports.context import OpenContext
 from daemon.transports.stdio import (
     INHERITED,
-    LOG_LINE_BYTES,
+    STDERR_CHUNK,
     StdioConnection,
     child_environment,
     describe_exit,
@@ -234,7 +234,7 @@ async def test_a_flood_of_stderr_without_a_newline_blocks_nobody(tmp_path: Path)
     async with connected(tmp_path, stderr={"bytes": 10_000_000}) as line:
         assert b'"protocolVersion"' in await line.greet()
         assert line.listener.logged
-        assert max(map(len, line.listener.logged)) <= LOG_LINE_BYTES
+        assert max(map(len, line.listener.logged)) <= 2 * STDERR_CHUNK
 
 
 async def test_last_words_on_stderr_are_kept(tmp_path: Path) -> None:
@@ -325,12 +325,16 @@ def test_an_exit_status_is_told_in_words(status: int, text: str) -> None:
     assert describe_exit(status) == text
 
 
+ENDLESS = b"x" * (STDERR_CHUNK + 1)
+"""A line that is told before it ends."""
+
+
 async def drained(*chunks: bytes) -> list[str]:
     read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     lines: list[str] = []
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(drain, read, lines.append)
+            nursery.start_soon(drain, read, lambda line: lines.append(line.decode(errors="replace")))
             for chunk in chunks:
                 os.write(write, chunk)
                 await trio.testing.wait_all_tasks_blocked()
@@ -347,8 +351,8 @@ async def drained(*chunks: bytes) -> list[str]:
         ([b"o", b"ne\nt", b"wo"], ["one", "two"]),
         ([b"\n\n"], ["", ""]),
         ([b"\xff\n"], ["\ufffd"]),
-        ([b"x" * (LOG_LINE_BYTES + 1) + b"\n"], ["x" * LOG_LINE_BYTES]),
-        ([b"x" * (LOG_LINE_BYTES + 1), b"y\n"], ["x" * LOG_LINE_BYTES, "y"]),
+        ([ENDLESS[:100], ENDLESS[100:], b"y\nz\n"], [ENDLESS.decode(), "z"]),
+        ([ENDLESS[:100], ENDLESS[100:], b"y" * 50_000, b"y"], [ENDLESS.decode()]),
     ],
 )
 async def test_a_stream_is_drained_line_by_line(chunks: list[bytes], lines: list[str]) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from daemon.cli.checkup.scene import fault, note, warning
+from daemon.config.credentials import NAMED, in_arguments
 from daemon.config.trail import ROOT, below
 
 if TYPE_CHECKING:
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
     from daemon.cli.checkup.scene import Finding, Scene
     from daemon.config.model import Config, Server
-
-SECRET = re.compile(r"(?i)key|token|secret|passw|credential|authorization|cookie|\bpat\b")
-"""Names of variables, headers, options and parameters whose value is one."""
 
 _REFERENCE = "Write ${VAR}, ${file:PATH} or ${credential:NAME} in its place."
 
@@ -99,7 +96,7 @@ def _literals(config: Config) -> Iterator[str]:
         trail = _trail(name)
         for key, values in (("env", server.env), ("headers", server.headers)):
             for each, value in values.items():
-                if SECRET.search(each) and _is_literal(value, server):
+                if NAMED.search(each) and _is_literal(value, server):
                     yield below(below(trail, key), each)
         if _holds_secret(server.url) and _is_literal(server.url or "", server):
             yield below(trail, "url")
@@ -122,20 +119,10 @@ def _holds_secret(url: str | None) -> bool:
         return False
     parts = urlsplit(url)
     names = (pair.partition("=")[0] for pair in parts.query.split("&"))
-    return parts.password is not None or any(SECRET.search(name) for name in names)
+    return parts.password is not None or any(NAMED.search(name) for name in names)
 
 
 def _in_arguments(server: Server, trail: str, *, literal: bool = False) -> Iterator[str]:
-    """Options such as `--api-key VALUE` and `--token=VALUE`."""
-    for index, word in enumerate(server.args):
-        option, equals, value = word.partition("=")
-        if not word.startswith("-") or not SECRET.search(option):
-            continue
-        place = index if equals else index + 1
-        if not equals:
-            value = server.args[place] if place < len(server.args) else "-"
-        # `--token-file PATH` and a switch without a value give nothing away.
-        if value.startswith(("-", "/", "./")) or not value:
-            continue
+    for place, value in in_arguments(server.args):
         if not literal or _is_literal(value, server):
             yield below(below(trail, "args"), place)

@@ -1,0 +1,41 @@
+"""Whether a server is still there: it is pinged when nothing was heard of it for a while."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from daemon.errors import UpstreamTimeout
+from daemon.model import Era
+from daemon.wire.peer import RemoteError
+
+if TYPE_CHECKING:
+    from daemon.config.model import Timeouts
+    from daemon.ports import Connection
+
+
+async def fallen_silent(connection: Connection, era: Era, timeouts: Timeouts) -> str:
+    """Return once a server has left too many pings unanswered, and how that is told.
+
+    Any sign of life counts, and calls in flight are one: a server may be too busy with them to answer.
+    """
+    method = "ping" if era is Era.HANDSHAKE else "server/discover"
+    missed = 0
+    while missed < timeouts.missed_pings:
+        # A moment, not a span: the rest of a span may be too short to move the clock on.
+        due = connection.last_heard + timeouts.ping_interval
+        if trio.current_time() < due and not missed:
+            await trio.sleep_until(due)
+            continue
+        try:
+            await connection.request(method, {}, timeout=timeouts.ping)
+            missed = 0
+        except RemoteError:
+            missed = 0
+        except UpstreamTimeout:
+            silent = trio.current_time() - connection.last_heard >= timeouts.ping
+            missed = missed + 1 if silent and not connection.in_flight else 0
+        if not missed:
+            await trio.sleep(timeouts.ping_interval)
+    return f"no answer to {missed} pings of {timeouts.ping:g} s"
