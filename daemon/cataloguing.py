@@ -35,6 +35,9 @@ while."""
 CURRENT_PATIENCE = 2.0
 """Seconds that a call waits for the new list of a server that has said that its tools changed."""
 
+QUARANTINED_NAMED = 20
+"""Tools of one list that are named in the log because they cannot be used."""
+
 LISTING_SLACK = 1.0
 """Seconds beyond `timeouts.list` that an operator waits: a list that is under way ends first."""
 
@@ -70,6 +73,7 @@ class Listing:
         self._incarnation = 0
         self._lists_tools = True
         self._has_listed = False
+        self._quarantined: dict[str, str] = {}
         self._asked = trio.Event()
         self._current = trio.Event()
         self._current.set()
@@ -206,8 +210,7 @@ class Listing:
             raws = []
         tools, faulty = await trio.to_thread.run_sync(_looked_through, name, raws)
         quarantined = {self._redact(tool): self._redact(reason) for tool, reason in faulty.items()}
-        for tool, reason in quarantined.items():
-            self._log.warning("tool {} is quarantined: {}", tool, reason)
+        self._warn_quarantined(quarantined)
         self._tell(
             ToolsListed(
                 server=name,
@@ -220,6 +223,16 @@ class Listing:
         )
         self._has_listed |= bool(tools)
         return ""
+
+    def _warn_quarantined(self, quarantined: dict[str, str]) -> None:
+        """Say what is new of it: a server may list the same a thousand times, or a thousand at a time."""
+        known, self._quarantined = self._quarantined, quarantined
+        fresh = [(tool, reason) for tool, reason in quarantined.items() if known.get(tool) != reason]
+        for tool, reason in fresh[:QUARANTINED_NAMED]:
+            self._log.warning("tool {} is quarantined: {}", tool, reason)
+        if len(fresh) > QUARANTINED_NAMED:
+            more = len(fresh) - QUARANTINED_NAMED
+            self._log.warning("{} more tools are quarantined: `mcpd status --json` has them", more)
 
 
 def _looked_through(server: str, raws: list[Raw]) -> tuple[ScreenedTools, dict[str, str]]:

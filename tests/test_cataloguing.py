@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 import trio.testing
+from loguru import logger
 
-from daemon.cataloguing import CURRENT_PATIENCE, DEBOUNCE, RELIST_AFTER_FAILURE, Listing
+from daemon.cataloguing import CURRENT_PATIENCE, DEBOUNCE, QUARANTINED_NAMED, RELIST_AFTER_FAILURE, Listing
 from daemon.config.model import Server, Timeouts
 from daemon.errors import UpstreamLost, UpstreamUnavailable
 from daemon.facts import ListingFailed, ToolsListed
 from daemon.wire.peer import RemoteError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from trio.testing import MockClock
 
@@ -26,6 +27,14 @@ if TYPE_CHECKING:
     from daemon.model import Era
     from daemon.ports import CallToSend
     from daemon.wire.peer import Exchange
+
+
+@pytest.fixture(name="log")
+def captured_log() -> Iterator[list[str]]:
+    lines: list[str] = []
+    sink = logger.add(lambda message: lines.append(message.record["message"]), level="WARNING")
+    yield lines
+    logger.remove(sink)
 
 
 class Lists:
@@ -341,3 +350,12 @@ async def test_a_subscription_that_ends_is_opened_again_and_one_that_is_refused_
         return
     nursery.start_soon(scene.listing.listen, scene.connection)
     await until(lambda: len(scene.connection.subscribed) >= 3 and len(scene.connection.listed) >= 3)
+
+
+async def test_what_is_quarantined_is_logged_once_and_a_thousand_of_it_briefly(log: list[str]) -> None:
+    scene = Scene()
+    for tools in (["echo", "a\nb"], ["echo", "a\nb"], [f"{number}\n" for number in range(1000)]):
+        scene.connection.tools = tools
+        await scene.listing.list_now()
+    assert sum("is quarantined" in line for line in log) == 1 + QUARANTINED_NAMED
+    assert f"{1000 - QUARANTINED_NAMED} more tools are quarantined: `mcpd status --json` has them" in log
