@@ -19,6 +19,7 @@ from daemon.config.server_rules import infer_type
 from daemon.config.structure import TRANSPORT_SPELLINGS, expected, read
 from daemon.config.trail import ROOT, below
 from daemon.config.validate import Named, check
+from daemon.config.writers import open_to_others
 from daemon.errors import ConfigError, Fault
 
 if TYPE_CHECKING:
@@ -45,16 +46,19 @@ def load(path: Path, environ: Mapping[str, str], surfaces: Collection[str] = ())
         surfaces: the names that a profile's `surface` may have; empty: they are not checked.
 
     Raises:
-        ConfigError: it cannot be read, or has faults: all of them.
+        ConfigError: it cannot be read, others can write it, or it has faults: all of them.
     """
     source = str(path)
     try:
         with path.open("rb") as file:
+            faults = open_to_others(path)
             content = file.read(MAX_CONFIG + 1)
     except FileNotFoundError:
         raise ConfigError(source, [Fault(path=ROOT, message=_how_to_make_one(path))]) from None
     except OSError as error:
         raise ConfigError(source, [Fault(path=ROOT, message=f"cannot be read: {error.strerror}")]) from None
+    if faults:
+        raise ConfigError(source, faults)
     return parse(_text(content, source), source=source, environ=environ, surfaces=surfaces)
 
 
