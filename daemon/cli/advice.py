@@ -78,7 +78,7 @@ def _shows(fault: Fault, hidden: frozenset[str]) -> bool:
 def _missing_command(server: Server, trail: str, environ: Mapping[str, str]) -> Iterator[Fault]:
     assert server.command is not None
     if "/" in server.command and not server.command.startswith("/"):
-        return  # relative to `cwd`, which the daemon resolves
+        return  # relative to the directory that the server is started in
     if shutil.which(server.command, path=server.env.get("PATH", environ.get("PATH"))) is None:
         where = "there is no such program" if "/" in server.command else "it is not on PATH"
         message = f"'{server.command}' cannot be started: {where}. Install it, or write its absolute path"

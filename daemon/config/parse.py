@@ -119,7 +119,12 @@ def _read_server(name: str, raw: object, sources: Sources, faults: list[Fault]) 
             kind = TRANSPORT_SPELLINGS.get(kind, kind)
         raw = {**raw, "type": kind}
     server = read(Server, raw, trail, faults, name=name)
-    return server and attrs.evolve(server, substituted=found)
+    return server and attrs.evolve(server, substituted=found, cwd=_absolute(server.cwd, sources.base))
+
+
+def _absolute(cwd: str | None, base: Path) -> str | None:
+    # What begins with ~ is a fault that quotes it (`server_rules`).
+    return cwd if not cwd or cwd.startswith("~") else str(base.absolute() / cwd)
 
 
 def _read_all(cls: type[T], raw: Raw, section: str, faults: list[Fault]) -> dict[str, T]:
