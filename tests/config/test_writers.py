@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -87,3 +88,13 @@ def test_a_group_may_write_if_it_is_our_own_or_the_owners(path: Path) -> None:
 
 def test_what_is_no_file_is_not_ours_to_judge() -> None:
     assert not open_to_others(Path(os.devnull))
+
+
+def test_a_file_system_that_nobody_can_write_is_fine_whatever_the_modes(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kubernetes mounts a ConfigMap so."""
+    path.parent.chmod(0o777)
+    assert refused(path)
+    monkeypatch.setattr(os, "statvfs", lambda _path: SimpleNamespace(f_flag=os.ST_RDONLY))
+    load(path, {})
