@@ -24,6 +24,18 @@ help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
 	@echo "another interpreter: make test PYTHON=python3.12 (the environments are rebuilt when it changes)"
 
+# Of the locks alone, hashes compared, as `pip install .` and pipx do not; the build backend is among them.
+PREFIX ?= $(HOME)/.local
+HOUSE = $(PREFIX)/share/mcpd/venv
+
+.PHONY: install
+install:  ## mcpd for this user, into ~/.local (PREFIX); it needs this directory no longer then
+	scripts/venv "$(PYTHON)" "$(HOUSE)" requirements/runtime.txt requirements/build.txt
+	"$(HOUSE)/bin/python" -m pip install --quiet --no-deps --no-build-isolation .
+	mkdir -p "$(PREFIX)/bin"
+	ln -sfn "$(HOUSE)/bin/mcpd" "$(PREFIX)/bin/mcpd"
+	@"$(PREFIX)/bin/mcpd" --version
+
 .PHONY: run
 run: .venv/demo.stamp  ## the demo: the daemon with config/demo.json and real servers
 	@command -v npx >/dev/null || printf '%s\n' \
@@ -99,6 +111,7 @@ lock: .cache/interpreter  ## rewrites the locks; `make lock UPGRADE=1` takes the
 	$(COMPILE) pyproject.toml requirements/build.in --group dev --group servers -o requirements/dev.txt
 	$(COMPILE) pyproject.toml requirements/build.in --group servers -c requirements/dev.txt -o requirements/demo.txt
 	$(COMPILE) pyproject.toml -c requirements/dev.txt -o requirements/runtime.txt
+	$(COMPILE) requirements/build.in -c requirements/dev.txt -o requirements/build.txt
 	$(COMPILE) requirements/mcp1.in -o requirements/mcp1.txt
 	cd tests/e2e/node && npm install --package-lock-only --omit-lockfile-registry-resolved=true \
 	  --ignore-scripts --no-audit --no-fund --loglevel=error

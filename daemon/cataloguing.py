@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import trio
@@ -11,7 +10,7 @@ from loguru import logger
 from msgspec import Raw
 
 from daemon.catalog.legible import ScreenedTools
-from daemon.catalog.listing import read_tools
+from daemon.catalog.listing import MAX_TOOL_BYTES, read_tools
 from daemon.errors import SchemaFetchError, UpstreamLost, UpstreamUnavailable
 from daemon.facts import ListingFailed, ToolsListed
 from daemon.redact import HIDDEN, REASON
@@ -38,11 +37,11 @@ while."""
 CURRENT_PATIENCE = 2.0
 """Seconds that a call waits for the new list of a server that has said that its tools changed."""
 
+QUARANTINED_NAMED = 20
+"""Tools of one list that are named in the log because they cannot be used."""
+
 LISTING_SLACK = 1.0
 """Seconds beyond `timeouts.list` that an operator waits: a list that is under way ends first."""
-
-MAX_NAMED = 20
-"""Quarantined tools that the log names of one list: a server may list thousands, again and again."""
 
 UNSPEAKABLE = "its name holds a secret of the configuration, so it cannot be called by what may be shown"
 """Why such a tool is quarantined."""
@@ -79,6 +78,7 @@ class Listing:
         self._incarnation = 0
         self._lists_tools = True
         self._has_listed = False
+        self._quarantined: dict[str, str] = {}
         self._asked = trio.Event()
         self._needed_now = trio.Event()
         self._current = trio.Event()
@@ -224,10 +224,7 @@ class Listing:
                 return reason
             raws = []
         tools, quarantined = await trio.to_thread.run_sync(_looked_through, name, raws, self._redact)
-        for tool, reason in islice(quarantined.items(), MAX_NAMED):
-            self._log.warning("tool {} is quarantined: {}", tool, reason)
-        if len(quarantined) > MAX_NAMED:
-            self._log.warning("{} more tools are quarantined: see `mcpd status`", len(quarantined) - MAX_NAMED)
+        self._warn_quarantined(quarantined)
         self._tell(
             ToolsListed(
                 server=name,
@@ -241,13 +238,28 @@ class Listing:
         self._has_listed |= bool(tools)
         return ""
 
+    def _warn_quarantined(self, quarantined: dict[str, str]) -> None:
+        """Say what is new of it: a server may list the same a thousand times, or a thousand at a time."""
+        known, self._quarantined = self._quarantined, quarantined
+        fresh = [(tool, reason) for tool, reason in quarantined.items() if known.get(tool) != reason]
+        for tool, reason in fresh[:QUARANTINED_NAMED]:
+            self._log.warning("tool {} is quarantined: {}", tool, reason)
+        if len(fresh) > QUARANTINED_NAMED:
+            more = len(fresh) - QUARANTINED_NAMED
+            self._log.warning("{} more tools are quarantined: `mcpd status --json` has them", more)
+
 
 def _looked_through(server: str, raws: list[Raw], redact: Redactor) -> tuple[ScreenedTools, dict[str, str]]:
     """All that takes long with a long list: for a worker thread, so that the registry only compares.
 
     Secrets go first: what is hashed, kept, shown and validated against is the same, without them.
     """
-    tools, faulty = read_tools(server, [Raw(redact.json(bytes(raw))) for raw in raws])
+    # What is too large is quarantined unread.
+    tools, faulty = read_tools(server, [_without_secrets(raw, redact) for raw in raws])
     faulty |= {tool.name: UNSPEAKABLE for tool in tools if HIDDEN in tool.name}
     quarantined = {redact(tool): redact(reason, REASON) for tool, reason in faulty.items()}
     return ScreenedTools.of(tool for tool in tools if HIDDEN not in tool.name), quarantined
+
+
+def _without_secrets(raw: Raw, redact: Redactor) -> Raw:
+    return raw if len(raw) > MAX_TOOL_BYTES else Raw(redact.json(bytes(raw)))

@@ -1,9 +1,10 @@
 r"""Making text from servers safe to show: nothing in it may move a cursor, hide itself or reorder a line.
 
 Spelt out are control characters (ANSI sequences begin with one), bidirectional controls, zero-width and other
-invisible characters, tags, private use, lone surrogates, and variation selectors where nothing is there to be
-varied: they can carry a hidden text. What writing needs stays: a selector after an emoji or an ideograph, a
-joiner within an emoji or between letters of scripts that join. Sources: Unicode's
+invisible characters, blanks that count as symbols, tags, private use, noncharacters, lone surrogates, and
+variation selectors where nothing is there to be varied: they can carry a hidden text. What writing needs
+stays: a selector after an emoji or an ideograph, a joiner within an emoji or between letters of scripts that
+join, a blank between two cells of Braille. Sources: Unicode's
 Default_Ignorable_Code_Point and emoji-variation-sequences.txt, CVE-2021-42574 ("Trojan Source"), and the ASCII
 smuggling through U+E0000 tags that models are steered with.
 
@@ -30,16 +31,23 @@ HIDDEN = (
     (0x200B, 0x200F),  # zero width, directional marks
     (0x2028, 0x202E),  # line and paragraph separator, directional embeddings and overrides
     (0x2060, 0x206F),  # word joiner, invisible operators, directional isolates
+    (0x2800, 0x2800),  # Braille blank
     (0x3164, 0x3164),  # Hangul filler
     (0xD800, 0xDFFF),  # lone surrogates: JSON can spell them, no terminal can show them
     (0xE000, 0xF8FF),  # private use
+    (0xFDD0, 0xFDEF),  # noncharacters
     (0xFEFF, 0xFEFF),  # byte order mark
     (0xFFA0, 0xFFA0),  # halfwidth Hangul filler
     (0xFFF0, 0xFFFB),  # interlinear annotations and unassigned ignorables
+    (0xFFFE, 0xFFFF),  # noncharacters, as are the last two of every plane
+    (0x13430, 0x13442),  # Egyptian format controls and blanks
+    (0x16FE4, 0x16FE4),  # Khitan filler
     (0x1BCA0, 0x1BCA3),  # shorthand format controls
+    (0x1D159, 0x1D159),  # musical note without a head
     (0x1D173, 0x1D17A),  # musical format controls
+    *((plane | 0xFFFE, plane | 0xFFFF) for plane in range(0x10000, 0xE0000, 0x10000)),
     (0xE0000, 0xE0FFF),  # tags, variation selectors supplement
-    (0xF0000, 0x10FFFF),  # private use planes
+    (0xEFFFE, 0x10FFFF),  # private use planes
 )
 """First and last code point of what is never shown raw."""
 
@@ -48,6 +56,9 @@ SELECTORS = (0xFE00, 0xFE0F)
 
 JOINERS = (0x200C, 0x200D)
 """Zero-width non-joiner and joiner: shown raw between letters that join, the joiner also within an emoji."""
+
+BLANK = 0x2800
+"""Braille blank: shown raw between two cells, where it is what a space is elsewhere."""
 
 PICTURES = (
     (0xA9, 0xA9), (0xAE, 0xAE), (0x203C, 0x203C), (0x2049, 0x2049), (0x2122, 0x2122), (0x2139, 0x2139),
@@ -64,7 +75,8 @@ JOINING = (
     (0x1780, 0x17B3),  # Khmer
     (0x17B6, 0x17D3),  # the same
     (0x1820, 0x18AA),  # Mongolian
-    (0xFB50, 0xFDFF),  # Arabic presentation forms
+    (0xFB50, 0xFDCF),  # Arabic presentation forms
+    (0xFDF0, 0xFDFF),  # the same
     (0xFE70, 0xFEFC),  # the same
     (0x11000, 0x114FF),  # Brahmic scripts beyond the basic plane
 )
@@ -107,6 +119,9 @@ _IDLE_SELECTOR = (
 )
 
 
+_IDLE_BLANK = "\\u2800(?!(?<=[\\u2801-\\u28ff]\\u2800)(?=[\\u2801-\\u28ff]))"
+
+
 def _hidden(*kept: int, more: str = "") -> re.Pattern[str]:
     """What is spelt out.
 
@@ -114,8 +129,8 @@ def _hidden(*kept: int, more: str = "") -> re.Pattern[str]:
         kept: code points of `HIDDEN` that stay.
         more: a further alternative.
     """
-    plain = _class(*_without(HIDDEN, *range(JOINERS[0], JOINERS[1] + 1), *kept))
-    return re.compile(f"{plain}|{_IDLE_JOINER}|{_IDLE_SELECTOR}{more}")
+    plain = _class(*_without(HIDDEN, *range(JOINERS[0], JOINERS[1] + 1), BLANK, *kept))
+    return re.compile(f"{plain}|{_IDLE_JOINER}|{_IDLE_SELECTOR}|{_IDLE_BLANK}{more}")
 
 
 # Line feeds, and tabs where lines are kept, are the layout and not an attack on it.

@@ -30,6 +30,12 @@ if TYPE_CHECKING:
 QUEUED_LINES = 10_000
 """Lines that may wait for a slow reader of our stderr: seconds of a noisy start."""
 
+TRACEBACK_CHARS = 64 * 1024
+"""Of a traceback: as deep as Python's own recursion goes, and a message that quotes its data, cut."""
+
+LABEL_BYTES = 128
+"""Of what a call is called in the log, as of a tool's name: the name may be one that a client made up."""
+
 FLUSH_SECONDS = 1.0
 """How long the end of the daemon waits for the last lines to be written."""
 
@@ -121,6 +127,7 @@ class _Entry:
         self.time = record["time"]
         self.clock = f"{self.time:HH:mm:ss.SSS}"
         self.level = record["level"].name
+        # What servers and clients say is in there, up to 16 MiB: it is cut as well.
         self.message = redact(record["message"])
         self.extra = {
             key: redact(value) if isinstance(value, str) else value
@@ -131,7 +138,7 @@ class _Entry:
         self.traceback = ""
         if error is not None and error.value is not None:
             lines = "".join(traceback.format_exception(error.value)).rstrip()
-            self.traceback = visible(redact(lines), lines=True)
+            self.traceback = visible(redact(lines, TRACEBACK_CHARS), lines=True)
 
     @property
     def body(self) -> str:
@@ -172,7 +179,14 @@ def _json(entry: _Entry) -> str:
 
 def _spelt(calls: Sequence[Note], redact: Redactor, spell: Callable[[str], str]) -> dict[str, str]:
     """The labels of calls as they are written: of a line, only they are not our own words."""
-    return {label: spell(redact(label)) for label in {label for _, label, _, _ in calls}}
+    return {label: spell(_short(redact(label))) for label in {label for _, label, _, _ in calls}}
+
+
+def _short(label: str) -> str:
+    """A label of `LABEL_BYTES` at the most, as a terminal may be shown it."""
+    shown = visible(label[:LABEL_BYTES])
+    whole = len(label) <= LABEL_BYTES and len(shown.encode()) <= LABEL_BYTES
+    return shown if whole else shown.encode()[: LABEL_BYTES - len("…".encode())].decode(errors="ignore") + "…"
 
 
 def _text_of_calls(entry: _Entry, calls: Sequence[Note], redact: Redactor) -> str:
@@ -185,7 +199,7 @@ def _journal_of_calls(entry: _Entry, calls: Sequence[Note], redact: Redactor) ->
 
 
 def _lines_of_calls(head: str, calls: Sequence[Note], redact: Redactor) -> str:
-    spelt = _spelt(calls, redact, visible)
+    spelt = _spelt(calls, redact, str)
     return "\n".join(
         [
             f"{head}[session={session}] call {spelt[label]} {seconds * 1000:.1f} ms {outcome}"
@@ -195,8 +209,7 @@ def _lines_of_calls(head: str, calls: Sequence[Note], redact: Redactor) -> str:
 
 
 def _json_of_calls(entry: _Entry, calls: Sequence[Note], redact: Redactor) -> str:
-    # A label is made visible first, as in a text, and is then spelt as JSON spells a string.
-    spelt = _spelt(calls, redact, lambda label: json_line(visible(label))[1:-1])
+    spelt = _spelt(calls, redact, lambda label: json_line(label)[1:-1])
     head = json_line({"time": entry.time.isoformat(), "level": entry.level.lower()})[:-1]
     return "\n".join(
         [

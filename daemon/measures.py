@@ -37,9 +37,19 @@ NOISE_CHARACTERS = 200
 MAX_CLIENTS = 64
 """Clients whose repairs are counted apart: more kinds of agents than anybody runs."""
 
-LINES_PER_SECOND = 50
-"""Lines of one server's stderr that go to the log per second: a flood must not become the daemon's."""
+LOG_BURST_BYTES = 256 * 1024
+"""Of one server's stderr, so much goes to the log at once: ten times what the chattiest real one writes before
+its first call."""
 
+LOG_BYTES_PER_SECOND = 4 * 1024
+"""And so much per second in the long run: at the most 350 MB a day, from a server that never stops writing."""
+
+LOG_RESUMES_BYTES = LOG_BURST_BYTES // 2
+"""A log that was closed to a server opens again when there is room for so much: what is written then can be
+read in one piece, and of what was left out there is a line twice a minute at the most."""
+
+LOG_LINE_COSTS = 64
+"""Bytes that a line takes in the log besides its text: the time, the level, the server."""
 
 KIB = 1024
 """What each unit of bytes is of the one below it."""
@@ -87,25 +97,38 @@ class StderrTail:
         return list(enumerate(islice(self._lines, first, None), start=gone + first + 1))
 
 
-class Throttle:
-    """Lets so many through per second, and counts the rest."""
+class LogShare:
+    """One server's share of the daemon's log: a token bucket of bytes, and a count of what did not fit."""
 
-    def __init__(self, per_second: int) -> None:
-        self._per_second = per_second
-        self._window = 0.0
-        self._passed = 0
-        self.suppressed = 0
+    def __init__(self) -> None:
+        self._room = float(LOG_BURST_BYTES)
+        self._at = 0.0
+        self._lines = 0
+        self._bytes = 0
 
-    def admits(self, now: float) -> bool:
-        """Whether one more may pass at `now` (seconds)."""
-        if now - self._window >= 1.0:
-            self._window = now
-            self._passed = 0
-        self._passed += 1
-        if self._passed <= self._per_second:
-            return True
-        self.suppressed += 1
-        return False
+    def lines(self, text: str, now: float) -> tuple[str, ...]:
+        """What is logged when the server has written a line.
+
+        Args:
+            text: the line.
+            now: seconds.
+        """
+        self._room = min(LOG_BURST_BYTES, self._room + (now - self._at) * LOG_BYTES_PER_SECOND)
+        self._at = now
+        size = len(text.encode(errors="replace")) + LOG_LINE_COSTS
+        if self._room < (LOG_RESUMES_BYTES if self._lines else size):
+            self._lines += 1
+            self._bytes += size
+            return (_LEFT_OUT,) if self._lines == 1 else ()
+        self._room -= size
+        if not self._lines:
+            return (f"stderr: {text}",)
+        left_out = f"{self._lines} lines of its stderr were left out ({bytes_in_words(self._bytes)})"
+        self._lines = self._bytes = 0
+        return (left_out, f"stderr: {text}")
+
+
+_LEFT_OUT = "writes more than there is room for: its stderr is left out for now; `mcpd logs` has the last of it"
 
 
 class Noise:

@@ -26,6 +26,16 @@ USER_RUNTIME = Path("/run/user")
 """Where pam_systemd(8) makes each user's runtime directory, whether or not the environment names it."""
 
 
+def home(environ: Mapping[str, str]) -> Path:
+    """The user's home directory, or `/` where there is none: servers are started in it.
+
+    Not where the daemon was started: npx, uv and others run what they find there, in a repository that somebody
+    has just cloned.
+    """
+    named = environ.get("HOME", "")
+    return Path(named if named.startswith("/") and os.access(f"{named}/.", os.X_OK) else "/")
+
+
 def runtime_dir(environ: Mapping[str, str]) -> Path:
     """The directory of the sockets: systemd's, else the user's, else a private one under /tmp.
 

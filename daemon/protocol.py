@@ -34,6 +34,10 @@ SUBSCRIPTION_KEY = META + "subscriptionId"
 SESSION_KEY = "mcpd/session"
 """In the `_meta` of a request: the key of the session that it belongs to. It concerns us and no server."""
 
+HELLO = "mcpd/hello"
+"""The notification with which `mcpd connect` names a profile, a surface and a session: a connection's first
+message, and the only one of its kind, or the client behind a bridge could leave the profile it was given."""
+
 IDENTITY = {"name": "mcpd", "version": __version__}
 """How mcpd introduces itself, to servers and to clients."""
 
@@ -125,6 +129,28 @@ def discover_result(instructions: str) -> bytes:
             "_meta": {SERVER_INFO_KEY: IDENTITY},
         }
     )
+
+
+def unsupported(version: object) -> tuple[int, str, dict[str, object]]:
+    """Code, text and data of the error about a version that is not spoken here."""
+    data = {"supported": [*HANDSHAKE_VERSIONS, MODERN_VERSION], "requested": version}
+    return UNSUPPORTED_VERSION, f"Unsupported protocol version: {version}", data
+
+
+def honoured(params: Raw | None) -> dict[str, bool]:
+    """Which of the notifications that a `subscriptions/listen` asks for there are here.
+
+    Raises:
+        msgspec.MsgspecError: its params are no object.
+    """
+    wanted = msgspec.json.decode(params or b"{}", type=dict[str, object]).get("notifications")
+    asks = isinstance(wanted, dict) and wanted.get("toolsListChanged") is True
+    return {"toolsListChanged": True} if asks else {}
+
+
+def of_subscription(subscription: bytes, **params: object) -> bytes:
+    """The params of a notification that a subscription asked for."""
+    return _encode({**params, "_meta": {SUBSCRIPTION_KEY: Raw(subscription)}})
 
 
 def list_page(tools: Sequence[bytes], cursor: str | None, page_bytes: int) -> range:

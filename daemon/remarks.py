@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog, ServerEntry
     from daemon.model import Tool
 
+NAMED = 10
+"""Tools of each kind that are named in a line of the log; `mcpd tools` has them all."""
+
 
 def may_have(entry: ServerEntry, tool: str) -> bool:
     """Whether a server lists a tool, offered or not, or could: it has not listed any yet."""
@@ -61,6 +64,21 @@ def difference(before: ServerEntry, after: ServerEntry) -> dict[str, object]:
         "changed": _changed(had, has),
         "renamed": {old: new for old, new in after.renamed.items() if old in had and new not in had},
     }
+
+
+def news(before: ServerEntry, after: ServerEntry) -> str:
+    """The same as a line of a log; empty if what is called is as it was, or nothing was known before."""
+    if before.tools is None or before.epoch == after.epoch:
+        return ""
+    found = difference(before, after)
+    parts = [_some(word, found[word]) for word in ("came", "went", "changed") if found[word]]
+    return f"its tools have changed: {'; '.join(parts)}" if parts else ""
+
+
+def _some(word: str, names: object) -> str:
+    assert isinstance(names, list)
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{len(names)} {word} ({', '.join(names[:NAMED])}{more})"
 
 
 def _changed(had: Mapping[str, Tool], has: Mapping[str, Tool]) -> list[str]:

@@ -32,6 +32,8 @@ class Seat:
     def __init__(self, context: SessionContext) -> None:
         self.client = ""
         """What the client calls itself."""
+        self.settled = False
+        """Whether this is final: a hello was taken, or a request without one."""
         self._context = context
         self.wishes: tuple[str, str | None, bool | None] = (DEFAULT_PROFILE, None, None)
         """What the client asked for: profile, surface, lazy; another object whenever it asks again."""

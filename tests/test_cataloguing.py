@@ -13,7 +13,7 @@ import trio
 import trio.testing
 from loguru import logger
 
-from daemon.cataloguing import CURRENT_PATIENCE, DEBOUNCE, MAX_NAMED, RELIST_AFTER_FAILURE, Listing
+from daemon.cataloguing import CURRENT_PATIENCE, DEBOUNCE, QUARANTINED_NAMED, RELIST_AFTER_FAILURE, Listing
 from daemon.config.model import Server, Timeouts
 from daemon.errors import UpstreamLost, UpstreamUnavailable
 from daemon.facts import ListingFailed, ToolsListed
@@ -21,7 +21,7 @@ from daemon.redact import CUT, REASON, Redactor
 from daemon.wire.peer import RemoteError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from trio.testing import MockClock
 
@@ -29,6 +29,14 @@ if TYPE_CHECKING:
     from daemon.model import Era
     from daemon.ports import CallToSend
     from daemon.wire.peer import Exchange
+
+
+@pytest.fixture(name="log")
+def captured_log() -> Iterator[list[str]]:
+    lines: list[str] = []
+    sink = logger.add(lambda message: lines.append(message.record["message"]), level="WARNING")
+    yield lines
+    logger.remove(sink)
 
 
 class Lists:
@@ -231,20 +239,6 @@ async def test_a_secret_in_a_definition_never_gets_into_the_catalog() -> None:
     assert "name holds a secret" in fact.quarantined["[redacted]"]
 
 
-async def test_of_many_tools_that_are_quarantined_the_log_names_some() -> None:
-    said: list[str] = []
-    sink = logger.add(lambda message: said.append(message.record["message"]), level="WARNING")
-    scene = Scene()
-    scene.connection.tools = [f"number\x00{number}" for number in range(MAX_NAMED + 3)]
-    await scene.listing.list_now()
-    logger.remove(sink)
-    assert len(said) == MAX_NAMED + 1
-    assert said[-1] == "3 more tools are quarantined: see `mcpd status`"
-    (fact,) = scene.facts
-    assert isinstance(fact, ToolsListed)
-    assert len(fact.quarantined) == MAX_NAMED + 3
-
-
 async def test_it_is_stale_from_the_word_until_the_list(nursery: trio.Nursery) -> None:
     scene = Scene()
     await scene.start(nursery)
@@ -424,3 +418,12 @@ async def test_a_subscription_that_ends_is_opened_again_and_one_that_is_refused_
         return
     nursery.start_soon(scene.listing.listen, scene.connection)
     await until(lambda: len(scene.connection.subscribed) >= 3 and len(scene.connection.listed) >= 3)
+
+
+async def test_what_is_quarantined_is_logged_once_and_a_thousand_of_it_briefly(log: list[str]) -> None:
+    scene = Scene()
+    for tools in (["echo", "a\nb"], ["echo", "a\nb"], [f"{number}\n" for number in range(1000)]):
+        scene.connection.tools = tools
+        await scene.listing.list_now()
+    assert sum("is quarantined" in line for line in log) == 1 + QUARANTINED_NAMED
+    assert f"{1000 - QUARANTINED_NAMED} more tools are quarantined: `mcpd status --json` has them" in log

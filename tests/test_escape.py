@@ -26,9 +26,15 @@ from daemon.escape import (
 MUST = [
     *range(0x20), *range(0x7F, 0xA0), 0xAD, 0x61C, 0x180E, *range(0x200B, 0x2010), *range(0x202A, 0x202F),
     *range(0x2060, 0x206A), 0xFEFF, *range(0xFFF9, 0xFFFC), *range(0xE0000, 0xE0080), 0xE000, 0xF8FF, 0xF0000,
-    0x10FFFD, 0xD800, 0xDFFF,
+    0x10FFFD, 0xD800, 0xDFFF, 0x2800, *range(0x13430, 0x13443), 0x16FE4, 0x1D159,
 ]  # fmt: skip
-"""Controls, bidi, zero-width, tags, private use, surrogates: the bar that mcpd sets itself."""
+"""Controls, bidi, zero-width, tags, private use, surrogates, blanks: the bar that mcpd sets itself."""
+
+NONCHARACTERS = [
+    *range(0xFDD0, 0xFDF0),
+    *(plane + last for plane in range(0, 0x110000, 0x10000) for last in (0xFFFE, 0xFFFF)),
+]
+"""What will never be a character (Unicode, section 23.7): nothing shows it, and it can carry a text."""
 
 
 @pytest.mark.parametrize("point", MUST, ids=hex)
@@ -47,9 +53,15 @@ def test_every_control_format_private_and_surrogate_character_of_unicode_is_spel
         if unicodedata.category(chr(point)) in {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}
         and visible(chr(point)) == chr(point)
     }
-    # Arabic and Kaithi number signs and Egyptian joiners are visible characters despite their category.
+    # Arabic and Kaithi number signs are visible characters despite their category.
     visible_formats = {*range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, 0x110BD, 0x110CD}
-    assert kept <= {*map(hex, visible_formats), *map(hex, range(0x13430, 0x13440))}
+    assert kept <= {*map(hex, visible_formats)}
+
+
+def test_every_noncharacter_is_spelt_out() -> None:
+    assert len(NONCHARACTERS) == 66
+    for show in (visible, legible):
+        assert not [hex(point) for point in NONCHARACTERS if show(chr(point)) == chr(point)]
 
 
 @pytest.mark.parametrize(
@@ -76,6 +88,8 @@ READABLE = {
     "thai": "สวัสดี",
     "ideograph": "葛\ufe00 is a variant",
     "accent": "e\u0301",
+    "braille": "⠓⠑⠇⠇⠕\u2800⠺⠕⠗⠇⠙",
+    "hieroglyphs": "𓀀𓂋𓏏",
 }
 """What people write: joiners, selectors and marks that change what is seen."""
 
@@ -107,6 +121,10 @@ SMUGGLED = {
     "joiner after an arabic word": "می\u200c خ",
     "tag flag": "🏴\U000e0067\U000e007f",
     "selector supplement": "葛\U000e0100",
+    "braille blank between latin letters": "a\u2800b",
+    "braille blanks in a run": "⠓\u2800\u2800⠺",
+    "braille blank last": "⠓\u2800",
+    "hieroglyphs that are joined": "𓂋\U00013431𓏏",
 }
 """The same characters where they change nothing that is seen, and may carry a text."""
 

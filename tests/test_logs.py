@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from daemon.logs import QUEUED_LINES, LineWriter
-from daemon.redact import Redactor
+from daemon.logs import LABEL_BYTES, QUEUED_LINES, TRACEBACK_CHARS, LineWriter
+from daemon.redact import CUT, SHOWN, Redactor
 
 ROOT = Path(__file__).parent.parent
 
@@ -121,6 +121,41 @@ def test_a_name_that_a_client_made_up_forges_no_line(style: str) -> None:
     shown = r'call a\x0a"b"\x1b[2J\u202e 0.0 ms UnknownTool'
     assert (json.loads(first)["message"] if style == "json" else first).endswith(shown)
     assert "c/d" in second
+
+
+@pytest.mark.parametrize("style", ["text", "journal", "json"])
+@pytest.mark.parametrize("name", ["x", "ä", "\\x1b", "\\U000e0041", "\\U0001f600"])
+def test_a_call_by_a_very_long_name_is_a_short_line(style: str, name: str) -> None:
+    code = f"""logger.bind(calls=[(1, "{name}" * 100_000, 0, "UnknownTool"), (2, "c/d", 0, "ok")]).info("2")"""
+    first, second = logged(style, code).splitlines()
+    said = json.loads(first)["message"] if style == "json" else first
+    label = said.partition("call ")[2].partition(" 0.0 ms UnknownTool")[0]
+    assert label.endswith("…")
+    assert LABEL_BYTES - 8 < len(label.encode()) <= LABEL_BYTES
+    assert len(first) < 1000
+    assert "c/d" in second
+
+
+@pytest.mark.parametrize("style", ["text", "journal", "json"])
+def test_whatever_a_server_or_a_client_says_a_record_has_a_bound(style: str) -> None:
+    code = """
+long = "x" * 5_000_000
+logger.bind(server=long).info("{}", long)
+try:
+    raise ValueError(long)
+except ValueError:
+    logger.exception("oops")
+"""
+    said = logged(style, code)
+    assert f"x{CUT}" in said
+    assert len(said) < 4 * SHOWN + 2 * TRACEBACK_CHARS
+
+
+def test_what_is_as_long_as_a_line_may_be_is_whole() -> None:
+    assert "x" * 8192 + "end" in logged("text", """logger.info("stderr: {}end", "x" * 8192)""")
+    label = "a" * (LABEL_BYTES - 2) + "/b"
+    said = logged("text", f"""logger.bind(calls=[(1, "{label}", 0, "ok")]).info("1")""")
+    assert f"call {label} 0.0 ms" in said
 
 
 def test_a_level_is_the_least_that_is_shown() -> None:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from daemon.measures import (
     LATENCIES,
-    LINES_PER_SECOND,
+    LOG_BURST_BYTES,
+    LOG_BYTES_PER_SECOND,
+    LOG_LINE_COSTS,
+    LOG_RESUMES_BYTES,
     NOISE_CHARACTERS,
     NOISE_LINES,
     NOISE_SECONDS,
@@ -14,9 +19,9 @@ from daemon.measures import (
     STDERR_LINES,
     CallStats,
     Ceiling,
+    LogShare,
     Noise,
     StderrTail,
-    Throttle,
     bytes_in_words,
 )
 from daemon.redact import CUT, Redactor
@@ -89,17 +94,46 @@ def test_no_two_tails_are_taken_for_one_another() -> None:
     assert StderrTail().birth != StderrTail().birth
 
 
-def test_a_throttle_lets_a_burst_through_up_to_its_rate_and_counts_the_rest() -> None:
-    throttle = Throttle(LINES_PER_SECOND)
-    passed = sum(throttle.admits(100.0) for _ in range(1000))
-    assert passed == LINES_PER_SECOND
-    assert throttle.suppressed == 1000 - LINES_PER_SECOND
+LINE = "x" * (1024 - LOG_LINE_COSTS)
+BURST = LOG_BURST_BYTES // 1024
+"""Lines of a KiB, all told, that fit at once."""
 
 
-def test_a_throttle_opens_again_after_a_second() -> None:
-    throttle = Throttle(1)
-    assert [throttle.admits(now) for now in (5.0, 5.5, 5.999, 6.0, 6.1)] == [True, False, False, True, False]
-    assert throttle.suppressed == 3
+def test_a_burst_goes_to_the_log_whole_and_more_is_left_out_with_one_line_about_it() -> None:
+    share = LogShare()
+    said = [share.lines(LINE, 1e6) for _ in range(BURST + 100)]
+    assert said[:BURST] == [(f"stderr: {LINE}",)] * BURST
+    assert [len(each) for each in said[BURST:]] == [1, *[0] * 99]
+    assert "left out" in said[BURST][0]
+
+
+def test_a_log_opens_again_once_there_is_room_and_says_how_much_is_missing() -> None:
+    share = LogShare()
+    for _ in range(BURST + 100):
+        share.lines(LINE, 1e6)
+    opens = LOG_RESUMES_BYTES / LOG_BYTES_PER_SECOND
+    assert share.lines(LINE, 1e6 + opens - 0.01) == ()
+    assert share.lines("again", 1e6 + opens) == (
+        "101 lines of its stderr were left out (101 KiB)",
+        "stderr: again",
+    )
+    assert share.lines("and again", 1e6 + opens) == ("stderr: and again",)
+
+
+@given(sizes=st.lists(st.integers(0, 8 * 1024), max_size=50), pause=st.floats(0, 5))
+def test_whatever_a_server_writes_the_log_gets_its_share_and_no_more(sizes: list[int], pause: float) -> None:
+    share, now, logged, said = LogShare(), 0.0, 0, 0
+    for size in sizes * 20:
+        now += pause
+        lines = share.lines("ä" * (size // 2), now)
+        said += sum("left out" in line for line in lines)
+        logged += sum(
+            len(line.encode()) - len("stderr: ") + LOG_LINE_COSTS
+            for line in lines
+            if line.startswith("stderr: ")
+        )
+    assert logged <= LOG_BURST_BYTES + now * LOG_BYTES_PER_SECOND
+    assert said <= 2 + 2 * now * LOG_BYTES_PER_SECOND / LOG_RESUMES_BYTES
 
 
 def test_noise_is_too_much_past_a_thousand_lines_in_ten_seconds() -> None:

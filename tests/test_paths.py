@@ -111,3 +111,14 @@ def test_a_directory_that_cannot_be_looked_into_is_no_reason_to_fail(
         Path(closed) / "mcpd/mcpd.json",
         Path("/etc/mcpd/mcpd.json"),
     }
+
+
+@pytest.mark.parametrize("name", ["", "relative", "/no/such/directory"])
+def test_without_a_home_the_root_is_home(name: str) -> None:
+    assert paths.home({"HOME": name}) == paths.home({}) == Path("/")
+
+
+def test_a_home_is_a_directory_that_is_there(tmp_path: Path) -> None:
+    assert paths.home({"HOME": str(tmp_path)}) == tmp_path
+    (tmp_path / "file").touch()
+    assert paths.home({"HOME": str(tmp_path / "file")}) == Path("/")

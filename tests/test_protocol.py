@@ -178,3 +178,30 @@ def test_requests_to_a_modern_server_declare_no_capabilities() -> None:
         "io.modelcontextprotocol/clientCapabilities": {},
         "io.modelcontextprotocol/clientInfo": protocol.IDENTITY,
     }
+
+
+def test_the_error_about_a_version_names_those_that_are_spoken() -> None:
+    code, text, data = protocol.unsupported("2030-01-01")
+    assert (code, text) == (-32022, "Unsupported protocol version: 2030-01-01")
+    assert data == {
+        "supported": [*protocol.HANDSHAKE_VERSIONS, protocol.MODERN_VERSION],
+        "requested": "2030-01-01",
+    }
+
+
+@pytest.mark.parametrize(
+    ("params", "honoured"),
+    [
+        (None, {}),
+        (b"{}", {}),
+        (b'{"notifications": 7}', {}),
+        (b'{"notifications": {"toolsListChanged": 1, "promptsListChanged": true}}', {}),
+        (b'{"notifications": {"toolsListChanged": true, "x": true}}', {"toolsListChanged": True}),
+    ],
+)
+def test_a_subscription_is_told_which_of_its_wishes_are_met(
+    params: bytes | None, honoured: dict[str, bool]
+) -> None:
+    assert protocol.honoured(None if params is None else msgspec.Raw(params)) == honoured
+    told = read(protocol.of_subscription(b'"a"', notifications=honoured))
+    assert told == {"notifications": honoured, "_meta": {protocol.SUBSCRIPTION_KEY: "a"}}

@@ -12,6 +12,7 @@ from loguru import logger
 from daemon.catalog.snapshot import UNSETTLED, begin, fold_all, with_settled_names
 from daemon.facts import Configured, Recalled, Switched
 from daemon.mailbox import Mailbox
+from daemon.remarks import news
 from daemon.watch import Watch
 
 if TYPE_CHECKING:
@@ -57,10 +58,19 @@ class Registry:
         await self._mailbox.serve(self._fold)
 
     def _fold(self, facts: list[Fact]) -> None:
-        catalog = fold_all(self.catalog.value, facts)
+        before = self.catalog.value
+        catalog = fold_all(before, facts)
         self.catalog.set(catalog)
+        self._tell_news(before, catalog)
         self._warn_unresolved(catalog)
         self._sum_up(catalog)
+
+    def _tell_news(self, before: Catalog, catalog: Catalog) -> None:
+        """A line about each server whose tools are others than before: the log says when that was."""
+        for name, entry in catalog.servers.items():
+            was = before.servers.get(name)
+            if was is not None and was is not entry and (text := news(was, entry)):
+                logger.bind(server=name).info("{}", text)
 
     def _warn_unresolved(self, catalog: Catalog) -> None:
         """Once per name: a tool in the configuration that its server does not have (seed 001, §4.2)."""

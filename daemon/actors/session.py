@@ -49,9 +49,6 @@ PAGE_SHARE = 16
 """A page of `tools/list` takes at most a sixteenth of what may wait for a client. By default that is 4 MiB: all
 1,519 tools of 46 real servers, for many clients never ask for a second page."""
 
-HELLO = "mcpd/hello"
-"""The notification with which `mcpd connect` names a profile or surface, before the client's first message."""
-
 
 class Session:
     """Serves one client over one link."""
@@ -77,6 +74,7 @@ class Session:
         """By session, what the client was given of its list, until that is announced to have changed."""
         self._waiting_lists = 0
         self._handshaken = False
+        self._late_hello = False
         self._protocol = ""
         self._faults = 0
         self._since = context.wall()
@@ -139,6 +137,7 @@ class Session:
         try:
             if own is not None and not self._subscriptions and self._calls.repeat(call, own):
                 return
+            self._seat.settled = True
             if self._seat.denied:
                 self._peer.refuse(call.request_id, envelope.INVALID_REQUEST, self._seat.denied)
             elif own is not None:
@@ -152,6 +151,7 @@ class Session:
 
     def on_request(self, request_id: bytes, method: str, params: Raw | None) -> None:
         """Answer a request, now or in time."""
+        self._seat.settled = True
         if self._seat.denied:
             self._peer.refuse(request_id, envelope.INVALID_REQUEST, self._seat.denied)
             return
@@ -197,7 +197,7 @@ class Session:
         try:
             if method == "notifications/cancelled" and params is not None:
                 self._cancel(params)
-            elif method == HELLO and params is not None:
+            elif method == protocol.HELLO and params is not None:
                 self._greet(msgspec.json.decode(params, type=dict[str, object]))
         except msgspec.MsgspecError as error:
             self._log.warning("a {} that cannot be read: {}", method, error)
@@ -277,21 +277,17 @@ class Session:
 
     def _listen(self, request_id: bytes, params: Raw | None) -> None:
         """A 2026-07-28 subscription: acknowledged first, then open until the client cancels it."""
-        if self._calls.holds(request_id) or request_id in self._subscriptions:
-            self._refuse_second(request_id)
+        if self._is_second(request_id):
             return
         if len(self._subscriptions) >= MAX_SUBSCRIPTIONS:
             text = f"{MAX_SUBSCRIPTIONS} subscriptions are open; cancel one first"
             self._peer.refuse(request_id, envelope.INVALID_REQUEST, text)
             return
-        fields = msgspec.json.decode(params or b"{}", type=dict[str, object])
-        wanted = fields.get("notifications")
-        honoured = {}
-        if isinstance(wanted, dict) and wanted.get("toolsListChanged") is True:
-            honoured["toolsListChanged"] = True
+        honoured = protocol.honoured(params)
+        if honoured:
             self._subscriptions.append(request_id)
-        params_out = {"notifications": honoured, "_meta": {protocol.SUBSCRIPTION_KEY: Raw(request_id)}}
-        self._peer.notify("notifications/subscriptions/acknowledged", msgspec.json.encode(params_out))
+        told = protocol.of_subscription(request_id, notifications=honoured)
+        self._peer.notify("notifications/subscriptions/acknowledged", told)
 
     def _call_tool(self, request_id: bytes, params: Raw | None, modern: bool, asked: Asked) -> None:  # noqa: FBT001
         wanted = protocol.decode_call(params or b"{}")
@@ -301,14 +297,16 @@ class Session:
     def _begin_call(
         self, call: PlainCall, asked: Asked, meta: dict[str, Raw] | None = None, *, modern: bool = False
     ) -> None:
-        if self._calls.holds(call.request_id) or call.request_id in self._subscriptions:
-            self._refuse_second(call.request_id)
-        else:
+        if not self._is_second(call.request_id):
             self._calls.begin(call, asked, meta, modern=modern)
 
-    def _refuse_second(self, request_id: bytes) -> None:
+    def _is_second(self, request_id: bytes) -> bool:
+        """Whether a request was refused because another one with its id is in flight."""
+        if not self._calls.holds(request_id) and request_id not in self._subscriptions:
+            return False
         text = f"Invalid Request: id {request_id.decode(errors='replace')} is already in flight"
         self._peer.refuse(request_id, envelope.INVALID_REQUEST, text)
+        return True
 
     def _announce_if_changed(self) -> None:
         """Tell the client when what it was shown is not what it would be shown now."""
@@ -329,8 +327,7 @@ class Session:
         if self._handshaken:
             self._peer.notify("notifications/tools/list_changed")
         for subscription in self._subscriptions:
-            meta = {"_meta": {protocol.SUBSCRIPTION_KEY: Raw(subscription)}}
-            self._peer.notify("notifications/tools/list_changed", msgspec.json.encode(meta))
+            self._peer.notify("notifications/tools/list_changed", protocol.of_subscription(subscription))
         self._context.outbox.flush()
 
     def _with_session(self, meta: dict[str, Raw], request_id: bytes, serve: Callable[[Asked], None]) -> None:
@@ -357,9 +354,7 @@ class Session:
     def _accept_version(self, request_id: bytes, meta: dict[str, Raw]) -> bool:
         version = msgspec.json.decode(meta[protocol.VERSION_KEY])
         if version != protocol.MODERN_VERSION:
-            data = {"supported": [*protocol.HANDSHAKE_VERSIONS, protocol.MODERN_VERSION], "requested": version}
-            text = f"Unsupported protocol version: {version}"
-            self._peer.refuse(request_id, protocol.UNSUPPORTED_VERSION, text, data)
+            self._peer.refuse(request_id, *protocol.unsupported(version))
             return False
         self._protocol = version
         if not self.client and protocol.CLIENT_INFO_KEY in meta:
@@ -372,6 +367,12 @@ class Session:
             self._log.info("session with {}", self.client)
 
     def _greet(self, hello: dict[str, object]) -> None:
+        if self._seat.settled:
+            if not self._late_hello:
+                self._late_hello = True
+                self._log.warning("a hello was refused: only one is taken, before the first request")
+            return
+        self._seat.settled = True
         self._seat.greet(hello)
         fault = self._membership.name(hello.get("session"))
         if fault:

@@ -28,7 +28,7 @@ from daemon.errors import (
     UpstreamUnavailable,
     leaf,
 )
-from daemon.measures import LINES_PER_SECOND, STDERR_LINE, CallStats, Noise, StderrTail, Throttle
+from daemon.measures import STDERR_LINE, CallStats, LogShare, Noise, StderrTail
 from daemon.model import Era
 from daemon.states import WAKEABLE, ServerState
 from daemon.transports.context import OpenContext
@@ -99,7 +99,7 @@ class Upstream:
         self._wall = wall
         self._redact = redact
         self._log = logger.bind(server=server.name)
-        self._logged = Throttle(LINES_PER_SECOND)
+        self._log_share = LogShare()
         self._admission: Admission | None = None
         self._greeter = Greeter()
         self._was_ready = False
@@ -345,8 +345,8 @@ class Upstream:
         """Keep and log a line of its stderr."""
         text = self._redact.cut(said, STDERR_LINE)
         self.stderr.add(text)
-        if self._logged.admits(trio.current_time()):
-            self._log.info("stderr: {}", text)
+        for line in self._log_share.lines(text, trio.current_time()):
+            self._log.info("{}", line)
 
     # --- texts ---------------------------------------------------------------------------------------------
 

@@ -30,10 +30,6 @@ Result = TypeVar("Result")
 MAX_COMPILED = 2048
 """Compiled schemas that are kept: more than the 1,519 tools of 46 real servers."""
 
-MAX_SCHEMA_BYTES = 256 * 1024
-"""Schemas above this are not compiled: thirty times the largest real one, and compiling takes the event loop's
-time."""
-
 MAX_PATTERNS = 200
 """Mentions of patterns in a schema that is compiled: a pattern can take 0.3 ms."""
 
@@ -154,7 +150,7 @@ class Validators:
 
 
 def _compile(raw: bytes) -> Validator | None:
-    if len(raw) > MAX_SCHEMA_BYTES or raw.count(b'"pattern') > MAX_PATTERNS:
+    if raw.count(b'"pattern') > MAX_PATTERNS:
         return None
     try:
         schema = msgspec.json.decode(raw)

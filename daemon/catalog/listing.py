@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 MAX_NAME_BYTES = 128
 """Longest tool name taken (reliability.md S9); the longest of 1,519 real ones has 57."""
 
+MAX_TOOL_BYTES = 256 * 1024
+"""Longest definition of a tool taken; the longest of 1,519 real ones has some 100 kB (23,459 tokens). Whoever
+asks for one tool is given it whole: this bounds that answer, as `describing.PAGE_BYTES` bounds others."""
+
 MAX_TOOLS = 10_000
 """Most tools taken from one server; the largest real one lists a few hundred."""
 
@@ -126,6 +130,8 @@ def _read_new_tool(server: str, raw: bytes, position: int) -> Tool:
     except _DECODE_ERRORS as error:
         raise _Unusable(f"(tool {position + 1})", f"not an object: {error}") from None
     name = _read_name(members, position)
+    if len(raw) > MAX_TOOL_BYTES:
+        raise _Unusable(name, f"its definition has {len(raw)} bytes, the limit is {MAX_TOOL_BYTES}")
     if _is_too_deep(raw):
         raise _Unusable(name, "nested too deeply")
     try:

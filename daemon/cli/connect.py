@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 
+from daemon import __version__
 from daemon.cli.bridging.loop import Bridge
 
 MAX_KEY = 200
@@ -46,7 +47,7 @@ def main(argv: list[str]) -> int:
 
         print(f"mcpd connect: {explain(path, error, CLIENTS)}", file=sys.stderr)
         return 1
-    if Bridge(path, link, _hello(hello) if hello else b"").run():
+    if Bridge(path, link, _hello(hello)).run():
         return 0
     print(
         "mcpd connect: the daemon closed the connection before it said anything: it may not accept this user"
@@ -92,13 +93,16 @@ def _default_socket() -> str:
 
 
 def _hello(params: dict[str, object]) -> bytes:
-    """The line that tells the daemon what this client's configuration asks for, before the client speaks."""
-    import json  # noqa: PLC0415 - most clients ask for nothing and do not pay 6 ms for it
+    """The line that tells the daemon what this client's configuration asks for, before the client speaks.
 
-    from daemon import __version__  # noqa: PLC0415
+    It is sent also when that is nothing: the daemon takes the first hello only, which must not be the client's.
+    """
+    said = b'{"version":"%b"}' % __version__.encode()
+    if params:
+        import json  # noqa: PLC0415 - most clients ask for nothing and do not pay 6 ms for it
 
-    message = {"jsonrpc": "2.0", "method": "mcpd/hello", "params": {**params, "version": __version__}}
-    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+        said = json.dumps({**params, "version": __version__}, separators=(",", ":")).encode()
+    return b'{"jsonrpc":"2.0","method":"mcpd/hello","params":%b}\n' % said
 
 
 def _key(text: str) -> str:

@@ -169,6 +169,8 @@ def _credential(name: str, sources: Sources) -> str:
 
 
 def _content(path: Path, sources: Sources) -> str:
+    if not sound(str(path)):
+        raise Unresolved("the path of a file to read holds a NUL or half a character: remove it")
     try:
         return sources.read_file(path).strip()
     except UnicodeError:

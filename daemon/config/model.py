@@ -96,7 +96,7 @@ class Server:
     env: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     """Environment variables for it, besides a small safe set (stdio); write secrets as ${VAR}."""
     cwd: str | None = attrs.field(default=None, repr=False)
-    """The directory to start it in (stdio); when absent, the daemon's."""
+    """The directory to start it in (stdio), from the configuration's on; when absent, the home directory."""
     url: str | None = attrs.field(default=None, repr=False)
     """Where it listens: http(s)://, ws(s)://, unix:///path or an absolute path."""
     headers: Mapping[str, str] = attrs.field(factory=dict, repr=False)

@@ -19,6 +19,7 @@ from daemon.config.server_rules import infer_type
 from daemon.config.structure import TRANSPORT_SPELLINGS, expected, read
 from daemon.config.trail import ROOT, below
 from daemon.config.validate import Named, check
+from daemon.config.writers import open_to_others
 from daemon.errors import ConfigError, Fault
 
 if TYPE_CHECKING:
@@ -45,16 +46,19 @@ def load(path: Path, environ: Mapping[str, str], surfaces: Collection[str] = ())
         surfaces: the names that a profile's `surface` may have; empty: they are not checked.
 
     Raises:
-        ConfigError: it cannot be read, or has faults: all of them.
+        ConfigError: it cannot be read, others can write it, or it has faults: all of them.
     """
     source = str(path)
     try:
         with path.open("rb") as file:
+            faults = open_to_others(path)
             content = file.read(MAX_CONFIG + 1)
     except FileNotFoundError:
         raise ConfigError(source, [Fault(path=ROOT, message=_how_to_make_one(path))]) from None
     except OSError as error:
         raise ConfigError(source, [Fault(path=ROOT, message=f"cannot be read: {error.strerror}")]) from None
+    if faults:
+        raise ConfigError(source, faults)
     return parse(_text(content, source), source=source, environ=environ, surfaces=surfaces)
 
 
@@ -116,7 +120,13 @@ def _read_server(name: str, raw: object, sources: Sources, faults: list[Fault]) 
             kind = TRANSPORT_SPELLINGS.get(kind, kind)
         raw = {**raw, "type": kind}
     server = read(Server, raw, trail, faults, name=name)
-    return server and attrs.evolve(server, substituted=found, defaults=defaults)
+    cwd = _absolute(server.cwd, sources.base) if server else None
+    return server and attrs.evolve(server, substituted=found, defaults=defaults, cwd=cwd)
+
+
+def _absolute(cwd: str | None, base: Path) -> str | None:
+    # What begins with ~ is a fault that quotes it (`server_rules`).
+    return cwd if not cwd or cwd.startswith("~") else str(base.absolute() / cwd)
 
 
 def _read_all(cls: type[T], raw: Raw, section: str, faults: list[Fault]) -> dict[str, T]:

@@ -22,9 +22,6 @@ B = 0.75
 MAX_TEXT = 8192
 """Characters of one field that are read: the longest real description has a little more."""
 
-MAX_SCHEMA = 256 * 1024
-"""Bytes of a schema that is looked into for parameters."""
-
 MAX_DEPTH = 4
 """Levels of a schema that are looked into: below are details."""
 
@@ -107,9 +104,8 @@ def _weights(fields: Mapping[str, list[str]]) -> dict[str, float]:
 
 def _of_schema(raw: bytes) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {"parameters": [], "parameter_descriptions": [], "values": []}
-    if len(raw) <= MAX_SCHEMA:
-        for kind, text in _texts(msgspec.json.decode(raw or b"{}"), 0):
-            found[kind] += terms(text[:MAX_TEXT])
+    for kind, text in _texts(msgspec.json.decode(raw or b"{}"), 0):
+        found[kind] += terms(text[:MAX_TEXT])
     return found
 
 

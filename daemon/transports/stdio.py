@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from daemon import paths
 from daemon.errors import CannotStart, ConnectionLost, leaf
 from daemon.transports.raw import UPSTREAM_QUEUE_BYTES, RawConnection
 from daemon.wire.link import FdLink
@@ -62,7 +63,8 @@ async def open_connection(context: OpenContext) -> AsyncIterator[StdioConnection
     server = context.server
     assert server.command is not None
     env = child_environment(os.environ, server.env)
-    child = await context.children.start(server.command, server.args, env, server.cwd)
+    directory = server.cwd or str(paths.home(os.environ))
+    child = await context.children.start(server.command, server.args, env, directory)
     context.events.on_child(child.pid, child.mark)
     link = FdLink(
         child.stdout,

@@ -210,3 +210,16 @@ async def test_the_start_is_summed_up_once_when_every_server_has_listed_or_faile
     assert [line for line in logged if line.startswith("catalog:")] == [
         "catalog: categories=2 tools=2 disabled=0 unresolved=0"
     ]
+
+
+async def test_a_list_that_changes_leaves_one_line_that_names_what_is_other(logged: list[str]) -> None:
+    many = [f"tool{number}" for number in range(1000)]
+    async with registry(config("a", "b")) as found:
+        for names in (["read", "write"], ["read", "write"], ["read", "run"], ["read", "run", *many]):
+            found.tell(listed("a", *names))
+            await found.settle()
+    told = [line for line in logged if "tools have changed" in line]
+    assert told[0] == "its tools have changed: 1 came (run); 1 went (write)"
+    assert told[1].startswith("its tools have changed: 1000 came (tool0, tool1,")
+    assert told[1].endswith(", tool9 and 990 more)")
+    assert len(told) == 2

@@ -10,6 +10,7 @@ import trio
 import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from loguru import logger
 
 from daemon.actors.session import MAX_FAULTS, MAX_WAITING_LISTS
 from daemon.errors import UpstreamLost
@@ -21,7 +22,7 @@ from daemon.wire.link import STUCK_SECONDS
 from tests.fakes_upstream import MODERN, Client, Stage, described, error_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from daemon.catalog.offer import Offered
     from daemon.surfaces.base import Action, Surface, View
@@ -60,6 +61,14 @@ class BrokenSurface(CategorySurface):
 
     def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
         raise KeyError(name)
+
+
+@pytest.fixture(name="log")
+def captured_log() -> Iterator[list[str]]:
+    lines: list[str] = []
+    sink = logger.add(lambda message: lines.append(message.record["message"]), level="WARNING")
+    yield lines
+    logger.remove(sink)
 
 
 async def tool_names(client: Client) -> list[str]:
@@ -249,6 +258,24 @@ async def test_the_bridges_hello_picks_profile_and_surface_and_what_is_none_chan
     assert statistics.surface == ("category" if names == META_TOOLS else "browse")
 
 
+@pytest.mark.parametrize("before", ["mcpd/hello", "initialize", "tools/list", "tools/call"])
+async def test_a_client_does_not_leave_its_profile(nursery: trio.Nursery, log: list[str], before: str) -> None:
+    """The first hello of a connection is final, and none is taken once a request was served."""
+    stage = Stage(profiles={"small": {"categories": ["alpha"], "surface": "search"}})
+    guest = await stage.connect(nursery)
+    hello: dict[str, object] = {"jsonrpc": "2.0", "method": "mcpd/hello", "params": {}}
+    if before == "mcpd/hello":
+        await guest.client.send(hello)
+    else:
+        await guest.client.request(before, {"name": "get-category-tools", "arguments": {}})
+    for _ in range(3):
+        await guest.client.send({**hello, "params": {"profile": "small", "session": "another"}})
+    assert await tool_names(guest.client) == META_TOOLS
+    statistics = guest.session.statistics()
+    assert (statistics.profile, statistics.surface, statistics.key) == ("default", "category", None)
+    assert sum("hello" in line for line in log) == 1
+
+
 async def test_with_an_unknown_profile_nothing_is_served(nursery: trio.Nursery) -> None:
     """A profile restricts: a typo must not show more than it would have."""
     await is_denied(
@@ -278,8 +305,8 @@ DEEP = b"[" * 200 + b"]" * 200
 
 FAULTS = [
     (b"nonsense", -32700, None),
-    (b'{"jsonrpc":"2.0","id":1,"method":"ping"', -32700, None),
-    (b'{"jsonrpc":"2.0","id":5,"method":"ping","params":{"x":"\xff"}}', -32700, None),
+    (b'{"jsonrpc":"2.0","id":1,"method":"ping"', -32700, 1),
+    (b'{"jsonrpc":"2.0","id":5,"method":"ping","params":{"x":"\xff"}}', -32700, 5),
     (b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]', -32600, None),
     (b"[]", -32600, None),
     (b"7", -32600, None),

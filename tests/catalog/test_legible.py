@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -214,3 +215,26 @@ def test_a_list_that_was_looked_through_is_not_looked_through_again() -> None:
     assert screened(tools) is tools.screened
     assert screened(tools) == screened(tuple(tools))
     assert list(tools) == [SLY, tool("git", "add")]
+
+
+@cache
+def hidden_points() -> list[int]:
+    return [point for point in range(0x110000) if hidden_in(chr(point))]
+
+
+def test_of_all_code_points_the_bytes_are_suspect_wherever_the_text_hides_something() -> None:
+    """The two screens are tables of their own: one that knows less lets pass what the other would spell out."""
+    hidden = hidden_points()
+    assert len(hidden) > 140_000
+    lone = [b'"\\u%04x"' % point for point in hidden if 0xD800 <= point < 0xE000]
+    # Of the private planes, half of all, every 64th: they are found by their first byte.
+    others = [point for point in hidden if not 0xD800 <= point < 0xE000 and (point < 0xF0000 or not point % 64)]
+    spelt = [raw for point in others for raw in spellings(point)]
+    assert not [raw for raw in (*lone, *spelt) if legible_json(raw) == raw]
+
+
+def test_of_all_code_points_what_hides_nothing_stays_byte_for_byte() -> None:
+    shown = set(range(0x20, 0x110000)) - set(hidden_points()) - set(b'"\\')
+    text = "".join(map(chr, sorted(shown)))
+    plain = f'"{text}"'.encode()
+    assert legible_json(plain) == plain

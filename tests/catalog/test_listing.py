@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from daemon.catalog.listing import MAX_DEPTH, MAX_NAME_BYTES, MAX_TOOLS, Parts, _held, read_page, read_tools
+from daemon.catalog.listing import (
+    MAX_DEPTH,
+    MAX_NAME_BYTES,
+    MAX_TOOL_BYTES,
+    MAX_TOOLS,
+    Parts,
+    _held,
+    read_page,
+    read_tools,
+)
 from tests.catalog.samples import tool_json
 
 GOOD = tool_json("good")
@@ -76,6 +85,16 @@ def test_a_tool_that_is_not_can_be_looked_into_from_a_deep_stack() -> None:
         return look(frames - 1) if frames else tool.parts["inputSchema"]
 
     assert look(300) in tool.raw
+
+
+def test_a_definition_that_is_too_long_is_quarantined_by_name_with_its_size() -> None:
+    rest = MAX_TOOL_BYTES - len(tool_json("fits", description=""))
+    fits = tool_json("fits", description="x" * rest)
+    long = tool_json("long", description="x" * (rest + 1))
+    assert len(fits) == MAX_TOOL_BYTES
+    tools, quarantined = read_tools("s", [Raw(long), Raw(fits)])
+    assert [tool.name for tool in tools] == ["fits"]
+    assert quarantined == {"long": "its definition has 262145 bytes, the limit is 262144"}
 
 
 def test_brackets_in_texts_do_not_count() -> None:

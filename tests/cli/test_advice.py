@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from daemon.cli import runners
 from daemon.cli.advice import advice
 from tests.config.reading import config_of
 
@@ -22,10 +23,13 @@ def warnings(entry: dict[str, Any], path: str | None = None) -> list[tuple[str, 
     ]
 
 
+RUNNERS = {runner.words[0] for runner in runners.RUNNERS}
+
+
 @pytest.fixture
 def programs(tmp_path: Path) -> str:
     """A PATH with all the package runners on it, and nothing else."""
-    for name in ("npx", "uvx", "uv", "bunx", "pnpx", "pipx", "node"):
+    for name in (*RUNNERS, "node", "env", "sh", "bash", "docker", "podman"):
         (tmp_path / name).touch(mode=0o755)
     return str(tmp_path)
 
@@ -56,6 +60,22 @@ def moving(command: str, args: list[str], programs: str) -> list[str]:
         ("uvx", ["--python", "3.12", "pkg"], "pkg==1.2.3"),
         ("uv", ["tool", "run", "pkg"], "pkg==1.2.3"),
         ("pipx", ["run", "--spec", "pkg", "tool"], "pkg==1.2.3"),
+        ("env", ["npx", "-y", "some-mcp"], "some-mcp@1.2.3"),
+        ("/usr/bin/env", ["-u", "A", "B=1", "uvx", "pkg"], "pkg==1.2.3"),
+        ("env", ["-S", "npx -y some-mcp"], "some-mcp@1.2.3"),
+        ("sh", ["-c", "npx -y some-mcp"], "some-mcp@1.2.3"),
+        ("bash", ["-lc", "cd /srv && KEY='a b' exec npx -y some-mcp 2>/dev/null"], "some-mcp@1.2.3"),
+        ("sh", ["-e", "-c", "true; env A=1 bash -c 'uvx pkg'"], "pkg==1.2.3"),
+        ("npm", ["exec", "--yes", "--", "some-mcp"], "some-mcp@1.2.3"),
+        ("npm", ["x", "some-mcp"], "some-mcp@1.2.3"),
+        ("pnpm", ["dlx", "some-mcp"], "some-mcp@1.2.3"),
+        ("yarn", ["dlx", "some-mcp"], "some-mcp@1.2.3"),
+        ("bun", ["x", "some-mcp"], "some-mcp@1.2.3"),
+        ("uv", ["run", "--with", "pkg", "server.py"], "pkg==1.2.3"),
+        ("uv", ["run", "--with", "fixed==1.0,pkg", "--directory", "/x", "server.py"], "pkg==1.2.3"),
+        ("uvx", ["--with", "pkg", "fixed==1.0"], "pkg==1.2.3"),
+        ("deno", ["run", "-A", "npm:some-mcp"], "npm:some-mcp@1.2.3"),
+        ("deno", ["run", "jsr:@scope/mcp@^1"], "jsr:@scope/mcp@1.2.3"),
     ],
 )
 def test_a_version_that_moves_is_told_with_one_that_does_not(
@@ -67,16 +87,54 @@ def test_a_version_that_moves_is_told_with_one_that_does_not(
 
 
 @pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("uvx --from git+https://h.example/o/r tool", "as in 'git+https://h.example/o/r@COMMIT'"),
+        ("uvx --from git+https://h.example/o/r@main tool", "as in 'git+https://h.example/o/r@COMMIT'"),
+        ("uvx git+ssh://git@h.example/o/r", "as in 'git+ssh://git@h.example/o/r@COMMIT'"),
+        ("npx github:owner/repo", "as in 'github:owner/repo#COMMIT'"),
+        ("npx -y github:owner/repo#main", "as in 'github:owner/repo#COMMIT'"),
+        ("deno run -A https://h.example/mcp/server.ts", "names no release"),
+        ("docker run -i img:latest", "the image 'img:latest' has no version"),
+        ("docker run -i --privileged img:1", "--privileged lets the container do all"),
+        ("docker run -i -v /:/host img:1", "the container is given /, and so the whole machine"),
+        ("podman run --mount type=bind,src=/,dst=/host img:1", "the container is given /,"),
+        ("docker run -v /var/run/docker.sock:/s img:1", "the container is given /var/run/docker.sock"),
+    ],
+)
+def test_what_names_no_release_or_opens_the_machine_is_told(line: str, said: str, programs: str) -> None:
+    command, *args = line.split()
+    (message,) = moving(command, args, programs)
+    assert said in message
+
+
+@pytest.mark.parametrize(
     ("command", "args"),
     [
         ("npx", ["-y", "some-mcp@1.2.3"]),
+        ("npx", ["-y", "github:owner/repo#0123abcd"]),
+        ("env", ["npx", "-y", "some-mcp@1.2.3"]),
+        ("env", []),
+        ("env", ["A=1"]),
+        ("sh", ["-c", "npx -y some-mcp@1.2.3"]),
+        ("sh", ["-c", "echo npx 'unclosed"]),
+        ("sh", ["start.sh", "-c", "npx x"]),
+        ("sh", ["-c"]),
+        ("npm", ["exec", "some-mcp@1.2.3"]),
+        ("npm", ["run", "server"]),
+        ("uv", ["run", "--with", "pkg==1.0", "server.py"]),
+        ("uv", ["run", "some-server"]),
+        ("deno", ["run", "-A", "server.ts"]),
+        ("deno", ["run", "https://deno.land/x/mcp@v1.2.3/server.ts"]),
+        ("deno", ["run", "npm:@scope/mcp@1.2.3/server"]),
+        ("docker", ["run", "-i", "-v", "/srv/data:/data", "--mount=type=bind,src=/a,dst=/", "img:1.2"]),
+        ("docker", ["compose", "up"]),
         ("npx", ["-y", "@scope/mcp@2025.1.14-beta.1"]),
         ("npx", ["-p", "some-mcp@1.2.3", "server"]),
         ("npx", ["--offline", "some-mcp"]),
         ("npx", ["./local"]),
         ("npx", ["/opt/server"]),
         ("npx", ["https://example.org/a.tgz"]),
-        ("npx", ["github:owner/repo"]),
         ("npx", ["-y"]),
         ("npx", []),
         ("uvx", ["mcp-server-git==2025.9.25"]),

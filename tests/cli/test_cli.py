@@ -12,7 +12,7 @@ import pytest
 
 from daemon import __version__, cli
 from daemon.cli import COMMANDS, EX_IOERR, main, overview
-from tests.cli.daemons import PATIENCE, ROOT, environment, fake_control, mcpd, server, status_of
+from tests.cli.daemons import PATIENCE, ROOT, SILENCE, environment, fake_control, mcpd, server, status_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -152,7 +152,7 @@ def test_ctrl_c_is_130_and_quiet(sockets: Path) -> None:
 
 def test_connect_imports_only_the_standard_library(sockets: Path) -> None:
     path = sockets / "mcpd.sock"
-    with fake_control(path, {}):
+    with fake_control(path, {"mcpd/hello": SILENCE}):
         loaded = modules_of("connect", MCPD_SOCKET=str(path))
     foreign = {name.partition(".")[0] for name in loaded} - set(sys.stdlib_module_names) - {"daemon"}
     # What the interpreter's own start-up brings (site, .pth files) is in every Python of this environment.

@@ -14,17 +14,11 @@ import pytest
 from daemon import __version__
 from daemon.catalog import remembered
 from daemon.cli.connect import MAX_KEY
-from tests.cli.bridging.bridged import bridged, receive_all
+from tests.cli.bridging.bridged import bridged, receive_all, receive_line
 from tests.cli.daemons import PATIENCE, environment, listen, mcpd
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-def test_without_options_nothing_is_added_to_what_the_client_says(sockets: Path) -> None:
-    with bridged(sockets) as ends:
-        ends.to_bridge.close()
-        assert receive_all(ends.daemon) == b""
 
 
 @pytest.mark.parametrize(
@@ -34,6 +28,7 @@ def test_without_options_nothing_is_added_to_what_the_client_says(sockets: Path)
         (("--surface=load", "--session", "k"), {"surface": "load", "session": "k"}),
         (("--lazy",), {"lazy": True}),
         (("--no-lazy", "--profile", "ä"), {"profile": "ä", "lazy": False}),
+        ((), {}),
     ],
 )
 def test_options_are_told_to_the_daemon_before_anything_else(
@@ -42,8 +37,8 @@ def test_options_are_told_to_the_daemon_before_anything_else(
     with bridged(sockets, *words) as ends:
         ends.to_bridge.write(b"first\n")
         ends.to_bridge.close()
-        hello, rest = receive_all(ends.daemon).split(b"\n", 1)
-    assert json.loads(hello) == {
+        rest = receive_all(ends.daemon)
+    assert json.loads(ends.hello) == {
         "jsonrpc": "2.0",
         "method": "mcpd/hello",
         "params": {**params, "version": __version__},
@@ -55,7 +50,7 @@ def test_options_are_told_to_the_daemon_before_anything_else(
 def test_the_session_may_come_from_the_environment(sockets: Path, words: tuple[str, ...], session: str) -> None:
     with bridged(sockets, *words, MCPD_SESSION="env") as ends:
         ends.to_bridge.close()
-        assert json.loads(receive_all(ends.daemon))["params"]["session"] == session
+        assert json.loads(ends.hello)["params"]["session"] == session
 
 
 LONGEST = "ä" * remembered.MAX_KEY
@@ -77,7 +72,7 @@ def test_a_key_is_any_short_printable_text(sockets: Path, key: str, where: str) 
     words, more = (("--session", key), {}) if where == "option" else ((), {"MCPD_SESSION": key})
     with bridged(sockets, *words, **more) as ends:
         ends.to_bridge.close()
-        assert json.loads(receive_all(ends.daemon))["params"]["session"] == key
+        assert json.loads(ends.hello)["params"]["session"] == key
 
 
 @pytest.mark.parametrize("key", BAD_KEYS)
@@ -94,7 +89,7 @@ def test_an_empty_key_is_a_usage_error_and_an_empty_variable_is_none(sockets: Pa
     assert mcpd("connect", "--session=").returncode == 2
     with bridged(sockets, MCPD_SESSION="") as ends:
         ends.to_bridge.close()
-        assert receive_all(ends.daemon) == b""
+        assert json.loads(ends.hello)["params"] == {"version": __version__}
 
 
 def test_the_bridge_and_the_daemon_agree_on_how_long_a_key_may_be() -> None:
@@ -133,6 +128,7 @@ def test_a_closed_stdin_is_an_end_and_does_not_become_the_socket(sockets: Path) 
         daemon, _ = listener.accept()
         with daemon:
             daemon.settimeout(PATIENCE)
+            assert b"mcpd/hello" in receive_line(daemon)
             assert daemon.recv(1) == b""
             daemon.sendall(b"bye\n")
         assert child.communicate(timeout=PATIENCE)[0] == b"bye\n"

@@ -111,6 +111,16 @@ def test_a_default_that_is_a_credential_is_known_for_one(text: str, defaults: tu
     assert expand(text, SOURCES).defaults == defaults
 
 
+@pytest.mark.parametrize("path", ["a\0b", "\0", "a\ud800b"])
+def test_a_path_that_no_file_can_have_is_a_fault_of_its_place(path: str) -> None:
+    faults: list[Fault] = []
+    sources = Sources(environ={}, base=Path("/"), read_file=read_file)
+    expand_server({"command": "x", "env": {"A": f"${{file:{path}}}"}}, "$.s", sources, faults)
+    (fault,) = faults
+    assert fault.path == "$.s.env.A"
+    assert "holds a NUL or half a character" in fault.message
+
+
 def test_each_problem_has_the_path_of_its_text() -> None:
     faults: list[Fault] = []
     raw = {

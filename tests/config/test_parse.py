@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -177,3 +178,12 @@ def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
     path = tmp_path / "mcpd.json"
     path.write_bytes(b"\xef\xbb\xbf{}")
     assert load(path, {}) == Config()
+
+
+@pytest.mark.parametrize(
+    ("cwd", "found"), [("sub", "/etc/mcpd/sub"), ("..", "/etc/mcpd/.."), ("/srv", "/srv"), (None, None)]
+)
+def test_the_directory_of_a_server_begins_at_the_configurations(cwd: str | None, found: str | None) -> None:
+    server = {"command": "x"} if cwd is None else {"command": "x", "cwd": cwd}
+    config = parse(json.dumps({"mcpServers": {"s": server}}), source="/etc/mcpd/mcpd.json", environ={})
+    assert config.mcp_servers["s"].cwd == found

@@ -29,6 +29,8 @@ Json = dict[str, Any]
 
 TOOLS = ["echo", "effect"]
 
+LOADERS = ["load_mcp_server", "load_mcp_tool"]
+
 HANG: Json = {"then": {"never": True}}
 """Arguments of `effect`: leave one, and never answer."""
 
@@ -314,3 +316,16 @@ def test_without_a_daemon_at_the_start_there_is_an_error_at_once(house: House) -
     )
     assert done.returncode == 1
     assert b"ENOENT" in done.stderr
+
+
+@pytest.mark.parametrize(("options", "listed"), [((), TOOLS), (("--profile", "search"), LOADERS)])
+def test_a_client_behind_a_bridge_does_not_leave_the_profile_that_it_was_given(
+    house: House, options: tuple[str, ...], listed: list[str]
+) -> None:
+    with Bridge(house, *options) as client:
+        for profile in ("search", "default"):
+            client.hello(profile=profile)
+        client.begin()
+        assert set(client.listed()) >= set(listed)
+        client.hello(profile="search", surface="search")
+        assert set(client.listed()) >= set(listed)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from daemon.model import Summary
-from daemon.search.documents import K1, MAX_DEPTH, MAX_SCHEMA, MAX_TEXT, MAX_VALUES, digest_of, document
+from daemon.search.documents import K1, MAX_DEPTH, MAX_TEXT, MAX_VALUES, digest_of, document
 from tests.catalog.samples import tool
 
 
@@ -58,7 +58,6 @@ def test_parameters_are_found_at_every_level_that_is_looked_into() -> None:
         {"type": "object", "properties": []},
         {"type": "object", "properties": {"a": True, "b": None, "c": []}},
         {"type": "object", "properties": {"a": {"enum": [None, 5, {}], "description": 7, "items": [1]}}},
-        {"type": "object", "properties": {"a": {"description": "x" * MAX_SCHEMA}}},
     ],
 )
 def test_an_odd_schema_costs_its_own_words_only(schema: dict[str, Any]) -> None:
@@ -78,9 +77,8 @@ def test_a_parameter_is_found_by_its_parts_items_and_values(place: dict[str, Any
         {"description": "word " * MAX_TEXT + "pelican"},
         {"inputSchema": of({"y": {"description": "word " * MAX_TEXT + "pelican"}})},
         {"inputSchema": of({"y": {"enum": [*map(str, range(MAX_VALUES)), "pelican"]}})},
-        {"inputSchema": of({"pelican": {"description": "x" * MAX_SCHEMA}})},
     ],
-    ids=["description", "parameter", "values", "schema"],
+    ids=["description", "parameter", "values"],
 )
 def test_what_is_beyond_a_bound_is_not_read(members: dict[str, Any]) -> None:
     assert "pelican" not in weights(**members)

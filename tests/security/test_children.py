@@ -48,6 +48,16 @@ def test_a_servers_environment_is_the_allow_list_and_what_is_configured(hostile:
 
 
 @pytest.mark.e2e
+def test_a_server_is_started_at_home_and_finds_nothing_of_where_the_daemon_was_started(
+    hostile: Watched,
+) -> None:
+    """A runner takes what stands in `node_modules` of its directory, such as that of a cloned repository."""
+    daemon = hostile.ask("status")["daemon"]["pid"]
+    elsewhere = Path(f"/proc/{daemon}/cwd").readlink()
+    assert begun(hostile)["cwd"] == hostile.environ["HOME"] != str(elsewhere)
+
+
+@pytest.mark.e2e
 def test_a_server_of_the_running_daemon_has_three_descriptors(hostile: Watched) -> None:
     assert begun(hostile)["fds"] == [0, 1, 2]
 

@@ -79,7 +79,7 @@ def test_the_first_sentence_of_a_text(text: str, sentence: str) -> None:
 
 
 def test_a_line_is_one_line_and_bounded_whatever_was_said() -> None:
-    endless = tool("git", "x", description="word\n" * 100_000)
+    endless = tool("git", "x", description="word\n" * 10_000)
     line = tool_line(BARE.servers["git"], endless, endless.description)
     assert len(line) == MAX_LINE
     assert "\n" not in line

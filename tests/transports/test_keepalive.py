@@ -39,7 +39,7 @@ class Server:
     def last_heard(self) -> float:
         return trio.current_time() if self.is_held else self.heard
 
-    async def request(self, method: str, params: dict[str, Any], *, timeout: float) -> bytes:
+    async def request(self, method: str, params: dict[str, Any], *, timeout: float) -> bytes:  # noqa: ASYNC109
         self.asked.append(method)
         answer = self.answer(len(self.asked))
         if answer is None:

@@ -94,7 +94,7 @@ def _exists(pid: int) -> bool:
     return True
 
 
-# --- environment --------------------------------------------------------------------------------------------
+# --- directory and environment ------------------------------------------------------------------------------
 
 
 def test_a_child_sees_the_allow_list_and_what_is_configured_for_it() -> None:
@@ -107,6 +107,16 @@ def test_a_child_sees_the_allow_list_and_what_is_configured_for_it() -> None:
     }
     found = child_environment(environ, {"KEY": "1", "HOME": "/elsewhere"})
     assert found == {"PATH": "/bin", "HOME": "/elsewhere", "KEY": "1"}
+
+
+@pytest.mark.parametrize("home", ["", "/no/such/directory", "relative", None])
+async def test_a_child_is_started_at_home_or_at_the_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str | None
+) -> None:
+    expected = str(tmp_path) if home is None else "/"
+    monkeypatch.setenv("HOME", str(tmp_path) if home is None else home)
+    async with connected(tmp_path) as line:
+        assert (await line.recorder.wait("start"))["cwd"] == expected
 
 
 async def test_a_real_child_sees_nothing_else(tmp_path: Path) -> None:

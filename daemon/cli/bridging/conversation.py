@@ -43,7 +43,7 @@ class Conversation:
     """One client's; `up` is for the daemon, `down` for the client."""
 
     def __init__(self, hello: bytes) -> None:
-        """Begin with a daemon; `hello` is sent to each before all else, if it is not empty."""
+        """Begin with a daemon; `hello` is sent to each before all else."""
         self.up = Outgoing()
         self.down = bytearray()
         self.through = True

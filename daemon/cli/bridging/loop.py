@@ -47,7 +47,7 @@ _GONE = select.POLLERR | select.POLLHUP | select.POLLNVAL
 class Bridge:
     """Moves bytes between the client on stdin and stdout and the daemon."""
 
-    def __init__(self, path: str, link: _socket.socket, hello: bytes = b"") -> None:
+    def __init__(self, path: str, link: _socket.socket, hello: bytes) -> None:
         """Begin with a connection.
 
         Args:

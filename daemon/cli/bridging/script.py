@@ -15,7 +15,7 @@ class Script:
     """What one client has said that outlives a daemon: its hello, its handshake, its subscriptions."""
 
     def __init__(self, hello: bytes) -> None:
-        """Begin with the bridge's own hello; empty: there is none."""
+        """Begin with the bridge's own hello."""
         self.initialized = False
         """Whether the client has finished the handshake."""
         self.subscriptions: dict[bytes, bytes] = {}

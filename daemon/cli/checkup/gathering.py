@@ -116,7 +116,6 @@ def _running(status: dict[str, Any], words: dict[str, list[str]]) -> Running:
         config=_seen(Path(status["daemon"]["config"]), pid) if ours else Path(status["daemon"]["config"]),
         words=words,
         environ=kernel.environment(pid) if ours else None,
-        directory=kernel.directory(pid) if ours else None,
         uid=kernel.user(pid) if ours else None,
     )
 

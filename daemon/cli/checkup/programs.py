@@ -8,8 +8,9 @@ import shutil
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
+from daemon import paths
 from daemon.cli.checkup import kernel
-from daemon.cli.checkup.scene import fault, warning
+from daemon.cli.checkup.scene import fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -47,7 +48,7 @@ def check(server: Server, scene: Scene) -> Iterator[Finding]:
     found = find(server.command or "", path, base)
     if found.path is not None:
         yield from _startable(server.name, found.path, path)
-        yield from _script(server, base, is_known=bool(server.cwd or scene.running))
+        yield from _script(server, base)
     elif found.blocked is not None:
         yield fault(f"{server.name}: {found.blocked} is not executable.", do=f"`chmod +x {found.blocked}`")
     else:
@@ -56,7 +57,7 @@ def check(server: Server, scene: Scene) -> Iterator[Finding]:
 
 def base_of(server: Server, scene: Scene) -> Path:
     """The directory that a server is started in."""
-    return scene.directory / (server.cwd or "")
+    return Path(server.cwd or paths.home(scene.inherited))
 
 
 def path_of(server: Server, inherited: Mapping[str, str]) -> str:
@@ -151,15 +152,10 @@ def _interpreter(name: str, program: Path, words: list[str], path: str) -> Itera
             )
 
 
-def _script(server: Server, base: Path, *, is_known: bool) -> Iterator[Finding]:
+def _script(server: Server, base: Path) -> Iterator[Finding]:
     """The file that an interpreter is told to run."""
     first = server.args[0] if server.args else ""
     if not INTERPRETERS.fullmatch(PurePath(server.command or "").name) or not SCRIPT.fullmatch(first):
         return
     if not _is_file(base / first):
-        certain = is_known or first.startswith("/")
-        yield (fault if certain else warning)(
-            f"{server.name}: there is no file {first}.",
-            "" if certain else "It is looked for in the directory that the daemon will be started in.",
-            "Correct `args`, or set `cwd`.",
-        )
+        yield fault(f"{server.name}: there is no file {base / first}.", do="Correct `args`, or set `cwd`.")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from daemon.config.model import Config
     from daemon.errors import Fault
@@ -79,8 +79,6 @@ class Running:
     """The last words of each server that does not run, oldest first."""
     environ: Mapping[str, str] | None = attrs.field(default=None, repr=False)
     """Its environment; None where it cannot be read."""
-    directory: Path | None = None
-    """Where it was started; None where that cannot be known."""
     uid: int | None = None
     """Its user; None where that cannot be known."""
 
@@ -116,8 +114,3 @@ class Scene:
         if self.running is None or self.running.environ is None:
             return self.environ
         return self.running.environ
-
-    @property
-    def directory(self) -> Path:
-        """Where relative paths begin: where the daemon was started, or here."""
-        return (self.running and self.running.directory) or Path.cwd()

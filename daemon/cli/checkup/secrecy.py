@@ -69,10 +69,9 @@ def _writers(path: Path, found: os.stat_result, daemon: int | None) -> Iterator[
     for each in (path, path.absolute().parent):
         mode = each.stat().st_mode
         sticky = stat.S_ISDIR(mode) and mode & stat.S_ISVTX
-        if mode & stat.S_IWOTH and not sticky:
-            yield fault(f"Every user of this machine can write {each}.", why, f"`chmod o-w {each}`")
-        # A user's own group, as many distributions make one for each, has nobody else in it.
-        elif mode & stat.S_IWGRP and not sticky and each.stat().st_gid not in trusted:
+        # A user's own group, as many distributions make one for each, has nobody else in it. What every user
+        # can write is not read at all (`config.writers`).
+        if mode & stat.S_IWGRP and not mode & stat.S_IWOTH and not sticky and each.stat().st_gid not in trusted:
             yield warning(
                 f"The group of {each} can write it.", why, f"`chmod g-w {each}` unless that is meant."
             )

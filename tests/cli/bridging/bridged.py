@@ -26,6 +26,8 @@ class Bridged(NamedTuple):
     listener: socket.socket
     daemon: socket.socket
     """The first connection."""
+    hello: bytes
+    """What was said first over it."""
     to_bridge: IO[bytes]
     from_bridge: IO[bytes]
 
@@ -36,10 +38,11 @@ class Bridged(NamedTuple):
         return code, self.child.stderr.read()
 
     def accept(self) -> socket.socket:
-        """The bridge's next connection."""
+        """The bridge's next connection, after its hello."""
         self.listener.settimeout(PATIENCE)
         daemon, _ = self.listener.accept()
         daemon.settimeout(PATIENCE)
+        assert receive_line(daemon) == self.hello
         return daemon
 
 
@@ -64,7 +67,8 @@ def bridged(directory: Path, *words: str, **more: str) -> Iterator[Bridged]:
             daemon, _ = listener.accept()
             with daemon:
                 daemon.settimeout(PATIENCE)
-                yield Bridged(child, listener, daemon, child.stdin, child.stdout)
+                hello = receive_line(daemon)
+                yield Bridged(child, listener, daemon, hello, child.stdin, child.stdout)
         finally:
             child.kill()
 
@@ -81,6 +85,16 @@ def read_exactly(stream: IO[bytes], count: int) -> bytes:
 def receive_all(link: socket.socket) -> bytes:
     """Everything until the bridge hangs up."""
     return b"".join(iter(lambda: link.recv(MIB), b""))
+
+
+def receive_line(link: socket.socket) -> bytes:
+    """The bytes up to the end of a line, or of the connection."""
+    parts = []
+    while part := link.recv(1):
+        parts.append(part)
+        if part == b"\n":
+            break
+    return b"".join(parts)
 
 
 def receive_exactly(link: socket.socket, count: int) -> bytes:

@@ -396,7 +396,7 @@ def reconnecting(directory: Path) -> Iterator[tuple[Bridge, socket.socket]]:
     with listen(path) as listener:
         link = _socket.socket(_socket.AF_UNIX)
         link.connect(str(path))
-        bridge = Bridge(str(path), link)
+        bridge = Bridge(str(path), link, b"")
         bridge._talk.told(b"{}\n")
         listener.accept()[0].close()
         bridge._lose("it closed the connection")

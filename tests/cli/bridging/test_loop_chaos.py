@@ -63,6 +63,7 @@ class Daemons:
         self._over = True
         with socket.socket(socket.AF_UNIX) as last:
             last.connect(str(path))
+            last.sendall(self._ends.hello)
 
     def _some_bytes(self) -> int:
         return self._random.choice((0, 30, 500, 5_000, 20_000, 400_000, 2_000_000))

@@ -143,7 +143,8 @@ def test_the_script_that_an_interpreter_is_to_run_must_be_there(house: House, na
     script = house.root / "server.py"
     assert str(script) in only(found(house, command=name, args=[str(script)]), Level.FAULT)
     assert "server.py" in only(found(house, command=name, args=["server.py"], cwd=str(house.root)), Level.FAULT)
-    assert "will be started in" in only(found(house, command=name, args=["no-such.py"]), Level.WARNING)
+    home = house.look().inherited["HOME"]
+    assert f"{home}/no-such.py" in only(found(house, command=name, args=["no-such.py"]), Level.FAULT)
     script.touch()
     assert not found(house, command=name, args=[str(script)])
     assert not found(house, command=name, args=["server.py"], cwd=str(house.root))

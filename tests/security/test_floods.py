@@ -1,0 +1,71 @@
+"""What a server or a client can make the daemon write and pass on has a bound, whatever they say."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from typing import Any
+
+import pytest
+
+from daemon.catalog.listing import MAX_TOOL_BYTES
+from daemon.measures import LOG_BURST_BYTES, LOG_BYTES_PER_SECOND
+from tests.e2e.harness import changeable, eventually, running, scripted
+from tests.scripted_server import tool
+
+pytestmark = pytest.mark.e2e
+
+FLOOD = """
+line=$(head -c 8000 /dev/zero | tr '\\0' e)
+for round in $(seq 40); do
+    for number in $(seq 60); do echo "$line"; done
+    sleep 0.1
+done >&2
+echo the last line >&2
+"""
+"""20 MB of stderr within four seconds or more."""
+
+SLACK = 256 * 1024
+"""Bytes of log that may be about everything else."""
+
+
+def flooding() -> dict[str, Any]:
+    """A server that floods its stderr beside its work."""
+    server = scripted(tools=["echo"])
+    command = shlex.join([server["command"], *server["args"]])
+    return {**server, "command": "/bin/sh", "args": ["-c", f"({FLOOD}) & exec {command}"]}
+
+
+def test_a_server_that_floods_its_stderr_gets_its_share_of_the_log_and_no_more() -> None:
+    began = time.monotonic()
+    with running({"mcpServers": {"loud": flooding()}}) as daemon:
+        daemon.ready()
+        eventually(lambda: "the last line" in daemon.run("logs", "loud"), daemon.said)
+        seconds = time.monotonic() - began
+        log = daemon.said()
+    assert len(log) < LOG_BURST_BYTES + seconds * LOG_BYTES_PER_SECOND + SLACK
+    assert "its stderr is left out for now; `mcpd logs` has the last of it" in log
+
+
+def test_a_client_that_makes_up_long_names_of_tools_does_not_fill_the_log() -> None:
+    with running({"mcpServers": {"quiet": scripted(tools=["echo"])}}) as daemon:
+        daemon.ready()
+        with daemon.client() as client:
+            for number in range(100):
+                client.ask("tools/call", {"name": f"{number} {'x' * 20_000}", "arguments": {}})
+                client.ask(
+                    "tools/call",
+                    {"name": "call-category-tool", "arguments": {"category": "y" * 20_000, "name": "echo"}},
+                )
+        eventually(lambda: daemon.said().count(" call ") >= 200, daemon.said)
+        assert len(daemon.said()) < SLACK
+
+
+def test_a_definition_that_is_too_long_is_not_shown_and_the_operator_learns_why() -> None:
+    with running({"mcpServers": {"wordy": changeable("echo")}}) as daemon:
+        daemon.ready()
+        daemon.changes("wordy", tool("long", description="x" * MAX_TOOL_BYTES), "short")
+        with daemon.client() as client:
+            answer = client.call("get-category-tools", {"category": "wordy"})["structuredContent"]
+        assert sorted(answer["tools"]) == ["announce", "set_tools", "short"]
+        assert "the limit is 262144" in daemon.status()["servers"]["wordy"]["quarantined"]["long"]
