@@ -38,7 +38,7 @@ class Tool:
     parts: Mapping[str, bytes] = attrs.field(repr=False)
     """Its top-level members, each raw JSON: `inputSchema`, `outputSchema`, `annotations`, ..."""
     schema_hash: str
-    """Hex SHA-256 of the canonical JSON of what a caller depends on (design.md §6)."""
+    """Hex SHA-256 of the canonical JSON of the whole definition (design.md §6)."""
     content_hash: str
     """The same without the name: two tools that differ in their names only have one (a rename keeps it)."""
 

@@ -174,7 +174,7 @@ def _with_tools(entry: ServerEntry, fact: ToolsListed) -> ServerEntry:
         refreshed_at=fact.at or entry.refreshed_at,
     )
     if known is not None and _are_called_the_same(known, tools):
-        # Icons and the like may differ: shown as they are now, but nothing that a caller depends on.
+        # Written another way, and the same: white space, or the order of members.
         return news
     return attrs.evolve(
         news,
@@ -300,7 +300,7 @@ def _say_the_same(one: Mapping[str, Tool], other: Mapping[str, Tool]) -> bool:
 
 
 def _are_called_the_same(one: Mapping[str, Tool], other: Mapping[str, Tool]) -> bool:
-    """Whether nothing differs that a caller depends on, in any order."""
+    """Whether their definitions mean the same, in any order."""
     return one.keys() == other.keys() and all(
         tool is (same := other[name]) or tool.schema_hash == same.schema_hash for name, tool in one.items()
     )
