@@ -74,7 +74,7 @@ class Membership:
             return ""
         fault = fault_of_key(key)
         if not fault and isinstance(key, str):
-            self.key = key
+            self.key = self._seat.own_key(key)
         return fault
 
     def key_of(self, meta: dict[str, Raw]) -> str | None:
@@ -91,7 +91,7 @@ class Membership:
         fault = fault_of_key(key)
         if fault or not isinstance(key, str):
             raise msgspec.ValidationError(f"_meta {protocol.SESSION_KEY}: {fault}")
-        return key
+        return self._seat.own_key(key)
 
     def present(self, key: str | None) -> Asked | None:
         """The session of that key; None if it must be waited for."""

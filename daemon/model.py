@@ -44,6 +44,20 @@ class Tool:
 
 
 @attrs.frozen(kw_only=True)
+class GivenName:
+    """A name that a tool was given where those of several servers stand side by side (`catalog.naming`)."""
+
+    name: str
+    """The name."""
+    key: ToolKey
+    """Which tool it means."""
+    beside: bool = False
+    """Whether it is a second one, beside a meta-tool that is called like the first."""
+    since: float = 0.0
+    """Since when, in seconds since the epoch: nobody was shown another tool under it after that."""
+
+
+@attrs.frozen(kw_only=True)
 class Summary:
     """One sentence of a model about a server or a tool."""
 

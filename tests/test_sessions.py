@@ -45,10 +45,11 @@ def statuses(conversation: Conversation) -> list[str]:
     return [str(each.verdict.status) for each in conversation.loaded.tools.values()]
 
 
-async def test_a_key_that_nobody_knows_is_a_new_session_and_is_kept_once_something_is_loaded() -> None:
+async def test_a_key_that_nobody_knows_is_a_new_session_and_is_kept_before_it_is_shown_anything() -> None:
     stage = Stage()
     conversation = await joined(stage)
-    assert not stage.memory.records
+    assert stage.memory.records["k"].loaded is conversation.loaded
+    assert conversation.began is None
     assert load(stage, conversation, "echo")
     assert stage.memory.records["k"].loaded is conversation.loaded
     assert stage.memory.records["k"].client == "a client"

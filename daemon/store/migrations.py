@@ -50,7 +50,16 @@ _FIRST = (
         {_STAMP}, PRIMARY KEY (server, tool))""",
 )
 
-STEPS: tuple[Step, ...] = (_FIRST, (rehash,))
+_NAMES = (
+    f"""CREATE TABLE tool_names (
+        name TEXT NOT NULL PRIMARY KEY, server TEXT NOT NULL, tool TEXT NOT NULL, beside BIGINT NOT NULL,
+        since DOUBLE PRECISION NOT NULL, {_STAMP})""",
+    "ALTER TABLE tools ADD COLUMN since DOUBLE PRECISION NOT NULL DEFAULT 0",
+    # No definition has changed after its row has.
+    "UPDATE tools SET since = updated_at",
+)
+
+STEPS: tuple[Step, ...] = (_FIRST, (rehash,), _NAMES)
 """By schema version, the first one makes version 1."""
 
 

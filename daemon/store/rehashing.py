@@ -1,8 +1,8 @@
 """From the hashes of schema 1, which left out some members of a tool, to those of schema 2, of all of it.
 
 Hashes stand with tools, with what sessions have loaded and with what a model has said. All are rewritten at
-once, so that an update of mcpd changes no tool for anybody. Part of a migration: never changed afterwards, so nothing
-here is taken from where tools are hashed today.
+once, so that an update of mcpd changes no tool for anybody. Part of a migration: never changed afterwards, so
+nothing here is taken from where tools are hashed today.
 """
 
 from __future__ import annotations
