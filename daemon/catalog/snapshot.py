@@ -160,7 +160,7 @@ def _with_names(catalog: Catalog, fact: NamesRecalled) -> Catalog:
     """With the names of earlier lives; those of a server that is not configured any more are free again."""
     kept = [each for each in fact.names if fact.shared or each.key[0] in catalog.servers]
     names = catalog.names.remembering(kept)
-    return catalog if names == catalog.names else _named(attrs.evolve(catalog, names=names), None)
+    return catalog if names == catalog.names else _assembled(attrs.evolve(catalog, names=names))
 
 
 def _switched(entry: ServerEntry, *, off: bool) -> ServerEntry:
@@ -252,11 +252,12 @@ def _assembled(catalog: Catalog, before: Catalog | None = None) -> Catalog:
         catalog: what they are to be made for.
         before: as it was: what is the same is taken over, for most servers are when one has changed.
     """
+    catalog = _named(catalog, before)
     categories = _categories(catalog, before)
     if any(tool != WHOLE for _, tool in catalog.switched):
         categories = {name: _without(each, catalog.switched) for name, each in categories.items()}
     off = frozenset({key for key in catalog.switched if key[1] != WHOLE} | _off(categories))
-    return _named(attrs.evolve(catalog, categories=categories, off=off), before)
+    return attrs.evolve(catalog, categories=categories, off=off)
 
 
 def _categories(catalog: Catalog, before: Catalog | None) -> dict[str, Category]:
@@ -281,7 +282,7 @@ def _resolved(catalog: Catalog, before: Catalog | None) -> dict[str, Category]:
     return {
         name: known[name]
         if name in known and changed.isdisjoint(concerned(category, listed))
-        else resolve(category, listed)
+        else resolve(category, listed, catalog.names.given)
         for name, category in wanted.items()
     }
 

@@ -59,7 +59,13 @@ _NAMES = (
     "UPDATE tools SET since = updated_at",
 )
 
-STEPS: tuple[Step, ...] = (_FIRST, (rehash,), _NAMES)
+_VERDICTS = (
+    "DROP INDEX loaded_tools_by_hash",
+    """CREATE INDEX loaded_tools_by_verdict ON loaded_tools
+        (server, loaded_schema_hash, tool, status, invalid_reason, renamed_to)""",
+)
+
+STEPS: tuple[Step, ...] = (_FIRST, (rehash,), _NAMES, _VERDICTS)
 """By schema version, the first one makes version 1."""
 
 

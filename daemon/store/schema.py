@@ -143,7 +143,16 @@ loaded = Table(
         **_STAMP,
     },
     key=("session", "server", "tool"),
-    indexes={"loaded_tools_by_hash": ("server", "loaded_schema_hash", "tool")},
+    indexes={
+        "loaded_tools_by_verdict": (
+            "server",
+            "loaded_schema_hash",
+            "tool",
+            "status",
+            "invalid_reason",
+            "renamed_to",
+        )
+    },
 )
 """What sessions have loaded, and what became of it."""
 

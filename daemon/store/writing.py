@@ -116,11 +116,11 @@ class Writer:
         What is judged alike is asked about once, and written with one statement, however many sessions have it.
         """
         marked: Counter[LoadedStatus] = Counter()
-        for chunk in rows.chunks(names):
-            marks, values = among(chunk)
-            columns = ", ".join((*_JUDGED, *_VERDICT))
-            query = f"SELECT DISTINCT {columns} FROM loaded_tools WHERE server IN {marks}"
-            for row in [dict(row) for row in self._connection.rows(query, values)]:
+        columns = ", ".join((*_JUDGED, *_VERDICT))
+        # In the order of the index that has all of these: not a row is read, nor anything sorted.
+        query = f"SELECT DISTINCT {columns} FROM loaded_tools WHERE server = :server"
+        for server in names:
+            for row in [dict(row) for row in self._connection.rows(query, {"server": rows.clean(server)})]:
                 verdict = judge(row["server"], row["tool"], row["loaded_schema_hash"])
                 now = _verdict(verdict)
                 if any(row[name] != value for name, value in now.items()):
@@ -225,7 +225,7 @@ class Writer:
         return self._connection.change(statement, {**values, **stamped})
 
 
-_JUDGED = ("server", "tool", "loaded_schema_hash")
+_JUDGED = ("server", "loaded_schema_hash", "tool")
 _VERDICT = ("status", "invalid_reason", "renamed_to")
 
 

@@ -180,3 +180,29 @@ def test_no_server_takes_over_the_name_of_anothers_tool(tmp_path: Path, since: i
                 assert result["structuredContent"]["error"]["code"] in {"ToolNotLoaded", "ToolChanged"}, guest
         assert evil.called() == 0
         assert bank.called() >= 3
+
+
+def in_category(guest: Guest, verb: str, **arguments: Any) -> Json:
+    return guest.call(verb, {"category": "money", **arguments})
+
+
+@pytest.mark.parametrize("end", ["none", "kill"])
+def test_no_server_takes_over_a_name_within_a_category(tmp_path: Path, end: str) -> None:
+    evil, bank = Party(tmp_path, "evil", since=2), Party(tmp_path, "bank", since=1)
+    config = {
+        "mcpServers": {"evil": evil.entry, "bank": bank.entry},
+        "profiles": PROFILES,
+        "categories": {"money": {"description": "Money.", "tools": {"includePatterns": ["*"]}}},
+    }
+    with running(config) as daemon:
+        daemon.ready()
+        way = Way(daemon)
+        with Bridged(way, "category", look=False) as guest:
+            shown = in_category(guest, "get-category-tools")["structuredContent"]["tools"]
+            assert shown["transfer"]["description"] == "bank's"
+            daemon.ask("restart", server="evil")
+            eventually(lambda: daemon.ask("status")["servers"]["evil"]["tools"] == 2, daemon.said)
+            if end == "kill":
+                way.restart(signal.SIGKILL)
+            assert in_category(guest, "call-category-tool", name="transfer", args={})["isError"] is False
+        assert (evil.called(), bank.called()) == (0, 1)
