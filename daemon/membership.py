@@ -134,6 +134,8 @@ class Membership:
     async def _serve_held(self, key: str) -> None:
         try:
             asked = self._join(key, await self._context.sessions.recall(key))
+            # Before it is shown anything it is on disk that it may have been.
+            await self._context.sessions.kept(asked.conversation)
         finally:
             held = self._held.pop(key)
         for serve in held.values():

@@ -336,8 +336,8 @@ class Sessions:
             conversation.whole, conversation.began = False, 0.0
             logger.exception("a fault of mcpd's own while recalling a session")
             return conversation
-        unsaid = not conversation.whole and bool(conversation.loaded.tools)
-        conversation.whole = True
+        unsaid = not conversation.whole and (bool(conversation.loaded.tools) or record is None)
+        conversation.whole, conversation.began = True, None
         if record is not None:
             conversation.kept = True
             conversation.began = conversation.created_at = record.created_at

@@ -147,6 +147,29 @@ async def test_a_session_with_a_call_in_flight_does_not_make_room(nursery: trio.
     assert "k" not in stage.sessions.keys()  # noqa: SIM118 - no mapping
 
 
+async def test_a_session_is_on_disk_before_its_first_request_is_served(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    written, kept = trio.Event(), stage.memory.kept
+
+    async def wait_written(key: str) -> bool:
+        await written.wait()
+        return await kept(key)
+
+    stage.memory.kept = wait_written  # type: ignore[method-assign]
+    it = membership(stage, nursery)
+    served: list[Asked] = []
+    assert it.present("k") is None
+    assert it.hold("k", b"1", served.append)
+    await trio.testing.wait_all_tasks_blocked()
+    assert "k" in stage.memory.records
+    assert it.present("k") is None
+    assert not served
+    written.set()
+    await trio.testing.wait_all_tasks_blocked()
+    assert len(served) == 1
+    assert it.present("k") is served[0]
+
+
 async def test_what_another_user_names_is_a_session_of_its_own(nursery: trio.Nursery) -> None:
     stage = Stage()
     it = membership(stage, nursery)
