@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from daemon.config.model import Config
-    from daemon.model import Summary, Tool
+    from daemon.model import GivenName, Summary, Tool
     from daemon.states import ServerState
 
 
@@ -94,8 +94,20 @@ class Recalled:
     """What a model said of it."""
     sentences: Mapping[str, Summary] = attrs.field(factory=dict, repr=False)
     """What a model said of its tools, by schema hash."""
+    since: Mapping[str, float] = attrs.field(factory=dict, repr=False)
+    """Since when each of its tools is as it is, by name."""
     by_another: bool = False
     """Whether another daemon has written it meanwhile; otherwise it is what an earlier life left."""
+
+
+@attrs.frozen(kw_only=True)
+class NamesRecalled:
+    """The names that the store remembers; all of them, not a difference."""
+
+    names: tuple[GivenName, ...] = attrs.field(repr=False)
+    """Each with the tool that it means."""
+    shared: bool = False
+    """Whether other daemons give names, too: one that means a tool of theirs is not to be had, either."""
 
 
 @attrs.frozen(kw_only=True)
@@ -131,4 +143,4 @@ class Summarized:
 ServerFact = StatusChanged | ToolsListed | ListingFailed | Recalled | Summarized
 """What concerns one server."""
 
-Fact = ServerFact | Switched | Configured
+Fact = ServerFact | NamesRecalled | Switched | Configured

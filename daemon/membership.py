@@ -74,7 +74,7 @@ class Membership:
             return ""
         fault = fault_of_key(key)
         if not fault and isinstance(key, str):
-            self.key = key
+            self.key = self._seat.own_key(key)
         return fault
 
     def key_of(self, meta: dict[str, Raw]) -> str | None:
@@ -91,7 +91,7 @@ class Membership:
         fault = fault_of_key(key)
         if fault or not isinstance(key, str):
             raise msgspec.ValidationError(f"_meta {protocol.SESSION_KEY}: {fault}")
-        return key
+        return self._seat.own_key(key)
 
     def present(self, key: str | None) -> Asked | None:
         """The session of that key; None if it must be waited for."""
@@ -134,6 +134,8 @@ class Membership:
     async def _serve_held(self, key: str) -> None:
         try:
             asked = self._join(key, await self._context.sessions.recall(key))
+            # Before it is shown anything it is on disk that it may have been.
+            await self._context.sessions.kept(asked.conversation)
         finally:
             held = self._held.pop(key)
         for serve in held.values():

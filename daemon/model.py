@@ -38,9 +38,23 @@ class Tool:
     parts: Mapping[str, bytes] = attrs.field(repr=False)
     """Its top-level members, each raw JSON: `inputSchema`, `outputSchema`, `annotations`, ..."""
     schema_hash: str
-    """Hex SHA-256 of the canonical JSON of what a caller depends on (design.md §6)."""
+    """Hex SHA-256 of the canonical JSON of the whole definition (design.md §6)."""
     content_hash: str
     """The same without the name: two tools that differ in their names only have one (a rename keeps it)."""
+
+
+@attrs.frozen(kw_only=True)
+class GivenName:
+    """A name that a tool was given where those of several servers stand side by side (`catalog.naming`)."""
+
+    name: str
+    """The name."""
+    key: ToolKey
+    """Which tool it means."""
+    beside: bool = False
+    """Whether it is a second one, beside a meta-tool that is called like the first."""
+    since: float = 0.0
+    """Since when, in seconds since the epoch: nobody was shown another tool under it after that."""
 
 
 @attrs.frozen(kw_only=True)

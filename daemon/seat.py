@@ -6,10 +6,11 @@ names, whatever its connection was asked before.
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from typing import TYPE_CHECKING
 
-from daemon.catalog.shown import Shown
+from daemon.catalog.shown import Shown, shown_since
 from daemon.config.model import DEFAULT_PROFILE
 from daemon.errors import ToolDisabled
 from daemon.surfaces.base import Loading, View
@@ -29,11 +30,21 @@ if TYPE_CHECKING:
 class Seat:
     """One client's. Begins as the default profile has it."""
 
-    def __init__(self, context: SessionContext) -> None:
+    def __init__(self, context: SessionContext, uid: int | None = None) -> None:
+        """Sit a client down.
+
+        Args:
+            context: what all sessions share.
+            uid: the user that it runs as; None is the daemon's own.
+        """
         self.client = ""
         """What the client calls itself."""
         self.settled = False
         """Whether this is final: a hello was taken, or a request without one."""
+        self.began: float | None = None
+        """When its conversation began, in seconds since the epoch, if that was with an earlier daemon, or over
+        another connection: what it was shown meanwhile is not known."""
+        self._uid = uid
         self._context = context
         self.wishes: tuple[str, str | None, bool | None] = (DEFAULT_PROFILE, None, None)
         """What the client asked for: profile, surface, lazy; another object whenever it asks again."""
@@ -57,6 +68,13 @@ class Seat:
             lazy if isinstance(lazy, bool) else None,
         )
         self._config = None
+        began = hello.get("resumed")
+        # Of a time that cannot be read only this much is known: that there is something to resume.
+        self.began = None if began is None else began if isinstance(began, int | float) else 0.0
+
+    def own_key(self, key: str) -> str:
+        """A session's key as the daemon knows it: what another user names is another session."""
+        return key if self._uid in {None, os.getuid()} else f"uid {self._uid}: {key}"
 
     @property
     def denied(self) -> str:
@@ -132,7 +150,7 @@ class Asked:
         self._seat = seat
         self._context = context
         self._turn = turn
-        self._shown = Shown(conversation.shown.hash_of)
+        self._shown = Shown(self._shown_before)
         self._moment: tuple[object, ...] = ()
 
     @property
@@ -183,6 +201,16 @@ class Asked:
             loaded=self.conversation.loaded,
             shown=partial(self._shown.hash_of, turn=turn),
         )
+
+    def _shown_before(self, key: ToolKey) -> str | None:
+        """How a tool was shown before this connection was there, to its client or to others of its session."""
+        began = self._seat.began
+        if began is None:
+            known = self.conversation.shown.hash_of(key)
+            began = self.conversation.began
+            if known is not None or began is None:
+                return known
+        return shown_since(self._context.catalog.value, key, began)
 
     def moment(self, turn: int) -> object:
         """What `view` depends on, but for the clock: the same object as long as all of it is the same.

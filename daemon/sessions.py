@@ -78,8 +78,13 @@ class Conversation:
         self.client = ""
         self.shown = Shown()
         """What any of its connections was shown: for one that comes back and has not been shown it yet."""
+        self.began: float | None = None
+        """When it was first named, in seconds since the epoch, if that was before it came here: what it was
+        shown meanwhile is not known."""
         self.whole = True
         """Whether all that is stored of it is here."""
+        self.kept = False
+        """Whether what remembers sessions has it, or was told of it."""
         self.users = 0
         self.left = False
         """Whether somebody has used it, and nobody does any more: another may have its key."""
@@ -192,6 +197,9 @@ class Sessions:
             self._named[conversation.key] = conversation
             conversation.client = client or conversation.client
             self._memory.touch(conversation.key, self._wall())
+            if conversation.whole and not conversation.kept:
+                # It may be shown tools from now on: in another life that is to be known.
+                self._keep(conversation)
 
     def part(self, conversation: Conversation) -> None:
         """A connection uses it no more; when none does, only what remembers it has it."""
@@ -307,6 +315,7 @@ class Sessions:
 
     def _keep(self, conversation: Conversation) -> None:
         if conversation.key is not None:
+            conversation.kept = True
             self._memory.keep(conversation.record(self._wall()))
 
     def _begun(self, key: str) -> Conversation:
@@ -320,17 +329,18 @@ class Sessions:
         try:
             record = await self._memory.recall(key)
         except McpdError as error:
-            conversation.whole = False
+            conversation.whole, conversation.began = False, 0.0
             logger.warning("what a session had loaded cannot be recalled now: {}", error)
             return conversation
         except Exception:  # noqa: BLE001 - a fault of ours costs a session its memory, not its connection
-            conversation.whole = False
+            conversation.whole, conversation.began = False, 0.0
             logger.exception("a fault of mcpd's own while recalling a session")
             return conversation
-        unsaid = not conversation.whole and bool(conversation.loaded.tools)
-        conversation.whole = True
+        unsaid = not conversation.whole and (bool(conversation.loaded.tools) or record is None)
+        conversation.whole, conversation.began = True, None
         if record is not None:
-            conversation.created_at = record.created_at
+            conversation.kept = True
+            conversation.began = conversation.created_at = record.created_at
             conversation.client = conversation.client or record.client
             _assume_shown(conversation, record.loaded)
             conversation.become(record.loaded.joined(conversation.loaded))

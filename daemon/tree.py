@@ -243,7 +243,7 @@ class Tree:
         )
         return Front(
             self._around.front,
-            lambda link, number: Session(link, number, context),
+            lambda link, number, uid: Session(link, number, context, uid),
             outbox=self._outbox,
             uids=own_and(config.listen.uids),
             connections=config.limits.connections,
@@ -280,7 +280,7 @@ class Tree:
         )
         return Front(
             self._around.control,
-            lambda link, _number: Control(link, operations),
+            lambda link, _number, _uid: Control(link, operations),
             outbox=self._outbox,
             uids=own_and(()),
             connections=CONTROL_CONNECTIONS,

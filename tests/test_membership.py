@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -144,3 +145,39 @@ async def test_a_session_with_a_call_in_flight_does_not_make_room(nursery: trio.
     await present(it, "another")
     assert len(list(stage.sessions.keys())) == MAX_KEYS
     assert "k" not in stage.sessions.keys()  # noqa: SIM118 - no mapping
+
+
+async def test_a_session_is_on_disk_before_its_first_request_is_served(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    written, kept = trio.Event(), stage.memory.kept
+
+    async def wait_written(key: str) -> bool:
+        await written.wait()
+        return await kept(key)
+
+    stage.memory.kept = wait_written  # type: ignore[method-assign]
+    it = membership(stage, nursery)
+    served: list[Asked] = []
+    assert it.present("k") is None
+    assert it.hold("k", b"1", served.append)
+    await trio.testing.wait_all_tasks_blocked()
+    assert "k" in stage.memory.records
+    assert it.present("k") is None
+    assert not served
+    written.set()
+    await trio.testing.wait_all_tasks_blocked()
+    assert len(served) == 1
+    assert it.present("k") is served[0]
+
+
+async def test_what_another_user_names_is_a_session_of_its_own(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    it = membership(stage, nursery)
+    seat = Seat(stage.context, os.getuid() + 1)
+    other = Membership(seat, stage.context, on_change=lambda: None, later=nursery.start_soon)
+    assert other.name("k") == ""
+    assert other.key == other.key_of({}) == other.key_of(named("k")) == f"uid {os.getuid() + 1}: k"
+    ours = await present(it, it.key_of(named("k")) or "")
+    theirs = await present(other, other.key_of(named("k")) or "")
+    assert ours.conversation is not theirs.conversation
+    assert set(stage.memory.records) == {"k", f"uid {os.getuid() + 1}: k"}

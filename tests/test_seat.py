@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import time
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
 
 from daemon.catalog.loaded import Source
-from daemon.facts import Configured
+from daemon.catalog.shown import UNKNOWN
+from daemon.facts import Configured, NamesRecalled, ToolsListed
+from daemon.model import GivenName
 from daemon.seat import Asked, Seat
 from daemon.surfaces.base import Loading
 from tests.fakes_upstream import Stage, tool, tools_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+ECHO = ("alpha", "echo")
 
 
 def seat(hello: dict[str, Any] | None = None, **written: Any) -> Seat:
@@ -156,6 +163,86 @@ def test_a_connection_of_a_session_knows_what_another_was_shown_until_it_is_show
     stage.lists("alpha", tool("echo", description="another"))
     guest.was_shown([("alpha", "echo")])
     assert other.view().shown(("alpha", "echo")) == first
+
+
+def resumed(began: object, stage: Stage | None = None) -> tuple[Stage, Asked]:
+    """A client whose conversation began then, with an earlier daemon."""
+    stage = stage or Stage()
+    taken = Seat(stage.context)
+    taken.greet({"resumed": began})
+    return stage, Asked(taken, stage.sessions.unnamed(), stage.context)
+
+
+def changes(stage: Stage, at: float) -> None:
+    """A server lists another `echo` at that time."""
+    tools = tools_of("alpha", tool("echo", description="another"), "add")
+    stage.learn(ToolsListed(server="alpha", incarnation=1, tools=tools, quarantined={}, at=at))
+
+
+def now(stage: Stage, name: str = "echo") -> str:
+    tools = stage.catalog.value.servers["alpha"].tools
+    assert tools is not None
+    return tools[name].schema_hash
+
+
+def test_who_was_here_before_was_shown_what_has_not_changed_since() -> None:
+    stage, guest = resumed(time.time() + 60)
+    assert guest.view().shown(ECHO) == now(stage)
+    changes(stage, time.time() + 30)
+    assert guest.view().shown(ECHO) == now(stage)
+    assert guest.view().shown(("alpha", "gone")) is None
+
+
+def test_how_who_was_here_before_was_shown_what_has_changed_nobody_knows() -> None:
+    stage, guest = resumed(time.time() + 60)
+    changes(stage, time.time() + 90)
+    assert guest.view().shown(ECHO) == UNKNOWN
+    assert guest.view().shown(("alpha", "add")) == now(stage, "add")
+    guest.was_told(ECHO)
+    assert guest.view().shown(ECHO) == now(stage)
+
+
+@pytest.mark.parametrize("began", [1.0, "yesterday", [], True])
+def test_who_was_here_before_this_life_was_shown_what_the_store_knows_of(began: object) -> None:
+    stage, guest = resumed(began)
+    assert guest.view().shown(ECHO) == UNKNOWN
+    guest.was_shown([ECHO])
+    assert guest.view().shown(ECHO) == now(stage)
+
+
+def test_what_others_of_its_session_were_shown_who_was_here_before_was_not() -> None:
+    stage, guest = resumed(1.0)
+    Asked(Seat(stage.context), guest.conversation, stage.context).was_shown([ECHO])
+    assert guest.view().shown(ECHO) == UNKNOWN
+
+
+def test_a_session_of_an_earlier_life_was_shown_what_has_not_changed_since_it_began() -> None:
+    stage, guest = asked()
+    assert guest.view().shown(ECHO) is None
+    guest.conversation.began = time.time() + 60
+    assert guest.view().shown(ECHO) == now(stage)
+    changes(stage, time.time() + 90)
+    assert guest.view().shown(ECHO) == UNKNOWN
+    guest.conversation.shown.add(tools_of("alpha", "echo"))
+    assert guest.view().shown(ECHO) == tools_of("alpha", "echo")[0].schema_hash
+
+
+def test_a_name_that_came_to_a_tool_later_was_not_shown_as_its_own() -> None:
+    stage, guest = resumed(time.time() + 60)
+    given = GivenName(name="echo", key=ECHO, since=time.time() + 90)
+    assert guest.view().shown(ECHO) == now(stage)
+    stage.learn(NamesRecalled(names=(given,)))
+    assert guest.view().shown(ECHO) == UNKNOWN
+
+
+def test_another_users_key_is_another_session() -> None:
+    stage = Stage()
+    assert Seat(stage.context).own_key("k") == "k"
+    assert Seat(stage.context, os.getuid()).own_key("k") == "k"
+    other = Seat(stage.context, os.getuid() + 1).own_key("k")
+    assert other == f"uid {os.getuid() + 1}: k"
+    # Nobody but the daemon's own user can name a key that is another's.
+    assert Seat(stage.context, os.getuid() + 2).own_key(other) != other
 
 
 def test_what_was_loaded_and_has_changed_is_loaded_anew_when_the_client_is_told() -> None:

@@ -45,10 +45,11 @@ def statuses(conversation: Conversation) -> list[str]:
     return [str(each.verdict.status) for each in conversation.loaded.tools.values()]
 
 
-async def test_a_key_that_nobody_knows_is_a_new_session_and_is_kept_once_something_is_loaded() -> None:
+async def test_a_key_that_nobody_knows_is_a_new_session_and_is_kept_before_it_is_shown_anything() -> None:
     stage = Stage()
     conversation = await joined(stage)
-    assert not stage.memory.records
+    assert stage.memory.records["k"].loaded is conversation.loaded
+    assert conversation.began is None
     assert load(stage, conversation, "echo")
     assert stage.memory.records["k"].loaded is conversation.loaded
     assert stage.memory.records["k"].client == "a client"
@@ -264,3 +265,25 @@ async def test_it_is_remembered_for_a_while_what_sessions_were_shown_that_nobody
         stage.sessions.part(conversation)
     known = [(await joined(stage, f"k{number}")).shown.hash_of(ECHO) for number in range(3)]
     assert known == [None, shown.schema_hash, shown.schema_hash]
+
+
+async def test_a_session_that_could_not_be_recalled_may_have_been_shown_anything(
+    mock_clock: MockClock,
+) -> None:
+    stage = Stage()
+    stage.memory.failure = McpdError("away")
+    assert (await joined(stage)).began == 0.0
+    assert not stage.memory.records
+    stage.memory.failure = None
+    mock_clock.jump(RETRY_SECONDS)
+    assert (await stage.sessions.recall("k")).began is None
+    assert "k" in stage.memory.records
+
+
+async def test_a_session_that_is_recalled_was_there_since_it_was_first_named() -> None:
+    stage = Stage()
+    first = await joined(stage)
+    stage.sessions.part(first)
+    again = await joined(stage)
+    assert again is not first
+    assert again.began == first.created_at == stage.memory.records["k"].created_at

@@ -51,7 +51,7 @@ class Front(Generic[G]):
     def __init__(
         self,
         listener: socket.socket,
-        welcome: Callable[[FdLink, int], G],
+        welcome: Callable[[FdLink, int, int], G],
         *,
         outbox: Outbox,
         uids: frozenset[int],
@@ -63,7 +63,7 @@ class Front(Generic[G]):
 
         Args:
             listener: bound, listening and non-blocking.
-            welcome: makes the session of a connection, given its link and number.
+            welcome: makes the session of a connection, given its link, its number and its user.
             outbox: the daemon's outbox.
             uids: users who may connect.
             connections: how many at once; further ones wait in the kernel's backlog.
@@ -113,8 +113,7 @@ class Front(Generic[G]):
                 connection.close()
 
     def _is_welcome(self, connection: socket.socket) -> bool:
-        raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEERCRED.size)
-        pid, uid, _gid = PEERCRED.unpack(raw)
+        pid, uid = _peer(connection)
         if uid in self._uids:
             return True
         logger.warning(
@@ -129,6 +128,7 @@ class Front(Generic[G]):
         self._count += 1
         number = self._count
         connection.setblocking(False)
+        _pid, uid = _peer(connection)
         fd = connection.detach()
         link = FdLink(
             fd,
@@ -139,7 +139,7 @@ class Front(Generic[G]):
             pause_at=self._max_queue // PAUSE_SHARE,
         )
         try:
-            guest = self.guests[number] = self._welcome(link, number)
+            guest = self.guests[number] = self._welcome(link, number, uid)
             await guest.run()
         except RunError as error:
             logger.bind(session=number).debug("ended: {}", error)
@@ -150,6 +150,13 @@ class Front(Generic[G]):
             link.close()
             self.guests.pop(number, None)
             self._room.release()
+
+
+def _peer(connection: socket.socket) -> tuple[int, int]:
+    """Whose process is at the other end: its pid and its user."""
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEERCRED.size)
+    pid, uid, _gid = PEERCRED.unpack(raw)
+    return pid, uid
 
 
 def own_and(uids: tuple[int, ...]) -> frozenset[int]:

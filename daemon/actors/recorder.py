@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import trio
 from loguru import logger
 
-from daemon.catalog.validity import judge_stored
 from daemon.keeping.custody import KEPT_OPEN, Custody
 from daemon.keeping.expiry import Expiry
 from daemon.keeping.health import Health
@@ -24,7 +23,6 @@ from daemon.keeping.recalling import Recalling
 from daemon.keeping.server_notes import Difference, ServerNotes
 from daemon.keeping.session_notes import SessionNotes
 from daemon.store.faults import Kind, StoreFault
-from daemon.store.values import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -266,7 +264,8 @@ class Recorder:
             await self._recalling.settle()
         await self._write(touches=self._is_due(TOUCH, TOUCH_SECONDS))
         if self._is_due(FORGET, self._expiry.period):
-            await self._expiry.look(partial(self._write, touches=True))
+            wait = await self._expiry.look(partial(self._write, touches=True))
+            self._due_at[FORGET] = trio.current_time() + wait
 
     async def _last_round(self) -> None:
         if self._custody.store is None and (self._unwritten or self._custody.being_opened):
@@ -306,17 +305,10 @@ class Recorder:
         if not (news or records or (touched and touches)):
             await self._custody.use(lambda store: store.check())
             return
-        batch = Batch(
-            at=self._wall(),
-            servers=news.records,
-            sessions=records,
-            touched=touched,
-            switched_off=news.off,
-            switched_on=news.on,
-            judge=partial(judge_stored, catalog),
-            judged=tuple(news.stands),
-        )
+        batch = news.batch(self._wall(), records, touched)
         kept = await self._custody.use(partial(keep_checked, batch=batch))
+        if self._expiry.is_crowded(kept.begun):
+            self._due_at[FORGET] = trio.current_time()
         self._sessions.were_written(records, touched)
         if not self._sessions.touched:
             self._due_at.pop(TOUCH, None)
@@ -346,6 +338,8 @@ class Recorder:
             self._version = opened.version
         # Switches first: a server that they switch off has another epoch, which the stored one includes.
         self._recalling.switches(opened.switched, certainly=not again)
+        # Names before the tools that have them: nobody else is given one meanwhile.
+        self._recalling.names(opened.memory.names, shared=self._shared)
         self._recalling.servers(opened.memory.servers, opened.memory.unreadable, by_another=again)
 
     async def _poll(self) -> None:
@@ -356,6 +350,8 @@ class Recorder:
         self._version = changes.version
         if changes.switched is not None:
             self._recalling.switches(changes.switched)
+        if changes.names is not None:
+            self._recalling.names(changes.names, shared=self._shared)
         self._recalling.servers(changes.servers, changes.unreadable)
         for record in changes.sessions:
             self._adopt(self._sessions.joined(record))

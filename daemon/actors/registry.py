@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from loguru import logger
 
 from daemon.catalog.snapshot import UNSETTLED, begin, fold_all, with_settled_names
-from daemon.facts import Configured, Recalled, Switched
+from daemon.facts import Configured, NamesRecalled, Recalled, Switched
 from daemon.mailbox import Mailbox
 from daemon.remarks import news
 from daemon.watch import Watch
@@ -106,7 +106,7 @@ class Registry:
 
 def _subject(fact: Fact) -> tuple[str, str]:
     """What a fact is about: a newer one of the same kind about the same server replaces it."""
-    if isinstance(fact, Switched | Configured):
+    if isinstance(fact, Switched | Configured | NamesRecalled):
         return type(fact).__name__, ""
     # An epoch alone does not stand for what was remembered with it.
     bare = isinstance(fact, Recalled) and fact.tools is None

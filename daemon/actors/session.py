@@ -53,14 +53,14 @@ PAGE_SHARE = 16
 class Session:
     """Serves one client over one link."""
 
-    def __init__(self, link: Link, number: int, context: SessionContext) -> None:
-        """Attach to a link; `run` does the work."""
+    def __init__(self, link: Link, number: int, context: SessionContext, uid: int | None = None) -> None:
+        """Attach to a link of a user, None is the daemon's own; `run` does the work."""
         self.number = number
         self._context = context
         self._peer = Peer(link, context.outbox, self, strict=True, on_call=self._take_call)
         self._log = logger.bind(session=number)
         self._calls = Calls(self._peer, number, context)
-        self._seat = Seat(context)
+        self._seat = Seat(context, uid)
         self._membership = Membership(
             self._seat,
             context,

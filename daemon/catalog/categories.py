@@ -71,11 +71,25 @@ class Category:
         return None
 
 
-def resolve(config: CategoryConfig, listed: Mapping[str, Mapping[str, Tool] | None]) -> Category:
-    """Apply a category's selection to the tools that are known now."""
+def resolve(
+    config: CategoryConfig, listed: Mapping[str, Mapping[str, Tool] | None], given: Mapping[ToolKey, str]
+) -> Category:
+    """Apply a category's selection to the tools that are known now.
+
+    Args:
+        config: the category.
+        listed: the tools of each server; None of one that has not listed any.
+        given: what tools are called where those of all servers stand side by side: of two with one name the
+            same one has it in every category.
+    """
     members: dict[str, Member] = {}
     overrides = dict(_override_keys(config, listed))
-    for server, tool in _selected(config, listed):
+    selected = tuple(_selected(config, listed))
+    owners: dict[str, str] = {}
+    for server, tool in selected:
+        if tool not in owners or given.get((server, tool)) == tool:
+            owners[tool] = server
+    for server, tool in selected:
         override = overrides.get((server, tool), _NO_OVERRIDE)
         known = listed.get(server)
         member = Member(
@@ -85,8 +99,7 @@ def resolve(config: CategoryConfig, listed: Mapping[str, Mapping[str, Tool] | No
             description=override.description,
             listed=known is not None and tool in known,
         )
-        key = tool if tool not in members or members[tool].server == server else f"{server}/{tool}"
-        members[key] = member
+        members[tool if owners[tool] == server else f"{server}/{tool}"] = member
     is_open = not config.tools.include_names or bool(config.tools.include_patterns)
     return Category(
         name=config.name,

@@ -1,4 +1,4 @@
-"""Hashes of what a caller of a tool depends on."""
+"""Hashes of tools, as whoever is shown them sees them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from daemon.config.model import Server
-
-HASHED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
-"""The members of a tool that a model reads or a client acts on (design.md §6)."""
-
-_SORTED = tuple(sorted(HASHED))
 
 
 def canonical(value: object) -> bytes:
@@ -31,19 +26,17 @@ def hashes(members: Mapping[str, object]) -> tuple[str, str]:
     """The `schema_hash` and the `content_hash` of a tool.
 
     Args:
-        members: its top-level members, decoded; those that are not `HASHED` do not count.
+        members: its definition, decoded: all of it counts, for whoever is shown it may depend on any of it.
 
     Returns:
-        Hex SHA-256 of the canonical JSON of the `HASHED` members that there are; and the same without the name,
-        which is equal for a tool before and after it is renamed.
+        Hex SHA-256 of its canonical JSON (design.md §6); and the same without the name, which is equal for a
+        tool before and after it is renamed.
 
     Raises:
         RecursionError: a member is nested too deeply.
     """
     # Each member once, and what is between them as `canonical` would write it.
-    written = {
-        name: b'"%b":%b' % (name.encode(), canonical(members[name])) for name in _SORTED if name in members
-    }
+    written = {name: b"%b:%b" % (canonical(name), canonical(members[name])) for name in sorted(members)}
     whole = hashlib.sha256(b"{%b}" % b",".join(written.values())).hexdigest()
     written.pop("name", None)
     return whole, hashlib.sha256(b"{%b}" % b",".join(written.values())).hexdigest()

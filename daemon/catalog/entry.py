@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import islice
+from math import inf
 from typing import TYPE_CHECKING
 
 import attrs
@@ -32,6 +33,9 @@ EMPTIED = (
     " configured anew"
 )
 """What is wrong with a server that came back with nothing."""
+
+NEVER = inf
+"""Since when something is so of which nobody knows it: whatever a client was shown may have been otherwise."""
 
 MAX_RENAMED = 1000
 """Renames that are remembered of one server, the latest: against one that invents new names all the time."""
@@ -59,6 +63,11 @@ class ServerEntry:
     """Why the last attempt to list its tools failed; empty if it did not."""
     first_run: int = 0
     """Which incarnation is the first that counts: those before are dead, or were another server's."""
+    since: Mapping[str, float] = attrs.field(factory=dict, repr=False)
+    """Since when each of its tools is as it is, in seconds since the epoch: whoever was shown it after that was
+    shown this. What was never known otherwise is so since this life has `begun`."""
+    begun: float = 0.0
+    """When this life of the daemon began: what it knows of earlier ones is what the store has."""
     fingerprint: str = attrs.field(default="", repr=False)
     """Of the configuration that decides which server answers (`catalog.digests`)."""
     enabled: bool = True
@@ -98,12 +107,15 @@ class ServerEntry:
         return not known and not self.disabled and self.status.state in UNSETTLED
 
 
-def fresh(server: Server, now: float, *, epoch: int = 0, switched_off: bool = False) -> ServerEntry:
+def fresh(
+    server: Server, now: float, *, begun: float, epoch: int = 0, switched_off: bool = False
+) -> ServerEntry:
     """A server before anything is known of it.
 
     Args:
         server: its configuration.
         now: seconds since the epoch.
+        begun: when this life of the daemon began.
         epoch: where its epochs go on: it may have been here before.
         switched_off: whether an operator has switched it off.
     """
@@ -112,6 +124,7 @@ def fresh(server: Server, now: float, *, epoch: int = 0, switched_off: bool = Fa
         description=server.description,
         status=_initial_status(now, enabled=server.enabled),
         epoch=epoch,
+        begun=begun,
         fingerprint=fingerprint(server),
         enabled=server.enabled,
         switched_off=switched_off,
@@ -172,9 +185,11 @@ def _with_tools(entry: ServerEntry, fact: ToolsListed) -> ServerEntry:
         hidden=looked.hidden,
         recalled=False,
         refreshed_at=fact.at or entry.refreshed_at,
+        # Before its very first list nobody can have been shown anything in this life.
+        since=_since(entry, tools, fact.at if entry.epoch else entry.begun),
     )
     if known is not None and _are_called_the_same(known, tools):
-        # Icons and the like may differ: shown as they are now, but nothing that a caller depends on.
+        # Written another way, and the same: white space, or the order of members.
         return news
     return attrs.evolve(
         news,
@@ -182,6 +197,19 @@ def _with_tools(entry: ServerEntry, fact: ToolsListed) -> ServerEntry:
         renamed=_renamed(entry.tools or {}, tools, entry.renamed),
         sentences=_still_said(entry.sentences, tools),
     )
+
+
+def _since(entry: ServerEntry, tools: Mapping[str, Tool], now: float) -> Mapping[str, float]:
+    """Since when each of these is as it is, given that they are listed now."""
+    if tools is entry.tools:
+        return entry.since
+    known = entry.tools or {}
+    return {
+        name: entry.since.get(name, now)
+        if (was := known.get(name)) is not None and was.schema_hash == tool.schema_hash
+        else now
+        for name, tool in tools.items()
+    }
 
 
 def _renamed(
@@ -226,6 +254,8 @@ def _with_memory(entry: ServerEntry, fact: Recalled) -> ServerEntry:
     looked = screened(fact.tools)
     tools, known = looked.tools, entry.tools
     same = known is not None and _are_called_the_same(known, tools)
+    if known is not None and not entry.recalled and not fact.by_another:
+        entry = _for_longer(entry, tools, fact.since)
     if same:
         entry = _at_least(entry, fact.epoch)
     elif known is None or (entry.recalled and fact.epoch > entry.epoch):
@@ -233,7 +263,13 @@ def _with_memory(entry: ServerEntry, fact: Recalled) -> ServerEntry:
         epoch = fact.epoch if fact.epoch >= entry.epoch else entry.epoch + 1
         renamed = _renamed(known or {}, tools, entry.renamed)
         entry = attrs.evolve(
-            entry, tools=tools, hidden=looked.hidden, epoch=epoch, recalled=True, renamed=renamed
+            entry,
+            tools=tools,
+            hidden=looked.hidden,
+            epoch=epoch,
+            recalled=True,
+            renamed=renamed,
+            since={name: fact.since.get(name, NEVER) for name in tools},
         )
     elif not entry.recalled and not fact.by_another and fact.epoch >= entry.epoch:
         # It has listed other tools than those remembered, before the memory was there.
@@ -242,6 +278,18 @@ def _with_memory(entry: ServerEntry, fact: Recalled) -> ServerEntry:
     # Otherwise each daemon keeps to what its own server says: two that took over each other's epochs for
     # different tools would never come to rest.
     return _with_remembered_summaries(entry, fact, same=same or known is None)
+
+
+def _for_longer(entry: ServerEntry, tools: Mapping[str, Tool], since: Mapping[str, float]) -> ServerEntry:
+    """With what a memory that has come late knows of tools that are as it has them: how long they are so."""
+    longer = {
+        name: at
+        for name, tool in (entry.tools or {}).items()
+        if (was := tools.get(name)) is not None
+        and was.schema_hash == tool.schema_hash
+        and (at := since.get(name, NEVER)) < entry.since.get(name, NEVER)
+    }
+    return attrs.evolve(entry, since={**entry.since, **longer}) if longer else entry
 
 
 def _at_least(entry: ServerEntry, epoch: int) -> ServerEntry:
@@ -300,7 +348,7 @@ def _say_the_same(one: Mapping[str, Tool], other: Mapping[str, Tool]) -> bool:
 
 
 def _are_called_the_same(one: Mapping[str, Tool], other: Mapping[str, Tool]) -> bool:
-    """Whether nothing differs that a caller depends on, in any order."""
+    """Whether their definitions mean the same, in any order."""
     return one.keys() == other.keys() and all(
         tool is (same := other[name]) or tool.schema_hash == same.schema_hash for name, tool in one.items()
     )

@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 import msgspec
 from msgspec import Raw
 
-from daemon.catalog.digests import HASHED, hashes
+from daemon.catalog.digests import hashes
 from daemon.model import Tool
 
 if TYPE_CHECKING:
@@ -137,11 +137,9 @@ def _read_new_tool(server: str, raw: bytes, position: int) -> Tool:
     try:
         raw.decode()
         description = _decode_text(members.get("description", b"null")) or ""
-        schema = _object_schema(members)
-        relevant = {
-            key: msgspec.json.decode(members[key]) for key in HASHED if key in members and key != SCHEMA
-        }
-        digest, content = hashes({**relevant, SCHEMA: schema})
+        definition = msgspec.json.decode(raw)
+        _require_object_schema(definition)
+        digest, content = hashes(definition)
     except UnicodeDecodeError:
         raise _Unusable(name, "not valid UTF-8") from None
     except RecursionError:
@@ -185,12 +183,11 @@ def _read_name(members: dict[str, Raw], position: int) -> str:
     return name
 
 
-def _object_schema(members: Mapping[str, Raw]) -> dict[str, object]:
-    if SCHEMA not in members:
+def _require_object_schema(definition: Mapping[str, object]) -> None:
+    if SCHEMA not in definition:
         raise ValueError("has no inputSchema")
-    schema = msgspec.json.decode(members[SCHEMA])
+    schema = definition[SCHEMA]
     if not isinstance(schema, dict):
         raise ValueError("its inputSchema is no object")
     if schema.get("type") != "object":
         raise ValueError('its inputSchema lacks "type": "object", which MCP requires')
-    return schema

@@ -1,20 +1,22 @@
 """Under which name a tool is called where tools of several servers stand side by side.
 
-A tool keeps its own name unless another server has the same. The name then belongs to one of them, for as
-long as the daemon lives, and the others are called `server__tool`. It belongs to whoever had it first; of
-servers that come up together, to the one that stands first in the configuration, as long as nobody was shown
-it. So a second server never renames the tools of the first, and a name that was shown never comes to mean
-another tool: whatever is handed out is owned, and no two tools ever have one name.
+A tool keeps its own name unless another server has the same. The name then belongs to one of them, for as long
+as its server is configured, whatever becomes of the daemon; the others are called `server__tool`. It belongs to
+whoever had it first; of servers that come up together, to the one that stands first in the configuration, as
+long as nobody was shown it. So a second server never renames the tools of the first, and a name that was shown
+never comes to mean another tool: whatever is handed out is owned, and no two tools ever have one name.
 """
 
 from __future__ import annotations
 
 from itertools import count
+from math import inf
 from typing import TYPE_CHECKING
 
 import attrs
 
 from daemon.config.names import read_reference
+from daemon.model import GivenName
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Iterator, Mapping
@@ -38,6 +40,10 @@ class Names:
     """What a tool is called beside a meta-tool of the same name."""
     provisional: frozenset[ToolKey] = attrs.field(default=frozenset(), repr=False)
     """Tools whose names may still go to a server that stands before theirs, until somebody is shown them."""
+    begun: float = 0.0
+    """Since when names that were given in this life mean what they mean: nobody else had them in it."""
+    remembered: Mapping[str, float] = attrs.field(factory=dict, repr=False)
+    """Since when those mean it that are known from earlier lives."""
 
     def name_of(self, key: ToolKey) -> str:
         """What a client calls a tool."""
@@ -65,6 +71,42 @@ class Names:
             rest = name.removeprefix("mcp__").partition("__")[2]
             return self.key_of(rest, servers) if rest and not rest.startswith("mcp__") else None
         return None
+
+    def since(self, key: ToolKey) -> float:
+        """Since when every name of a tool has meant it, in seconds since the epoch."""
+        names = (self.given.get(key), self.beside.get(key))
+        return max((self._since(name) for name in names if name), default=self.begun)
+
+    def records(self) -> Iterator[GivenName]:
+        """What is to be remembered: the names that cannot go to another tool any more."""
+        for table, beside in ((self.given, False), (self.beside, True)):
+            for key, name in table.items():
+                if key not in self.provisional:
+                    yield GivenName(name=name, key=key, beside=beside, since=self._since(name))
+
+    def remembering(self, names: Iterable[GivenName]) -> Names:
+        """With names of earlier lives; those that were given in this one may have been shown, and stay."""
+        given = {key: name for key, name in self.given.items() if key not in self.provisional}
+        beside = {key: name for key, name in self.beside.items() if key in given}
+        owners = {name: key for table in (given, beside) for key, name in table.items()}
+        remembered = dict(self.remembered)
+        for each in names:
+            table = beside if each.beside else given
+            if each.name not in owners and each.key not in table:
+                owners[each.name], table[each.key] = each.key, each.name
+            if owners.get(each.name) == each.key:
+                remembered[each.name] = each.since
+        return attrs.evolve(
+            self,
+            owners=owners,
+            given=given,
+            beside=beside,
+            provisional=frozenset(),
+            remembered=remembered,
+        )
+
+    def _since(self, name: str) -> float:
+        return self.remembered.get(name, self.begun)
 
     def settled(self) -> Names:
         """The same, now that somebody was shown them; the same object if nothing was open."""
@@ -101,7 +143,10 @@ def assign(names: Names, servers: Iterable[Claims], reserved: Container[str] = (
     if _has_all(names, servers):
         return names
     given = {key: name for key, name in names.given.items() if key not in names.provisional}
+    begun = names.begun
     if len(given) > MAX_REMEMBERED:
+        # From here on nobody knows which of the names that are given have meant something else.
+        begun = inf
         listed = {(claims.server, tool) for claims in servers for tool in claims.tools}
         given = {key: name for key, name in given.items() if key in listed}
     beside = {key: name for key, name in names.beside.items() if key in given}
@@ -120,7 +165,14 @@ def assign(names: Names, servers: Iterable[Claims], reserved: Container[str] = (
                 beside[key] = _free(owners, key)
                 owners[beside[key]] = key
         before_settled = before_settled and not claims.pending
-    made = Names(owners=owners, given=given, beside=beside, provisional=frozenset(provisional))
+    made = Names(
+        owners=owners,
+        given=given,
+        beside=beside,
+        provisional=frozenset(provisional),
+        begun=begun,
+        remembered={name: since for name, since in names.remembered.items() if name in owners},
+    )
     return names if made == names else made
 
 

@@ -34,6 +34,8 @@ class ServerRecord:
     """What a model said of it."""
     sentences: Mapping[str, Summary] = attrs.field(factory=dict, repr=False)
     """What a model said of its tools, by schema hash."""
+    since: Mapping[str, float] = attrs.field(factory=dict, repr=False)
+    """Since when each of its tools is as it is, by name, in seconds since the epoch."""
 
 
 @attrs.frozen(kw_only=True)

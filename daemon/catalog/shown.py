@@ -8,17 +8,44 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from daemon.catalog.entry import NEVER
 from daemon.catalog.table import NO_TOOLS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from daemon.catalog.offer import OfferedTools
+    from daemon.catalog.snapshot import Catalog
     from daemon.model import Tool, ToolKey
+
+UNKNOWN = ""
+"""In place of a hash: it was shown, and nobody knows how. No tool has it."""
 
 MAX_SHOWN = 10_000
 """Tools that are remembered one by one, the latest: as many as one server may list. A list that was shown whole
 costs nothing, for it is shared."""
+
+
+def shown_since(catalog: Catalog, key: ToolKey, began: float) -> str | None:
+    """The schema hash of a tool as it was shown to somebody of whom it is only known since when he is here.
+
+    What has been so for longer, under the same name, can only have been shown so. All else may have been shown
+    otherwise.
+
+    Args:
+        catalog: what there is.
+        key: which tool.
+        began: when the first of it may have been shown, in seconds since the epoch.
+
+    Returns:
+        The hash, or `UNKNOWN`; None if there is no such tool.
+    """
+    entry = catalog.servers.get(key[0])
+    tool = None if entry is None or entry.tools is None else entry.tools.get(key[1])
+    if entry is None or tool is None:
+        return None
+    since = max(entry.since.get(tool.name, NEVER), catalog.names.since(key))
+    return tool.schema_hash if since < began else UNKNOWN
 
 
 class Shown:

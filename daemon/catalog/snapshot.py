@@ -19,7 +19,7 @@ import attrs
 from daemon.catalog.categories import Category, concerned, of_server, resolve
 from daemon.catalog.entry import UNSETTLED, ServerEntry, changed_by, fresh
 from daemon.catalog.naming import NOBODY, Claims, Names, assign
-from daemon.facts import Configured, Recalled, Switched
+from daemon.facts import Configured, NamesRecalled, Recalled, Switched
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -61,6 +61,8 @@ class Catalog:
     """What operators have switched off: server and tool, no tool for a whole server. Names need not exist."""
     off: frozenset[ToolKey] = attrs.field(default=frozenset(), repr=False)
     """Tools that are switched off: by an operator, or in every category that holds them."""
+    begun: float = 0.0
+    """When this life of the daemon began, in seconds since the epoch."""
     departed: Mapping[str, int] = attrs.field(factory=dict, repr=False)
     """Epochs of servers that have left the configuration: they go on from there when they come back."""
 
@@ -73,8 +75,10 @@ def begin(config: Config, now: float, reserved: frozenset[str] = frozenset()) ->
         now: seconds since the epoch.
         reserved: names of meta-tools.
     """
-    servers = {server.name: fresh(server, now) for server in config.mcp_servers.values()}
-    return _assembled(Catalog(config=config, servers=servers, categories={}, reserved=reserved))
+    servers = {server.name: fresh(server, now, begun=now) for server in config.mcp_servers.values()}
+    names = attrs.evolve(NOBODY, begun=now)
+    catalog = Catalog(config=config, servers=servers, categories={}, names=names, reserved=reserved, begun=now)
+    return _assembled(catalog)
 
 
 def fold(catalog: Catalog, fact: Fact) -> Catalog:
@@ -91,6 +95,8 @@ def fold_all(catalog: Catalog, facts: Iterable[Fact]) -> Catalog:
             catalog = after = _with_words(_drawn(after, catalog), fact.off)
         elif isinstance(fact, Configured):
             catalog = after = _with_config(_drawn(after, catalog), fact.config, fact.now)
+        elif isinstance(fact, NamesRecalled):
+            catalog = after = _with_names(_drawn(after, catalog), fact)
         else:
             after = _with_fact(after, fact)
     return _drawn(after, catalog)
@@ -150,6 +156,13 @@ def _with_words(catalog: Catalog, off: frozenset[tuple[str, str]]) -> Catalog:
     return _risen(catalog, _assembled(attrs.evolve(catalog, servers=servers, switched=off), catalog))
 
 
+def _with_names(catalog: Catalog, fact: NamesRecalled) -> Catalog:
+    """With the names of earlier lives; those of a server that is not configured any more are free again."""
+    kept = [each for each in fact.names if fact.shared or each.key[0] in catalog.servers]
+    names = catalog.names.remembering(kept)
+    return catalog if names == catalog.names else _assembled(attrs.evolve(catalog, names=names))
+
+
 def _switched(entry: ServerEntry, *, off: bool) -> ServerEntry:
     return entry if entry.switched_off is off else attrs.evolve(entry, switched_off=off)
 
@@ -169,7 +182,8 @@ def _with_config(catalog: Catalog, config: Config, now: float) -> Catalog:
 
 
 def _reconfigured(catalog: Catalog, server: Server, now: float, epoch: int) -> ServerEntry:
-    made = fresh(server, now, epoch=epoch, switched_off=(server.name, WHOLE) in catalog.switched)
+    switched_off = (server.name, WHOLE) in catalog.switched
+    made = fresh(server, now, begun=catalog.begun, epoch=epoch, switched_off=switched_off)
     entry = catalog.servers.get(server.name)
     if entry is None:
         return made
@@ -238,11 +252,12 @@ def _assembled(catalog: Catalog, before: Catalog | None = None) -> Catalog:
         catalog: what they are to be made for.
         before: as it was: what is the same is taken over, for most servers are when one has changed.
     """
+    catalog = _named(catalog, before)
     categories = _categories(catalog, before)
     if any(tool != WHOLE for _, tool in catalog.switched):
         categories = {name: _without(each, catalog.switched) for name, each in categories.items()}
     off = frozenset({key for key in catalog.switched if key[1] != WHOLE} | _off(categories))
-    return _named(attrs.evolve(catalog, categories=categories, off=off), before)
+    return attrs.evolve(catalog, categories=categories, off=off)
 
 
 def _categories(catalog: Catalog, before: Catalog | None) -> dict[str, Category]:
@@ -267,7 +282,7 @@ def _resolved(catalog: Catalog, before: Catalog | None) -> dict[str, Category]:
     return {
         name: known[name]
         if name in known and changed.isdisjoint(concerned(category, listed))
-        else resolve(category, listed)
+        else resolve(category, listed, catalog.names.given)
         for name, category in wanted.items()
     }
 

@@ -1,4 +1,4 @@
-"""Sessions that nobody uses are forgotten; never those that somebody does."""
+"""Sessions that nobody uses are forgotten, and the oldest of too many; never those that somebody uses."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import trio
 from loguru import logger
+
+from daemon.store.values import FORGOTTEN_AT_ONCE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -15,6 +17,13 @@ if TYPE_CHECKING:
 
 FORGET_SECONDS = 600.0
 """Between looks for sessions that nobody uses, at most."""
+
+MAX_STORED = 10_000
+"""Sessions in the store, those used last: with twenty loaded tools each 20 MB, and a changed tool is marked in
+all of them within the time that others wait for the store. Anybody may name any number of keys."""
+
+MAX_BEGUN = 500
+"""New sessions after which is looked at once: so much more than `MAX_STORED` may be there for a moment."""
 
 LOOKS = 2
 """Looks in the time after which a session is forgotten: it is gone half as long again after its last use."""
@@ -59,32 +68,45 @@ class Expiry:
         self._live_keys = live_keys
         self._wall = wall
         self._clocks = (0.0, 0.0)
+        self._begun = 0
 
     def start(self) -> None:
         """Compare clocks from here on."""
         self._clocks = (self._wall(), trio.current_time())
 
-    async def look(self, write: Callable[[], Awaitable[None]]) -> None:
-        """Say which sessions are in use, and forget the others that are idle.
+    def is_crowded(self, begun: int) -> bool:
+        """So many sessions are new: whether that is worth a look."""
+        self._begun += begun
+        return self._begun >= MAX_BEGUN
+
+    async def look(self, write: Callable[[], Awaitable[None]]) -> float:
+        """Say which sessions are in use, and forget others that are idle, or too many.
 
         Args:
             write: writes times of use.
+
+        Returns:
+            Seconds until the next look.
         """
+        self._begun = 0
         now, live = self._wall(), frozenset(self._live_keys())
         for key in live:
             self._notes.touch(key, now)
         await write()
         if self._clock_jumped():
             logger.warning("the clock was set, or the machine slept: idle sessions are looked for later")
-            return
-        gone = await self._custody.use(lambda store: store.forget_sessions(now - self._idle, live))
-        self._notes.forget(now - self._idle, live)
+            return self.period
+        before = now - self._idle
+        gone = await self._custody.use(lambda store: store.forget_sessions(before, live, most=MAX_STORED))
+        self._notes.forget(before, live)
         if gone:
-            logger.info("{} sessions were forgotten: nobody has used them for {:g} s", gone, self._idle)
+            why = "{} sessions were forgotten: nobody has used them for {:g} s, or {} others later"
+            logger.info(why, gone, self._idle, MAX_STORED)
         for key in frozenset(self._live_keys()) - live:
             # Somebody came for it while it was being forgotten.
             if (known := self._notes.known(key)) is not None:
                 self._notes.keep(known)
+        return SHORTEST_SECONDS if gone >= FORGOTTEN_AT_ONCE else self.period
 
     def _clock_jumped(self) -> bool:
         before = self._clocks

@@ -34,8 +34,8 @@ class Store(Protocol):
     def sessions(self, limit: int) -> tuple[SessionRecord, ...]:
         """Those that were used last."""
 
-    def forget_sessions(self, before: float, sparing: Collection[str] = ()) -> int:
-        """Drop those last used before a time, but for these keys; how many there were."""
+    def forget_sessions(self, before: float, sparing: Collection[str] = (), *, most: int) -> int:
+        """Drop those last used before a time, and the oldest of too many, but for these keys; how many."""
 
     def changes_since(self, version: int, keys: Collection[str] = ()) -> Changes:
         """What others have written since a version; of sessions those with these keys."""

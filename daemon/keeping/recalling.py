@@ -9,7 +9,7 @@ import attrs
 import trio
 from loguru import logger
 
-from daemon.facts import Recalled, Switched
+from daemon.facts import NamesRecalled, Recalled, Switched
 from daemon.mailbox import ActorGone
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
     from daemon.facts import Fact
     from daemon.keeping.server_notes import ServerNotes, Switches
+    from daemon.model import GivenName
     from daemon.watch import Watch
 
 
@@ -87,6 +88,19 @@ class Recalling:
                 self._complained.add(text)
                 logger.warning("left out of what the store {} remembers: {}", self._where, text)
 
+    def names(self, stored: Iterable[GivenName], *, shared: bool) -> None:
+        """The store says that these names were given.
+
+        Args:
+            stored: all of them.
+            shared: whether other daemons give names, too.
+        """
+        names = tuple(stored)
+        self._notes.heard_names(names, shared=shared)
+        if names:
+            self._tell(NamesRecalled(names=names, shared=shared))
+            self.untaken = True
+
     def switches(self, stored: Switches, *, certainly: bool = False) -> None:
         """The store says that these are switched off.
 
@@ -114,6 +128,7 @@ class Recalling:
                 tools=record.tools,
                 summary=record.summary,
                 sentences=record.sentences,
+                since=record.since,
                 by_another=by_another,
             )
         )

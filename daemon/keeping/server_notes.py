@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from functools import partial
+from math import inf
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import attrs
 
 from daemon.catalog.remembered import ServerRecord
+from daemon.catalog.validity import judge_stored
+from daemon.keeping.name_notes import NameNotes
+from daemon.store.values import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from daemon.catalog.remembered import SessionRecord
     from daemon.catalog.snapshot import Catalog, ServerEntry
-    from daemon.model import Tool
+    from daemon.model import GivenName, Tool
+
+NOTHING: Mapping[str, float] = MappingProxyType({})
+"""No session was used."""
 
 Switches = frozenset[tuple[str, str]]
 """Servers and tools; an empty tool is the whole server."""
@@ -40,15 +50,42 @@ class Difference:
     """What operators have switched off."""
     on: Switches = frozenset()
     """What they have switched on again."""
+    names: tuple[GivenName, ...] = ()
+    """Names that tools were given."""
+    names_gone: tuple[GivenName, ...] = ()
+    """Names that mean these tools no more."""
     stands: Mapping[str, Stand | None] = attrs.field(factory=dict, repr=False)
     """Servers whose loaded tools are to be marked anew, and how they stand; None if they are gone."""
 
     def __bool__(self) -> bool:
-        return bool(self.records or self.off or self.on or self.stands)
+        return bool(self.records or self.off or self.on or self.stands or self.names or self.names_gone)
 
     def __len__(self) -> int:
         """How many things a reader of the store would miss."""
-        return len(self.records) + len(self.off) + len(self.on)
+        return len(self.records) + len(self.off) + len(self.on) + len(self.names) + len(self.names_gone)
+
+    def batch(
+        self, at: float, sessions: tuple[SessionRecord, ...] = (), touched: Mapping[str, float] = NOTHING
+    ) -> Batch:
+        """What is to be written.
+
+        Args:
+            at: when, in seconds since the epoch.
+            sessions: written with it.
+            touched: sessions that were only used, and when.
+        """
+        return Batch(
+            at=at,
+            servers=self.records,
+            names=self.names,
+            names_gone=self.names_gone,
+            sessions=sessions,
+            touched=touched,
+            switched_off=self.off,
+            switched_on=self.on,
+            judge=partial(judge_stored, self.catalog),
+            judged=tuple(self.stands),
+        )
 
 
 class ServerNotes:
@@ -62,6 +99,7 @@ class ServerNotes:
         self._settled: dict[str, ServerEntry] = {}
         self._judged: dict[str, Stand | None] = {}
         self._last: Difference | None = None
+        self._names = NameNotes()
 
     def start_over(self) -> None:
         """The store holds nothing any more; its loaded tools are marked anew, too, for they will be others."""
@@ -70,6 +108,7 @@ class ServerNotes:
         self._settled.clear()
         self._judged = dict.fromkeys(self._judged, _NEVER)
         self._switched = frozenset()
+        self._names = NameNotes()
         self._last = None
 
     def missing(self, stored: Iterable[str]) -> bool:
@@ -99,6 +138,11 @@ class ServerNotes:
         self._last = None
         return (stored | said_off) - said_on
 
+    def heard_names(self, stored: Iterable[GivenName], *, shared: bool) -> None:
+        """The store holds these names of tools (`NameNotes.heard`)."""
+        self._names.heard(stored, shared=shared)
+        self._last = None
+
     def also_judge(self, servers: Iterable[str]) -> None:
         """Mark the loaded tools of these anew, should the catalog not have them."""
         for name in servers:
@@ -108,11 +152,14 @@ class ServerNotes:
     def difference(self, catalog: Catalog) -> Difference:
         """What is to be written."""
         if self._last is None or self._last.catalog is not catalog:
+            given, gone = self._names.difference(catalog.names)
             self._last = Difference(
                 catalog=catalog,
                 records=self._changed(catalog),
                 off=catalog.switched - self._switched,
                 on=self._switched - catalog.switched,
+                names=given,
+                names_gone=gone,
                 stands=self._stands(catalog),
             )
         return self._last
@@ -129,6 +176,7 @@ class ServerNotes:
             self._held[record.name] = self._ours[record.name] = record
             self._settled[record.name] = difference.catalog.servers[record.name]
         self._switched = (self._switched | difference.off) - difference.on
+        self._names.were_written(difference.names, difference.names_gone)
         self._judged.update(difference.stands)
         self._last = None
 
@@ -157,6 +205,7 @@ class ServerNotes:
             refreshed_at=entry.refreshed_at or (held.refreshed_at if held else 0.0),
             summary=entry.summary,
             sentences=entry.sentences,
+            since=entry.since,
         )
 
     def _is_held(self, entry: ServerEntry) -> bool:
@@ -193,8 +242,13 @@ _NEVER = Stand(None, False, {}, frozenset({""}))
 
 
 def _alike(one: ServerRecord, other: ServerRecord) -> bool:
-    """Whether they say the same, but for the epoch and times."""
-    return (one.fingerprint, one.tools, one.summary, one.sentences) == (
+    """Whether they say the same, but for the epoch and times; the other one knows of every change, too."""
+    return all(at <= other.since.get(name, inf) for name, at in one.since.items()) and (
+        one.fingerprint,
+        one.tools,
+        one.summary,
+        one.sentences,
+    ) == (
         other.fingerprint,
         other.tools,
         other.summary,

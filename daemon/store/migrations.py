@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING
 from daemon.store import schema
 from daemon.store.connection import scalar
 from daemon.store.faults import Kind, StoreFault
+from daemon.store.rehashing import rehash
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from daemon.store.connection import Connection
+
+    Step = Sequence[str | Callable[[Connection], None]]
+    """Statements, `{bytes}` in them is what the database calls them; or what takes more than statements."""
 
 _STAMP = "version BIGINT NOT NULL, writer TEXT NOT NULL"
 
@@ -46,8 +50,23 @@ _FIRST = (
         {_STAMP}, PRIMARY KEY (server, tool))""",
 )
 
-STEPS: tuple[tuple[str, ...], ...] = (_FIRST,)
-"""Statements by schema version, the first one makes version 1. `{bytes}` is what the database calls them."""
+_NAMES = (
+    f"""CREATE TABLE tool_names (
+        name TEXT NOT NULL PRIMARY KEY, server TEXT NOT NULL, tool TEXT NOT NULL, beside BIGINT NOT NULL,
+        since DOUBLE PRECISION NOT NULL, {_STAMP})""",
+    "ALTER TABLE tools ADD COLUMN since DOUBLE PRECISION NOT NULL DEFAULT 0",
+    # No definition has changed after its row has.
+    "UPDATE tools SET since = updated_at",
+)
+
+_VERDICTS = (
+    "DROP INDEX loaded_tools_by_hash",
+    """CREATE INDEX loaded_tools_by_verdict ON loaded_tools
+        (server, loaded_schema_hash, tool, status, invalid_reason, renamed_to)""",
+)
+
+STEPS: tuple[Step, ...] = (_FIRST, (rehash,), _NAMES, _VERDICTS)
+"""By schema version, the first one makes version 1."""
 
 
 def version_of(connection: Connection, where: str) -> int:
@@ -64,7 +83,7 @@ def version_of(connection: Connection, where: str) -> int:
     return 0
 
 
-def refuse_newer(connection: Connection, where: str, steps: Sequence[Sequence[str]] = STEPS) -> int:
+def refuse_newer(connection: Connection, where: str, steps: Sequence[Step] = STEPS) -> int:
     """`version_of`, for reading only.
 
     Raises:
@@ -77,7 +96,7 @@ def refuse_newer(connection: Connection, where: str, steps: Sequence[Sequence[st
     return version
 
 
-def migrate(connection: Connection, where: str, steps: Sequence[Sequence[str]] = STEPS) -> None:
+def migrate(connection: Connection, where: str, steps: Sequence[Step] = STEPS) -> None:
     """Apply the steps that are missing, within the caller's transaction: all or none.
 
     Raises:
@@ -89,8 +108,11 @@ def migrate(connection: Connection, where: str, steps: Sequence[Sequence[str]] =
         connection.change("CREATE TABLE schema_version (version BIGINT NOT NULL)")
         connection.change("INSERT INTO schema_version (version) VALUES (0)")
     for step in steps[version:]:
-        for statement in step:
-            connection.change(statement.replace(schema.BYTES, connection.bytes_type))
+        for each in step:
+            if isinstance(each, str):
+                connection.change(each.replace(schema.BYTES, connection.bytes_type))
+            else:
+                each(connection)
     if version < len(steps):
         connection.change("UPDATE schema_version SET version = :now", {"now": len(steps)})
 

@@ -12,10 +12,11 @@ from msgspec import Raw
 from daemon.catalog.listing import read_tools
 from daemon.catalog.loaded import Loaded, LoadedStatus, LoadedTool, Source, Verdict
 from daemon.catalog.remembered import ServerRecord, SessionRecord
+from daemon.model import GivenName
 from daemon.store import rows
 from daemon.store.connection import among, scalar
 from daemon.store.rows import Unreadable
-from daemon.store.schema import loaded, servers, sessions
+from daemon.store.schema import loaded, servers, sessions, tool_names
 from daemon.store.translating import Trouble
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 # A hash only tells whether the sentence is about these contents: of thousands of tools, few have one.
 _OF_TOOLS = (
     "server, name, raw, CASE WHEN summary IS NULL THEN NULL ELSE schema_hash END AS schema_hash, summary,"
-    " keywords, summary_generated_at"
+    " keywords, summary_generated_at, since"
 )
 
 _BY_OTHERS = "version > :since AND writer <> :me"
@@ -57,6 +58,13 @@ class Reader:
         found = self._all(f"SELECT {servers.listed} FROM servers", "name", names, "ORDER BY name")
         records = (self._server(row, listed[row["name"]]) for row in found)
         return tuple(record for record in records if record is not None)
+
+    def names(self) -> tuple[GivenName, ...]:
+        """The names that tools were given."""
+        found = [
+            self._name(row) for row in self._connection.rows(f"SELECT {tool_names.listed} FROM tool_names")
+        ]
+        return tuple(each for each in found if each is not None)
 
     def sessions(self, keys: Iterable[str]) -> dict[str, SessionRecord]:
         """The sessions that there are of these, by key."""
@@ -97,9 +105,16 @@ class Reader:
                 changed.update(row["key"] for row in found)
         return sorted(changed)
 
+    def names_changed(self, since: int, writer: str) -> bool:
+        """Whether others gave tools names."""
+        return self._changed("tool_names", since, writer)
+
     def switches_changed(self, since: int, writer: str) -> bool:
         """Whether others switched anything."""
-        changed = f"SELECT server FROM switches WHERE {_BY_OTHERS} LIMIT 1"
+        return self._changed("switches", since, writer)
+
+    def _changed(self, table: str, since: int, writer: str) -> bool:
+        changed = f"SELECT version FROM {table} WHERE {_BY_OTHERS} LIMIT 1"
         return scalar(self._connection, changed, {"since": since, "me": writer}) is not None
 
     def _all(self, query: str, column: str, names: Collection[str] | None, order: str = "") -> Iterator[Row]:
@@ -120,7 +135,7 @@ class Reader:
         except Unreadable as fault:
             self.unreadable.append(f"server {row['name']}: {fault}")
             return None
-        known, sentences = self._tools(name, listed)
+        known, sentences, since = self._tools(name, listed)
         return ServerRecord(
             name=name,
             fingerprint=fingerprint,
@@ -129,9 +144,13 @@ class Reader:
             refreshed_at=refreshed_at,
             summary=self._summary(f"server {name}", row, row["summary_of"]),
             sentences=sentences,
+            since=since,
         )
 
-    def _tools(self, server: str, listed: list[Row]) -> tuple[tuple[Tool, ...], dict[str, Summary]]:
+    def _tools(
+        self, server: str, listed: list[Row]
+    ) -> tuple[tuple[Tool, ...], dict[str, Summary], dict[str, float]]:
+        """The tools in these rows, what was said of them, and since when they are so."""
         known = self._read(server, listed)
         sentences: dict[str, Summary] = {}
         for row, tool in known:
@@ -139,7 +158,8 @@ class Reader:
             if row["summary"] is not None and row["schema_hash"] == tool.schema_hash:
                 sentence = self._summary(f"tool {server}/{tool.name}", row, tool.schema_hash)
                 sentences |= {} if sentence is None else {tool.schema_hash: sentence}
-        return tuple(tool for _, tool in known), sentences
+        since = {tool.name: rows.moment(row["since"]) for row, tool in known}
+        return tuple(tool for _, tool in known), sentences, since
 
     def _read(self, server: str, listed: list[Row]) -> list[tuple[Row, Tool]]:
         """The tools in these rows, each with its row."""
@@ -164,6 +184,18 @@ class Reader:
             return rows.summary(row["summary"], row["keywords"], of, row["summary_generated_at"])
         except Unreadable as fault:
             self.unreadable.append(f"the summary of {what}: {fault}")
+            return None
+
+    def _name(self, row: Row) -> GivenName | None:
+        try:
+            return GivenName(
+                name=rows.text(row["name"], "name"),
+                key=(rows.text(row["server"], "server"), rows.text(row["tool"], "tool")),
+                beside=bool(row["beside"]),
+                since=rows.moment(row["since"]),
+            )
+        except Unreadable as fault:
+            self.unreadable.append(f"the name {row['name']}: {fault}")
             return None
 
     def _loaded(self, keys: list[str]) -> Mapping[str, dict[ToolKey, LoadedTool]]:

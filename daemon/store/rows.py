@@ -6,6 +6,7 @@ What is read may have been edited by hand: SQLite keeps any type in any column, 
 from __future__ import annotations
 
 from itertools import islice
+from math import inf
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -61,6 +62,11 @@ def number(value: object, what: str) -> float:
     if isinstance(value, int | float):
         return float(value)
     raise Unreadable(f"{what} is no number")
+
+
+def moment(value: object) -> float:
+    """A cell that says since when something is so; one that says nothing of use means that nobody knows."""
+    return float(value) if isinstance(value, int | float) else inf
 
 
 def whole(value: object, what: str) -> int:

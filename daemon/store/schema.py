@@ -89,11 +89,27 @@ tools = Table(
         "summary_generated_at": REAL,
         "updated_at": f"{REAL} NOT NULL",
         **_STAMP,
+        "since": f"{REAL} NOT NULL DEFAULT 0",  # it came later: `ALTER TABLE` needs a default
     },
     key=("server", "name"),
     indexes={"tools_by_hash": ("schema_hash",)},
 )
-"""Tools as their servers listed them; epoch and time are those of the last change to the row."""
+"""Tools as their servers listed them; epoch and time are those of the last change to the row, `since` is the
+time of the definition's."""
+
+tool_names = Table(
+    name="tool_names",
+    columns={
+        "name": f"{TEXT} NOT NULL",
+        "server": f"{TEXT} NOT NULL",
+        "tool": f"{TEXT} NOT NULL",
+        "beside": f"{NUMBER} NOT NULL",
+        "since": f"{REAL} NOT NULL",
+        **_STAMP,
+    },
+    key=("name",),
+)
+"""Whose names are whose, where tools of several servers stand side by side."""
 
 sessions = Table(
     name="sessions",
@@ -127,7 +143,16 @@ loaded = Table(
         **_STAMP,
     },
     key=("session", "server", "tool"),
-    indexes={"loaded_tools_by_hash": ("server", "loaded_schema_hash", "tool")},
+    indexes={
+        "loaded_tools_by_verdict": (
+            "server",
+            "loaded_schema_hash",
+            "tool",
+            "status",
+            "invalid_reason",
+            "renamed_to",
+        )
+    },
 )
 """What sessions have loaded, and what became of it."""
 
@@ -144,7 +169,7 @@ switches = Table(
 )
 """Operators' words about servers and tools."""
 
-STAMPED = (servers, tools, sessions, loaded, switches)
+STAMPED = (servers, tools, tool_names, sessions, loaded, switches)
 """The tables whose rows carry stamps."""
 
 TABLES = {table.name: table for table in (schema_version, counter, *STAMPED)}

@@ -14,12 +14,12 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from daemon.store import migrations, sqlite, urls
-from daemon.store.connection import among
+from daemon.store.connection import among, scalar
 from daemon.store.faults import Kind, StoreFault
 from daemon.store.reading import Reader
 from daemon.store.rows import chunks, clean
 from daemon.store.translating import translated
-from daemon.store.values import Changes, Kept, Recollection
+from daemon.store.values import FORGOTTEN_AT_ONCE, Changes, Kept, Recollection
 from daemon.store.writing import Writer, next_version
 
 if TYPE_CHECKING:
@@ -77,13 +77,14 @@ class Store:
         return store
 
     def servers(self) -> Recollection:
-        """All that is known of servers.
+        """All that is known of servers, and the names of their tools.
 
         Raises:
             StoreFault: it cannot be read now.
         """
         with self._reading() as reader:
-            return Recollection(servers=reader.servers(), unreadable=tuple(reader.unreadable))
+            known, names = reader.servers(), reader.names()
+            return Recollection(servers=known, names=names, unreadable=tuple(reader.unreadable))
 
     def switched(self) -> frozenset[tuple[str, str]]:
         """Servers and tools that operators have switched off; an empty tool is the whole server.
@@ -136,20 +137,25 @@ class Store:
         """
         with self._writing(batch.at) as (writer, version):
             epochs = {record.name: (record.epoch, writer.server(record)) for record in batch.servers}
+            writer.names(batch.names, batch.names_gone)
             writer.switch(batch.switched_off, off=True)
             writer.switch(batch.switched_on - batch.switched_off, off=False)
-            writer.sessions(batch.sessions)
+            begun = writer.sessions(batch.sessions)
             writer.touched(batch.touched)
             marked = {} if batch.judge is None else writer.mark(batch.judge, batch.judged)
         differing = {name: got for name, (asked, got) in epochs.items() if got != asked}
-        return Kept(version=version, epochs=differing, marked=marked)
+        return Kept(version=version, epochs=differing, marked=marked, begun=begun)
 
-    def forget_sessions(self, before: float, sparing: Collection[str] = ()) -> int:
-        """Delete the sessions that nobody has used since a time. Returns how many there were.
+    def forget_sessions(self, before: float, sparing: Collection[str] = (), *, most: int) -> int:
+        """Delete sessions that nobody has used since a time, and the oldest where there are too many.
 
         Args:
             before: seconds since the epoch.
             sparing: keys of sessions that stay in any case.
+            most: how many may stay.
+
+        Returns:
+            How many were deleted, `FORGOTTEN_AT_ONCE` at most: then there may be more.
 
         Raises:
             StoreFault: none was deleted.
@@ -157,8 +163,14 @@ class Store:
         spared = {clean(key) for key in sparing}
         with self._transaction(writes=True) as connection:
             next_version(connection)
-            idle = connection.rows("SELECT key FROM sessions WHERE seen_at < :before", {"before": before})
-            keys = [row["key"] for row in idle if row["key"] not in spared]
+            excess = scalar(connection, "SELECT count(*) FROM sessions") - most
+            oldest = "SELECT key, seen_at < :before AS idle FROM sessions ORDER BY seen_at LIMIT :limit"
+            found = connection.rows(oldest, {"before": before, "limit": FORGOTTEN_AT_ONCE})
+            keys = [
+                row["key"]
+                for place, row in enumerate(found)
+                if (place < excess or row["idle"]) and row["key"] not in spared
+            ]
             for chunk in chunks(keys):
                 marks, values = among(chunk)
                 connection.change(f"DELETE FROM loaded_tools WHERE session IN {marks}", values)
@@ -214,6 +226,7 @@ class Store:
             version=now,
             servers=reader.servers(names) if names else (),
             sessions=tuple(reader.sessions(changed).values()),
+            names=reader.names() if reader.names_changed(since, me) else None,
             switched=reader.switched() if reader.switches_changed(since, me) else None,
             unreadable=tuple(reader.unreadable),
         )

@@ -11,9 +11,14 @@ if TYPE_CHECKING:
 
     from daemon.catalog.loaded import LoadedStatus, Verdict
     from daemon.catalog.remembered import ServerRecord, SessionRecord
+    from daemon.model import GivenName
 
     Judge = Callable[[str, str, str], Verdict]
     """What became of a tool since it was loaded: of its server, its name and its schema hash then."""
+
+
+FORGOTTEN_AT_ONCE = 2000
+"""Sessions that are deleted in one transaction: with twenty loaded tools each a fifth of a second."""
 
 
 @attrs.frozen(kw_only=True)
@@ -26,6 +31,10 @@ class Batch:
     """Each replaces what is known of its server."""
     sessions: tuple[SessionRecord, ...] = ()
     """Each replaces what is known of its session."""
+    names: tuple[GivenName, ...] = ()
+    """Names that tools were given; one that means another tool by now is nobody's in the lives to come."""
+    names_gone: tuple[GivenName, ...] = ()
+    """Names that mean these tools no more."""
     touched: Mapping[str, float] = attrs.field(factory=dict)
     """Sessions by key that were only used, and when; unknown ones are passed over."""
     switched_off: frozenset[tuple[str, str]] = frozenset()
@@ -48,6 +57,8 @@ class Kept:
     """Servers that have another epoch now than was asked for."""
     marked: Mapping[LoadedStatus, int]
     """Loaded tools whose verdict changed, by the status that they have now."""
+    begun: int = 0
+    """Sessions that were not there before."""
 
 
 @attrs.frozen(kw_only=True)
@@ -56,6 +67,8 @@ class Recollection:
 
     servers: tuple[ServerRecord, ...]
     """By name."""
+    names: tuple[GivenName, ...] = ()
+    """The names that tools were given."""
     unreadable: tuple[str, ...] = ()
     """What could not be read, each with its reason; somebody has edited it by hand."""
 
@@ -70,6 +83,8 @@ class Changes:
     """Servers as they are now."""
     sessions: tuple[SessionRecord, ...] = ()
     """Those that were asked for and changed, as they are now."""
+    names: tuple[GivenName, ...] | None = None
+    """All names that tools were given; None if nobody gave or took any."""
     switched: frozenset[tuple[str, str]] | None = None
     """All that is switched off; None if nobody switched anything."""
     unreadable: tuple[str, ...] = ()

@@ -9,11 +9,12 @@ turns by the counter's row, so what was read here stays true until the transacti
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from daemon.store import rows
 from daemon.store.connection import among, scalar
-from daemon.store.schema import loaded, servers, sessions, tools
+from daemon.store.schema import loaded, servers, sessions, tool_names, tools
 from daemon.store.translating import Trouble
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from daemon.catalog.loaded import LoadedStatus, LoadedTool, Verdict
     from daemon.catalog.remembered import ServerRecord, SessionRecord
-    from daemon.model import Summary, Tool
+    from daemon.model import GivenName, Summary, Tool
     from daemon.store.connection import Connection, Row
     from daemon.store.values import Judge
 
@@ -72,10 +73,13 @@ class Writer:
         self._replace("servers", ("name",), [(record.name,)], [values])
         return epoch
 
-    def sessions(self, records: Iterable[SessionRecord]) -> None:
-        """Replace what is known of sessions, except for tools that others loaded into them meanwhile."""
-        for chunk in rows.chunks({record.key: record for record in records}.values()):
-            self._sessions({rows.clean(record.key): record for record in chunk})
+    def sessions(self, records: Iterable[SessionRecord]) -> int:
+        """Replace what is known of sessions, except for tools that others loaded into them meanwhile.
+
+        Returns how many were not known.
+        """
+        chunks = rows.chunks({record.key: record for record in records}.values())
+        return sum(self._sessions({rows.clean(each.key): each for each in chunk}) for chunk in chunks)
 
     def touched(self, used: Mapping[str, float]) -> None:
         """Move times forward. Without a stamp: that would hide from us what others wrote there."""
@@ -83,6 +87,22 @@ class Writer:
             later = "UPDATE sessions SET seen_at = :until WHERE key = :used AND seen_at < :until"
             each = [{"used": rows.clean(key), "until": at} for key, at in used.items()]
             self._connection.change_each(later, each)
+
+    def names(self, given: Iterable[GivenName], gone: Iterable[GivenName]) -> None:
+        """Remember names that tools were given.
+
+        Of two daemons that give one name to different tools each means its own for as long as it lives. Which
+        one a client was shown nobody can say afterwards: the name stays the first one's, since never.
+        """
+        left = [{"name": rows.clean(each.name), **_owner(each)} for each in gone]
+        if left:
+            own = "name = :name AND server = :server AND tool = :tool"
+            self._connection.change_each(f"DELETE FROM tool_names WHERE {own}", left)
+        for chunk in rows.chunks(given):
+            marks, values = among(rows.clean(each.name) for each in chunk)
+            query = f"SELECT {tool_names.listed} FROM tool_names WHERE name IN {marks}"
+            known = {row["name"]: row for row in self._connection.rows(query, values)}
+            self._replace("tool_names", ("name",), *_named(chunk, known))
 
     def switch(self, names: Collection[tuple[str, str]], *, off: bool) -> None:
         """Remember operators' words."""
@@ -96,11 +116,11 @@ class Writer:
         What is judged alike is asked about once, and written with one statement, however many sessions have it.
         """
         marked: Counter[LoadedStatus] = Counter()
-        for chunk in rows.chunks(names):
-            marks, values = among(chunk)
-            columns = ", ".join((*_JUDGED, *_VERDICT))
-            query = f"SELECT DISTINCT {columns} FROM loaded_tools WHERE server IN {marks}"
-            for row in [dict(row) for row in self._connection.rows(query, values)]:
+        columns = ", ".join((*_JUDGED, *_VERDICT))
+        # In the order of the index that has all of these: not a row is read, nor anything sorted.
+        query = f"SELECT DISTINCT {columns} FROM loaded_tools WHERE server = :server"
+        for server in names:
+            for row in [dict(row) for row in self._connection.rows(query, {"server": rows.clean(server)})]:
                 verdict = judge(row["server"], row["tool"], row["loaded_schema_hash"])
                 now = _verdict(verdict)
                 if any(row[name] != value for name, value in now.items()):
@@ -126,6 +146,7 @@ class Writer:
         for position, tool in enumerate(record.tools or ()):
             values = {"position": position, **_tool(tool, record.sentences.get(tool.schema_hash))}
             old = present.get(tool.name)
+            values["since"] = _latest(record.since.get(tool.name, inf), tool, old)
             if old is None or _differs(old, values):
                 since = epoch if old is None or old["schema_hash"] != tool.schema_hash else old["epoch"]
                 new[tool.name] = {**values, "server": record.name, "epoch": since, "updated_at": self._at}
@@ -133,7 +154,7 @@ class Writer:
         keys = [(record.name, name) for name in (*gone, *(present.keys() & new.keys()))]
         self._replace("tools", ("server", "name"), keys, new.values())
 
-    def _sessions(self, records: Mapping[str, SessionRecord]) -> None:
+    def _sessions(self, records: Mapping[str, SessionRecord]) -> int:
         marks, keys = among(records)
         used = f"SELECT {sessions.listed} FROM sessions WHERE key IN {marks}"
         known = {row["key"]: row for row in self._connection.rows(used, keys)}
@@ -150,6 +171,7 @@ class Writer:
             values["seen_at"] = _later(known.get(values["key"]), values["seen_at"])
         self._replace("sessions", ("key",), [(key,) for values in new if (key := values["key"]) in known], new)
         self._loaded({key: (record, held[key]) for key, record in records.items()})
+        return len(records.keys() - known.keys())
 
     def _loaded(self, pairs: Mapping[str, tuple[SessionRecord, dict[tuple[str, str], Row]]]) -> None:
         keys: list[tuple[str, ...]] = []
@@ -177,7 +199,11 @@ class Writer:
         )
 
     def _replace(
-        self, table: str, names: tuple[str, ...], keys: Sequence[tuple[str, ...]], new: Iterable[Values]
+        self,
+        table: str,
+        names: tuple[str, ...],
+        keys: Sequence[tuple[str, ...]],
+        new: Iterable[Values],
     ) -> None:
         """Rows with these keys go, new ones come."""
         if keys:
@@ -199,7 +225,7 @@ class Writer:
         return self._connection.change(statement, {**values, **stamped})
 
 
-_JUDGED = ("server", "tool", "loaded_schema_hash")
+_JUDGED = ("server", "loaded_schema_hash", "tool")
 _VERDICT = ("status", "invalid_reason", "renamed_to")
 
 
@@ -249,6 +275,29 @@ def _server(record: ServerRecord, epoch: int) -> Values:
 
 def _tool(tool: Tool, sentence: Summary | None) -> Values:
     return {"name": tool.name, "raw": tool.raw, "schema_hash": tool.schema_hash, **_summary(sentence)}
+
+
+def _latest(since: float, tool: Tool, old: Row | None) -> float:
+    """Since when all who write here have had a tool so: what changed for one has changed."""
+    same = old is not None and old["schema_hash"] == tool.schema_hash
+    return max(since, rows.moment(old["since"])) if old is not None and same else since
+
+
+def _owner(name: GivenName) -> Values:
+    return {"server": rows.clean(name.key[0]), "tool": rows.clean(name.key[1])}
+
+
+def _named(given: Iterable[GivenName], known: Mapping[str, Row]) -> tuple[list[tuple[str]], list[Values]]:
+    """Which rows of names go, and which come in their places."""
+    new = []
+    for each in given:
+        row, owner, name = known.get(rows.clean(each.name)), _owner(each), rows.clean(each.name)
+        if row is None:
+            new.append({"name": name, **owner, "beside": int(each.beside), "since": each.since})
+        elif _differs(row, owner) and rows.moment(row["since"]) != inf:
+            kept = {column: row[column] for column in ("server", "tool", "beside")}
+            new.append({"name": name, **kept, "since": inf})
+    return [(values["name"],) for values in new if values["name"] in known], new
 
 
 def _session(key: str, record: SessionRecord) -> Values:

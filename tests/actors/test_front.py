@@ -62,7 +62,8 @@ class Door:
         given = {"uids": US, "connections": 100, "max_line": 1000, "max_queue": 100_000, **settings}
         self.front = Front(listener, self._welcome, outbox=Outbox(), **given)
 
-    def _welcome(self, link: FdLink, number: int) -> Echo:
+    def _welcome(self, link: FdLink, number: int, uid: int) -> Echo:
+        assert uid == os.getuid(), "the kernel says whose connection it is"
         self.welcomed += 1
         if number == self.unlucky:
             raise ValueError("an unlucky number")

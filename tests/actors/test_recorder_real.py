@@ -290,3 +290,14 @@ async def test_what_thousands_of_sessions_have_loaded_is_marked_at_once(path: Pa
         await stage.written()
     found = rows(path, "SELECT status, count(*) FROM loaded_tools WHERE tool = 'read' GROUP BY status")
     assert found == [(str(LoadedStatus.INVALID_DELETED), 3001)]
+
+
+async def test_a_name_is_the_same_tools_in_every_life(path: Path) -> None:
+    for first in ("b", "a"):
+        async with life(on(path)) as stage:
+            for server in (first, "a", "b"):
+                await stage.lists(server, "same")
+                stage.registry.settle_names()
+            names = stage.registry.catalog.value.names
+            assert (names.name_of(("b", "same")), names.name_of(("a", "same"))) == ("same", "a__same")
+            await stage.written()

@@ -47,6 +47,18 @@ async def test_what_one_daemon_learns_the_other_hears(url: str) -> None:
         await until(lambda: not one.entry("b").switched_off)
 
 
+async def test_a_name_that_one_daemon_has_given_is_not_given_by_the_other(url: str) -> None:
+    async with life(on(url, "one")) as one, life(on(url, "two")) as two:
+        await one.lists("b", "same")
+        one.registry.settle_names()
+        await until(lambda: "same" in two.registry.catalog.value.names.owners)
+        await two.lists("a", "same")
+        await two.lists("b", "same")
+        names = two.registry.catalog.value.names
+        assert (names.name_of(("a", "same")), names.name_of(("b", "same"))) == ("a__same", "same")
+        await two.written()
+
+
 async def test_daemons_whose_servers_list_different_tools_do_not_write_for_ever(url: str) -> None:
     async with life(on(url, "one")) as one, life(on(url, "two")) as two:
         # Long before anything is written of them: a poll that has begun looks for those that it knows of.

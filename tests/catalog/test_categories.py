@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from daemon.catalog.categories import Category
-    from daemon.model import Tool
+    from daemon.model import Tool, ToolKey
 
 GIT = known("git", "git_add", "git_commit", "git_diff", "git_log", "git_show")
 FS = known("fs", "read_file", "write_file")
@@ -27,6 +28,7 @@ def category(
     *,
     server: str | None = "git",
     listed: Mapping[str, Mapping[str, Tool] | None] = LISTED,
+    given: Mapping[ToolKey, str] = MappingProxyType({}),
 ) -> Category:
     """The category `c` as configured by `tools`, once the servers have listed `listed`."""
     entry: dict[str, Any] = {"description": "d", "skill": "how"}
@@ -35,7 +37,19 @@ def category(
     if tools is not None:
         entry["tools"] = tools
     config = config_of({"mcpServers": servers(*listed), "categories": {"c": entry}})
-    return resolve(config.categories["c"], listed)
+    return resolve(config.categories["c"], listed, given)
+
+
+@pytest.mark.parametrize(
+    ("owner", "names"), [("git", {"same": "git", "fs/same": "fs"}), ("fs", {"git/same": "git", "same": "fs"})]
+)
+def test_of_two_tools_with_one_name_the_same_one_has_it_as_everywhere(
+    owner: str, names: dict[str, str]
+) -> None:
+    listed = {"git": known("git", "same"), "fs": known("fs", "same")}
+    given = {(owner, "same"): "same"}
+    held = category({"includePatterns": ["*"]}, server=None, listed=listed, given=given)
+    assert {name: member.server for name, member in held.members.items()} == names
 
 
 @pytest.mark.parametrize(

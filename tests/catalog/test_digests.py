@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.catalog.digests import (
-    HASHED,
     canonical,
     fingerprint,
     hashes,
@@ -31,6 +30,10 @@ PARTS = {
     "inputSchema": b'{"type":"object","properties":{"path":{"type":"string"}},"required":["path"]}',
     "outputSchema": b'{"type":"object"}',
     "annotations": b'{"readOnlyHint":true}',
+    "icons": b'[{"src":"https://example.org/i.png"}]',
+    "_meta": b'{"anthropic/alwaysLoad":true}',
+    "execution": b'{"taskSupport":"optional"}',
+    "x-of-tomorrow": b"1",
 }
 
 
@@ -49,16 +52,12 @@ def test_the_hash_is_sha256_of_the_sorted_compact_json() -> None:
     assert schema_hash({"name": b'"t"', "inputSchema": b' {"b": "\\u00e9", "a": [1, 2]} '}) == expected
 
 
-@pytest.mark.parametrize("member", HASHED)
-def test_every_member_that_a_caller_depends_on_counts(member: str) -> None:
+@pytest.mark.parametrize("member", [*PARTS, 'another \u00e9"'])
+def test_every_member_counts(member: str) -> None:
     changed = {**PARTS, member: b'{"type":"object","x":1}'}
     removed = {name: part for name, part in PARTS.items() if name != member}
-    assert len({schema_hash(PARTS), schema_hash(changed), schema_hash(removed)}) == 3
-
-
-@pytest.mark.parametrize("member", ["_meta", "icons", "execution"])
-def test_members_that_no_caller_depends_on_do_not_count(member: str) -> None:
-    assert schema_hash({**PARTS, member: b"{}"}) == schema_hash(PARTS)
+    hashes = {schema_hash(PARTS), schema_hash(changed), schema_hash(removed)}
+    assert len(hashes) == (3 if member in PARTS else 2)
 
 
 def test_order_white_space_and_escapes_do_not_count() -> None:
@@ -89,8 +88,8 @@ def test_contents_are_what_is_left_of_a_tool_without_its_name() -> None:
     assert schema_hash(renamed) != schema_hash(PARTS)
 
 
-@pytest.mark.parametrize("member", [name for name in HASHED if name != "name"])
-def test_everything_else_that_counts_is_contents(member: str) -> None:
+@pytest.mark.parametrize("member", [name for name in PARTS if name != "name"])
+def test_everything_else_is_contents(member: str) -> None:
     removed = {name: part for name, part in PARTS.items() if name != member}
     assert content_hash(removed) != content_hash(PARTS)
 
@@ -193,9 +192,8 @@ def test_canonical_json_does_not_depend_on_the_order_of_members(value: dict[str,
     assert canonical(value) == canonical(dict(reversed(value.items())))
 
 
-@given(st.dictionaries(st.sampled_from([*HASHED, "icons"]), JSON))
+@given(st.dictionaries(st.sampled_from([*PARTS]) | st.text(), JSON))
 def test_hashes_of_decoded_members_are_those_of_the_whole(members: dict[str, object]) -> None:
-    relevant = {name: value for name, value in members.items() if name in HASHED}
-    nameless = {name: value for name, value in relevant.items() if name != "name"}
-    expected = tuple(hashlib.sha256(canonical(each)).hexdigest() for each in (relevant, nameless))
+    nameless = {name: value for name, value in members.items() if name != "name"}
+    expected = tuple(hashlib.sha256(canonical(each)).hexdigest() for each in (members, nameless))
     assert hashes(members) == expected

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from daemon.catalog import entry as room
 from daemon.catalog.digests import tools_digest
-from daemon.catalog.entry import EMPTIED, MAX_RENAMED
+from daemon.catalog.entry import EMPTIED, MAX_RENAMED, NEVER
 from daemon.catalog.snapshot import Catalog, fold
 from daemon.facts import Recalled, Summarized, ToolsListed
 from daemon.model import Summary
@@ -595,3 +595,46 @@ def test_when_it_was_listed_is_known() -> None:
 def test_a_fingerprint_is_not_shown() -> None:
     assert git(UP).fingerprint
     assert git(UP).fingerprint not in repr(git(UP))
+
+
+# --- since when tools are as they are ------------------------------------------------------------------------
+
+
+def at(time: float, *tools: str | Tool) -> ToolsListed:
+    return attrs.evolve(listed("git", *tools), at=time)
+
+
+def test_what_a_server_lists_first_is_so_since_this_life_has_begun() -> None:
+    assert git(fold(BEGUN, at(2000.0, "log"))).since == {"log": BEGUN.begun}
+
+
+def test_what_changes_or_comes_later_is_so_since_then_and_all_else_since_it_was() -> None:
+    catalog = after(BEGUN, [at(2000.0, "log", "add"), at(3000.0, different("log")[0], "add", "show")])
+    assert git(catalog).since == {"log": 3000.0, "add": BEGUN.begun, "show": 3000.0}
+
+
+def test_what_goes_and_comes_back_may_have_been_another_meanwhile() -> None:
+    catalog = after(BEGUN, [at(2000.0, "log", "add"), at(3000.0, "add"), at(4000.0, "log", "add")])
+    assert git(catalog).since == {"log": 4000.0, "add": BEGUN.begun}
+
+
+def test_what_is_remembered_is_so_for_as_long_as_the_memory_says() -> None:
+    fact = recalled("git", "log", "add", since={"log": 50.0})
+    catalog = fold(BEGUN, fact)
+    assert git(catalog).since == {"log": 50.0, "add": NEVER}
+    catalog = fold(catalog, at(2000.0, "log", different("add")[0]))
+    assert git(catalog).since == {"log": 50.0, "add": 2000.0}
+
+
+def test_what_a_server_lists_under_another_configuration_is_new() -> None:
+    catalog = fold(BEGUN, recalled("git", "log", of="f" * 64, since={"log": 50.0}))
+    assert git(fold(catalog, at(2000.0, "log"))).since == {"log": 2000.0}
+
+
+@pytest.mark.parametrize(("by_another", "since"), [(False, 50.0), (True, BEGUN.begun)])
+def test_a_memory_that_comes_late_knows_for_how_long_tools_are_so(*, by_another: bool, since: float) -> None:
+    memory = recalled(
+        "git", "log", different("add")[0], since={"log": 50.0, "add": 60.0}, by_another=by_another
+    )
+    catalog = after(BEGUN, [at(2000.0, "log", "add"), memory])
+    assert git(catalog).since == {"log": since, "add": BEGUN.begun}

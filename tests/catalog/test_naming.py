@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 import attrs
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 
 from daemon.catalog import naming
 from daemon.catalog.snapshot import begin, with_settled_names
+from daemon.facts import NamesRecalled
+from daemon.model import GivenName
 from daemon.states import ServerState
 from tests.catalog.samples import after, catalog_of, failed, listed, servers, status
 
@@ -122,6 +125,64 @@ def test_names_that_nobody_lists_are_not_remembered_for_ever(count: int, *, kept
     assigned = naming.assign(names, [claims("a", "x")])
     assert assigned.owners["x"] == ("a", "x")
     assert ("gone0" in assigned.owners) is kept
+
+
+# --- from one life to the next -------------------------------------------------------------------------------
+
+OF_B = GivenName(name="x", key=("b", "x"), since=500.0)
+
+
+def test_a_name_of_an_earlier_life_stays_whoever_stands_first() -> None:
+    catalog = after(BEFORE, [NamesRecalled(names=(OF_B,)), *STARTING, listed("a", "x"), listed("b", "x")])
+    assert names(catalog) == {"a": ["a__x"], "b": ["x"]}
+    assert catalog.names.since(("b", "x")) == 500.0
+    assert catalog.names.since(("a", "x")) == catalog.begun == 1000.0
+
+
+def test_a_name_whose_server_is_not_configured_any_more_is_free_and_new_to_everybody() -> None:
+    gone = GivenName(name="x", key=("gone", "x"), since=500.0)
+    catalog = after(BEFORE, [NamesRecalled(names=(gone,)), listed("a", "x")])
+    assert names(catalog) == {"a": ["x"]}
+    assert catalog.names.since(("a", "x")) == 1000.0
+
+
+def test_a_name_of_another_daemons_server_is_not_to_be_had() -> None:
+    theirs = GivenName(name="x", key=("theirs", "x"), since=500.0)
+    catalog = after(BEFORE, [NamesRecalled(names=(theirs,), shared=True), listed("a", "x")])
+    assert names(catalog) == {"a": ["a__x"]}
+
+
+def test_what_was_given_in_this_life_stays_when_the_memory_comes_late() -> None:
+    given = after(BEFORE, [listed("a", "x", "y")])
+    catalog = after(given, [NamesRecalled(names=(OF_B, GivenName(name="y", key=("a", "y"), since=7.0)))])
+    assert names(after(catalog, [listed("b", "x")])) == {"a": ["x", "y"], "b": ["b__x"]}
+    assert catalog.names.since(("a", "y")) == 7.0
+
+
+def test_what_nobody_was_shown_yet_gives_way_to_the_memory() -> None:
+    open_yet = after(BEFORE, [*STARTING, listed("c", "x")])
+    catalog = after(open_yet, [NamesRecalled(names=(OF_B,))])
+    assert names(catalog) == {"c": ["c__x"]}
+
+
+def test_a_second_name_beside_a_meta_tool_is_remembered_too() -> None:
+    given = naming.assign(naming.NOBODY, [claims("a", "call_tool")], reserved={"call_tool"})
+    records = tuple(given.records())
+    assert {(each.name, each.beside) for each in records} == {("call_tool", False), ("a__call_tool", True)}
+    again = naming.assign(naming.NOBODY.remembering(records), [claims("a", "call_tool")], {"call_tool"})
+    assert again.owners == given.owners
+    assert again.name_beside(("a", "call_tool"), {"call_tool"}) == "a__call_tool"
+
+
+def test_to_be_told_the_same_names_twice_changes_nothing() -> None:
+    catalog = after(BEFORE, [NamesRecalled(names=(OF_B,)), listed("b", "x")])
+    assert after(catalog, [NamesRecalled(names=(OF_B,))]) is catalog
+
+
+def test_once_names_were_forgotten_no_new_one_is_known_to_anybody() -> None:
+    many = naming.assign(naming.NOBODY, [claims("a", *map(str, range(naming.MAX_REMEMBERED + 1)))])
+    assert many.since(("a", "0")) == 0
+    assert naming.assign(many, [claims("b", "0")]).since(("b", "0")) == inf
 
 
 # --- no two tools ever share a name ------------------------------------------------------------------------

@@ -8,7 +8,9 @@ import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Raw
 
+from daemon.catalog.listing import read_tools
 from daemon.catalog.snapshot import _assembled, fold, fold_all
 from daemon.facts import Configured, Recalled, Summarized, Switched, ToolsListed
 from daemon.model import Summary
@@ -109,7 +111,7 @@ def test_the_same_list_twice_from_the_same_tools_keeps_bytes_and_epoch() -> None
         (listed("git", "git_log", tool("git", "git_add", inputSchema={"type": "object", "x": 1})), 1),
         (listed("git"), 1),
         (listed("git", "git_add", "git_log"), 0),
-        (listed("git", "git_log", tool("git", "git_add", _meta={"x": 1})), 0),
+        (listed("git", "git_log", tool("git", "git_add", _meta={"x": 1})), 1),
         (listed("git", "git_log", "git_add", quarantined={"bad": "why"}), 0),
         (listed("git", "git_log", "git_add", incarnation=2), 0),
         (status("git", ServerState.BACKOFF), 0),
@@ -185,10 +187,11 @@ def test_a_change_of_status_keeps_the_categories() -> None:
     assert fold(UP, status("git", ServerState.BACKOFF)).categories is UP.categories
 
 
-def test_what_no_caller_depends_on_is_shown_anew_without_a_new_epoch() -> None:
-    with_icon = tool("git", "git_log", icons=[{"src": "x"}])
-    later = after(UP, [listed("git", with_icon, "git_add")])
-    assert later.servers["git"].tools["git_log"].raw == with_icon.raw  # type: ignore[index]
+def test_what_is_only_written_another_way_is_shown_anew_without_a_new_epoch() -> None:
+    raw = tool("git", "git_log").raw.replace(b":", b" : ")
+    (spaced,), _ = read_tools("git", [Raw(raw)])
+    later = after(UP, [listed("git", spaced, "git_add")])
+    assert later.servers["git"].tools["git_log"].raw == raw  # type: ignore[index]
     assert later.servers["git"].epoch == UP.servers["git"].epoch
     assert later.categories is not UP.categories
 

@@ -133,7 +133,7 @@ LOADED: LoadedTool = Loaded().adding([(LOG, 1)], Source.MANUAL, at=5.0).tools["g
         ([listed("git", LOG)], "valid"),
         (
             [listed("git", tool("git", "log", description="shows commits", icons=[{"src": "x"}]), "add")],
-            "valid",
+            "invalid_changed",
         ),
         ([listed("git", tool("git", "log", description="shows a commit"), "add")], "invalid_changed"),
         ([listed("git", "add")], "invalid_deleted"),

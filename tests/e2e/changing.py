@@ -212,17 +212,23 @@ class Guest(RawClient):
 
     def __init__(self, daemon: Daemon, surface: str, *, look: bool = True, **hello: Any) -> None:
         """Connect, and look at the tool."""
-        super().__init__(daemon.socket)
+        self._daemon = daemon
+        self._last = 0
+        self.notices = []
         self.surface = surface
         self.shown = 0
         self.announcements = 0
         self._answers: dict[int, Json] = {}
-        hello = {"profile": surface, **hello}
-        self.send(json.dumps({"jsonrpc": "2.0", "method": "mcpd/hello", "params": hello}).encode())
+        self.reach({"profile": surface, **hello})
         client = {"name": surface, "version": "1"}
         self.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client})
         if look:
             eventually(self.look, daemon.said)
+
+    def reach(self, hello: Json) -> None:
+        """Connect, and say what a bridge would say."""
+        super().__init__(self._daemon.socket)
+        self.hello(**hello)
 
     def post(self, method: str, params: Json) -> int:
         """Send a request, and do not wait."""

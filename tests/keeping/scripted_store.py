@@ -173,10 +173,12 @@ class ScriptedStore:
         newest = sorted(self._disk.sessions.values(), key=lambda record: -record.seen_at)
         return tuple(newest[:limit])
 
-    def forget_sessions(self, before: float, sparing: Collection[str] = ()) -> int:
+    def forget_sessions(self, before: float, sparing: Collection[str] = (), *, most: int) -> int:
         self._begin("forget_sessions")
         sessions = self._disk.sessions
-        gone = [key for key, each in sessions.items() if each.seen_at < before and key not in sparing]
+        oldest = sorted(sessions, key=lambda key: sessions[key].seen_at)
+        idle = {key for key, each in sessions.items() if each.seen_at < before}
+        gone = [key for key in {*idle, *oldest[: max(0, len(oldest) - most)]} if key not in sparing]
         for key in gone:
             del sessions[key]
         return len(gone)

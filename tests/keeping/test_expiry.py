@@ -7,9 +7,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon.keeping.custody import Custody
-from daemon.keeping.expiry import CLOCK_JUMP, FORGET_SECONDS, SHORTEST_SECONDS, Expiry
+from daemon.keeping.expiry import (
+    CLOCK_JUMP,
+    FORGET_SECONDS,
+    MAX_BEGUN,
+    MAX_STORED,
+    SHORTEST_SECONDS,
+    Expiry,
+)
 from daemon.keeping.opening import Opener
 from daemon.keeping.session_notes import SessionNotes
+from daemon.store.values import FORGOTTEN_AT_ONCE
 from tests.actors.recording import START, session
 from tests.keeping.scripted_store import WHERE, Disk
 
@@ -89,3 +97,31 @@ async def test_a_clock_that_was_set_puts_it_off_until_the_next_look(jump: float,
     bench.wall += jump
     assert await bench.look() == {"old"}
     assert await bench.look() == set()
+
+
+async def test_of_too_many_those_go_that_were_used_before_others(mock_clock: MockClock) -> None:
+    bench = Bench(idle=100_000)
+    ages = range(MAX_STORED + 2)
+    bench.disk.sessions = {str(age): session(str(age), at=START - age) for age in ages}
+    bench.live = [str(MAX_STORED + 1)]
+    bench.notes.read(bench.disk.sessions[bench.live[0]])
+    await bench.custody.open()
+    bench.expiry.start()
+    left = await bench.look()
+    assert len(left) == MAX_STORED + 1
+    assert bench.live[0] in left
+
+
+async def test_it_looks_at_once_when_many_are_new_and_again_soon_while_there_are_more(
+    mock_clock: MockClock,
+) -> None:
+    bench = Bench(idle=100_000)
+    assert not bench.expiry.is_crowded(MAX_BEGUN - 1)
+    assert bench.expiry.is_crowded(1)
+    await bench.custody.open()
+    bench.expiry.start()
+    assert await bench.expiry.look(bench.write) == FORGET_SECONDS
+    assert not bench.expiry.is_crowded(1)
+    ages = range(200_000, 200_000 + FORGOTTEN_AT_ONCE)
+    bench.disk.sessions = {str(age): session(str(age), at=START - age) for age in ages}
+    assert await bench.expiry.look(bench.write) == SHORTEST_SECONDS

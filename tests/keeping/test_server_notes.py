@@ -137,7 +137,7 @@ def test_what_was_listed_at_some_time_is_not_forgotten_when_it_was_recalled() ->
     record = attrs.evolve(notes.difference(catalog).records[0], refreshed_at=77.0)
     notes, catalog = ServerNotes(), catalog_of(CONFIG)
     notes.heard(record)
-    fact = Recalled(server="a", fingerprint=record.fingerprint, epoch=1, tools=record.tools)
+    fact = Recalled(server="a", fingerprint=record.fingerprint, epoch=1, tools=record.tools, since=record.since)
     catalog = fold(catalog, fact)
     assert written(notes, catalog) == []
     catalog = fold(catalog, Switched(off=frozenset({("a", "")})))

@@ -21,7 +21,8 @@ RENAMED = Verdict(status=LoadedStatus.INVALID_RENAMED, reason="another name", re
 def server(*tools: str | Tool, name: str = "git", epoch: int = 1, **more: Any) -> ServerRecord:
     """What is known of a server, plain tools by name."""
     full = tuple(tool(name, each) if isinstance(each, str) else each for each in tools)
-    given = {"fingerprint": "f" * 64, "refreshed_at": 100.0, "tools": full, **more}
+    since = {each.name: 90.0 for each in full}
+    given = {"fingerprint": "f" * 64, "refreshed_at": 100.0, "tools": full, "since": since, **more}
     return ServerRecord(name=name, epoch=epoch, **given)
 
 

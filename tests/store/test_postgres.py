@@ -15,6 +15,7 @@ import pytest
 
 from daemon.store import postgres as room
 from daemon.store.faults import Kind, StoreFault
+from daemon.store.migrations import STEPS
 from daemon.store.store import Store
 from daemon.store.translating import Trouble
 from daemon.store.urls import parse
@@ -209,7 +210,7 @@ def test_two_daemons_that_come_up_together_make_one_schema(postgres_place: Postg
     assert len(opened) == 3
     for store in opened:
         store.close()
-    assert postgres_place.run("SELECT version FROM schema_version") == [(1,)]
+    assert postgres_place.run("SELECT version FROM schema_version") == [(len(STEPS),)]
 
 
 def test_a_schema_of_its_own_keeps_it_apart_from_other_tables(

@@ -63,6 +63,7 @@ def servers(draw: some.DrawFn) -> ServerRecord:
         refreshed_at=draw(times),
         summary=draw(some.none() | summaries("digest")),
         sentences={each.schema_hash: draw(summaries(each.schema_hash)) for each in said},
+        since={each.name: 7.0 for each in tools or ()},
     )
 
 
@@ -166,7 +167,7 @@ class Remembering(RuleBasedStateMachine):
     @rule(before=times)
     def forget(self, before: float) -> None:
         idle = [key for key, record in self.sessions.items() if record.seen_at < before]
-        assert self.store.forget_sessions(before) == len(idle)
+        assert self.store.forget_sessions(before, most=999) == len(idle)
         for key in idle:
             del self.sessions[key]
         self.version += 1

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from math import inf
 from typing import TYPE_CHECKING
 
 import attrs
 import pytest
 
 from daemon.catalog.loaded import VALID, Loaded, LoadedStatus
+from daemon.model import GivenName
 from daemon.store.faults import Kind, StoreFault
 from daemon.store.store import POSTGRES, set_aside
 from daemon.store.urls import OF_SERVERS
-from daemon.store.values import Batch
+from daemon.store.values import FORGOTTEN_AT_ONCE, Batch
+from tests.catalog.samples import tool
 from tests.store.samples import CHANGED, RENAMED, loading, server, session, summed
 
 if TYPE_CHECKING:
@@ -102,9 +105,104 @@ def test_the_sessions_that_were_used_last_come_first(store: Store) -> None:
 def test_sessions_that_nobody_uses_are_forgotten(store: Store, place: Place) -> None:
     names = {"old": 1.0, "spared": 2.0, "new": 3.0}
     store.keep(Batch(at=1.0, sessions=tuple(session(key, "git/a", seen_at=at) for key, at in names.items())))
-    assert store.forget_sessions(3.0, sparing=("spared",)) == 1
+    assert store.forget_sessions(3.0, sparing=("spared",), most=9) == 1
     assert [record.key for record in store.sessions(10)] == ["new", "spared"]
     assert place.run("SELECT count(*) FROM loaded_tools") == [(2,)]
+
+
+def test_of_too_many_sessions_those_go_that_were_used_before_others(store: Store) -> None:
+    records = tuple(session(f"key{number}", "git/a", seen_at=float(number)) for number in range(9))
+    assert store.keep(Batch(at=1.0, sessions=records)).begun == 9
+    assert (
+        store.keep(Batch(at=2.0, sessions=(session("key8", "git/b", seen_at=8.0), session("new")))).begun == 1
+    )
+    assert store.forget_sessions(0.0, sparing=("key1",), most=7) == 2
+    assert sorted(record.key for record in store.sessions(99)) == [
+        "key1",
+        *(f"key{n}" for n in range(3, 9)),
+        "new",
+    ]
+    assert store.forget_sessions(0.0, most=99) == 0
+
+
+def test_not_all_sessions_of_a_crowd_are_deleted_at_once(store: Store) -> None:
+    records = tuple(session(f"{number}", seen_at=float(number)) for number in range(FORGOTTEN_AT_ONCE + 20))
+    store.keep(Batch(at=1.0, sessions=records))
+    assert store.forget_sessions(0.0, most=5) == FORGOTTEN_AT_ONCE
+    assert store.forget_sessions(0.0, most=5) == 15
+
+
+# --- names ---------------------------------------------------------------------------------------------------
+
+GIVEN = GivenName(name="transfer", key=("bank", "transfer"), since=5.0)
+BESIDE = GivenName(name="bank__call_tool", key=("bank", "call_tool"), beside=True, since=6.0)
+TAKEN = GivenName(name="transfer", key=("evil", "transfer"), since=7.0)
+
+
+def test_names_are_remembered_with_what_they_mean(place: Place, opening: Opener) -> None:
+    first = opening(place)
+    first.keep(Batch(at=1.0, names=(GIVEN, BESIDE)))
+    first.close()
+    assert set(opening(place, "two").servers().names) == {GIVEN, BESIDE}
+
+
+def test_a_name_that_is_given_again_stays_as_it_is(store: Store, place: Place) -> None:
+    store.keep(Batch(at=1.0, names=(GIVEN,)))
+    store.keep(Batch(at=2.0, names=(attrs.evolve(GIVEN, since=9.0),)))
+    assert store.servers().names == (GIVEN,)
+    assert place.run("SELECT version FROM tool_names") == [(1,)]
+
+
+def test_a_name_goes_to_another_tool_once_it_is_free(store: Store) -> None:
+    store.keep(Batch(at=1.0, names=(GIVEN,)))
+    store.keep(Batch(at=2.0, names=(TAKEN,), names_gone=(GIVEN,)))
+    assert store.servers().names == (TAKEN,)
+
+
+def test_a_name_that_two_daemons_gave_stays_the_first_ones_and_nobody_knows_it(store: Store) -> None:
+    store.keep(Batch(at=1.0, names=(GIVEN,)))
+    kept = store.keep(Batch(at=2.0, names=(TAKEN,), names_gone=(TAKEN,)))
+    assert store.servers().names == (attrs.evolve(GIVEN, since=inf),)
+    assert store.keep(Batch(at=3.0, names=(TAKEN, GIVEN))).version == kept.version + 1
+    assert store.servers().names == (attrs.evolve(GIVEN, since=inf),)
+
+
+def test_another_daemon_hears_of_names_and_not_of_its_own(place: Place, opening: Opener) -> None:
+    one, two = opening(place, "one"), opening(place, "two")
+    version = one.keep(Batch(at=1.0, names=(GIVEN,))).version
+    assert two.changes_since(0).names == (GIVEN,)
+    assert one.changes_since(0).names is None
+    assert two.changes_since(version).names is None
+
+
+def test_a_name_that_somebody_has_edited_is_left_out(store: Store, place: Place, sqlite_place: Sqlite) -> None:
+    store.keep(Batch(at=1.0, names=(GIVEN, BESIDE)))
+    if place is sqlite_place:
+        place.run("UPDATE tool_names SET server = x'00' WHERE beside = 0", "UPDATE tool_names SET since = 'x'")
+        known = store.servers()
+        assert known.names == (attrs.evolve(BESIDE, since=inf),)
+        assert "transfer" in known.unreadable[0]
+
+
+# --- since when tools are as they are ------------------------------------------------------------------------
+
+
+def test_since_when_a_tool_is_as_it_is_comes_back(store: Store) -> None:
+    store.keep(Batch(at=1.0, servers=(server("a", "b", since={"a": 3.0, "b": 4.0}),)))
+    (known,) = store.servers().servers
+    assert known.since == {"a": 3.0, "b": 4.0}
+
+
+def test_a_tool_that_changed_for_any_daemon_has_changed(store: Store) -> None:
+    store.keep(Batch(at=1.0, servers=(server("a", since={"a": 30.0}),)))
+    store.keep(Batch(at=2.0, servers=(server("a", since={"a": 3.0}, epoch=2),)))
+    assert store.servers().servers[0].since == {"a": 30.0}
+    changed = server(tool("git", "a", description="another"), since={"a": 7.0}, epoch=3)
+    store.keep(Batch(at=3.0, servers=(changed,)))
+    assert store.servers().servers[0].since == {"a": 7.0}
+
+
+# -------------------------------------------------------------------------------------------------------------
 
 
 def test_switches_are_remembered_until_they_are_switched_back(store: Store) -> None:
@@ -157,7 +255,7 @@ def test_more_sessions_than_one_question_can_name(store: Store) -> None:
     records = tuple(session(f"key{number:04}", "git/a", seen_at=1.0) for number in range(1200))
     store.keep(Batch(at=1.0, sessions=records))
     assert store.sessions(5000) == records
-    assert store.forget_sessions(2.0) == 1200
+    assert store.forget_sessions(2.0, most=9) == 1200
 
 
 def test_where_names_the_place(place: Place, store: Store) -> None:

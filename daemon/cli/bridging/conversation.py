@@ -13,7 +13,7 @@ from daemon.cli.bridging.answers import FULL, LOST, TORN, absent, refuse
 from daemon.cli.bridging.ledger import INITIALIZE, LISTEN, MAX_OPEN, Ledger
 from daemon.cli.bridging.lines import Cutter, Gatherer, cut
 from daemon.cli.bridging.outgoing import Outgoing
-from daemon.cli.bridging.script import Script
+from daemon.cli.bridging.script import Beginning, Script
 from daemon.cli.bridging.waiting import WAIT_SECONDS, Item, Waiting
 
 TYPE_CHECKING = False
@@ -48,8 +48,6 @@ class Conversation:
         self.down = bytearray()
         self.through = True
         """Whether a daemon takes what the client sends."""
-        self.heard = False
-        """Whether any daemon has said anything."""
         self.trouble = "it closed the connection"
         """Why there is none, in short."""
         self._script = Script(hello)
@@ -65,6 +63,11 @@ class Conversation:
     def open(self) -> int:
         """Requests without an answer."""
         return len(self._ledger)
+
+    @property
+    def heard(self) -> bool:
+        """Whether any daemon has said anything."""
+        return self._script.began is not None
 
     @property
     def is_calm(self) -> bool:
@@ -196,7 +199,8 @@ class Conversation:
 
     def passed_down(self, lines: bytes) -> None:
         """Whole lines of the daemon's, which begin as answers do, were given to the client already."""
-        self.heard = True
+        if self._script.began is None:
+            self._script.began = Beginning()
         for line in cut(lines):
             request_id = peek.plain_answer(line)
             if request_id is None or self._ledger.calls.pop(request_id, None) is None:
@@ -206,7 +210,8 @@ class Conversation:
 
     def told(self, data: bytes) -> None:
         """Take what the daemon says."""
-        self.heard = True
+        if self._script.began is None:
+            self._script.began = Beginning()
         for line in self._from_daemon.feed(data):
             answer = peek.answered(line)
             if answer is None:

@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
+from time import CLOCK_BOOTTIME, clock_gettime, time
+
 INITIALIZED = b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
 PING_ID = b'"mcpd-connect"'
 PING = b'{"jsonrpc":"2.0","id":%b,"method":"ping"}\n' % PING_ID
 LIST_CHANGED = b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n'
 
+_END = b"}}\n"
+
 MAX_SUBSCRIPTIONS = 16
 """As many as the daemon allows to be open (`actors.session.MAX_SUBSCRIPTIONS`)."""
+
+
+HELLO = b'{"jsonrpc":"2.0","method":"mcpd/hello","params":{%b}}\n'
+
+
+class Beginning:
+    """When a conversation began, whatever somebody does to the clock meanwhile."""
+
+    __slots__ = ("_read", "_since_boot")
+
+    def __init__(self) -> None:
+        """It begins now."""
+        self._read, self._since_boot = time(), clock_gettime(CLOCK_BOOTTIME)
+
+    def earliest(self) -> float:
+        """In seconds since the epoch, as the clock said then or would have to say today: what is earlier."""
+        return min(self._read, time() - (clock_gettime(CLOCK_BOOTTIME) - self._since_boot))
 
 
 class Script:
@@ -20,6 +41,8 @@ class Script:
         """Whether the client has finished the handshake."""
         self.subscriptions: dict[bytes, bytes] = {}
         """Open subscriptions of the 2026-07-28 protocol, acknowledged: id to request."""
+        self.began: Beginning | None = None
+        """When a daemon first said something, and so may have shown tools; None: none ever did."""
         self._hello = hello
         self._handshake: tuple[bytes, bytes] | None = None
         self._reopened: set[bytes] = set()
@@ -51,7 +74,14 @@ class Script:
         """
         self._reopened.clear()
         request_id, line = self._handshake or (PING_ID, PING)
-        return self._hello + line, request_id
+        return self._greeting() + line, request_id
+
+    def _greeting(self) -> bytes:
+        """The hello; a daemon that does not know the client is told that others do, and since when."""
+        if self.began is None:
+            return self._hello
+        resumed = b'"resumed":%.6f' % self.began.earliest()
+        return self._hello[: -len(_END)] + b"," + resumed + _END if self._hello else HELLO % resumed
 
     def sequel(self) -> bytes:
         """What it is sent when it has answered."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
+from time import time
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from tests.cli.daemons import PATIENCE, environment, listen
@@ -38,11 +40,13 @@ class Bridged(NamedTuple):
         return code, self.child.stderr.read()
 
     def accept(self) -> socket.socket:
-        """The bridge's next connection, after its hello."""
+        """The bridge's next connection, after its hello: the first one, and since when a daemon was there."""
         self.listener.settimeout(PATIENCE)
         daemon, _ = self.listener.accept()
         daemon.settimeout(PATIENCE)
-        assert receive_line(daemon) == self.hello
+        first, now = (json.loads(hello)["params"] for hello in (self.hello, receive_line(daemon)))
+        assert 0 < time() - now.pop("resumed", time() - 1) < 3600
+        assert now == first
         return daemon
 
 

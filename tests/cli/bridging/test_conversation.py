@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -61,6 +62,8 @@ class Talk:
         self.in_short = in_short
         """Whether whole lines pass as they do while nothing waits (`Bridge._relay`)."""
         self.now = 100.0
+        self.resumed: list[float] = []
+        """When the client's conversation began, as daemons were told that are not the first."""
         self.bridge = Conversation(hello)
         self._ours, self._theirs = socket.socketpair()
         self._prepare()
@@ -99,7 +102,11 @@ class Talk:
 
     @property
     def got(self) -> list[Json]:
-        return parsed(self.received)
+        """The same as messages, but for what a hello says of earlier daemons (`resumed`)."""
+        messages = parsed(self.received)
+        hellos = [each["params"] for each in messages if each.get("method") == "mcpd/hello"]
+        self.resumed += [hello.pop("resumed") for hello in hellos if "resumed" in hello]
+        return [each for each in messages if each.get("params") != {}]
 
     def answers(self, *lines: bytes) -> None:
         """The daemon sends."""
@@ -136,7 +143,7 @@ class Talk:
         self.says(INITIALIZE)
         self.answers(result(0))
         self.says(INITIALIZED)
-        assert self.got == [INITIALIZE, INITIALIZED]
+        assert self.got[-2:] == [INITIALIZE, INITIALIZED]
         assert self.heard == [{"id": 0, "result": {}}]
 
     def subscribe(self) -> None:
@@ -217,9 +224,24 @@ def test_the_hello_is_sent_to_every_daemon_once() -> None:
     # The first daemon goes before it has read anything.
     talk.restarts()
     assert talk.got == []
+    assert talk.resumed == []
     talk.dies()
     talk.returns()
     assert talk.got == [*parsed(hello), PING]
+    assert len(talk.resumed) == 1
+    talk.close()
+
+
+@pytest.mark.parametrize("hello", [b"", line({"method": "mcpd/hello", "params": {"session": "k"}})])
+def test_every_daemon_but_the_first_is_told_when_the_first_one_spoke(hello: bytes) -> None:
+    talk = Talk(hello)
+    before = time.time()
+    talk.handshake()
+    after = time.time()
+    for _ in range(3):
+        talk.restarts()
+    assert len(talk.resumed) == 3
+    assert all(before - 0.001 <= began <= after for began in talk.resumed)
     talk.close()
 
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 from daemon.actors import session
-from daemon.cli.bridging.script import MAX_SUBSCRIPTIONS, PING_ID, Script
+from daemon.cli.bridging import script as script_module
+from daemon.cli.bridging.script import MAX_SUBSCRIPTIONS, PING_ID, Beginning, Script
+
+if TYPE_CHECKING:
+    import pytest
 
 HELLO = b'{"method":"mcpd/hello"}\n'
 INITIALIZE = b'{"id":1,"method":"initialize"}\n'
@@ -32,6 +37,22 @@ def test_the_handshake_is_repeated_with_the_hello_before_it() -> None:
     assert script.opening() == (HELLO + INITIALIZE, b"1")
     assert messages(script.sequel()) == ["notifications/initialized"]
     assert messages(script.announcement()) == ["notifications/tools/list_changed"]
+
+
+def test_a_later_daemon_is_told_when_the_conversation_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    for hello in (b"", b'{"jsonrpc":"2.0","method":"mcpd/hello","params":{"session":"k"}}\n'):
+        clock = {"time": 1000.0, "boot": 50.0}
+        monkeypatch.setattr(script_module, "time", lambda clock=clock: clock["time"])
+        monkeypatch.setattr(script_module, "clock_gettime", lambda _clock, clock=clock: clock["boot"])
+        script = Script(hello)
+        script.began = Beginning()
+        # Three things happen to clocks: they go on, and are set forward or back.
+        for time, boot, began in ((1010.0, 60.0, 1000.0), (5000.0, 70.0, 1000.0), (500.0, 80.0, 470.0)):
+            clock.update(time=time, boot=boot)
+            (said, _ping) = script.opening()[0].splitlines()
+            params = json.loads(said)["params"]
+            assert params.pop("resumed") == began
+            assert params == ({"session": "k"} if hello else {})
 
 
 def test_a_subscription_is_opened_again_and_the_client_hears_of_changes_instead() -> None:

@@ -1,0 +1,208 @@
+"""What a client was shown outlives the daemon: kill -9 between show and call, and only what was meant runs.
+
+On every surface, with a key and without one, through `mcpd connect`, and over connections that name a key
+themselves.
+"""
+
+from __future__ import annotations
+
+import signal
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.changing import SURFACES, Changing, Guest, Outcome
+from tests.e2e.harness import eventually, running
+from tests.e2e.resuming import PROFILES, Bridged, Party, Way
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.e2e.harness import Daemon
+
+pytestmark = pytest.mark.e2e
+
+Json = dict[str, Any]
+
+KEYED = [pytest.param(None, id="unkeyed"), pytest.param("project", id="keyed")]
+ENDS = [signal.SIGKILL, signal.SIGTERM]
+
+
+def everybody(stack: ExitStack, way: Way, key: str | None) -> list[Bridged]:
+    """A client on each surface, which has been shown the tool."""
+    return [
+        stack.enter_context(Bridged(way, surface, key=None if key is None else f"{key} {surface}"))
+        for surface in SURFACES
+    ]
+
+
+def kept(daemon: Daemon, version: int) -> None:
+    """Wait until the store holds the tool in this version."""
+    eventually(lambda: f'"description":"{version}"'.encode() in stored(daemon), daemon.said)
+
+
+def stored(daemon: Daemon) -> bytes:
+    names = [daemon.state, daemon.state.with_name(daemon.state.name + "-wal")]
+    return b"".join(name.read_bytes() for name in names if name.exists()).replace(b'": "', b'":"')
+
+
+def is_refused(guest: Guest, version: int) -> None:
+    """Its call in the old form is refused, with what is; and then runs."""
+    outcome = guest.run_form()
+    if guest.surface == "load":
+        # Whoever has no key has loaded nothing any more, and loads it in the form that it has now.
+        assert outcome.code in {"ToolChanged", "ToolNotLoaded"}
+        assert guest.look()
+    else:
+        assert outcome == Outcome("ToolChanged", version), guest.surface
+    assert guest.shown == version
+    assert guest.run_form().version == version
+
+
+@pytest.mark.parametrize("key", KEYED)
+@pytest.mark.parametrize("number", ENDS)
+def test_a_tool_that_changed_while_the_daemon_was_down_is_not_called_as_it_was(
+    key: str | None, number: signal.Signals
+) -> None:
+    with Changing() as server, running(server.config()) as daemon, ExitStack() as stack:
+        way = Way(daemon)
+        guests = everybody(stack, way, key)
+        way.close(number)
+        server.version = 2
+        way.open()
+        for guest in guests:
+            is_refused(guest, 2)
+        assert not server.strange()
+
+
+@pytest.mark.parametrize("key", KEYED)
+def test_a_tool_whose_change_the_store_has_already_is_not_called_as_it_was(key: str | None) -> None:
+    with Changing() as server, running(server.config()) as daemon, ExitStack() as stack:
+        way = Way(daemon)
+        guests = everybody(stack, way, key)
+        server.change(2)
+        kept(daemon, 2)
+        way.restart(signal.SIGKILL)
+        for guest in guests:
+            is_refused(guest, 2)
+        assert not server.strange()
+
+
+@pytest.mark.parametrize("key", KEYED)
+def test_a_tool_that_is_as_it_was_is_called_at_once(key: str | None) -> None:
+    with Changing() as server, running(server.config()) as daemon, ExitStack() as stack:
+        way = Way(daemon)
+        guests = everybody(stack, way, key)
+        kept(daemon, 1)
+        for _ in range(2):
+            way.restart(signal.SIGKILL)
+            for guest in guests:
+                outcome = guest.run_form()
+                assert outcome.version == 1 or (outcome.code, guest.surface) == ("ToolNotLoaded", "load")
+        assert not server.strange()
+
+
+@pytest.mark.parametrize("surface", SURFACES)
+def test_a_client_that_names_its_key_itself_calls_nothing_as_it_was(surface: str) -> None:
+    with Changing() as server, running(server.config()) as daemon:
+        way = Way(daemon)
+        with Guest(daemon, surface, session="mine") as guest:
+            shown = guest.shown
+            eventually(lambda: any(each["key"] == "mine" for each in recorded(daemon)), daemon.said)
+            way.close(signal.SIGKILL)
+        server.version = 2
+        way.open()
+        with Guest(daemon, surface, look=False, session="mine") as guest:
+            guest.shown = shown
+            is_refused(guest, 2)
+        assert not server.strange()
+
+
+def recorded(daemon: Daemon) -> list[Json]:
+    """The sessions that the store has."""
+    rows: list[Json] = daemon.ask("sessions")["sessions"]
+    return [row for row in rows if row["seenAt"] is not None]
+
+
+# --- names ---------------------------------------------------------------------------------------------------
+
+
+def transfer(guest: Guest) -> Json:
+    """Call `transfer` by its name, as this surface does."""
+    if guest.surface in {"category", "browse"}:
+        return guest.call("call_tool", {"tool_name": "transfer", "arguments": {"amount": 1}})
+    return guest.call("transfer", {"amount": 1})
+
+
+def is_shown(guest: Guest) -> bool:
+    """Look at `transfer`, as this surface shows it."""
+    match guest.surface:
+        case "browse":
+            shown = guest.call("get_tools", {"category": "bank"})["structuredContent"]["tools"]
+        case "load":
+            shown = guest.call("load_mcp_tool", {"names": ["transfer"]})["structuredContent"].get("tools", {})
+        case _:
+            shown = guest.definitions()
+    return "transfer" in shown or guest.surface == "search"
+
+
+BY_NAME = ["browse", "search", "load", "full"]
+
+
+@pytest.mark.parametrize("key", KEYED)
+@pytest.mark.parametrize("since", [pytest.param(2, id="before"), pytest.param(3, id="meanwhile")])
+def test_no_server_takes_over_the_name_of_anothers_tool(tmp_path: Path, since: int, key: str | None) -> None:
+    evil, bank = Party(tmp_path, "evil", since=since), Party(tmp_path, "bank", since=1)
+    config = {"mcpServers": {"evil": evil.entry, "bank": bank.entry}, "profiles": PROFILES}
+    with running(config) as daemon, ExitStack() as stack:
+        daemon.ready()
+        way = Way(daemon)
+        guests = []
+        for surface in BY_NAME:
+            own = None if key is None else f"{key} {surface}"
+            guest = stack.enter_context(Bridged(way, surface, key=own, look=False))
+            eventually(partial(is_shown, guest), daemon.said)
+            guests.append(guest)
+        assert transfer(guests[-1])["isError"] is False
+        assert (evil.called(), bank.called()) == (0, 1)
+        # From its second run on, evil has the tool as well: in this life; or from the third, in the next one.
+        daemon.ask("restart", server="evil")
+        eventually(lambda: daemon.ask("status")["servers"]["evil"]["restarts"] >= 1, daemon.said)
+        daemon.ready()
+
+        way.restart(signal.SIGKILL)
+
+        for guest in guests:
+            result = transfer(guest)
+            if result["isError"]:
+                assert result["structuredContent"]["error"]["code"] in {"ToolNotLoaded", "ToolChanged"}, guest
+        assert evil.called() == 0
+        assert bank.called() >= 3
+
+
+def in_category(guest: Guest, verb: str, **arguments: Any) -> Json:
+    return guest.call(verb, {"category": "money", **arguments})
+
+
+@pytest.mark.parametrize("end", ["none", "kill"])
+def test_no_server_takes_over_a_name_within_a_category(tmp_path: Path, end: str) -> None:
+    evil, bank = Party(tmp_path, "evil", since=2), Party(tmp_path, "bank", since=1)
+    config = {
+        "mcpServers": {"evil": evil.entry, "bank": bank.entry},
+        "profiles": PROFILES,
+        "categories": {"money": {"description": "Money.", "tools": {"includePatterns": ["*"]}}},
+    }
+    with running(config) as daemon:
+        daemon.ready()
+        way = Way(daemon)
+        with Bridged(way, "category", look=False) as guest:
+            shown = in_category(guest, "get-category-tools")["structuredContent"]["tools"]
+            assert shown["transfer"]["description"] == "bank's"
+            daemon.ask("restart", server="evil")
+            eventually(lambda: daemon.ask("status")["servers"]["evil"]["tools"] == 2, daemon.said)
+            if end == "kill":
+                way.restart(signal.SIGKILL)
+            assert in_category(guest, "call-category-tool", name="transfer", args={})["isError"] is False
+        assert (evil.called(), bank.called()) == (0, 1)
