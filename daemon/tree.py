@@ -319,7 +319,7 @@ class Tree:
             core.start_soon(self.registry.run)
             await self._recall()
             core.start_soon(self._record)
-            core.start_soon(self._children.reap_adopted)
+            core.start_soon(self._children.look_after_orphans)
             core.start_soon(self._librarian.run)
             core.start_soon(self._calls.run)
             core.start_soon(self._sessions.run)

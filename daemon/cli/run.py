@@ -215,10 +215,12 @@ def _serve(
     from loguru import logger  # noqa: PLC0415
 
     from daemon import lifetime, logs, tree  # noqa: PLC0415
+    from daemon.processes import own  # noqa: PLC0415
     from daemon.report import DaemonFacts  # noqa: PLC0415
 
     style = options.log_format or ("journal" if os.environ.get("JOURNAL_STREAM") else "text")
     writer = logs.configure(style, options.log_level, file.redact)
+    own.take_charge()
     facts = DaemonFacts(
         version=__version__,
         pid=os.getpid(),
