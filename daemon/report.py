@@ -128,6 +128,8 @@ class Reporter:
     """How keeping goes; None where nothing is kept."""
     metrics: Callable[[], Mapping[str, object]] | None = None
     """What was counted, in short (`daemon.metrics`); None where nothing is."""
+    connections: Callable[[], Mapping[str, object]] | None = None
+    """How many are connected through each door, and how many were refused."""
     summarizer: Callable[[], Mapping[str, object] | None] | None = None
     """How the model that shortens descriptions does, by field; None where there is none."""
 
@@ -257,6 +259,8 @@ class Reporter:
 
     def _counted(self) -> dict[str, object]:
         counted: dict[str, object] = {} if self.metrics is None else {"metrics": self.metrics()}
+        if self.connections is not None:
+            counted["connections"] = self.connections()
         summarizer = None if self.summarizer is None else self.summarizer()
         if summarizer is None:
             return counted

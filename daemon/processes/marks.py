@@ -109,6 +109,12 @@ def strays() -> list[int]:
     return found
 
 
+def is_a_servers(child: int) -> bool:
+    """Whether a child of ours was started as a server, or came to us as one's orphan."""
+    limit = table.limit(child)
+    return child in children() or (limit is not None and (limit[0] in _children or _is_stray(limit)))
+
+
 def _top(process: table.Process, alive: Mapping[int, table.Process]) -> tuple[int, bool]:
     """The child of ours that a process stems from; or, with False, the first of its line that we can see."""
     own = os.getpid()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import socket
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from daemon.processes import table
 from daemon.processes.own import OOM_SCORE
-from tests.e2e.harness import eventually, scripted
+from tests.e2e.harness import ROOT, WAIT, eventually, running, scripted
 from tests.faults.stage import is_alive
 from tests.security.unprivileged import after, unprivileged
 
@@ -136,6 +140,91 @@ def test_what_hides_ends_with_the_daemon() -> None:
         assert daemon.stop() == 0
         assert not is_alive(pid), daemon.said()
         daemon.start()
+
+
+COMMAND = """
+import json, os, socket, time
+said = {}
+while not (os.path.exists(WORDS[0] + "/mcpd/control.sock") and os.path.exists(WORDS[0] + "/mcpd/mcpd.sock")):
+    time.sleep(0.01)
+ASKED = {
+    "control.sock": ("switch", {"name": "good", "off": False}),
+    "mcpd.sock": ("ping", {}),
+}
+for fork in (False, True):
+    if fork and os.fork():
+        os.wait()
+        break
+    if fork:
+        os.setsid()
+    for name, (method, params) in ASKED.items():
+        with socket.socket(socket.AF_UNIX) as link:
+            link.connect(WORDS[0] + "/mcpd/" + name)
+            try:
+                message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+                link.sendall(json.dumps(message).encode() + b"\\n")
+                answer = link.recv(65536).decode()
+            except OSError:
+                answer = ""
+            said[name + str(fork)] = answer
+    if fork:
+        open(WORDS[0] + "/said", "w").write(json.dumps(said))
+        os._exit(0)
+"""
+"""What a server is answered on both sockets, itself and as a process that it has started."""
+
+
+def answered(daemon: Daemon) -> dict[str, str]:
+    """What it was, by socket and whether a process of its own asked."""
+    answers: dict[str, str] = json.loads((daemon.directory / "said").read_text())
+    return answers
+
+
+def test_a_server_gives_the_daemon_no_orders_and_calls_nobody() -> None:
+    with unprivileged(
+        lambda where: {"evil": after(COMMAND, scripted(), str(where)), "good": scripted()}
+    ) as daemon:
+        status = daemon.ready()
+        assert len(status) == 2
+        assert set(answered(daemon).values()) == {""}
+        refused = daemon.ask("status")["connections"]
+        assert [refused[door]["refused"] for door in ("clients", "operators")] == [{"server": 2}] * 2
+        assert "operators: refused a connection of uid" in daemon.said()
+        assert "servers give no orders" in daemon.said()
+
+
+def test_a_server_that_the_configuration_names_may_be_a_client_and_no_operator() -> None:
+    def servers(where: Path) -> dict[str, Any]:
+        return {"agent": after(COMMAND, scripted(), str(where)), "good": scripted()}
+
+    with unprivileged(servers, listen={"servers": ["agent"]}) as daemon:
+        daemon.ready()
+        answers = answered(daemon)
+        assert {name: "result" in answer for name, answer in answers.items()} == {
+            "control.sockFalse": False,
+            "control.sockTrue": False,
+            "mcpd.sockFalse": True,
+            "mcpd.sockTrue": True,
+        }
+
+
+def test_one_process_that_takes_all_connections_locks_nobody_out() -> None:
+    config = {"mcpServers": {"good": scripted()}, "limits": {"connections": 100}}
+    with running(config) as daemon, contextlib.ExitStack() as stack:
+        daemon.ready()
+        hoard = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(140)]
+        for number, link in enumerate(hoard):
+            name = "mcpd.sock" if number < 100 else "control.sock"
+            link.connect(str(daemon.socket.with_name(name)))
+        script = "import sys; from tests.e2e.harness import RawClient; from pathlib import Path\n"
+        script += "with RawClient(Path(sys.argv[1])) as client: print(client.ask('ping')['result'])"
+        words = [sys.executable, "-c", script, str(daemon.socket)]
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=WAIT, check=False)
+        assert (done.stdout, done.stderr) == ("{}\n", "")
+        status = json.loads(daemon.run("status", "--json"))
+        assert status["connections"]["clients"] == {"open": 84, "places": 100, "refused": {"kept_places": 16}}
+        assert status["connections"]["operators"] == {"open": 25, "places": 32, "refused": {"kept_places": 16}}
+        assert "16 of clients (kept places)" in daemon.run("status")
 
 
 def test_children_of_whoever_became_the_daemon_are_left_alone() -> None:

@@ -67,7 +67,10 @@ class Unprivileged(Daemon):
 
 @contextmanager
 def unprivileged(
-    servers: Callable[[Path], Mapping[str, Any]], environ: Mapping[str, str] | None = None, shell: str = ""
+    servers: Callable[[Path], Mapping[str, Any]],
+    environ: Mapping[str, str] | None = None,
+    shell: str = "",
+    **config: Any,
 ) -> Iterator[Unprivileged]:
     """A daemon, started and in the end stopped; nothing of it may be left.
 
@@ -75,9 +78,11 @@ def unprivileged(
         servers: `mcpServers`, given a directory that the daemon may write to.
         environ: more of its environment.
         shell: a script of sh(1) that executes the daemon, in its directory.
+        config: more of its configuration.
     """
-    directory = Path(tempfile.mkdtemp(prefix="mcpd-"))
-    daemon = Unprivileged(directory, {"mcpServers": servers(directory)}, environ or {})
+    # Root speaks to another user's daemon only where nobody else could have put its socket.
+    directory = Path(tempfile.mkdtemp(prefix="mcpd-", dir="/run" if DROP else None))
+    daemon = Unprivileged(directory, {"mcpServers": servers(directory), **config}, environ or {})
     daemon.shell = shell
     try:
         daemon.start()
