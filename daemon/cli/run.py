@@ -228,6 +228,8 @@ def _serve(
         socket=str(doors.front_path),
         control_socket=str(doors.control_path),
         config=str(file.path),
+        directory=str(Path.cwd()),
+        environ=dict(os.environ),
     )
     around = tree.Surroundings(
         front=doors.front,

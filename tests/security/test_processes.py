@@ -15,9 +15,10 @@ import pytest
 
 from daemon.processes import table
 from daemon.processes.own import OOM_SCORE
+from daemon.transports.stdio import INHERITED
 from tests.e2e.harness import ROOT, WAIT, eventually, running, scripted
 from tests.faults.stage import is_alive
-from tests.security.unprivileged import after, unprivileged
+from tests.security.unprivileged import USER, after, unprivileged
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -236,3 +237,13 @@ def test_children_of_whoever_became_the_daemon_are_left_alone() -> None:
         sidecar = int((daemon.directory / "sidecar").read_text())
         assert is_alive(sidecar)
         os.kill(sidecar, signal.SIGKILL)
+
+
+def test_what_the_daemon_tells_of_its_environment_is_names_and_what_servers_get() -> None:
+    with unprivileged(lambda _: {"good": scripted()}, {"TOKEN": "correct-horse-battery"}) as daemon:
+        told = daemon.run("status", "--json", check=None)
+        status = json.loads(told)["daemon"]
+        assert "TOKEN" in status["variables"]
+        assert set(status["environment"]) <= set(INHERITED)
+        assert "correct-horse-battery" not in told
+        assert f"uid {USER}" not in daemon.run("doctor", check=None)

@@ -82,7 +82,7 @@ class Running:
     directory: Path | None = None
     """Where it was started; None where that cannot be known."""
     uid: int | None = None
-    """Its user; None where that cannot be known."""
+    """Its user; None where that cannot be known, as its number is of another pid namespace."""
 
 
 @attrs.frozen(kw_only=True)
