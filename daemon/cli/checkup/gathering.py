@@ -89,7 +89,7 @@ def _front(config: Config | None, environ: Mapping[str, str], running: Running |
 def _named(running: Running, key: str) -> Path:
     """A path as the daemon says it, seen from here."""
     # What a daemon was told on its command line is relative to where it was started.
-    return (running.directory or Path.cwd()) / running.status["daemon"][key]
+    return (running.directory or Path.cwd()) / str(running.status["daemon"][key])
 
 
 def _daemon(control: Path, environ: Mapping[str, str], seconds: float) -> tuple[Running | None, str]:
@@ -129,7 +129,8 @@ def _told(daemon: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, st
     """The daemon's environment as far as it tells: what it does not is taken from the command's, or unknown."""
     if not daemon.get("variables"):
         return None
-    return {name: environ.get(name, UNKNOWN) for name in daemon["variables"]} | daemon["environment"]
+    names: list[str] = daemon["variables"]
+    return {**{name: environ.get(name, UNKNOWN) for name in names}, **daemon["environment"]}
 
 
 def _place(config: Config | None, environ: Mapping[str, str], running: Running | None) -> Place:

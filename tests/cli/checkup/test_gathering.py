@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from daemon.cli.checkup.gathering import UNKNOWN, gather
 from tests.cli.checkup.scenes import listening, process
@@ -102,7 +102,11 @@ def test_a_daemon_that_hangs_is_not_waited_for_long(house: House) -> None:
 
 def test_a_daemon_that_is_closed_to_its_user_tells_what_its_variables_are_called(house: House) -> None:
     house.servers(git={"command": "${PROGRAM}", "args": ["${OTHER}"]})
-    told = {"directory": str(house.root), "environment": {"PATH": "/daemons"}, "variables": ["PATH", "PROGRAM"]}
+    told: dict[str, Any] = {
+        "directory": str(house.root),
+        "environment": {"PATH": "/daemons"},
+        "variables": ["PATH", "PROGRAM"],
+    }
     with house.daemon(pid=1, config="mcpd.json", **told):
         scene = house.look()
     assert [fault.path for fault in scene.faults] == ["$.mcpServers.git.args[0]"]
