@@ -220,7 +220,7 @@ def _serve(
 
     style = options.log_format or ("journal" if os.environ.get("JOURNAL_STREAM") else "text")
     writer = logs.configure(style, options.log_level, file.redact)
-    own.take_charge()
+    own.take_charge(os.environ)
     facts = DaemonFacts(
         version=__version__,
         pid=os.getpid(),

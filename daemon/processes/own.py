@@ -18,7 +18,7 @@ from loguru import logger
 from daemon.processes import marks, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
@@ -30,14 +30,20 @@ _score: list[int] = []
 """Our own oom_score_adj, open; empty where it cannot be written."""
 
 
-def take_charge() -> None:
+OPEN = "MCPD_DUMPABLE"
+"""With the value 1 in its environment the daemon is not closed to its user: for debuggers and measurements."""
+
+
+def take_charge(environ: Mapping[str, str]) -> None:
     """Begin to be the daemon of this process: once, before any server is started."""
     others = os.getpid() == 1 or bool(table.own_children())
     adopt_orphans()
     _open_score()
     hard = resource.prlimit(0, resource.RLIMIT_CORE)[1]
     _limit(resource.RLIMIT_CORE, 0, hard, "a crash may leave secrets in a core file")
-    if not _prctl(PR_SET_DUMPABLE, 0):
+    if environ.get(OPEN) == "1":
+        logger.warning("servers can read the daemon's memory and environment, for {}=1", OPEN)
+    elif not _prctl(PR_SET_DUMPABLE, 0):
         logger.warning("servers can read the daemon's memory: {}", os.strerror(ctypes.get_errno()))
     if _limit(table.RLIMIT_LOCKS, marks.HIGHEST, marks.HIGHEST, "processes may outlive their servers"):
         marks.sweep_strays(others=others)

@@ -10,7 +10,7 @@ def test_whoever_takes_charge_is_closed_adopts_orphans_and_leaves_no_core() -> N
     script = """
 import ctypes
 prctl = ctypes.CDLL(None).prctl
-own.take_charge()
+own.take_charge({})
 adopting = ctypes.c_int()
 prctl(37, ctypes.byref(adopting), 0, 0, 0)  # PR_GET_CHILD_SUBREAPER
 stray = orphan((0, 0))
@@ -23,7 +23,7 @@ tell([prctl(3, 0, 0, 0, 0), adopting.value, core, marks.strays() == [stray]])  #
 def test_a_child_that_was_there_before_is_nobodys_business() -> None:
     script = """
 before = sleeper()
-own.take_charge()
+own.take_charge({})
 stray = orphan((0, 0))
 tell(marks.strays() == [stray])
 """
@@ -51,3 +51,12 @@ with own.handing_down(marks.new()):
 tell([int(open(f"/proc/{pid}/oom_score_adj").read()) for pid in (child.pid, "self")])
 """
     assert told_by(script) == [700, 700]
+
+
+def test_a_daemon_that_is_to_be_measured_stays_open() -> None:
+    script = """
+import ctypes
+own.take_charge({own.OPEN: "1"})
+tell(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))  # PR_GET_DUMPABLE
+"""
+    assert told_by(script) == 1
