@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -111,3 +112,14 @@ def test_a_directory_that_cannot_be_looked_into_is_no_reason_to_fail(
         Path(closed) / "mcpd/mcpd.json",
         Path("/etc/mcpd/mcpd.json"),
     }
+
+
+def test_the_fallback_directory_counts_only_if_nobody_else_has_made_it() -> None:
+    """Anybody can make it in /tmp; it is then no reason to pass over the system's daemon."""
+    with tempfile.TemporaryDirectory(prefix="mcpd-", dir=paths.FALLBACK) as directory:
+        assert not paths._is_taken(Path(directory))
+        if os.getuid() == 0:
+            os.chown(directory, 4711, -1)
+            assert paths._is_taken(Path(directory))
+    assert not paths._is_taken(Path(directory)), "nobody has made it"
+    assert not paths._is_taken(Path("/run/user/4711/mcpd"))
