@@ -98,16 +98,24 @@ class Front(Generic[G]):
             except BlockingIOError:
                 await trio.lowlevel.wait_readable(self._listener)
             except OSError as error:
-                if error.errno in SHORTAGES:
-                    logger.warning("cannot accept a connection: {}", error.strerror)
-                    await trio.sleep(BREATHER)
-                elif error.errno != errno.ECONNABORTED:
-                    raise
+                if error.errno != errno.ECONNABORTED:
+                    await _breathe(error)
             else:
-                peer = self.peers.admit(connection)
+                peer = await self._admit(connection)
                 if peer is not None:
                     return connection, peer
                 connection.close()
+
+    async def _admit(self, connection: socket.socket) -> Peer | None:
+        while True:
+            try:
+                return self.peers.admit(connection)
+            except OSError as error:
+                try:
+                    await _breathe(error)
+                except BaseException:
+                    connection.close()
+                    raise
 
     async def _serve(self, connection: socket.socket, peer: Peer) -> None:
         self._count += 1
@@ -135,3 +143,11 @@ class Front(Generic[G]):
             self.guests.pop(number, None)
             self.peers.leave(peer)
             self._room.release()
+
+
+async def _breathe(error: OSError) -> None:
+    """Wait a moment if something has run out; anything else is a fault."""
+    if error.errno not in SHORTAGES:
+        raise error
+    logger.warning("cannot accept a connection: {}", error.strerror)
+    await trio.sleep(BREATHER)

@@ -131,7 +131,11 @@ class Peers:
         self._said: dict[str, tuple[float, int]] = {}
 
     def admit(self, connection: socket.socket) -> Peer | None:
-        """Let in who is at the other end, who then counts until he leaves; None: he may not come in."""
+        """Let in who is at the other end, who then counts until he leaves; None: he may not come in.
+
+        Raises:
+            OSError: nobody can say who that is, as we have no descriptor left.
+        """
         raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEERCRED.size)
         pid, uid, _gid = PEERCRED.unpack(raw)
         peer = Peer(pid, uid)
@@ -223,8 +227,12 @@ def _is_still(connection: socket.socket) -> bool:
     try:
         fd = connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
     except OSError as error:
-        # An older kernel can say of the number only, which is as good but for who gets it right now.
-        return error.errno == errno.ENOPROTOOPT
+        if error.errno in {errno.ESRCH, errno.EINVAL, errno.ENODATA}:
+            return False
+        # An older kernel knows the number only, which is as good but for who gets it right now.
+        if error.errno == errno.ENOPROTOOPT:
+            return True
+        raise
     try:
         with contextlib.suppress(PermissionError):
             signal.pidfd_send_signal(fd, 0)

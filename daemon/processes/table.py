@@ -43,14 +43,18 @@ class Process(NamedTuple):
 
 
 def read(pid: int) -> Process | None:
-    """A process; None if there is none of this number, or it is hidden."""
+    """A process; None if there is none of this number, or it is hidden.
+
+    Raises:
+        OSError: nobody can say, as we have no descriptor left.
+    """
     try:
         fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
         try:
             raw = os.read(fd, STAT_BYTES)
         finally:
             os.close(fd)
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
     # The name may itself hold parentheses and blanks.
     fields = raw.rpartition(b")")[2].split()

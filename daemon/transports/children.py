@@ -147,7 +147,8 @@ class Children:
     async def _look(self) -> None:
         try:
             dead, strays = await trio.to_thread.run_sync(_orphans)
-        except RuntimeError as error:
+        except (RuntimeError, OSError) as error:
+            # No thread or no descriptor is left; some may come back.
             logger.warning("orphans are not looked after until the next look: {}", error)
             return
         # A child that is just being spawned is not known as ours yet: waiting for it is trio's.
@@ -167,9 +168,13 @@ class Children:
         """
         found: list[int] = []
         for _ in range(SWEEPS):
-            found = await trio.to_thread.run_sync(_kill_tree, mark)
-            if not found:
-                return
+            try:
+                found = await trio.to_thread.run_sync(_kill_tree, mark)
+            except OSError as error:
+                logger.warning("whom a server leaves behind cannot be seen: {}", error)
+            else:
+                if not found:
+                    return
             await trio.sleep(SWEEP_PAUSE)
         logger.error("processes of a stopped server survive SIGKILL: {}", found)
 

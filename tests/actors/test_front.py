@@ -16,7 +16,7 @@ from loguru import logger
 
 from daemon.actors.front import BREATHER, SHORTAGES, Front
 from daemon.errors import ConnectionLost
-from daemon.processes.peers import Peers, Shares, shares
+from daemon.processes.peers import Peer, Peers, Shares, shares
 from daemon.wire.link import FdLink, Outbox
 from tests.fakes_upstream import Client, keep
 
@@ -312,3 +312,26 @@ async def test_the_last_places_are_kept_and_come_free_again(
     guests[0].close()
     await trio.testing.wait_all_tasks_blocked()
     await door.greeted(nursery)
+
+
+class Starved(Peers):
+    """Cannot say who it is that comes, until it has been asked a few times."""
+
+    shortages = 2
+
+    def admit(self, connection: socket.socket) -> Peer | None:
+        if self.shortages:
+            self.shortages -= 1
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return super().admit(connection)
+
+
+async def test_who_comes_while_nobody_can_say_who_it_is_waits_and_is_not_refused(
+    nursery: trio.Nursery, path: Path, listener: socket.socket, autojump_clock: MockClock
+) -> None:
+    door = Door(path, listener)
+    door.front.peers = Starved("clients", shares(100), uids=US)
+    nursery.start_soon(door.front.run)
+    began = trio.current_time()
+    await door.greeted(nursery)
+    assert trio.current_time() - began == pytest.approx(2 * BREATHER)
