@@ -21,7 +21,8 @@ from daemon.wire.frames import LineBuffer
 
 if TYPE_CHECKING:
     from daemon.config.model import Config
-    from daemon.tree import ConfigFile, Surroundings
+    from daemon.ports import ConfigFile
+    from daemon.tree import Surroundings
 
 SWITCH_SECONDS = 0.0005
 """How long a worker thread computes on while the event loop waits for the interpreter; Python's default is ten

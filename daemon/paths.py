@@ -26,6 +26,10 @@ USER_RUNTIME = Path("/run/user")
 """Where pam_systemd(8) makes each user's runtime directory, whether or not the environment names it."""
 
 
+FALLBACK = Path("/tmp")  # noqa: S108 - owner and mode are checked at bind, and by clients
+"""Where a user's runtime directory is made if there is no other place: anybody can make it before him."""
+
+
 def home(environ: Mapping[str, str]) -> Path:
     """The user's home directory, or `/` where there is none: servers are started in it.
 
@@ -49,7 +53,7 @@ def runtime_dir(environ: Mapping[str, str]) -> Path:
     own = USER_RUNTIME / str(os.getuid())
     if own.is_dir():
         return own / "mcpd"
-    return Path("/tmp") / f"mcpd-{os.getuid()}"  # noqa: S108 - owner and mode are checked at bind
+    return FALLBACK / f"mcpd-{os.getuid()}"
 
 
 def state_dir(environ: Mapping[str, str]) -> Path:
@@ -88,7 +92,16 @@ def _reachable(environ: Mapping[str, str], variable: str, name: str) -> Path:
     if environ.get(variable):
         return Path(environ[variable])
     own = runtime_dir(environ) / name
-    return next((path for path in (own, *SYSTEM[name]) if _is_there(path)), own)
+    candidates = SYSTEM[name] if _is_taken(own.parent) else (own, *SYSTEM[name])
+    return next((path for path in candidates if _is_there(path)), own)
+
+
+def _is_taken(directory: Path) -> bool:
+    """Whether somebody else has made the directory that anybody can make."""
+    try:
+        return directory.parent == FALLBACK and directory.lstat().st_uid not in {os.getuid(), 0}
+    except OSError:
+        return False
 
 
 def _is_there(path: Path) -> bool:

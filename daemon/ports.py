@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from msgspec import Raw
 
+    from daemon.config.model import Config
     from daemon.model import Era
     from daemon.wire.envelope import Buffer
     from daemon.wire.peer import Exchange
@@ -154,3 +155,20 @@ class Upstream(Protocol):
 
     def record(self, seconds: float, *, ok: bool) -> None:
         """Count a call that ended after `seconds`."""
+
+
+class ConfigFile(Protocol):
+    """Where the configuration comes from; its methods are for worker threads."""
+
+    seen: object
+    """What `look` said before it was last read."""
+
+    def look(self) -> object:
+        """Something that is another whenever the file is."""
+
+    def read(self) -> Config:
+        """The configuration as it stands there now, with all that the command line adds.
+
+        Raises:
+            ConfigError: it is faulty.
+        """

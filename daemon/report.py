@@ -13,6 +13,7 @@ from daemon.surfaces.answers import choices, quoted
 from daemon.surfaces.base import View
 from daemon.surfaces.searching import scored
 from daemon.surfaces.table import chosen
+from daemon.transports.stdio import child_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -98,6 +99,10 @@ class DaemonFacts:
     """Where operators connect."""
     config: str
     """The configuration file."""
+    directory: str = ""
+    """Where it was started: what is relative begins there."""
+    environ: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    """Its environment, which nobody else can read. Only what every server gets of it is shown, and names."""
 
 
 @attrs.frozen(kw_only=True)
@@ -128,6 +133,8 @@ class Reporter:
     """How keeping goes; None where nothing is kept."""
     metrics: Callable[[], Mapping[str, object]] | None = None
     """What was counted, in short (`daemon.metrics`); None where nothing is."""
+    connections: Callable[[], Mapping[str, object]] | None = None
+    """How many are connected through each door, and how many were refused."""
     summarizer: Callable[[], Mapping[str, object] | None] | None = None
     """How the model that shortens descriptions does, by field; None where there is none."""
 
@@ -240,6 +247,17 @@ class Reporter:
             "surfaceBytes": shown,
             "estimatedTokensSaved": max(0, schemas - shown) // BYTES_PER_TOKEN,
             **self._persistence(),
+            **self._surroundings(),
+        }
+
+    def _surroundings(self) -> dict[str, object]:
+        """For `mcpd doctor`, which cannot look for itself: the daemon is closed to its user."""
+        if not self.facts.environ:
+            return {}
+        return {
+            "directory": self.facts.directory,
+            "environment": child_environment(self.facts.environ, {}),
+            "variables": sorted(self.facts.environ),
         }
 
     def _persistence(self) -> dict[str, object]:
@@ -257,6 +275,8 @@ class Reporter:
 
     def _counted(self) -> dict[str, object]:
         counted: dict[str, object] = {} if self.metrics is None else {"metrics": self.metrics()}
+        if self.connections is not None:
+            counted["connections"] = self.connections()
         summarizer = None if self.summarizer is None else self.summarizer()
         if summarizer is None:
             return counted

@@ -39,7 +39,7 @@ def bind(path: Path) -> socket.socket:
         DaemonRunning: somebody serves it already.
         OSError: the directory or file cannot be used; the text says why.
     """
-    _private_directory(path.parent)
+    private_directory(path.parent)
     _lock(path)
     if _stays_served(path):
         raise DaemonRunning(f"{path} is served by another program. Stop it, or choose another --socket.")
@@ -65,11 +65,18 @@ def unbind(listener: socket.socket, path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-def _private_directory(directory: Path) -> None:
+def private_directory(directory: Path) -> None:
+    """Make a directory for us alone, or see that nobody else can replace what we put in it.
+
+    Raises:
+        OSError: it cannot be made, belongs to another user, or is open to others.
+    """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = directory.stat()
     if found.st_uid not in {os.getuid(), 0}:
-        raise PermissionError(errno.EACCES, f"{directory} belongs to uid {found.st_uid}, not to us")
+        raise PermissionError(
+            errno.EACCES, f"{directory} belongs to uid {found.st_uid}, not to us: take another"
+        )
     # In a sticky directory such as /tmp others can write, but not replace our file.
     if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
         raise PermissionError(errno.EACCES, f"{directory} is writable by others: chmod 700 {directory}")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import attrs
 import trio
@@ -19,7 +19,7 @@ from loguru import logger
 
 from daemon.actors.control import Control, Operations
 from daemon.actors.exposition import Exposition
-from daemon.actors.front import Front, own_and
+from daemon.actors.front import Front
 from daemon.actors.librarian import Librarian
 from daemon.actors.recorder import Recorder
 from daemon.actors.registry import Registry
@@ -36,6 +36,7 @@ from daemon.metrics.exporting import Exporter
 from daemon.metrics.readings import Sources
 from daemon.notify import SERVING
 from daemon.operating import Desk, Operating
+from daemon.processes.peers import Peers, own_and, shares
 from daemon.report import DaemonFacts, Reporter
 from daemon.servers import Ground, Servers
 from daemon.session_report import SessionReporter
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
     from daemon.catalog.reconcile import Plan
     from daemon.config.model import Config
     from daemon.context import SessionStatistics
+    from daemon.ports import ConfigFile
+    from daemon.processes.peers import Connections
     from daemon.redact import Redactor
     from daemon.store.place import Place
     from daemon.summaries.endpoint import open_endpoint
@@ -72,23 +75,6 @@ CONTROL_CONNECTIONS = 32
 
 WATCHDOG_SHARE = 3
 """A sign of life is given three times within the interval that systemd asks for (sd_watchdog_enabled(3))."""
-
-
-class ConfigFile(Protocol):
-    """Where the configuration comes from; its methods are for worker threads."""
-
-    seen: object
-    """What `look` said before it was last read."""
-
-    def look(self) -> object:
-        """Something that is another whenever the file is."""
-
-    def read(self) -> Config:
-        """The configuration as it stands there now, with all that the command line adds.
-
-        Raises:
-            ConfigError: it is faulty.
-        """
 
 
 @attrs.frozen(kw_only=True)
@@ -245,8 +231,14 @@ class Tree:
             self._around.front,
             lambda link, number, uid: Session(link, number, context, uid),
             outbox=self._outbox,
-            uids=own_and(config.listen.uids),
-            connections=config.limits.connections,
+            peers=Peers(
+                "clients",
+                shares(config.limits.connections),
+                uids=own_and(config.listen.uids),
+                servers=lambda: {
+                    each.pid for name, each in self.upstreams.items() if name in config.listen.servers
+                },
+            ),
             max_line=config.limits.client_message_bytes,
             max_queue=config.limits.client_queue_bytes,
         )
@@ -265,6 +257,7 @@ class Tree:
             wall=time.time,
             persistence=lambda: self.recorder.persistence.value,
             metrics=lambda: summary(self._tally),
+            connections=self._connections,
             summarizer=lambda: None if self._summarizer is None else attrs.asdict(self._summarizer.state),
         )
         operations = Operations(
@@ -282,11 +275,13 @@ class Tree:
             self._around.control,
             lambda link, _number, _uid: Control(link, operations),
             outbox=self._outbox,
-            uids=own_and(()),
-            connections=CONTROL_CONNECTIONS,
+            peers=Peers("operators", shares(CONTROL_CONNECTIONS), uids=own_and(())),
             max_line=config.limits.client_message_bytes,
             max_queue=config.limits.client_queue_bytes,
         )
+
+    def _connections(self) -> dict[str, Connections]:
+        return {"clients": self.front.peers.report(), "operators": self.control.peers.report()}
 
     def _statistics(self) -> list[SessionStatistics]:
         return [session.statistics() for session in self.front.guests.values()]
@@ -311,6 +306,7 @@ class Tree:
                 sessions=self._statistics,
                 persistence=lambda: self.recorder.persistence.value,
                 version=self._around.facts.version,
+                connections=self._connections,
             )
         )
 
@@ -320,7 +316,7 @@ class Tree:
             core.start_soon(self.registry.run)
             await self._recall()
             core.start_soon(self._record)
-            core.start_soon(self._children.reap_adopted)
+            core.start_soon(self._children.look_after_orphans)
             core.start_soon(self._librarian.run)
             core.start_soon(self._calls.run)
             core.start_soon(self._sessions.run)

@@ -30,7 +30,7 @@ ORDER = (
     ("surfaces",),
     ("tally",),
     ("wire",),
-    ("paths", "sockets", "notify", "signals", "heap"),
+    ("paths", "sockets", "notify", "signals", "heap", "processes"),
     ("mailbox",),
     ("watch",),
     ("child",),

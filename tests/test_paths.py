@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -122,3 +123,14 @@ def test_a_home_is_a_directory_that_is_there(tmp_path: Path) -> None:
     assert paths.home({"HOME": str(tmp_path)}) == tmp_path
     (tmp_path / "file").touch()
     assert paths.home({"HOME": str(tmp_path / "file")}) == Path("/")
+
+
+def test_the_fallback_directory_counts_only_if_nobody_else_has_made_it() -> None:
+    """Anybody can make it in /tmp; it is then no reason to pass over the system's daemon."""
+    with tempfile.TemporaryDirectory(prefix="mcpd-", dir=paths.FALLBACK) as directory:
+        assert not paths._is_taken(Path(directory))
+        if os.getuid() == 0:
+            os.chown(directory, 4711, -1)
+            assert paths._is_taken(Path(directory))
+    assert not paths._is_taken(Path(directory)), "nobody has made it"
+    assert not paths._is_taken(Path("/run/user/4711/mcpd"))

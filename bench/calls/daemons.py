@@ -71,6 +71,8 @@ class Daemon:
             "XDG_RUNTIME_DIR": str(directory),
             "XDG_STATE_HOME": str(directory / "state"),
             "PYTHONPATH": str(ROOT),
+            # Its memory is read from outside.
+            "MCPD_DUMPABLE": "1",
             **extra,
         }
         self._child: subprocess.Popen[bytes] | None = None

@@ -108,6 +108,8 @@ class Keeper:
             **usual,
             "XDG_RUNTIME_DIR": str(self.directory),
             "XDG_STATE_HOME": str(self.directory / "state"),
+            # Its descriptors and memory are looked at from outside.
+            "MCPD_DUMPABLE": "1",
         }
 
     def _start(self) -> None:

@@ -19,6 +19,7 @@ from daemon.config.model import DEFAULT_PROFILE
 from daemon.errors import (
     CallError,
     ConfigError,
+    ConnectionLost,
     InvalidArguments,
     McpdError,
     ProtocolFault,
@@ -47,6 +48,10 @@ T = TypeVar("T")
 
 MAX_REQUESTS = 64
 """Requests of one operator in progress; a command makes one."""
+
+IDLE_SECONDS = 30.0
+"""Seconds without a question, and without one that is being answered, after which a connection is closed, or at
+most as long again: commands ask at once, and there are few places for them."""
 
 MAX_FAULTS = 100
 """Malformed messages after which an operator is cut off, as clients are."""
@@ -144,6 +149,7 @@ class Control:
         self._peer = Peer(link, operations.outbox, self, strict=True)
         self._spawn: Callable[..., None] | None = None
         self._running = 0
+        self._asked = 0
         self._faults = 0
 
     async def run(self) -> None:
@@ -151,12 +157,21 @@ class Control:
         try:
             async with trio.open_nursery() as nursery:
                 self._spawn = nursery.start_soon
+                nursery.start_soon(self._end_when_idle)
                 await self._peer.run()
         except BaseExceptionGroup as group:
             raise leaf(group) from None
 
+    async def _end_when_idle(self) -> None:
+        asked = -1
+        while self._running or asked != self._asked:
+            asked = self._asked
+            await trio.sleep(IDLE_SECONDS)
+        raise ConnectionLost(f"no request for {IDLE_SECONDS:.0f} s")
+
     def on_request(self, request_id: bytes, method: str, params: Raw | None) -> None:
         """Start on a request; the answer may take a while."""
+        self._asked += 1
         serve = _METHODS.get(method)
         if serve is None:
             text = f"Method not found: {method}. There are: {', '.join(_METHODS)}"

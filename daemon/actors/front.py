@@ -1,15 +1,12 @@
 """A door: accepts connections on a unix socket and gives each a session behind a boundary of its own.
 
-Nothing is read from a peer before the kernel has told whose process it is. The listening socket belongs to
-whoever made it; connections belong to their links.
+Nothing is read from a peer before `processes.peers` has let it in. The listening socket belongs to whoever made
+it; connections belong to their links.
 """
 
 from __future__ import annotations
 
 import errno
-import os
-import socket
-import struct
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import trio
@@ -19,8 +16,10 @@ from daemon.errors import RunError, leaf
 from daemon.wire.link import FdLink
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
 
+    from daemon.processes.peers import Peer, Peers
     from daemon.wire.outbox import Outbox
 
 BREATHER = 0.1
@@ -30,9 +29,6 @@ SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 PAUSE_SHARE = 64
 """A client is not read from while a 64th of its queue limit waits for it, 1 MiB: it is slow, not dead."""
-
-PEERCRED = struct.Struct("3i")
-"""pid, uid, gid (unix(7), SO_PEERCRED)."""
 
 
 class Guest(Protocol):
@@ -54,8 +50,7 @@ class Front(Generic[G]):
         welcome: Callable[[FdLink, int, int], G],
         *,
         outbox: Outbox,
-        uids: frozenset[int],
-        connections: int,
+        peers: Peers,
         max_line: int,
         max_queue: int,
     ) -> None:
@@ -65,8 +60,7 @@ class Front(Generic[G]):
             listener: bound, listening and non-blocking.
             welcome: makes the session of a connection, given its link, its number and its user.
             outbox: the daemon's outbox.
-            uids: users who may connect.
-            connections: how many at once; further ones wait in the kernel's backlog.
+            peers: who may come in, and how many; further ones wait in the kernel's backlog.
             max_line: bytes of a client's longest message.
             max_queue: bytes that may wait for a client that does not read.
         """
@@ -74,8 +68,8 @@ class Front(Generic[G]):
         self._listener = listener
         self._welcome = welcome
         self._outbox = outbox
-        self._uids = uids
-        self._room = trio.Semaphore(connections)
+        self.peers = peers
+        self._room = trio.Semaphore(peers.places.places)
         self._max_line = max_line
         self._max_queue = max_queue
         self._count = 0
@@ -86,49 +80,47 @@ class Front(Generic[G]):
         async with trio.open_nursery() as nursery:
             with self._accepting:
                 while True:
+                    if not self._room.value:
+                        self.peers.tell_full()
                     await self._room.acquire()
-                    connection = await self._accept()
-                    nursery.start_soon(self._serve, connection)
+                    connection, peer = await self._accept()
+                    nursery.start_soon(self._serve, connection, peer)
             await trio.sleep_forever()
 
     def stop_accepting(self) -> None:
         """Take no further connections; those that are open go on."""
         self._accepting.cancel()
 
-    async def _accept(self) -> socket.socket:
+    async def _accept(self) -> tuple[socket.socket, Peer]:
         while True:
             try:
                 connection, _ = self._listener.accept()
             except BlockingIOError:
                 await trio.lowlevel.wait_readable(self._listener)
             except OSError as error:
-                if error.errno in SHORTAGES:
-                    logger.warning("cannot accept a connection: {}", error.strerror)
-                    await trio.sleep(BREATHER)
-                elif error.errno != errno.ECONNABORTED:
-                    raise
+                if error.errno != errno.ECONNABORTED:
+                    await _breathe(error)
             else:
-                if self._is_welcome(connection):
-                    return connection
+                peer = await self._admit(connection)
+                if peer is not None:
+                    return connection, peer
                 connection.close()
 
-    def _is_welcome(self, connection: socket.socket) -> bool:
-        pid, uid = _peer(connection)
-        if uid in self._uids:
-            return True
-        logger.warning(
-            "refused a connection of uid {} (pid {}): only {} may; add it to listen.uids to let it in",
-            uid,
-            pid,
-            sorted(self._uids),
-        )
-        return False
+    async def _admit(self, connection: socket.socket) -> Peer | None:
+        while True:
+            try:
+                return self.peers.admit(connection)
+            except OSError as error:
+                try:
+                    await _breathe(error)
+                except BaseException:
+                    connection.close()
+                    raise
 
-    async def _serve(self, connection: socket.socket) -> None:
+    async def _serve(self, connection: socket.socket, peer: Peer) -> None:
         self._count += 1
         number = self._count
         connection.setblocking(False)
-        _pid, uid = _peer(connection)
         fd = connection.detach()
         link = FdLink(
             fd,
@@ -139,7 +131,7 @@ class Front(Generic[G]):
             pause_at=self._max_queue // PAUSE_SHARE,
         )
         try:
-            guest = self.guests[number] = self._welcome(link, number, uid)
+            guest = self.guests[number] = self._welcome(link, number, peer.uid)
             await guest.run()
         except RunError as error:
             logger.bind(session=number).debug("ended: {}", error)
@@ -149,16 +141,13 @@ class Front(Generic[G]):
         finally:
             link.close()
             self.guests.pop(number, None)
+            self.peers.leave(peer)
             self._room.release()
 
 
-def _peer(connection: socket.socket) -> tuple[int, int]:
-    """Whose process is at the other end: its pid and its user."""
-    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEERCRED.size)
-    pid, uid, _gid = PEERCRED.unpack(raw)
-    return pid, uid
-
-
-def own_and(uids: tuple[int, ...]) -> frozenset[int]:
-    """The users who may connect: ourselves, root, and those that the configuration names."""
-    return frozenset({os.getuid(), 0, *uids})
+async def _breathe(error: OSError) -> None:
+    """Wait a moment if something has run out; anything else is a fault."""
+    if error.errno not in SHORTAGES:
+        raise error
+    logger.warning("cannot accept a connection: {}", error.strerror)
+    await trio.sleep(BREATHER)

@@ -11,8 +11,6 @@ its engine started it, not the child.
 from __future__ import annotations
 
 import contextlib
-import os
-import resource
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,7 +18,7 @@ import trio
 from loguru import logger
 
 from daemon.measures import Ceiling, bytes_in_words
-from daemon.transports.children import RLIMIT_LOCKS
+from daemon.processes import marks, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -119,31 +117,12 @@ def memory_of(ceilings: Mapping[int, int]) -> dict[int, int]:
         ceilings: bytes by mark: only these trees are measured, and closely only what seems to be above.
     """
     used: dict[int, int] = {}
-    for mark, pids in _trees(ceilings).items():
-        resident = sum(map(_resident, pids))
+    trees = marks.find().trees
+    for mark in ceilings.keys() & trees.keys():
+        pids = trees[mark]
+        resident = sum(map(table.resident, pids))
         used[mark] = resident if resident <= ceilings[mark] else sum(map(_proportional, pids))
     return used
-
-
-def _trees(wanted: Mapping[int, int]) -> dict[int, list[int]]:
-    """Process ids by mark."""
-    trees: dict[int, list[int]] = {}
-    with os.scandir("/proc") as entries:
-        pids = [int(entry.name) for entry in entries if entry.name.isdigit()]
-    for pid in pids:
-        # A process may end at any moment, and others' are closed to us.
-        with contextlib.suppress(OSError):
-            mark = resource.prlimit(pid, RLIMIT_LOCKS)[0]
-            if mark in wanted and pid != os.getpid():
-                trees.setdefault(mark, []).append(pid)
-    return trees
-
-
-def _resident(pid: int) -> int:
-    """Bytes in memory, shared ones in full; 0 for a process that is gone."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
-    return 0
 
 
 def _proportional(pid: int) -> int:
@@ -152,8 +131,4 @@ def _proportional(pid: int) -> int:
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
                 return int(line.split()[1]) * 1024
-    return _resident(pid)
-
-
-_PAGE = os.sysconf("SC_PAGE_SIZE")
-"""Bytes of a page of memory."""
+    return table.resident(pid)

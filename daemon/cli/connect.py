@@ -16,6 +16,7 @@ import sys
 
 from daemon import __version__
 from daemon.cli.bridging.loop import Bridge
+from daemon.cli.trust import distrust
 
 MAX_KEY = 200
 """Characters of a session's key, as in `catalog.remembered`, which this module cannot afford to import."""
@@ -27,7 +28,8 @@ def main(argv: list[str]) -> int:
     """Bridge until the client ends, from one daemon to the next.
 
     Returns:
-        0 when the client has ended, or on SIGINT or SIGTERM; 1: nobody listens, or hangs up at once; 2: usage.
+        0 when the client has ended, or on SIGINT or SIGTERM; 1: nobody listens, or hangs up at once, or is not
+        to be trusted; 2: usage.
     """
     wanted, hello = _parse(argv) if argv else (None, {})
     if (session := os.environ.get("MCPD_SESSION")) and "session" not in hello:
@@ -46,6 +48,9 @@ def main(argv: list[str]) -> int:
         from daemon.cli.unreachable import CLIENTS, explain  # noqa: PLC0415 - only a failure pays for it
 
         print(f"mcpd connect: {explain(path, error, CLIENTS)}", file=sys.stderr)
+        return 1
+    if reason := distrust(link, path):
+        print(f"mcpd connect: {reason}.", file=sys.stderr)
         return 1
     if Bridge(path, link, _hello(hello)).run():
         return 0

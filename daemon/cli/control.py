@@ -13,6 +13,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from daemon.cli.trust import distrust
 from daemon.cli.unreachable import OPERATORS, explain
 from daemon.paths import control_socket
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 EX_FAULT = 1
 """The daemon refused the request."""
 EX_UNREACHABLE = 3
-"""Nobody answers on the control socket."""
+"""Nobody answers on the control socket, or nobody who is to be trusted."""
 
 MAX_ANSWER = 64 * 1024 * 1024
 """Bytes of one answer: a tool's result may have 16 MiB; beyond this it is not our daemon that speaks."""
@@ -111,6 +112,9 @@ def _connected(path: str, timeout: float) -> socket.socket:
     except OSError as error:
         link.close()
         raise DaemonUnreachable(explain(path, error, OPERATORS)) from None
+    if reason := distrust(link, path):
+        link.close()
+        raise DaemonUnreachable(reason)
     return link
 
 

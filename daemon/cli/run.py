@@ -216,10 +216,12 @@ def _serve(
     from loguru import logger  # noqa: PLC0415
 
     from daemon import lifetime, logs, tree  # noqa: PLC0415
+    from daemon.processes import own  # noqa: PLC0415
     from daemon.report import DaemonFacts  # noqa: PLC0415
 
     style = options.log_format or ("journal" if os.environ.get("JOURNAL_STREAM") else "text")
     writer = logs.configure(style, options.log_level, file.redact)
+    own.take_charge(os.environ)
     facts = DaemonFacts(
         version=__version__,
         pid=os.getpid(),
@@ -227,6 +229,8 @@ def _serve(
         socket=str(doors.front_path),
         control_socket=str(doors.control_path),
         config=str(file.path),
+        directory=str(Path.cwd()),
+        environ=dict(os.environ),
     )
     around = tree.Surroundings(
         front=doors.front,

@@ -66,6 +66,11 @@ def render(status: Json, *, now: float, screen: Screen) -> str:
         parts += [Text(""), *_repairs(status["repairs"])]
     if counted := "; ".join(_counted(status.get("metrics") or {})):
         parts += [Text(""), Text(f"Since the start: {counted}.")]
+    if turned_away := ", ".join(_refused(status.get("connections") or {})):
+        parts += [
+            Text(""),
+            safe(f"Connections refused since the start (the log says why): {turned_away}.", "yellow"),
+        ]
     if said := "; ".join(_summarized(status.get("summarizer") or {})):
         parts += [Text(""), safe(f"Summaries by a model: {said}.")]
     return draw([*parts, Text(""), *_daemon(status["daemon"])], screen)
@@ -84,6 +89,12 @@ def _persistence(daemon: Json, now: float) -> Iterator[RenderableType]:
         waiting = f"{kept['waiting']} {'thing is' if kept['waiting'] == 1 else 'things are'} not written yet"
         yield paragraph(f"for {since}; {waiting}", indent=2)
     yield Text("")
+
+
+def _refused(connections: Json) -> Iterator[str]:
+    for name, door in connections.items():
+        for reason, count in door["refused"].items():
+            yield f"{count} of {name} ({reason.replace('_', ' ')})"
 
 
 def _servers(servers: Json, now: float, screen: Screen) -> Table:

@@ -248,6 +248,8 @@ class Listen:
     """Path of the operators' socket; null is the runtime directory's."""
     uids: tuple[Capacity, ...] = ()
     """Users other than the daemon's own who may connect, by number."""
+    servers: tuple[str, ...] = ()
+    """Servers whose processes may connect as clients, as an agent's that uses mcpd; those of others may not."""
 
 
 @attrs.frozen(kw_only=True)

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from daemon.config.category_rules import category_faults, empty_faults, title_faults
+from daemon.config.hints import quoted, suggestion
 from daemon.config.metrics_rules import metrics_faults
 from daemon.config.profile_rules import profile_faults, surface_faults
 from daemon.config.server_rules import missing_faults, name_faults, server_faults
@@ -69,6 +70,10 @@ def _entry_faults(config: Config, named: Named, earlier: Sequence[Fault]) -> Ite
         trail = below(below(ROOT, "profiles"), name)
         yield from profile_faults(profile, trail, named.servers, visible)
         yield from surface_faults(profile, trail, named.surfaces)
+    for number, name in enumerate(config.listen.servers):
+        if name not in named.servers:
+            message = f"unknown server {quoted(name)}{suggestion(name, named.servers)}"
+            yield Fault(path=f"{below(below(ROOT, 'listen'), 'servers')}[{number}]", message=message)
     yield from metrics_faults(config.metrics, below(ROOT, "metrics"))
     yield from state_faults(config.state, below(ROOT, "state"))
     if config.summaries is not None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from daemon.catalog.snapshot import Catalog, ServerEntry
+    from daemon.processes.peers import Connections
     from daemon.report import Kept
     from daemon.tally import Calls, Tally
 
@@ -94,6 +95,8 @@ class Sources:
     """Open sessions."""
     version: str
     """Of mcpd."""
+    connections: Callable[[], Mapping[str, Connections]] = dict
+    """The connections through each door."""
     persistence: Callable[[], Kept] | None = None
     """How keeping things for the daemon's next life goes; None where nothing is kept."""
 
@@ -111,6 +114,7 @@ def read(sources: Sources) -> Reading:
             **_servers(servers),
             **_upstreams(upstreams),
             **_whole(sources),
+            **_connections(sources.connections()),
         },
         {each.mark: name for name, each in upstreams.items() if each.mark is not None},
     )
@@ -199,6 +203,15 @@ def _by_surface(sessions: Iterable[Connected], known: Collection[str]) -> Values
     counts = Counter(dict.fromkeys(known, 0))
     counts.update(each.surface if each.surface in known else OTHER for each in sessions)
     return _by_one(counts)
+
+
+def _connections(doors: Mapping[str, Connections]) -> dict[str, Values]:
+    return {
+        "mcpd_connections": {(name,): door["open"] for name, door in doors.items()},
+        "mcpd_connections_refused_total": {
+            (name, reason): count for name, door in doors.items() for reason, count in door["refused"].items()
+        },
+    }
 
 
 def _kept(kept: Kept | None) -> dict[str, Values]:

@@ -169,6 +169,13 @@ _SERVERS = (
 
 _DAEMON = (
     Metric("mcpd_sessions", Kind.GAUGE, ("surface",), "Clients that are connected."),
+    Metric("mcpd_connections", Kind.GAUGE, ("door",), "Connections of clients and of operators."),
+    Metric(
+        "mcpd_connections_refused_total",
+        Kind.COUNTER,
+        ("door", "reason"),
+        "Connections that were refused before anything was read from them.",
+    ),
     Metric(
         "mcpd_persistence_ok",
         Kind.GAUGE,

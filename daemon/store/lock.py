@@ -12,6 +12,7 @@ import os
 from typing import TYPE_CHECKING
 
 from daemon.errors import DaemonRunning
+from daemon.sockets import private_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,9 +29,9 @@ def hold(path: Path) -> Iterator[None]:
 
     Raises:
         DaemonRunning: another process holds it; the text names its pid.
-        OSError: the lock file beside it cannot be made.
+        OSError: the lock file beside it cannot be made, or others can write to its directory.
     """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private_directory(path.parent)
     lock = os.open(path.with_name(path.name + ".lock"), _FLAGS, 0o600)
     try:
         _take(lock, path)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from daemon.sockets import private_directory
 from daemon.store.faults import Kind, StoreFault
 
 if TYPE_CHECKING:
@@ -196,13 +197,17 @@ def _names(stem: str) -> Iterator[str]:
 
 
 def _private(path: Path) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private_directory(path.parent)
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
     except FileExistsError:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, f"{path} is a directory") from None
-        # Somebody else's file, or a read-only place: what can be done with it will show.
+        # In a directory such as /tmp somebody else can put a file first, or a link to one of ours.
+        if (owner := path.lstat().st_uid) not in {os.getuid(), 0}:
+            text = f"{path} belongs to uid {owner}, not to us: remove it, or choose another --state-dir"
+            raise PermissionError(errno.EACCES, text) from None
+        # Root's file, or a read-only place: what can be done with it will show.
         with contextlib.suppress(OSError):
             path.chmod(path.stat().st_mode & 0o700)
 

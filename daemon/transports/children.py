@@ -1,11 +1,9 @@
 """Child processes: started in a session of their own, watched, and taken down with all their descendants.
 
 What a group kill misses is a descendant that left its group (`setsid`, a double fork): measured, it survives.
-So every child gets a *mark* that its descendants inherit through fork, exec, setsid and a cleared environment
-alike: a random number as its soft RLIMIT_LOCKS, a limit that the kernel keeps, hands down and has not looked at
-since 2.4.25 (getrlimit(2)). After the group kill, a sweep over /proc kills whatever still carries the mark; of
-60 random bits it is nobody else's, not another daemon's either. The daemon is a child subreaper, so orphans
-come to it and it can reap them (prctl(2), PR_SET_CHILD_SUBREAPER).
+So after it everything is killed that is the server's by its place in the tree of processes or by its mark
+(`processes.marks`), until nobody is left. Orphans come to the daemon, which is a child subreaper: those of no
+living server are killed as soon as they are seen. What `kill -9` of the daemon leaves, nobody finds.
 
 PR_SET_PDEATHSIG is not used: it follows the *thread* that forked, trio's idle threads end after 10 s, and
 healthy children were killed with them (measured).
@@ -14,37 +12,29 @@ healthy children were killed with them (measured).
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import fcntl
 import os
-import resource
-import secrets
 import signal
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trio
 from loguru import logger
 
 from daemon.errors import CannotStart, ConnectionLost
+from daemon.processes import marks, own, table
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
-PR_SET_CHILD_SUBREAPER = 36
-RLIMIT_LOCKS = 10
-"""The resource that carries the mark (asm-generic/resource.h); Python's module has no name for it."""
-MARK_BITS = 60
-"""Size of a mark: it must fit a signed 64-bit limit and never meet another's."""
-OOM_SCORE = "500"
-"""Under memory pressure the kernel takes a child before the daemon (proc(5), oom_score_adj)."""
 PIPE_BYTES = 1024 * 1024
 """Larger pipes halve the time of a large message; the limit of an ordinary user (pipe(7))."""
 SWEEPS = 10
 """A tree that forks while it is killed is gone after a few sweeps; a fork bomb is not waited for for ever."""
 SWEEP_PAUSE = 0.02
 """Seconds between sweeps: SIGKILL is carried out when its process is next scheduled, not when it is sent."""
+LOOK_SECONDS = 2.0
+"""Seconds between looks for orphans when no child has ended: a descendant's end is not told to us."""
 DEAD_WITHIN = 0.5
 """Seconds that SIGKILL may take to be carried out; longer means uninterruptible sleep, which we cannot end."""
 
@@ -72,7 +62,6 @@ class Children:
     """All children of the daemon: starts them, stops them, reaps what they leave behind."""
 
     def __init__(self) -> None:
-        self._own: set[int] = set()
         self._forking = trio.Lock()
         self._none_starting = trio.Event()
         self._none_starting.set()
@@ -88,9 +77,9 @@ class Children:
             ConnectionLost: the system is short of something; worth another try.
         """
         inside, ours = _pipes()
-        mark = 1 << MARK_BITS | secrets.randbits(MARK_BITS)
+        mark = marks.new()
         try:
-            async with self._inheriting(mark):
+            async with self._starting(mark):
                 process = await trio.lowlevel.open_process(
                     [command, *args],
                     stdin=inside[0],
@@ -100,16 +89,15 @@ class Children:
                     cwd=cwd,
                     start_new_session=True,
                 )
-                self._own.add(process.pid)
-        except OSError as error:
+                marks.started(mark, process.pid)
+        except BaseException as error:
             _close(ours)
-            raise _explain(error, command, cwd) from None
-        except BaseException:
-            _close(ours)
+            marks.forget(mark)
+            if isinstance(error, OSError):
+                raise _explain(error, command, cwd) from None
             raise
         finally:
             _close(inside)
-        _offer_to_the_kernel(process.pid)
         return Child(process, mark, ours)
 
     async def stop(self, child: Child, *, eof: float, term: float) -> None:
@@ -128,7 +116,7 @@ class Children:
                 await child.process.wait()
             if scope.cancelled_caught:
                 logger.error("pid {} does not die of SIGKILL: it hangs in the kernel", child.pid)
-            self._own.discard(child.pid)
+            marks.forget(child.mark)
 
     def limit_stops(self, seconds: float) -> None:
         """From now on, all stops together may take so long: the daemon is going down."""
@@ -143,46 +131,62 @@ class Children:
         for scope in self._stopping:
             scope.cancel()
 
-    async def reap_adopted(self) -> None:
-        """Collect orphans that the kernel handed to us, whenever one dies. Never touches our own children."""
-        _become_subreaper()
+    async def look_after_orphans(self) -> None:
+        """Reap orphans that came to us, and kill those that are no living server's. Never touches servers."""
+        own.adopt_orphans()
         with trio.open_signal_receiver(signal.SIGCHLD) as signals:
-            async for _ in signals:
-                try:
-                    zombies = await trio.to_thread.run_sync(_zombie_children)
-                except RuntimeError as error:
-                    logger.warning("orphans are not collected until the next one dies: {}", error)
-                    continue
-                # A child that is just being spawned is not known as ours yet: waiting for it is trio's.
-                await self._none_starting.wait()
-                for pid in zombies - self._own:
-                    with contextlib.suppress(ChildProcessError):
-                        os.waitpid(pid, os.WNOHANG)  # noqa: ASYNC222 - WNOHANG
+            try:
+                while True:
+                    await self._look()
+                    with trio.move_on_after(LOOK_SECONDS):
+                        await anext(signals)
+            finally:
+                with trio.CancelScope(shield=True):
+                    await self._look()
 
-    async def _sweep(self, mark: int) -> None:
-        """Kill whoever carries a mark until nobody does."""
+    async def _look(self) -> None:
+        try:
+            dead, strays = await trio.to_thread.run_sync(_orphans)
+        except (RuntimeError, OSError) as error:
+            # No thread or no descriptor is left; some may come back.
+            logger.warning("orphans are not looked after until the next look: {}", error)
+            return
+        # A child that is just being spawned is not known as ours yet: waiting for it is trio's.
+        await self._none_starting.wait()
+        for pid in dead - marks.children():
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)  # noqa: ASYNC222 - WNOHANG
+        if strays:
+            logger.warning("killing processes that left their server, with all below them: {}", strays)
+            await self._sweep(None)
+
+    async def _sweep(self, mark: int | None) -> None:
+        """Kill the tree of a server and all strays, until nobody is left.
+
+        Args:
+            mark: the server's; None: only strays.
+        """
         found: list[int] = []
         for _ in range(SWEEPS):
-            found = await trio.to_thread.run_sync(_kill_marked, mark)
-            if not found:
-                return
+            try:
+                found = await trio.to_thread.run_sync(_kill_tree, mark)
+            except OSError as error:
+                logger.warning("whom a server leaves behind cannot be seen: {}", error)
+            else:
+                if not found:
+                    return
             await trio.sleep(SWEEP_PAUSE)
         logger.error("processes of a stopped server survive SIGKILL: {}", found)
 
     @contextlib.asynccontextmanager
-    async def _inheriting(self, mark: int) -> AsyncIterator[None]:
-        """Carry a mark ourselves while a child is forked, one start at a time, a few milliseconds each.
-
-        Set on the child afterwards it would come too late for a descendant that detaches in its first moment.
-        """
+    async def _starting(self, mark: int) -> AsyncIterator[None]:
+        """Hand a mark down, to one child at a time: a few milliseconds each."""
         async with self._forking:
             self._none_starting = trio.Event()
-            before = resource.prlimit(0, RLIMIT_LOCKS)[0]
-            _carry(mark)
             try:
-                yield
+                with own.handing_down(mark):
+                    yield
             finally:
-                _carry(before)
                 self._none_starting.set()
 
     def _grace(self, seconds: float, share: float) -> float:
@@ -204,79 +208,24 @@ class Children:
 
 
 def memory_by_mark() -> dict[int, int]:
-    """Resident bytes of each marked tree. Reads all of /proc: call it in a thread."""
-    usage: dict[int, int] = {}
-    page = os.sysconf("SC_PAGE_SIZE")
-    for pid, mark in _marked():
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-            usage[mark] = usage.get(mark, 0) + resident * page
-    return usage
+    """Resident bytes of each server's tree, by its mark. Reads all of /proc: call it in a thread."""
+    return {mark: sum(map(table.resident, pids)) for mark, pids in marks.find().trees.items()}
 
 
-def _marked() -> Iterator[tuple[int, int]]:
-    for entry in os.scandir("/proc"):
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        with contextlib.suppress(OSError, ValueError):
-            limit = resource.prlimit(int(entry.name), RLIMIT_LOCKS)[0]
-            if limit >> MARK_BITS == 1:
-                yield int(entry.name), limit
-
-
-def _kill_marked(mark: int) -> list[int]:
-    """Kill what carries a mark; return whom, an empty list once nobody is left alive."""
-    found = [pid for pid, found_mark in _marked() if found_mark == mark and not _is_zombie(pid)]
-    for pid in found:
+def _kill_tree(mark: int | None) -> list[int]:
+    """Kill what belongs to a server, and strays; return whom, an empty list once nobody is left alive."""
+    found = marks.find()
+    doomed = found.strays + (found.trees.get(mark, []) if mark is not None else [])
+    for pid in doomed:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
-    return found
+    return doomed
 
 
-def _is_zombie(pid: int) -> bool:
-    return _state(pid) in {"Z", "X", ""}
-
-
-def _state(pid: int) -> str:
-    """The state letter of a process (proc(5)); the name before it may itself hold parentheses."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return ""
-    return stat.rpartition(")")[2].split()[0]
-
-
-def _zombie_children() -> set[int]:
-    """Children of any thread of ours that have ended and wait to be reaped."""
-    found: set[int] = set()
-    for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(OSError):
-            pids = map(int, (task / "children").read_text().split())
-            found.update(pid for pid in pids if _state(pid) == "Z")
-    return found
-
-
-def _become_subreaper() -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-        logger.warning("not a child subreaper: {}", os.strerror(ctypes.get_errno()))
-
-
-def _carry(mark: int) -> None:
-    """Set our own soft RLIMIT_LOCKS, which children inherit. Best effort: a sandbox may forbid it.
-
-    Through prlimit(2), which systemd's @system-service allows; setrlimit(2) is in its @resources.
-    """
-    try:
-        hard = resource.prlimit(0, RLIMIT_LOCKS)[1]
-        resource.prlimit(0, RLIMIT_LOCKS, (mark, hard))
-    except (OSError, ValueError) as error:
-        logger.warning("children carry no mark, only their groups can be killed: {}", error)
-
-
-def _offer_to_the_kernel(pid: int) -> None:
-    with contextlib.suppress(OSError):
-        Path(f"/proc/{pid}/oom_score_adj").write_text(OOM_SCORE)
+def _orphans() -> tuple[set[int], list[int]]:
+    """Children that have ended and wait to be reaped, and strays among the living."""
+    dead = {pid for pid in table.own_children() if (child := table.read(pid)) and child.is_dead}
+    return dead, marks.strays()
 
 
 def _pipes() -> tuple[tuple[int, int, int], tuple[int, int, int]]:

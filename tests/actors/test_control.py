@@ -12,7 +12,7 @@ import pytest
 import trio
 import trio.testing
 
-from daemon.actors.control import CONFIG_FAULT, Control, Operations
+from daemon.actors.control import CONFIG_FAULT, IDLE_SECONDS, Control, Operations
 from daemon.config.tuning import Restart
 from daemon.errors import ConfigError, Fault, UpstreamLost
 from daemon.measures import CallStats, Noise, StderrTail
@@ -100,7 +100,7 @@ class Desk:
 
 
 async def _serve(control: Control, link: FdLink) -> None:
-    with pytest.raises(Exception, match="closed the connection"):
+    with pytest.raises(Exception, match=r"closed the connection|no request for 30 s"):
         await control.run()
     link.close()
 
@@ -361,3 +361,24 @@ async def test_a_bug_in_a_report_costs_one_answer(nursery: trio.Nursery) -> None
         assert (await request())["error"]["code"] == -32603
     await call(client, "nowhere", "echo")
     assert error_of(await client.get())["code"] == "UnknownServer"
+
+
+async def test_who_asks_nothing_is_shown_out(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    client = await Desk().connect(nursery)
+    await trio.sleep(2 * IDLE_SECONDS)
+    assert await client.is_closed()
+
+
+async def test_who_waits_for_an_answer_or_asks_again_stays(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    desk = Desk()
+    client = await desk.connect(nursery)
+    await call(client, "alpha", "echo", request_id="slow")
+    sent = await desk.stage.alpha.wait_sent()
+    await trio.sleep(10 * IDLE_SECONDS)
+    desk.stage.answer(sent)
+    assert (await client.get())["id"] == "slow"
+    for number in range(4):
+        await trio.sleep(0.9 * IDLE_SECONDS)
+        assert (await client.request("tools", request_id=number))["id"] == number

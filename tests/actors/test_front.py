@@ -14,8 +14,10 @@ import trio
 import trio.testing
 from loguru import logger
 
-from daemon.actors.front import BREATHER, SHORTAGES, Front, own_and
+from daemon.actors.front import BREATHER, SHORTAGES, Front
 from daemon.errors import ConnectionLost
+from daemon.processes.peers import Peer, Peers, Shares, shares
+from daemon.wire.link import FdLink
 from daemon.wire.outbox import Outbox
 from tests.fakes_upstream import Client, keep
 
@@ -59,8 +61,11 @@ class Door:
         self.listener = listener
         self.welcomed = 0
         self.unlucky = -1
-        given = {"uids": US, "connections": 100, "max_line": 1000, "max_queue": 100_000, **settings}
-        self.front = Front(listener, self._welcome, outbox=Outbox(), **given)
+        given = {"uids": US, "places": shares(100), **settings}
+        self.peers = Peers("clients", given["places"], uids=given["uids"])
+        self.front = Front(
+            listener, self._welcome, outbox=Outbox(), peers=self.peers, max_line=1000, max_queue=100_000
+        )
 
     def _welcome(self, link: FdLink, number: int, uid: int) -> Echo:
         assert uid == os.getuid(), "the kernel says whose connection it is"
@@ -167,9 +172,9 @@ async def test_a_stranger_is_turned_away_before_a_byte_is_read(
 
 
 async def test_further_clients_wait_in_the_backlog_until_there_is_room(
-    nursery: trio.Nursery, path: Path, listener: socket.socket
+    nursery: trio.Nursery, path: Path, listener: socket.socket, log: list[str]
 ) -> None:
-    door = Door(path, listener, connections=2)
+    door = Door(path, listener, places=Shares(2, 2, 0))
     nursery.start_soon(door.front.run)
     first = await door.greeted(nursery)
     await door.greeted(nursery)
@@ -177,13 +182,14 @@ async def test_further_clients_wait_in_the_backlog_until_there_is_room(
     await third.send(b"may I")
     await trio.testing.wait_all_tasks_blocked()
     assert door.welcomed == 2
+    assert any("clients: all 2 connections are taken: further ones wait" in line for line in log)
     first.close()
     assert await third.line() == b"3 may I"
     assert len(door.front.guests) == 2
 
 
 async def test_strangers_take_no_room(nursery: trio.Nursery, path: Path, listener: socket.socket) -> None:
-    door = Door(path, listener, connections=1, uids=frozenset[int]())
+    door = Door(path, listener, places=Shares(1, 1, 0), uids=frozenset[int]())
     nursery.start_soon(door.front.run)
     for _ in range(5):
         assert await door.connect(nursery).is_closed()
@@ -242,7 +248,7 @@ async def test_what_ends_one_guest_leaves_the_others(
 async def test_a_guest_that_cannot_be_made_costs_its_connection(
     nursery: trio.Nursery, path: Path, listener: socket.socket, log: list[str]
 ) -> None:
-    door = Door(path, listener, connections=13)
+    door = Door(path, listener, places=Shares(13, 13, 0))
     door.unlucky = 13
     nursery.start_soon(door.front.run)
     clients = [await door.greeted(nursery) for _ in range(12)]
@@ -298,6 +304,37 @@ async def test_cancelling_the_door_closes_every_connection(
     assert not door.front.guests
 
 
-def test_who_may_connect_is_us_root_and_who_the_configuration_names() -> None:
-    assert own_and(()) == {os.getuid(), 0}
-    assert own_and((4711,)) == {os.getuid(), 0, 4711}
+async def test_the_last_places_are_kept_and_come_free_again(
+    nursery: trio.Nursery, path: Path, listener: socket.socket
+) -> None:
+    door = Door(path, listener, places=Shares(5, 5, 2))
+    nursery.start_soon(door.front.run)
+    guests = [await door.greeted(nursery) for _ in range(3)]
+    assert await door.connect(nursery).is_closed()
+    assert door.peers.report() == {"open": 3, "places": 5, "refused": {"kept_places": 1}}
+    guests[0].close()
+    await trio.testing.wait_all_tasks_blocked()
+    await door.greeted(nursery)
+
+
+class Starved(Peers):
+    """Cannot say who it is that comes, until it has been asked a few times."""
+
+    shortages = 2
+
+    def admit(self, connection: socket.socket) -> Peer | None:
+        if self.shortages:
+            self.shortages -= 1
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return super().admit(connection)
+
+
+async def test_who_comes_while_nobody_can_say_who_it_is_waits_and_is_not_refused(
+    nursery: trio.Nursery, path: Path, listener: socket.socket, autojump_clock: MockClock
+) -> None:
+    door = Door(path, listener)
+    door.front.peers = Starved("clients", shares(100), uids=US)
+    nursery.start_soon(door.front.run)
+    began = trio.current_time()
+    await door.greeted(nursery)
+    assert trio.current_time() - began == pytest.approx(2 * BREATHER)

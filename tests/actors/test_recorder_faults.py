@@ -113,10 +113,11 @@ async def test_what_servers_list_while_no_store_was_ever_opened_is_counted_at_on
     disk = Disk()
     disk.fails("open", Kind.MISCONFIGURED)
     async with life(begin(disk.open), disk, finish=False) as stage:
+        # The server, and the name that its tool was given.
         await stage.lists("a", "one")
-        await until(lambda: stage.recorder.persistence.value.waiting == 1)
-        await stage.lists("b", "two")
         await until(lambda: stage.recorder.persistence.value.waiting == 2)
+        await stage.lists("b", "two")
+        await until(lambda: stage.recorder.persistence.value.waiting == 4)
 
 
 async def test_tries_are_repeated_more_and_more_slowly(mock_clock: MockClock) -> None:

@@ -77,3 +77,9 @@ def test_an_endpoint_that_cannot_be_asked_is_a_fault_that_repeats_no_password(ur
 @pytest.mark.parametrize("url", ["http://127.0.0.1:8080/v1", "https://u:p@api.example/v1", "http://[::1]:1"])
 def test_an_endpoint_that_can_be_asked_is_none(url: str) -> None:
     assert faults_in({**with_server(), "summaries": {"model": "m", "baseUrl": url}}) == []
+
+
+def test_a_server_that_may_be_a_client_exists() -> None:
+    faults = faults_in({**with_server(), "listen": {"servers": ["git", "gti"]}})
+    assert [path for path, _ in faults] == ["$.listen.servers[1]"]
+    assert faults[0][1].startswith("unknown server 'gti': did you mean")

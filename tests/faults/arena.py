@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from daemon.processes.own import OPEN
 from tests.e2e.harness import running, scripted
 from tests.faults.history import Answered, Asked, HungUp, Withdrawn
 from tests.faults.wire import HARMLESS, Direction, Toxic, join, wait_until
@@ -119,7 +120,8 @@ class Arena:
 def arena() -> Iterator[Arena]:
     """A daemon with a neighbour that is ready; nothing of it may be left in the end."""
     canary = scripted(tools=["echo"], name=CANARY)
-    with running({"mcpServers": {CANARY: canary}}) as daemon:
+    # What it holds is counted from outside, which is not only for root then.
+    with running({"mcpServers": {CANARY: canary}}, {OPEN: "1"}) as daemon:
         daemon.ready(CANARY)
         found = Arena(daemon, canary)
         found.at_rest = _at_rest(found)

@@ -365,7 +365,7 @@ async def at_work(
     others = set(children_of_ours())
     async with trio.open_nursery() as core:
         core.start_soon(found.registry.run)
-        core.start_soon(found.children.reap_adopted)
+        core.start_soon(found.children.look_after_orphans)
         async with trio.open_nursery() as upstreams:
             upstreams.start_soon(found.supervisor.run)
             yield found

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from daemon.processes.own import OPEN
 from tests.e2e.harness import eventually, running, scripted
 from tests.faults.arena import BOUND, CANARY, arena, code_of, visiting
 from tests.faults.history import History
@@ -87,7 +88,7 @@ def test_on_a_starved_machine_nobody_is_taken_for_dead(short_path: Path) -> None
     record = short_path / "record"
     entry = {**scripted(record=str(record)), "timeouts": {"pingInterval": 0.3}}
     config = {"mcpServers": {f"s{number}": entry for number in range(STARVED_SERVERS)}}
-    with running(config) as daemon, starved():
+    with running(config, {OPEN: "1"}) as daemon, starved():
         daemon.ready()
         eventually(lambda: record.read_text().count('"ping"') >= 3 * STARVED_SERVERS, daemon.said)
         servers = daemon.status()["servers"].values()

@@ -93,5 +93,9 @@ def sources(tally: Tally | None = None, **changed: Any) -> Sources:
         "sessions": lambda: [FakeSession(loaded=3), FakeSession(loaded=1), FakeSession(surface="full")],
         "persistence": lambda: FakeKept(waiting=4),
         "version": "1.2.3",
+        "connections": lambda: {
+            "clients": {"open": 3, "places": 1024, "refused": {"server": 2}},
+            "operators": {"open": 1, "places": 32, "refused": {}},
+        },
     }
     return Sources(**{**given, **changed})

@@ -131,3 +131,8 @@ def test_nothing_configured_is_a_reading_too() -> None:
     assert isinstance(nothing.config, Config)
     reading = read(sources(Tally(), catalog=lambda: nothing, upstreams={}, sessions=list))
     assert reading.values["mcpd_server_state"] == {}
+
+
+def test_connections_are_counted_by_door_and_their_refusals_by_reason() -> None:
+    assert values("mcpd_connections") == {("clients",): 3, ("operators",): 1}
+    assert values("mcpd_connections_refused_total") == {("clients", "server"): 2}

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from daemon.metrics.table import METRICS, Kind, Metric
+from daemon.processes.peers import Refusal
 from daemon.surfaces.table import SURFACES
 from daemon.tally import INVALIDATIONS, MAX_SERVERS, OPERATOR, OTHER, REPAIRS, SOURCES
 
@@ -47,6 +48,7 @@ def test_every_label_is_explained_and_every_explained_one_exists() -> None:
         "source": SOURCES,
         "status": INVALIDATIONS,
         "result": {"hit", "miss"},
+        "reason": set(map(str, Refusal)),
     }.items():
         assert set(re.findall(r"`([a-z_]+)`(?!:? (?:for))", explained[label])) >= set(closed) - {OPERATOR}, (
             label

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from daemon.transports.children import OOM_SCORE, Children
+from daemon.processes.own import OOM_SCORE
+from daemon.transports.children import Children
 from daemon.transports.stdio import INHERITED
 from tests.e2e.harness import eventually
 from tests.security.hostile import SECRETS
@@ -69,7 +70,7 @@ def test_when_memory_is_short_the_kernel_takes_a_server_before_the_daemon(hostil
         int(Path(f"/proc/{pid}/oom_score_adj").read_text())
         for pid in (status["daemon"]["pid"], status["servers"]["leaky"]["pid"])
     ]
-    assert scores[1] == int(OOM_SCORE)
+    assert scores[1] == OOM_SCORE
     assert scores[0] < scores[1]
 
 

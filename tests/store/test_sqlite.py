@@ -149,7 +149,9 @@ def test_a_file_that_another_program_holds_alone_cannot_be_opened_until_it_lets_
 
 
 @pytest.mark.parametrize(
-    ("directory_mode", "said"), [(0o777, ["1", "read_only"]), (0o555, ["read_only"])], ids=["file", "directory"]
+    ("directory_mode", "said"),
+    [(0o1777, ["1", "read_only"]), (0o555, ["read_only"])],
+    ids=["file", "directory"],
 )
 def test_a_file_that_may_only_be_read_is_read_if_its_log_can_be_made(
     directory_mode: int, said: list[str]
@@ -341,3 +343,34 @@ def test_a_store_that_cannot_be_opened_leaves_nothing_open(sqlite_place: Sqlite)
         with pytest.raises(StoreFault):
             Store.open(sqlite_place.url, writer="one")
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o775])
+def test_a_directory_that_others_can_write_to_is_not_used(
+    sqlite_place: Sqlite, opening: Opener, mode: int
+) -> None:
+    sqlite_place.path.parent.mkdir(exist_ok=True)
+    sqlite_place.path.parent.chmod(mode)
+    with pytest.raises(StoreFault, match=f"is writable by others: chmod 700 {sqlite_place.path.parent}"):
+        opening(sqlite_place)
+    assert not sqlite_place.path.exists()
+    sqlite_place.path.parent.chmod(0o700)
+
+
+def test_a_link_that_somebody_else_has_put_there_is_not_followed(
+    sqlite_place: Sqlite, opening: Opener, tmp_path: Path
+) -> None:
+    """In a directory such as /tmp, which everybody can write to; who is not root can only link for himself."""
+    victim = tmp_path / "victim"
+    victim.write_text("dear")
+    victim.chmod(0o644)
+    sqlite_place.path.parent.mkdir(exist_ok=True)
+    sqlite_place.path.parent.chmod(0o1777)
+    sqlite_place.path.symlink_to(victim)
+    stranger = 64_322 if os.getuid() == 0 else os.getuid()
+    os.chown(sqlite_place.path, stranger, -1, follow_symlinks=False)
+    said = f"belongs to uid {stranger}, not to us: remove it" if os.getuid() == 0 else "not a database"
+    with pytest.raises(StoreFault, match=said):
+        opening(sqlite_place)
+    assert mode(victim) == (0o644 if os.getuid() == 0 else 0o600)
+    assert victim.read_text() == "dear"

@@ -19,6 +19,7 @@ from daemon.cli.bridging.ledger import MAX_OPEN
 from daemon.cli.bridging.peek import only_answers
 from daemon.cli.bridging.retry import Retry
 from daemon.cli.bridging.stdout import Stdout
+from daemon.cli.trust import distrust
 
 READ_BYTES = 256 * 1024
 """Read at once: the largest size that still gains, and what a unix socket holds by default."""
@@ -243,13 +244,15 @@ class Bridge:
         link.setblocking(False)
         try:
             link.connect(self._path)
+            trouble = distrust(link, self._path)
         except OSError as error:
-            link.close()
             # A full queue of a daemon that does not accept, says connect(2) of EAGAIN.
-            name = (
+            trouble = (
                 "it does not answer" if error.errno == EAGAIN else errorcode.get(error.errno or 0, str(error))
             )
-            self._talk.trouble = f"{self._path}: {name}"
+        if trouble:
+            link.close()
+            self._talk.trouble = f"{self._path}: {trouble}"
             self._retry.failed()
             self._next = now + self._retry.delay()
             return

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 ASK_SECONDS = 3.0
 """For the daemon's answer, which comes from memory in milliseconds."""
 
+UNKNOWN = "unknown"
+"""The value of a variable that the daemon has, which it does not tell, and this command has not."""
+
 Read = tuple["Config | None", "tuple[Fault, ...]"]
 
 
@@ -40,7 +43,7 @@ def gather(named: Path | None, environ: Mapping[str, str], *, seconds: float = A
     usual = paths.config_file(environ)
     path = named or usual
     config, faults = _read(path, environ)
-    running, silence = _daemon(_control(config, environ, asking=True), seconds)
+    running, silence = _daemon(_control(config, environ, asking=True), environ, seconds)
     if running is not None:
         path = named or running.config
         config, faults = _read(path, environ if running.environ is None else running.environ)
@@ -85,20 +88,16 @@ def _front(config: Config | None, environ: Mapping[str, str], running: Running |
 
 def _named(running: Running, key: str) -> Path:
     """A path as the daemon says it, seen from here."""
-    return _seen(Path(running.status["daemon"][key]), running.pid)
-
-
-def _seen(path: Path, pid: int) -> Path:
     # What a daemon was told on its command line is relative to where it was started.
-    return (kernel.directory(pid) or Path.cwd()) / path
+    return (running.directory or Path.cwd()) / str(running.status["daemon"][key])
 
 
-def _daemon(control: Path, seconds: float) -> tuple[Running | None, str]:
+def _daemon(control: Path, environ: Mapping[str, str], seconds: float) -> tuple[Running | None, str]:
     """The daemon, or why there is no answer; nothing is said about a socket that nobody has made."""
     asked = partial(ask, path=str(control), timeout=seconds)
     try:
         status = asked("status", {})
-        return _running(status, last_words(status["servers"], asked)), ""
+        return _running(status, last_words(status["servers"], asked), environ), ""
     except DaemonUnreachable as error:
         # Without its advice, which is about options that the doctor does not have.
         return None, str(error).partition("\n")[0].partition(". ")[0] if os.path.lexists(control) else ""
@@ -106,18 +105,32 @@ def _daemon(control: Path, seconds: float) -> tuple[Running | None, str]:
         return None, f"what listens on {control} does not answer like a daemon of this version: {error}"
 
 
-def _running(status: dict[str, Any], words: dict[str, list[str]]) -> Running:
-    pid = int(status["daemon"]["pid"])
+def _running(status: dict[str, Any], words: dict[str, list[str]], environ: Mapping[str, str]) -> Running:
+    daemon = status["daemon"]
+    pid = int(daemon["pid"])
     # From another pid namespace the number would be somebody else's.
     ours = any("mcpd" in word or "daemon" in word for word in kernel.command_line(pid))
+    directory = kernel.directory(pid) if ours else None
+    if directory is None and daemon.get("directory"):
+        directory = Path(daemon["directory"])
+    known = kernel.environment(pid) if ours else None
     return Running(
         status=status,
         pid=pid,
-        config=_seen(Path(status["daemon"]["config"]), pid) if ours else Path(status["daemon"]["config"]),
+        config=(directory or Path.cwd()) / daemon["config"],
         words=words,
-        environ=kernel.environment(pid) if ours else None,
+        environ=_told(daemon, environ) if known is None else known,
+        directory=directory,
         uid=kernel.user(pid) if ours else None,
     )
+
+
+def _told(daemon: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str] | None:
+    """The daemon's environment as far as it tells: what it does not is taken from the command's, or unknown."""
+    if not daemon.get("variables"):
+        return None
+    names: list[str] = daemon["variables"]
+    return {**{name: environ.get(name, UNKNOWN) for name in names}, **daemon["environment"]}
 
 
 def _place(config: Config | None, environ: Mapping[str, str], running: Running | None) -> Place:

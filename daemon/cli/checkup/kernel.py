@@ -46,7 +46,7 @@ def lock_holder(lock: Path) -> int | None:
 
 
 def environment(pid: int) -> dict[str, str] | None:
-    """The environment that a process was started with."""
+    """The environment that a process was started with; None also for one that is closed to its user."""
     try:
         raw = (PROC / str(pid) / "environ").read_bytes()
     except OSError:
@@ -69,11 +69,11 @@ def directory(pid: int) -> Path | None:
 
 
 def user(pid: int) -> int | None:
-    """The user that a process runs as."""
-    try:
-        return (PROC / str(pid)).stat().st_uid
-    except OSError:
-        return None
+    """The user that a process runs as; its directory is root's if it is closed to its user."""
+    for line in (_read(PROC / str(pid) / "status") or "").splitlines():
+        if line.startswith("Uid:"):
+            return int(line.split()[2])
+    return None
 
 
 def open_files(pid: int | str = "self") -> tuple[float, float] | None:

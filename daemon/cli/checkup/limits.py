@@ -29,7 +29,7 @@ FEW_CLIENTS = 64
 
 def check(scene: Scene) -> Iterator[Finding]:
     """The limit of open files against what the configuration asks for."""
-    pid = scene.running.pid if scene.running and scene.running.environ is not None else None
+    pid = scene.running.pid if scene.running and scene.running.uid is not None else None
     allowed = kernel.open_files("self" if pid is None else pid)
     if scene.config is None or allowed is None:
         return

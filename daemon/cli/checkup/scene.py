@@ -79,8 +79,10 @@ class Running:
     """The last words of each server that does not run, oldest first."""
     environ: Mapping[str, str] | None = attrs.field(default=None, repr=False)
     """Its environment; None where it cannot be read."""
+    directory: Path | None = None
+    """Where it was started, and the paths begin that it was told; None where that cannot be known."""
     uid: int | None = None
-    """Its user; None where that cannot be known."""
+    """Its user; None where that cannot be known, as its number is of another pid namespace."""
 
 
 @attrs.frozen(kw_only=True)

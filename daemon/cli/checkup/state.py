@@ -95,9 +95,9 @@ def _directory(directory: Path) -> Iterator[Finding]:
             do="Run this as the daemon's user, or `chown` it.",
         )
     elif found.st_mode & (stat.S_IWOTH | stat.S_IWGRP) and not found.st_mode & stat.S_ISVTX:
-        yield warning(
+        yield fault(
             f"Others can write to {directory}.",
-            "They could put tools into the catalog that no server has listed.",
+            "They could put tools into the catalog that no server has listed: the daemon keeps nothing there.",
             f"`chmod 700 {directory}`",
         )
 

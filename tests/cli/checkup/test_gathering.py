@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from daemon.cli.checkup.gathering import gather
+from daemon.cli.checkup.gathering import UNKNOWN, gather
 from tests.cli.checkup.scenes import listening, process
 from tests.cli.daemons import SILENCE, down, fake_control, status_of
 
@@ -97,3 +97,19 @@ def test_a_daemon_that_hangs_is_not_waited_for_long(house: House) -> None:
     with fake_control(house.run / "control.sock", {"status": SILENCE}):
         scene = gather(None, house.environ, seconds=0.1)
     assert scene.silence.endswith("did not answer `status` within 0.1 s")
+
+
+def test_a_daemon_that_is_closed_to_its_user_tells_what_its_variables_are_called(house: House) -> None:
+    house.servers(git={"command": "${PROGRAM}", "args": ["${OTHER}"]})
+    told: dict[str, Any] = {
+        "directory": str(house.root),
+        "environment": {"PATH": "/daemons"},
+        "variables": ["PATH", "PROGRAM"],
+    }
+    with house.daemon(pid=1, config="mcpd.json", **told):
+        scene = house.look()
+    assert [fault.path for fault in scene.faults] == ["$.mcpServers.git.args[0]"]
+    assert scene.path == house.config
+    assert scene.inherited == {"PATH": "/daemons", "PROGRAM": UNKNOWN}
+    assert scene.running is not None
+    assert scene.running.directory == house.root

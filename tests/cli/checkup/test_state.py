@@ -42,9 +42,9 @@ def test_a_directory_that_cannot_be_made_or_written_is_a_fault(house: House) -> 
     house.state.parent.chmod(0o755)
 
 
-def test_a_directory_that_others_can_write_is_a_warning(house: House) -> None:
+def test_a_directory_that_others_can_write_is_a_fault(house: House) -> None:
     house.state.chmod(0o777)
-    assert "chmod 700" in only(check(house.look()), Level.WARNING)
+    assert "chmod 700" in only(check(house.look()), Level.FAULT)
 
 
 def test_a_file_in_the_place_of_the_directory_is_a_fault(house: House) -> None:

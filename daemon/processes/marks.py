@@ -1,0 +1,140 @@
+"""Which processes are a server's: what stands below the child that we started, and orphans with its mark.
+
+A *mark* is a random number as the soft RLIMIT_LOCKS, a limit that the kernel keeps, hands down through fork,
+exec, setsid and a cleared environment, and has not looked at since 2.4.25 (getrlimit(2)). It tells whose an
+orphan is that came to us when its parent ended (prctl(2), PR_SET_CHILD_SUBREAPER). A process can take its mark
+off, but cannot choose its parents: so its place in the tree counts first, and a mark only where that says
+nothing. An orphan without the mark of a living server is a *stray*: nobody's, and not to be left running.
+
+What is kept here is of this process, as its children are.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from typing import TYPE_CHECKING, NamedTuple
+
+from daemon.processes import table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MARK_BITS = 60
+"""Size of a mark: it must fit a signed 64-bit limit and never meet another's."""
+
+HIGHEST = 1 << (MARK_BITS + 1)
+"""Above every mark. As our own hard limit (`own.take_charge`), which only root's processes can raise again, it
+tells what stems from us from what does not."""
+
+_STARTING = 0
+"""Stands for the pid of a child that is just being started."""
+
+_children: dict[int, int] = {}
+"""The child that each living server was started as, by its mark."""
+
+_sweeping: list[bool] = []
+"""Empty: nobody is a stray. Else whether children of ours may be none of mcpd's (`sweep_strays`)."""
+
+
+class Found(NamedTuple):
+    """Processes that are alive."""
+
+    trees: dict[int, list[int]]
+    """Process ids by the mark of their server."""
+    strays: list[int]
+    """Process ids of strays, and of what stands below them."""
+
+
+def new() -> int:
+    """The mark of a server that is just being started."""
+    mark = 1 << MARK_BITS | secrets.randbits(MARK_BITS)
+    _children[mark] = _STARTING
+    return mark
+
+
+def started(mark: int, pid: int) -> None:
+    """Remember which child has been started with a mark."""
+    _children[mark] = pid
+
+
+def forget(mark: int) -> None:
+    """A server has ended: whoever still carries its mark is a stray."""
+    _children.pop(mark, None)
+
+
+def children() -> frozenset[int]:
+    """The children that living servers were started as."""
+    return frozenset(_children.values())
+
+
+def sweep_strays(*, others: bool) -> None:
+    """From now on, orphans without a living server's mark are strays.
+
+    Args:
+        others: we may have or adopt children that no server has started: as pid 1, or because whoever executed
+            us had some. Then a stray is only what cannot be one of these.
+    """
+    _sweeping[:] = [others]
+
+
+def find() -> Found:
+    """Look at all processes of our user. Reads all of /proc: call it in a thread."""
+    limits = {pid: limit for pid in table.numbers() if (limit := table.limit(pid)) is not None}
+    # Read after the limits: a child that is started meanwhile is not among them, and no stray then.
+    seen = map(table.read, limits)
+    alive = {each.pid: each for each in seen if each is not None and not each.is_dead}
+    servers = {pid: mark for mark, pid in dict(_children).items()}
+    found = Found({}, [])
+    for pid, process in alive.items():
+        top, ours = _top(process, alive)
+        mark = servers.get(top) if ours else None
+        if mark is None:
+            mark = _mark(limits[top if ours else pid])
+        if ours and top not in servers and _is_stray(limits[top]):
+            found.strays.append(pid)
+        elif mark is not None:
+            found.trees.setdefault(mark, []).append(pid)
+    return found
+
+
+def strays() -> list[int]:
+    """Strays among our children, without what stands below them: quick, as only our children are looked at."""
+    servers = children()
+    found = []
+    for pid in table.own_children() - servers if _sweeping else ():
+        limit, process = table.limit(pid), table.read(pid)
+        if limit and process and not process.is_dead and process.parent == os.getpid() and _is_stray(limit):
+            found.append(pid)
+    return found
+
+
+def is_a_servers(child: int) -> bool:
+    """Whether a child of ours was started as a server, or came to us as one's orphan."""
+    limit = table.limit(child)
+    return child in children() or (limit is not None and (limit[0] in _children or _is_stray(limit)))
+
+
+def _top(process: table.Process, alive: Mapping[int, table.Process]) -> tuple[int, bool]:
+    """The child of ours that a process stems from; or, with False, the first of its line that we can see."""
+    own = os.getpid()
+    # Bounded, because the table was not read in one moment: numbers may have changed hands, even in a ring.
+    for _ in alive:
+        if process.parent == own:
+            return process.pid, True
+        above = alive.get(process.parent)
+        if above is None:
+            break
+        process = above
+    return process.pid, False
+
+
+def _mark(limit: tuple[int, int]) -> int | None:
+    return limit[0] if limit[0] >> MARK_BITS == 1 else None
+
+
+def _is_stray(limit: tuple[int, int]) -> bool:
+    if not _sweeping or limit[0] in _children:
+        return False
+    others = _sweeping[0]
+    return not others or 0 <= limit[1] <= HIGHEST

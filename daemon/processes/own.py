@@ -1,0 +1,110 @@
+"""What the daemon asks of the kernel for itself, and what its children have from it because it had it.
+
+A server runs as the daemon's user, so it could read what it was not given in the daemon's /proc/PID/environ
+and /proc/PID/mem. A process that is not dumpable is closed to its user (prctl(2), PR_SET_DUMPABLE), and so is a
+child until its program begins. The files of such a process in /proc are root's: ours is opened before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+from typing import TYPE_CHECKING
+
+from loguru import logger
+
+from daemon.processes import marks, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+PR_SET_DUMPABLE = 4
+PR_SET_CHILD_SUBREAPER = 36
+
+OOM_SCORE = 500
+"""Under memory pressure the kernel takes a child before the daemon (proc(5), oom_score_adj)."""
+
+_score: list[int] = []
+"""Our own oom_score_adj, open; empty where it cannot be written."""
+
+
+OPEN = "MCPD_DUMPABLE"
+"""With the value 1 in its environment the daemon is not closed to its user: for debuggers and measurements."""
+
+
+def take_charge(environ: Mapping[str, str]) -> None:
+    """Begin to be the daemon of this process: once, before any server is started."""
+    others = os.getpid() == 1 or bool(table.own_children())
+    adopt_orphans()
+    _open_score()
+    hard = resource.prlimit(0, resource.RLIMIT_CORE)[1]
+    _limit(resource.RLIMIT_CORE, 0, hard, "a crash may leave secrets in a core file")
+    if environ.get(OPEN) == "1":
+        logger.warning("servers can read the daemon's memory and environment, for {}=1", OPEN)
+    elif not _prctl(PR_SET_DUMPABLE, 0):
+        logger.warning("servers can read the daemon's memory: {}", os.strerror(ctypes.get_errno()))
+    if _limit(table.RLIMIT_LOCKS, marks.HIGHEST, marks.HIGHEST, "processes may outlive their servers"):
+        marks.sweep_strays(others=others)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent ends (prctl(2), PR_SET_CHILD_SUBREAPER)."""
+    if not _prctl(PR_SET_CHILD_SUBREAPER, 1):
+        logger.warning("not a child subreaper: {}", os.strerror(ctypes.get_errno()))
+
+
+@contextlib.contextmanager
+def handing_down(mark: int) -> Iterator[None]:
+    """Have what a child is to inherit while it is forked: its mark, and a worse oom_score_adj than ours.
+
+    Given to the child afterwards both would come too late for a descendant that detaches in its first moment.
+    """
+    soft, hard = resource.prlimit(0, table.RLIMIT_LOCKS)
+    marked = _limit(table.RLIMIT_LOCKS, mark, hard, "only the groups of servers can be killed")
+    before = _worsen_score()
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.pwrite(_score[0], b"%d" % before, 0)
+        if marked:
+            _limit(table.RLIMIT_LOCKS, soft, hard, "the daemon itself carries a mark")
+
+
+def _open_score() -> None:
+    with contextlib.suppress(OSError):
+        _score[:] = [os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)]
+
+
+def _worsen_score() -> int | None:
+    """Make our own oom_score_adj a child's; what it was, or None if it is left as it is."""
+    if not _score:
+        _open_score()
+    try:
+        before = int(os.pread(_score[0], 16, 0))
+        if before < OOM_SCORE:
+            os.pwrite(_score[0], b"%d" % OOM_SCORE, 0)
+            return before
+    except (OSError, IndexError):
+        # A sandbox may forbid it: then the kernel chooses by size alone.
+        pass
+    return None
+
+
+def _limit(kind: int, soft: int, hard: int, otherwise: str) -> bool:
+    """Set a limit of our own; False if a sandbox forbids it.
+
+    Through prlimit(2), which systemd's @system-service allows; setrlimit(2) is in its @resources.
+    """
+    try:
+        resource.prlimit(0, kind, (soft, hard))
+    except (OSError, ValueError) as error:
+        logger.warning("{}: a limit of resources cannot be set: {}", otherwise, error)
+        return False
+    return True
+
+
+def _prctl(option: int, value: int) -> bool:
+    return bool(ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) == 0)

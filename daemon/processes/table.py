@@ -1,0 +1,102 @@
+"""The kernel's table of processes: who was started by whom, and since when. The one reader of /proc/PID/stat.
+
+What is hidden from us (hidepid, systemd's ProtectProc=) looks as if it were not there; `exists` tells the two
+apart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+from typing import NamedTuple
+
+RLIMIT_LOCKS = 10
+"""The resource that carries a server's mark (asm-generic/resource.h); Python's module has no name for it."""
+
+STAT_BYTES = 1024
+"""More than a line of /proc/PID/stat has: 52 numbers and a name of at most 64 bytes."""
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+"""Bytes of a page of memory."""
+
+_DEAD = frozenset("ZXx")
+_STATE, _PARENT, _STARTED = 0, 1, 19
+"""Where fields stand behind the name (proc(5), /proc/PID/stat)."""
+
+
+class Process(NamedTuple):
+    """One process as it was a moment ago."""
+
+    pid: int
+    parent: int
+    """Who started it, or adopted it when that one ended."""
+    state: str
+    """One letter, as in proc(5)."""
+    started: int
+    """When, in clock ticks since the machine came up."""
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it has ended, and at most waits to be reaped."""
+        return self.state in _DEAD
+
+
+def read(pid: int) -> Process | None:
+    """A process; None if there is none of this number, or it is hidden.
+
+    Raises:
+        OSError: nobody can say, as we have no descriptor left.
+    """
+    try:
+        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            raw = os.read(fd, STAT_BYTES)
+        finally:
+            os.close(fd)
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+    # The name may itself hold parentheses and blanks.
+    fields = raw.rpartition(b")")[2].split()
+    return Process(pid, int(fields[_PARENT]), fields[_STATE].decode(), int(fields[_STARTED]))
+
+
+def exists(pid: int) -> bool:
+    """Whether there is a process of this number, hidden or not."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def numbers() -> list[int]:
+    """The numbers of all processes but ourselves."""
+    own = os.getpid()
+    return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if pid != own]  # noqa: PTH208
+
+
+def limit(pid: int) -> tuple[int, int] | None:
+    """The soft and the hard RLIMIT_LOCKS of a process; None if it is gone, or another user's."""
+    try:
+        return resource.prlimit(pid, RLIMIT_LOCKS)
+    except (OSError, ValueError):
+        return None
+
+
+def own_children() -> set[int]:
+    """The children of all our threads: those that we started and those that came to us as orphans."""
+    found: set[int] = set()
+    for task in os.listdir("/proc/self/task"):  # noqa: PTH208 - only names are needed
+        with contextlib.suppress(OSError), open(f"/proc/self/task/{task}/children", "rb") as children:  # noqa: PTH123
+            found.update(map(int, children.read().split()))
+    return found
+
+
+def resident(pid: int) -> int:
+    """Bytes of a process in memory, shared ones in full; 0 if it is gone."""
+    with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/statm", "rb") as sizes:  # noqa: PTH123
+        return int(sizes.read().split()[1]) * PAGE
+    return 0

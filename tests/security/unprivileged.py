@@ -1,0 +1,112 @@
+"""A daemon that is not root's, whoever runs the tests: root may look into every process, and proves nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import site
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.e2e.harness import ROOT, WAIT, Daemon, left_behind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+USER = 64_321 if os.getuid() == 0 else os.getuid()
+"""Who the daemon runs as; a number that no user of this machine has, if we may choose."""
+
+DROP = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"] if os.getuid() == 0 else []
+
+PATHS = os.pathsep.join([str(ROOT), *site.getsitepackages()])
+"""Where an interpreter finds what ours does, whichever it is."""
+
+
+@cache
+def interpreter() -> str:
+    """One that `USER` may execute: root's may lie in root's home, the system's is of the same version."""
+    for python in (sys.executable, f"/usr/bin/python3.{sys.version_info.minor}"):
+        words = [*DROP, "/bin/sh", "-c", 'exec "$0" -c "import daemon, trio"', python]
+        if subprocess.run(words, env={"PYTHONPATH": PATHS}, capture_output=True, check=False).returncode == 0:
+            return python
+    raise AssertionError(f"uid {USER} can execute no Python: install one that everybody may execute")
+
+
+class Unprivileged(Daemon):
+    """A daemon of `USER`, in an interpreter of its own."""
+
+    def __init__(self, directory: Path, config: Mapping[str, Any], environ: Mapping[str, str]) -> None:
+        super().__init__(directory, config, {"HOME": str(directory), "PYTHONPATH": PATHS, **environ})
+        self.config.write_text(
+            self.config.read_text().replace(json.dumps(sys.executable), json.dumps(interpreter()))
+        )
+        self.forked = False
+        self.shell = ""
+        for path in (directory, self.config):
+            os.chown(path, USER, USER)
+
+    def start(self) -> None:
+        """As any daemon, which may write to the socket that it says READY=1 to."""
+        before = os.umask(0)
+        try:
+            super().start()
+        finally:
+            os.umask(before)
+
+    def command(self, *words: str) -> list[str]:
+        """As of any daemon, without root's rights."""
+        script = ["sh", "-c", f'cd "$HOME"; {self.shell}', "sh"] if self.shell else []
+        return [*DROP, *script, interpreter(), *super().command(*words)[1:]]
+
+
+@contextmanager
+def unprivileged(
+    servers: Callable[[Path], Mapping[str, Any]],
+    environ: Mapping[str, str] | None = None,
+    shell: str = "",
+    **config: Any,
+) -> Iterator[Unprivileged]:
+    """A daemon, started and in the end stopped; nothing of it may be left.
+
+    Args:
+        servers: `mcpServers`, given a directory that the daemon may write to.
+        environ: more of its environment.
+        shell: a script of sh(1) that executes the daemon, in its directory.
+        config: more of its configuration.
+    """
+    # Root speaks to another user's daemon only where nobody else could have put its socket.
+    directory = Path(tempfile.mkdtemp(prefix="mcpd-", dir="/run" if DROP else None))
+    daemon = Unprivileged(directory, {"mcpServers": servers(directory), **config}, environ or {})
+    daemon.shell = shell
+    try:
+        daemon.start()
+        yield daemon
+        assert daemon.stop() == 0, daemon.said()
+        assert not left_behind(directory), daemon.said()
+    finally:
+        if daemon.process is not None and daemon.process.poll() is None:
+            daemon.process.kill()
+            daemon.process.wait(WAIT)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def after(script: str, server: dict[str, Any], *words: str) -> dict[str, Any]:
+    """The `mcpServers` entry of a server that first runs a script of Python's.
+
+    Args:
+        script: it ends before the server begins to speak.
+        server: the entry of the server that it becomes.
+        words: what the script finds in `WORDS`.
+    """
+    become = "\nimport os, sys\nos.execvp(sys.argv[1], sys.argv[1:])\n"
+    told = f"import sys\nWORDS = sys.argv[1:{len(words) + 1}]\ndel sys.argv[1:{len(words) + 1}]\n"
+    return {
+        "command": sys.executable,
+        "args": ["-c", told + script + become, *words, server["command"], *server["args"]],
+    }
