@@ -24,7 +24,7 @@ MAX_ENVELOPE = 64 * 1024
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _BACKSLASH = b"\\"
-_SPELT_ID = re.compile(rb'"id"\s*:\s*(-?\d+|"(?:[^"\\]|\\.)*")', re.DOTALL)
+_SPELT_ID = re.compile(rb'"(?:i|\\u0069)(?:d|\\u0064)"\s*:\s*(-?\d+|"(?:[^"\\]|\\.)*")', re.DOTALL)
 
 
 class Due(StrEnum):
@@ -187,11 +187,21 @@ def _of_json(line: bytes, *, mend: bool) -> Promise:
     except ValueError:
         ids = _spelt_ids(line) if mend else ()
         return Promise(due=Due.ERROR, codes=frozenset({PARSE}), ids=frozenset({"null", *ids}))
+    if mend and isinstance(message, Members) and _is_half(message, line):
+        # An answer under another id would be nobody's.
+        return Promise(due=Due.ERROR, codes=frozenset({PARSE, REQUEST}), ids=frozenset({"null"}))
     if not isinstance(message, Members):
         return Promise(due=Due.ERROR, codes=_too_deep(message, REQUEST), ids=frozenset({"null"}))
     if codes := set(_faults(message)):
         return Promise(due=Due.ERROR, codes=_too_deep(message, *codes), ids=_ids_of(message))
     return _of_a_sound(line, message)
+
+
+def _is_half(message: Members, line: bytes) -> bool:
+    """Whether its id has a half character."""
+    request_id = message.last("id")
+    spelt = any(each in line for each in (b"\\ufffd", "\ufffd".encode()))
+    return isinstance(request_id, str) and "\ufffd" in request_id and not spelt
 
 
 def _of_a_sound(line: bytes, message: Members) -> Promise:

@@ -62,6 +62,21 @@ def with_whole_characters(line: Line) -> bytes | None:
     return None if mended == line else bytes(mended)
 
 
+def mended(line: Line) -> bytes | None:
+    """The message with whole characters; None if that makes no message of it, or another id.
+
+    Whoever asked with half a character in the id would not know the answer for its own.
+    """
+    whole = with_whole_characters(line)
+    if whole is None:
+        return None
+    try:
+        request_id = _decode_members(whole).get("id", Raw(NO_ID))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return whole if _UNKNOWN not in bytes(request_id) or bytes(request_id) in line else None
+
+
 def is_id(found: bytes) -> bool:
     """Whether raw JSON is an id: a string or an integer, of a length that somebody could mean."""
     return len(found) <= MAX_ID_BYTES and _ID.fullmatch(found) is not None

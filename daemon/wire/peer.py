@@ -23,7 +23,7 @@ from daemon.errors import (
 )
 from daemon.wire import envelope
 from daemon.wire.envelope import BadMessage, Buffer
-from daemon.wire.malformed import id_answered, id_in_head, id_of_unreadable, with_whole_characters
+from daemon.wire.malformed import id_answered, id_in_head, id_of_unreadable, mended
 from daemon.wire.plain import PlainCall, plain_answer, plain_call
 
 if TYPE_CHECKING:
@@ -252,9 +252,9 @@ class Peer:
 
     def _take_bad(self, fault: BadMessage, line: Line) -> None:
         """What is no message: mended if that can be, else an end for whoever waits for it."""
-        mended = with_whole_characters(line) if fault.code == envelope.PARSE_ERROR else None
-        if mended is not None:
-            self._on_lines([mended])
+        whole = mended(line) if fault.code == envelope.PARSE_ERROR else None
+        if whole is not None:
+            self._on_lines([whole])
             return
         if self._strict and fault.code == envelope.PARSE_ERROR:
             fault.request_id = id_of_unreadable(line)

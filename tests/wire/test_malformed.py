@@ -15,6 +15,7 @@ from daemon.wire.malformed import (
     id_answered,
     id_in_head,
     id_of_unreadable,
+    mended,
     with_whole_characters,
 )
 
@@ -125,3 +126,14 @@ def test_an_id_that_is_cut_or_no_integer_or_within_something_else_is_nobodys(hea
 def test_any_head_gives_an_id_that_can_be_written(head: bytes) -> None:
     found = id_in_head(head)
     assert found == b"null" or found[:1] in b'-0123456789"'
+
+
+# --- messages ---------------------------------------------------------------------------------------------
+
+
+def test_a_message_is_mended_but_not_its_id() -> None:
+    assert mended(rb'{"id":"a","params":{"x":"\ud800"}}') == rb'{"id":"a","params":{"x":"\ufffd"}}'
+    assert mended(rb'{"id":"\ufffd","params":{"x":"\ud800"}}') is not None
+    assert mended(rb'{"id":"\ud800","params":{}}') is None
+    assert mended(rb'{"id":"a","params":{"x":"\ud800"') is None
+    assert mended(b'{"id":"a"}') is None
