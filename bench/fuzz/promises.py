@@ -141,6 +141,21 @@ def _whole(text: str) -> str:
     return _SURROGATE.sub("\ufffd", text)
 
 
+def _read(text: str, *, mend: bool) -> Any:
+    """A message as a reader takes it that mends half characters, but neither an id nor what is no message."""
+    try:
+        return read(text)
+    except ValueError:
+        if not mend:
+            raise
+    message = read(text, mend=True)
+    if not isinstance(message, Members):
+        raise ValueError("half a character, and no message")
+    if "\ufffd" in repr(message.last("id")) and "\\ufffd" not in text and "\ufffd" not in text:
+        raise ValueError("half a character in the id")
+    return message
+
+
 def depth(value: Any) -> int:
     """Levels of objects and lists."""
     deepest, level = 0, [value]
@@ -181,27 +196,17 @@ def to_client(line: bytes, *, mend: bool = False) -> Promise:
 
 def _of_json(line: bytes, *, mend: bool) -> Promise:
     try:
-        message = read(line.decode(), mend=mend)
+        message = _read(line.decode(), mend=mend)
     except RecursionError:
         return Promise(due=Due.ERROR, codes=frozenset({PARSE, REQUEST}))
     except ValueError:
         ids = _spelt_ids(line) if mend else ()
         return Promise(due=Due.ERROR, codes=frozenset({PARSE}), ids=frozenset({"null", *ids}))
-    if mend and isinstance(message, Members) and _is_half(message, line):
-        # An answer under another id would be nobody's.
-        return Promise(due=Due.ERROR, codes=frozenset({PARSE, REQUEST}), ids=frozenset({"null"}))
     if not isinstance(message, Members):
         return Promise(due=Due.ERROR, codes=_too_deep(message, REQUEST), ids=frozenset({"null"}))
     if codes := set(_faults(message)):
         return Promise(due=Due.ERROR, codes=_too_deep(message, *codes), ids=_ids_of(message))
     return _of_a_sound(line, message)
-
-
-def _is_half(message: Members, line: bytes) -> bool:
-    """Whether its id has a half character."""
-    request_id = message.last("id")
-    spelt = any(each in line for each in (b"\\ufffd", "\ufffd".encode()))
-    return isinstance(request_id, str) and "\ufffd" in request_id and not spelt
 
 
 def _of_a_sound(line: bytes, message: Members) -> Promise:
@@ -235,7 +240,7 @@ def _spelt_ids(line: bytes) -> set[str]:
 def cancels(line: bytes) -> str | None:
     """The id of the request that a sound line calls off: it need not be answered any more."""
     try:
-        message = read(line.decode(), mend=True)
+        message = _read(line.decode(), mend=True)
     except (ValueError, RecursionError):
         return None
     if not isinstance(message, Members) or message.last("method") != "notifications/cancelled":
@@ -321,7 +326,7 @@ def _from_server(line: bytes, uid: int, *, mend: bool) -> tuple[Said, Any]:
     except UnicodeDecodeError:
         sound = False
     try:
-        message = read(line.decode() if sound else line.decode("latin-1"), mend=mend)
+        message = _read(line.decode() if sound else line.decode("latin-1"), mend=mend)
     except RecursionError:
         return Said.EITHER, None
     except ValueError:
