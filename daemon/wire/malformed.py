@@ -17,11 +17,12 @@ from daemon.wire.frames import HEAD_BYTES
 if TYPE_CHECKING:
     from daemon.wire.frames import Line
 
-MAX_SURROGATES = 10_000
-"""Escaped surrogates that are looked at in one line, ten milliseconds: beyond, it is refused as it is."""
+MAX_SURROGATES = 1_000
+"""Escaped surrogates that are looked at in one line, three milliseconds: beyond, it is refused as it is."""
 
 MAX_READ_AGAIN = 64 * 1024
-"""Bytes of a line that is searched for what is no JSON; of a longer one the id must stand in its head."""
+"""Bytes of a line that is searched for what is no JSON, twenty milliseconds at most; of a longer one the id must
+stand in its head."""
 
 MAX_ID_BYTES = 128 * 1024
 """Of an id, which is looked through more than once: SDKs count, or make one of 36 bytes."""
@@ -29,14 +30,16 @@ MAX_ID_BYTES = 128 * 1024
 _SURROGATES = re.compile(rb"\\u[dD](?:[89abAB][\da-fA-F]{2}\\u[dD][c-fC-F]|[89a-fA-F])[\da-fA-F]{2}")
 _PAIR_BYTES = len(rb"\ud83d\ude00")
 _UNKNOWN = rb"\ufffd"
-_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
-_NOT_JSON = re.compile(rb"(%b)|-?Infinity|NaN" % _STRING, re.DOTALL)
-_ID = re.compile(rb"-?(?:0|[1-9]\d*)|%b" % _STRING, re.DOTALL)
-_ID_IN_HEAD = re.compile(
+_TEXT = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+'
+# A string without an end is taken to the end of the line: begun anew at each quote, the search is quadratic.
+_NOT_JSON = re.compile(rb'(%b(?:"|\\?\Z))|-?Infinity|NaN' % _TEXT, re.DOTALL)
+_ID = re.compile(rb'-?(?:0|[1-9]\d*)|%b"' % _TEXT, re.DOTALL)
+_HEAD = (
     rb'\s*\{\s*(?:"(?!id")[^"\\]*"\s*:\s*(?:"(?:[^"\\]|\\.)*"|[-+.\w]+)\s*,\s*)*'
-    rb'"id"\s*:\s*(-?(?:0|[1-9]\d*)|"(?:[^"\\]|\\.)*")\s*[,}]',
-    re.DOTALL,
+    rb'"id"\s*:\s*(-?(?:0|[1-9]\d*)|"(?:[^"\\]|\\.)*")\s*'
 )
+_ID_IN_HEAD = re.compile(_HEAD + rb"[,}]", re.DOTALL)
+_ANSWER_IN_HEAD = re.compile(_HEAD + rb',\s*"(?:result|error)"', re.DOTALL)
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
 
@@ -70,11 +73,9 @@ def mended(line: Line) -> bytes | None:
     whole = with_whole_characters(line)
     if whole is None:
         return None
-    try:
-        request_id = _decode_members(whole).get("id", Raw(NO_ID))
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
-    return whole if _UNKNOWN not in bytes(request_id) or bytes(request_id) in line else None
+    members = _members(whole)
+    request_id = bytes(members.get("id", Raw(NO_ID)))
+    return whole if members and (_UNKNOWN not in request_id or request_id in line) else None
 
 
 def is_id(found: bytes) -> bool:
@@ -92,16 +93,16 @@ def id_of_unreadable(line: Line) -> bytes:
 
 def id_answered(line: Line) -> bytes:
     """The id of an answer that is no JSON, or `null`: a request of the other side's has an id of its own."""
-    return NO_ID if b'"method"' in line[:MAX_READ_AGAIN] else id_of_unreadable(line)
+    head = bytes(line[:HEAD_BYTES])
+    if _ANSWER_IN_HEAD.match(head):
+        return id_in_head(head)
+    members = _members(_as_json(line)) if len(line) <= MAX_READ_AGAIN else {}
+    return NO_ID if "method" in members else _id_of(members)
 
 
 def id_among_members(line: Line) -> bytes:
     """The id of a message of which only that is of use, or `null`."""
-    try:
-        found = bytes(_decode_members(line).get("id", Raw(NO_ID)))
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return NO_ID
-    return found if is_id(found) and _is_sound_id(found) else NO_ID
+    return _id_of(_members(line))
 
 
 def id_in_head(head: bytes) -> bytes:
@@ -111,6 +112,19 @@ def id_in_head(head: bytes) -> bytes:
     """
     match = _ID_IN_HEAD.match(head)
     return match[1] if match and _is_sound_id(match[1]) else NO_ID
+
+
+def _members(line: Line) -> dict[str, Raw]:
+    """The members of a message, those of its payload unread; none if it is no object."""
+    try:
+        return _decode_members(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return {}
+
+
+def _id_of(members: dict[str, Raw]) -> bytes:
+    found = bytes(members.get("id", Raw(NO_ID)))
+    return found if is_id(found) and _is_sound_id(found) else NO_ID
 
 
 def _is_sound_id(found: bytes) -> bool:
@@ -126,4 +140,6 @@ def _is_sound_id(found: bytes) -> bool:
 
 def _as_json(line: Line) -> bytes:
     """The line with `null` in place of numbers that are none, for its id alone."""
+    if b"NaN" not in line and b"Infinity" not in line:
+        return bytes(line)
     return _NOT_JSON.sub(lambda found: found[1] or b"null", line)
