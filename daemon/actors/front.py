@@ -27,8 +27,8 @@ BREATHER = 0.1
 
 SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
-PAUSE_SHARE = 64
-"""A client is not read from while a 64th of its queue limit waits for it, 1 MiB: it is slow, not dead."""
+PAUSE_SHARE = 8
+"""A client is not read from while an eighth of its queue limit waits for it: it is slow, not dead."""
 
 
 class Guest(Protocol):

@@ -45,9 +45,9 @@ MAX_FAULTS = 100
 MAX_WAITING_LISTS = 16
 """`tools/list` of one client that wait for servers to list their own; further ones get what is known."""
 
-PAGE_SHARE = 16
-"""A page of `tools/list` takes at most a sixteenth of what may wait for a client. By default that is 4 MiB: all
-1,519 tools of 46 real servers, for many clients never ask for a second page."""
+PAGE_SHARE = 2
+"""A page of `tools/list` takes at most half of what may wait for a client. By default that is 4 MiB: all 1,519
+tools of 46 real servers, for many clients never ask for a second page."""
 
 
 class Session:

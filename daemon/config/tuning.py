@@ -127,9 +127,9 @@ class Limits:
     """The largest message accepted from a client, in bytes."""
     connections: Count = 1024
     """Clients connected at the same time."""
-    client_queue_bytes: Count = 64 * MIB
-    """Bytes that may wait for a client before the servers that answer it are not read from. With an eighth of
-    that waiting, a client that takes nothing for 30 s is disconnected."""
+    client_queue_bytes: Count = 8 * MIB
+    """Bytes that may wait for a client before it is behind, and disconnected if it takes nothing for 30 s.
+    With an eighth of that waiting it is not read from."""
     index_characters: Count = 6000
     """Characters of the list of categories or servers that a lazy surface shows from the start."""
     starts: Count = 4

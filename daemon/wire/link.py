@@ -8,9 +8,8 @@ call even when they need not wait (10 to 20 us each); here trio is entered when 
 Invariants.
 - A frame is queued whole and written in order; nobody awaits in the middle of one, so none is ever torn.
 - While the kernel takes no more (`_blocked`), only the poll's call writes.
-- A peer that reads slowly is not read from while more than `pause_at` waits for it, and beyond `max_queue` the
-  links whose lines end up in its queue are not read from either (`wire.outbox`): so a queue is bounded by that
-  and one turn of each of those. Only a peer that takes nothing for long is cut off.
+- A peer that reads slowly is not read from while more than `pause_at` waits for it. With more than `max_queue`
+  it is behind: it is cut off if it takes nothing, and all such queues are bounded together (`wire.outbox`).
 - Lines are handed over in order, and only while `run` runs; what its owner raises ends `run`, and nothing else.
 - After `close` nothing is written, every queue is empty, nothing unfinished is kept, and the poll does not know
   the descriptors.
@@ -45,20 +44,20 @@ READS_PER_TURN = 4
 """After so many full reads everybody else gets a turn, or a fast peer would own the loop."""
 LINES_AT_ONCE = 16
 """Lines handed over before it is seen how much waits for their peer: each may ask for a list of 4 MiB."""
-SLOW_SHARE = 8
-"""A client is behind when an eighth of what may wait for it does: 8 MiB, the largest of ordinary answers."""
+LOOK_SECONDS = 5.0
+"""Between looks at how much a peer takes that is behind."""
 STUCK_SECONDS = 30.0
-"""Who is behind and has taken less than `STUCK_BYTES` in this time does not read: a busy one stops for less."""
+"""Who takes less than `STUCK_BYTES` a look for so long does not read: a busy one stops for less."""
 STUCK_BYTES = 64 * 1024
+HELD_BYTES = 5 * 1024 * 1024
+"""What a peer has to take a look if others are held for it: they must not wait for long."""
 LAST_READS = 64
 """Reads of a peer that takes nothing any more: 16 MiB, the largest message."""
 JOIN_BELOW = 64 * 1024
 """Small queues are joined and written by one `write`; larger ones go through `writev` uncopied."""
 CLOSED = -1
-"""The number of no descriptor."""
 IOV_MAX = 1024
 """Linux's limit on buffers in one writev (writev(2))."""
-
 _view = memoryview(bytearray(READ_BYTES))
 _views = (_view,)
 """Where every link reads much to, one after the other: a new buffer for each would be mapped and unmapped."""
@@ -84,8 +83,8 @@ class FdLink:
             write_fd: where frames go.
             outbox: the daemon's one outbox.
             max_line: bytes of the longest line taken from the peer.
-            max_queue: bytes that may wait for the peer before nobody is read whose lines go to it.
-            pause_at: bytes waiting for the peer above which it is not read from; None: all are always read.
+            max_queue: bytes that may wait for the peer before it is behind.
+            pause_at: bytes waiting for it above which it is not read from; None: it is, and holds nobody.
         """
         self.queued = 0
         self.lulls = 0
@@ -97,7 +96,6 @@ class FdLink:
         self._lines = LineBuffer(max_line)
         self._pause_at = math.inf if pause_at is None else pause_at
         self._holds_others = pause_at is not None
-        self._slow_at = max_queue if pause_at is None else max(pause_at, max_queue // SLOW_SHARE)
         self._taken = 0
         self._out: list[Buffer] = []
         self._touched = False
@@ -132,13 +130,13 @@ class FdLink:
         if not self._touched:
             self._touched = True
             self._outbox.touch(self)
-        if self.queued > self._slow_at:
+        if self.queued > self.max_queue:
             self._fall_behind()
 
     def _fall_behind(self) -> None:
         self._woken.set()
         if self._holds_others:
-            self._outbox.slow.add(self)
+            self._outbox.fall_behind(self)
 
     def flush(self) -> None:
         """Write without waiting; what the kernel does not take is written when it does."""
@@ -311,15 +309,19 @@ class FdLink:
             lines = []
 
     async def _until_ended(self) -> None:
-        """Return when the link has ended; end it if the peer takes nothing of the much that waits for it."""
+        """Return when the link has ended; end it if the peer is behind and takes nothing, or too little."""
         while self._reason is None:
             await self._woken.wait()
             self._woken = trio.Event()
-            while self.queued > self._slow_at and not self._ended.is_set():
-                taken = self._taken
-                with trio.move_on_after(STUCK_SECONDS):
+            moved = trio.current_time()
+            while self.queued > self.max_queue and not self._ended.is_set():
+                before, held = self._taken, self in self._outbox.held
+                with trio.move_on_after(LOOK_SECONDS):
                     await self._ended.wait()
-                if self.queued > self._slow_at and self._taken - taken < STUCK_BYTES:
+                taken, now = self._taken - before, trio.current_time()
+                moved = now if taken >= STUCK_BYTES else moved
+                late = now - moved >= STUCK_SECONDS or (held and taken < HELD_BYTES)
+                if late and self.queued > self.max_queue:
                     self._fail(f"the peer does not read: {self.queued} bytes are waiting for it")
 
     # --- writing -------------------------------------------------------------------------------------------
@@ -333,13 +335,12 @@ class FdLink:
         if blocked is not self._blocked or paused is not self._paused:
             resumes = self._paused and not (paused or self._behind)
             self._blocked, self._paused = blocked, paused
-            self._outbox.note_waiting(self, much=paused)
             if resumes:
                 self._look_again()
             else:
                 self._rewatch()
-        if self._outbox.held:
-            self._outbox.release(self)
+        if self._outbox.behind:
+            self._outbox.catch_up(self)
 
     def _write_some(self) -> bool:
         """Returns whether the queue is empty now (or will never be written)."""
@@ -380,8 +381,7 @@ class FdLink:
         self._out.clear()
         self.queued = 0
         self._blocked = self._paused = False
-        self._outbox.note_waiting(self, much=False)
-        self._outbox.release(self)
+        self._outbox.catch_up(self)
         self._rewatch()
 
     # --- ending --------------------------------------------------------------------------------------------

@@ -21,8 +21,8 @@ MAX_SURROGATES = 1_000
 """Escaped surrogates that are looked at in one line, three milliseconds: beyond, it is refused as it is."""
 
 MAX_READ_AGAIN = 64 * 1024
-"""Bytes of a line that is searched for what is no JSON, twenty milliseconds at most; of a longer one the id must
-stand in its head."""
+"""Bytes of a line that is searched for what is no JSON, twenty milliseconds at most; of a longer one the id
+must stand in its head."""
 
 MAX_ID_BYTES = 128 * 1024
 """Of an id, which is looked through more than once: SDKs count, or make one of 36 bytes."""

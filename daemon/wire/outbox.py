@@ -1,9 +1,8 @@
-"""The links that were written to since the last flush, and who is held because some of them are behind.
+"""The links that were written to since the last flush, and who is held because others are behind.
 
-A client that reads more slowly than servers answer would fill the daemon's memory. So while a link reads, those
-that its lines go to and that are behind are noted (`slow`); if one of them must not grow any more, the link is
-not read from again until that one has caught up, or is gone. Below that nobody waits, and others' calls to the
-same server pass.
+A client that reads more slowly than servers answer fills the daemon's memory. As long as there is room, nobody
+else notices: its servers are read from, and others' calls to them pass. When too much waits for all clients
+that are behind, the links whose lines go to one of them are not read from until it has caught up, or is gone.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
     OnOversized = Callable[[bytes], None]
 
 MAX_WAITING = 512 * 1024 * 1024
-"""Bytes that may wait for all slow peers together before whoever writes to one of them is held: a fraction of
-what a machine has that runs dozens of servers, and eight of the longest queues of the default configuration."""
+"""Bytes that may wait for all clients that are behind: a fraction of what a machine has that runs dozens of
+servers, and more than the calls that one client has in flight are usually answered with."""
 
 
 class Link(Protocol):
@@ -56,7 +55,7 @@ class Sink(Protocol):
     queued: int
     """Bytes that wait for its peer."""
     max_queue: int
-    """How many may before its sources are held."""
+    """How many may before it is behind."""
 
 
 class Source(Protocol):
@@ -69,13 +68,16 @@ class Source(Protocol):
 class Outbox:
     """The links that were written to since the last flush, and the poll that flushes them when it has read."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_waiting: int = MAX_WAITING) -> None:
+        """Begin with no links; `max_waiting` is how many bytes may wait for those that are behind."""
         self.poll = Poll(after=self.flush)
         self.slow: set[Sink] = set()
-        """Links for which much waits, and that were written to since this was cleared: whoever reads does."""
+        """Links that are behind and were written to since this was cleared: whoever reads does."""
+        self.behind: set[Sink] = set()
+        """All that are."""
         self.held: dict[Sink, set[Source]] = {}
         """Who is not read from, by the link that is behind."""
-        self._waiting: set[Sink] = set()
+        self._max_waiting = max_waiting
         self._touched: list[Link] = []
 
     def touch(self, link: Link) -> None:
@@ -89,30 +91,36 @@ class Outbox:
             for link in touched:
                 link.flush()
 
-    def note_waiting(self, sink: Sink, *, much: bool) -> None:
-        """Whether much waits for a link now."""
-        (self._waiting.add if much else self._waiting.discard)(sink)
+    def fall_behind(self, sink: Sink) -> None:
+        """A link has been written to although much waits for it."""
+        self.behind.add(sink)
+        self.slow.add(sink)
 
     def hold(self, source: Source) -> bool:
-        """Whether a source has to wait for one of those that it has just written to; `resume` ends that."""
-        crowded = [sink for sink in self.slow if self._is_crowded(sink)]
-        for sink in crowded:
+        """Whether a source has to wait for those that it has just written to; `resume` ends that."""
+        if not self._is_full():
+            return False
+        for sink in self.slow:
             self.held.setdefault(sink, set()).add(source)
-        return bool(crowded)
+        return bool(self.slow)
 
-    def release(self, sink: Sink) -> None:
-        """Less waits for a link, or nothing: who waited for it alone is read from again."""
-        if sink in self.held and not self._is_crowded(sink):
-            sources = self.held.pop(sink)
-            for source in sources.difference(*self.held.values()):
-                source.resume()
+    def catch_up(self, sink: Sink) -> None:
+        """Less waits for a link that was behind, or nothing: whoever need not wait any more goes on."""
+        if sink.queued <= sink.max_queue:
+            self.behind.discard(sink)
+        if not self.held:
+            return
+        full = self._is_full()
+        for each in list(self.held):
+            if each not in self.behind or not full:
+                sources = self.held.pop(each)
+                for source in sources.difference(*self.held.values()):
+                    source.resume()
 
     def forget(self, source: Source) -> None:
         """A source is gone."""
         for sources in self.held.values():
             sources.discard(source)
 
-    def _is_crowded(self, sink: Sink) -> bool:
-        if sink.queued > sink.max_queue:
-            return True
-        return sink in self._waiting and sum(each.queued for each in self._waiting) > MAX_WAITING
+    def _is_full(self) -> bool:
+        return sum(each.queued for each in self.behind) > self._max_waiting

@@ -202,12 +202,12 @@ async def test_messages_are_left_with_the_server_while_a_client_is_behind() -> N
         async def get_message(self) -> str:
             return "{}"
 
-    outbox, behind = Outbox(), Behind()
+    outbox, behind = Outbox(max_waiting=1), Behind()
     taken: list[bytes] = []
 
     def pass_on(lines: list[bytes | bytearray]) -> None:
         taken.extend(map(bytes, lines))
-        outbox.slow.add(behind)
+        outbox.fall_behind(behind)
         if len(taken) > 1:
             raise ConnectionLost("enough")
 
@@ -225,5 +225,5 @@ async def test_messages_are_left_with_the_server_while_a_client_is_behind() -> N
             await trio.testing.wait_all_tasks_blocked()
             assert (taken, link.is_held) == ([b"{}"], True)
             behind.queued = 0
-            outbox.release(behind)
+            outbox.catch_up(behind)
     assert taken == [b"{}", b"{}"]

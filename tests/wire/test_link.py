@@ -25,6 +25,7 @@ from daemon.wire.link import (
     JOIN_BELOW,
     LINES_AT_ONCE,
     LINES_PER_TURN,
+    LOOK_SECONDS,
     READ_BYTES,
     READS_PER_TURN,
     SHORT_READ,
@@ -477,14 +478,15 @@ async def test_a_peer_is_read_again_once_enough_has_drained() -> None:
 
 @contextmanager
 def served(
-    *, clients: int = 1, max_queue: int = 2 * MIB
+    *, clients: int = 1, max_waiting: int = 2 * MIB
 ) -> Iterator[tuple[Near, trio.SocketStream, list[Far]]]:
     """A server's link whose lines go to clients in turn, its far end, and the clients."""
     with ExitStack() as stack:
         server, far = stack.enter_context(socket_link(max_line=16 * MIB))
+        server.outbox = server.link._outbox = Outbox(max_waiting=max_waiting)
         ends = []
         for _ in range(clients):
-            client, end = stack.enter_context(socket_link(max_queue=max_queue, pause_at=MIB))
+            client, end = stack.enter_context(socket_link(max_queue=MIB, pause_at=MIB))
             client.outbox = client.link._outbox = server.outbox
             ends.append(Far(client, end))
 
@@ -526,8 +528,8 @@ async def test_a_server_waits_for_a_client_that_is_behind_and_nothing_is_lost() 
             nursery.cancel_scope.cancel()
 
 
-async def test_others_are_served_by_the_same_server_as_long_as_a_queue_has_room() -> None:
-    with trio.fail_after(30), served(clients=2, max_queue=16 * MIB) as (server, far, (slow, other)):
+async def test_others_are_served_by_the_same_server_as_long_as_there_is_room() -> None:
+    with trio.fail_after(30), served(clients=2, max_waiting=16 * MIB) as (server, far, (slow, other)):
         async with trio.open_nursery() as nursery:
             for each in (server, slow.near, other.near):
                 nursery.start_soon(each.run)
@@ -599,6 +601,25 @@ async def test_a_client_that_asks_for_much_at_once_is_answered_as_it_reads() -> 
             assert len(near.lines) == LINES_AT_ONCE
             assert await receive(far, asked * MIB)
             assert len(near.lines) == asked
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_client_that_takes_too_little_while_a_server_is_held_for_it_is_cut_off(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    with served() as (server, far, (slow,)):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(server.run)
+            nursery.start_soon(slow.near.run)
+            nursery.start_soon(far.send_all, line_for(0, MIB) * 8)
+            while not is_held(server):
+                await trio.lowlevel.checkpoint()
+            with trio.move_on_after(3 * LOOK_SECONDS):
+                while not slow.near.ended:
+                    await receive(slow.end, 2 * STUCK_BYTES)
+                    await trio.sleep(1)
+            assert slow.near.ended.startswith("the peer does not read")
+            assert not is_held(server)
             nursery.cancel_scope.cancel()
 
 

@@ -69,50 +69,58 @@ class Server:
 
 
 def held(outbox: Outbox, server: Server, *slow: Queue) -> bool:
-    """Whether a server that has written to these has to wait."""
+    """Whether a server that has written to these, which are behind, has to wait."""
     outbox.slow.clear()
-    outbox.slow.update(slow)
+    for each in slow:
+        outbox.fall_behind(each)
     return outbox.hold(server)
 
 
-def test_up_to_the_limit_of_a_queue_nobody_waits() -> None:
-    outbox, server = Outbox(), Server()
-    assert not held(outbox, server, Queue(100), Queue(1))
-    assert held(outbox, server, Queue(101), Queue(1))
+def test_as_long_as_there_is_room_nobody_waits() -> None:
+    outbox, server = Outbox(max_waiting=1000), Server()
+    assert not held(outbox, server, Queue(500), Queue(500))
+    assert not outbox.held
+    assert held(outbox, server, Queue(501))
+    assert Outbox()._max_waiting == MAX_WAITING
+
+
+def test_who_has_written_to_nobody_that_is_behind_does_not_wait() -> None:
+    outbox, server = Outbox(max_waiting=100), Server()
+    outbox.fall_behind(Queue(200))
+    assert not held(outbox, server)
 
 
 def test_who_waits_for_several_goes_on_with_the_last_of_them() -> None:
-    outbox, server, other, one, two = Outbox(), Server(), Server(), Queue(200), Queue(200)
+    outbox, server, other = Outbox(max_waiting=250), Server(), Server()
+    one, two, three = Queue(200), Queue(200), Queue(200)
     assert held(outbox, server, one, two)
     assert held(outbox, other, one)
-    outbox.release(one)
+    outbox.fall_behind(three)
+    outbox.catch_up(one)
     assert (server.resumed, other.resumed) == (0, 0)
     one.queued = 100
-    outbox.release(one)
+    outbox.catch_up(one)
     assert (server.resumed, other.resumed) == (0, 1)
     two.queued = 0
-    outbox.release(two)
-    outbox.release(two)
+    outbox.catch_up(two)
+    outbox.catch_up(two)
     assert (server.resumed, other.resumed) == (1, 1)
 
 
-def test_when_very_much_waits_for_all_together_each_queue_that_is_long_holds() -> None:
-    outbox, server = Outbox(), Server()
-    one, two = Queue(MAX_WAITING // 2, MAX_WAITING), Queue(MAX_WAITING // 2, MAX_WAITING)
-    outbox.note_waiting(one, much=True)
-    outbox.note_waiting(two, much=True)
-    assert not held(outbox, server, one)
-    two.queued += 1
+def test_when_there_is_room_again_all_go_on_whoever_has_made_it() -> None:
+    outbox, server, one, two = Outbox(max_waiting=300), Server(), Queue(200), Queue(200)
+    outbox.fall_behind(two)
     assert held(outbox, server, one)
-    outbox.note_waiting(two, much=False)
-    outbox.release(one)
+    two.queued = 0
+    outbox.catch_up(two)
     assert server.resumed == 1
+    assert not outbox.held
 
 
 def test_who_is_gone_is_not_told_to_go_on() -> None:
-    outbox, server, queue = Outbox(), Server(), Queue(200)
+    outbox, server, queue = Outbox(max_waiting=100), Server(), Queue(200)
     assert held(outbox, server, queue)
     outbox.forget(server)
     queue.queued = 0
-    outbox.release(queue)
+    outbox.catch_up(queue)
     assert server.resumed == 0
