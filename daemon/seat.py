@@ -10,6 +10,7 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING
 
+from daemon.catalog.remembered import OTHERS
 from daemon.catalog.shown import Shown, shown_since
 from daemon.config.model import DEFAULT_PROFILE
 from daemon.errors import ToolDisabled
@@ -74,7 +75,7 @@ class Seat:
 
     def own_key(self, key: str) -> str:
         """A session's key as the daemon knows it: what another user names is another session."""
-        return key if self._uid in {None, os.getuid()} else f"uid {self._uid}: {key}"
+        return key if self._uid in {None, os.getuid()} else f"{OTHERS}{self._uid}: {key}"
 
     @property
     def denied(self) -> str:

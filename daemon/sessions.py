@@ -14,7 +14,7 @@ import trio
 from loguru import logger
 
 from daemon.catalog.loaded import Loaded, LoadedStatus
-from daemon.catalog.remembered import MAX_KEY, SessionRecord
+from daemon.catalog.remembered import MAX_KEY, OTHERS, SessionRecord
 from daemon.catalog.shown import Shown
 from daemon.catalog.validity import judge_in
 from daemon.errors import McpdError
@@ -377,4 +377,6 @@ def fault_of_key(key: object) -> str:
         return "a session's key is a string"
     if not 0 < len(key) <= MAX_KEY or not key.isprintable():
         return f"a session's key has 1 to {MAX_KEY} printable characters"
+    if key.startswith(OTHERS):
+        return f"a session's key does not begin with '{OTHERS}': so are those of other users called"
     return ""

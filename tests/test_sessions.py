@@ -190,7 +190,7 @@ async def test_being_used_and_being_left_are_told() -> None:
     assert stage.memory.touched == ["k", "k"]
 
 
-@pytest.mark.parametrize("key", ["", "x" * (MAX_KEY + 1), "a\nb", "a\u202eb", 7, None, ["k"]])
+@pytest.mark.parametrize("key", ["", "x" * (MAX_KEY + 1), "a\nb", "a\u202eb", "uid 5: x", 7, None, ["k"]])
 def test_what_cannot_be_a_key_is_said(key: object) -> None:
     assert "session's key" in fault_of_key(key)
 

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from daemon.catalog.loaded import Loaded
     from daemon.model import Summary, Tool
 
+OTHERS = "uid "
+"""The beginning of the keys of other users' sessions; no client's own begins so."""
+
 MAX_KEY = 200
 """Characters of a session's key: a UUID has 36, a path as a key may have more."""
 

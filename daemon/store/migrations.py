@@ -57,6 +57,11 @@ _NAMES = (
     "ALTER TABLE tools ADD COLUMN since DOUBLE PRECISION NOT NULL DEFAULT 0",
     # No definition has changed after its row has.
     "UPDATE tools SET since = updated_at",
+    # Whose row has been as it is for longer has had the name for longer, most likely.
+    """INSERT INTO tool_names (name, server, tool, beside, since, version, writer)
+        SELECT name, server, name, 0, updated_at, version, writer FROM tools WHERE NOT EXISTS (
+            SELECT 1 FROM tools AS older WHERE older.name = tools.name AND (older.updated_at < tools.updated_at
+            OR (older.updated_at = tools.updated_at AND older.server < tools.server)))""",
 )
 
 _VERDICTS = (

@@ -13,6 +13,7 @@ import importlib
 import threading
 from typing import TYPE_CHECKING, Any
 
+from daemon.catalog.remembered import OTHERS
 from daemon.store import migrations, sqlite, urls
 from daemon.store.connection import among, scalar
 from daemon.store.faults import Kind, StoreFault
@@ -36,6 +37,11 @@ and one that hangs is left behind. Short, for its own wait comes on top."""
 
 POSTGRES = "daemon.store.postgres"
 """What speaks PostgreSQL; its driver is an extra, and half a second's import that others do not pay."""
+
+
+_COUNTED = "SELECT count(*) FROM sessions"
+_OTHERS = f" WHERE key LIKE '{OTHERS}%'"
+"""Sessions of other users than the daemon's."""
 
 
 class Store:
@@ -149,6 +155,8 @@ class Store:
     def forget_sessions(self, before: float, sparing: Collection[str] = (), *, most: int) -> int:
         """Delete sessions that nobody has used since a time, and the oldest where there are too many.
 
+        Other users than the daemon's may have half of them: theirs go first where they have more.
+
         Args:
             before: seconds since the epoch.
             sparing: keys of sessions that stay in any case.
@@ -163,8 +171,11 @@ class Store:
         spared = {clean(key) for key in sparing}
         with self._transaction(writes=True) as connection:
             next_version(connection)
-            excess = scalar(connection, "SELECT count(*) FROM sessions") - most
-            oldest = "SELECT key, seen_at < :before AS idle FROM sessions ORDER BY seen_at LIMIT :limit"
+            excess, others = scalar(connection, _COUNTED) - most, scalar(connection, _COUNTED + _OTHERS)
+            among_others = _OTHERS if others > most // 2 else ""
+            excess = max(excess, others - most // 2)
+            oldest = f"SELECT key, seen_at < :before AS idle FROM sessions{among_others}"
+            oldest += " ORDER BY seen_at LIMIT :limit"
             found = connection.rows(oldest, {"before": before, "limit": FORGOTTEN_AT_ONCE})
             keys = [
                 row["key"]

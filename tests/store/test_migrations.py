@@ -63,6 +63,27 @@ def test_what_was_kept_is_there_after_later_steps(place: Place, opening: Opener,
     assert place.run("SELECT name, mood FROM servers") == [("git", "fine")]
 
 
+def test_a_store_without_names_gives_each_to_the_tool_that_has_been_there_for_longest(
+    place: Place, database: Database
+) -> None:
+    with database.transaction(writes=True) as connection:
+        migrate(connection, "here", STEPS[:2])
+        for server_name, tool, at in (
+            ("evil", "transfer", 2.0),
+            ("bank", "transfer", 1.0),
+            ("evil", "own", 3.0),
+        ):
+            connection.change(
+                "INSERT INTO tools"
+                " (server, name, position, raw, schema_hash, epoch, updated_at, version, writer)"
+                " VALUES (:server, :name, 0, :raw, 'h', 1, :at, 1, 'w')",
+                {"server": server_name, "name": tool, "raw": b"{}", "at": at},
+            )
+        migrate(connection, "here")
+    found = place.run("SELECT name, server, tool FROM tool_names ORDER BY name")
+    assert found == [("own", "evil", "own"), ("transfer", "bank", "transfer")]
+
+
 def test_a_step_that_fails_leaves_the_earlier_schema(database: Database) -> None:
     with database.transaction(writes=True) as connection:
         migrate(connection, "here")

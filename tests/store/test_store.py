@@ -125,6 +125,13 @@ def test_of_too_many_sessions_those_go_that_were_used_before_others(store: Store
     assert store.forget_sessions(0.0, most=99) == 0
 
 
+def test_other_users_sessions_go_first_where_they_have_more_than_half(store: Store) -> None:
+    keys = ["mine", *(f"uid 5: {number}" for number in range(6))]
+    store.keep(Batch(at=1.0, sessions=tuple(session(key, seen_at=at) for at, key in enumerate(keys))))
+    assert store.forget_sessions(-1.0, most=8) == 2
+    assert [each.key for each in reversed(store.sessions(10))] == ["mine", *keys[3:]]
+
+
 def test_not_all_sessions_of_a_crowd_are_deleted_at_once(store: Store) -> None:
     records = tuple(session(f"{number}", seen_at=float(number)) for number in range(FORGOTTEN_AT_ONCE + 20))
     store.keep(Batch(at=1.0, sessions=records))
