@@ -40,7 +40,7 @@ _PAIR = re.compile(
 )
 _CHARACTERS = re.compile(r"[\w.~+=-]+", re.ASCII)
 _WORD = re.compile(r"[A-Z]?[a-z]*|[A-Z]+|[A-Za-z]+[0-9]{1,4}|v?[0-9]+|[0-9]{1,3}[a-z]", re.ASCII)
-_CAMEL = re.compile(r"[A-Z]?[a-z]{2,}(?:[A-Z][a-z]+)+")
+_CAMEL = re.compile(r"(?<![A-Za-z])[A-Z]?[a-z]{2,}+(?:[A-Z][a-z]++)++")
 _PLAIN = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]+)(?:[_.-](?:[A-Z]?[a-z]+|[A-Z]+))*")
 _BETWEEN_WORDS = re.compile(r"[\W_]+")
 

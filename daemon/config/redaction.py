@@ -24,7 +24,7 @@ ORDINARY = frozenset({
 })  # fmt: skip
 """Values of variables that are words of every log, in any case: without them nobody could read one."""
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://\S+")
 _PATH = re.compile(r"(?:/[\w. -]+){2,}/?", re.ASCII)
 _BASIC = re.compile(r"(?i)basic\s+([A-Za-z0-9+/_-]+={0,2})\s*")
 _SCHEME = re.compile(r"(?i)(?:basic|bearer|token)\s")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from daemon.config.expand import MAX_FILE
 from daemon.config.parse import secrets
 from daemon.config.redaction import doubtful
 from tests.config.reading import config_of
@@ -121,6 +122,14 @@ def test_no_secret_is_in_the_repr_of_a_configuration() -> None:
     config = config_of({"mcpServers": {"s": entry, "t": other}, "state": state}, {"T": "hunter2"})
     assert "hunter2" in secrets(config)
     assert "hunter2" not in repr(config)
+
+
+@pytest.mark.parametrize("character", ["a", "A", "aB", " ", ";", "=", "a=", "a ", "1", ":", "-", "a;b=", "://"])
+def test_a_file_s_worth_of_anything_is_looked_through(character: str) -> None:
+    value = (character * MAX_FILE)[:MAX_FILE]
+    config = config_of({"mcpServers": {"s": {"command": "x", "args": [value], "env": {"TOKEN": value}}}})
+    assert value in secrets(config)
+    assert value not in doubtful(config)
 
 
 @pytest.mark.parametrize(
