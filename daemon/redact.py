@@ -31,6 +31,29 @@ REASON = 2000
 SHORTEST = 6
 """Characters of a part or a spelling of a secret: what is shorter stands in ordinary words, too."""
 
+WHOLE = 16
+"""Characters from which a secret stands in no other word by chance: shorter ones go from a definition only
+where they are whole words."""
+
+LONG_NUMBER = 8
+"""Digits from which a number in a definition can be a secret: fewer count something."""
+
+SCHEMA_WORDS = frozenset({
+    "$anchor", "$comment", "$defs", "$dynamicAnchor", "$dynamicRef", "$id", "$ref", "$schema", "$vocabulary",
+    "_meta", "additionalItems", "additionalProperties", "allOf", "annotations", "anyOf", "array", "boolean",
+    "const", "contains", "contentEncoding", "contentMediaType", "contentSchema", "default", "definitions",
+    "dependencies", "dependentRequired", "dependentSchemas", "deprecated", "description", "destructiveHint",
+    "else", "enum", "examples", "exclusiveMaximum", "exclusiveMinimum", "execution", "format", "icons",
+    "idempotentHint", "if", "inputSchema", "integer", "items", "maxContains", "maxItems", "maxLength",
+    "maxProperties", "maximum", "minContains", "minItems", "minLength", "minProperties", "minimum",
+    "multipleOf", "name", "not", "null", "number", "object", "oneOf", "openWorldHint", "outputSchema",
+    "pattern", "patternProperties", "prefixItems", "properties", "propertyNames", "readOnly", "readOnlyHint",
+    "required", "string", "taskSupport", "then", "title", "type", "unevaluatedItems", "unevaluatedProperties",
+    "uniqueItems", "writeOnly",
+})  # fmt: skip
+"""Members of definitions and of JSON Schema, and its types: a string that is one tells nothing, and without it
+nobody could use the definition."""
+
 MAX_NESTED = 100
 """Strings that are taken out of a secret that is JSON: credentials files have a dozen."""
 
@@ -66,7 +89,9 @@ _ESCAPED = re.compile(
     r"|\\U(?P<point>[0-9A-Fa-f]{8})|\\(?P<single>.)",
     re.DOTALL,
 )
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_SCALAR = re.compile(
+    rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|-?(?P<whole>[0-9]+)(?:\.(?P<rest>[0-9]+))?(?:[eE][+-]?[0-9]+)?', re.DOTALL
+)
 _COMMON = ((r"\n", "\n"), (r"\"", '"'), (r"\t", "\t"), (r"\/", "/"))
 _CONTROLS = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 
@@ -79,6 +104,7 @@ class Redactor:
     def __init__(self, secrets: Iterable[str]) -> None:
         """Take the values that must never be shown; more can be learned."""
         self._certain: frozenset[str] = frozenset()
+        self._whole: frozenset[str] = frozenset()
         self._spelt: frozenset[str] = frozenset()
         self._reach = 0
         self.learn(secrets)
@@ -93,7 +119,10 @@ class Redactor:
             doubtful: which of them may as well be words of anybody: they stay in definitions (`json`).
         """
         known = frozenset(secret for secret in secrets if secret)
-        self._certain |= _all_spellings(known.difference(doubtful))
+        doubted = known.intersection(doubtful)
+        self._certain |= _all_spellings(known - doubted) - _all_spellings(doubted)
+        parts = (part for secret in known - doubted for part in _parts(secret))
+        self._whole |= {part for part in parts if len(part) < WHOLE}
         self._spelt |= _all_spellings(known)
         self._reach = min(FARTHEST, LONGEST_ESCAPE * max(map(len, self._spelt), default=SHORTEST))
 
@@ -123,7 +152,9 @@ class Redactor:
         return text[: min([most, *across])] + CUT
 
     def json(self, raw: bytes) -> bytes:
-        """JSON without secrets in its strings and keys but doubtful ones; all else stays, byte for byte.
+        """JSON without secrets in its strings, keys and long numbers; all else stays, byte for byte.
+
+        Those in doubt stay, and `SCHEMA_WORDS`.
 
         Args:
             raw: valid JSON of any length: to be called in a thread. The same object comes back if nothing
@@ -131,7 +162,16 @@ class Redactor:
         """
         if not self._holds(raw.decode(errors="replace")):
             return raw
-        return _STRING.sub(lambda found: self._json_string(found[0]), raw)
+        return _SCALAR.sub(
+            lambda found: self._json_string(found[0]) if found["whole"] is None else self._json_number(found),
+            raw,
+        )
+
+    def _json_number(self, found: re.Match[bytes]) -> bytes:
+        is_whole = len(found["whole"]) >= LONG_NUMBER and not (found["rest"] or b"").strip(b"0")
+        return (
+            json.dumps(HIDDEN).encode() if is_whole and found["whole"].decode() in self._certain else found[0]
+        )
 
     def _json_string(self, string: bytes) -> bytes:
         try:
@@ -140,7 +180,7 @@ class Redactor:
             # Nobody can tell what is in it.
             text, found = HIDDEN, [(0, len(HIDDEN))]
         else:
-            found = self._found(text, certain=True)
+            found = [] if text in SCHEMA_WORDS else self._found(text, certain=True)
         return json.dumps(_without(text, found)).encode() if found else string
 
     def _holds(self, text: str, levels: int = MAX_LEVELS) -> bool:
@@ -160,7 +200,13 @@ class Redactor:
         """
         # Looking for each is cheaper than one pattern of all of them: nearly every text has none.
         known = self._certain if certain else self._spelt
-        found = [span for spelt in known if spelt in text for span in _occurrences(spelt, text)]
+        found = [
+            span
+            for spelt in known
+            if spelt in text
+            for span in _occurrences(spelt, text)
+            if not certain or spelt not in self._whole or _is_whole(text, span)
+        ]
         if not certain:
             found += _credentials(text)
         if levels and ("\\" in text or "%" in text):
@@ -183,6 +229,11 @@ def _occurrences(spelt: str, text: str) -> Iterator[Span]:
     while at >= 0:
         yield at, at + len(spelt)
         at = text.find(spelt, at + len(spelt))
+
+
+def _is_whole(text: str, span: Span) -> bool:
+    """Whether what stands there is no part of a longer word; `_` and `-` part words."""
+    return not any(text[at - 1 : at + 1].isalnum() for at in span if 0 < at < len(text))
 
 
 def _merged(spans: list[Span]) -> list[Span]:
@@ -258,28 +309,33 @@ def _all_spellings(secrets: Iterable[str]) -> frozenset[str]:
 def _spellings(secret: str) -> Iterator[str]:
     """A secret and what is within it, each as it may be written without an escape."""
     yield secret
-    for part in (secret, *_nested(secret)):
+    for part in _parts(secret):
         if len(part) >= SHORTEST:
             yield from (each for each in _encoded(part) if len(each) >= SHORTEST)
 
 
-def _nested(secret: str) -> list[str]:
-    """The strings in a secret that is JSON, such as a credentials file in a variable."""
+def _parts(secret: str) -> Iterator[str]:
+    yield secret
+    yield from (text for _, text in nested(secret))
+
+
+def nested(secret: str) -> list[tuple[str, str]]:
+    """The strings in a secret that is JSON, a credentials file in a variable, each with its name there."""
     if not secret.lstrip().startswith(("{", "[")):
         return []
     try:
-        waiting: list[object] = [json.loads(secret)]
+        waiting: list[tuple[str, object]] = [("", json.loads(secret))]
     except (ValueError, RecursionError):
         return []
-    found: list[str] = []
+    found: list[tuple[str, str]] = []
     while waiting and len(found) < MAX_NESTED:
         match waiting.pop():
-            case str() as text:
-                found.append(text)
-            case list() as items:
-                waiting += items
-            case dict() as members:
-                waiting += members.values()
+            case name, str() as text:
+                found.append((name, text))
+            case name, list() as items:
+                waiting += ((name, item) for item in items)
+            case _, dict() as members:
+                waiting += members.items()
     return found
 
 

@@ -15,13 +15,15 @@ from loguru import logger
 
 from daemon.cataloguing import CURRENT_PATIENCE, DEBOUNCE, QUARANTINED_NAMED, RELIST_AFTER_FAILURE, Listing
 from daemon.config.model import Server, Timeouts
+from daemon.config.redaction import doubtful, secrets
 from daemon.errors import UpstreamLost, UpstreamUnavailable
 from daemon.facts import ListingFailed, ToolsListed
 from daemon.redact import CUT, REASON, Redactor
 from daemon.wire.peer import RemoteError
+from tests.config.reading import config_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from trio.testing import MockClock
 
@@ -98,16 +100,25 @@ async def until(holds: Callable[[], bool]) -> None:
 class Scene:
     """A listing with its connection, and what it has told."""
 
-    def __init__(self, *, lists_tools: bool = True, **timeouts: Any) -> None:
+    def __init__(
+        self,
+        *,
+        lists_tools: bool = True,
+        secrets: Iterable[str] = ("s3cret",),
+        doubtful: Iterable[str] = (),
+        **timeouts: Any,
+    ) -> None:
         self.facts: list[Fact] = []
         self.problems: list[str] = []
         self.connection = Lists()
+        redact = Redactor(())
+        redact.learn(secrets, doubtful)
         server = Server(name="alpha", command="x", timeouts=Timeouts(**timeouts))
         self.listing = Listing(
             server,
             tell=self.facts.append,
             wall=lambda: 42.0,
-            redact=Redactor(["s3cret"]),
+            redact=redact,
             settle=self._settle,
         )
         self.unsettled = trio.Event()
@@ -427,3 +438,40 @@ async def test_what_is_quarantined_is_logged_once_and_a_thousand_of_it_briefly(l
         await scene.listing.list_now()
     assert sum("is quarantined" in line for line in log) == 1 + QUARANTINED_NAMED
     assert f"{1000 - QUARANTINED_NAMED} more tools are quarantined: `mcpd status --json` has them" in log
+
+
+ORDINARY: list[dict[str, Any]] = [
+    {"command": "x", "env": {"DATABASE_URL": "postgresql://app:hunter22@localhost/shop?sslmode=require"}},
+    {"url": "https://h/mcp?format=object&fields=inputSchema"},
+    {"command": "x", "args": ["postgresql://postgres:postgres@localhost/shop?schema=public"]},
+    {"command": "x", "env": {"PGPASSWORD": "password", "TOKENIZER": "default", "MONKEY": "orders"}},
+    {"command": "x", "args": ["--keyspace", "orders", "--primary-key", "customer_id", "--tokenizer", "public"]},
+    {"command": "x", "args": ["--max-tokens", "100000", "--token-limit=100000", "--keyboard", "customerId"]},
+    {
+        "command": "x",
+        "env": {"CREDENTIALS": '{"type": "object", "private_key": "s3cr3t-a1b2c3d4"}', "F": "customerId"},
+    },
+]
+
+
+@pytest.mark.parametrize("entry", ORDINARY)
+async def test_what_an_ordinary_configuration_holds_changes_no_definition(entry: dict[str, Any]) -> None:
+    config = config_of({"mcpServers": {"s": entry}})
+    scene = Scene(secrets=secrets(config), doubtful=doubtful(config))
+    scene.connection.tools = ["postgres_query", "list_orders", "reset_password"]
+    schema = {
+        "type": "object",
+        "properties": {
+            "password": {"type": "string", "description": "The password. Schema: public, required."},
+            "customer_id": {"type": "number", "maximum": 100000},
+            "customerId": {"enum": ["orders", "postgres", "public"]},
+        },
+        "required": ["password", "customer_id"],
+    }
+    scene.connection.members = {"inputSchema": schema}
+    assert await scene.listing.list_now() == ""
+    (fact,) = scene.facts
+    assert isinstance(fact, ToolsListed)
+    assert [tool.name for tool in fact.tools] == scene.connection.tools
+    assert not fact.quarantined
+    assert all(json.loads(tool.raw)["inputSchema"] == schema for tool in fact.tools)

@@ -274,3 +274,34 @@ def test_what_may_be_anybodys_words_stays_in_a_definition_and_goes_from_what_is_
     assert redact("in us-east-1") == f"in {HIDDEN}"
     redact.learn(["issues"])
     assert redact.json(b'"list_issues"') == b'"list_%b"' % HIDDEN.encode()
+
+
+def test_a_short_secret_goes_from_a_definition_only_as_a_whole_word() -> None:
+    redact = Redactor(["hunter22", CANARY])
+    raw = b'["hunter221","xhunter22","call_hunter22","a hunter22.","x%bx"]' % CANARY.encode()
+    hidden = HIDDEN.encode()
+    assert redact.json(raw) == b'["hunter221","xhunter22","call_%b","a %b.","x%bx"]' % (hidden, hidden, hidden)
+    assert redact("xhunter22") == f"x{HIDDEN}"
+
+
+def test_the_words_that_schemas_are_made_of_stay_although_one_is_a_secret() -> None:
+    redact = Redactor(["additionalProperties", "object", "required"])
+    raw = b'{"type":"object","additionalProperties":false,"required":["an object"]}'
+    assert redact.json(raw) == raw.replace(b"an object", b"an %b" % HIDDEN.encode())
+
+
+@pytest.mark.parametrize("number", [b"9081726354", b"-9081726354", b"9081726354.0"])
+def test_a_long_number_goes_from_a_definition_if_it_is_a_secret(number: bytes) -> None:
+    redact = Redactor(["9081726354", "100000"])
+    raw = b'{"a":%b,"b":[%b ],"c":100000,"d":90817263540,"e":1.9081726354}'
+    hidden = b'"%b"' % HIDDEN.encode()
+    assert redact.json(raw % (number, number)) == raw % (hidden, hidden)
+
+
+def test_what_is_in_doubt_stays_in_a_definition_also_if_a_secret_that_is_json_has_it() -> None:
+    redact = Redactor(())
+    redact.learn(
+        [json.dumps({"type": "service_account", "key": CANARY}), "service_account"], ["service_account"]
+    )
+    assert redact.json(b'"service_account %b"' % CANARY.encode()) == b'"service_account %b"' % HIDDEN.encode()
+    assert redact("service_account") == HIDDEN

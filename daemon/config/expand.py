@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from daemon.config.credentials import NAMED, looks_random
+from daemon.config.credentials import looks_random, names_credential
 from daemon.config.hints import quoted
 from daemon.config.jsonc import sound
 from daemon.config.trail import below
@@ -98,7 +98,7 @@ def expand(text: str, sources: Sources) -> Expanded:
             return match[0]
         if from_outside:
             substituted.append(value)
-        elif match["body"] and (NAMED.search(match["body"].partition(":-")[0]) or looks_random(value)):
+        elif match["body"] and (names_credential(match["body"].partition(":-")[0]) or looks_random(value)):
             defaults.append(value)
         return value
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, unquote, unquote_plus, urlsplit
+from urllib.parse import unquote, unquote_plus, urlsplit
 
-from daemon.config.credentials import NAMED, in_arguments, is_wordy, looks_random
+from daemon.config.credentials import in_arguments, is_anybodys, looks_random, names_credential, told_by_name
+from daemon.redact import nested
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from daemon.config.model import Config, Server
 
@@ -23,6 +24,7 @@ ORDINARY = frozenset({
 })  # fmt: skip
 """Values of variables that are words of every log, in any case: without them nobody could read one."""
 
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://\S+")
 _PATH = re.compile(r"(?:/[\w. -]+){2,}/?", re.ASCII)
 _BASIC = re.compile(r"(?i)basic\s+([A-Za-z0-9+/_-]+={0,2})\s*")
 _SCHEME = re.compile(r"(?i)(?:basic|bearer|token)\s")
@@ -37,11 +39,12 @@ def secrets(config: Config) -> frozenset[str]:
 
 
 def doubtful(config: Config) -> frozenset[str]:
-    """Which of the `secrets` are words, and secret only because some variable or header holds them.
+    """Which of the `secrets` are words that may as well be anybody's.
 
-    A definition may have the same words: `us-east-1` in an `enum`, `issues` in a tool's name.
+    A definition may have the same words: `us-east-1` in an `enum`, `issues` in a tool's name, `password` as the
+    name of a property.
     """
-    values = list(_all(config))
+    values = [(value, doubt) for value, doubt in _all(config) if len(value) >= SHORTEST]
     return frozenset(value for value, doubt in values if doubt) - {
         value for value, doubt in values if not doubt
     }
@@ -50,32 +53,43 @@ def doubtful(config: Config) -> frozenset[str]:
 def _all(config: Config) -> Iterator[tuple[str, bool]]:
     """All values, each with whether it is in doubt."""
     for server in config.mcp_servers.values():
-        yield from _named(server)
-        yield from ((value, False) for value in _of_server(server))
-    for value in _in_url(config.summaries.base_url if config.summaries else None):
-        yield value, False
-    for value in _in_state_url(config.state.url):
-        yield value, False
+        yield from _in_variables(server)
+        yield from _in_headers(server)
+        yield from _in_command(server)
+        for text in (server.url, *server.args, *server.defaults, *server.env.values(), *server.substituted):
+            yield from _in_urls(text)
+    yield from _in_urls(config.summaries.base_url if config.summaries else None)
+    yield from _judged(_in_state_url(config.state.url), named=True)
 
 
-def _named(server: Server) -> Iterator[tuple[str, bool]]:
-    """The values of variables and headers."""
+def _judged(values: Iterable[str], *, named: bool) -> Iterator[tuple[str, bool]]:
+    """Values, and the strings in one that is JSON, each with whether it is in doubt."""
+    for value in values:
+        yield value, is_anybodys(value, named=named)
+        for name, text in nested(value):
+            yield text, is_anybodys(text, named=names_credential(name))
+
+
+def _in_variables(server: Server) -> Iterator[tuple[str, bool]]:
     for name, value in (*server.env.items(), *(("", value) for value in server.substituted)):
         if not _is_ordinary(value):
-            doubt = is_wordy(value) and not NAMED.search(name)
-            yield from ((each, doubt) for each in _spellings(value))
+            yield from _judged(_spellings(value), named=names_credential(name))
+        yield from _judged(_in_list(value), named=True)
+
+
+def _in_headers(server: Server) -> Iterator[tuple[str, bool]]:
     for name, value in server.headers.items():
-        doubt = is_wordy(value) and not NAMED.search(name)
-        yield from ((each, doubt) for each in _in_header(value))
+        named = names_credential(name) or _SCHEME.match(value) is not None
+        yield from _judged(_in_header(value), named=named)
+        yield from _judged(_in_list(value), named=True)
 
 
-def _of_server(server: Server) -> Iterator[str]:
-    """What is a credential by where it stands."""
+def _in_command(server: Server) -> Iterator[tuple[str, bool]]:
+    """Arguments whose name says what they are, and defaults."""
     for _, value in in_arguments(server.args):
-        yield from _in_header(value) if _SCHEME.match(value) else _spellings(value)
-    yield from server.defaults
-    for url in (server.url, *server.args, *server.defaults, *server.env.values(), *server.substituted):
-        yield from _in_url(url)
+        if not _is_ordinary(value):
+            yield from _judged(_in_header(value) if _SCHEME.match(value) else _spellings(value), named=True)
+    yield from _judged(server.defaults, named=True)
 
 
 def _is_ordinary(value: str) -> bool:
@@ -83,6 +97,10 @@ def _is_ordinary(value: str) -> bool:
     if value.lower() in ORDINARY:
         return True
     return _PATH.fullmatch(value) is not None and not any(map(looks_random, value.split("/")))
+
+
+def _in_list(value: str) -> Iterator[str]:
+    return (told for told in told_by_name(value) if not _is_ordinary(told))
 
 
 def _in_header(value: str) -> Iterator[str]:
@@ -132,22 +150,28 @@ def _in_state_url(url: str | None) -> Iterator[str]:
         yield from (value, unquote(value), unquote_plus(value))
 
 
-def _in_url(url: str | None) -> Iterator[str]:
-    """User, password, query values and credentials in the path of a url, as written and decoded."""
-    if not url or "://" not in url:
-        return
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        yield url
-        return
-    # A user without a password is how tokens are often given.
-    hidden = (parts.password if parts.password is not None else parts.username) or ""
-    yield from (hidden, unquote(hidden))
-    for pair in parts.query.split("&"):
-        yield pair.partition("=")[2]
-    for _, value in parse_qsl(parts.query):
-        yield value
-    for written in parts.path.split("/"):
-        if looks_random(segment := unquote(written)):
-            yield from (written, segment)
+def _in_urls(text: str | None) -> Iterator[tuple[str, bool]]:
+    """User, password, query values and credentials in the path of each url, as written and decoded."""
+    for found in _URL.finditer(text or ""):
+        try:
+            parts = urlsplit(found[0])
+        except ValueError:
+            yield found[0], False
+            continue
+        # A user without a password is how tokens are often given.
+        hidden = (parts.password if parts.password is not None else parts.username) or ""
+        yield from _judged((hidden, unquote(hidden)), named=True)
+        yield from _in_query(parts.query)
+        for written in parts.path.split("/"):
+            if looks_random(segment := unquote(written)):
+                yield from ((written, False), (segment, False))
+
+
+def _in_query(query: str) -> Iterator[tuple[str, bool]]:
+    for pair in query.split("&"):
+        name, _, written = pair.partition("=")
+        for value in (written, unquote_plus(written)):
+            if names_credential(unquote_plus(name)):
+                yield value, is_anybodys(value, named=True)
+            else:
+                yield value, not looks_random(value)

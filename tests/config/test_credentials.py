@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.config.credentials import NAMED, in_arguments, is_wordy, looks_random
+from daemon.config.credentials import (
+    in_arguments,
+    is_anybodys,
+    is_wordy,
+    looks_random,
+    names_credential,
+    told_by_name,
+)
 
 
 @pytest.mark.parametrize(
@@ -36,6 +43,9 @@ def test_a_credential_has_another_look_than_words(text: str, random: bool) -> No
         (["--header", "Authorization: Bearer k"], [(1, "Bearer k")]),
         (["--header=X-Api-Key:k"], [(0, "k")]),
         (["--token-file", "/run/token", "--token", "--verbose", "--key"], []),
+        (["--auth", "a", "--passphrase", "b c", "--pwd", "d"], [(1, "a"), (3, "b c"), (5, "d")]),
+        (["--connection-string", "Server=h;Password=p;"], [(1, "p")]),
+        (["--keyspace", "orders", "--max-tokens", "100000", "--primary-key", "customer_id"], []),
         (["-y", "some-package@1.2.3", "--port=80", "https://host/path", "C:\\x"], []),
         ([], []),
     ],
@@ -46,9 +56,82 @@ def test_a_credential_is_found_among_arguments_with_its_place(
     assert list(in_arguments(args)) == found
 
 
-@pytest.mark.parametrize("name", ["API_KEY", "githubToken", "DB_PASSWORD", "Authorization", "GITHUB_PAT"[7:]])
-def test_a_name_says_that_its_value_is_a_credential(name: str) -> None:
-    assert NAMED.search(name)
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("API_KEY", "apikey", "APIKey", "--key", "AccountKey", "ACCESS_KEY_ID", "OPENAI_API_KEYS", "KEY"),
+        *("githubToken", "--token", "auth-token", "GITHUB_TOKEN_2", "ACCESS_TOKENS", "GITHUB_PAT", "bearer"),
+        *(
+            "DB_PASSWORD",
+            "PGPASSWORD",
+            "passwd",
+            "DB_PASS",
+            "--pwd",
+            "MYSQL_PWD",
+            "PASSPHRASE",
+            "ssl-passphrase",
+        ),
+        *("Authorization", "AUTH", "--auth", "BASIC_AUTH", "client_secret", "Set-Cookie", "SESSION"),
+        *("CACHE_PASSWORD", "PUBLIC_URL_SECRET"),
+    ],
+)
+def test_a_name_says_by_a_word_of_it_that_its_value_is_a_credential(name: str) -> None:
+    assert names_credential(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("--keyspace", "--keyboard", "--tokenizer", "TOKENIZER", "MONKEY", "compass", "pattern", "author"),
+        *("--primary-key", "PARTITION_KEY", "sort-keys", "publicKey", "--max-tokens", "MAX_NEW_TOKENS"),
+        *("--token-limit", "TOKEN_URL", "--password-file", "PASSWORD_MIN_LENGTH", "AUTH_MODE", "session-name"),
+        "",
+    ],
+)
+def test_a_name_that_only_looks_like_it_says_nothing(name: str) -> None:
+    assert not names_credential(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("Server=h;User Id=sa;Password=pass word;", ["pass word"]),
+        ("Server=h; Pwd = abc ;Encrypt=true", ["abc"]),
+        ("host=h password=abc dbname=d", ["abc"]),
+        ("AccountName=n;AccountKey=abc==;EndpointSuffix=core", ["abc=="]),
+        ("export API_TOKEN=abc; exec server", ["abc"]),
+        ("postgresql://h/d?x=1", []),
+        ("mode=fast;keyspace=orders", []),
+        ("plain words", []),
+    ],
+)
+def test_a_credential_is_found_in_what_lists_names_and_values(text: str, told: list[str]) -> None:
+    assert list(told_by_name(text)) == told
+
+
+@pytest.mark.parametrize(
+    ("value", "named", "anybodys"),
+    [
+        ("password", True, True),
+        ("customer_id", True, True),
+        ("Ünïcode", True, True),
+        ("hunter22", True, False),
+        ("9081726354", True, False),
+        ("open sesame", True, False),
+        ("correct-horse-battery", True, False),
+        ("abcdefghijklmnop", True, False),
+        ("p@ss!word", True, False),
+        ("us-east-1", False, True),
+        ("open sesame", False, True),
+        ("customerId", False, True),
+        ("s3cr3t", False, False),
+        ("0b1f6a2c5d3e4f708a91", False, False),
+    ],
+)
+def test_what_may_be_anybodys_word_depends_on_the_name_that_it_stands_under(
+    value: str, *, named: bool, anybodys: bool
+) -> None:
+    assert is_anybodys(value, named=named) is anybodys
 
 
 @pytest.mark.parametrize(

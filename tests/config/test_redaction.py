@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from daemon.config.expand import MAX_FILE
 from daemon.config.parse import secrets
 from daemon.config.redaction import doubtful
 from tests.config.reading import config_of
@@ -64,6 +65,24 @@ from tests.config.reading import config_of
         ({"command": "x", "env": {"LOG_LEVEL": "WARNING", "NODE_ENV": "production"}}, set()),
         ({"command": "x", "env": {"ROOT": "/home/somebody/my projects"}, "args": ["${DIRECTORY}"]}, set()),
         ({"command": "x", "env": {"P": "/run/0b1f6a2c5d3e4f708a91/x"}}, {"/run/0b1f6a2c5d3e4f708a91/x"}),
+        ({"command": "x", "args": ["--password=abc123;xyz789"]}, {"abc123;xyz789", "abc123"}),
+        ({"command": "x", "args": ["--db=postgres://u:hunter22@h/d"]}, {"hunter22"}),
+        (
+            {"command": "x", "args": ["--connection-string", "Server=h;Password=hunter22;"]},
+            {"hunter22"},
+        ),
+        (
+            {"command": "x", "env": {"DB": "Server=h;Password=hunter22;"}},
+            {"Server=h;Password=hunter22;", "hunter22"},
+        ),
+        (
+            {
+                "command": "x",
+                "args": ["--max-tokens", "100000", "--keyspace", "orders", "--tokenizer", "llama3"],
+            },
+            set(),
+        ),
+        ({"command": "x", "args": ["--auth", "enabled", "--api-key", "default"]}, set()),
         ({"command": "plain-command", "args": ["plain-argument"], "cwd": "/plain/dir"}, set()),
     ],
 )
@@ -105,6 +124,14 @@ def test_no_secret_is_in_the_repr_of_a_configuration() -> None:
     assert "hunter2" not in repr(config)
 
 
+@pytest.mark.parametrize("character", ["a", "A", "aB", " ", ";", "=", "a=", "a ", "1", ":", "-", "a;b=", "://"])
+def test_a_file_s_worth_of_anything_is_looked_through(character: str) -> None:
+    value = (character * MAX_FILE)[:MAX_FILE]
+    config = config_of({"mcpServers": {"s": {"command": "x", "args": [value], "env": {"TOKEN": value}}}})
+    assert value in secrets(config)
+    assert value not in doubtful(config)
+
+
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
@@ -116,19 +143,35 @@ def test_no_secret_is_in_the_repr_of_a_configuration() -> None:
             {"command": "x", "env": {"MODEL": "gpt-4o-2024-08-06"}, "args": ["${WORDS}"]},
             {"gpt-4o-2024-08-06", "two words"},
         ),
-        ({"command": "x", "env": {"DB_PASS": "sunshine", "API_KEY": "two words"}}, set()),
-        ({"command": "x", "env": {"DB_PASSWORD": "sunshine", "MODE": "sunshine"}}, set()),
+        ({"command": "x", "env": {"DB_PASS": "sunshine", "API_KEY": "two words"}}, {"sunshine"}),
+        ({"command": "x", "env": {"DB_PASSWORD": "sunshine1", "MODE": "sunshine1"}}, set()),
+        (
+            {"command": "x", "env": {"PASSPHRASE": "correct horse battery", "AUTH": "open sesame forever"}},
+            set(),
+        ),
+        ({"command": "x", "args": ["--pwd", "sunshine", "--passphrase", "correct horse"]}, {"sunshine"}),
+        (
+            {"command": "x", "env": {"DB": "postgresql://postgres:postgres@h/d?schema=public&sslmode=require"}},
+            {
+                "postgresql://postgres:postgres@h/d?schema=public&sslmode=require",
+                *("postgres", "public", "require"),
+            },
+        ),
+        ({"url": "https://h?format=object&project=p1q2r3s4"}, {"object", "p1q2r3s4"}),
+        ({"url": "https://h?project=0b1f6a2c5d3e4f708a91&key=a1b2c3d4"}, set()),
+        (
+            {"command": "x", "env": {"CREDENTIALS": '{"type":"service_account","private_key":"a1b2c3d4"}'}},
+            {"service_account"},
+        ),
         ({"command": "x", "env": {"HIDDEN": "s3cr3t-0b1f6a"}}, set()),
         (
             {"url": "https://h?q=plainly", "headers": {"X-Region": "europe", "Authorization": "plainly"}},
-            {"europe"},
+            {"europe", "plainly"},
         ),
-        ({"command": "x", "args": ["--api-key", "plainly"]}, set()),
+        ({"command": "x", "args": ["--api-key", "plainly"]}, {"plainly"}),
     ],
 )
-def test_words_are_in_doubt_unless_their_name_or_place_says_what_they_are(
-    entry: dict[str, object], words: set[str]
-) -> None:
+def test_words_are_in_doubt_and_only_words_are(entry: dict[str, object], words: set[str]) -> None:
     config = config_of({"mcpServers": {"s": entry}}, {"WORDS": "two words"})
     assert doubtful(config) == words
     assert doubtful(config) <= secrets(config)

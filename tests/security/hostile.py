@@ -66,6 +66,10 @@ SECRETS = {
     "literal": "canary-literal-8d7e",
     "default": "canary-default-6b5c",
     "basic": "canary-basic-3f2e",
+    "phrase": "canary horse battery",
+    "authorised": "canary-authorised-71c4",
+    "connection": "canary-connection-2e9b",
+    "number": "907135428816",
 }
 """Each in another place of the configuration."""
 
@@ -106,6 +110,7 @@ TELLING = tool(
         "type": "object",
         "properties": {
             SECRETS["env"]: {"type": "string", "default": SECRETS["go"], "enum": list(SECRETS.values())},
+            "count": {"type": "integer", "default": int(SECRETS["number"])},
             "plain": {"type": "string", "pattern": "^[a-z]+$", "description": everything()},
         },
     },
@@ -164,6 +169,8 @@ def leaky(place: Path) -> dict[str, Any]:
         "command": python,
         "args": [
             *(*options, f"@{place / 'script'}", "${CANARY_ARGUMENT}"),
+            *("--auth", SECRETS["authorised"]),
+            *("--connection-string", f"Server=h;Password={SECRETS['connection']};"),
             *("--api-key", SECRETS["literal"], f"${{CANARY_UNSET_TOKEN:-{SECRETS['default']}}}"),
         ],
         "env": {
@@ -172,6 +179,8 @@ def leaky(place: Path) -> dict[str, Any]:
             "CREDENTIALS": json.dumps({"auth": {"key": SECRETS["nested"]}}),
             "ODD_TOKEN": SECRETS["odd"],
             "GO_KEY": SECRETS["go"],
+            "PASSPHRASE": SECRETS["phrase"],
+            "N_TOKEN": SECRETS["number"],
         },
     }
 

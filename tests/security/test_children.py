@@ -40,7 +40,7 @@ def begun(hostile: Watched) -> dict[str, Any]:
 @pytest.mark.e2e
 def test_a_servers_environment_is_the_allow_list_and_what_is_configured(hostile: Watched) -> None:
     found = begun(hostile)["env"]
-    configured = {"TOKEN", "FROM_OUTSIDE", "CREDENTIALS", "ODD_TOKEN", "GO_KEY"}
+    configured = {"TOKEN", "FROM_OUTSIDE", "CREDENTIALS", "ODD_TOKEN", "GO_KEY", "PASSPHRASE", "N_TOKEN"}
     # The interpreter adds LC_CTYPE for itself where no locale is set.
     assert found.keys() - configured - {"LC_CTYPE"} == set(INHERITED) & hostile.environ.keys()
     assert not SERVICE & found.keys()

@@ -1,4 +1,4 @@
-"""S4: fifteen canaries, each in another place, and none of them where an operator or a model would see it."""
+"""S4: canaries, each in another place, and none of them where an operator or a model would see it."""
 
 from __future__ import annotations
 
@@ -130,7 +130,9 @@ def test_no_secret_is_in_the_argv_of_any_other_process(provoked: Watched) -> Non
     ]
     for pid in others:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
-        assert leaks(words) == (["argument", "literal", "default"] if pid == own else [])
+        assert leaks(words) == (
+            ["argument", "literal", "default", "authorised", "connection"] if pid == own else []
+        )
 
 
 @pytest.mark.parametrize("surface", ["category", "full"])

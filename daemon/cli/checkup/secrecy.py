@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from daemon.cli.checkup.scene import fault, note, warning
-from daemon.config.credentials import NAMED, in_arguments
+from daemon.config.credentials import in_arguments, names_credential
 from daemon.config.trail import ROOT, below
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _literals(config: Config) -> Iterator[str]:
         trail = _trail(name)
         for key, values in (("env", server.env), ("headers", server.headers)):
             for each, value in values.items():
-                if NAMED.search(each) and _is_literal(value, server):
+                if names_credential(each) and _is_literal(value, server):
                     yield below(below(trail, key), each)
         if _holds_secret(server.url) and _is_literal(server.url or "", server):
             yield below(trail, "url")
@@ -118,10 +118,10 @@ def _holds_secret(url: str | None) -> bool:
         return False
     parts = urlsplit(url)
     names = (pair.partition("=")[0] for pair in parts.query.split("&"))
-    return parts.password is not None or any(NAMED.search(name) for name in names)
+    return parts.password is not None or any(names_credential(name) for name in names)
 
 
 def _in_arguments(server: Server, trail: str, *, literal: bool = False) -> Iterator[str]:
-    for place, value in in_arguments(server.args):
-        if not literal or _is_literal(value, server):
-            yield below(below(trail, "args"), place)
+    found = in_arguments(server.args)
+    for place in dict.fromkeys(place for place, value in found if not literal or _is_literal(value, server)):
+        yield below(below(trail, "args"), place)
