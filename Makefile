@@ -26,15 +26,10 @@ help:  ## this list
 
 # Of the locks alone, hashes compared, as `pip install .` and pipx do not; the build backend is among them.
 PREFIX ?= $(HOME)/.local
-HOUSE = $(PREFIX)/share/mcpd/venv
 
 .PHONY: install
 install:  ## mcpd for this user, into ~/.local (PREFIX); it needs this directory no longer then
-	scripts/venv "$(PYTHON)" "$(HOUSE)" requirements/runtime.txt requirements/build.txt
-	"$(HOUSE)/bin/python" -m pip install --quiet --no-deps --no-build-isolation .
-	mkdir -p "$(PREFIX)/bin"
-	ln -sfn "$(HOUSE)/bin/mcpd" "$(PREFIX)/bin/mcpd"
-	@"$(PREFIX)/bin/mcpd" --version
+	scripts/install "$(PYTHON)" "$(PREFIX)"
 
 .PHONY: run
 run: .venv/demo.stamp  ## the demo: the daemon with config/demo.json and real servers

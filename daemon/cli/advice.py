@@ -1,10 +1,12 @@
-"""What is unwise, though not wrong: commands that will not be found, versions that move, open containers."""
+"""What is unwise, though not wrong: files that will not be found, versions that move, open containers."""
 
 from __future__ import annotations
 
+import os.path
 import shutil
 from typing import TYPE_CHECKING
 
+from daemon import paths
 from daemon.cli import containers, runners
 from daemon.cli.commands import started
 from daemon.config.redaction import secrets
@@ -13,19 +15,29 @@ from daemon.errors import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from daemon.config.model import Config, Server
 
 
-def advice(config: Config, environ: Mapping[str, str]) -> list[Fault]:
-    """Everything worth a warning, each at its place in the file. `environ` is where PATH is taken from."""
+def advice(config: Config, environ: Mapping[str, str], beside: Path | None = None) -> list[Fault]:
+    """Everything worth a warning, each at its place in the file.
+
+    Args:
+        config: what is judged.
+        environ: where PATH and HOME are taken from.
+        beside: the configuration's directory, for paths that were meant to begin there; None to pass over them.
+    """
     hidden = secrets(config)
     found: list[Fault] = []
     for name, server in config.mcp_servers.items():
         if server.enabled and server.command:
             trail = below(below(ROOT, "mcpServers"), name)
             found += _missing_command(server, trail, environ)
-            found += (fault for fault in _unwise(server, below(trail, "args")) if not _shows(fault, hidden))
+            told = [*_unwise(server, below(trail, "args"))]
+            if beside is not None and not server.cwd:
+                told += _astray(server, trail, beside, paths.home(environ))
+            found += (fault for fault in told if not _shows(fault, hidden))
     return found
 
 
@@ -41,6 +53,24 @@ def _missing_command(server: Server, trail: str, environ: Mapping[str, str]) -> 
         where = "there is no such program" if "/" in server.command else "it is not on PATH"
         message = f"'{server.command}' cannot be started: {where}. Install it, or write its absolute path"
         yield Fault(path=below(trail, "command"), message=message)
+
+
+def _astray(server: Server, trail: str, beside: Path, home: Path) -> Iterator[Fault]:
+    """Paths that begin at home, where nothing is, and were meant to begin at the configuration."""
+    command = server.command or ""
+    places = [(below(trail, "command"), command)] if "/" in command else []
+    for at, word in enumerate(server.args):
+        name, _, value = word.partition("=")
+        places.append((below(below(trail, "args"), at), value if name.startswith("-") else word))
+    for place, word in places:
+        # Other arguments are paths only if they are files: `serve` and `.` mean something else.
+        meant = word.startswith(("./", "../")) or word == command or os.path.isfile(beside / word)  # noqa: PTH113
+        if word and not word.startswith("/") and meant and not os.path.exists(home / word):  # noqa: PTH110
+            message = (
+                f"'{word}' begins in the home directory, for there is no `cwd`, and is not there. Write its"
+                ' absolute path, or "cwd": "." to begin beside this configuration'
+            )
+            yield Fault(path=place, message=message)
 
 
 def _unwise(server: Server, trail: str) -> Iterator[Fault]:

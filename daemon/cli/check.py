@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
     except ConfigError as error:
         _show_faults(path, error.faults, as_json=options.json)
         return EX_CONFIG
-    _show(path, config, advice(config, os.environ), as_json=options.json)
+    _show(path, config, advice(config, os.environ, path.absolute().parent), as_json=options.json)
     return 0
 
 

@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
 Words: TypeAlias = tuple[str, ...]
 """A command, without its directory, and its arguments."""
@@ -17,11 +17,34 @@ MAX_DEPTH = 4
 """Wrappers within wrappers that are looked into: nobody writes more, and a script could hold any number."""
 
 SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "zsh"})
-WRAPPERS = frozenset({"command", "exec", "nohup", "sudo"})
-"""Commands that start the one that follows them."""
+WRAPPERS: dict[str, frozenset[str]] = {
+    # What follows its two is only looked for.
+    "command": frozenset({"-v", "-V"}),
+    "doas": frozenset({"-u", "-C"}),
+    "exec": frozenset({"-a"}),
+    "nice": frozenset({"-n", "--adjustment"}),
+    "nohup": frozenset(),
+    "setsid": frozenset(),
+    "stdbuf": frozenset({"-i", "--input", "-o", "--output", "-e", "--error"}),
+    "sudo": frozenset((
+        "-u", "--user", "-g", "--group", "-h", "--host", "-p", "--prompt", "-C", "--close-from", "-D",
+        "--chdir", "-R", "--chroot", "-T", "--command-timeout", "-r", "--role", "-t", "--type",
+    )),
+    "timeout": frozenset({"-k", "--kill-after", "-s", "--signal"}),
+    "xargs": frozenset((
+        "-a", "--arg-file", "-d", "--delimiter", "-E", "-I", "-L", "--max-lines", "-n", "--max-args", "-P",
+        "--max-procs", "-s", "--max-chars",
+    )),
+}  # fmt: skip
+"""Commands that start the one that follows them, each with its options that take the next word as a value."""
+
+OPERANDS = {"timeout": 1}
+"""Words between a wrapper's options and the command that it starts."""
 
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=.*", re.ASCII | re.DOTALL)
 _COMMAND_OPTION = re.compile(r"-[a-z]*c", re.ASCII)
+_SHELL_VALUED = re.compile(r"[-+][a-zA-Z]*[oO]|--rcfile|--init-file", re.ASCII)
+_WINDOWS = re.compile(r"\.(?:cmd|exe|ps1)$", re.IGNORECASE)
 _OPERATOR = re.compile(r"[;&|()<>]+")
 _ENV_VALUED = frozenset({"-u", "--unset", "-C", "--chdir"})
 _ENV_SPLIT = re.compile(r"-S|--split-string")
@@ -31,10 +54,10 @@ def started(words: Sequence[str], depth: int = 0) -> Iterator[Words]:
     """Each command that a command line starts; itself, if it is no wrapper."""
     if not words or depth > MAX_DEPTH:
         return
-    name, rest = PurePath(words[0]).name, words[1:]
+    name, rest = _WINDOWS.sub("", PurePath(words[0]).name), words[1:]
     inner: list[Sequence[str]]
     if name in WRAPPERS:
-        inner = [rest]
+        inner = [behind_options(rest, WRAPPERS[name])[OPERANDS.get(name, 0) :]]
     elif name == "env":
         inner = [_behind_env(rest)]
     elif name in SHELLS and (script := _script(rest)) is not None:
@@ -44,6 +67,16 @@ def started(words: Sequence[str], depth: int = 0) -> Iterator[Words]:
         return
     for each in inner:
         yield from started(_behind_assignments(each), depth + 1)
+
+
+def behind_options(words: Sequence[str], valued: Collection[str]) -> Sequence[str]:
+    """What follows the options that a command line begins with; `valued` take the next word as their value."""
+    at = 0
+    while at < len(words) and words[at].startswith("-"):
+        if words[at] == "--":
+            return words[at + 1 :]
+        at += 2 if words[at] in valued else 1
+    return words[at:]
 
 
 def _behind_assignments(words: Sequence[str]) -> Sequence[str]:
@@ -62,10 +95,15 @@ def _behind_env(words: Sequence[str]) -> Sequence[str]:
 
 def _script(words: Sequence[str]) -> str | None:
     """What a shell is given to run with `-c`."""
+    valued = False
     for at, word in enumerate(words[:-1]):
-        if _COMMAND_OPTION.fullmatch(word):
+        if valued:
+            valued = False
+        elif _COMMAND_OPTION.fullmatch(word):
             return words[at + 1]
-        if not word.startswith(("-", "+")):
+        elif _SHELL_VALUED.fullmatch(word):
+            valued = True
+        elif not word.startswith(("-", "+")):
             return None
     return None
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from daemon.cli.commands import behind_options
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -24,6 +26,12 @@ _VALUED = frozenset((
     "--volumes-from", "-w", "--workdir",
 ))  # fmt: skip
 """Options of `docker run` that take the next word as their value (docker-run(1))."""
+
+_GLOBAL = frozenset((
+    "--config", "-c", "--context", "-H", "--host", "-l", "--log-level", "--tlscacert", "--tlscert", "--tlskey",
+    "--connection", "--url", "--identity", "--root", "--runroot", "--namespace", "-n", "--address", "-a",
+))  # fmt: skip
+"""Options before the subcommand that take the next word as their value."""
 
 _BOUND = re.compile(r"(?:.*,)?(?:src|source)=([^,]+).*")
 _WHOLE = re.compile(r"/+|(?:/var)?/run/(?:docker|podman/podman|containerd/containerd)\.sock")
@@ -58,6 +66,8 @@ def warnings(words: Sequence[str]) -> Iterator[str]:
     for option, value in run.options:
         if option == "--privileged" and value != "false":
             yield "--privileged lets the container do all that root can. Leave it out, or give it one --cap-add"
+        elif option == "--pid" and value == "host":
+            yield "--pid=host shows the container every process of the machine. Leave it out"
         elif option in {"-v", "--volume", "--mount"} and (whole := _whole(value)):
             yield f"the container is given {whole}, and so the whole machine. Give it what it needs"
 
@@ -69,10 +79,15 @@ def image_of(words: Sequence[str]) -> Image | None:
 
 
 def _read(words: Sequence[str]) -> _Run | None:
-    if not words or words[0] not in CONTAINERS or "run" not in words:
+    if not words or words[0] not in CONTAINERS:
+        return None
+    behind = behind_options(words[1:], _GLOBAL)
+    behind = behind[1:] if behind and behind[0] == "container" else behind
+    # What `docker compose run` names is a service.
+    if not behind or behind[0] != "run":
         return None
     options: list[tuple[str, str]] = []
-    rest = iter(words[words.index("run") + 1 :])
+    rest = iter(behind[1:])
     for word in rest:
         if not word.startswith("-"):
             return _Run(word, options)

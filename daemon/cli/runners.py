@@ -11,6 +11,8 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from daemon.cli.commands import behind_options
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -32,7 +34,20 @@ class Runner(NamedTuple):
     """Whether the first word is no package, but a program of this machine."""
 
 
-_NPM_VALUED = ("--prefix", "--cache", "--registry", "--userconfig", "-c", "--call", "-w", "--workspace")
+_NPM_VALUED = (
+    "--prefix",
+    "-C",
+    "--dir",
+    "--filter",
+    "--loglevel",
+    "--cache",
+    "--registry",
+    "--userconfig",
+    "-c",
+    "--call",
+    "-w",
+    "--workspace",
+)
 _UV_VALUED = (
     "--python", "-p", "--index", "--index-url", "-i", "--extra-index-url", "--default-index",
     "--with-requirements", "--with-editable", "--directory", "--env-file", "--cache-dir", "--constraints",
@@ -75,19 +90,30 @@ _RELEASE = re.compile(r"[@/]v?\d+\.\d+[\w.+-]*/|/[0-9a-f]{40}/", re.ASCII)
 def moving(words: Sequence[str]) -> Iterator[str]:
     """What a command fetches that may be another program at the next start, and how to write it instead."""
     for runner in RUNNERS:
-        rest = words[len(runner.words) :]
+        rest = _behind(words, runner)
         # Offline, a runner takes what it has: nothing moves.
-        if tuple(words[: len(runner.words)]) == runner.words and "--offline" not in rest:
+        if rest is not None and "--offline" not in words:
             for package in _packages(rest, runner):
                 yield from _moves(package, runner)
 
 
 def fetches(words: Sequence[str]) -> bool:
     """Whether a command may need the network to start."""
-    known = any(
-        tuple(words[: len(runner.words)]) == runner.words for runner in RUNNERS if not runner.runs_files
-    )
+    known = any(_behind(words, runner) is not None for runner in RUNNERS if not runner.runs_files)
     return known and not {"--offline", "--no-install"} & set(words)
+
+
+def _behind(words: Sequence[str], runner: Runner) -> Sequence[str] | None:
+    """What follows a runner's words, whatever options are between them; None if these are not its words."""
+    if tuple(words[:1]) != runner.words[:1]:
+        return None
+    rest = words[1:]
+    for word in runner.words[1:]:
+        rest = behind_options(rest, runner.valued)
+        if not rest or rest[0] != word:
+            return None
+        rest = rest[1:]
+    return rest
 
 
 def _packages(words: Sequence[str], runner: Runner) -> list[str]:

@@ -262,7 +262,10 @@ def _explain(error: OSError, command: str, cwd: str | None) -> CannotStart | Con
     if cwd is not None and error.filename == cwd:
         return CannotStart(f"cannot start {command}: its directory {cwd}: {error.strerror}")
     if error.errno == errno.ENOENT:
-        return CannotStart(f"command not found: {command}. Install it, or write its full path in the config")
+        relative = cwd is not None and "/" in command and not command.startswith("/")
+        begins = f"; it begins in {cwd} (`cwd`, or the home directory without one)" if relative else ""
+        found = f"command not found: {command}{begins}"
+        return CannotStart(f"{found}. Install it, or write its full path in the config")
     return CannotStart(f"cannot start {command}: {error.strerror}")
 
 

@@ -169,6 +169,65 @@ def test_the_path_is_the_servers_own_where_it_has_one(programs: str) -> None:
     assert warnings({"command": "node", "env": {"PATH": "/nowhere"}}, programs)
 
 
+@pytest.fixture
+def beside(tmp_path: Path) -> Path:
+    """A configuration's directory with a server's files, beside an empty home."""
+    for name in ("home", "project", "project/data"):
+        (tmp_path / name).mkdir()
+    for name in ("run.sh", "srv.py", "settings.json"):
+        (tmp_path / "project" / name).touch(mode=0o755)
+    return tmp_path / "project"
+
+
+def astray(beside: Path, entry: dict[str, Any]) -> list[tuple[str, str]]:
+    environ = {"PATH": "/bin", "HOME": str(beside.parent / "home")}
+    config = config_of({"mcpServers": {"s": entry}}, environ)
+    return [(fault.path, fault.message) for fault in advice(config, environ, beside)]
+
+
+@pytest.mark.parametrize(
+    ("entry", "place", "word"),
+    [
+        ({"command": "./run.sh"}, "command", "./run.sh"),
+        ({"command": "data/../run.sh"}, "command", "data/../run.sh"),
+        ({"command": "./nowhere"}, "command", "./nowhere"),
+        ({"command": "sh", "args": ["srv.py"]}, "args[0]", "srv.py"),
+        ({"command": "sh", "args": ["-x", "./nowhere.py"]}, "args[1]", "./nowhere.py"),
+        ({"command": "sh", "args": ["--config=settings.json"]}, "args[0]", "settings.json"),
+        ({"command": "sh", "args": ["--data", "./data"]}, "args[1]", "./data"),
+    ],
+)
+def test_a_path_that_begins_at_home_where_the_file_is_not_is_told(
+    beside: Path, entry: dict[str, Any], place: str, word: str
+) -> None:
+    ((path, message),) = astray(beside, entry)
+    assert path == f"$.mcpServers.s.{place}"
+    assert message.startswith(f"'{word}' begins in the home directory, for there is no `cwd`")
+    assert '"cwd": "."' in message
+    assert not astray(beside, {**entry, "enabled": False})
+    assert not astray(beside, {**entry, "cwd": "."})
+
+
+@pytest.mark.parametrize(
+    ("command", "args"),
+    [
+        ("sh", ["data", ".", "serve", "-c", "http://h/srv.py", "@scope/mcp", ""]),
+        ("sh", ["--root=/srv.py", "x" * 5000, "a b"]),
+        ("/bin/sh", []),
+    ],
+)
+def test_what_is_no_file_beside_the_configuration_is_no_path(
+    beside: Path, command: str, args: list[str]
+) -> None:
+    assert not astray(beside, {"command": command, "args": args})
+
+
+def test_what_is_at_home_is_found_there(beside: Path) -> None:
+    for name in ("run.sh", "srv.py"):
+        (beside.parent / "home" / name).touch()
+    assert not astray(beside, {"command": "./run.sh", "args": ["srv.py", "./srv.py"]})
+
+
 @pytest.mark.parametrize(
     "entry",
     [

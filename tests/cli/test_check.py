@@ -63,6 +63,15 @@ def test_a_warning_does_not_fail(file: Path, capsys: pytest.CaptureFixture[str])
     assert err.startswith("warning: $.mcpServers.a.command: 'no-such-program-here' cannot be started")
 
 
+def test_a_server_beside_the_configuration_is_told_where_it_is_started(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (file.parent / "server.here").touch()
+    file.write_text('{"mcpServers": {"a": {"command": "/bin/sh", "args": ["server.here"]}}}')
+    assert main([str(file)]) == 0
+    assert "warning: $.mcpServers.a.args[0]: 'server.here' begins in the home dir" in capsys.readouterr().err
+
+
 def test_warnings_as_json(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text(UNWISE)
     assert main([str(file), "--json"]) == 0

@@ -21,6 +21,7 @@ from daemon.cli.containers import image_of, warnings
         ("docker run localhost:5000/mcp/time", "localhost:5000/mcp/time", False),
         ("docker run localhost:5000/mcp/time:1", "localhost:5000/mcp/time:1", True),
         ("docker --context x run mcp/time", "mcp/time", False),
+        ("docker --debug container run mcp/time", "mcp/time", False),
     ],
 )
 def test_the_image_of_a_container_is_found_among_the_options(line: str, image: str, pinned: bool) -> None:
@@ -28,7 +29,18 @@ def test_the_image_of_a_container_is_found_among_the_options(line: str, image: s
 
 
 @pytest.mark.parametrize(
-    "line", ["docker", "docker exec -i box mcp", "docker run", "docker run -e", "docker run -it"]
+    "line",
+    [
+        "docker",
+        "docker exec -i box mcp",
+        "docker run",
+        "docker run -e",
+        "docker run -it",
+        "docker compose run svc",
+        "docker compose -f x run svc",
+        "docker --context run",
+        "podman container ls",
+    ],
 )
 def test_a_container_without_an_image_has_none(line: str) -> None:
     assert image_of(line.split()) is None
@@ -47,8 +59,14 @@ def test_all_that_is_unwise_is_said_at_once() -> None:
     assert len(told) == 4
 
 
+@pytest.mark.parametrize("option", ["--pid=host", "--pid host"])
+def test_the_processes_of_the_machine_are_told(option: str) -> None:
+    (told,) = warnings(["docker", "run", *option.split(), "mcp/time:1"])
+    assert told.startswith("--pid=host shows the container every process of the machine")
+
+
 @pytest.mark.parametrize(
-    "options", ["--privileged=false", "-v /home/me:/x", "-v cache:/", "--mount src=/a,dst=/"]
+    "options", ["--privileged=false", "--pid=private", "-v /home/me:/x", "-v cache:/", "--mount src=/a,dst=/"]
 )
 def test_a_part_of_the_machine_is_no_matter(options: str) -> None:
     assert not list(warnings(["docker", "run", *options.split(), "mcp/time:1"]))

@@ -19,6 +19,23 @@ def test_every_runner_is_told_how_to_write_a_version_and_content_with_it(runner:
     assert fetches((*runner.words, name))
 
 
+@pytest.mark.parametrize(
+    "line",
+    ["npm --prefix /x exec foo", "pnpm --silent dlx foo", "uv --directory /x run --with foo x",
+     "uv --quiet tool run foo", "uv tool --quiet run foo"],
+)  # fmt: skip
+def test_options_before_the_subcommand_are_passed_over(line: str) -> None:
+    (message,) = moving(line.split())
+    assert message.startswith("'foo' has no exact version")
+    assert not list(moving([*line.split()[:1], "--offline", *line.split()[1:]]))
+
+
+@pytest.mark.parametrize("line", ["npm --prefix exec foo", "npm run exec foo", "uv --directory", "npm", ""])
+def test_what_only_looks_like_a_subcommand_is_none(line: str) -> None:
+    assert not list(moving(line.split()))
+    assert not fetches(line.split())
+
+
 def test_each_package_is_told_of() -> None:
     told = list(moving(("npx", "-p", "one", "--package=two@1.2.3", "-p", "three@latest", "tool")))
     assert [message.partition(" ")[0] for message in told] == ["'one'", "'three@latest'"]

@@ -41,7 +41,7 @@ def test_what_every_user_can_write_is_refused_with_the_command_that_mends_it(pat
     each.chmod(0o702)
     message = refused(path)
     assert message.startswith(f"every user of this machine can write {each}, ")
-    assert message.endswith(f"`chmod o-w {each}`")
+    assert f"`chmod o-w {each}`" in message
     each.chmod(stat.S_IMODE(each.stat().st_mode) & ~stat.S_IWOTH)
     load(path, {})
 
@@ -72,6 +72,63 @@ def test_the_directory_that_a_link_leads_to_counts_and_so_does_that_of_the_link(
         each.chmod(0o700)
 
 
+def test_every_link_on_the_way_counts_with_its_directory(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever can replace a link in the middle says which file is read."""
+    for name in ("links", "open"):
+        (path.parent.parent / name).mkdir(mode=0o700)
+    link, middle = path.parent.parent / "links" / "l.json", path.parent.parent / "open" / "cur.json"
+    link.symlink_to("../open/cur.json")
+    middle.symlink_to(path)
+    load(link, {})
+    middle.parent.chmod(0o777)
+    assert f"`chmod o-w {middle.parent}`" in refused(link)
+    through = path.parent.parent / "through"
+    through.symlink_to(middle.parent)
+    assert f"`chmod o-w {middle.parent}`" in refused(through / "cur.json")
+    monkeypatch.chdir(path.parent)
+    assert f"`chmod o-w {middle.parent}`" in refused(Path("../links/l.json"))
+
+
+def test_links_that_lead_nowhere_or_on_and_on_end(path: Path) -> None:
+    round_and_round = path.parent / "a"
+    round_and_round.symlink_to("b")
+    (path.parent / "b").symlink_to("a")
+    with pytest.raises(OSError, match="symbolic links"):
+        open_to_others(round_and_round)
+    (path.parent / "c").symlink_to("nowhere")
+    with pytest.raises(FileNotFoundError):
+        open_to_others(path.parent / "c")
+
+
+def test_in_a_sticky_directory_only_what_is_ours_or_roots_counts(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its owner can replace it there, or made it first under the name that we were going to use."""
+
+    def said() -> list[str]:
+        return [fault.message for fault in open_to_others(path) if f" {path} " in fault.message]
+
+    path.parent.chmod(0o1777)
+    assert not said()
+    if path.stat().st_uid == 0:
+        os.chown(path, FOREIGN, path.stat().st_gid)
+    owner = path.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner)
+    assert not said()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    (message,) = said()
+    assert message.startswith(f"user {owner} owns {path} in a directory that every user can write")
+    assert message.endswith("move it to a directory of your own")
+    path.parent.chmod(0o700)
+    assert not said()
+
+
+def test_where_modes_are_fixed_another_way_is_named(path: Path) -> None:
+    """On a disk of Windows, all files have the mode that it is mounted with."""
+    path.chmod(0o777)
+    assert "or where modes are fixed (WSL's /mnt/c, vfat) move the configuration" in refused(path)
+
+
 def test_a_group_may_write_if_it_is_our_own_or_the_owners(path: Path) -> None:
     """Where every user has a group alone, files are made with mode 664."""
     path.chmod(0o664)
@@ -81,7 +138,7 @@ def test_a_group_may_write_if_it_is_our_own_or_the_owners(path: Path) -> None:
         os.chown(path, 0, FOREIGN)
         message = refused(path)
         assert message.startswith(f"group {FOREIGN} can write {path}")
-        assert message.endswith(f"`chmod g-w {path}`")
+        assert f"`chmod g-w {path}`" in message
         os.chown(path, FOREIGN, FOREIGN)
         load(path, {})
 

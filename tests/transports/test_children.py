@@ -139,6 +139,14 @@ async def test_a_missing_command_is_named_with_what_to_do(tmp_path: Path) -> Non
             await children.start("no-such-command", [], {}, None)
 
 
+async def test_a_missing_command_with_a_relative_path_is_named_with_where_it_begins(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as (children, _):
+        with pytest.raises(CannotStart) as raised:
+            await children.start("./run.sh", [], {}, str(tmp_path))
+    begins = f"it begins in {tmp_path} (`cwd`, or the home directory without one)"
+    assert str(raised.value).startswith(f"command not found: ./run.sh; {begins}. Install it, or write")
+
+
 @pytest.mark.parametrize(
     ("broken", "text"),
     [

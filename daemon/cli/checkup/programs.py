@@ -52,7 +52,7 @@ def check(server: Server, scene: Scene) -> Iterator[Finding]:
     elif found.blocked is not None:
         yield fault(f"{server.name}: {found.blocked} is not executable.", do=f"`chmod +x {found.blocked}`")
     else:
-        yield _missing(server, path, scene)
+        yield _missing(server, path, base, scene)
 
 
 def base_of(server: Server, scene: Scene) -> Path:
@@ -90,10 +90,10 @@ def _unusable(directory: Path) -> str:
     return "" if kernel.may(directory, os.X_OK) else "cannot be entered by this user"
 
 
-def _missing(server: Server, path: str, scene: Scene) -> Finding:
+def _missing(server: Server, path: str, base: Path, scene: Scene) -> Finding:
     command = server.command or ""
     if "/" in command:
-        return fault(f"{server.name}: there is no program {command}.", do="Install it, or correct `command`.")
+        return _no_file(server, "program", base / command, "Install it, or correct `command`.")
     elsewhere = shutil.which(command, path=scene.environ.get("PATH"))
     if elsewhere:
         return fault(
@@ -106,6 +106,15 @@ def _missing(server: Server, path: str, scene: Scene) -> Finding:
         f"That is {path}" if scene.running else f"That is, for a daemon started in this shell, {path}",
         "Install it, or write its absolute path.",
     )
+
+
+def _no_file(server: Server, kind: str, path: Path, do: str) -> Finding:
+    """A file that is not there; `path` is what a relative one came to."""
+    why = ""
+    if not server.cwd and str(path) not in {server.command, *server.args}:
+        why = "It is named by a relative path, which begins in the home directory where there is no `cwd`."
+        do = f'{do} "cwd": "." begins beside the configuration.'
+    return fault(f"{server.name}: there is no {kind} {path}.", why, do)
 
 
 def _startable(name: str, program: Path, path: str) -> Iterator[Finding]:
@@ -158,4 +167,4 @@ def _script(server: Server, base: Path) -> Iterator[Finding]:
     if not INTERPRETERS.fullmatch(PurePath(server.command or "").name) or not SCRIPT.fullmatch(first):
         return
     if not _is_file(base / first):
-        yield fault(f"{server.name}: there is no file {base / first}.", do="Correct `args`, or set `cwd`.")
+        yield _no_file(server, "file", base / first, "Correct `args`, or set `cwd`.")

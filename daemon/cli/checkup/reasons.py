@@ -10,7 +10,7 @@ STARTING = (
     Row(
         r"command not found: (\S*/.*?)\. Install it",
         "There is no file {0}; or it is a script, and the interpreter that its first line names is missing.",
-        f"Install it, or correct `command`; `mcpd doctor` tells which of the two it is. {_RESTART}",
+        f"Install it, or correct `command` or `cwd`; `mcpd doctor` tells which of the two it is. {_RESTART}",
     ),
     Row(
         r"command not found: (.+?)\. Install it",

@@ -201,7 +201,8 @@ _HAVING = (
         r"ENOENT: no such file or directory, \w+ '([^']+)'|No such file or directory: '([^']+)'"
         r"|can't open file '([^']+)'",
         "A file or directory is missing: {0}{1}{2}",
-        f"Make it, or correct the path in `args` or `env`; relative paths begin at `cwd`. {_RESTART}",
+        "Make it, or correct the path in `args` or `env`; relative paths begin at `cwd`, or at home without it."
+        f" {_RESTART}",
     ),
     Row(
         r"EACCES: permission denied, \w+ '([^']+)'|Permission denied: '([^']+)'|EACCES|(?i:permission denied)",

@@ -137,6 +137,17 @@ def test_a_command_relative_to_its_directory_is_found_there(house: House) -> Non
     assert found(house, command="./tool", cwd=str(house.root))
 
 
+def test_what_begins_at_home_is_told_so(house: House) -> None:
+    house.program("python3")
+    home = house.look().inherited["HOME"]
+    for server in ({"command": "./tool"}, {"command": "python3", "args": ["tool.py"]}):
+        said = only(found(house, **server), Level.FAULT)
+        assert f"{home}/tool" in said
+        assert "home directory" in said
+        assert '"cwd": "."' in said
+        assert "home directory" not in only(found(house, **server, cwd="."), Level.FAULT)
+
+
 @pytest.mark.parametrize("name", ["python3", "node", "bash", "python3.12"])
 def test_the_script_that_an_interpreter_is_to_run_must_be_there(house: House, name: str) -> None:
     house.program(name)

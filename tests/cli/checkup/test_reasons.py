@@ -9,6 +9,8 @@ from tests.cli.checkup.tables import holds_its_cases, meant
 
 CASES = [
     ("command not found: /opt/s.py. Install it, or write its full path", "/opt/s.py; or it is", "mcpd doctor"),
+    ("command not found: ./s.py; it begins in /root (`cwd`, or the home directory without one). Install it",
+     "./s.py; it begins in /root", "`cwd`"),
     ("command not found: uvx. Install it, or write its full path in the config", "program uvx", "command -v"),
     ("cannot start npx: its directory /srv/no: No such file or directory", "/srv/no", "`cwd`"),
     ("cannot start /opt/s: Permission denied", "/opt/s is not executable", "chmod +x"),

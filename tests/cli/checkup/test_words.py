@@ -66,7 +66,7 @@ CASES = [
     ('exec: "git": executable file not found in $PATH', "missing: git.", "PATH"),
     ("Error: ENOENT: no such file or directory, open '/srv/notes'", "/srv/notes", "`cwd`"),
     ("FileNotFoundError: [Errno 2] No such file or directory: 'x.db'", "x.db", "`cwd`"),
-    ("python3: can't open file '/srv/s.py': [Errno 2] No such file or directory", "/srv/s.py", "`cwd`"),
+    ("python3: can't open file '/srv/s.py': [Errno 2] No such file or directory", "/srv/s.py", "at home"),
     ("PermissionError: [Errno 13] Permission denied: '/srv/x'", "/srv/x", "right"),
     ("mkdir: cannot create directory: Permission denied", "may not use", "right"),
     ("[1:1] Running as root without --no-sandbox is not supported.", "sandbox", "--no-sandbox"),
