@@ -33,6 +33,9 @@ _STARTING = 0
 _children: dict[int, int] = {}
 """The child that each living server was started as, by its mark."""
 
+_unmarked: set[int] = set()
+"""Marks that living servers could not be given: their orphans cannot be told from strays."""
+
 _sweeping: list[bool] = []
 """Empty: nobody is a stray. Else whether children of ours may be none of mcpd's (`sweep_strays`)."""
 
@@ -58,9 +61,17 @@ def started(mark: int, pid: int) -> None:
     _children[mark] = pid
 
 
+def not_given(mark: int) -> bool:
+    """While this server lives nobody is a stray; whether that is new, where strays are looked for."""
+    is_new = bool(_sweeping) and not _unmarked
+    _unmarked.add(mark)
+    return is_new
+
+
 def forget(mark: int) -> None:
     """A server has ended: whoever still carries its mark is a stray."""
     _children.pop(mark, None)
+    _unmarked.discard(mark)
 
 
 def children() -> frozenset[int]:
@@ -148,7 +159,7 @@ def _mark(limit: tuple[int, int]) -> int | None:
 
 
 def _is_stray(limit: tuple[int, int]) -> bool:
-    if not _sweeping or limit[0] in _children:
+    if not _sweeping or _unmarked or limit[0] in _children:
         return False
     others = _sweeping[0]
     return not others or 0 <= limit[1] <= HIGHEST
