@@ -56,7 +56,8 @@ def main(argv: list[str]) -> int:
         return 0
     print(
         "mcpd connect: the daemon closed the connection before it said anything: it may not accept this user"
-        " (listen.uids), or its configuration may be faulty. See `mcpd check` and the daemon's log.",
+        " (listen.uids), this may be a process of one of its servers (listen.servers names those that may be"
+        " clients), or its configuration may be faulty. See `mcpd check` and the daemon's log.",
         file=sys.stderr,
     )
     return 1

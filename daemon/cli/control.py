@@ -68,8 +68,9 @@ def ask(method: str, params: dict[str, Any], *, path: str, timeout: float) -> di
             ) from None
         except (OSError, EOFError):
             raise DaemonUnreachable(
-                f"the daemon at {path} closed the connection without an answer: it is stopping, or does not"
-                " serve this user. See its log, then try again."
+                f"the daemon at {path} closed the connection without an answer: it is stopping, does not"
+                " serve this user (`listen.uids`), or has started this process or one above it as a server:"
+                " servers give no orders (`listen.servers` lets it be a client). See its log, then try again."
             ) from None
         except ValueError as error:
             raise DaemonUnreachable(

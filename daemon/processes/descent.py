@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from daemon.processes import table
+from daemon.processes import marks, table
 
 GENERATIONS = 64
 """Processes on the way up, at most: nobody's client stands so deep, and each step takes 15 µs of the loop."""
@@ -25,8 +25,8 @@ class Untraceable(Exception):
 def child_above(pid: int) -> int | None:
     """The child of ours that a process is or stems from; None if it does not stem from us.
 
-    Processes that are hidden from us (hidepid, systemd's ProtectProc=) are other users': with the first of them
-    the way ends.
+    With the first process that is hidden from us (hidepid, systemd's ProtectProc=) the way ends: unless
+    that is a child of ours, what the process has inherited decides.
 
     Raises:
         Untraceable: that cannot be said.
@@ -46,17 +46,32 @@ class _Changed(Exception):
 def _climb(pid: int) -> int | None:
     own = os.getpid()
     below = table.read(pid)
-    if below is None and not table.exists(pid):
-        raise Untraceable(f"pid {pid} is gone")
+    if below is None:
+        if not table.exists(pid):
+            raise Untraceable(f"pid {pid} is gone")
+        return _hidden(pid, pid)
     for _ in range(GENERATIONS):
-        if below is None or below.parent in {0, below.pid}:
+        if below.parent in {0, below.pid}:
             return None
         if below.parent == own:
             return below.pid
         above = table.read(below.parent)
         if above is None and table.exists(below.parent):
-            return None
+            return _hidden(below.parent, pid)
         if above is None or above.started > below.started:
             raise _Changed
         below = above
     raise Untraceable(f"pid {pid} stands more than {GENERATIONS} processes deep")
+
+
+def _hidden(above: int, pid: int) -> int | None:
+    """What can be said of a process whose way up ends at one that is hidden: maybe at itself.
+
+    Hidden is another user's, as the login's above each of his programs, and any of ours that has chosen to be.
+    """
+    if above in table.own_children():
+        return above
+    ours = marks.may_stem_from_us(pid)
+    if ours or (ours is None and table.may_signal(above)):
+        raise Untraceable(f"pid {above} on its way up is hidden, and it may stem from us")
+    return None

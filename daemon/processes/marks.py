@@ -33,6 +33,9 @@ _STARTING = 0
 _children: dict[int, int] = {}
 """The child that each living server was started as, by its mark."""
 
+_unmarked: set[int] = set()
+"""Marks that living servers could not be given: their orphans cannot be told from strays."""
+
 _sweeping: list[bool] = []
 """Empty: nobody is a stray. Else whether children of ours may be none of mcpd's (`sweep_strays`)."""
 
@@ -58,9 +61,17 @@ def started(mark: int, pid: int) -> None:
     _children[mark] = pid
 
 
+def not_given(mark: int) -> bool:
+    """While this server lives nobody is a stray; whether that is new, where strays are looked for."""
+    is_new = bool(_sweeping) and not _unmarked
+    _unmarked.add(mark)
+    return is_new
+
+
 def forget(mark: int) -> None:
     """A server has ended: whoever still carries its mark is a stray."""
     _children.pop(mark, None)
+    _unmarked.discard(mark)
 
 
 def children() -> frozenset[int]:
@@ -79,10 +90,15 @@ def sweep_strays(*, others: bool) -> None:
 
 
 def find() -> Found:
-    """Look at all processes of our user. Reads all of /proc: call it in a thread."""
-    limits = {pid: limit for pid in table.numbers() if (limit := table.limit(pid)) is not None}
+    """Look at all processes of our user. Reads all of /proc: call it in a thread.
+
+    What is hidden is not seen unless it is a child of ours: it will be one when its parent has ended.
+    """
+    own = table.own_children()
+    numbers = own.union(table.numbers())
+    limits = {pid: limit for pid in numbers if (limit := table.limit(pid)) is not None}
     # Read after the limits: a child that is started meanwhile is not among them, and no stray then.
-    seen = map(table.read, limits)
+    seen = (table.read_child(pid) if pid in own else table.read(pid) for pid in limits)
     alive = {each.pid: each for each in seen if each is not None and not each.is_dead}
     servers = {pid: mark for mark, pid in dict(_children).items()}
     found = Found({}, [])
@@ -103,10 +119,19 @@ def strays() -> list[int]:
     servers = children()
     found = []
     for pid in table.own_children() - servers if _sweeping else ():
-        limit, process = table.limit(pid), table.read(pid)
+        limit, process = table.limit(pid), table.read_child(pid)
         if limit and process and not process.is_dead and process.parent == os.getpid() and _is_stray(limit):
             found.append(pid)
     return found
+
+
+def may_stem_from_us(pid: int) -> bool | None:
+    """What the limit that all have inherited who stem from us says of a process; None: nobody has inherited it.
+
+    Another user's does not: nobody who stems from us becomes that without root's rights.
+    """
+    limit = table.limit(pid)
+    return (limit is not None and 0 <= limit[1] <= HIGHEST) if _sweeping else None
 
 
 def is_a_servers(child: int) -> bool:
@@ -134,7 +159,7 @@ def _mark(limit: tuple[int, int]) -> int | None:
 
 
 def _is_stray(limit: tuple[int, int]) -> bool:
-    if not _sweeping or limit[0] in _children:
+    if not _sweeping or _unmarked or limit[0] in _children:
         return False
     others = _sweeping[0]
     return not others or 0 <= limit[1] <= HIGHEST

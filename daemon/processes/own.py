@@ -63,6 +63,12 @@ def handing_down(mark: int) -> Iterator[None]:
     """
     soft, hard = resource.prlimit(0, table.RLIMIT_LOCKS)
     marked = _limit(table.RLIMIT_LOCKS, mark, hard, "only the groups of servers can be killed")
+    if not marked and marks.not_given(mark):
+        logger.error(
+            "a process has lowered a limit of the daemon's (RLIMIT_LOCKS, now {}): servers get no mark, and"
+            " what leaves them is left alone while they run. Remove the server that did it, then restart mcpd",
+            hard,
+        )
     before = _worsen_score()
     try:
         yield

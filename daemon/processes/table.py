@@ -1,7 +1,8 @@
 """The kernel's table of processes: who was started by whom, and since when. The one reader of /proc/PID/stat.
 
 What is hidden from us (hidepid, systemd's ProtectProc=) looks as if it were not there; `exists` tells the two
-apart.
+apart. Hidden are other users' processes, and those of our own that are not dumpable, which any process can be
+as soon as it likes: but our children the kernel names to us in any case, and their limits it tells.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 """Bytes of a page of memory."""
 
 _DEAD = frozenset("ZXx")
+_HIDDEN = "?"
+"""The state of a child that lives and is hidden."""
 _STATE, _PARENT, _STARTED = 0, 1, 19
 """Where fields stand behind the name (proc(5), /proc/PID/stat)."""
 
@@ -61,6 +64,22 @@ def read(pid: int) -> Process | None:
     return Process(pid, int(fields[_PARENT]), fields[_STATE].decode(), int(fields[_STARTED]))
 
 
+def read_child(pid: int) -> Process | None:
+    """A child of ours, also one that is hidden: whether it lives says wait(2), since when nobody.
+
+    Raises:
+        OSError: nobody can say, as we have no descriptor left.
+    """
+    seen = read(pid)
+    if seen is not None:
+        return seen
+    try:
+        ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return None
+    return Process(pid, os.getpid(), _HIDDEN if ended is None else "Z", 0)
+
+
 def exists(pid: int) -> bool:
     """Whether there is a process of this number, hidden or not."""
     try:
@@ -69,6 +88,15 @@ def exists(pid: int) -> bool:
         return False
     except PermissionError:
         pass
+    return True
+
+
+def may_signal(pid: int) -> bool:
+    """Whether we may send a signal to a process: it is of our user, or we are root."""
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
     return True
 
 

@@ -224,7 +224,7 @@ def _kill_tree(mark: int | None) -> list[int]:
 
 def _orphans() -> tuple[set[int], list[int]]:
     """Children that have ended and wait to be reaped, and strays among the living."""
-    dead = {pid for pid in table.own_children() if (child := table.read(pid)) and child.is_dead}
+    dead = {pid for pid in table.own_children() if (child := table.read_child(pid)) and child.is_dead}
     return dead, marks.strays()
 
 

@@ -14,7 +14,7 @@ import trio
 import trio.testing
 from loguru import logger
 
-from daemon.actors.front import BREATHER, SHORTAGES, Front
+from daemon.actors.front import BREATHER, REFUSALS, REFUSALS_PAUSE, SHORTAGES, Front
 from daemon.errors import ConnectionLost
 from daemon.processes.peers import Peer, Peers, Shares, shares
 from daemon.wire.link import FdLink
@@ -338,3 +338,47 @@ async def test_who_comes_while_nobody_can_say_who_it_is_waits_and_is_not_refused
     began = trio.current_time()
     await door.greeted(nursery)
     assert trio.current_time() - began == pytest.approx(2 * BREATHER)
+
+
+class Picky(Peers):
+    """Turns away whoever comes first, as it would a server's processes."""
+
+    strangers = 5 * REFUSALS
+
+    def admit(self, connection: socket.socket) -> Peer | None:
+        if self.strangers:
+            self.strangers -= 1
+            return None
+        return super().admit(connection)
+
+
+def flooded(path: Path, listener: socket.socket, nursery: trio.Nursery) -> tuple[Door, Picky]:
+    """A door at which as many wait as it turns away."""
+    door = Door(path, listener)
+    door.front.peers = picky = Picky("clients", shares(100), uids=US)
+    for _ in range(picky.strangers):
+        door.connect(nursery)
+    return door, picky
+
+
+async def test_others_go_on_between_any_two_refusals(
+    nursery: trio.Nursery, path: Path, listener: socket.socket
+) -> None:
+    door, picky = flooded(path, listener, nursery)
+    waiting = picky.strangers
+    nursery.start_soon(door.front.run)
+    while (before := picky.strangers) > waiting - REFUSALS:
+        await trio.lowlevel.checkpoint()
+        # Twice in a row at the most: within a round, tasks have no order.
+        assert before - picky.strangers <= 2
+
+
+async def test_refusals_have_a_rate_and_who_comes_behind_them_is_served(
+    nursery: trio.Nursery, path: Path, listener: socket.socket, autojump_clock: MockClock
+) -> None:
+    door, picky = flooded(path, listener, nursery)
+    pauses = picky.strangers // REFUSALS
+    nursery.start_soon(door.front.run)
+    began = trio.current_time()
+    await door.greeted(nursery)
+    assert trio.current_time() - began == pytest.approx(pauses * REFUSALS_PAUSE)

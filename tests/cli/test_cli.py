@@ -164,6 +164,7 @@ def test_connect_imports_only_the_standard_library(sockets: Path) -> None:
         "daemon",
         "daemon.cli",
         "daemon.cli.connect",
+        "daemon.cli.trust",
         "daemon.paths",
     }
 

@@ -72,3 +72,59 @@ tell(descent.child_above(left) == left)
 def test_of_who_is_gone_nobody_can_say() -> None:
     with pytest.raises(descent.Untraceable, match="is gone"):
         descent.child_above(NOBODY)
+
+
+HIDE = """
+from daemon.processes import descent
+read, gone = table.read, set()
+table.read = lambda pid: None if pid in gone else read(pid)
+def above(pid):
+    try:
+        return descent.child_above(pid)
+    except descent.Untraceable as error:
+        return str(error)
+"""
+"""Some processes are as under hidepid; limits tell who stems from somebody else."""
+
+
+@pytest.mark.parametrize(
+    ("armed", "limit", "found"),
+    [
+        (True, "marks.HIGHEST", "is hidden, and it may stem from us"),
+        (True, "0", "is hidden, and it may stem from us"),
+        (True, "-1", None),
+        (False, "-1", "is hidden, and it may stem from us"),
+    ],
+)
+def test_below_one_that_is_hidden_what_is_inherited_decides(armed: bool, limit: str, found: str | None) -> None:
+    script = f"""
+if {armed}:
+    marks.sweep_strays(others=False)
+first, last = deep(3)
+gone.add(read(last).parent)
+resource.prlimit(last, table.RLIMIT_LOCKS, ({limit}, {limit}))
+tell(above(last))
+os.killpg(first, signal.SIGKILL)
+"""
+    told = told_by(DEEP + HIDE + script)
+    assert told is found is None or found in told
+
+
+def test_a_child_that_is_hidden_is_known_all_the_same() -> None:
+    script = """
+first, last = deep(2)
+gone.add(first)
+tell([above(last) == first, above(first) == first])
+os.killpg(first, signal.SIGKILL)
+"""
+    assert told_by(DEEP + HIDE + script) == [True, True]
+
+
+def test_who_stands_below_another_users_that_is_hidden_is_none_of_ours() -> None:
+    """As anybody whose login is root's."""
+    script = """
+marks.sweep_strays(others=False)
+gone.add(1)
+tell(above(1))
+"""
+    assert told_by(HIDE + script) is None

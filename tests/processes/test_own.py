@@ -60,3 +60,28 @@ own.take_charge({own.OPEN: "1"})
 tell(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))  # PR_GET_DUMPABLE
 """
     assert told_by(script) == 1
+
+
+def test_while_a_server_lives_that_could_be_given_no_mark_nobody_is_a_stray() -> None:
+    script = """
+from loguru import logger
+said = []
+logger.remove()
+logger.add(lambda line: said.append(str(line)), level="ERROR")
+own.take_charge({})
+resource.prlimit(0, table.RLIMIT_LOCKS, (0, 0))
+given = [marks.new(), marks.new()]
+for mark in given:
+    with own.handing_down(mark):
+        marks.started(mark, sleeper().pid)
+left = orphan((0, 0))
+found = [marks.strays(), marks.find().strays]
+for mark in given:
+    marks.forget(mark)
+tell([found, left in marks.strays(), ["lowered a limit of the daemon's" in line for line in said]])
+"""
+    assert told_by("os.setresuid(4711, 4711, 4711) if os.getuid() == 0 else None\n" + script) == [
+        [[], []],
+        True,
+        [True],
+    ]

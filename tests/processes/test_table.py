@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from daemon.processes import table
 from tests.processes.scripts import told_by
+
+if TYPE_CHECKING:
+    import pytest
 
 NOBODY = 1 << 22
 """Above the largest number that a process can have (proc(5), pid_max)."""
@@ -45,6 +50,26 @@ def test_what_is_not_there() -> None:
     assert table.limit(NOBODY) is None
     assert not table.exists(NOBODY)
     assert table.resident(NOBODY) == 0
+
+
+def test_of_a_child_that_is_hidden_wait_says_whether_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "read", lambda _pid: None)
+    with subprocess.Popen(["sleep", "600"]) as child:
+        alive = table.read_child(child.pid)
+        assert alive == (child.pid, os.getpid(), "?", 0)
+        assert not alive.is_dead
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        dead = table.read_child(child.pid)
+        assert dead is not None
+        assert dead.is_dead
+    assert table.read_child(child.pid) is None
+
+
+def test_whom_a_signal_may_be_sent_to() -> None:
+    assert table.may_signal(os.getpid())
+    assert table.may_signal(1) is (os.getuid() in {0, Path("/proc/1").stat().st_uid})
+    assert not table.may_signal(NOBODY)
 
 
 def test_what_is_there() -> None:

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,8 +22,6 @@ from tests.faults.stage import is_alive
 from tests.security.unprivileged import USER, after, unprivileged
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.e2e.harness import Daemon
 
 pytestmark = pytest.mark.e2e
@@ -70,15 +69,22 @@ if os.fork() == 0:
 """Two forks, a session of its own, and the mark off, as far as it goes; the pid is written to a file."""
 
 
-def escaping(directory: Path, limit: int = 0, parent: str = "ends") -> dict[str, Any]:
+VEIL = "import ctypes, os; ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)\n"
+"""Not dumpable (PR_SET_DUMPABLE), and so hidden from its user where /proc hides (hidepid)."""
+
+
+def escaping(directory: Path, limit: int = 0, parent: str = "ends", *, veiled: bool = False) -> dict[str, Any]:
     """A server one of whose descendants hides.
 
     Args:
         directory: where that one notes its pid.
         limit: what it has for a mark.
         parent: whether its parent "stays" or "ends".
+        veiled: whether it is not dumpable.
     """
-    return after(ESCAPE, scripted(), str(directory / "pid"), str(limit), parent)
+    return after(
+        f"{VEIL}{ESCAPE}" if veiled else ESCAPE, scripted(), str(directory / "pid"), str(limit), parent
+    )
 
 
 def hidden(daemon: Daemon) -> int:
@@ -143,6 +149,25 @@ def test_what_hides_ends_with_the_daemon() -> None:
         daemon.start()
 
 
+def test_what_no_longer_can_be_traced_is_killed_as_an_orphan_and_is_reaped() -> None:
+    with unprivileged(lambda where: {"evil": escaping(where, veiled=True)}, veiled=True) as daemon:
+        daemon.ready()
+        pid = hidden(daemon)
+        eventually(lambda: not Path(f"/proc/{pid}").exists(), daemon.said)
+        assert f"killing processes that left their server, with all below them: [{pid}]" in daemon.said()
+
+
+def test_what_no_longer_can_be_traced_ends_with_its_server() -> None:
+    def servers(where: Path) -> dict[str, Any]:
+        return {"evil": escaping(where, parent="stays", veiled=True), "good": scripted()}
+
+    with unprivileged(servers, veiled=True) as daemon:
+        daemon.ready("good")
+        pid = hidden(daemon)
+        daemon.ask("switch", name="evil", off=True)
+        eventually(lambda: not is_alive(pid), daemon.said)
+
+
 COMMAND = """
 import json, os, socket, time
 said = {}
@@ -192,6 +217,33 @@ def test_a_server_gives_the_daemon_no_orders_and_calls_nobody() -> None:
         assert [refused[door]["refused"] for door in ("clients", "operators")] == [{"server": 2}] * 2
         assert "operators: refused a connection of uid" in daemon.said()
         assert "servers give no orders" in daemon.said()
+
+
+DEEPER = f"""
+import os
+if os.fork() == 0:
+    exec({VEIL + COMMAND!r})
+    os._exit(0)
+os.wait()
+"""
+"""The same, one process further down."""
+
+SEEN_AGAIN = COMMAND.replace("os.setsid()", "ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)")
+"""The process that has been started can be traced; the one above it cannot."""
+
+
+@pytest.mark.parametrize(
+    "script", [VEIL + COMMAND, VEIL + SEEN_AGAIN, DEEPER], ids=["both", "only the one above", "deeper"]
+)
+def test_a_server_that_no_longer_can_be_traced_gives_no_orders_either(script: str) -> None:
+    def servers(where: Path) -> dict[str, Any]:
+        return {"evil": after(script, scripted(), str(where)), "good": scripted()}
+
+    with unprivileged(servers, veiled=True) as daemon:
+        daemon.ready()
+        assert set(answered(daemon).values()) == {""}
+        refused = daemon.ask("status")["connections"]
+        assert [sum(refused[door]["refused"].values()) for door in ("clients", "operators")] == [2, 2]
 
 
 def test_a_server_that_the_configuration_names_may_be_a_client_and_no_operator() -> None:

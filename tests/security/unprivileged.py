@@ -28,6 +28,19 @@ PATHS = os.pathsep.join([str(ROOT), *site.getsitepackages()])
 """Where an interpreter finds what ours does, whichever it is."""
 
 
+_MOUNT = 'mount -t proc -o hidepid=invisible proc /proc && exec "$@"'
+
+
+@cache
+def veil() -> list[str]:
+    """Begins a command that sees /proc as under systemd's ProtectProc=invisible: without what it cannot trace.
+
+    Nothing, where we may not mount: what holds with it must hold without it, too.
+    """
+    words = ["unshare", "--mount", "sh", "-c", _MOUNT, "sh"]
+    return words if subprocess.run([*words, "true"], capture_output=True, check=False).returncode == 0 else []
+
+
 @cache
 def interpreter() -> str:
     """One that `USER` may execute: root's may lie in root's home, the system's is of the same version."""
@@ -48,6 +61,7 @@ class Unprivileged(Daemon):
         )
         self.forked = False
         self.shell = ""
+        self.veil: list[str] = []
         for path in (directory, self.config):
             os.chown(path, USER, USER)
 
@@ -62,7 +76,7 @@ class Unprivileged(Daemon):
     def command(self, *words: str) -> list[str]:
         """As of any daemon, without root's rights."""
         script = ["sh", "-c", f'cd "$HOME"; {self.shell}', "sh"] if self.shell else []
-        return [*DROP, *script, interpreter(), *super().command(*words)[1:]]
+        return [*self.veil, *DROP, *script, interpreter(), *super().command(*words)[1:]]
 
 
 @contextmanager
@@ -70,6 +84,8 @@ def unprivileged(
     servers: Callable[[Path], Mapping[str, Any]],
     environ: Mapping[str, str] | None = None,
     shell: str = "",
+    *,
+    veiled: bool = False,
     **config: Any,
 ) -> Iterator[Unprivileged]:
     """A daemon, started and in the end stopped; nothing of it may be left.
@@ -78,12 +94,13 @@ def unprivileged(
         servers: `mcpServers`, given a directory that the daemon may write to.
         environ: more of its environment.
         shell: a script of sh(1) that executes the daemon, in its directory.
+        veiled: whether /proc hides what it can from the daemon.
         config: more of its configuration.
     """
     # Root speaks to another user's daemon only where nobody else could have put its socket.
     directory = Path(tempfile.mkdtemp(prefix="mcpd-", dir="/run" if DROP else None))
     daemon = Unprivileged(directory, {"mcpServers": servers(directory), **config}, environ or {})
-    daemon.shell = shell
+    daemon.shell, daemon.veil = shell, veil() if veiled else []
     try:
         daemon.start()
         yield daemon

@@ -73,7 +73,8 @@ class Bridge:
         """Move bytes until the client has ended.
 
         Returns:
-            False if no daemon has ever said a word, and one hangs up on us whenever we connect.
+            False if no daemon has ever said a word, and one hangs up on us whenever we connect, or the client
+            has ended and was not answered.
         """
         while not self._is_over():
             away = not self._talk.through
@@ -85,7 +86,9 @@ class Bridge:
                 continue
             for descriptor, events in self._poll.poll(self._patience() if away else None):
                 self._use(descriptor, events)
-        return self._wordless < WORDLESS
+        asked = self._talk.open > 0 or self._talk.deadline is not None
+        unanswered = asked and not self._talk.heard
+        return self._wordless < (1 if unanswered else WORDLESS)
 
     def _relay(self, link: _socket.socket) -> None:
         """Pass on whole lines as long as nothing else comes, and nothing has to wait.

@@ -299,6 +299,20 @@ def test_a_daemon_that_hangs_up_without_a_word_again_and_again_is_a_failure_with
         code, said = ends.end()
     assert code == 1
     assert b"before it said anything" in said
+    assert b"listen.servers" in said
+
+
+def test_a_client_that_asks_once_and_ends_is_told_of_a_daemon_that_hangs_up_without_a_word(
+    sockets: Path,
+) -> None:
+    with bridged(sockets) as ends:
+        ends.to_bridge.write(LIST)
+        ends.to_bridge.close()
+        assert receive_all(ends.daemon) == LIST
+        ends.daemon.close()
+        code, said = ends.end()
+    assert code == 1
+    assert b"listen.servers" in said
     assert b"mcpd check" in said
 
 
