@@ -36,9 +36,9 @@ def neighbour(daemon: Daemon) -> Iterator[RawClient]:
     ("line", "code", "request_id"),
     [
         (b"{not json", -32700, None),
-        (b'{"jsonrpc":"2.0","id":1,"method":"ping"', -32700, None),
+        (b'{"jsonrpc":"2.0","id":1,"method":"ping"', -32700, 1),
         (b'\xff\xfe{"jsonrpc":"2.0"}', -32700, None),
-        (b'{"jsonrpc":"2.0","id":4,"method":"ping","params":{"a":"\xff"}}', -32700, None),
+        (b'{"jsonrpc":"2.0","id":4,"method":"ping","params":{"a":"\xff"}}', -32700, 4),
         (b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]', -32600, None),
         (b'"ping"', -32600, None),
         (b'{"jsonrpc":"2.0","id":null,"method":"ping"}', -32600, None),
@@ -49,7 +49,7 @@ def neighbour(daemon: Daemon) -> Iterator[RawClient]:
         (b'{"jsonrpc":"2.0","id":5,"method":"no/such/method"}', -32601, 5),
         (b'{"jsonrpc":"2.0","id":6,"method":"tools/call","params":{}}', -32602, 6),
         (b'{"jsonrpc":"2.0","id":7,"method":"ping","params":' + b'{"a":' * 200 + b"1" + b"}" * 201, -32600, 7),
-        (b'{"jsonrpc":"2.0","id":7,"method":"ping","params":' + b"[" * 100_000, -32700, None),
+        (b'{"jsonrpc":"2.0","id":7,"method":"ping","params":' + b"[" * 100_000, -32700, 7),
     ],
 )
 def test_a_malformed_message_is_refused_and_the_connection_kept(

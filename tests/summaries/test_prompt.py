@@ -54,7 +54,7 @@ def test_a_server_is_told_by_the_beginnings_of_its_tools() -> None:
 
 
 def test_what_is_long_is_cut() -> None:
-    assert len(about(description="word " * 100_000)["description"]) == DESCRIPTION_CHARACTERS
+    assert len(about(description="word " * 40_000)["description"]) == DESCRIPTION_CHARACTERS
     many = about(inputSchema=of(*(f"{n}" * 400 for n in range(10, 50))))["parameters"]
     assert len(many) == PARAMETERS
     assert all(len(name) == NAME_CHARACTERS for name in many)
