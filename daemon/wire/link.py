@@ -56,8 +56,7 @@ LAST_READS = 64
 JOIN_BELOW = 64 * 1024
 """Small queues are joined and written by one `write`; larger ones go through `writev` uncopied."""
 CLOSED = -1
-IOV_MAX = 1024
-"""Linux's limit on buffers in one writev (writev(2))."""
+IOV_MAX = 1024  # of buffers in one writev (writev(2))
 _view = memoryview(bytearray(READ_BYTES))
 _views = (_view,)
 """Where every link reads much to, one after the other: a new buffer for each would be mapped and unmapped."""
@@ -98,10 +97,7 @@ class FdLink:
         self._holds_others = pause_at is not None
         self._taken = 0
         self._out: list[Buffer] = []
-        self._touched = False
-        self._blocked = False
-        self._paused = False
-        self._behind = False
+        self._touched = self._blocked = self._paused = self._behind = False
         self._rest: list[Line] = []
         self._reading = False
         self._lulled = False
@@ -221,7 +217,8 @@ class FdLink:
         if self._lulled:
             self._lulled = False
             self.lulls += 1
-        self._outbox.slow.clear()
+        if self._outbox.slow:
+            self._outbox.slow.clear()
         most = SHORT_READ
         for _ in range(READS_PER_TURN):
             chunk = self._read(most)
@@ -276,6 +273,9 @@ class FdLink:
         """In portions: nobody may own the loop with mere line ends, nor ask for more than he reads."""
         assert self._on_lines is not None and self._on_oversized is not None  # noqa: PT018
         start = 0
+        if 0 < len(lines) <= LINES_AT_ONCE and self.queued <= self._pause_at:
+            self._on_lines(lines)
+            start = len(lines)
         while start < len(lines):
             if start >= LINES_PER_TURN or self.queued > self._pause_at:
                 self._rest = lines[start:]
