@@ -47,8 +47,7 @@ LINES_AT_ONCE = 16
 LOOK_SECONDS = 5.0
 """Between looks at how much a peer takes that is behind."""
 STUCK_SECONDS = 30.0
-"""Who takes less than `STUCK_BYTES` a look for so long does not read: a busy one stops for less."""
-STUCK_BYTES = 64 * 1024
+"""Who is behind and takes nothing for so long does not read: a busy one stops for less."""
 HELD_BYTES = 5 * 1024 * 1024
 """What a peer has to take a look if others are held for it: they must not wait for long."""
 LAST_READS = 64
@@ -319,7 +318,7 @@ class FdLink:
                 with trio.move_on_after(LOOK_SECONDS):
                     await self._ended.wait()
                 taken, now = self._taken - before, trio.current_time()
-                moved = now if taken >= STUCK_BYTES else moved
+                moved = now if taken else moved
                 late = now - moved >= STUCK_SECONDS or (held and taken < HELD_BYTES)
                 if late and self.queued > self.max_queue:
                     self._fail(f"the peer does not read: {self.queued} bytes are waiting for it")

@@ -29,7 +29,6 @@ from daemon.wire.link import (
     READ_BYTES,
     READS_PER_TURN,
     SHORT_READ,
-    STUCK_BYTES,
     STUCK_SECONDS,
     FdLink,
 )
@@ -616,7 +615,7 @@ async def test_a_client_that_takes_too_little_while_a_server_is_held_for_it_is_c
                 await trio.lowlevel.checkpoint()
             with trio.move_on_after(3 * LOOK_SECONDS):
                 while not slow.near.ended:
-                    await receive(slow.end, 2 * STUCK_BYTES)
+                    await receive(slow.end, 16 * 1024)
                     await trio.sleep(1)
             assert slow.near.ended.startswith("the peer does not read")
             assert not is_held(server)
@@ -632,7 +631,7 @@ async def test_a_client_that_reads_little_but_reads_is_not_cut_off(
             near.say(b"x" * 4 * MIB)
             for _ in range(20):
                 await trio.sleep(STUCK_SECONDS - 1)
-                await receive(far, 2 * STUCK_BYTES)
+                await receive(far, 16 * 1024)
             assert not near.ended
             nursery.cancel_scope.cancel()
 
