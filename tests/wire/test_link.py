@@ -625,7 +625,7 @@ async def test_a_client_that_takes_too_little_while_a_server_is_held_for_it_is_c
 async def test_a_client_that_reads_little_but_reads_is_not_cut_off(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    with socket_link(max_queue=MIB, pause_at=MIB) as (near, far):
+    with trio.fail_after(30 * STUCK_SECONDS), socket_link(max_queue=MIB, pause_at=MIB) as (near, far):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(near.run)
             near.say(b"x" * 4 * MIB)
