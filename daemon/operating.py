@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog, ServerEntry
     from daemon.config.model import Config
     from daemon.facts import Fact, ServerStatus
-    from daemon.supervisor import Child
+    from daemon.supervision.supervisor import Child
     from daemon.watch import Watch
 
 OUTCOME_SECONDS = 5.0

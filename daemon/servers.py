@@ -20,7 +20,7 @@ from daemon.config.model import StartMode
 from daemon.config.same import same
 from daemon.facts import Configured, StatusChanged
 from daemon.redact import REASON
-from daemon.supervisor import ChildSpec, Supervisor
+from daemon.supervision.supervisor import ChildSpec, Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from daemon.facts import Fact
     from daemon.ports import CallToSend, Connection
     from daemon.redact import Redactor
-    from daemon.supervisor import Child, Lifecycle
+    from daemon.supervision.supervisor import Child, Lifecycle
     from daemon.transports.children import Children
     from daemon.wire.outbox import Outbox
     from daemon.wire.peer import Exchange

@@ -11,13 +11,13 @@ import pytest
 import trio
 
 from daemon.actors.upstream import Upstream
-from daemon.child import WAKE_INTERVAL
 from daemon.config.model import Server, Timeouts
 from daemon.errors import Overloaded, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
 from daemon.measures import NOISE_CHARACTERS, STDERR_LINE
 from daemon.model import Era
 from daemon.redact import CUT, Redactor
 from daemon.states import ServerState
+from daemon.supervision.child import WAKE_INTERVAL
 from daemon.transports.children import Children
 from daemon.wire.outbox import Outbox
 from daemon.wire.peer import RemoteError

@@ -9,7 +9,7 @@ import trio.testing
 from daemon.config.tuning import Restart
 from daemon.errors import CannotStart
 from daemon.states import SERVING
-from daemon.supervisor import START_SLOT_SECONDS, ChildSpec, Lifecycle, Supervisor
+from daemon.supervision.supervisor import START_SLOT_SECONDS, ChildSpec, Lifecycle, Supervisor
 from tests.plays import (
     BACKOFF,
     DAY,

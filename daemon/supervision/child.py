@@ -16,9 +16,10 @@ import trio
 from loguru import logger
 
 from daemon.backoff import Ending, Run, is_stable, wait_for_verdict, wants_restart
-from daemon.errors import CannotStart, ConnectionLost, NeedsAuth, RunError, leaf
+from daemon.errors import leaf
 from daemon.facts import ServerStatus
 from daemon.states import SERVING, WAITING, WAKEABLE, ServerState, move
+from daemon.supervision.endings import ending_of, reason_of
 from daemon.watch import Watch
 
 if TYPE_CHECKING:
@@ -320,8 +321,8 @@ class Child:
             release.set()
         healthy = 0.0 if lifecycle.ready_at is None else trio.current_time() - lifecycle.ready_at
         run = Run(
-            ending=_ending_of(error, asked=self._restart_asked),
-            reason=self._redact(_reason_of(error)),
+            ending=ending_of(error, asked=self._restart_asked),
+            reason=self._redact(reason_of(error)),
             healthy=healthy,
             ended_at=trio.current_time(),
         )
@@ -373,28 +374,3 @@ class Child:
     async def _nudged(self) -> None:
         self._nudge = trio.Event()
         await self._nudge.wait()
-
-
-def _ending_of(error: BaseException | None, *, asked: bool) -> Ending:
-    if asked:
-        return Ending.ASKED
-    match error:
-        case CannotStart():
-            return Ending.CANNOT_START
-        case NeedsAuth():
-            return Ending.NEEDS_AUTH
-        case None:
-            return Ending.NORMAL
-        case ConnectionLost(normal=True):
-            return Ending.NORMAL
-        case _:
-            return Ending.CRASHED
-
-
-def _reason_of(error: BaseException | None) -> str:
-    if error is None:
-        return "it ended"
-    if isinstance(error, RunError):
-        return str(error)
-    logger.opt(exception=error).error("a fault of mcpd's own, contained")
-    return f"mcpd's own fault: {type(error).__name__}: {error}"

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from daemon.child import START_SLOT_SECONDS, Child, ChildSpec, Lifecycle
 from daemon.states import ServerState
+from daemon.supervision.child import START_SLOT_SECONDS, Child, ChildSpec, Lifecycle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
