@@ -20,7 +20,7 @@ from daemon.errors import CallError, ConfigError, Fault, InvalidArguments, McpdE
 from daemon.facts import Switched
 from daemon.notify import SERVING, reloading
 from daemon.remarks import difference, hint, may_have, note
-from daemon.states import WAITING, ServerState
+from daemon.states import COMING, WAITING, ServerState
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -38,7 +38,7 @@ OUTCOME_SECONDS = 5.0
 READ_SECONDS = 10.0
 """How long the file may take to be read: a file system that hangs must not cost every later reload."""
 
-_MOVING = frozenset({ServerState.STOPPED, ServerState.STOPPING, ServerState.STARTING})
+_MOVING = COMING | {ServerState.STOPPED, ServerState.STOPPING}
 """States that are passed through: nobody asked for them."""
 
 

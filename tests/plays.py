@@ -19,9 +19,12 @@ Play = Callable[[Lifecycle], Awaitable[None]]
 DAY = 24 * 3600.0
 LOST = ConnectionLost("it hung up")
 OFF = "switched off by an operator"
-BACKOFF, CRASHLOOP, DISABLED, DORMANT, FAILED, NEEDS_AUTH, READY, STARTING, STOPPED, STOPPING = (
+BACKOFF, CRASHLOOP, DISABLED, DORMANT, FAILED, NEEDS_AUTH, QUEUED, READY, STARTING, STOPPED, STOPPING = (
     ServerState(word)
-    for word in "backoff crashloop disabled dormant failed needs_auth ready starting stopped stopping".split()  # noqa: SIM905
+    for word in (
+        *("backoff", "crashloop", "disabled", "dormant", "failed", "needs_auth"),
+        *("queued", "ready", "starting", "stopped", "stopping"),
+    )
 )
 
 

@@ -30,7 +30,7 @@ from daemon.errors import (
 )
 from daemon.measures import STDERR_LINE, CallStats, LogShare, Noise, StderrTail
 from daemon.model import Era
-from daemon.states import WAKEABLE, ServerState
+from daemon.states import COMING, WAKEABLE, ServerState
 from daemon.transports.context import OpenContext
 from daemon.transports.handshake import Greeter, Greeting, ProbeKilled
 from daemon.transports.keepalive import fallen_silent
@@ -129,7 +129,7 @@ class Upstream:
     def can_wake(self) -> bool:
         """Whether a call should wait for `wake` instead of failing at once."""
         state = self.child.status.value.state
-        return (state in WAKEABLE or state is ServerState.STARTING) and not self.child.held
+        return state in WAKEABLE | COMING and not self.child.held
 
     def send(self, call: CallToSend, exchange: Exchange, client: int = 0) -> int:
         """Forward a call of a client's now (`ports.Upstream.send`)."""
@@ -267,6 +267,7 @@ class Upstream:
             listed = await self._listing.list_now()
             self._admission = Admission(self.name, connection, self.server.limits)
             self._was_ready = True
+            self._greeter.is_up()
             self._report(lifecycle, listed)
             nursery.start_soon(self._listing.keep, listed, partial(self._report, lifecycle))
             nursery.start_soon(self._keep_alive, connection, greeting.era)
@@ -339,6 +340,8 @@ class Upstream:
         """Remember the child for `mcpd status`."""
         self.pid = pid
         self.mark = mark
+        if self._lifecycle is not None:
+            self._lifecycle.runs_as(mark)
         self._log.info("started {} as pid {}", self.server.command, pid)
 
     def on_log(self, said: bytes) -> None:
@@ -378,4 +381,5 @@ _HINTS = {
     ServerState.FAILED: "It will not work until the operator mends it (`mcpd status` says what is wrong)",
     ServerState.NEEDS_AUTH: "The operator must give it valid credentials",
     ServerState.STARTING: "Try again in a few seconds",
+    ServerState.QUEUED: "Try again in a few seconds: a call moves it to the front",
 }
