@@ -1,7 +1,7 @@
 """How long many servers take to come up that have much to do first: `python -m bench.starts`.
 
-The *ideal* is what as many processes as there are cores take for the same work, measured just before and just after
-on the same machine. With `--against DIR` another checkout is measured in the same run.
+The *ideal* is what as many processes as there are cores take for the same work, measured just before and just
+after. With `--against DIR` another checkout is measured in the same run.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ ORDER = (
     ("supervision",),
     ("ports",),
     ("transports",),
-    ("cataloguing",),
+    ("cataloguing", "upstreams"),
     ("store", "summaries"),
     ("keeping",),
     ("sessions",),
