@@ -209,6 +209,5 @@ def _spec(upstream: Upstream) -> ChildSpec:
         run=upstream.run,
         policy=server.restart,
         lazy=server.start is StartMode.LAZY,
-        # One that runs elsewhere costs this machine a connection.
         spawns=server.type is TransportType.STDIO,
     )

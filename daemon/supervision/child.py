@@ -301,7 +301,7 @@ class Child:
         """A start whose turn it is; its place is given back at the latest when the run is over."""
         rank = Rank.SERVED if self._served and self._failures <= 1 else Rank.OTHER
         start = self._start = self._starts.ask(
-            Rank.CALLED if self._called else rank, self._stand_in_line, needs_place=self.spec.spawns
+            Rank.CALLED if self._called else rank, self._stand_in_line, spawns=self.spec.spawns
         )
         try:
             if not start.granted.is_set():

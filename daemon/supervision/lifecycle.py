@@ -29,7 +29,7 @@ class ChildSpec:
     lazy: bool = False
     """Stay dormant until woken."""
     spawns: bool = True
-    """Whether a start costs this machine something, and so takes a place (`starts`)."""
+    """Whether it runs as processes of this machine, whose work is seen (`starts`)."""
 
 
 class Told(Protocol):

@@ -29,6 +29,9 @@ HOLD_SECONDS = 30.0
 """Seconds after which a place goes to the next even if its start works: longer than healthy servers work when
 so many start at once as may, and short enough that some that never finish do not keep all others down."""
 
+BRIEF_SECONDS = 1.0
+"""Likewise where a start is no process of this machine: what it costs is over by then."""
+
 Look = Callable[[frozenset[int]], Awaitable[Mapping[int, Effort]]]
 """Tells the effort of some servers by their marks; who is left out cannot be seen."""
 
@@ -46,7 +49,7 @@ class Rank(IntEnum):
 class Start:
     """One start: in line, then at its place, then without one."""
 
-    def __init__(self, starts: Starts, rank: Rank, on_line: Callable[[int], None]) -> None:
+    def __init__(self, starts: Starts, rank: Rank, on_line: Callable[[int], None], hold: float) -> None:
         """Made by `Starts.ask`."""
         self.rank = rank
         self.on_line = on_line
@@ -54,6 +57,7 @@ class Start:
         """Set once it may begin."""
         self.mark: int | None = None
         self._starts = starts
+        self._hold = hold
         self._since = 0.0
         self._seen: tuple[float, Effort] | None = None
         self._idle = 0
@@ -80,7 +84,7 @@ class Start:
     def keeps(self, effort: Effort | None) -> bool:
         """Whether it keeps its place, by what was seen of it now."""
         now = trio.current_time()
-        if now - self._since >= HOLD_SECONDS:
+        if now - self._since >= self._hold:
             return False
         if self.mark is None:
             return True
@@ -111,20 +115,17 @@ class Starts:
         self._placed: list[Start] = []
         self._anyone_waits = trio.Event()
 
-    def ask(self, rank: Rank, on_line: Callable[[int], None], *, needs_place: bool = True) -> Start:
+    def ask(self, rank: Rank, on_line: Callable[[int], None], *, spawns: bool = True) -> Start:
         """A start, in line or granted at once.
 
         Args:
             rank: where it stands in line.
             on_line: told how many are before it, now and whenever the line moves, until it is granted.
-            needs_place: False: it costs the machine nothing, and neither waits nor keeps others waiting.
+            spawns: whether it is processes of this machine.
         """
-        start = Start(self, rank, on_line)
-        if needs_place:
-            self._line.append(start)
-            self.advance()
-        else:
-            start.begin()
+        start = Start(self, rank, on_line, HOLD_SECONDS if spawns else BRIEF_SECONDS)
+        self._line.append(start)
+        self.advance()
         return start
 
     def leave(self, start: Start) -> None:
@@ -144,7 +145,7 @@ class Starts:
             start.on_line(before)
         if self._line:
             self._anyone_waits.set()
-        else:
+        elif self._anyone_waits.is_set():
             self._anyone_waits = trio.Event()
 
     async def watch(self) -> None:
@@ -154,7 +155,7 @@ class Starts:
             await trio.sleep(LOOK_SECONDS)
             marks = frozenset(start.mark for start in self._placed if start.mark is not None)
             try:
-                efforts = await self._look(marks)
+                efforts = await self._look(marks) if marks else {}
             except (OSError, RuntimeError) as error:
                 # Without a thread or a descriptor nobody is seen; `HOLD_SECONDS` still holds.
                 logger.warning("what starting servers do cannot be seen: {}", error)

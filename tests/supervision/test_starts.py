@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from daemon.processes.effort import Effort
-from daemon.supervision.starts import HOLD_SECONDS, IDLE_LOOKS, LOOK_SECONDS, Rank, Start, Starts
+from daemon.supervision.starts import BRIEF_SECONDS, HOLD_SECONDS, IDLE_LOOKS, LOOK_SECONDS, Rank, Start, Starts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,8 +38,8 @@ class Machine:
         now = trio.current_time()
         return {mark: self.uses[mark](now) for mark in marks if mark in self.uses}
 
-    def ask(self, rank: Rank = Rank.OTHER, *, mark: int | None = None, needs_place: bool = True) -> Start:
-        start = self.starts.ask(rank, lambda _before: None, needs_place=needs_place)
+    def ask(self, rank: Rank = Rank.OTHER, *, mark: int | None = None, spawns: bool = True) -> Start:
+        start = self.starts.ask(rank, lambda _before: None, spawns=spawns)
         if mark is not None:
             start.runs_as(mark)
         return start
@@ -95,14 +95,16 @@ async def test_who_leaves_the_line_is_passed_over(nursery: trio.Nursery) -> None
     assert [gone.granted.is_set(), last.granted.is_set()] == [False, True]
 
 
-async def test_who_needs_no_place_neither_waits_nor_keeps_others_waiting(nursery: trio.Nursery) -> None:
+async def test_who_runs_elsewhere_waits_for_a_place_and_keeps_it_briefly(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
     machine = Machine(nursery)
-    far = [machine.ask(needs_place=False) for _ in range(3)]
-    near, next_one = machine.ask(), machine.ask()
-    assert all(start.granted.is_set() for start in far)
-    assert [near.granted.is_set(), next_one.granted.is_set()] == [True, False]
-    far[0].leave()
-    assert not next_one.granted.is_set()
+    machine.ask(spawns=False)
+    following = machine.ask(spawns=False)
+    assert not await within(BRIEF_SECONDS - 0.01, following)
+    assert await within(LOOK_SECONDS, following)
+    assert await within(BRIEF_SECONDS + LOOK_SECONDS, machine.ask())
+    assert machine.looks == 0
 
 
 @pytest.mark.parametrize("used", [0.0, 0.05], ids=["hangs", "downloads"])
@@ -181,6 +183,20 @@ async def test_while_nobody_can_look_places_are_kept_and_looking_goes_on(
     assert not await within(10 * QUICKLY, waiting)
     machine.broken = False
     assert await within(QUICKLY + 0.01, waiting)
+
+
+async def test_looking_goes_on_after_nobody_has_waited(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    machine = Machine(nursery)
+    await trio.testing.wait_all_tasks_blocked()
+    for _ in range(3):
+        holder = machine.ask(mark=1)
+        await trio.sleep(100)
+        following = machine.ask()
+        assert await within(QUICKLY + 0.01, following)
+        holder.leave()
+        following.leave()
 
 
 async def test_nobody_looks_while_nobody_waits_for_a_place(
