@@ -120,7 +120,7 @@ class Client:
 class Daemon:
     """`mcpd run`, with nothing of the user's own around it."""
 
-    def __init__(self, directory: Path, config: Mapping[str, Any]) -> None:
+    def __init__(self, directory: Path, config: Mapping[str, Any], checkout: Path = ROOT) -> None:
         """Write the configuration; `start` does the rest."""
         self._directory = directory
         self._config = directory / "mcpd.json"
@@ -129,7 +129,7 @@ class Daemon:
             **{key: os.environ[key] for key in ("HOME", "PATH", "LANG") if key in os.environ},
             "XDG_RUNTIME_DIR": str(directory),
             "XDG_STATE_HOME": str(directory / "state"),
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": str(checkout),
             # Its memory is read from outside.
             "MCPD_DUMPABLE": "1",
         }
@@ -141,18 +141,23 @@ class Daemon:
         Raises:
             Unmeasurable: it ended, or they have not within `START` seconds.
         """
-        with (self._directory / "log").open("wb") as log:
-            command = [*self._mcpd("run"), "--config", str(self._config)]
-            self._child = subprocess.Popen(command, cwd=self._directory, env=self._environ, stderr=log)
+        child = self.begin()
         until = time.monotonic() + START
         missing = list(expected)
-        while time.monotonic() < until and self._child.poll() is None:
+        while time.monotonic() < until and child.poll() is None:
             listed = self._listed()
             missing = [name for name, tools in expected.items() if listed.get(name) != tools]
             if not missing:
                 return
             time.sleep(POLL)
         raise Unmeasurable(f"no tools from {', '.join(missing[:5])}")
+
+    def begin(self) -> subprocess.Popen[bytes]:
+        """Start it and wait for nothing."""
+        with (self._directory / "log").open("wb") as log:
+            command = [*self._mcpd("run"), "--config", str(self._config)]
+            self._child = subprocess.Popen(command, cwd=self._directory, env=self._environ, stderr=log)
+        return self._child
 
     def client(self, surface: str) -> Client:
         """A connection to a surface."""

@@ -74,6 +74,12 @@ class Echo:
         """It never sleeps."""
         return True
 
+    async def wake_to_list(self) -> bool:
+        """Likewise."""
+        return True
+
+    outlook = "up"
+
     async def wait_current(self) -> None:
         """Its list is what it is."""
 

@@ -1,4 +1,4 @@
-"""Waiting, within bounds, for what an answer depends on: first lists of servers, and the search index."""
+"""Waiting, within bounds, for what an answer depends on: servers, their first lists, and the search index."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 import trio
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from daemon.catalog.snapshot import Catalog
     from daemon.ports import Upstream
     from daemon.search.index import Index
+    from daemon.surfaces.base import AwaitListing
     from daemon.watch import Watch
+
+    Report = Callable[[str], None]
 
 LISTING_PATIENCE = 2.0
 """Seconds between a server that is up and its first list in the catalog; how long it may take to come up is
@@ -21,14 +24,38 @@ LISTING_PATIENCE = 2.0
 INDEX_PATIENCE = 2.0
 """Seconds that a search waits for the index to follow the catalog; 10,000 new tools take less."""
 
+REPORT_SECONDS = 3.0
+"""Seconds between two reports to one that waits for a server: clients give up after 60 s without, the strictest
+after 10, and most waits end before the first."""
+
+
+async def wait_up(upstream: Upstream, report: Report | None = None) -> bool:
+    """Wake a server for a call. Returns whether it is up.
+
+    Args:
+        upstream: the server.
+        report: told how it is, as long as it is waited for; None: nobody listens.
+    """
+    async with trio.open_nursery() as nursery:
+        if report is not None:
+            nursery.start_soon(_keep_reporting, upstream, report)
+        is_up = await upstream.wake()
+        nursery.cancel_scope.cancel()
+    return is_up
+
 
 async def wait_listed(
-    servers: tuple[str, ...], upstreams: Mapping[str, Upstream], catalog: Watch[Catalog]
+    awaited: AwaitListing,
+    upstreams: Mapping[str, Upstream],
+    catalog: Watch[Catalog],
+    report: Report | None = None,
 ) -> None:
     """Wake servers and wait, all at once, until each has listed its tools, failed to, or used its time up."""
     async with trio.open_nursery() as nursery:
-        for server in servers:
-            nursery.start_soon(_wait_one, server, upstreams.get(server), catalog)
+        for server in awaited.servers:
+            upstream = upstreams.get(server)
+            if upstream is not None:
+                nursery.start_soon(_wait_one, upstream, catalog, awaited.calling, report)
 
 
 async def wait_indexed(index: Watch[Index], catalog: Watch[Catalog]) -> None:
@@ -37,13 +64,25 @@ async def wait_indexed(index: Watch[Index], catalog: Watch[Catalog]) -> None:
         await index.wait_until(lambda newest: newest.covers(catalog.value.servers))
 
 
-async def _wait_one(server: str, upstream: Upstream | None, catalog: Watch[Catalog]) -> None:
-    if upstream is None or not await upstream.wake():
+async def _wait_one(
+    upstream: Upstream,
+    catalog: Watch[Catalog],
+    calling: bool,  # noqa: FBT001
+    report: Report | None,
+) -> None:
+    if not await (wait_up(upstream, report) if calling else upstream.wake_to_list()):
         return
 
     def listed(newest: Catalog) -> bool:
-        entry = newest.servers.get(server)
+        entry = newest.servers.get(upstream.name)
         return entry is None or entry.tools is not None or bool(entry.listing_error)
 
     with trio.move_on_after(LISTING_PATIENCE):
         await catalog.wait_until(listed)
+
+
+async def _keep_reporting(upstream: Upstream, report: Report) -> None:
+    began = trio.current_time()
+    while True:
+        await trio.sleep(REPORT_SECONDS)
+        report(f"{upstream.outlook} (waiting for {trio.current_time() - began:.0f} s)")

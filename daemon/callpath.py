@@ -21,7 +21,7 @@ from loguru import logger
 from msgspec import Struct
 
 from daemon import protocol
-from daemon.awaiting import wait_indexed, wait_listed
+from daemon.awaiting import wait_indexed, wait_listed, wait_up
 from daemon.catalog.loaded import Source
 from daemon.clientcall import ClientCall
 from daemon.errors import (
@@ -237,7 +237,7 @@ class Calls:
                     self._note_forward(call, action)
             case AwaitListing():
                 call.patient = False
-                self.later(self._act_after, call, partial(self._known, action))
+                self.later(self._act_after, call, partial(self._known, action, self._reporting(call)))
 
     def _go(self, call: ClientCall, way: _Way) -> None:
         if self._forward(call, way.forward, call.given) and way.source is not None:
@@ -280,7 +280,7 @@ class Calls:
             if not (call.patient and upstream.can_wake):
                 raise
             call.patient, call.current = False, True
-            self.later(self._act_after, call, partial(self._awake, upstream))
+            self.later(self._act_after, call, partial(self._awake, upstream, self._reporting(call)))
             return False
         return True
 
@@ -309,12 +309,21 @@ class Calls:
         call.patient, call.current = False, True
         self.later(self._act_after, call, upstream.wait_current)
 
-    async def _known(self, awaited: AwaitListing) -> None:
-        await self.wait_known(awaited)
+    def _reporting(self, call: ClientCall) -> Callable[[str], None] | None:
+        """What tells the client how the server is that its call waits for; None: it has not asked for it."""
+
+        def report(text: str) -> None:
+            call.still_waits(text)
+            self._context.outbox.flush()
+
+        return report if call.wants_progress else None
+
+    async def _known(self, awaited: AwaitListing, report: Callable[[str], None] | None) -> None:
+        await self.wait_known(awaited, report)
         await self._context.settled()
 
-    async def _awake(self, upstream: Upstream) -> None:
-        woken = await upstream.wake()
+    async def _awake(self, upstream: Upstream, report: Callable[[str], None] | None) -> None:
+        woken = await wait_up(upstream, report)
         await self._context.settled()
         if woken:
             await upstream.wait_current()
@@ -329,10 +338,10 @@ class Calls:
                 self._act(call)
         self._context.outbox.flush()
 
-    async def wait_known(self, awaited: AwaitListing) -> None:
+    async def wait_known(self, awaited: AwaitListing, report: Callable[[str], None] | None = None) -> None:
         """Wait, within bounds, for what an answer depends on."""
         context = self._context
-        await wait_listed(awaited.servers, context.upstreams, context.catalog)
+        await wait_listed(awaited, context.upstreams, context.catalog, report)
         if awaited.indexed:
             await wait_indexed(context.index, context.catalog)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import trio
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from daemon import protocol
 from daemon.errors import CallError, InternalError, UpstreamCallError
@@ -17,14 +18,17 @@ from daemon.wire.peer import RemoteError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from msgspec import Raw
-
     from daemon.context import Guest
     from daemon.ports import Upstream
     from daemon.wire.envelope import Buffer
 
 NOTHING: Mapping[str, Raw] = {}
 """The `_meta` of most calls."""
+
+
+WAITING_STEP = 1e-6
+"""By how much each report of ours raises a call's progress, which must rise with each (MCP, progress): so
+little that next to nothing of what its server reports later is not more."""
 
 
 class Owner(Protocol):
@@ -111,6 +115,8 @@ class ClientCall(Struct, eq=False):
     """Whether it has waited for the server's new list."""
     returns: int = 0
     """How often it was taken back from a line."""
+    reported: float = 0.0
+    """The progress that we have reported ourselves, while it waited for its server."""
     waiting: trio.CancelScope | None = None
     """The wait of the task that waits on its behalf."""
 
@@ -158,8 +164,16 @@ class ClientCall(Struct, eq=False):
 
     def progressed(self, params: dict[str, Raw]) -> None:
         """A progress report, under the client's own token."""
-        if self.token is not None:
+        if self.token is not None and not (self.reported and _progress(params) <= self.reported):
             self.owner.send_progress({**params, "progressToken": self.token})
+
+    def still_waits(self, text: str) -> None:
+        """Report that the call is not forgotten, though its server is not up yet."""
+        if self.token is not None:
+            self.reported += WAITING_STEP
+            progress, message = (Raw(msgspec.json.encode(value)) for value in (self.reported, text))
+            told = {"progressToken": self.token, "progress": progress, "message": message}
+            self.owner.send_progress(told)
 
     def abandon(self, reason: str) -> None:
         """Give the call up wherever it is; it is not answered any more."""
@@ -172,3 +186,11 @@ class ClientCall(Struct, eq=False):
             self.waiting.cancel()
         if self.upstream is not None and self.key is not None:
             self.upstream.cancel(self.key, reason)
+
+
+def _progress(params: Mapping[str, Raw]) -> float:
+    """How far a server says that it is; endlessly far if it does not say it in a number."""
+    try:
+        return msgspec.json.decode(params["progress"], type=float)
+    except (KeyError, msgspec.MsgspecError):
+        return math.inf

@@ -20,7 +20,7 @@ from daemon.errors import CallError, ConfigError, Fault, InvalidArguments, McpdE
 from daemon.facts import Switched
 from daemon.notify import SERVING, reloading
 from daemon.remarks import difference, hint, may_have, note
-from daemon.states import WAITING, ServerState
+from daemon.states import COMING, WAITING, ServerState
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog, ServerEntry
     from daemon.config.model import Config
     from daemon.facts import Fact, ServerStatus
-    from daemon.supervisor import Child
+    from daemon.supervision.supervisor import Child
     from daemon.watch import Watch
 
 OUTCOME_SECONDS = 5.0
@@ -38,7 +38,7 @@ OUTCOME_SECONDS = 5.0
 READ_SECONDS = 10.0
 """How long the file may take to be read: a file system that hangs must not cost every later reload."""
 
-_MOVING = frozenset({ServerState.STOPPED, ServerState.STOPPING, ServerState.STARTING})
+_MOVING = COMING | {ServerState.STOPPED, ServerState.STOPPING}
 """States that are passed through: nobody asked for them."""
 
 

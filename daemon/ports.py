@@ -136,7 +136,17 @@ class Upstream(Protocol):
         """Give a call up; late keys of an earlier connection are ignored."""
 
     async def wake(self) -> bool:
-        """Cut a backoff short and wait, for at most the configured time; True once calls are taken."""
+        """Cut a backoff short and wait, for at most the configured time; True once calls are taken.
+
+        A server that was never tried before is waited for until its start is over.
+        """
+
+    async def wake_to_list(self) -> bool:
+        """As `wake`, for one who wants to know its tools: all wait together, once for each of its runs."""
+
+    @property
+    def outlook(self) -> str:
+        """How it is, for one who waits for it: that it is queued, or starting."""
 
     @property
     def is_stale(self) -> bool:

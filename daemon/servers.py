@@ -16,20 +16,22 @@ import trio
 from daemon.actors.upstream import Upstream
 from daemon.catalog.reconcile import in_force, plan
 from daemon.catalog.snapshot import WHOLE
-from daemon.config.model import StartMode
+from daemon.config.model import StartMode, TransportType
 from daemon.config.same import same
 from daemon.facts import Configured, StatusChanged
+from daemon.processes.effort import efforts
 from daemon.redact import REASON
-from daemon.supervisor import ChildSpec, Supervisor
+from daemon.supervision.supervisor import ChildSpec, Supervisor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from daemon.catalog.reconcile import Plan
     from daemon.catalog.snapshot import Catalog
     from daemon.config.model import Config, Server
     from daemon.facts import Fact, ServerStatus
     from daemon.operating import Book
+    from daemon.processes.effort import Effort
     from daemon.redact import Redactor
     from daemon.transports.children import Children
     from daemon.wire.outbox import Outbox
@@ -74,6 +76,7 @@ class Servers:
             rng=random.random,
             wall=ground.wall,
             redact=partial(ground.redact, most=REASON),
+            look=_look,
         )
         for server in config.mcp_servers.values():
             if server.enabled:
@@ -195,6 +198,10 @@ class _Voice:
             self._tell(fact)
 
 
+async def _look(marks: frozenset[int]) -> Mapping[int, Effort]:
+    return await trio.to_thread.run_sync(efforts, marks)
+
+
 def _spec(upstream: Upstream) -> ChildSpec:
     server = upstream.server
     return ChildSpec(
@@ -202,4 +209,5 @@ def _spec(upstream: Upstream) -> ChildSpec:
         run=upstream.run,
         policy=server.restart,
         lazy=server.start is StartMode.LAZY,
+        spawns=server.type is TransportType.STDIO,
     )

@@ -13,6 +13,7 @@ from enum import StrEnum
 class ServerState(StrEnum):
     """What a server is doing, as operators and models are told."""
 
+    QUEUED = "queued"
     STARTING = "starting"
     READY = "ready"
     DEGRADED = "degraded"
@@ -28,6 +29,9 @@ class ServerState(StrEnum):
 
 _S = ServerState
 
+COMING = frozenset({_S.QUEUED, _S.STARTING})
+"""A start is under way, or waits for its turn."""
+
 WAITING = frozenset({_S.BACKOFF, _S.CRASHLOOP, _S.NEEDS_AUTH, _S.FAILED})
 """Down, with a next try on the clock."""
 
@@ -37,20 +41,21 @@ SERVING = frozenset({_S.READY, _S.DEGRADED})
 WELL = frozenset({_S.READY, _S.DORMANT, _S.DISABLED})
 """Nothing for an operator to look at: `mcpd status` exits with 0 if all servers are in one of these."""
 
-WAKEABLE = frozenset({_S.BACKOFF, _S.CRASHLOOP, _S.DORMANT})
+WAKEABLE = frozenset({_S.QUEUED, _S.BACKOFF, _S.CRASHLOOP, _S.DORMANT})
 """A call may cut the wait short. Parked servers (failed, needs_auth) wait for a change or the operator."""
 
 TRANSITIONS: dict[ServerState, frozenset[ServerState]] = {
-    _S.STOPPED: frozenset({_S.STARTING, _S.DORMANT, _S.DISABLED}),
-    _S.DORMANT: frozenset({_S.STARTING, _S.STOPPING, _S.DISABLED}),
-    _S.DISABLED: frozenset({_S.STARTING, _S.DORMANT, _S.STOPPING}),
+    _S.STOPPED: frozenset({_S.QUEUED, _S.STARTING, _S.DORMANT, _S.DISABLED}),
+    _S.DORMANT: frozenset({_S.QUEUED, _S.STARTING, _S.STOPPING, _S.DISABLED}),
+    _S.DISABLED: frozenset({_S.QUEUED, _S.STARTING, _S.DORMANT, _S.STOPPING}),
+    _S.QUEUED: frozenset({_S.STARTING, _S.STOPPING}),
     _S.STARTING: frozenset({_S.READY, _S.DEGRADED, _S.STOPPING}) | WAITING,
-    _S.READY: frozenset({_S.DEGRADED, _S.STOPPING, _S.STARTING, _S.DORMANT}) | WAITING,
-    _S.DEGRADED: frozenset({_S.READY, _S.STOPPING, _S.STARTING, _S.DORMANT}) | WAITING,
-    _S.BACKOFF: frozenset({_S.STARTING, _S.STOPPING}) | WAITING,
-    _S.CRASHLOOP: frozenset({_S.STARTING, _S.STOPPING}),
-    _S.NEEDS_AUTH: frozenset({_S.STARTING, _S.STOPPING}),
-    _S.FAILED: frozenset({_S.STARTING, _S.STOPPING}),
+    _S.READY: frozenset({_S.DEGRADED, _S.STOPPING, _S.QUEUED, _S.STARTING, _S.DORMANT}) | WAITING,
+    _S.DEGRADED: frozenset({_S.READY, _S.STOPPING, _S.QUEUED, _S.STARTING, _S.DORMANT}) | WAITING,
+    _S.BACKOFF: frozenset({_S.QUEUED, _S.STARTING, _S.STOPPING}) | WAITING,
+    _S.CRASHLOOP: frozenset({_S.QUEUED, _S.STARTING, _S.STOPPING}),
+    _S.NEEDS_AUTH: frozenset({_S.QUEUED, _S.STARTING, _S.STOPPING}),
+    _S.FAILED: frozenset({_S.QUEUED, _S.STARTING, _S.STOPPING}),
     _S.STOPPING: frozenset({_S.STOPPED}),
 }
 

@@ -141,6 +141,15 @@ class FakeUpstream:
                 await self._changed.wait()
         return self.up
 
+    async def wake_to_list(self) -> bool:
+        """As `wake`."""
+        return await self.wake()
+
+    @property
+    def outlook(self) -> str:
+        """Up or down."""
+        return f"server {self.name} is {'up' if self.up else 'starting'}"
+
     async def wait_current(self) -> None:
         """Wait until `is_current`."""
         while self.is_stale:

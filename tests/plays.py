@@ -13,15 +13,18 @@ from daemon.config.tuning import Restart
 from daemon.errors import ConnectionLost
 from daemon.facts import ServerStatus
 from daemon.states import ServerState
-from daemon.supervisor import Child, ChildSpec, Lifecycle, Supervisor
+from daemon.supervision.supervisor import Child, ChildSpec, Lifecycle, Supervisor
 
 Play = Callable[[Lifecycle], Awaitable[None]]
 DAY = 24 * 3600.0
 LOST = ConnectionLost("it hung up")
 OFF = "switched off by an operator"
-BACKOFF, CRASHLOOP, DISABLED, DORMANT, FAILED, NEEDS_AUTH, READY, STARTING, STOPPED, STOPPING = (
+BACKOFF, CRASHLOOP, DISABLED, DORMANT, FAILED, NEEDS_AUTH, QUEUED, READY, STARTING, STOPPED, STOPPING = (
     ServerState(word)
-    for word in "backoff crashloop disabled dormant failed needs_auth ready starting stopped stopping".split()  # noqa: SIM905
+    for word in (
+        *("backoff", "crashloop", "disabled", "dormant", "failed", "needs_auth"),
+        *("queued", "ready", "starting", "stopped", "stopping"),
+    )
 )
 
 

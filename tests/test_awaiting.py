@@ -8,8 +8,16 @@ import pytest
 import trio
 import trio.testing
 
-from daemon.awaiting import INDEX_PATIENCE, LISTING_PATIENCE, wait_indexed, wait_listed
+from daemon.awaiting import (
+    INDEX_PATIENCE,
+    LISTING_PATIENCE,
+    REPORT_SECONDS,
+    wait_indexed,
+    wait_listed,
+    wait_up,
+)
 from daemon.search.index import Index
+from daemon.surfaces.base import AwaitListing
 from daemon.watch import Watch
 from tests.fakes_upstream import Stage
 
@@ -22,7 +30,7 @@ async def test_all_servers_are_woken_at_once_and_waited_for(nursery: trio.Nurser
     done = trio.Event()
 
     async def wait() -> None:
-        await wait_listed(("alpha", "beta"), stage.upstreams, stage.catalog)
+        await wait_listed(AwaitListing(servers=("alpha", "beta")), stage.upstreams, stage.catalog)
         done.set()
 
     with trio.fail_after(30):
@@ -40,14 +48,14 @@ async def test_all_servers_are_woken_at_once_and_waited_for(nursery: trio.Nurser
 async def test_nothing_to_wait_for_takes_no_time(autojump_clock: MockClock, names: tuple[str, ...]) -> None:
     stage = Stage(listed=False)
     began = trio.current_time()
-    await wait_listed(names, stage.upstreams, stage.catalog)
+    await wait_listed(AwaitListing(servers=names), stage.upstreams, stage.catalog)
     assert trio.current_time() == began
 
 
 async def test_a_server_that_lists_nothing_is_given_up_after_its_patience(autojump_clock: MockClock) -> None:
     stage = Stage(listed=False)
     began = trio.current_time()
-    await wait_listed(("alpha",), stage.upstreams, stage.catalog)
+    await wait_listed(AwaitListing(servers=("alpha",)), stage.upstreams, stage.catalog)
     assert trio.current_time() - began == pytest.approx(LISTING_PATIENCE, abs=0.1)
 
 
@@ -72,3 +80,25 @@ async def test_an_index_that_does_not_come_is_given_up_after_its_patience(autoju
     began = trio.current_time()
     await wait_indexed(Watch(Index.empty()), Stage().catalog)
     assert trio.current_time() - began == pytest.approx(INDEX_PATIENCE, abs=0.1)
+
+
+@pytest.mark.parametrize("calling", [True, False])
+async def test_only_who_calls_is_told_how_the_server_is(autojump_clock: MockClock, calling: bool) -> None:
+    stage = Stage(listed=False)
+    stage.alpha.up, stage.alpha.wake_seconds = False, 2.5 * REPORT_SECONDS
+    told: list[str] = []
+    awaited = AwaitListing(servers=("alpha",), calling=calling)
+    await wait_listed(awaited, stage.upstreams, stage.catalog, told.append)
+    line = "server alpha is starting (waiting for {:.0f} s)"
+    each = [line.format(REPORT_SECONDS), line.format(2 * REPORT_SECONDS)]
+    assert told == (each if calling else [])
+
+
+async def test_reports_end_with_the_wait(autojump_clock: MockClock) -> None:
+    stage = Stage()
+    told: list[str] = []
+    assert await wait_up(stage.alpha, told.append)
+    stage.alpha.up, stage.alpha.wake_seconds = False, 1.5 * REPORT_SECONDS
+    assert not await wait_up(stage.alpha, told.append)
+    await trio.sleep(10 * REPORT_SECONDS)
+    assert len(told) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,7 +11,7 @@ import trio
 import trio.testing
 from msgspec import Raw
 
-from daemon.awaiting import LISTING_PATIENCE
+from daemon.awaiting import LISTING_PATIENCE, REPORT_SECONDS
 from daemon.callpath import MAX_CALLS
 from daemon.clientcall import read_refusal
 from daemon.errors import Overloaded, UpstreamCallError, UpstreamLost
@@ -21,7 +22,7 @@ from tests.fakes_upstream import MODERN, Stage, described, error_of
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
-    from tests.fakes_upstream import Sent
+    from tests.fakes_upstream import Client, Sent
 
 RESULTS = [
     b"{}",
@@ -220,6 +221,63 @@ async def test_nobody_gets_progress_without_having_asked(nursery: trio.Nursery) 
     stage.progress(sent, progress=1)
     stage.answer(sent)
     assert "result" in await client.get()
+
+
+async def waiting_call(stage: Stage, client: Client, seconds: float, **params: Any) -> list[dict[str, Any]]:
+    """A call whose server comes up after so long. Returns the reports until then."""
+    stage.alpha.up, stage.alpha.wake_seconds = False, 10 * seconds
+    await client.call("alpha", "echo", **params)
+    await stage.alpha.wait_woken()
+    await trio.sleep(seconds)
+    stage.alpha.come_up()
+    sent = await stage.alpha.wait_sent()
+    for progress in (0, 1, 2):
+        stage.progress(sent, progress=progress)
+    stage.progress(sent, progress="much")
+    stage.answer(sent)
+    reports = []
+    while "result" not in (message := await client.get()):
+        assert message["method"] == "notifications/progress"
+        reports.append(message["params"])
+    return reports
+
+
+async def test_who_waits_for_a_server_is_told_so_and_its_progress_only_ever_rises(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    stage = Stage()
+    client = await stage.client(nursery)
+    reports = await waiting_call(stage, client, 2.5 * REPORT_SECONDS, _meta={"progressToken": "t"})
+    assert {report["progressToken"] for report in reports} == {"t"}
+    assert ["starting" in report.get("message", "") for report in reports] == [True, True, False, False, False]
+    numbers = [report["progress"] for report in reports[:-1]]
+    assert all(earlier < later for earlier, later in pairwise(numbers))
+    # Its first report, 0, would have been a step back.
+    assert numbers[2:] == [1, 2]
+    assert reports[-1]["progress"] == "much"
+
+
+async def test_who_waits_for_a_server_and_has_not_asked_is_told_nothing(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    stage = Stage()
+    client = await stage.client(nursery)
+    stage.alpha.up, stage.alpha.wake_seconds = False, 2.5 * REPORT_SECONDS
+    await client.call("alpha", "echo")
+    assert error_of(await client.get())["code"] == "UpstreamUnavailable"
+
+
+async def test_who_gives_a_waiting_call_up_is_told_nothing_more(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    stage = Stage()
+    stage.alpha.up, stage.alpha.wake_seconds = False, 10 * REPORT_SECONDS
+    client = await stage.client(nursery)
+    await client.call("alpha", "echo", request_id="a", _meta={"progressToken": 1})
+    await stage.alpha.wait_woken()
+    await client.tell("notifications/cancelled", {"requestId": "a"})
+    await trio.sleep(20 * REPORT_SECONDS)
+    assert (await client.request("ping", request_id="p"))["id"] == "p"
 
 
 # --- giving up ---------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from daemon.errors import (
 )
 from daemon.facts import StatusChanged, Switched, ToolsListed
 from daemon.operating import OUTCOME_SECONDS, Desk, Operating, Refused, in_words
-from daemon.supervisor import ChildSpec, Supervisor
+from daemon.supervision.supervisor import ChildSpec, Supervisor
 from tests.config.reading import config_of
 from tests.keeping.scripted_store import until
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from daemon.facts import ServerStatus
-    from daemon.supervisor import Lifecycle
+    from daemon.supervision.supervisor import Lifecycle
 
 CONFIG = {
     "mcpServers": {

@@ -10,18 +10,19 @@ from daemon.states import SERVING, TRANSITIONS, WAITING, WAKEABLE, ServerState, 
 
 # Rows are where a server is, columns (the same words in the same order) where it wants to go.
 TABLE = """
-              st re de ba cr ne fa do di sg sd
- starting    .  x  x  x  x  x  x  .  .  x  .
- ready         x  .  x  x  x  x  x  x  .  x  .
- degraded      x  x  .  x  x  x  x  x  .  x  .
- backoff       x  .  .  x  x  x  x  .  .  x  .
- crashloop     x  .  .  .  .  .  .  .  .  x  .
- needs_auth    x  .  .  .  .  .  .  .  .  x  .
- failed        x  .  .  .  .  .  .  .  .  x  .
- dormant       x  .  .  .  .  .  .  .  x  x  .
- disabled      x  .  .  .  .  .  .  x  .  x  .
- stopping      .  .  .  .  .  .  .  .  .  .  x
- stopped       x  .  .  .  .  .  .  x  x  .  .
+              qu st re de ba cr ne fa do di sg sd
+ queued        .  x  .  .  .  .  .  .  .  .  x  .
+ starting      .  .  x  x  x  x  x  x  .  .  x  .
+ ready         x  x  .  x  x  x  x  x  x  .  x  .
+ degraded      x  x  x  .  x  x  x  x  x  .  x  .
+ backoff       x  x  .  .  x  x  x  x  .  .  x  .
+ crashloop     x  x  .  .  .  .  .  .  .  .  x  .
+ needs_auth    x  x  .  .  .  .  .  .  .  .  x  .
+ failed        x  x  .  .  .  .  .  .  .  .  x  .
+ dormant       x  x  .  .  .  .  .  .  .  x  x  .
+ disabled      x  x  .  .  .  .  .  .  x  .  x  .
+ stopping      .  .  .  .  .  .  .  .  .  .  .  x
+ stopped       x  x  .  .  .  .  .  .  x  x  .  .
 """
 ROWS = [line.split() for line in TABLE.strip().splitlines()[1:]]
 WORDS = [row[0] for row in ROWS]

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from daemon.ports import Upstream
     from daemon.report import Reporter
-    from daemon.supervisor import Child
+    from daemon.supervision.supervisor import Child
     from daemon.wire.envelope import BadMessage, Buffer
     from daemon.wire.outbox import Link, Outbox
 

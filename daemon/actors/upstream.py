@@ -30,11 +30,13 @@ from daemon.errors import (
 )
 from daemon.measures import STDERR_LINE, CallStats, LogShare, Noise, StderrTail
 from daemon.model import Era
-from daemon.states import WAKEABLE, ServerState
+from daemon.states import COMING, WAKEABLE
 from daemon.transports.context import OpenContext
 from daemon.transports.handshake import Greeter, Greeting, ProbeKilled
 from daemon.transports.keepalive import fallen_silent
 from daemon.transports.opening import connector
+from daemon.upstreams.refusals import outlook, unavailable
+from daemon.upstreams.waking import Waking
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     from daemon.facts import Fact
     from daemon.ports import CallToSend, Connection
     from daemon.redact import Redactor
-    from daemon.supervisor import Child, Lifecycle
+    from daemon.supervision.supervisor import Child, Lifecycle
     from daemon.transports.children import Children
     from daemon.wire.outbox import Outbox
     from daemon.wire.peer import Exchange
@@ -103,6 +105,7 @@ class Upstream:
         self._admission: Admission | None = None
         self._greeter = Greeter()
         self._was_ready = False
+        self._waking = Waking(server.timeouts, self._start_limit)
         self._listing = Listing(server, tell=tell, wall=wall, redact=redact, settle=settle)
         self._busy = trio.Event()
         self._lifecycle: Lifecycle | None = None
@@ -129,7 +132,7 @@ class Upstream:
     def can_wake(self) -> bool:
         """Whether a call should wait for `wake` instead of failing at once."""
         state = self.child.status.value.state
-        return (state in WAKEABLE or state is ServerState.STARTING) and not self.child.held
+        return state in WAKEABLE | COMING and not self.child.held
 
     def send(self, call: CallToSend, exchange: Exchange, client: int = 0) -> int:
         """Forward a call of a client's now (`ports.Upstream.send`)."""
@@ -147,13 +150,19 @@ class Upstream:
         """Cut a wait short and see whether the server comes up in time (`ports.Upstream.wake`)."""
         if self._admission is not None or not self.can_wake:
             return self._admission is not None
-        timeouts = self.server.timeouts
-        # A lazy server's first caller waits for a whole start: nobody else would start it.
-        first = self.child.spec.lazy and not self._was_ready
-        self.child.wake()
-        with trio.move_on_after(timeouts.initialize if first else timeouts.wake):
-            await self.child.wait_settled()
+        await self._waking.for_call(self.child)
         return self._admission is not None
+
+    async def wake_to_list(self) -> bool:
+        """As `wake`, for one who wants to know what it has (`ports.Upstream.wake_to_list`)."""
+        if self._admission is None and self.can_wake:
+            await self._waking.for_list(self.child)
+        return self._admission is not None
+
+    @property
+    def outlook(self) -> str:
+        """How it is, for one who waits for it."""
+        return outlook(self.name, self.child.status.value)
 
     @property
     def is_stale(self) -> bool:
@@ -253,8 +262,14 @@ class Upstream:
         raise ConnectionLost(self._end_reason)
 
     async def _greet(self, connection: Connection) -> Greeting:
-        slow = not self._was_ready and Path(self.server.command or "").name in INSTALLERS
-        return await self._greeter.greet(connection, self.server.timeouts, installs=slow)
+        return await self._greeter.greet(connection, self.server.timeouts, installs=self._may_install)
+
+    def _start_limit(self) -> float:
+        return self._greeter.limit(self.server.timeouts, installs=self._may_install)
+
+    @property
+    def _may_install(self) -> bool:
+        return not self._was_ready and Path(self.server.command or "").name in INSTALLERS
 
     async def _serve(self, connection: Connection, greeting: Greeting, lifecycle: Lifecycle) -> None:
         self._log.info("speaks MCP {}: {}", greeting.version, greeting.server_info)
@@ -267,6 +282,7 @@ class Upstream:
             listed = await self._listing.list_now()
             self._admission = Admission(self.name, connection, self.server.limits)
             self._was_ready = True
+            self._greeter.is_up()
             self._report(lifecycle, listed)
             nursery.start_soon(self._listing.keep, listed, partial(self._report, lifecycle))
             nursery.start_soon(self._keep_alive, connection, greeting.era)
@@ -339,6 +355,8 @@ class Upstream:
         """Remember the child for `mcpd status`."""
         self.pid = pid
         self.mark = mark
+        if self._lifecycle is not None:
+            self._lifecycle.runs_as(mark)
         self._log.info("started {} as pid {}", self.server.command, pid)
 
     def on_log(self, said: bytes) -> None:
@@ -358,24 +376,4 @@ class Upstream:
         )
 
     def _unavailable(self) -> UpstreamUnavailable:
-        status = self.child.status.value
-        due = status.next_retry_at
-        wait = None if due is None else max(0.0, due - self._wall())
-        hint = _HINTS.get(status.state, "Try again later, or use another tool")
-        retry = "" if wait is None else f" The next attempt is in {wait:.1f} s."
-        return UpstreamUnavailable(
-            f"server {self.name} is {status.state}: {status.reason or 'not ready yet'}."
-            f" The call was not sent.{retry} {hint}.",
-            server=self.name,
-            state=str(status.state),
-            reason=status.reason,
-            attempt=status.attempt,
-            nextRetryInMs=None if wait is None else round(wait * 1000),
-        )
-
-
-_HINTS = {
-    ServerState.FAILED: "It will not work until the operator mends it (`mcpd status` says what is wrong)",
-    ServerState.NEEDS_AUTH: "The operator must give it valid credentials",
-    ServerState.STARTING: "Try again in a few seconds",
-}
+        return unavailable(self.name, self.child.status.value, self._wall())

@@ -16,7 +16,7 @@ import attrs
 from daemon.catalog.digests import fingerprint
 from daemon.catalog.legible import screened
 from daemon.facts import ListingFailed, Recalled, ServerStatus, StatusChanged, Summarized, ToolsListed
-from daemon.states import SERVING, ServerState
+from daemon.states import COMING, SERVING, ServerState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from daemon.facts import ServerFact
     from daemon.model import Summary, Tool
 
-UNSETTLED = frozenset({ServerState.STOPPED, ServerState.STARTING})
+UNSETTLED = COMING | {ServerState.STOPPED}
 """States in which a server that has listed nothing may be about to."""
 
 EMPTIED = (

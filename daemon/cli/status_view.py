@@ -8,7 +8,7 @@ from rich.text import Text
 
 from daemon.cli.terminal import draw, duration, grid, milliseconds, paragraph, safe, size
 from daemon.escape import visible
-from daemon.states import WELL
+from daemon.states import COMING, WELL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from daemon.cli.terminal import Screen
 
 STYLES = {
+    "queued": "cyan",
     "starting": "cyan",
     "ready": "green",
     "degraded": "yellow",
@@ -154,7 +155,7 @@ def _remark_lines(server: Json) -> Iterator[tuple[str, str]]:
 
 
 def _outlook(server: Json) -> str:
-    if server["state"] == "starting":
+    if server["state"] in COMING:
         return f"failed runs before this one: {server['attempt']}"
     due = server["nextRetryInMs"]
     retry = "no retry is scheduled" if due is None else f"next retry in {duration(due / 1000)}"

@@ -22,9 +22,11 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 """Bytes of a page of memory."""
 
 _DEAD = frozenset("ZXx")
+_WORKING = frozenset("RD")
 _HIDDEN = "?"
 """The state of a child that lives and is hidden."""
 _STATE, _PARENT, _STARTED = 0, 1, 19
+_TIMES = slice(11, 15)
 """Where fields stand behind the name (proc(5), /proc/PID/stat)."""
 
 
@@ -38,11 +40,18 @@ class Process(NamedTuple):
     """One letter, as in proc(5)."""
     started: int
     """When, in clock ticks since the machine came up."""
+    ticks: int = 0
+    """CPU that it has used, with the children that it has waited for, in clock ticks."""
 
     @property
     def is_dead(self) -> bool:
         """Whether it has ended, and at most waits to be reaped."""
         return self.state in _DEAD
+
+    @property
+    def is_working(self) -> bool:
+        """Whether it runs, or would if it got a CPU or what it reads from the disk (its first thread)."""
+        return self.state in _WORKING
 
 
 def read(pid: int) -> Process | None:
@@ -61,7 +70,13 @@ def read(pid: int) -> Process | None:
         return None
     # The name may itself hold parentheses and blanks.
     fields = raw.rpartition(b")")[2].split()
-    return Process(pid, int(fields[_PARENT]), fields[_STATE].decode(), int(fields[_STARTED]))
+    return Process(
+        pid,
+        int(fields[_PARENT]),
+        fields[_STATE].decode(),
+        int(fields[_STARTED]),
+        sum(map(int, fields[_TIMES])),
+    )
 
 
 def read_child(pid: int) -> Process | None:

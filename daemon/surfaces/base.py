@@ -137,6 +137,8 @@ class AwaitListing:
 
     servers: tuple[str, ...] = ()
     """Servers that have not listed their tools."""
+    calling: bool = False
+    """Whether a tool of theirs is to be called: that is worth waiting for a whole start."""
     indexed: bool = False
     """Whether the search index is to be up to date."""
 

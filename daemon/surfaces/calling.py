@@ -179,7 +179,7 @@ def find(view: View, name: str, *, patient: bool) -> Offered | AwaitListing:
     entries = list(view.servers.values()) if key is None else [catalog.servers[key[0]]]
     waiting = starting(entries) if key is None else unlisted(entries)
     if patient and waiting:
-        return AwaitListing(servers=waiting)
+        return AwaitListing(servers=waiting, calling=key is not None)
     if key is not None and entries[0].tools is None:
         raise _never_listed(view, entries[0])
     raise unknown_tool(view, name)

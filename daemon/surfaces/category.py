@@ -135,7 +135,8 @@ def _forward_unlisted(view: View, category: Category, asked: Wrapped, *, patient
     if not view.offer.shows(members[0]):
         raise _disabled(view, category, asked.name)
     if patient:
-        return AwaitListing(servers=tuple(waiting))
+        # Of several nobody knows which one has it.
+        return AwaitListing(servers=tuple(waiting), calling=len(waiting) == 1)
     return _to(view, category, members[0], asked)
 
 

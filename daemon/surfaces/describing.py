@@ -16,7 +16,7 @@ from daemon.catalog.compact import compact
 from daemon.catalog.legible import legible_schema
 from daemon.catalog.snapshot import may_be_about_to_list
 from daemon.errors import InvalidArguments, SchemaFetchError
-from daemon.states import ServerState
+from daemon.states import COMING, ServerState
 from daemon.surfaces.answers import unavailable_entry
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ away."""
 FRAME_BYTES = 150
 """What a definition takes besides its name, description and schemas: keys, and a hash of 64 digits."""
 
-MAY_LIST = frozenset({ServerState.STARTING, ServerState.STOPPED, ServerState.READY, ServerState.DORMANT})
+MAY_LIST = COMING | {ServerState.STOPPED, ServerState.READY, ServerState.DORMANT}
 """States in which waiting for a first list makes sense."""
 
 _SCHEMAS = ("inputSchema", "outputSchema")

@@ -42,11 +42,21 @@ class ProbeKilled(ConnectionLost):
     """The server ended when it was asked which era it speaks."""
 
 
+LONGEST_START = 300.0
+"""Seconds to which a handshake's limit grows: no real server was seen to need more on a busy machine,
+and one that hangs is tried again at least so often."""
+
+
+MAX_DOUBLINGS = 30
+"""2^30 times any limit is beyond the longest; without it the power would overflow a float in the end."""
+
+
 class Greeter:
-    """Finds a server's era and remembers it, once it is proven, from one connection to the next."""
+    """Finds a server's era, and the time that it needs; remembers both from one connection to the next."""
 
     def __init__(self) -> None:
         self._era: Era | None = None
+        self._timeouts_in_a_row = 0
         self._probing = True
 
     def begin(self, *, probing: bool = True) -> None:
@@ -68,9 +78,11 @@ class Greeter:
         greeting = await self._probe(connection, timeouts) if self._probing else None
         if greeting is None:
             try:
-                greeting = await initialize(
-                    connection, timeouts.first_initialize if installs else timeouts.initialize
-                )
+                greeting = await initialize(connection, self.limit(timeouts, installs=installs))
+            except StartTimeout:
+                # The same time again would end in the same way, with all its work done in vain.
+                self._timeouts_in_a_row += 1
+                raise
             except ProtocolFault:
                 # Slow to start, it let the probe time out, and only now talks: ask once more.
                 greeting = await probe(connection, timeouts.probe) if self._probing else None
@@ -78,6 +90,15 @@ class Greeter:
                     raise
         self._era = greeting.era
         return greeting
+
+    def limit(self, timeouts: Timeouts, *, installs: bool) -> float:
+        """Seconds for the next handshake: twice as many after each that was too short."""
+        first = timeouts.first_initialize if installs else timeouts.initialize
+        return max(first, min(LONGEST_START, first * 2.0 ** min(self._timeouts_in_a_row, MAX_DOUBLINGS)))
+
+    def is_up(self) -> None:
+        """The server has come up: the next time it gets the time that is configured."""
+        self._timeouts_in_a_row = 0
 
     async def _probe(self, connection: Connection, timeouts: Timeouts) -> Greeting | None:
         try:

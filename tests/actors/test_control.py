@@ -18,7 +18,7 @@ from daemon.errors import ConfigError, Fault, UpstreamLost
 from daemon.measures import CallStats, Noise, StderrTail
 from daemon.operating import Refused
 from daemon.report import DaemonFacts, Reporter
-from daemon.supervisor import ChildSpec, Supervisor
+from daemon.supervision.supervisor import ChildSpec, Supervisor
 from daemon.wire.link import FdLink
 from tests.fakes_upstream import Client, Stage, error_of, keep
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from daemon.supervisor import Lifecycle
+    from daemon.supervision.supervisor import Lifecycle
     from daemon.transports.handshake import Greeting
 
 

@@ -11,13 +11,13 @@ import pytest
 import trio
 
 from daemon.actors.upstream import Upstream
-from daemon.child import WAKE_INTERVAL
 from daemon.config.model import Server, Timeouts
 from daemon.errors import Overloaded, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
 from daemon.measures import NOISE_CHARACTERS, STDERR_LINE
 from daemon.model import Era
 from daemon.redact import CUT, Redactor
 from daemon.states import ServerState
+from daemon.supervision.child import WAKE_INTERVAL
 from daemon.transports.children import Children
 from daemon.wire.outbox import Outbox
 from daemon.wire.peer import RemoteError
@@ -446,14 +446,28 @@ async def test_a_call_wakes_a_server_out_of_its_backoff(tmp_path: Path) -> None:
         assert (tmp_path / "runs").read_bytes() == b".."
 
 
-async def test_a_wake_waits_no_longer_than_it_may() -> None:
-    server = scripted(on={"initialize": {"never": True}}, timeouts={"wake": 0.1, "initialize": 60})
+async def test_a_wake_waits_no_longer_than_it_may(tmp_path: Path) -> None:
+    runs = [{}, {"on": {"initialize": {"never": True}}}]
+    server = scripted(runs=runs, count=str(tmp_path / "runs"), timeouts={"wake": 0.1, "initialize": 60})
     async with stage(server) as it:
-        await it.reach(STARTING)
+        await it.ready()
+        it.one.child.restart()
+        await it.one.child.status.wait_until(lambda status: status.incarnation == 2)
         before = trio.current_time()
         with trio.fail_after(PATIENCE):
             assert not await it.one.wake()
         assert trio.current_time() - before >= 0.1
+
+
+async def test_a_call_waits_for_a_first_start_and_who_asks_for_its_tools_once() -> None:
+    server = scripted(on={"initialize": {"delay": 0.5}}, timeouts={"wake": 0.01, "probe": PATIENCE})
+    async with stage(server) as it:
+        await it.reach(STARTING)
+        with trio.fail_after(PATIENCE):
+            assert not await it.one.wake_to_list()
+            assert it.one.outlook == "server s is starting"
+            assert await it.one.wake()
+            assert await it.one.wake_to_list()
 
 
 async def test_a_lazy_server_is_started_by_its_first_call() -> None:

@@ -68,8 +68,9 @@ def test_a_server_that_is_down_is_explained() -> None:
     assert "git: ready" not in text
 
 
-def test_a_server_that_is_being_started_has_no_next_try() -> None:
-    text = shown({"db": down(state="starting", reason="trying again after: x", attempt=3, nextRetryInMs=None)})
+@pytest.mark.parametrize("state", ["queued", "starting"])
+def test_a_server_that_is_being_started_has_no_next_try(state: str) -> None:
+    text = shown({"db": down(state=state, reason="trying again after: x", attempt=3, nextRetryInMs=None)})
     assert "trying again after: x\n  failed runs before this one: 3\n" in text
 
 

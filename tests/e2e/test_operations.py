@@ -32,7 +32,7 @@ def pids(daemon: Daemon) -> dict[str, int]:
 
 def settled(daemon: Daemon) -> None:
     """Wait until no server is on its way."""
-    eventually(lambda: not {"starting", "stopped", "stopping"} & set(states(daemon).values()))
+    eventually(lambda: not {"queued", "starting", "stopped", "stopping"} & set(states(daemon).values()))
 
 
 def test_a_reload_touches_one_server_of_twenty() -> None:

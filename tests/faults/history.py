@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DOWN = frozenset(
-    {"starting", "backoff", "crashloop", "needs_auth", "failed", "stopping", "stopped", "disabled"}
+    {"queued", "starting", "backoff", "crashloop", "needs_auth", "failed", "stopping", "stopped", "disabled"}
 )
 """States in which a server cannot be called."""
 

@@ -27,7 +27,7 @@ from daemon.facts import ServerStatus, StatusChanged
 from daemon.ports import ToolCall
 from daemon.redact import Redactor
 from daemon.states import ServerState
-from daemon.supervisor import ChildSpec, Supervisor
+from daemon.supervision.supervisor import ChildSpec, Supervisor
 from daemon.transports.children import Children
 from daemon.wire.outbox import Outbox
 from daemon.wire.peer import RemoteError

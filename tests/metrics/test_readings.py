@@ -7,6 +7,7 @@ from typing import Any
 from daemon.config.model import Config
 from daemon.metrics.readings import Distribution, read
 from daemon.metrics.table import METRICS
+from daemon.states import ServerState
 from daemon.tally import LATENCY_BOUNDS, MAX_SERVERS, OTHER, Tally
 from tests.catalog.samples import catalog_of, servers
 from tests.metrics.samples import FakeKept, FakeSession, FakeUpstream, eventful, sources
@@ -32,7 +33,7 @@ def test_a_server_has_one_state_and_is_not_in_any_other() -> None:
         ("time", "backoff"),
         ("off", "disabled"),
     ]
-    assert len(states) == 3 * 11
+    assert len(states) == 3 * len(ServerState)
 
 
 def test_tools_of_a_server_that_is_down_are_known_and_unavailable() -> None:

@@ -56,7 +56,7 @@ def test_of_a_child_that_is_hidden_wait_says_whether_it_lives(monkeypatch: pytes
     monkeypatch.setattr(table, "read", lambda _pid: None)
     with subprocess.Popen(["sleep", "600"]) as child:
         alive = table.read_child(child.pid)
-        assert alive == (child.pid, os.getpid(), "?", 0)
+        assert alive == (child.pid, os.getpid(), "?", 0, 0)
         assert not alive.is_dead
         child.kill()
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)

@@ -100,7 +100,7 @@ def test_a_name_that_is_left_out_is_not_disabled_where_no_server_has_it() -> Non
 
 def test_a_named_server_is_waited_for_and_then_said_to_be_silent() -> None:
     view = view_of(CATALOG)
-    assert find(view, "b/x", patient=True) == AwaitListing(servers=("b",))
+    assert find(view, "b/x", patient=True) == AwaitListing(servers=("b",), calling=True)
     with pytest.raises(UpstreamUnavailable) as caught:
         find(
             view_of(after(CATALOG, [status("b", ServerState.FAILED, reason="no such file")])),
@@ -149,4 +149,4 @@ def test_a_name_that_nobody_has_wakes_nobody_and_tells_of_nobody_outside_the_pro
 
 def test_a_name_with_its_servers_wakes_that_server() -> None:
     catalog = after(catalog_of(RESTRICTED), [status("asleep", ServerState.DORMANT)])
-    assert find(view_of(catalog), "asleep__x", patient=True) == AwaitListing(servers=("asleep",))
+    assert find(view_of(catalog), "asleep__x", patient=True) == AwaitListing(servers=("asleep",), calling=True)

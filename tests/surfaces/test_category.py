@@ -548,7 +548,7 @@ OPEN_UP = after(OPEN_BEFORE, [status("s"), listed("s", "shell", "read_file")])
 
 
 def test_a_call_to_an_open_category_waits_for_the_first_list() -> None:
-    assert call("all", "read_file", OPEN_BEFORE) == AwaitListing(servers=("s",))
+    assert call("all", "read_file", OPEN_BEFORE) == AwaitListing(servers=("s",), calling=True)
 
 
 def test_a_call_to_an_open_category_is_the_servers_to_judge_if_its_list_does_not_come() -> None:

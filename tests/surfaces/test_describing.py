@@ -98,6 +98,7 @@ def test_a_cursor_that_nobody_gave_out_is_refused(cursor: str) -> None:
     ("state", "is_unlisted", "is_starting"),
     [
         (ServerState.STOPPED, True, True),
+        (ServerState.QUEUED, True, True),
         (ServerState.STARTING, True, True),
         (ServerState.READY, True, False),
         (ServerState.DORMANT, True, False),

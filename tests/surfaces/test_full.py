@@ -65,7 +65,7 @@ def test_a_quarantined_tool_is_refused_with_the_reason() -> None:
 
 def test_a_name_that_a_server_may_yet_list_is_waited_for_and_then_unknown() -> None:
     assert act(SURFACE, view_of(BEFORE), "x") == AwaitListing(servers=("a", "b"))
-    assert act(SURFACE, view_of(BEFORE), "b/x") == AwaitListing(servers=("b",))
+    assert act(SURFACE, view_of(BEFORE), "b/x") == AwaitListing(servers=("b",), calling=True)
     error = refused(SURFACE, view_of(BEFORE), "x", {}, UnknownTool, patient=False)
     assert "a (stopped)" in error.message
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from daemon.config.tuning import Timeouts
 from daemon.errors import ProtocolFault, StartTimeout, UpstreamLost
 from daemon.model import Era
 from daemon.protocol import HANDSHAKE_VERSIONS, IDENTITY, MODERN_VERSION, SERVER_INFO_KEY
-from daemon.transports.handshake import Greeting, initialize, probe
+from daemon.transports.handshake import LONGEST_START, Greeter, Greeting, initialize, probe
 from tests.transports.replies import DEATH, SILENCE, TableConnection, refusal
 
 NEWEST = HANDSHAKE_VERSIONS[-1]
@@ -141,3 +142,44 @@ async def test_capabilities_are_read_leniently(capabilities: Any, lists: bool, a
 async def test_a_servers_name_is_read_leniently(info: Any, shown: str) -> None:
     connection = TableConnection(initialize=[{**INITIALIZED, "serverInfo": info}])
     assert (await initialize(connection, 1.0)).server_info == shown
+
+
+async def timed_out(greeter: Greeter, timeouts: Timeouts, *, installs: bool = False) -> float:
+    """One start that takes too long. Returns how long it was waited for."""
+    connection = TableConnection(server__discover=[SILENCE], initialize=[SILENCE])
+    greeter.begin()
+    with pytest.raises(StartTimeout):
+        await greeter.greet(connection, timeouts, installs=installs)
+    return connection.patience[-1]
+
+
+@pytest.mark.parametrize(
+    ("installs", "limits"), [(False, [30, 60, 120, 240, 300, 300]), (True, [120, 240, 300, 300])]
+)
+async def test_a_start_that_took_too_long_has_twice_the_time_the_next_time(
+    installs: bool, limits: list[float]
+) -> None:
+    greeter = Greeter()
+    assert [await timed_out(greeter, Timeouts(), installs=installs) for _ in limits] == limits
+    assert limits[-1] == LONGEST_START
+
+
+async def test_a_server_that_has_come_up_has_the_configured_time_again() -> None:
+    greeter = Greeter()
+    for _ in range(2):
+        await timed_out(greeter, Timeouts())
+    connection = TableConnection(server__discover=[SILENCE], initialize=[INITIALIZED])
+    greeter.begin()
+    await greeter.greet(connection, Timeouts(), installs=False)
+    assert greeter.limit(Timeouts(), installs=False) == 120
+    greeter.is_up()
+    assert greeter.limit(Timeouts(), installs=False) == 30
+
+
+async def test_no_configured_time_is_cut_and_no_number_of_failures_is_too_many() -> None:
+    greeter = Greeter()
+    patient, hasty = Timeouts(initialize=1000), Timeouts(initialize=0.001)
+    assert [await timed_out(greeter, patient) for _ in range(2)] == [1000, 1000]
+    for _ in range(2000):
+        await timed_out(greeter, hasty)
+    assert greeter.limit(hasty, installs=False) == LONGEST_START

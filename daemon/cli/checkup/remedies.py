@@ -23,7 +23,7 @@ LINES = 60
 """Last lines of stderr that are read: a stack trace of node's puts some 15 below the line that matters."""
 
 AGAIN = "trying again after: "
-"""What stands before the reason of a server that is being started again (`daemon.child`)."""
+"""What stands before the reason of a server that is being started again (`daemon.supervision.child`)."""
 
 _OPEN = re.compile(
     r"exited with status (?!0\b)\d|killed by SIG(?:ABRT|TRAP)|no answer to initialize|initialize was refused"

@@ -10,7 +10,7 @@ from daemon.cli.checkup.remedies import remedy
 from daemon.cli.checkup.scene import Level, fault, fine, note
 from daemon.config.model import TransportType
 from daemon.config.trail import ROOT, below
-from daemon.states import WELL
+from daemon.states import COMING, WELL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -54,7 +54,7 @@ def _server(server: Server, scene: Scene, advised: Sequence[Fault]) -> Iterator[
 def _now(name: str, running: Running) -> Finding | None:
     """How the running daemon sees it; None if there is nothing to say."""
     seen = running.status["servers"].get(name)
-    if seen is None or seen["state"] in WELL or seen["state"] == "starting":
+    if seen is None or seen["state"] in WELL | COMING:
         return None
     known = remedy(name, seen["reason"], running.words.get(name, ()))
     return fault(

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.child import ASKED
 from daemon.cli.checkup.remedies import LINES, needs_words, remedy
+from daemon.supervision.child import ASKED
 
 if TYPE_CHECKING:
     from daemon.cli.checkup.rows import Remedy

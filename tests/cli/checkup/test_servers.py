@@ -63,9 +63,9 @@ def test_a_reason_that_nothing_is_known_about_is_told_as_it_is(house: House) -> 
 
 def test_servers_that_are_well_or_only_starting_or_not_known_yet_are_fine(house: House) -> None:
     house.program("tool")
-    house.servers(a={"command": "tool"}, b={"command": "tool"}, c={"command": "tool"})
-    with house.daemon({"a": server(), "b": down(state="starting")}):
-        assert levels(check(house.look())) == ["ok", "ok", "ok"]
+    house.servers(a={"command": "tool"}, **{name: {"command": "tool"} for name in "bcd"})
+    with house.daemon({"a": server(), "b": down(state="starting"), "c": down(state="queued")}):
+        assert levels(check(house.look())) == ["ok"] * 4
 
 
 def test_a_cause_that_is_seen_is_not_said_twice(house: House) -> None:

@@ -15,7 +15,7 @@ from daemon.config.tuning import RestartType
 from daemon.errors import CannotStart, ConnectionLost, NeedsAuth, StartTimeout
 from daemon.facts import ServerStatus
 from daemon.states import ServerState, move
-from daemon.supervisor import Lifecycle, Supervisor
+from daemon.supervision.supervisor import Lifecycle, Supervisor
 from tests.plays import (
     BACKOFF,
     CRASHLOOP,

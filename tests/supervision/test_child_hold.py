@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from daemon.supervisor import Lifecycle
+    from daemon.supervision.supervisor import Lifecycle
 
 
 def sent_away(seconds: float, *, healthy: float | None = None) -> Callable[[Lifecycle], Awaitable[None]]:

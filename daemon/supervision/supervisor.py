@@ -11,15 +11,23 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from daemon.child import START_SLOT_SECONDS, Child, ChildSpec, Lifecycle
 from daemon.states import ServerState
+from daemon.supervision.child import Child
+from daemon.supervision.lifecycle import ChildSpec, Lifecycle
+from daemon.supervision.starts import Starts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from daemon.facts import ServerStatus
+    from daemon.processes.effort import Effort
+    from daemon.supervision.starts import Look
 
-__all__ = ["START_SLOT_SECONDS", "Child", "ChildSpec", "Lifecycle", "Supervisor"]
+__all__ = ["Child", "ChildSpec", "Lifecycle", "Supervisor"]
+
+
+async def _nobody_seen(_marks: frozenset[int]) -> Mapping[int, Effort]:
+    return {}
 
 
 class Supervisor:
@@ -34,6 +42,7 @@ class Supervisor:
         rng: Callable[[], float],
         wall: Callable[[], float],
         redact: Callable[[str], str] = str,
+        look: Look = _nobody_seen,
     ) -> None:
         """Prepare; nothing is started yet.
 
@@ -44,12 +53,13 @@ class Supervisor:
             rng: random numbers in [0, 1), for the jitter.
             wall: seconds since the epoch, for what people read.
             redact: takes secrets out of reasons: operators and models see them.
+            look: tells what starting children do (`starts`).
 
         Raises:
             ValueError: two children share a name.
         """
-        slots = trio.Semaphore(starts)
-        self._make = partial(Child, slots=slots, on_status=on_status, rng=rng, wall=wall, redact=redact)
+        self._starts = Starts(starts, look)
+        self._make = partial(Child, starts=self._starts, on_status=on_status, rng=rng, wall=wall, redact=redact)
         self._nursery: trio.Nursery | None = None
         self._children: dict[str, Child] = {}
         for spec in specs:
@@ -89,6 +99,7 @@ class Supervisor:
         """Supervise until cancelled; then every child has cleaned up."""
         try:
             async with trio.open_nursery() as self._nursery:
+                self._nursery.start_soon(self._starts.watch)
                 for child in self._children.values():
                     self._nursery.start_soon(child.supervise)
                 await trio.sleep_forever()

@@ -2,14 +2,16 @@
 
 from typing import Any
 
+import attrs
 import pytest
 import trio
 import trio.testing
 
 from daemon.config.tuning import Restart
 from daemon.errors import CannotStart
-from daemon.states import SERVING
-from daemon.supervisor import START_SLOT_SECONDS, ChildSpec, Lifecycle, Supervisor
+from daemon.states import SERVING, ServerState
+from daemon.supervision.starts import BRIEF_SECONDS, IDLE_LOOKS, LOOK_SECONDS
+from daemon.supervision.supervisor import ChildSpec, Lifecycle, Supervisor
 from tests.plays import (
     BACKOFF,
     DAY,
@@ -18,12 +20,14 @@ from tests.plays import (
     HANG,
     LOST,
     OFF,
+    QUEUED,
     READY,
     STARTING,
     STOPPED,
     STOPPING,
     Actor,
     Play,
+    Stage,
     play,
     supervised,
 )
@@ -52,18 +56,97 @@ async def test_at_most_so_many_start_at_once(autojump_clock: trio.testing.MockCl
         assert trio.current_time() == 13.0  # 50 in fours
 
 
-async def test_a_hanging_start_gives_its_place_away_and_goes_on(
+async def test_a_start_that_is_seen_to_wait_gives_its_place_away_and_goes_on(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    hanging = Actor(play(start=50.0, ready_for=DAY))
+    async def waits(life: Lifecycle) -> None:
+        life.runs_as(mark=1)
+        await play(start=50.0, ready_for=DAY)(life)
+
+    hanging = Actor(waits)
     others = [Actor(FOREVER) for _ in range(49)]
     specs = [hanging.spec("hanging"), *(actor.spec(f"s{i}") for i, actor in enumerate(others))]
     async with supervised(*specs, starts=1) as stage:
-        await trio.sleep(START_SLOT_SECONDS + 0.1)
+        await trio.sleep((IDLE_LOOKS + 1) * LOOK_SECONDS + 0.1)
         assert all(len(actor.starts) == 1 for actor in others)
         assert stage.supervisor.children["hanging"].status.value.state is STARTING
         await trio.sleep(50)
         assert stage.supervisor.children["hanging"].status.value.state is READY
+
+
+async def join_in_turn(stage: Stage, *specs: ChildSpec) -> None:
+    """Add children one after the other: trio starts tasks in any order."""
+    for spec in specs:
+        stage.supervisor.add(spec)
+        await trio.testing.wait_all_tasks_blocked()
+
+
+async def test_who_waits_for_its_turn_is_queued_and_says_how_many_are_before_it(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    actors = [Actor(play(start=5.0, ready_for=DAY)) for _ in range(3)]
+    specs = [actor.spec(f"s{i}") for i, actor in enumerate(actors)]
+    async with supervised(starts=1) as stage:
+        await join_in_turn(stage, *specs)
+        await trio.sleep(12)
+        assert stage.states("s0") == [STARTING, READY]
+        assert stage.states("s2") == [QUEUED, STARTING]
+        told = [status for name, status in stage.history if name == "s2" and status.state is QUEUED]
+        line = "waits for its turn to start, {} before it"
+        assert [status.reason for status in told] == [line.format(1), line.format("nobody")]
+        assert [(status.since, status.attempt, status.incarnation) for status in told] == [(0.0, 0, 1)] * 2
+        assert stage.supervisor.children["s2"].status.value.since == 10.0
+
+
+async def test_who_is_called_is_started_before_the_others_in_line(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    actors = [Actor(play(start=5.0, ready_for=DAY)) for _ in range(4)]
+    specs = [actor.spec(f"s{i}") for i, actor in enumerate(actors)]
+    async with supervised(starts=1) as stage:
+        await join_in_turn(stage, *specs)
+        await trio.sleep(1)
+        stage.supervisor.children["s3"].wake()
+        stage.supervisor.children["s2"].restart()
+        await trio.sleep(30)
+        assert [actor.starts for actor in actors] == [[0.0], [15.0], [10.0], [5.0]]
+
+
+async def test_one_that_was_in_use_comes_back_before_those_that_never_were(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    used = Actor(play(LOST, start=1.0, ready_for=60.0), FOREVER)
+    late = [Actor(play(start=5.0, ready_for=DAY)) for _ in range(20)]
+    async with supervised(used.spec("used"), starts=1) as stage:
+        await trio.sleep(58)
+        await join_in_turn(stage, *(actor.spec(f"s{i}") for i, actor in enumerate(late)))
+        await trio.sleep(200)
+        assert used.starts == [0.0, 63.0]
+
+
+async def test_whoever_is_stopped_in_line_never_starts(autojump_clock: trio.testing.MockClock) -> None:
+    first, off, gone, last = (Actor(play(start=5.0, ready_for=DAY)) for _ in range(4))
+    specs = [actor.spec(name) for name, actor in (("first", first), ("off", off), ("gone", gone))]
+    async with supervised(starts=1) as stage:
+        await join_in_turn(stage, *specs, last.spec("last"))
+        await trio.sleep(1)
+        stage.supervisor.children["off"].switch_off(OFF)
+        with trio.fail_after(1):
+            await stage.supervisor.remove("gone", "no longer in the configuration")
+        await trio.sleep(20)
+        assert (off.starts, gone.starts, last.starts) == ([], [], [5.0])
+        assert stage.states("off") == [QUEUED, STOPPING, STOPPED, ServerState.DISABLED]
+
+
+async def test_a_server_elsewhere_that_hangs_keeps_its_place_briefly(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    far = attrs.evolve(Actor(HANG).spec("far"), spawns=False)
+    near = Actor(FOREVER)
+    async with supervised(starts=1) as stage:
+        await join_in_turn(stage, far, near.spec("near"))
+        await trio.sleep(10)
+        assert near.starts == [BRIEF_SECONDS]
 
 
 async def test_a_failed_start_gives_its_place_back(autojump_clock: trio.testing.MockClock) -> None:

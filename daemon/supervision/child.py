@@ -8,26 +8,27 @@ child's state is a `Watch`, changed through `states.move` only.
 from __future__ import annotations
 
 import math
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-import attrs
 import tenacity
 import trio
 from loguru import logger
 
 from daemon.backoff import Ending, Run, is_stable, wait_for_verdict, wants_restart
-from daemon.errors import CannotStart, ConnectionLost, NeedsAuth, RunError, leaf
+from daemon.errors import leaf
 from daemon.facts import ServerStatus
 from daemon.states import SERVING, WAITING, WAKEABLE, ServerState, move
+from daemon.supervision.endings import ending_of, reason_of
+from daemon.supervision.lifecycle import Lifecycle
+from daemon.supervision.starts import Rank
 from daemon.watch import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Callable
 
-    from daemon.backoff import RestartPolicy
-
-START_SLOT_SECONDS = 1.0
-"""A start that takes longer gives its slot away and goes on: a hanging server must not delay the others."""
+    from daemon.supervision.lifecycle import ChildSpec
+    from daemon.supervision.starts import Start, Starts
 
 ASKED = "restarting: an operator asked for it"
 """Shown while a run is ended for a fresh one."""
@@ -42,60 +43,6 @@ WAKE_INTERVAL = 1.0
 """Calls wake a server at most this often (seconds), however many there are."""
 
 
-@attrs.frozen(kw_only=True)
-class ChildSpec:
-    """What a supervisor needs to know of a child (OTP's word)."""
-
-    name: str
-    """Unique within the supervisor."""
-    run: Callable[[Lifecycle], Awaitable[None]]
-    """One run: returns or raises when it is over. Cleans up after itself, also when cancelled."""
-    policy: RestartPolicy
-    """When to start it again."""
-    lazy: bool = False
-    """Stay dormant until woken."""
-
-
-class Lifecycle:
-    """A running child's way to tell how it is."""
-
-    def __init__(self, child: Child, incarnation: int, slot: Callable[[], None]) -> None:
-        self.incarnation = incarnation
-        self._child = child
-        self._release_slot = slot
-        self._over = False
-        self.ready_at: float | None = None
-
-    def ready(self) -> None:
-        """The child does its work."""
-        self._serve(ServerState.READY, "")
-
-    def degraded(self, reason: str) -> None:
-        """It works, but not as it should."""
-        self._serve(ServerState.DEGRADED, reason)
-
-    def ending(self, reason: str) -> None:
-        """The run is over and only cleans up: tell everybody now, not after the clean-up."""
-        if self._over and self._child.restarting:
-            return
-        self._over = True
-        self._child.become(ServerState.BACKOFF, reason)
-
-    def hold_off(self, seconds: float) -> None:
-        """The server wants to be left alone for so long: no next run before, unless an operator says so."""
-        self._child.hold_off(seconds)
-
-    def _serve(self, state: ServerState, reason: str) -> None:
-        # A child that is being ended may have a step to go before it notices.
-        if self._over:
-            return
-        # A server that does not list its tools is of use, but not healthy: it earns no forgetting.
-        if self.ready_at is None and state is ServerState.READY:
-            self.ready_at = trio.current_time()
-        self._release_slot()
-        self._child.become(state, reason)
-
-
 class Child:
     """One supervised child.
 
@@ -106,7 +53,7 @@ class Child:
     def __init__(
         self,
         spec: ChildSpec,
-        slots: trio.Semaphore,
+        starts: Starts,
         on_status: Callable[[str, ServerStatus], None],
         rng: Callable[[], float],
         wall: Callable[[], float],
@@ -117,9 +64,11 @@ class Child:
         """Why it is kept stopped; empty if it is not."""
         self.left = trio.Event()
         """Set once it was told to leave and has cleaned up."""
+        self.untried = True
+        """Whether it has neither served nor failed since it was configured."""
         self._hold_until = -math.inf
         self.status = Watch(ServerStatus(state=ServerState.STOPPED, since=wall()))
-        self._slots = slots
+        self._starts = starts
         self._on_status = on_status
         self._wall = wall
         self._redact = redact
@@ -130,6 +79,9 @@ class Child:
         self._last_start = -WAKE_INTERVAL
         self._scope: trio.CancelScope | None = None
         self._lifecycle: Lifecycle | None = None
+        self._start: Start | None = None
+        self._called = False
+        self._served = False
         self._nudge, self._pausing = trio.Event(), trio.CancelScope()
         self._restart_asked = False
         self._last_reason = ""
@@ -196,6 +148,7 @@ class Child:
     def replace(self, spec: ChildSpec) -> None:
         """Go on by another spec of the same name: what runs is ended first. Incarnations are counted on."""
         self.spec = spec
+        self.untried = True
         self._wait = wait_for_verdict(spec.policy, self._rng)
         if self.off:
             return
@@ -235,6 +188,7 @@ class Child:
         self._failures = 0
         self._hold_until = -math.inf
         self._nudge.set()
+        self._hurry()
         if self._scope is not None and self._lifecycle is not None:
             self._restart_asked = True
             self._lifecycle.ending(reason)
@@ -243,11 +197,20 @@ class Child:
     def wake(self) -> None:
         """Cut a wait short because somebody wants to call: such starts are `WAKE_INTERVAL` apart."""
         state = self.status.value.state
+        if state not in WAKEABLE or self.held:
+            return
+        self._hurry()
         # One that sleeps has not failed, however lately it was started.
         if state is ServerState.DORMANT:
             self._nudge.set()
-        elif state in WAKEABLE and not self.held:
+        else:
             self._pausing.deadline = min(self._pausing.deadline, self._last_start + WAKE_INTERVAL)
+
+    def _hurry(self) -> None:
+        """Somebody waits for it: in line, now or the next time, it goes first."""
+        self._called = True
+        if self._start is not None:
+            self._start.hurry()
 
     def hold_off(self, seconds: float) -> None:
         """See `Lifecycle.hold_off`."""
@@ -309,19 +272,19 @@ class Child:
         self._restart_asked = False
         self._hold_until = -math.inf
         self._runs += 1
-        self._nudge, self._pausing = trio.Event(), trio.CancelScope()
-        self.become(ServerState.STARTING, f"trying again after: {self._last_reason}" if self._failures else "")
-        async with trio.open_nursery() as nursery:
-            release = trio.Event()
-            await nursery.start(self._hold_slot, release)
+        async with self._in_turn() as start:
+            self._nudge, self._pausing = trio.Event(), trio.CancelScope()
+            self.become(ServerState.STARTING, self._again())
+            # Whoever watches sees it start, however soon it is ready.
+            await trio.lowlevel.checkpoint()
             self._last_start = trio.current_time()
-            lifecycle = self._lifecycle = Lifecycle(self, self._runs, release.set)
+            lifecycle = self._lifecycle = Lifecycle(self, self._runs, start)
             error = await self._bounded(lifecycle)
-            release.set()
+        self._served |= lifecycle.ready_at is not None
         healthy = 0.0 if lifecycle.ready_at is None else trio.current_time() - lifecycle.ready_at
         run = Run(
-            ending=_ending_of(error, asked=self._restart_asked),
-            reason=self._redact(_reason_of(error)),
+            ending=ending_of(error, asked=self._restart_asked),
+            reason=self._redact(reason_of(error)),
             healthy=healthy,
             ended_at=trio.current_time(),
         )
@@ -330,15 +293,32 @@ class Child:
         text = "run {} ended: {}"
         logger.bind(server=self.spec.name).log(level, text, self._runs, run.reason)
         self._failures = 0 if run.ending is Ending.ASKED else self._failures + 1
+        self.untried &= run.ending is Ending.ASKED
         return run
 
-    async def _hold_slot(
-        self, release: trio.Event, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-    ) -> None:
-        async with self._slots:
-            task_status.started()
-            with trio.move_on_after(START_SLOT_SECONDS):
-                await release.wait()
+    @asynccontextmanager
+    async def _in_turn(self) -> AsyncIterator[Start]:
+        """A start whose turn it is; its place is given back at the latest when the run is over."""
+        rank = Rank.SERVED if self._served and self._failures <= 1 else Rank.OTHER
+        start = self._start = self._starts.ask(
+            Rank.CALLED if self._called else rank, self._stand_in_line, spawns=self.spec.spawns
+        )
+        try:
+            if not start.granted.is_set():
+                await start.granted.wait()
+            self._called = False
+            yield start
+        finally:
+            self._start = None
+            start.leave()
+
+    def _stand_in_line(self, before: int) -> None:
+        again = self._again()
+        line = f"waits for its turn to start, {before or 'nobody'} before it"
+        self.become(ServerState.QUEUED, f"{line}; {again}" if again else line)
+
+    def _again(self) -> str:
+        return f"trying again after: {self._last_reason}" if self._failures else ""
 
     async def _bounded(self, lifecycle: Lifecycle) -> BaseException | None:
         """The exception boundary: whatever the child's body raises is returned, but for cancellation."""
@@ -373,28 +353,3 @@ class Child:
     async def _nudged(self) -> None:
         self._nudge = trio.Event()
         await self._nudge.wait()
-
-
-def _ending_of(error: BaseException | None, *, asked: bool) -> Ending:
-    if asked:
-        return Ending.ASKED
-    match error:
-        case CannotStart():
-            return Ending.CANNOT_START
-        case NeedsAuth():
-            return Ending.NEEDS_AUTH
-        case None:
-            return Ending.NORMAL
-        case ConnectionLost(normal=True):
-            return Ending.NORMAL
-        case _:
-            return Ending.CRASHED
-
-
-def _reason_of(error: BaseException | None) -> str:
-    if error is None:
-        return "it ended"
-    if isinstance(error, RunError):
-        return str(error)
-    logger.opt(exception=error).error("a fault of mcpd's own, contained")
-    return f"mcpd's own fault: {type(error).__name__}: {error}"

@@ -1,0 +1,157 @@
+"""How long many servers take to come up that have much to do first: `python -m bench.starts`.
+
+The *ideal* is what as many processes as there are cores take for the same work, measured just before and just
+after. With `--against DIR` another checkout is measured in the same run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from bench.running import ROOT, Daemon, Unmeasurable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BURN = "import sys, time\nwhile time.process_time() < float(sys.argv[1]): sum(range(1000))\n"
+"""Uses so many seconds of CPU, as the imports of a large program do."""
+
+SERVER = (
+    BURN
+    + """
+import json
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" not in asked:
+        continue
+    told = {
+        "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+                       "serverInfo": {"name": "slow", "version": "1"}},
+        "tools/list": {"tools": [{"name": "t", "inputSchema": {"type": "object"}}]},
+        "ping": {},
+    }.get(asked["method"])
+    answer = {"error": {"code": -32601, "message": "no"}} if told is None else {"result": told}
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **answer}), flush=True)
+"""
+)
+"""Reads nothing before its work is done."""
+
+HANGING = "import time; time.sleep(86400)"
+
+LOOK = 0.1
+"""Seconds between two looks at the daemon's log."""
+
+_UP = re.compile(r"\bslow-(\d+)\b.*speaks MCP")
+_TIMEOUT = re.compile(r"\bslow-\d+\b.*no answer to initialize")
+
+
+@attrs.frozen(kw_only=True)
+class Found:
+    """One boot."""
+
+    up: int
+    """Servers that came up in time."""
+    half: float
+    """Seconds until half of them were up."""
+    whole: float
+    """Until all were, or the patience ended."""
+    timeouts: int
+    """Starts that were given up."""
+
+
+def ideal(servers: int, seconds: float) -> float:
+    """Wall time of the same work in as many processes as there are cores."""
+    cores = len(os.sched_getaffinity(0))
+    command = [sys.executable, "-S", "-c", BURN, str(servers * seconds / cores)]
+    began = time.monotonic()
+    for burning in [subprocess.Popen(command) for _ in range(cores)]:
+        burning.wait()
+    return time.monotonic() - began
+
+
+def boot(checkout: Path, servers: int, seconds: float, hanging: int, patience: float) -> Found:
+    """One boot of a daemon with so many servers.
+
+    Args:
+        checkout: where its program lies.
+        servers: how many are healthy.
+        seconds: of CPU that each needs first.
+        hanging: how many never answer.
+        patience: seconds after which it is told how far it came.
+    """
+    slow = {"command": sys.executable, "args": ["-S", "-c", SERVER, str(seconds)]}
+    hung = {"command": sys.executable, "args": ["-S", "-c", HANGING]}
+    configured = {f"hung-{i}": hung for i in range(hanging)} | {f"slow-{i}": slow for i in range(servers)}
+    with _daemon(checkout, {"mcpServers": configured}) as log:
+        began = time.monotonic()
+        times: dict[str, float] = {}
+        while len(times) < servers and time.monotonic() - began < patience:
+            time.sleep(LOOK)
+            for name in _UP.findall(log.read_text(errors="replace")):
+                times.setdefault(name, time.monotonic() - began)
+        timeouts = len(_TIMEOUT.findall(log.read_text(errors="replace")))
+    order = sorted(times.values())
+    return Found(
+        up=len(times),
+        half=order[servers // 2 - 1] if len(order) >= servers // 2 else patience,
+        whole=order[-1] if len(order) == servers else patience,
+        timeouts=timeouts,
+    )
+
+
+@contextmanager
+def _daemon(checkout: Path, config: dict[str, Any]) -> Iterator[Path]:
+    directory = Path(tempfile.mkdtemp(prefix="mcpd-"))  # short: a unix socket's path has at most 108 bytes
+    daemon = Daemon(directory, config, checkout)
+    try:
+        daemon.begin()
+        yield directory / "log"
+    finally:
+        daemon.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def told(name: str, found: Found, best: float, servers: int) -> str:
+    """One line of the table."""
+    return (
+        f"{name:<12}{found.up:>4} of {servers:<4}{found.half:>8.1f}{found.whole:>8.1f}"
+        f"{found.whole / best:>8.2f}{found.timeouts:>10}"
+    )
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--servers", type=int, default=10, help="how many are healthy")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of CPU that each of them needs first")
+    parser.add_argument("--hanging", type=int, default=0, help="how many others never answer")
+    parser.add_argument("--patience", type=float, default=300.0, help="seconds for a boot")
+    parser.add_argument("--against", type=Path, help="another checkout")
+    asked = parser.parse_args()
+    boots = {"this": ROOT} | ({"other": asked.against.resolve()} if asked.against else {})
+    bests, found = [ideal(asked.servers, asked.seconds)], {}
+    for name, checkout in boots.items():
+        found[name] = boot(checkout, asked.servers, asked.seconds, asked.hanging, asked.patience)
+        bests.append(ideal(asked.servers, asked.seconds))
+    print(f"{'':<12}{'up':>10}  {'half s':>8}{'all s':>8}{'ratio':>8}{'timeouts':>10}")
+    for number, (name, each) in enumerate(found.items()):
+        best = (bests[number] + bests[number + 1]) / 2
+        print(told(name, each, best, asked.servers), f"  (ideal {best:.1f} s)")
+    if any(each.up < asked.servers for each in found.values()):
+        raise Unmeasurable("not all servers came up")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""One server, as those see it who want something of it."""

@@ -1,0 +1,62 @@
+"""How long those wait who want a server that is not up: a call longer than one who only asks what there is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from daemon.states import COMING, SERVING, ServerState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from daemon.config.tuning import Timeouts
+    from daemon.supervision.child import Child
+
+
+class Waking:
+    """Waits for one server to come up."""
+
+    def __init__(self, timeouts: Timeouts, start_limit: Callable[[], float]) -> None:
+        """Nobody waits yet.
+
+        Args:
+            timeouts: the server's.
+            start_limit: seconds that the handshake under way, or the next one, may take.
+        """
+        self._timeouts = timeouts
+        self._start_limit = start_limit
+        self._awaited_run = 0
+        self._until = 0.0
+
+    async def for_call(self, child: Child) -> None:
+        """Cut a wait short; return once it serves or has failed to, or a call has waited long enough.
+
+        Nobody knows yet whether a server works that was never tried: its first start is waited for to its end.
+        One that has failed or gone down is waited for no longer than `timeouts.wake`.
+        """
+        child.wake()
+        with trio.move_on_after(self._whole_start if child.untried else self._timeouts.wake):
+            await child.wait_settled()
+
+    async def for_list(self, child: Child) -> None:
+        """As `for_call`, for one who wants to know its tools: once for each run, whoever asks, and not as long.
+
+        All that ask during one run wait for the same moment, and later ones not at all: a server that hangs
+        costs one wait, not one for each answer. Only one that nobody else would start is waited for longer.
+        """
+        state = child.status.value.state
+        run = child.status.value.incarnation + (state not in COMING | SERVING)
+        if run != self._awaited_run:
+            patience = self._whole_start if child.spec.lazy and child.untried else self._timeouts.wake
+            self._awaited_run, self._until = run, trio.current_time() + patience
+        if state is not ServerState.QUEUED:
+            # Who asks for all that there is must not put all before the one that is called.
+            child.wake()
+        with trio.move_on_at(self._until):
+            await child.wait_settled()
+
+    @property
+    def _whole_start(self) -> float:
+        return self._timeouts.probe + self._start_limit()

@@ -1,0 +1,134 @@
+"""How long a server is waited for: by calls, and by those who only ask what it has. Virtual time."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+import trio.testing
+
+from daemon.config.tuning import Timeouts
+from daemon.upstreams.waking import Waking
+from tests.plays import BACKOFF, DORMANT, FOREVER, HANG, LOST, READY, Actor, Stage, play, supervised
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from trio.testing import MockClock
+
+    from daemon.supervision.child import Child
+
+START, WAKE, PROBE = 30.0, 2.0, 3.0
+SLOW = play(start=20.0, ready_for=math.inf)
+
+
+def waking() -> Waking:
+    return Waking(Timeouts(wake=WAKE, probe=PROBE), lambda: START)
+
+
+async def seconds(wait: Callable[[Child], Awaitable[None]], stage: Stage) -> float:
+    began = trio.current_time()
+    await wait(stage.child)
+    return trio.current_time() - began
+
+
+@pytest.mark.parametrize("lazy", [True, False])
+async def test_a_call_waits_for_a_whole_first_start(lazy: bool, autojump_clock: MockClock) -> None:
+    async with supervised(Actor(SLOW).spec(lazy=lazy)) as stage:
+        await trio.testing.wait_all_tasks_blocked()
+        assert await seconds(waking().for_call, stage) == 20.0
+        assert stage.state is READY
+
+
+async def test_a_first_start_that_fails_is_waited_for_no_longer(autojump_clock: MockClock) -> None:
+    async with supervised(Actor(play(LOST, start=5.0), HANG).spec()) as stage:
+        assert await seconds(waking().for_call, stage) == 5.0
+        assert stage.state is BACKOFF
+
+
+async def test_a_start_without_an_end_is_waited_for_as_long_as_it_may_take(autojump_clock: MockClock) -> None:
+    async with supervised(Actor(HANG).spec()) as stage:
+        assert await seconds(waking().for_call, stage) == PROBE + START
+
+
+@pytest.mark.parametrize("first", [play(LOST), play(LOST, ready_for=5.0)], ids=["failed", "was up"])
+async def test_a_server_that_went_down_is_waited_for_as_configured(
+    first: Callable[..., Awaitable[None]], autojump_clock: MockClock
+) -> None:
+    async with supervised(Actor(first, HANG).spec()) as stage:
+        await stage.reach(BACKOFF)
+        assert await seconds(waking().for_call, stage) == WAKE
+
+
+async def test_who_is_in_line_behind_others_and_called_comes_first(autojump_clock: MockClock) -> None:
+    others = [Actor(SLOW).spec(f"o{i}") for i in range(5)]
+    async with supervised(*others, starts=1) as stage:
+        await trio.testing.wait_all_tasks_blocked()
+        child = stage.supervisor.add(Actor(play(start=1.0, ready_for=math.inf)).spec("called"))
+        await trio.testing.wait_all_tasks_blocked()
+        await waking().for_call(child)
+        assert (child.status.value.state, trio.current_time()) == (READY, 21.0)
+
+
+async def test_a_hanging_start_costs_those_who_ask_what_there_is_one_wait(autojump_clock: MockClock) -> None:
+    async with supervised(Actor(HANG).spec()) as stage:
+        wait = waking().for_list
+        assert [await seconds(wait, stage) for _ in range(3)] == [WAKE, 0.0, 0.0]
+
+
+async def test_all_who_ask_at_once_wait_for_the_same_moment(autojump_clock: MockClock) -> None:
+    ended: list[float] = []
+
+    async def ask(after: float) -> None:
+        await trio.sleep(after)
+        await wait(stage.child)
+        ended.append(trio.current_time())
+
+    async with supervised(Actor(HANG).spec()) as stage, trio.open_nursery() as nursery:
+        wait = waking().for_list
+        for after in (0.0, 0.5, 1.5, 5.0):
+            nursery.start_soon(ask, after)
+    assert sorted(ended) == [WAKE, WAKE, WAKE, 5.0]
+
+
+async def test_being_in_line_and_starting_is_one_run(autojump_clock: MockClock) -> None:
+    async with supervised(Actor(play(start=3.0, ready_for=math.inf)).spec("first"), starts=1) as stage:
+        await trio.testing.wait_all_tasks_blocked()
+        child = stage.supervisor.add(Actor(HANG).spec("next"))
+        await trio.testing.wait_all_tasks_blocked()
+        wait = waking().for_list
+        await wait(child)
+        assert (str(child.status.value.state), trio.current_time()) == ("queued", WAKE)
+        await trio.sleep(5)
+        began = trio.current_time()
+        await wait(child)
+        assert (str(child.status.value.state), trio.current_time()) == ("starting", began)
+
+
+async def test_each_run_is_waited_for_anew(autojump_clock: MockClock) -> None:
+    actor = Actor(play(LOST, start=10.0))
+    async with supervised(actor.spec()) as stage:
+        wait = waking().for_list
+        assert await seconds(wait, stage) == WAKE
+        await trio.sleep(10)
+        assert len(actor.starts) == 2
+        assert [await seconds(wait, stage) for _ in range(2)] == [WAKE, 0.0]
+
+
+async def test_one_that_nobody_else_would_start_is_started_and_waited_for_by_who_asks_first(
+    autojump_clock: MockClock,
+) -> None:
+    async with supervised(Actor(HANG).spec(lazy=True)) as stage:
+        await stage.reach(DORMANT)
+        wait = waking().for_list
+        assert [await seconds(wait, stage) for _ in range(3)] == [PROBE + START, 0.0, 0.0]
+
+
+async def test_what_comes_up_is_waited_for_until_then(autojump_clock: MockClock) -> None:
+    async with supervised(Actor(play(start=1.5, ready_for=math.inf)).spec()) as stage:
+        assert await seconds(waking().for_list, stage) == 1.5
+    async with supervised(Actor(FOREVER).spec()) as stage:
+        await stage.reach(READY)
+        assert await seconds(waking().for_list, stage) == 0.0
