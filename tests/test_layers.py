@@ -40,7 +40,7 @@ ORDER = (
     ("cataloguing",),
     ("store", "summaries"),
     ("keeping",),
-    ("sessions",),
+    ("sessions", "clients"),
     ("context",),
     ("awaiting", "clientcall"),
     ("callpath", "calllog", "admission"),
