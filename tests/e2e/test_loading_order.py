@@ -23,6 +23,7 @@ MODERN = {
     "io.modelcontextprotocol/protocolVersion": MODERN_VERSION,
     "io.modelcontextprotocol/clientCapabilities": {},
 }
+KEPT = {"vendor/hint": "the server's own"}
 CHANGED = "notifications/tools/list_changed"
 
 
@@ -43,7 +44,7 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[Daemon]:
-    tools = [tool("read"), tool("write")]
+    tools = [tool("read", _meta=KEPT), tool("write")]
     with running({"mcpServers": {"s": changeable(*tools)}}) as daemon:
         daemon.ready()
         yield daemon
@@ -78,5 +79,14 @@ def test_a_client_is_told_lists_and_then_reads_that_its_tool_is_loaded(
         # Asked past notifications only: the answer to the load has not come before.
         listed = client.ask("tools/list", meta)["result"]["tools"]
         assert not client.notices
-        assert "read" in [each["name"] for each in listed]
+        (read,) = (each for each in listed if each["name"] == "read")
+        assert read["_meta"] == {**KEPT, "anthropic/alwaysLoad": True}
         assert client.receive()["id"] == "load"
+
+
+def test_a_client_that_is_shown_everything_is_shown_it_as_the_servers_have_it(daemon: Daemon) -> None:
+    with daemon.client() as client:
+        begin(client, "full", modern=False)
+        listed = {each["name"]: each for each in client.ask("tools/list")["result"]["tools"]}
+        assert listed["read"] == tool("read", _meta=KEPT)
+        assert listed["write"] == tool("write")
