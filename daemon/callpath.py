@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from msgspec import Raw
 
     from daemon.clients.announcements import Announcement, Announcements
+    from daemon.clients.savings import Savings
     from daemon.context import Guest, SessionContext
     from daemon.ports import Upstream
     from daemon.wire.envelope import Buffer
@@ -70,7 +71,14 @@ class _Way(Struct, frozen=True):
 class Calls:
     """The calls of one client."""
 
-    def __init__(self, peer: Peer, number: int, context: SessionContext, announcements: Announcements) -> None:
+    def __init__(
+        self,
+        peer: Peer,
+        number: int,
+        context: SessionContext,
+        announcements: Announcements,
+        savings: Savings,
+    ) -> None:
         """Attach to a client's peer; `run` hosts what has to wait."""
         self.total = 0
         self.repaired = 0
@@ -78,6 +86,7 @@ class Calls:
         self._number = number
         self._context = context
         self._announcements = announcements
+        self._savings = savings
         self._open: dict[bytes, ClientCall] = {}
         self._ways: dict[str, _Way] = {}
         self._moment: object = None
@@ -248,6 +257,7 @@ class Calls:
     def _reply(self, call: ClientCall, reply: Reply) -> None:
         guest = call.guest
         guest.was_shown(reply.shown)
+        self._savings.answered(call.surface, len(reply.result))
         if reply.loading is None:
             call.answered(reply.result)
             return

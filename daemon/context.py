@@ -92,6 +92,8 @@ class SessionStatistics:
     """Tools that it has loaded."""
     repaired: int
     """Calls whose arguments had to be repaired."""
+    tokens_not_sent: int | None = 0
+    """About how many tokens it was spared; None if it defers tools itself, whatever it is given."""
 
 
 class Guest(Protocol):

@@ -18,6 +18,8 @@ from msgspec import UNSET, Raw
 from daemon import protocol
 from daemon.callpath import Calls
 from daemon.clients.announcements import MAX_SUBSCRIPTIONS, Announcements
+from daemon.clients.deferring import defers_tools
+from daemon.clients.savings import Savings
 from daemon.context import SessionStatistics
 from daemon.errors import ProtocolFault, RunError, leaf
 from daemon.membership import MAX_HELD, Membership
@@ -61,7 +63,8 @@ class Session:
         self._announcements = Announcements(
             self._peer, context.outbox, context.habits, lambda: self._seat.client
         )
-        self._calls = Calls(self._peer, number, context, self._announcements)
+        self._savings = Savings(context.tally)
+        self._calls = Calls(self._peer, number, context, self._announcements, self._savings)
         self._membership = Membership(
             self._seat,
             context,
@@ -126,6 +129,7 @@ class Session:
             in_flight=self.in_flight,
             loaded=self._membership.loaded,
             repaired=self._calls.repaired,
+            tokens_not_sent=self._savings.tokens,
         )
 
     def _take_call(self, call: PlainCall) -> None:
@@ -270,7 +274,9 @@ class Session:
         part = servers_own[max(0, page.start - first) : max(0, page.stop - first)]
         asked.was_listed(part, view, whole=len(part) == len(view.offer.all))
         if cursor is None:
-            self._context.tally.listed(self.surface.name, sum(map(len, tools)), view.offer.listing_bytes)
+            sent, full = sum(map(len, tools)), view.offer.listing_bytes
+            self._context.tally.listed(self.surface.name, sent, full)
+            self._savings.listed(self.surface.name, asked.key, sent=sent, full=full)
         self._peer.answer(request_id, protocol.list_result(tools, page, modern=modern))
 
     def _listen(self, request_id: bytes, params: Raw | None) -> None:
@@ -339,7 +345,9 @@ class Session:
 
     def _name_client(self, info: object) -> None:
         if isinstance(info, dict):
-            self._seat.client = f"{info.get('name', '')} {info.get('version', '')}".strip()[:100]
+            name, version = str(info.get("name", "")), str(info.get("version", ""))
+            self._seat.client = f"{name} {version}".strip()[:100]
+            self._savings.applies = not defers_tools(name, version)
             self._log.info("session with {}", self.client)
 
     def _greet(self, hello: dict[str, object]) -> None:
