@@ -61,7 +61,7 @@ def render(status: Json, *, now: float, screen: Screen) -> str:
         parts += [Text(""), Text("Switched off by operators (`mcpd enable` switches on):", style="yellow")]
         parts += [paragraph(str(name), indent=2) for name in status["switchedOff"]]
     if status.get("sessions"):
-        parts += [Text(""), _sessions(status["sessions"], now, screen)]
+        parts += [Text(""), _sessions(status["sessions"], now, screen), *_deferring(status["sessions"])]
     if status.get("repairs"):
         parts += [Text(""), *_repairs(status["repairs"])]
     if counted := "; ".join(_counted(status.get("metrics") or {})):
@@ -164,12 +164,12 @@ def _outlook(server: Json) -> str:
 _EXTRA = (
     ("loadedTools", "loaded"),
     ("repairedCalls", "repaired"),
-    ("estimatedTokensNotSent", "tokens not sent"),
+    ("estimatedTokensNotSent", "saved"),
 )
 """Numbers of a session, each with its heading; a column that is empty for everybody is left out."""
 
-DOES_NOT_APPLY = "does not apply"
-"""A client that defers tools itself gives its model few, whatever it is given: nothing is saved there."""
+DOES_NOT_APPLY = "n/a"
+"""For a number that there is none of."""
 
 
 def _repairs(repairs: Json) -> Iterator[RenderableType]:
@@ -227,6 +227,16 @@ def _sessions(sessions: list[Json], now: float, screen: Screen) -> Table:
             *(_number(session.get(key, 0)) for key, _ in extra),
         )
     return table
+
+
+def _deferring(sessions: list[Json]) -> Iterator[RenderableType]:
+    """Why some have saved nothing: their clients give their models few tools, whatever they are given."""
+    if clients := sorted({session.get("client", "") for session in sessions if session.get("defersTools")}):
+        yield paragraph(
+            f"saved (tokens, an estimate) does not apply to clients that defer tools themselves:"
+            f" {', '.join(clients)}",
+            indent=0,
+        )
 
 
 def _number(value: int | None) -> str:

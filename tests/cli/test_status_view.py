@@ -246,13 +246,16 @@ def test_sessions_say_what_they_were_spared_unless_that_does_not_apply() -> None
     def session(number: int, spared: int | None) -> dict[str, Any]:
         words = dict.fromkeys(("client", "protocol", "profile", "surface"), "x")
         numbers = {"number": number, "since": NOW, "calls": 5, "inFlight": 0}
-        return {**words, **numbers, "estimatedTokensNotSent": spared}
+        savings = {"estimatedTokensNotSent": spared, "defersTools": spared is None}
+        return {**words, **numbers, **savings, "client": f"client {number}"}
 
     text = shown({}, PIPE, sessions=[session(1, 17_272), session(2, None), session(3, -40)])
     lines = [line.split() for line in text.splitlines() if line.startswith("#")]
-    assert [line[-1] for line in lines] == ["17,272", "apply", "-40"]
-    assert "does not apply" in text
-    assert "tokens not sent" not in shown({}, PIPE, sessions=[session(1, 0)])
+    assert [line[-1] for line in lines] == ["17,272", "n/a", "-40"]
+    assert (
+        "saved (tokens, an estimate) does not apply to clients that defer tools themselves: client 2\n" in text
+    )
+    assert "saved" not in shown({}, PIPE, sessions=[session(1, 0)]).partition("\n\nmcpd")[0]
 
 
 def test_no_servers_is_said() -> None:
