@@ -263,7 +263,7 @@ class Calls:
             return
         # The client is told before it is answered: its model may call the tool as soon as it reads the answer.
         guest.load(reply.loading)
-        told = self._announcements.awaited(guest.key) if reply.loading.tools else None
+        told = self._announcements.expect(guest.key) if reply.loading.tools else None
         if guest.key is None and told is None:
             call.answered(reply.result)
         else:

@@ -51,10 +51,8 @@ class Announcement:
     """Set once it has been given all of its list."""
     asked: bool = False
     """Whether it has asked for it."""
-    waiting: int = 0
-    """How many answers wait for that."""
-    weighed: bool = False
-    """Whether it is known that they waited in vain."""
+    awaited: bool = False
+    """Whether an answer waits for that, and is not known to have done so in vain."""
 
 
 @attrs.frozen(eq=False)
@@ -119,7 +117,7 @@ class Announcements:
         told = self._open.get(key)
         if told is not None and not told.asked:
             told.asked = True
-            self._learn(self._habit.heard(waited=told.waiting > 0))
+            self._learn(self._habit.heard(waited=told.awaited))
 
     def given(
         self,
@@ -160,25 +158,22 @@ class Announcements:
             _bound(self._open)
             self._announce()
 
-    def awaited(self, key: str | None) -> Announcement | None:
-        """What the client was told of a session's list and will look after in a moment, if that is so."""
+    def expect(self, key: str | None) -> Announcement | None:
+        """What the client was told of a session's list and will look after in a moment, to be waited for."""
         told = self._open.get(key)
         if told is None or not self._habit.listens or trio.current_time() >= told.at + PATIENCE:
             return None
+        told.awaited = True
         return told
 
     async def wait_listed(self, told: Announcement) -> None:
         """Return once the client has its list and could take it in, or has not asked for it in time."""
-        told.waiting += 1
-        try:
-            with trio.move_on_at(told.at + PATIENCE):
-                await told.listed.wait()
-        finally:
-            told.waiting -= 1
+        with trio.move_on_at(told.at + PATIENCE):
+            await told.listed.wait()
         if told.listed.is_set():
             await trio.sleep(TAKING_IN)
-        elif not (told.asked or told.weighed):
-            told.weighed = True
+        elif told.awaited and not told.asked:
+            told.awaited = False
             self._learn(self._habit.unheard())
 
     @property

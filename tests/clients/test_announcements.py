@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from daemon.clients.announcements import CHANGED, MAX_LISTS, PATIENCE, TAKING_IN, Announcements
-from daemon.clients.habits import Habits
+from daemon.clients.habits import Habit, Habits
 from daemon.membership import MAX_KEYS
 from daemon.wire.outbox import Outbox
 from daemon.wire.peer import Peer
@@ -55,7 +55,7 @@ class Window:
     async def wait(self, key: str | None = None) -> float:
         """Load something and be answered: after how long?"""
         began = trio.current_time()
-        told = self.it.awaited(key)
+        told = self.it.expect(key)
         if told is not None:
             await self.it.wait_listed(told)
         return trio.current_time() - began
@@ -230,6 +230,24 @@ async def test_two_waits_in_vain_for_one_announcement_are_one_lesson(
     assert await load(window, nursery) == pytest.approx(RELISTS + TAKING_IN)
 
 
+async def test_a_list_that_comes_before_anybody_has_begun_to_wait_is_one_that_was_waited_for(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """What is loaded under a key is written first."""
+    habits = Habits()
+    habits.learn("test 1", Habit(vain=3, owed=0))
+    window = Window(habits)
+    window.lists()
+    window.changes()
+    told = window.it.expect(None)
+    assert told is not None
+    window.lists()
+    assert habits.of("test 1") == Habit()
+    began = trio.current_time()
+    await window.it.wait_listed(told)
+    assert trio.current_time() - began == pytest.approx(TAKING_IN)
+
+
 async def test_who_was_told_long_ago_is_not_waited_for(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
@@ -259,7 +277,7 @@ async def test_a_list_in_pages_is_there_with_its_last_one(
     window = Window()
     window.lists()
     window.changes()
-    told = window.it.awaited(None)
+    told = window.it.expect(None)
     assert told is not None
     window.it.asked(None)
     window.gets(last=False)
@@ -289,7 +307,7 @@ async def test_each_session_of_a_connection_has_its_own_list(
     window.changes()
     nursery.start_soon(window.relist_after, RELISTS, "b")
     assert await window.wait("b") == pytest.approx(RELISTS + TAKING_IN)
-    assert window.it.awaited("a") is not None
+    assert window.it.expect("a") is not None
 
 
 async def test_only_so_many_lists_are_kept(nursery: trio.Nursery) -> None:
@@ -298,6 +316,6 @@ async def test_only_so_many_lists_are_kept(nursery: trio.Nursery) -> None:
         for number in range(MAX_LISTS):
             window.lists(f"{turn} {number}")
         window.changes()
-    assert window.it.awaited("0 0") is None
-    assert window.it.awaited(f"2 {MAX_LISTS - 1}") is not None
+    assert window.it.expect("0 0") is None
+    assert window.it.expect(f"2 {MAX_LISTS - 1}") is not None
     assert MAX_LISTS == MAX_KEYS
