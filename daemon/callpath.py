@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
     from msgspec import Raw
 
+    from daemon.clients.announcements import Announcement, Announcements
+    from daemon.clients.savings import Savings
     from daemon.context import Guest, SessionContext
     from daemon.ports import Upstream
     from daemon.wire.envelope import Buffer
@@ -69,13 +71,22 @@ class _Way(Struct, frozen=True):
 class Calls:
     """The calls of one client."""
 
-    def __init__(self, peer: Peer, number: int, context: SessionContext) -> None:
+    def __init__(
+        self,
+        peer: Peer,
+        number: int,
+        context: SessionContext,
+        announcements: Announcements,
+        savings: Savings,
+    ) -> None:
         """Attach to a client's peer; `run` hosts what has to wait."""
         self.total = 0
         self.repaired = 0
         self._peer = peer
         self._number = number
         self._context = context
+        self._announcements = announcements
+        self._savings = savings
         self._open: dict[bytes, ClientCall] = {}
         self._ways: dict[str, _Way] = {}
         self._moment: object = None
@@ -246,19 +257,24 @@ class Calls:
     def _reply(self, call: ClientCall, reply: Reply) -> None:
         guest = call.guest
         guest.was_shown(reply.shown)
+        self._savings.answered(call.surface, len(reply.result))
         if reply.loading is None:
             call.answered(reply.result)
-        elif not guest.loads:
+            return
+        # The client is told before it is answered: its model may call the tool as soon as it reads the answer.
+        guest.load(reply.loading)
+        told = self._announcements.expect(guest.key) if reply.loading.tools else None
+        if guest.key is None and told is None:
             call.answered(reply.result)
-            guest.load(reply.loading)
         else:
-            # What was acknowledged as loaded must be found again, whatever happens to us next.
-            guest.load(reply.loading)
-            self.later(self._answer_when_kept, call, bytes(reply.result))
+            self.later(self._answer_when_loaded, call, bytes(reply.result), told)
 
-    async def _answer_when_kept(self, call: ClientCall, result: bytes) -> None:
+    async def _answer_when_loaded(self, call: ClientCall, result: bytes, told: Announcement | None) -> None:
         with self._contained(call), call.wait_scope():
+            # What was acknowledged as loaded must be found again, whatever happens to us next.
             await call.guest.kept()
+            if told is not None:
+                await self._announcements.wait_listed(told)
             call.answered(result)
         self._context.outbox.flush()
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import attrs
 
+from daemon.clients.habits import Habits
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
@@ -60,6 +62,8 @@ class SessionContext:
     """Seconds since the epoch."""
     redact: Callable[[str], str]
     """Takes secrets out of what a server says of a call that failed."""
+    habits: Habits = attrs.field(factory=Habits)
+    """Which kinds of clients ask for their tools when they are told to."""
 
 
 @attrs.frozen(kw_only=True)
@@ -88,6 +92,8 @@ class SessionStatistics:
     """Tools that it has loaded."""
     repaired: int
     """Calls whose arguments had to be repaired."""
+    tokens_not_sent: int | None = 0
+    """About how many tokens it was spared; None if it defers tools itself, whatever it is given."""
 
 
 class Guest(Protocol):
@@ -121,8 +127,8 @@ class Guest(Protocol):
         """Whether what it calls is compared with what it was shown: only then a newer list is waited for."""
 
     @property
-    def loads(self) -> bool:
-        """Whether what a call loads is to be on disk before it is answered."""
+    def key(self) -> str | None:
+        """The key of its session: what a call loads there is on disk before it is answered. None has no key."""
 
     async def kept(self) -> None:
         """Return once what was loaded is on disk, or cannot be for now."""

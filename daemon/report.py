@@ -13,6 +13,7 @@ from daemon.surfaces.answers import choices, quoted
 from daemon.surfaces.base import View
 from daemon.surfaces.searching import scored
 from daemon.surfaces.table import chosen
+from daemon.tally import tokens_in
 from daemon.transports.stdio import child_environment
 
 if TYPE_CHECKING:
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
 
 STDERR_SHOWN = 5
 """Lines of a server's stderr in a status."""
-
-BYTES_PER_TOKEN = 4
-"""A rule of thumb for JSON schemas in English; what is computed with it is called an estimate."""
 
 
 class Observed(Protocol):
@@ -229,7 +227,7 @@ class Reporter:
 
     def _daemon(self, catalog: Catalog) -> dict[str, object]:
         surface, view = self._seat(catalog, Wish())
-        shown = sum(len(tool) for tool in surface.list_tools(view))
+        shown, offered = sum(len(tool) for tool in surface.list_tools(view)), view.offer.listing_bytes
         tools = [tool for entry in catalog.servers.values() for tool in (entry.tools or {}).values()]
         schemas = sum(len(tool.raw) for tool in tools)
         return {
@@ -244,8 +242,10 @@ class Reporter:
             "available": sum(entry.available for entry in catalog.servers.values()),
             "tools": len(tools),
             "schemaBytes": schemas,
+            "offeredTools": len(view.offer.tools),
+            "offeredBytes": offered,
             "surfaceBytes": shown,
-            "estimatedTokensSaved": max(0, schemas - shown) // BYTES_PER_TOKEN,
+            "estimatedTokensSaved": tokens_in(offered - shown),
             **self._persistence(),
             **self._surroundings(),
         }
@@ -367,6 +367,8 @@ def _session(session: SessionStatistics) -> dict[str, object]:
         "inFlight": session.in_flight,
         "loadedTools": session.loaded,
         "repairedCalls": session.repaired,
+        "estimatedTokensNotSent": session.tokens_not_sent,
+        "defersTools": session.tokens_not_sent is None,
     }
 
 

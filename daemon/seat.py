@@ -170,9 +170,9 @@ class Asked:
         return not self._seat.switched_off
 
     @property
-    def loads(self) -> bool:
-        """Whether what a call loads is to be on disk before it is answered."""
-        return self.conversation.key is not None
+    def key(self) -> str | None:
+        """The key of its session; None belongs to the connection, and what it loads is not kept."""
+        return self.conversation.key
 
     def view(self, turn: int | None = None) -> View:
         """What it sees of the catalog now.

@@ -103,12 +103,14 @@ class Lists:
     full: int = 0
     """Bytes that all tools of the profile have, for each answer."""
     spared: int = 0
-    """Bytes by which answers were smaller; one that was larger counts as none."""
+    """Bytes that clients did without because they were not given all tools (`clients.savings`)."""
+    instead: int = 0
+    """Bytes that they were sent for that later, or had more from the start."""
 
-    @property
-    def tokens(self) -> int:
-        """About how many tokens the spared bytes are."""
-        return self.spared // BYTES_PER_TOKEN
+
+def tokens_in(size: int) -> int:
+    """About how many tokens so many bytes are; fewer than none of fewer than none."""
+    return int(size / BYTES_PER_TOKEN)
 
 
 class Tally:
@@ -219,7 +221,12 @@ class Tally:
         lists.count += 1
         lists.sent += sent
         lists.full += full
-        lists.spared += max(0, full - sent)
+
+    def spared(self, surface: str, size: int) -> None:
+        """A client was spared so many bytes, or sent so many more if that is less than none."""
+        lists = self.lists.setdefault(_one_of(surface, self._surfaces), Lists())
+        lists.spared += max(0, size)
+        lists.instead += max(0, -size)
 
     def refused(self, code: str) -> None:
         """A call was answered with an error before any server had it."""
@@ -231,6 +238,8 @@ def summary(tally: Tally) -> dict[str, object]:
     hits, misses = (_of_lookups(tally, hit=hit) for hit in (True, False))
     loads = sum(tally.loads.values())
     invalidations = sum(tally.invalidations.values())
+    spared = sum(tokens_in(lists.spared) for lists in tally.lists.values())
+    instead = sum(tokens_in(lists.instead) for lists in tally.lists.values())
     return {
         "loads": loads,
         "loadHits": hits,
@@ -241,7 +250,9 @@ def summary(tally: Tally) -> dict[str, object]:
         "repairs": _that_happened(tally.repairs),
         "refusals": _that_happened(tally.refusals),
         "extraRoundTrips": sum(tally.meta_calls.values()),
-        "estimatedTokensNotSent": sum(lists.tokens for lists in tally.lists.values()),
+        "estimatedTokensSpared": spared,
+        "estimatedTokensSentInstead": instead,
+        "estimatedTokensNotSent": spared - instead,
     }
 
 

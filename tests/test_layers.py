@@ -39,7 +39,7 @@ ORDER = (
     ("cataloguing", "upstreams"),
     ("store", "summaries"),
     ("keeping",),
-    ("sessions",),
+    ("sessions", "clients"),
     ("context",),
     ("awaiting", "clientcall"),
     ("callpath", "calllog", "admission"),

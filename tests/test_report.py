@@ -20,6 +20,7 @@ from daemon.report import STDERR_SHOWN, DaemonFacts, Reporter, Wish
 from daemon.states import ServerState
 from daemon.surfaces.base import View
 from daemon.surfaces.category import CategorySurface
+from daemon.surfaces.full import FullSurface
 from daemon.transports.handshake import Greeting
 from tests.config.reading import config_of
 from tests.fakes_upstream import Stage, tool, tools_of
@@ -80,6 +81,7 @@ class Desk:
     def __init__(self, stage: Stage | None = None, **wired: Any) -> None:
         self.stage = stage or Stage()
         self.alpha = FakeObserved()
+        self.live = [SESSION]
         self.reporter = Reporter(
             facts=DaemonFacts(
                 version="1.2",
@@ -92,7 +94,7 @@ class Desk:
             config=lambda: self.stage.catalog.value.config,
             catalog=lambda: self.stage.catalog.value,
             upstreams={"alpha": self.alpha},
-            sessions=lambda: [SESSION],
+            sessions=lambda: self.live,
             surfaces=self.stage.context.surfaces,
             means=self.stage.means,
             mended=self.stage.mended,
@@ -131,7 +133,7 @@ def test_the_daemon_tells_what_it_is_and_what_it_saves() -> None:
     daemon = desk.status()["daemon"]
     entries = desk.stage.catalog.value.servers.values()
     schemas = sum(len(one.raw) for entry in entries for one in (entry.tools or {}).values())
-    shown = daemon["surfaceBytes"]
+    shown, offered = daemon["surfaceBytes"], daemon["offeredBytes"]
     assert daemon == {
         "version": "1.2",
         "pid": 4711,
@@ -144,8 +146,10 @@ def test_the_daemon_tells_what_it_is_and_what_it_saves() -> None:
         "available": 2,
         "tools": 22,
         "schemaBytes": schemas,
+        "offeredTools": 22,
+        "offeredBytes": offered,
         "surfaceBytes": shown,
-        "estimatedTokensSaved": (schemas - shown) // 4,
+        "estimatedTokensSaved": (offered - shown) // 4,
     }
     view = View(
         catalog=desk.stage.catalog.value,
@@ -154,11 +158,19 @@ def test_the_daemon_tells_what_it_is_and_what_it_saves() -> None:
         means=desk.stage.means,
     )
     assert shown == sum(len(one) for one in CategorySurface().list_tools(view))
+    assert offered == sum(len(one) for one in FullSurface().list_tools(view))
     assert daemon["estimatedTokensSaved"] > 0
 
 
-def test_a_surface_larger_than_the_schemas_saves_nothing_rather_than_less() -> None:
-    assert Desk(Stage(listed=False)).status()["daemon"]["estimatedTokensSaved"] == 0
+def test_a_surface_larger_than_all_tools_is_said_to_be() -> None:
+    assert Desk(Stage(listed=False)).status()["daemon"]["estimatedTokensSaved"] < 0
+
+
+def test_a_profile_that_shows_everything_saves_nothing_though_it_may_not_offer_all() -> None:
+    profile = {"surface": "full", "excludedTools": ["echo"]}
+    daemon = Desk(Stage(profiles={"default": profile})).status()["daemon"]
+    assert daemon["surfaceBytes"] == daemon["offeredBytes"] < daemon["schemaBytes"]
+    assert (daemon["offeredTools"], daemon["estimatedTokensSaved"]) == (2, 0)
 
 
 def test_a_server_that_runs_shows_how_it_does() -> None:
@@ -222,8 +234,17 @@ def test_sessions_are_listed() -> None:
             "inFlight": 1,
             "loadedTools": 2,
             "repairedCalls": 3,
+            "estimatedTokensNotSent": 0,
+            "defersTools": False,
         }
     ]
+
+
+def test_a_session_of_a_client_that_defers_tools_itself_has_no_savings() -> None:
+    desk = Desk()
+    desk.live = [attrs.evolve(SESSION, tokens_not_sent=None)]
+    (told,) = desk.status()["sessions"]
+    assert (told["estimatedTokensNotSent"], told["defersTools"]) == (None, True)
 
 
 def test_names_that_no_server_lists_are_reported() -> None:

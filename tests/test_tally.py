@@ -22,6 +22,7 @@ from daemon.tally import (
     Calls,
     Tally,
     summary,
+    tokens_in,
 )
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ EVENTS: st.SearchStrategy[Callable[[Tally], None]] = st.one_of(
     st.builds(lambda *said: lambda tally: tally.invalidated(*said), HOSTILE, NUMBERS),
     st.builds(lambda *said: lambda tally: tally.repaired(*said), HOSTILE),
     st.builds(lambda *said: lambda tally: tally.listed(*said), HOSTILE, NUMBERS, NUMBERS),
+    st.builds(lambda *said: lambda tally: tally.spared(*said), HOSTILE, NUMBERS),
     st.builds(lambda *said: lambda tally: tally.refused(*said), HOSTILE),
 )
 
@@ -55,7 +57,7 @@ def everything(tally: Tally) -> Iterator[tuple[object, float]]:
         for counted, number in getattr(tally, name).items():
             yield (name, counted), number
     for surface, lists in tally.lists.items():
-        for number, what in enumerate((lists.count, lists.sent, lists.full, lists.spared, lists.tokens)):
+        for number, what in enumerate((lists.count, lists.sent, lists.full, lists.spared, lists.instead)):
             yield ("lists", surface, number), what
 
 
@@ -173,13 +175,25 @@ def test_calls_of_operators_are_told_from_those_of_models() -> None:
     assert tally.servers["git"].outcomes == {(OPERATOR, OK): 1}
 
 
-def test_a_list_that_is_larger_than_the_full_one_has_spared_nothing() -> None:
+def test_lists_are_counted_with_what_all_tools_would_have_taken() -> None:
     tally = Tally()
     tally.listed("search", sent=500, full=100)
-    tally.listed("search", sent=500, full=500 + 7 * BYTES_PER_TOKEN)
+    tally.listed("search", sent=500, full=600)
     lists = tally.lists["search"]
-    assert (lists.count, lists.sent, lists.full) == (2, 1000, 600 + 7 * BYTES_PER_TOKEN)
-    assert lists.tokens == 7
+    assert (lists.count, lists.sent, lists.full) == (2, 1000, 700)
+
+
+def test_what_was_sent_instead_is_counted_apart_from_what_was_spared() -> None:
+    tally = Tally()
+    tally.spared("search", 7 * BYTES_PER_TOKEN)
+    tally.spared("search", -9 * BYTES_PER_TOKEN)
+    lists = tally.lists["search"]
+    assert (tokens_in(lists.spared), tokens_in(lists.instead)) == (7, 9)
+    assert summary(tally)["estimatedTokensNotSent"] == -2
+
+
+def test_fewer_bytes_than_none_are_as_many_tokens_as_they_would_be() -> None:
+    assert [tokens_in(size) for size in (-9, -8, -3, 0, 3, 8, 9)] == [-2, -2, 0, 0, 0, 2, 2]
 
 
 def test_the_summary_of_nothing_has_no_rates_and_no_reasons() -> None:
@@ -193,6 +207,8 @@ def test_the_summary_of_nothing_has_no_rates_and_no_reasons() -> None:
         "repairs": {},
         "refusals": {},
         "extraRoundTrips": 0,
+        "estimatedTokensSpared": 0,
+        "estimatedTokensSentInstead": 0,
         "estimatedTokensNotSent": 0,
     }
 
@@ -209,8 +225,9 @@ def test_the_summary_says_what_loading_spared_and_cost() -> None:
     tally.refused("ToolNotLoaded")
     tally.meta_call("load", "load_mcp_tool", OK)
     tally.meta_call("browse", "get_tools", "UnknownCategory")
-    tally.listed("load", 100, 4100)
-    tally.listed("browse", 100, 500)
+    tally.spared("load", 4000)
+    tally.spared("browse", 400)
+    tally.spared("browse", -200)
     assert summary(tally) == {
         "loads": 4,
         "loadHits": 3,
@@ -221,5 +238,7 @@ def test_the_summary_says_what_loading_spared_and_cost() -> None:
         "repairs": {min(REPAIRS): 1},
         "refusals": {"ToolNotLoaded": 1},
         "extraRoundTrips": 2,
-        "estimatedTokensNotSent": 1100,
+        "estimatedTokensSpared": 1100,
+        "estimatedTokensSentInstead": 50,
+        "estimatedTokensNotSent": 1050,
     }

@@ -17,9 +17,12 @@ from msgspec import UNSET, Raw
 
 from daemon import protocol
 from daemon.callpath import Calls
+from daemon.clients.announcements import MAX_SUBSCRIPTIONS, Announcements
+from daemon.clients.deferring import defers_tools
+from daemon.clients.savings import Savings
 from daemon.context import SessionStatistics
 from daemon.errors import ProtocolFault, RunError, leaf
-from daemon.membership import MAX_HELD, MAX_KEYS, Membership
+from daemon.membership import MAX_HELD, Membership
 from daemon.seat import Seat
 from daemon.surfaces.base import AwaitListing
 from daemon.wire import envelope
@@ -35,9 +38,6 @@ if TYPE_CHECKING:
     from daemon.surfaces.base import Surface
     from daemon.wire.envelope import BadMessage
     from daemon.wire.outbox import Link
-
-MAX_SUBSCRIPTIONS = 16
-"""Open `subscriptions/listen` of one client: each gets every announcement, one is all that a client needs."""
 
 MAX_FAULTS = 100
 """Malformed messages after which a client is cut off: it does not speak JSON-RPC (reliability.md §4)."""
@@ -59,21 +59,21 @@ class Session:
         self._context = context
         self._peer = Peer(link, context.outbox, self, strict=True, on_call=self._take_call)
         self._log = logger.bind(session=number)
-        self._calls = Calls(self._peer, number, context)
         self._seat = Seat(context, uid)
+        self._announcements = Announcements(
+            self._peer, context.outbox, context.habits, lambda: self._seat.client
+        )
+        self._savings = Savings(context.tally)
+        self._calls = Calls(self._peer, number, context, self._announcements, self._savings)
         self._membership = Membership(
             self._seat,
             context,
-            on_change=self._announce_if_changed,
+            on_change=self._announcements.announce_if_changed,
             later=self._calls.later,
             turn=lambda: self._peer.turn,
             busy=lambda: self._calls.guests,
         )
-        self._subscriptions: list[bytes] = []
-        self._shown: dict[str | None, tuple[Asked, tuple[bytes, ...]]] = {}
-        """By session, what the client was given of its list, until that is announced to have changed."""
         self._waiting_lists = 0
-        self._handshaken = False
         self._late_hello = False
         self._protocol = ""
         self._faults = 0
@@ -81,7 +81,7 @@ class Session:
 
     async def run(self) -> None:
         """Serve until the client hangs up; its calls are then cancelled at the servers."""
-        self._context.sessions.watch(self._announce_if_changed, self)
+        self._context.sessions.watch(self._announcements.announce_if_changed, self)
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._calls.run)
@@ -129,13 +129,14 @@ class Session:
             in_flight=self.in_flight,
             loaded=self._membership.loaded,
             repaired=self._calls.repaired,
+            tokens_not_sent=self._savings.tokens,
         )
 
     def _take_call(self, call: PlainCall) -> None:
         """Take a call in that says nothing of its session: it belongs to the connection's."""
         own = self._membership.own if self._membership.key is None else None
         try:
-            if own is not None and not self._subscriptions and self._calls.repeat(call, own):
+            if own is not None and not self._announcements.subscribed and self._calls.repeat(call, own):
                 return
             self._seat.settled = True
             if self._seat.denied:
@@ -220,7 +221,7 @@ class Session:
         self._name_client(fields.get("clientInfo"))
         result = protocol.initialize_result(fields.get("protocolVersion"), self._instructions())
         self._protocol = msgspec.json.decode(result)["protocolVersion"]
-        self._handshaken = True
+        self._announcements.handshaken = True
         self._peer.answer(request_id, result)
 
     def _discover(self, request_id: bytes, params: Raw | None) -> None:
@@ -231,6 +232,7 @@ class Session:
 
     def _list_tools(self, request_id: bytes, params: Raw | None, modern: bool, asked: Asked) -> None:  # noqa: FBT001
         cursor = protocol.decode_list(params or b"{}").cursor
+        self._announcements.asked(asked.key)
         awaited = self.surface.awaits(asked.view())
         if awaited and cursor is None and self._waiting_lists < MAX_WAITING_LISTS:
             self._waiting_lists += 1
@@ -260,32 +262,34 @@ class Session:
         tools = self.surface.list_tools(view)
         limits = view.catalog.config.limits
         page = protocol.list_page(tools, cursor, limits.client_queue_bytes // PAGE_SHARE)
-        key = asked.conversation.key
-        # Of a list that has changed between its pages the first ones are not known to be as they were.
-        if cursor is None or key not in self._shown:
-            self._shown.pop(key, None)
-            self._shown[key] = asked, tools
-        while len(self._shown) > MAX_KEYS:
-            del self._shown[next(iter(self._shown))]
+        self._announcements.given(
+            asked.key,
+            tools,
+            lambda: self.surface.list_tools(asked.view()),
+            first=cursor is None,
+            last=page.stop == len(tools),
+        )
         servers_own = self.surface.listed(view)
         first = len(tools) - len(servers_own)
         part = servers_own[max(0, page.start - first) : max(0, page.stop - first)]
         asked.was_listed(part, view, whole=len(part) == len(view.offer.all))
         if cursor is None:
-            self._context.tally.listed(self.surface.name, sum(map(len, tools)), view.offer.listing_bytes)
+            sent, full = sum(map(len, tools)), view.offer.listing_bytes
+            self._context.tally.listed(self.surface.name, sent, full)
+            self._savings.listed(self.surface.name, asked.key, sent=sent, full=full)
         self._peer.answer(request_id, protocol.list_result(tools, page, modern=modern))
 
     def _listen(self, request_id: bytes, params: Raw | None) -> None:
         """A 2026-07-28 subscription: acknowledged first, then open until the client cancels it."""
         if self._is_second(request_id):
             return
-        if len(self._subscriptions) >= MAX_SUBSCRIPTIONS:
+        if self._announcements.is_full:
             text = f"{MAX_SUBSCRIPTIONS} subscriptions are open; cancel one first"
             self._peer.refuse(request_id, envelope.INVALID_REQUEST, text)
             return
         honoured = protocol.honoured(params)
         if honoured:
-            self._subscriptions.append(request_id)
+            self._announcements.subscribe(request_id)
         told = protocol.of_subscription(request_id, notifications=honoured)
         self._peer.notify("notifications/subscriptions/acknowledged", told)
 
@@ -302,33 +306,11 @@ class Session:
 
     def _is_second(self, request_id: bytes) -> bool:
         """Whether a request was refused because another one with its id is in flight."""
-        if not self._calls.holds(request_id) and request_id not in self._subscriptions:
+        if not self._calls.holds(request_id) and not self._announcements.holds(request_id):
             return False
         text = f"Invalid Request: id {request_id.decode(errors='replace')} is already in flight"
         self._peer.refuse(request_id, envelope.INVALID_REQUEST, text)
         return True
-
-    def _announce_if_changed(self) -> None:
-        """Tell the client when what it was shown is not what it would be shown now."""
-        # Looking judges what is loaded, and that may lead here again.
-        shown, self._shown = self._shown, {}
-        self._shown = {key: each for key, each in shown.items() if not self._shows_other_tools(*each)}
-        if len(self._shown) < len(shown):
-            self._announce()
-
-    def _shows_other_tools(self, asked: Asked, tools: tuple[bytes, ...]) -> bool:
-        try:
-            return tools != self.surface.list_tools(asked.view())
-        except Exception:  # noqa: BLE001 - a bug of ours costs an announcement, not the session
-            self._log.exception("a fault of mcpd's own while listing tools")
-            return False
-
-    def _announce(self) -> None:
-        if self._handshaken:
-            self._peer.notify("notifications/tools/list_changed")
-        for subscription in self._subscriptions:
-            self._peer.notify("notifications/tools/list_changed", protocol.of_subscription(subscription))
-        self._context.outbox.flush()
 
     def _with_session(self, meta: dict[str, Raw], request_id: bytes, serve: Callable[[Asked], None]) -> None:
         """Serve a request in the session that it names, now or once that is recalled."""
@@ -363,7 +345,9 @@ class Session:
 
     def _name_client(self, info: object) -> None:
         if isinstance(info, dict):
-            self._seat.client = f"{info.get('name', '')} {info.get('version', '')}".strip()[:100]
+            name, version = str(info.get("name", "")), str(info.get("version", ""))
+            self._seat.client = f"{name} {version}".strip()[:100]
+            self._savings.applies = not defers_tools(name, version)
             self._log.info("session with {}", self.client)
 
     def _greet(self, hello: dict[str, object]) -> None:
@@ -384,8 +368,7 @@ class Session:
         request_id = bytes(msgspec.json.decode(params, type=dict[str, Raw]).get("requestId", b""))
         self._calls.cancel(request_id, "the client cancelled it")
         self._membership.forget(request_id)
-        if request_id in self._subscriptions:
-            self._subscriptions.remove(request_id)
+        self._announcements.unsubscribe(request_id)
 
 
 _OF_CONNECTIONS: dict[str, Callable[[Session, bytes, Raw | None], None]] = {

@@ -62,7 +62,7 @@ def render(status: Json, *, now: float, screen: Screen) -> str:
         parts += [Text(""), Text("Switched off by operators (`mcpd enable` switches on):", style="yellow")]
         parts += [paragraph(str(name), indent=2) for name in status["switchedOff"]]
     if status.get("sessions"):
-        parts += [Text(""), _sessions(status["sessions"], now, screen)]
+        parts += [Text(""), _sessions(status["sessions"], now, screen), *_deferring(status["sessions"])]
     if status.get("repairs"):
         parts += [Text(""), *_repairs(status["repairs"])]
     if counted := "; ".join(_counted(status.get("metrics") or {})):
@@ -162,8 +162,15 @@ def _outlook(server: Json) -> str:
     return f"attempt {server['attempt']}, {retry}"
 
 
-_EXTRA = (("loadedTools", "loaded"), ("repairedCalls", "repaired"))
+_EXTRA = (
+    ("loadedTools", "loaded"),
+    ("repairedCalls", "repaired"),
+    ("estimatedTokensNotSent", "saved"),
+)
 """Numbers of a session, each with its heading; a column that is empty for everybody is left out."""
+
+DOES_NOT_APPLY = "n/a"
+"""For a number that there is none of."""
 
 
 def _repairs(repairs: Json) -> Iterator[RenderableType]:
@@ -185,7 +192,8 @@ def _counted(metrics: Json) -> Iterator[str]:
     if trips := metrics.get("extraRoundTrips"):
         yield f"{trips:,} extra round trips"
     if spared := metrics.get("estimatedTokensNotSent"):
-        yield f"about {spared:,} tokens not sent (an estimate)"
+        more = "not sent" if spared > 0 else "more sent than all tools have"
+        yield f"about {abs(spared):,} tokens {more} (an estimate)"
 
 
 def _summarized(summarizer: Json) -> Iterator[str]:
@@ -207,7 +215,7 @@ def _sessions(sessions: list[Json], now: float, screen: Screen) -> Table:
         words.append("key")
     for heading in ("session", *words):
         table.add_column(heading, overflow="fold")
-    extra = [(key, name) for key, name in _EXTRA if any(session.get(key) for session in sessions)]
+    extra = [(key, name) for key, name in _EXTRA if any(session.get(key, 0) != 0 for session in sessions)]
     for heading in ("since", "calls", "in flight", *(name for _, name in extra)):
         table.add_column(heading, justify="right", no_wrap=True)
     for session in sessions:
@@ -217,16 +225,41 @@ def _sessions(sessions: list[Json], now: float, screen: Screen) -> Table:
             duration(now - session["since"]),
             str(session["calls"]),
             str(session["inFlight"]),
-            *(str(session.get(key, 0)) for key, _ in extra),
+            *(_number(session.get(key, 0)) for key, _ in extra),
         )
     return table
+
+
+def _deferring(sessions: list[Json]) -> Iterator[RenderableType]:
+    """Why some have saved nothing: their clients give their models few tools, whatever they are given."""
+    if clients := sorted({session.get("client", "") for session in sessions if session.get("defersTools")}):
+        yield paragraph(
+            f"saved (tokens, an estimate) does not apply to clients that defer tools themselves:"
+            f" {', '.join(clients)}",
+            indent=0,
+        )
+
+
+def _number(value: int | None) -> str:
+    return DOES_NOT_APPLY if value is None else f"{value:,}"
 
 
 def _daemon(daemon: Json) -> Iterator[RenderableType]:
     up = duration(daemon["uptimeSeconds"])
     yield Text(f"mcpd {visible(daemon['version'])}, pid {daemon['pid']}, up {up}, {visible(daemon['config'])}")
-    yield Text(
-        f"{daemon['available']} of {daemon['servers']} servers available. Models see meta-tools of"
-        f" {size(daemon['surfaceBytes'])} instead of {daemon['tools']} tools of {size(daemon['schemaBytes'])}:"
-        f" about {daemon['estimatedTokensSaved']:,} tokens saved in every conversation (an estimate)."
+    yield Text(f"{daemon['available']} of {daemon['servers']} servers available. {_shown(daemon)}")
+
+
+def _shown(daemon: Json) -> str:
+    """What the default profile shows, against all that it offers."""
+    shown, saved = size(daemon["surfaceBytes"]), daemon["estimatedTokensSaved"]
+    offered = daemon["offeredBytes"]
+    tools = f"{daemon['offeredTools']} tools of {size(offered)}"
+    if daemon["surfaceBytes"] == offered:
+        return f"Models see all {tools}: nothing is saved."
+    if saved <= 0:
+        return f"Models see {shown} instead of {tools}: about {-saved:,} tokens more (an estimate)."
+    return (
+        f"Models see meta-tools of {shown} instead of {tools}: about {saved:,} tokens saved in every"
+        " conversation (an estimate), but for clients that defer tools themselves."
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 
 from daemon.states import ServerState
-from daemon.tally import MAX_SERVERS, OPERATOR, OTHER
+from daemon.tally import MAX_SERVERS, OPERATOR, OTHER, tokens_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -158,7 +158,8 @@ def _lists(tally: Tally) -> dict[str, Values]:
         "mcpd_tools_lists_total": {(surface,): each.count for surface, each in lists},
         "mcpd_tools_list_bytes_total": {(surface,): each.sent for surface, each in lists},
         "mcpd_tools_list_full_bytes_total": {(surface,): each.full for surface, each in lists},
-        "mcpd_tokens_not_sent_total": {(surface,): each.tokens for surface, each in lists},
+        "mcpd_tokens_not_sent_total": {(surface,): tokens_in(each.spared) for surface, each in lists},
+        "mcpd_tokens_sent_instead_total": {(surface,): tokens_in(each.instead) for surface, each in lists},
     }
 
 

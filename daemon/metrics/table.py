@@ -112,7 +112,13 @@ _LISTS = (
         "mcpd_tokens_not_sent_total",
         Kind.COUNTER,
         ("surface",),
-        "Estimate of the tokens that answers to tools/list did without: a quarter of the bytes not sent.",
+        "Estimate of the tokens that clients did without, as they were not given all tools of the profile.",
+    ),
+    Metric(
+        "mcpd_tokens_sent_instead_total",
+        Kind.COUNTER,
+        ("surface",),
+        "Estimate of the tokens that they were sent instead: answers of meta-tools, and lists that grew.",
     ),
 )
 

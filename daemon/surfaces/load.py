@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import msgspec
 
-from daemon.catalog.legible import legible_tool
 from daemon.catalog.loaded import Source
 from daemon.closest import closest
 from daemon.errors import CallError, InvalidArguments, ToolNotLoaded, UnknownServer, UnknownTool
@@ -27,6 +26,7 @@ from daemon.surfaces.answers import (
 )
 from daemon.surfaces.base import ALWAYS_LOAD, Action, AwaitListing, Loading, Reply, View
 from daemon.surfaces.describing import paged, position, starting, unavailable, unlisted
+from daemon.surfaces.listing import as_listed
 from daemon.surfaces.summing import server_line, tool_line
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class LoadSurface:
 
     def list_tools(self, view: View) -> tuple[bytes, ...]:
         """The two meta-tools and what this session has loaded."""
-        loaded = (legible_tool(each.listed(_name(view, each)), each.description) for each in self.listed(view))
+        loaded = (as_listed(view, each, META_TOOLS) for each in self.listed(view))
         return (_server_definition(view), _TOOL_DEFINITION, *loaded)
 
     def listed(self, view: View) -> Sequence[Offered]:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from daemon.catalog.legible import legible_tool
 from daemon.config.names import read_reference
 from daemon.errors import InvalidArguments
 from daemon.surfaces import calling
@@ -18,6 +17,7 @@ from daemon.surfaces.answers import decode_arguments, index_lines, one_line, res
 from daemon.surfaces.base import ALWAYS_LOAD, Action, AwaitListing, Loading, Reply, View
 from daemon.surfaces.by_category import entries_of, find_category
 from daemon.surfaces.describing import position, starting, unavailable, unlisted
+from daemon.surfaces.listing import as_listed
 from daemon.surfaces.searching import find_tools
 from daemon.surfaces.summing import category_line
 
@@ -90,7 +90,7 @@ class SearchSurface:
 
     def list_tools(self, view: View) -> tuple[bytes, ...]:
         """The meta-tools, the core tools, and what this session has found."""
-        found = (legible_tool(each.listed(_name(view, each)), each.description) for each in self.listed(view))
+        found = (as_listed(view, each, META_TOOLS) for each in self.listed(view))
         return (*_DEFINITIONS, *found)
 
     def listed(self, view: View) -> Sequence[Offered]:

@@ -613,7 +613,7 @@ async def test_a_change_at_the_moment_a_client_comes_is_announced_too(nursery: t
     ]
     for _ in range(20):  # trio shuffles the order of tasks: every order must do
         guest = stage.arrive(nursery, *first)
-        while not guest.session._shown:
+        while not guest.session._announcements._given:
             await trio.lowlevel.checkpoint()
         stage.lists("alpha", f"tool_{guest.session.number}")
         assert [(await guest.client.get())["id"] for _ in first] == [0, 1]
@@ -675,22 +675,6 @@ async def test_statistics_count_calls(nursery: trio.Nursery) -> None:
 
 
 # --- surfaces whose lists grow, wait and are long ----------------------------------------------------------
-
-
-async def test_what_a_call_loads_is_listed_and_announced_after_its_answer(nursery: trio.Nursery) -> None:
-    guest = await Stage(profiles={"default": {"surface": "load"}}).connect(nursery)
-    client = guest.client
-    await initialize(client)
-    assert await tool_names(client) == ["load_mcp_server", "load_mcp_tool"]
-    await client.ask("tools/call", {"name": "load_mcp_tool", "arguments": {"names": ["echo"]}})
-    assert (await client.get())["id"] == 1
-    assert await client.get() == LIST_CHANGED
-    assert await tool_names(client) == ["load_mcp_server", "load_mcp_tool", "echo"]
-    assert guest.session.statistics().loaded == 1
-    # What is loaded already is no news.
-    await client.ask("tools/call", {"name": "load_mcp_tool", "arguments": {"names": ["echo"]}})
-    assert (await client.get())["id"] == 1
-    assert (await client.request("ping", request_id=2))["id"] == 2
 
 
 async def test_a_call_that_loads_its_tool_is_sent_and_announced(nursery: trio.Nursery) -> None:

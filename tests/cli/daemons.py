@@ -71,6 +71,8 @@ def status_of(servers: Mapping[str, Any], **more: Any) -> dict[str, Any]:
         "protocols": ["2025-11-25"],
         "tools": 120,
         "schemaBytes": 204800,
+        "offeredTools": 120,
+        "offeredBytes": 204800,
         "surfaceBytes": 2048,
         "estimatedTokensSaved": 50688,
         "servers": len(servers),

@@ -197,6 +197,11 @@ def test_what_loading_cost_and_saved_is_told_in_words() -> None:
     ) in shown({}, PIPE, metrics=counted)
 
 
+def test_that_more_was_sent_than_all_tools_have_is_told_as_it_is() -> None:
+    text = shown({}, PIPE, metrics={"estimatedTokensNotSent": -1_200})
+    assert "Since the start: about 1,200 tokens more sent than all tools have (an estimate).\n" in text
+
+
 def test_that_nothing_was_counted_yet_needs_no_words() -> None:
     nothing = {"loads": 0, "loadHits": 0, "loadMisses": 0, "invalidations": {}, "extraRoundTrips": 0}
     assert "Since the start" not in shown({}, metrics={**nothing, "estimatedTokensNotSent": 0})
@@ -216,7 +221,42 @@ def test_the_end_tells_of_the_daemon_and_the_tokens_saved() -> None:
     text = " ".join(shown({"git": server(), "db": down()}).split())
     assert "mcpd 0.1.0, pid 99, up 1h02m, /home/me/.config/mcpd/mcpd.json" in text
     assert "1 of 2 servers available. Models see meta-tools of 2K instead of 120 tools of 200K" in text
-    assert "about 50,688 tokens saved in every conversation (an estimate)" in text
+    assert "about 50,688 tokens saved in every conversation (an estimate), but for clients that" in text
+
+
+@pytest.mark.parametrize(
+    ("daemon", "said"),
+    [
+        (
+            {"surfaceBytes": 204800, "estimatedTokensSaved": 0},
+            "Models see all 120 tools of 200K: nothing is saved.",
+        ),
+        (
+            {"surfaceBytes": 2048, "offeredTools": 1, "offeredBytes": 1024, "estimatedTokensSaved": -256},
+            "Models see 2K instead of 1 tools of 1K: about 256 tokens more (an estimate).",
+        ),
+    ],
+)
+def test_what_saves_nothing_is_not_said_to(daemon: dict[str, object], said: str) -> None:
+    status = status_of({})
+    status["daemon"] |= daemon
+    assert said in " ".join(render(status, now=NOW, screen=NARROW).split())
+
+
+def test_sessions_say_what_they_were_spared_unless_that_does_not_apply() -> None:
+    def session(number: int, spared: int | None) -> dict[str, Any]:
+        words = dict.fromkeys(("client", "protocol", "profile", "surface"), "x")
+        numbers = {"number": number, "since": NOW, "calls": 5, "inFlight": 0}
+        savings = {"estimatedTokensNotSent": spared, "defersTools": spared is None}
+        return {**words, **numbers, **savings, "client": f"client {number}"}
+
+    text = shown({}, PIPE, sessions=[session(1, 17_272), session(2, None), session(3, -40)])
+    lines = [line.split() for line in text.splitlines() if line.startswith("#")]
+    assert [line[-1] for line in lines] == ["17,272", "n/a", "-40"]
+    assert (
+        "saved (tokens, an estimate) does not apply to clients that defer tools themselves: client 2\n" in text
+    )
+    assert "saved" not in shown({}, PIPE, sessions=[session(1, 0)]).partition("\n\nmcpd")[0]
 
 
 def test_no_servers_is_said() -> None:

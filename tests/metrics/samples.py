@@ -67,6 +67,8 @@ def eventful() -> Tally:
         tally.call("git", surface, OK, 0.003)
         tally.call("gone", surface, "UpstreamLost", 30.0)
         tally.listed(surface, 1000, 5000)
+        tally.spared(surface, 4000)
+        tally.spared(surface, -100)
     for lazy in SURFACES.values():
         for tool in lazy.meta_tools:
             tally.meta_call(lazy.name, tool, OK)

@@ -73,6 +73,7 @@ def test_a_tool_on_a_list_of_ours_is_spelt_out_in_all_its_members(hostile: Watch
     with seated(hostile, "search") as client:
         tools = {tool["name"]: tool for tool in client.ask("tools/list")["result"]["tools"]}
     shown = tools["sly"]
+    assert shown.pop("_meta") == {"anthropic/alwaysLoad": True}
     assert shown.keys() == SLY_TOOL.keys()
     assert not hides(shown)
     spelt = "".join(f"\\u{{{ord(each):x}}}" if hidden_in(each) else each for each in HIDDEN)

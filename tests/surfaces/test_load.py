@@ -75,10 +75,10 @@ def test_the_lines_about_servers_are_bounded_and_say_so() -> None:
     assert len(text) < 300
 
 
-def test_what_is_loaded_is_listed_with_its_servers_own_bytes_while_it_exists() -> None:
+def test_what_is_loaded_is_listed_as_its_server_has_it_and_never_deferred_while_it_exists() -> None:
     view = view_of(UP, loaded=loaded("git_log", "read"))
     assert listed_names(SURFACE, view) == ["load_mcp_server", "load_mcp_tool", "git_log", "read"]
-    assert SURFACE.list_tools(view)[2] == LOG.raw
+    assert SURFACE.list_tools(view)[2] == LOG.raw[:-1] + b',"_meta":{"anthropic/alwaysLoad":true}}'
     gone = view_of(after(UP, [listed("git", "read")]), loaded=loaded("git_log", "read"))
     assert listed_names(SURFACE, gone) == ["load_mcp_server", "load_mcp_tool", "read"]
 

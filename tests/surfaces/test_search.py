@@ -78,11 +78,11 @@ def test_what_was_found_is_listed_after_the_core_tools_each_once_and_only_while_
     assert names == ["search_tools", "call_tool", "read_file", "run", "find_symbol"]
 
 
-def test_a_listed_tool_is_its_servers_own_bytes() -> None:
+def test_a_listed_tool_is_as_its_server_has_it_and_never_deferred() -> None:
     tools = SURFACE.list_tools(view_of(UP, "core"))
     known = UP.servers["shell"].tools
     assert known is not None
-    assert tools[-1] == known["run"].raw
+    assert tools[-1] == known["run"].raw[:-1] + b',"_meta":{"anthropic/alwaysLoad":true}}'
 
 
 def test_a_tool_that_is_called_like_a_meta_tool_is_listed_under_its_servers_name() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from daemon.actors import session
 from daemon.cli.bridging import script as script_module
 from daemon.cli.bridging.script import MAX_SUBSCRIPTIONS, PING_ID, Beginning, Script
+from daemon.clients import announcements
 
 if TYPE_CHECKING:
     import pytest
@@ -87,4 +87,4 @@ def test_as_many_subscriptions_are_kept_as_the_daemon_allows() -> None:
     script = Script(b"")
     for number in range(MAX_SUBSCRIPTIONS + 5):
         script.subscribed(b"%d" % number, LISTEN)
-    assert len(script.subscriptions) == MAX_SUBSCRIPTIONS == session.MAX_SUBSCRIPTIONS
+    assert len(script.subscriptions) == MAX_SUBSCRIPTIONS == announcements.MAX_SUBSCRIPTIONS

@@ -1,0 +1,62 @@
+"""What one client was spared: all tools of its profile, against what it was given instead.
+
+A list takes the place of the one before it, at the client and in its model's context. So of each session it is
+known by how much the list that its client has now is smaller than that of all tools would be, and only what
+changes of that is counted: who asks again and again is not spared again and again. What meta-tools answer is
+added to what was sent, for nobody who has all tools would have asked them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from daemon.clients.announcements import MAX_LISTS
+from daemon.tally import tokens_in
+
+if TYPE_CHECKING:
+    from daemon.tally import Tally
+
+TOLD_TWICE = 2
+"""An answer of a meta-tool says the same in `content` and in `structuredContent`; a model is given one of the
+two."""
+
+
+class Savings:
+    """One client's."""
+
+    def __init__(self, tally: Tally) -> None:
+        """Begin with a client that was sent nothing."""
+        self.applies = True
+        """Whether it gives its model all tools that it is given (`clients.deferring`)."""
+        self._tally = tally
+        self._spared = 0
+        self._margins: dict[str | None, int] = {}
+
+    @property
+    def tokens(self) -> int | None:
+        """About how many tokens it was spared, fewer than none if it was sent more; None if nothing applies."""
+        return tokens_in(self._spared) if self.applies else None
+
+    def listed(self, surface: str, key: str | None, *, sent: int, full: int) -> None:
+        """It was given the list of a session.
+
+        Args:
+            surface: as which surface.
+            key: the session's.
+            sent: bytes of the tools in it.
+            full: bytes of all tools of the profile.
+        """
+        before = self._margins.pop(key, 0)
+        self._margins[key] = full - sent
+        while len(self._margins) > MAX_LISTS:
+            del self._margins[next(iter(self._margins))]
+        self._count(surface, full - sent - before)
+
+    def answered(self, surface: str, size: int) -> None:
+        """A meta-tool has answered it with so many bytes."""
+        self._count(surface, -(size // TOLD_TWICE))
+
+    def _count(self, surface: str, spared: int) -> None:
+        if self.applies:
+            self._spared += spared
+            self._tally.spared(surface, spared)
