@@ -124,12 +124,6 @@ def _parse(argv: list[str]) -> tuple[str | None, dict[str, object]]:
             2: "usage",
         },
     )
-    options.add_argument(
-        "--socket",
-        metavar="P",
-        help="the daemon's socket (default: $MCPD_SOCKET, else mcpd.sock in"
-        " $XDG_RUNTIME_DIR/mcpd, or the system's)",
-    )
     options.add_argument("--profile", metavar="N", help="the profile to use (default: `default`)")
     options.add_argument(
         "--surface",
