@@ -8,6 +8,7 @@ from rich.text import Text
 
 from daemon.cli.terminal import draw, duration, grid, milliseconds, paragraph, safe, size
 from daemon.escape import visible
+from daemon.remarks import switches
 from daemon.states import WELL
 
 if TYPE_CHECKING:
@@ -224,6 +225,9 @@ def _sessions(sessions: list[Json], now: float, screen: Screen) -> Table:
 def _daemon(daemon: Json) -> Iterator[RenderableType]:
     up = duration(daemon["uptimeSeconds"])
     yield Text(f"mcpd {visible(daemon['version'])}, pid {daemon['pid']}, up {up}, {visible(daemon['config'])}")
+    if "surfaces" in daemon:  # an older daemon does not tell
+        told = switches(lazy=daemon["lazy"], surfaces=daemon["surfaces"])
+        yield safe(f"{told[0].upper()}{told[1:]}.")
     yield Text(
         f"{daemon['available']} of {daemon['servers']} servers available. Models see meta-tools of"
         f" {size(daemon['surfaceBytes'])} instead of {daemon['tools']} tools of {size(daemon['schemaBytes'])}:"

@@ -218,6 +218,14 @@ def test_the_end_tells_of_the_daemon_and_the_tokens_saved() -> None:
     assert "about 50,688 tokens saved in every conversation (an estimate)" in text
 
 
+def test_whether_tools_are_shown_on_demand_is_said() -> None:
+    status = status_of({"git": server()})
+    status["daemon"] |= {"lazy": True, "surfaces": {"default": "category", ATTACK: "full"}}
+    text = render(status, now=NOW, screen=PIPE)
+    assert f"Lazy loading is on; by profile: default shows category, {SPELT} shows full.\n" in text
+    assert "Lazy loading" not in shown({"git": server()})
+
+
 def test_no_servers_is_said() -> None:
     assert shown({}).startswith("No servers are configured.")
 
