@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import trio
 from loguru import logger
 
-from daemon import heap
+from daemon import heap, remarks
 from daemon.later import load_due
+from daemon.surfaces.table import by_profile
 from daemon.tree import Tree
 from daemon.wire.frames import LineBuffer
 
@@ -51,6 +52,7 @@ async def run(config: Config, around: Surroundings) -> None:
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(life.settle)
+            nursery.start_soon(life.tell_switches)
             nursery.start_soon(life.stay_small)
             nursery.start_soon(life.reload_when_asked)
             if around.file is not None:
@@ -99,6 +101,17 @@ class _Life:
             logger.warning("something is loaded only when it is needed: {}", error)
         gc.freeze()
         gc.enable()
+
+    async def tell_switches(self) -> None:
+        """Log whether tools are shown on demand: at the start, and when another configuration changes it."""
+        watched = self._tree.registry.catalog
+        catalog, said = watched.value, ""
+        while True:
+            now = remarks.switches(lazy=catalog.config.lazy, surfaces=by_profile(catalog.config))
+            if now != said:
+                logger.info("{}", now)
+            said = now
+            catalog = await watched.wait_changed(catalog)
 
     async def stay_small(self) -> None:
         """Give back what large messages have left behind; who sends none pays nothing for it."""

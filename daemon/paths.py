@@ -83,9 +83,41 @@ def client_socket(environ: Mapping[str, str]) -> Path:
     return _reachable(environ, "MCPD_SOCKET", FRONT)
 
 
-def control_socket(environ: Mapping[str, str]) -> Path:
-    """The socket that operators' commands connect to: `$MCPD_CONTROL`, the user's daemon, the system's."""
-    return _reachable(environ, "MCPD_CONTROL", CONTROL)
+def control_socket(environ: Mapping[str, str], front: str | Path | None = None) -> Path:
+    """The socket that operators' commands connect to, beside the clients'.
+
+    Args:
+        environ: may name it (`$MCPD_CONTROL`), or the clients' (`$MCPD_SOCKET`); else it is the user's
+            daemon's, or the system's.
+        front: the clients' socket, if the command line names it.
+    """
+    if front is None and not environ.get("MCPD_CONTROL"):
+        front = environ.get("MCPD_SOCKET")
+    return control_beside(Path(front)) if front else _reachable(environ, "MCPD_CONTROL", CONTROL)
+
+
+def control_beside(front: Path) -> Path:
+    """Where a daemon listens for operators whose clients connect to `front`."""
+    return SYSTEM[CONTROL][0] if front in SYSTEM[FRONT] else front.with_name(CONTROL)
+
+
+def served_sockets(
+    environ: Mapping[str, str], named: Path | None, front: str | None, control: str | None
+) -> tuple[Path, Path]:
+    """Where a daemon listens for clients and for operators, unless systemd gives it other sockets.
+
+    Args:
+        environ: its environment.
+        named: the clients' socket on its command line.
+        front: the same in its configuration.
+        control: the operators' in its configuration.
+    """
+    runtime = runtime_dir(environ)
+    chosen = named or front or environ.get("MCPD_SOCKET")
+    if not control and not named:
+        control = environ.get("MCPD_CONTROL")
+    beside = control_beside(Path(chosen)) if chosen else runtime / CONTROL
+    return Path(chosen or runtime / FRONT), Path(control or beside)
 
 
 def _reachable(environ: Mapping[str, str], variable: str, name: str) -> Path:

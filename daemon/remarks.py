@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from daemon.model import Tool
 
 NAMED = 10
-"""Tools of each kind that are named in a line of the log; `mcpd tools` has them all."""
+"""Tools of each kind that are named in a line of the log, and profiles. `mcpd tools` has all tools, and
+`mcpd status --json` all profiles."""
 
 
 def may_have(entry: ServerEntry, tool: str) -> bool:
@@ -48,6 +49,20 @@ def note(catalog: Catalog, key: tuple[str, str], *, off: bool) -> str:
     if tool and not off and (key in catalog.off or entry.disabled):
         return f"{server}/{tool} stays off: {_other_reason(entry)}"
     return ""
+
+
+def switches(*, lazy: bool, surfaces: Mapping[str, str]) -> str:
+    """Whether tools are shown on demand.
+
+    Args:
+        lazy: the configuration's switch.
+        surfaces: what each profile shows.
+    """
+    if not lazy:
+        return "lazy loading is off: every profile lists all tools"
+    told = [f"{name} shows {surface}" for name, surface in list(surfaces.items())[:NAMED]]
+    more = [f"{len(surfaces) - NAMED} more"] if len(surfaces) > NAMED else []
+    return f"lazy loading is on; by profile: {', '.join([*told, *more])}"
 
 
 def difference(before: ServerEntry, after: ServerEntry) -> dict[str, object]:

@@ -12,7 +12,7 @@ from daemon.errors import InvalidArguments, ToolDisabled, UnknownServer, Unknown
 from daemon.surfaces.answers import choices, quoted
 from daemon.surfaces.base import View
 from daemon.surfaces.searching import scored
-from daemon.surfaces.table import chosen
+from daemon.surfaces.table import by_profile, chosen
 from daemon.tally import tokens_in
 from daemon.transports.stdio import child_environment
 
@@ -238,6 +238,8 @@ class Reporter:
             "socket": self.facts.socket,
             "controlSocket": self.facts.control_socket,
             "config": self.facts.config,
+            "lazy": self.config().lazy,
+            "surfaces": by_profile(self.config()),
             "servers": len(catalog.servers),
             "available": sum(entry.available for entry in catalog.servers.values()),
             "tools": len(tools),

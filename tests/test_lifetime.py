@@ -112,6 +112,17 @@ async def test_sighup_reads_the_configuration_anew(tmp_path: Path) -> None:
         assert await servers_of(home) == ["b"]
 
 
+async def test_the_switch_is_logged_at_the_start_and_when_it_is_another(tmp_path: Path, log: list[str]) -> None:
+    async with daemon(tmp_path, {}) as home:
+        for number, config in enumerate(({"lazy": False}, {"lazy": False, "watch": False}, {}), 2):
+            home.write(config)
+            os.kill(os.getpid(), signal.SIGHUP)
+            await home.wait_notified("READY=1", number)
+    on = "lazy loading is on; by profile: default shows category"
+    off = "lazy loading is off: every profile lists all tools"
+    assert [line for line in log if line.startswith("lazy")] == [on, off, on]
+
+
 async def test_a_faulty_file_changes_nothing_and_every_fault_is_logged(tmp_path: Path, log: list[str]) -> None:
     async with daemon(tmp_path, {"mcpServers": {"a": ECHO}}) as home:
         home.write({"mcpServers": {"a": {"comand": "x"}}, "lazy": "yes"})

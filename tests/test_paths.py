@@ -95,6 +95,45 @@ def test_without_any_daemon_the_users_own_socket_is_named(
     assert find({"XDG_RUNTIME_DIR": str(tmp_path)}) == expected
 
 
+@pytest.mark.parametrize(
+    ("front", "control"),
+    [
+        ("/a/b.sock", "/a/control.sock"),
+        ("b.sock", "control.sock"),
+        ("/run/mcpd.sock", "/run/mcpd/control.sock"),
+        ("/run/mcpd/mcpd.sock", "/run/mcpd/control.sock"),
+    ],
+)
+def test_operators_find_the_daemon_beside_its_clients(front: str, control: str) -> None:
+    assert paths.control_beside(Path(front)) == Path(control)
+    assert paths.control_socket({"MCPD_SOCKET": front}) == Path(control)
+    assert paths.control_socket({"MCPD_SOCKET": "/x", "MCPD_CONTROL": "/y"}, front) == Path(control)
+    assert paths.control_socket({"MCPD_SOCKET": front, "MCPD_CONTROL": "/y"}) == Path("/y")
+
+
+@pytest.mark.parametrize(
+    ("named", "configured", "environ", "expected"),
+    [
+        (None, (None, None), {}, ("/r/mcpd/mcpd.sock", "/r/mcpd/control.sock")),
+        (None, (None, None), {"MCPD_SOCKET": "/e/s"}, ("/e/s", "/e/control.sock")),
+        (None, (None, None), {"MCPD_SOCKET": "/e/s", "MCPD_CONTROL": "/e/c"}, ("/e/s", "/e/c")),
+        (None, ("/l/s", None), {"MCPD_SOCKET": "/e/s"}, ("/l/s", "/l/control.sock")),
+        (None, ("/l/s", "/l/c"), {"MCPD_CONTROL": "/e/c"}, ("/l/s", "/l/c")),
+        ("/n/s", ("/l/s", None), {"MCPD_CONTROL": "/e/c"}, ("/n/s", "/n/control.sock")),
+        ("/n/s", (None, "/l/c"), {}, ("/n/s", "/l/c")),
+    ],
+)
+def test_a_daemon_listens_for_operators_beside_its_clients(
+    named: str | None,
+    configured: tuple[str | None, str | None],
+    environ: dict[str, str],
+    expected: tuple[str, str],
+) -> None:
+    environ = {"XDG_RUNTIME_DIR": "/r", **environ}
+    found = paths.served_sockets(environ, None if named is None else Path(named), *configured)
+    assert tuple(map(str, found)) == expected
+
+
 def test_the_system_service_is_looked_for_where_its_units_put_it() -> None:
     assert paths.SYSTEM["mcpd.sock"] == (Path("/run/mcpd.sock"), Path("/run/mcpd/mcpd.sock"))
     assert paths.SYSTEM["control.sock"] == (Path("/run/mcpd/control.sock"),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daemon.remarks import difference, hint, may_have, note
+from daemon.remarks import NAMED, difference, hint, may_have, note, switches
 from tests.fakes_upstream import Stage, tool
 
 if TYPE_CHECKING:
@@ -21,6 +21,14 @@ def test_a_hint_has_what_is_close_or_all_there_is() -> None:
     assert hint("ecko", {"echo": 1, "add": 2}) == "Did you mean echo?"
     assert hint("zzz", {"echo": 1, "add": 2}) == "There are: echo, add."
     assert hint("zzz", {}) == "There are none."
+
+
+def test_the_switches_are_told_by_profile_and_not_without_end() -> None:
+    surfaces = {"default": "category", "off": "full"}
+    assert switches(lazy=True, surfaces=surfaces).endswith("default shows category, off shows full")
+    assert switches(lazy=False, surfaces=surfaces) == "lazy loading is off: every profile lists all tools"
+    many = {f"p{number}": "load" for number in range(NAMED + 2)}
+    assert switches(lazy=True, surfaces=many).endswith("p9 shows load, 2 more")
 
 
 def test_a_server_that_has_not_listed_anything_may_have_any_tool() -> None:

@@ -142,6 +142,8 @@ def test_the_daemon_tells_what_it_is_and_what_it_saves() -> None:
         "socket": "/s",
         "controlSocket": "/c",
         "config": "/f",
+        "lazy": True,
+        "surfaces": {"default": "category"},
         "servers": 2,
         "available": 2,
         "tools": 22,

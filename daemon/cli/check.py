@@ -52,6 +52,7 @@ def _parser() -> argparse.ArgumentParser:
         " file. Warnings (a command that is not on PATH, a package without a version) do not fail it.",
         examples=("mcpd check", "mcpd check config/demo.json", "mcpd check mcpd.json --json | jq .faults"),
         exits={0: "it can be used", 2: "usage", 78: "it has faults"},
+        reaches=False,
     )
     made.add_argument(
         "file",

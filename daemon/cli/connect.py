@@ -9,14 +9,12 @@ are arguments: this is started for every window of every agent.
 
 from __future__ import annotations
 
-import _socket
 import os
 import signal
 import sys
 
 from daemon import __version__
 from daemon.cli.bridging.loop import Bridge
-from daemon.cli.trust import distrust
 
 MAX_KEY = 200
 """Characters of a session's key, as in `catalog.remembered`, which this module cannot afford to import."""
@@ -28,8 +26,8 @@ def main(argv: list[str]) -> int:
     """Bridge until the client ends, from one daemon to the next.
 
     Returns:
-        0 when the client has ended, or on SIGINT or SIGTERM; 1: nobody listens, or hangs up at once, or is not
-        to be trusted; 2: usage.
+        0 when the client has ended, or on SIGINT or SIGTERM; 1: it was not answered, for want of a daemon that
+        takes us; 2: usage.
     """
     wanted, hello = _parse(argv) if argv else (None, {})
     if (session := os.environ.get("MCPD_SESSION")) and "session" not in hello:
@@ -41,26 +39,11 @@ def main(argv: list[str]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)
     _occupy_standard_descriptors()
-    link = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
-    try:
-        link.connect(path)
-    except OSError as error:
-        from daemon.cli.unreachable import CLIENTS, explain  # noqa: PLC0415 - only a failure pays for it
-
-        print(f"mcpd connect: {explain(path, error, CLIENTS)}", file=sys.stderr)
+    failure = Bridge(path, _hello(hello)).run()
+    if failure:
+        print(f"mcpd connect: the client was not answered: {failure}", file=sys.stderr)
         return 1
-    if reason := distrust(link, path):
-        print(f"mcpd connect: {reason}.", file=sys.stderr)
-        return 1
-    if Bridge(path, link, _hello(hello)).run():
-        return 0
-    print(
-        "mcpd connect: the daemon closed the connection before it said anything: it may not accept this user"
-        " (listen.uids), this may be a process of one of its servers (listen.servers names those that may be"
-        " clients), or its configuration may be faulty. See `mcpd check` and the daemon's log.",
-        file=sys.stderr,
-    )
-    return 1
+    return 0
 
 
 def _end(_number: int, _frame: object) -> None:
@@ -128,7 +111,8 @@ def _parse(argv: list[str]) -> tuple[str | None, dict[str, object]]:
 
     options = parser(
         "connect",
-        "Bridge an MCP client that speaks over stdin and stdout to the running daemon.",
+        "Bridge an MCP client that speaks over stdin and stdout to the daemon. While none runs yet, the client"
+        " is shown one tool, mcpd_status, that waits for the daemon and says what to do.",
         examples=(
             'in an MCP client\'s configuration: {"command": "mcpd", "args": ["connect"]}',
             "mcpd connect --profile reader",
@@ -136,15 +120,9 @@ def _parse(argv: list[str]) -> tuple[str | None, dict[str, object]]:
         ),
         exits={
             0: "the client has ended",
-            1: "the daemon cannot be reached when this starts, or turns us away",
+            1: "the client ended before it was answered, or the daemon turns us away",
             2: "usage",
         },
-    )
-    options.add_argument(
-        "--socket",
-        metavar="P",
-        help="the daemon's socket (default: $MCPD_SOCKET, else mcpd.sock in"
-        " $XDG_RUNTIME_DIR/mcpd, or the system's)",
     )
     options.add_argument("--profile", metavar="N", help="the profile to use (default: `default`)")
     options.add_argument(

@@ -74,14 +74,15 @@ def ask(method: str, params: dict[str, Any], *, path: str, timeout: float) -> di
             ) from None
         except ValueError as error:
             raise DaemonUnreachable(
-                f"what listens on {path} is not mcpd's control socket ({error}). Name that with --control P."
+                f"what listens on {path} is not mcpd's control socket ({error})."
+                " Name the socket of its clients with --socket P."
             ) from None
     return _result(answer, path)
 
 
 def ask_with(options: argparse.Namespace, method: str, params: dict[str, Any]) -> dict[str, Any]:
     """`ask` with the socket and the patience that the command line names (`options.add_control`)."""
-    path = options.control or str(control_socket(os.environ))
+    path = options.control or str(control_socket(os.environ, options.socket))
     return ask(method, params, path=path, timeout=options.timeout)
 
 
@@ -156,6 +157,7 @@ def _result(answer: dict[str, Any], path: str) -> dict[str, Any]:
     result = answer.get("result")
     if not isinstance(result, dict):
         raise DaemonUnreachable(
-            f"what listens on {path} is not mcpd's control socket. Name that with --control P."
+            f"what listens on {path} is not mcpd's control socket."
+            " Name the socket of its clients with --socket P."
         )
     return result

@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
     from daemon.cli.checkup.scene import Level, counted  # noqa: PLC0415
 
     try:
-        scene = gather(options.config, os.environ)
+        scene = gather(options.config, os.environ, socket=options.socket and Path(options.socket))
     except OSError as error:
         why = f"{error.filename or 'the system'}: {error.strerror or error}"
         print(

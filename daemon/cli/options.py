@@ -8,23 +8,39 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_SOCKET = (
+    "the socket that the daemon's clients connect to (default: $MCPD_SOCKET, else mcpd.sock in"
+    " $XDG_RUNTIME_DIR/mcpd, or the system's)"
+)
+
 ANSWER_SECONDS = 10.0
 """How long a command waits for the daemon: it answers from memory in milliseconds, so this is a hung one."""
 
 
 def parser(
-    command: str, description: str, *, examples: tuple[str, ...], exits: Mapping[int, str]
+    command: str, description: str, *, examples: tuple[str, ...], exits: Mapping[int, str], reaches: bool = True
 ) -> argparse.ArgumentParser:
-    """A parser whose `--help` ends with examples and the meaning of every exit status."""
+    """A parser with `--socket`, whose `--help` ends with examples and the meaning of every exit status.
+
+    Args:
+        command: its name.
+        description: what it does.
+        examples: command lines.
+        exits: what each exit status means.
+        reaches: whether it has to do with a daemon. The others take `--socket` as well, for scripts that give
+            it to every command.
+    """
     shown = "\n".join(f"  {example}" for example in examples)
     codes = "\n".join(f"  {code:<4}{meaning}" for code, meaning in exits.items())
-    return argparse.ArgumentParser(
+    made = argparse.ArgumentParser(
         prog=f"mcpd {command}",
         description=description,
         epilog=f"examples:\n{shown}\n\nexit status:\n{codes}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    made.add_argument("--socket", metavar="P", help=_SOCKET if reaches else "makes no difference here")
+    return made
 
 
 def add_json(parsed: argparse.ArgumentParser) -> None:
@@ -33,12 +49,12 @@ def add_json(parsed: argparse.ArgumentParser) -> None:
 
 
 def add_control(parsed: argparse.ArgumentParser, seconds: float = ANSWER_SECONDS) -> None:
-    """`--control` and `--timeout`: where the daemon listens for operators, and how long to wait for it."""
+    """`--control` and `--timeout`: what else there is to say of a daemon that is asked something."""
     parsed.add_argument(
         "--control",
         metavar="P",
-        help="the daemon's control socket (default: $MCPD_CONTROL, else control.sock in $XDG_RUNTIME_DIR/mcpd"
-        " or, for the system's daemon, /run/mcpd)",
+        help="the daemon's socket for commands, where that is not control.sock beside the other"
+        " (default: $MCPD_CONTROL)",
     )
     parsed.add_argument(
         "--timeout",

@@ -120,7 +120,9 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--config", type=Path, metavar="F", help="configuration (default: see mcpd check)")
-    parser.add_argument("--socket", type=Path, metavar="P", help="where clients connect")
+    parser.add_argument(
+        "--socket", type=Path, metavar="P", help="where clients connect; operators' commands beside it"
+    )
     parser.add_argument("--state-dir", type=Path, metavar="D", help="where state is kept")
     parser.add_argument(
         "--lazy",
@@ -169,11 +171,8 @@ class _Doors:
 def _sockets(wanted: Path | None, config: Config) -> Iterator[_Doors]:
     """Both listening sockets and their paths: systemd's where it made them, our own otherwise."""
     inherited = listen_fds(os.environ)
-    runtime = paths.runtime_dir(os.environ)
     listen = config.listen
-    front_path = wanted or Path(listen.socket or os.environ.get("MCPD_SOCKET") or runtime / paths.FRONT)
-    beside = wanted.with_name(paths.CONTROL) if wanted else runtime / paths.CONTROL
-    control_path = Path(listen.control_socket or os.environ.get("MCPD_CONTROL") or beside)
+    front_path, control_path = paths.served_sockets(os.environ, wanted, listen.socket, listen.control_socket)
     with contextlib.ExitStack() as stack:
         bound: list[tuple[socket.socket, Path]] = []
         for name, path in (("front", front_path), ("control", control_path)):

@@ -15,6 +15,7 @@ def main(argv: list[str]) -> int:
         ' write "$schema": "./mcpd.schema.json" into the configuration.',
         examples=("mcpd schema > ~/.config/mcpd/mcpd.schema.json",),
         exits={0: "printed", 2: "usage"},
+        reaches=False,
     ).parse_args(argv)
     # Here, so that `--help` does not read the sources of the model.
     from daemon.config.schema import render  # noqa: PLC0415

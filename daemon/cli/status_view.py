@@ -8,6 +8,7 @@ from rich.text import Text
 
 from daemon.cli.terminal import draw, duration, grid, milliseconds, paragraph, safe, size
 from daemon.escape import visible
+from daemon.remarks import switches
 from daemon.states import COMING, WELL
 
 if TYPE_CHECKING:
@@ -247,6 +248,9 @@ def _number(value: int | None) -> str:
 def _daemon(daemon: Json) -> Iterator[RenderableType]:
     up = duration(daemon["uptimeSeconds"])
     yield Text(f"mcpd {visible(daemon['version'])}, pid {daemon['pid']}, up {up}, {visible(daemon['config'])}")
+    if "surfaces" in daemon:  # an older daemon does not tell
+        told = switches(lazy=daemon["lazy"], surfaces=daemon["surfaces"])
+        yield safe(f"{told[0].upper()}{told[1:]}.")
     yield Text(f"{daemon['available']} of {daemon['servers']} servers available. {_shown(daemon)}")
 
 

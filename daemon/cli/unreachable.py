@@ -5,25 +5,29 @@ from __future__ import annotations
 import errno
 from typing import NamedTuple
 
+from daemon.paths import CONTROL
+
+_NAME = "name its socket with --socket P or $MCPD_SOCKET"
+
 
 class Door(NamedTuple):
     """One of the daemon's two sockets, as texts name it."""
 
-    option: str
-    """The option that names another path."""
-    variable: str
-    """The environment variable that does."""
     unit: str
     """The systemd unit that brings the socket into being."""
+    name: str
+    """How another one is named."""
 
 
-CLIENTS = Door("--socket", "MCPD_SOCKET", "mcpd.socket")
+CLIENTS = Door("mcpd.socket", _NAME)
 
-OPERATORS = Door("--control", "MCPD_CONTROL", "mcpd.service")
+OPERATORS = Door(
+    "mcpd.service",
+    f"{_NAME} ({CONTROL} lies beside it; where `listen.controlSocket` says otherwise, --control P names that)",
+)
 """The daemon binds this one itself: it does not exist before the service runs."""
 
 _START = "Start the daemon with `mcpd run` or `systemctl --user start {unit}`; if it listens elsewhere, {name}."
-_NAME = "name its socket with {option} P or ${variable}"
 _ALLOW = (
     "Run this as the daemon's user, or let yours in (the socket's group, `listen.uids` in the configuration);"
     " for a daemon of your own `mcpd run` or `systemctl --user start {unit}`, and {name}."
@@ -48,5 +52,4 @@ def explain(path: str, error: OSError, door: Door) -> str:
     """One text: which socket was tried, why it failed, what to do."""
     # A path over 107 bytes is refused by Python itself, without an errno.
     reason, remedy = _REASONS.get(error.errno or 0, (error.strerror or str(error), _FIX))
-    name = _NAME.format(option=door.option, variable=door.variable)
-    return f"cannot reach the daemon at {path}: {reason}.\n{remedy.format(unit=door.unit, name=name)}"
+    return f"cannot reach the daemon at {path}: {reason}.\n{remedy.format(unit=door.unit, name=door.name)}"

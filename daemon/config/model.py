@@ -245,7 +245,7 @@ class Listen:
     socket: str | None = None
     """Path of the clients' socket; null is the runtime directory's."""
     control_socket: str | None = None
-    """Path of the operators' socket; null is the runtime directory's."""
+    """Path of the operators' socket; null is control.sock beside the clients'."""
     uids: tuple[Capacity, ...] = ()
     """Users other than the daemon's own who may connect, by number."""
     servers: tuple[str, ...] = ()

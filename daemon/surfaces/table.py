@@ -61,6 +61,11 @@ def chosen(config: Config, profile: Profile, *, surface: str | None = None, lazy
     return profile.surface
 
 
+def by_profile(config: Config) -> dict[str, str]:
+    """What a client gets that names a profile and asks for nothing else."""
+    return {name: chosen(config, profile) for name, profile in config.profiles.items()}
+
+
 def is_switched_off(config: Config, profile: Profile, *, lazy: bool | None = None) -> bool:
     """Whether loading on demand is off: by the configuration, the profile or the client (seed 002, §9)."""
     return not (config.lazy and profile.lazy) or lazy is False

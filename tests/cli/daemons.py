@@ -153,12 +153,12 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(ROOT), **more}
 
 
-def mcpd(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """`mcpd WORDS` as a child, run to its end."""
+def mcpd(*words: str, said: str = "", **more: str) -> subprocess.CompletedProcess[str]:
+    """`mcpd WORDS` as a child, run to its end; `said` is its stdin, `more` is for its environment."""
     return subprocess.run(
         [sys.executable, "-m", "daemon", *words],
         env=environment(**more),
-        stdin=subprocess.DEVNULL,
+        input=said,
         capture_output=True,
         text=True,
         timeout=PATIENCE,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -128,6 +129,35 @@ def test_a_broken_pipe_is_141(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli, "_forget_stdout", lambda: forgotten.append(True))
     assert exit_of(monkeypatch, "schema") == 141
     assert forgotten == [True]
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_takes_the_clients_socket(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main_of_command = importlib.import_module(f"daemon.cli.{command}").main
+    with pytest.raises(SystemExit) as ended:
+        main_of_command(["--socket", "/x/mcpd.sock", "--help"])
+    assert ended.value.code == 0
+    assert "--socket P" in capsys.readouterr().out
+
+
+ASKING: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    "status": ((), status_of({})),
+    "sessions": ((), {"sessions": []}),
+    "metrics": ((), {"text": ""}),
+    "logs": ((), {"servers": {}}),
+    "restart": (("x",), {"server": "x", "state": "ready"}),
+}
+
+
+@pytest.mark.parametrize("command", ASKING)
+@pytest.mark.parametrize("way", ["option", "variable"])
+def test_operators_are_answered_beside_the_clients_socket(sockets: Path, command: str, way: str) -> None:
+    words, answer = ASKING[command]
+    front = str(sockets / "mcpd.sock")
+    named, more = (("--socket", front), {}) if way == "option" else ((), {"MCPD_SOCKET": front})
+    with fake_control(sockets / "control.sock", {command: answer}) as daemon:
+        ran = mcpd(command, *words, *named, **more)
+    assert [method for method, _ in daemon.asked] == [command], ran.stderr
 
 
 def test_ctrl_c_is_130_and_quiet(sockets: Path) -> None:

@@ -100,8 +100,7 @@ def test_no_socket_says_what_was_tried_and_what_to_do(sockets: Path) -> None:
     path = sockets / "mcpd" / "mcpd.sock"
     # Named, so that a daemon that the system runs is not found instead.
     ran = mcpd("connect", MCPD_SOCKET=str(path))
-    assert ran.returncode == 1
-    assert ran.stdout == ""
+    assert (ran.returncode, ran.stdout) == (0, "")
     for part in (str(path), "ENOENT", "mcpd run", "systemctl --user start mcpd.socket", "--socket"):
         assert part in ran.stderr
 
@@ -110,9 +109,16 @@ def test_a_socket_that_was_left_behind_is_told_from_a_missing_one(sockets: Path)
     path = sockets / "left.sock"
     listen(path).close()
     ran = mcpd("connect", "--socket", str(path))
-    assert ran.returncode == 1
+    assert ran.returncode == 0
     assert os.strerror(errno.ECONNREFUSED) not in ran.stderr
     assert "nobody listens on it (ECONNREFUSED)" in ran.stderr
+
+
+def test_a_client_that_ends_before_it_was_answered_is_told_why(sockets: Path) -> None:
+    path = sockets / "none.sock"
+    ran = mcpd("connect", "--socket", str(path), said='{"jsonrpc":"2.0","id":1,"method":"tools/call"}\n')
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert "the client was not answered: cannot reach the daemon" in ran.stderr
 
 
 def test_a_closed_stdin_is_an_end_and_does_not_become_the_socket(sockets: Path) -> None:

@@ -17,8 +17,10 @@ def test_the_shared_options_have_defaults() -> None:
     made = parser("x", "", examples=(), exits={})
     add_json(made)
     add_control(made)
-    assert vars(made.parse_args([])) == {"json": False, "control": None, "timeout": ANSWER_SECONDS}
-    assert vars(made.parse_args(["--json", "--control", "p", "--timeout", "0.5"])) == {
+    unsaid = {"socket": None, "json": False, "control": None, "timeout": ANSWER_SECONDS}
+    assert vars(made.parse_args([])) == unsaid
+    assert vars(made.parse_args(["--json", "--socket", "s", "--control", "p", "--timeout", "0.5"])) == {
+        "socket": "s",
         "json": True,
         "control": "p",
         "timeout": 0.5,

@@ -159,6 +159,26 @@ def test_the_sockets_are_there_and_answer_by_the_time_it_says_ready(place: Place
     assert place.told() == "STOPPING=1\nSTATUS=stopping"
 
 
+def asked(place: Place, command: str) -> str:
+    """What a command answers that is told the clients' socket, and nothing else."""
+    words = [sys.executable, "-m", "daemon", command, "--socket", str(place.front), "--json"]
+    ran = subprocess.run(
+        words, cwd=ROOT, env=place.environ(), capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def test_operators_are_answered_who_name_the_socket_that_it_was_given(place: Place) -> None:
+    with place.daemon(place.config()) as process:
+        assert place.told().startswith("READY=1")
+        said = {name: asked(place, name) for name in ("status", "sessions", "reload", "doctor")}
+        assert json.loads(said["status"])["daemon"]["pid"] == process.pid
+        assert f"is running, pid {process.pid}" in said["doctor"]
+        process.terminate()
+        assert ended(process)[0] == 0
+
+
 def test_sigint_ends_it_like_sigterm(place: Place) -> None:
     with place.daemon(place.config()) as process:
         place.told()

@@ -259,6 +259,14 @@ def test_sessions_say_what_they_were_spared_unless_that_does_not_apply() -> None
     assert "saved" not in shown({}, PIPE, sessions=[session(1, 0)]).partition("\n\nmcpd")[0]
 
 
+def test_whether_tools_are_shown_on_demand_is_said() -> None:
+    status = status_of({"git": server()})
+    status["daemon"] |= {"lazy": True, "surfaces": {"default": "category", ATTACK: "full"}}
+    text = render(status, now=NOW, screen=PIPE)
+    assert f"Lazy loading is on; by profile: default shows category, {SPELT} shows full.\n" in text
+    assert "Lazy loading" not in shown({"git": server()})
+
+
 def test_no_servers_is_said() -> None:
     assert shown({}).startswith("No servers are configured.")
 

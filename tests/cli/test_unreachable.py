@@ -31,7 +31,8 @@ def test_the_door_is_named_as_its_commands_name_it() -> None:
     missing = OSError(errno.ENOENT, "")
     assert "--socket P or $MCPD_SOCKET" in explain("/p", missing, CLIENTS)
     assert "start mcpd.socket" in explain("/p", missing, CLIENTS)
-    assert "--control P or $MCPD_CONTROL" in explain("/p", missing, OPERATORS)
+    assert "--socket P or $MCPD_SOCKET" in explain("/p", missing, OPERATORS)
+    assert "--control P" in explain("/p", missing, OPERATORS)
     assert "start mcpd.service" in explain("/p", missing, OPERATORS)
 
 

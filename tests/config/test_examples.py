@@ -69,6 +69,16 @@ DEMO = {
 """What the servers of the demo listed, in the versions that it pins."""
 
 
+SEMCODE = {
+    "code_lookup": ["find_function", "find_type", "find_callers", "find_calls", "find_callchain"],
+    "code_search": ["grep_functions", "vgrep_functions", "diff_functions"],
+    "git_history": ["find_commit", "vcommit_similar_commits", "list_branches", "compare_branches"],
+    "lore_email": ["lore_search", "vlore_similar_emails", "dig"],
+    "status": ["indexing_status"],
+}
+"""The categories of semcode 0.1.1 and the tools that it has in each, as its `--lazy` lists them."""
+
+
 def named_tools(config: Config, category: str) -> list[tuple[str, str]]:
     """Server and tool of every name in a category, overrides included."""
     entry = config.categories[category]
@@ -95,7 +105,7 @@ def switched_off(config: Config) -> set[str]:
 
 
 def test_the_examples_are_there() -> None:
-    assert [path.name for path in FILES] == ["demo.json", "serena.json"]
+    assert [path.name for path in FILES] == ["demo.json", "semcode.json", "serena.json"]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
@@ -127,6 +137,13 @@ def test_the_demo_names_tools_that_exist_and_switches_off_what_destroys() -> Non
         for server, tool in named_tools(config, category):
             assert tool in DEMO[server].split(), f"{category}: {server}/{tool}"
     assert {"git_reset", "write_file", "move_file", "delete_entities"} <= switched_off(config)
+
+
+def test_semcode_has_the_five_categories_of_its_own_and_its_16_tools() -> None:
+    config = load(EXAMPLES / "semcode.json", {}, SURFACES)
+    assert {name: included(config, [name]) for name in config.categories} == SEMCODE
+    assert sum(map(len, SEMCODE.values())) == 16
+    assert chosen(config, config.profiles["default"]) == "browse"
 
 
 def test_serena_is_split_into_the_five_categories_and_every_tool_is_in_exactly_one() -> None:

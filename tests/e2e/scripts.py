@@ -31,6 +31,11 @@ CHANGED: Json = {"wait": "list_changed"}
 """Wait until the tools are announced as changed."""
 
 
+def link(path: Path, to: Path) -> Json:
+    """Make a symbolic link: by it a daemon can be found from then on."""
+    return {"link": str(path), "to": str(to)}
+
+
 def call(tool: str, /, **arguments: Any) -> Json:
     """Call a tool."""
     return {"call": tool, "arguments": arguments}

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from daemon.cli.bridging.stand_in import ARRIVED, STATUS
 from tests.e2e.harness import MCP1, ROOT, WAIT, Daemon, RawClient, eventually, running, scripted
-from tests.e2e.scripts import CHANGED, LIST, PYTHON, TYPESCRIPT, Clients, call, names, refusal
+from tests.e2e.scripts import CHANGED, LIST, PYTHON, TYPESCRIPT, Clients, call, link, names, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -309,13 +310,54 @@ def test_a_bridge_ends_with_its_client_though_there_is_no_daemon(house: House) -
     house.daemon.start()
 
 
-def test_without_a_daemon_at_the_start_there_is_an_error_at_once(house: House) -> None:
+# --- clients that come before the daemon ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("argv", "job"),
+    [
+        pytest.param(PYTHON, {"mode": "legacy"}, id="python-sdk-2-legacy"),
+        pytest.param(PYTHON, {"mode": "auto", "listen": True}, id="python-sdk-2-auto"),
+        pytest.param(PYTHON, {"mode": "2026-07-28", "listen": True}, id="python-sdk-2-modern"),
+        pytest.param(TYPESCRIPT, {}, id="typescript-sdk"),
+    ],
+)
+def test_a_real_client_that_comes_first_gets_the_tools_of_the_daemon_that_comes(
+    house: House, argv: tuple[str, ...], job: Json
+) -> None:
     house.way.unlink()
-    done = subprocess.run(
-        house.connect(), cwd=ROOT, capture_output=True, stdin=subprocess.DEVNULL, timeout=WAIT, check=False
+    steps = (
+        LIST,
+        link(house.way, house.daemon.socket),
+        call(STATUS),
+        CHANGED,
+        LIST,
+        call("echo", text="hello"),
     )
-    assert done.returncode == 1
-    assert b"ENOENT" in done.stderr
+    with Clients(argv) as clients:
+        outcome = clients.spawned(house.connect(), *steps, **job)
+    alone, _, status, _, listed, said = outcome.results
+    # Who takes the version for granted asks for no instructions.
+    assert job.get("mode") == "2026-07-28" or STATUS in outcome.instructions
+    assert names(alone) == [STATUS]
+    assert (status["isError"], status["text"]) == (False, ARRIVED)
+    assert set(TOOLS) <= set(names(listed))
+    assert STATUS not in names(listed)
+    assert said["isError"] is False
+
+
+def test_a_call_from_before_the_daemon_runs_once_when_it_comes(house: House) -> None:
+    house.way.unlink()
+    with Bridge(house, "--session", "first") as client:
+        client.begin()
+        client.request(77, "tools/call", name="effect", arguments={})
+        house.open()
+        client.notice("notifications/tools/list_changed")
+        answer = client.receive()
+        assert (answer["id"], answer["result"]["isError"]) == (77, False)
+        (session,) = house.daemon.ask("status")["sessions"]
+        assert (session["key"], session["client"]) == ("first", "t 1")
+    assert house.effects() == 1
 
 
 @pytest.mark.parametrize(("options", "listed"), [((), TOOLS), (("--profile", "search"), LOADERS)])

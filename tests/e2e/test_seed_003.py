@@ -6,6 +6,8 @@ Each test of the seed's own list has its counterpart here, in the seed's order; 
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import shutil
 import tempfile
 from contextlib import contextmanager
@@ -15,9 +17,11 @@ from typing import TYPE_CHECKING, Any
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
+from tests.config.test_examples import EXAMPLES, SEMCODE
 from tests.e2e.harness import Daemon, left_behind, node_server, program, running
 from tests.e2e.loading import repository
 from tests.e2e.scripts import LIST, PYTHON, TYPESCRIPT, Clients, Outcome, call, names, refusal, zone
+from tests.scripted_server import command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -248,6 +252,61 @@ def test_the_three_definitions_have_the_seeds_parameters(lazy: Any) -> None:
         "get_tools": ["category"],
         "call_tool": ["tool_name", "arguments"],
     }
+
+
+# --- the shipped example -------------------------------------------------------------------------------------
+
+
+def semcode(directory: Path) -> None:
+    """A `semcode-mcp` in a directory: what it lists, and how it answers what it does not know."""
+    unknown = {"result": {"error": {"code": -32601, "message": "Method not found"}}}
+    script = {
+        "name": "semcode-mcp",
+        "protocol": "2024-11-05",
+        "announces": False,
+        "tools": [tool for tools in SEMCODE.values() for tool in tools],
+        "on": {"server/discover": unknown},
+    }
+    program = directory / "semcode-mcp"
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(command(**script))} "$@"\n')
+    program.chmod(0o755)
+
+
+@pytest.fixture
+def example() -> Iterator[Daemon]:
+    """`mcpd run --config config/semcode.json`, with a `semcode-mcp` on the PATH."""
+    directory = Path(tempfile.mkdtemp(prefix="mcpd-"))
+    semcode(directory)
+    daemon = Daemon(directory, {}, {"PATH": f"{directory}:{os.defpath}"})
+    daemon.config = EXAMPLES / "semcode.json"
+    try:
+        daemon.start()
+        daemon.ready("semcode")
+        yield daemon
+    finally:
+        assert daemon.stop() == 0, daemon.said()
+        assert not left_behind(directory)
+        shutil.rmtree(directory)
+
+
+def test_the_shipped_example_serves_the_seeds_five_categories_and_16_tools(
+    example: Daemon, clients: Clients
+) -> None:
+    assert "5 categories" in example.run("check", str(example.config))
+    asked = [call("get_tools", category=category) for category in SEMCODE]
+    found = call("call_tool", tool_name="indexing_status", arguments={})
+    seen = clients.bridged(example, [], LIST, call("list_categories"), *asked, found)
+
+    listed, categories, *tools, called = seen.results
+    assert names(listed) == META_TOOLS
+    told = {each["name"]: each["tools"] for each in categories["structured"]["categories"]}
+    assert told == SEMCODE
+    assert [list(described(each)) for each in tools] == list(SEMCODE.values())
+    assert called["isError"] is False
+    everything = names(clients.bridged(example, ["--no-lazy"], LIST).last)
+    assert sorted(everything) == sorted(name for names in SEMCODE.values() for name in names)
+    assert "lazy loading is on; by profile: default shows browse" in example.said()
+    assert example.status()["daemon"]["surfaces"] == {"default": "browse"}
 
 
 # --- the switches of the daemon ------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from daemon.surfaces.table import SURFACES, chosen
+from daemon.surfaces.table import SURFACES, by_profile, chosen
 from tests.config.reading import config_of
 
 
@@ -58,3 +58,13 @@ def test_what_a_client_asks_for_comes_before_what_its_profile_says(
     profile: dict[str, Any], surface: str | None, lazy: bool | None, name: str
 ) -> None:
     assert pick(profile, surface=surface, wish=lazy) == name
+
+
+def test_what_each_profile_shows_is_known_without_a_client() -> None:
+    profiles = {"off": {"lazy": False}, "found": {"surface": "search"}}
+    assert by_profile(config_of({"profiles": profiles})) == {
+        "default": "category",
+        "off": "full",
+        "found": "search",
+    }
+    assert set(by_profile(config_of({"lazy": False, "profiles": profiles})).values()) == {"full"}

@@ -28,16 +28,15 @@ TORN = (
 FULL = (
     "UpstreamUnavailable",
     (
-        "the daemon is restarting, and too much is waiting for it already. The request was not sent: it is"
+        "the daemon is not there, and too much is waiting for it already. The request was not sent: it is"
         " safe to try again in a moment."
     ),
 )
 """It came while there was no daemon, and found no room."""
 
 _ABSENT = (
-    "the daemon is not there ({trouble}), and was not for {seconds:.0f} s. The request was not sent:"
-    " it is safe to try again. If it stays so, somebody must start it: `mcpd run`, or"
-    " `systemctl --user start mcpd`; its log says why it is down."
+    "{trouble}\nThat was so for {seconds:.0f} s. The request was not sent: it is safe to try again once that"
+    " is mended. If you cannot do that yourself, tell the user."
 )
 
 Refusal = tuple[str, str]
@@ -48,7 +47,7 @@ def absent(trouble: str, seconds: float) -> Refusal:
     """It waited in vain.
 
     Args:
-        trouble: why nobody is there, in short.
+        trouble: why nobody is there, and what to do.
         seconds: how long it waited.
     """
     return "UpstreamUnavailable", _ABSENT.format(trouble=trouble, seconds=seconds)
@@ -65,17 +64,31 @@ def refuse(request_id: bytes, method: bytes | None, refusal: Refusal, *, modern:
     """
     code, text = refusal
     if method != CALL:
-        error = {"code": INTERNAL_ERROR, "message": f"{code}: {text}", "data": {"code": code}}
-        return _line(request_id, "error", error)
+        return error_line(request_id, INTERNAL_ERROR, f"{code}: {text}", {"code": code})
     result: dict[str, object] = {"resultType": "complete"} if modern else {}
     result["content"] = [{"type": "text", "text": f"{code}: {text}"}]
     result["structuredContent"] = {"error": {"code": code, "message": text}}
     result["isError"] = True
-    return _line(request_id, "result", result)
+    return result_line(request_id, result)
 
 
-def _line(request_id: bytes, kind: str, body: object) -> bytes:
+def result_line(request_id: bytes, result: object) -> bytes:
+    """The line of a result."""
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}\n' % (request_id, _encode(result))
+
+
+def error_line(request_id: bytes, code: int, message: str, data: object) -> bytes:
+    """The line of an error."""
+    error = {"code": code, "message": message, "data": data}
+    return b'{"jsonrpc":"2.0","id":%b,"error":%b}\n' % (request_id, _encode(error))
+
+
+def notification_line(method: str, params: object) -> bytes:
+    """The line of a notification."""
+    return b'{"jsonrpc":"2.0","method":"%b","params":%b}\n' % (method.encode(), _encode(params))
+
+
+def _encode(body: object) -> bytes:
     import json  # noqa: PLC0415 - 6 ms, for which no client waits that only wants to start
 
-    encoded = json.dumps(body, separators=(",", ":")).encode()
-    return b'{"jsonrpc":"2.0","id":%b,"%b":%b}\n' % (request_id, kind.encode(), encoded)
+    return json.dumps(body, separators=(",", ":")).encode()

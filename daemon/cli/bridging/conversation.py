@@ -8,9 +8,9 @@ is told the `Script` first.
 
 from __future__ import annotations
 
-from daemon.cli.bridging import peek
+from daemon.cli.bridging import peek, stand_in
 from daemon.cli.bridging.answers import FULL, LOST, TORN, absent, refuse
-from daemon.cli.bridging.ledger import INITIALIZE, LISTEN, MAX_OPEN, Ledger
+from daemon.cli.bridging.ledger import CALL, INITIALIZE, LISTEN, MAX_OPEN, TOOLS_LIST, Ledger
 from daemon.cli.bridging.lines import Cutter, Gatherer, cut
 from daemon.cli.bridging.outgoing import Outgoing
 from daemon.cli.bridging.script import Beginning, Script
@@ -42,14 +42,21 @@ class _Long:
 class Conversation:
     """One client's; `up` is for the daemon, `down` for the client."""
 
-    def __init__(self, hello: bytes) -> None:
-        """Begin with a daemon; `hello` is sent to each before all else."""
+    def __init__(self, hello: bytes, *, through: bool = True) -> None:
+        """Begin.
+
+        Args:
+            hello: sent to each daemon before all else.
+            through: whether a daemon is there.
+        """
         self.up = Outgoing()
         self.down = bytearray()
-        self.through = True
+        self.through = through
         """Whether a daemon takes what the client sends."""
-        self.trouble = "it closed the connection"
-        """Why there is none, in short."""
+        self.trouble = ""
+        """Why there is none, and what to do."""
+        self.stands_in = False
+        """Whether what the client knows of its tools is what we said, for want of a daemon."""
         self._script = Script(hello)
         self._ledger = Ledger()
         self._waiting = Waiting()
@@ -57,7 +64,8 @@ class Conversation:
         self._from_daemon = Gatherer()
         self._awaited: bytes | None = None
         self._long: _Long | None = None
-        self.up.put(hello)
+        if through:
+            self.up.put(hello)
 
     @property
     def open(self) -> int:
@@ -71,9 +79,10 @@ class Conversation:
 
     @property
     def is_calm(self) -> bool:
-        """Whether a daemon is there, and all that came from either side was whole lines, and could go on."""
+        """Whether a daemon is there and its answers do, and all that came was whole lines, and could go on."""
         return (
             self.through
+            and not self.stands_in
             and len(self._ledger) < MAX_OPEN
             and not self.down
             and not self.up.unsent
@@ -89,8 +98,22 @@ class Conversation:
     def expire(self, now: float) -> None:
         """Answer what has waited long enough."""
         for item in self._waiting.expired(now):
-            if item.id is not None:
-                self._refuse(item.id, item.method, absent(self.trouble, WAIT_SECONDS))
+            if item.id is not None and not self._stood_in(item.id, item):
+                waited = WAIT_SECONDS if self.heard else stand_in.patience(item.method)
+                self._refuse(item.id, item.method, absent(self.trouble, waited))
+
+    def _stood_in(self, request_id: bytes, item: Item) -> bool:
+        """Whether a request was answered as the first daemon would have."""
+        line = None if self.heard else stand_in.answer(item, self.trouble)
+        if line is None:
+            return False
+        self.down += line
+        self.stands_in = True
+        if item.method == INITIALIZE:
+            self._script.shook_hands(request_id, item.line)
+        elif item.method == LISTEN:
+            self._script.subscribed(request_id, item.line)
+        return True
 
     # --- the client -----------------------------------------------------------------------------------------
 
@@ -132,6 +155,11 @@ class Conversation:
         if not self.through:
             self._hold(request_id, method, line, until or 0.0)
             return
+        if self.stands_in and request_id is not None:
+            if method == CALL and stand_in.asks_for_status(line):
+                self.down += stand_in.arrived(request_id, modern=not self._script.handshaken)
+                return
+            self.stands_in = method != TOOLS_LIST
         self.up.put(line)
         self._note(line, request_id, method, self.up.total, until)
 
@@ -192,6 +220,8 @@ class Conversation:
             return
         if method == LISTEN and request_id in self._script.subscriptions:
             return
+        if not self.heard:
+            until -= WAIT_SECONDS - stand_in.patience(method)
         if not self._waiting.put(Item(request_id, method, line, until)) and request_id is not None:
             self._refuse(request_id, method, FULL)
 

@@ -12,8 +12,11 @@ what has no effect has few parameters."""
 CALL = b'"tools/call"'
 INITIALIZE = b'"initialize"'
 LISTEN = b'"subscriptions/listen"'
+PING = b'"ping"'
+DISCOVER = b'"server/discover"'
+TOOLS_LIST = b'"tools/list"'
 
-WITHOUT_EFFECT = frozenset({INITIALIZE, LISTEN, b'"ping"', b'"server/discover"', b'"tools/list"'})
+WITHOUT_EFFECT = frozenset({INITIALIZE, LISTEN, PING, DISCOVER, TOOLS_LIST})
 """What changes nothing, so that another daemon may be asked again without anybody noticing."""
 
 

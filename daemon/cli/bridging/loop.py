@@ -11,15 +11,14 @@ from __future__ import annotations
 import _socket
 import os
 import select
-from errno import EAGAIN, errorcode
 from time import monotonic
 
 from daemon.cli.bridging.conversation import Conversation
 from daemon.cli.bridging.ledger import MAX_OPEN
 from daemon.cli.bridging.peek import only_answers
+from daemon.cli.bridging.reaching import HUNG_UP, MUTE, TURNED_AWAY, reach
 from daemon.cli.bridging.retry import Retry
 from daemon.cli.bridging.stdout import Stdout
-from daemon.cli.trust import distrust
 
 READ_BYTES = 256 * 1024
 """Read at once: the largest size that still gains, and what a unix socket holds by default."""
@@ -38,6 +37,9 @@ only just being started."""
 WORDLESS = 3
 """Connections in a row that the first daemon we meet ends without a word, until we believe that it means us."""
 
+AWAITED_SECONDS = 0.5
+"""Between two attempts on a socket that nobody listens on, at the most, while a request waits."""
+
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 _room = memoryview(bytearray(READ_BYTES))
 """Where everything is read to: `os.read` would map and unmap as much memory for each message, however short."""
@@ -48,33 +50,36 @@ _GONE = select.POLLERR | select.POLLHUP | select.POLLNVAL
 class Bridge:
     """Moves bytes between the client on stdin and stdout and the daemon."""
 
-    def __init__(self, path: str, link: _socket.socket, hello: bytes) -> None:
-        """Begin with a connection.
+    def __init__(self, path: str, hello: bytes) -> None:
+        """Begin with a connection, if there is one to be had.
 
         Args:
-            path: of the daemon's socket, for further connections.
-            link: the first one.
-            hello: sent over each before anything from stdin.
+            path: of the daemon's socket.
+            hello: sent over each connection before anything from stdin.
         """
-        link.setblocking(False)
         self._path = path
-        self._link: _socket.socket | None = link
-        self._talk = Conversation(hello)
+        self._link, trouble = reach(path)
+        self._talk = Conversation(hello, through=self._link is not None)
         self._retry = Retry()
         self._since = monotonic()
         self._next = 0.0
+        self._vain: float | None = None
+        """When nobody was found; None: somebody was, and more attempts would trouble him."""
         self._wordless = 0
         self._stdin_open = True
         self._poll = select.poll()
         self._stdout = Stdout(_STDOUT)
         self._masks: dict[int, int | None] = {}
+        if self._link is None:
+            self._found_nobody(trouble, self._since)
+            _say(f"{trouble}\nUntil it is there, this answers in its place.")
 
-    def run(self) -> bool:
+    def run(self) -> str:
         """Move bytes until the client has ended.
 
         Returns:
-            False if no daemon has ever said a word, and one hangs up on us whenever we connect, or the client
-            has ended and was not answered.
+            Empty; else why the client was not served: no daemon has ever said a word, and one hangs up on us
+            whenever we connect, or the client has ended and was not answered.
         """
         while not self._is_over():
             away = not self._talk.through
@@ -86,9 +91,14 @@ class Bridge:
                 continue
             for descriptor, events in self._poll.poll(self._patience() if away else None):
                 self._use(descriptor, events)
-        asked = self._talk.open > 0 or self._talk.deadline is not None
-        unanswered = asked and not self._talk.heard
-        return self._wordless < (1 if unanswered else WORDLESS)
+        return self._failure()
+
+    def _failure(self) -> str:
+        talk = self._talk
+        asked = talk.open > 0 or talk.deadline is not None
+        if talk.heard or talk.stands_in or self._stdout.gone:
+            return ""
+        return talk.trouble if asked or self._is_unwanted() else ""
 
     def _relay(self, link: _socket.socket) -> None:
         """Pass on whole lines as long as nothing else comes, and nothing has to wait.
@@ -140,9 +150,13 @@ class Bridge:
 
     def _is_over(self) -> bool:
         """A client that has only finished writing still gets its answers, if a daemon is there to give them."""
-        if self._stdout.gone or self._wordless >= WORDLESS:
+        if self._stdout.gone or self._is_unwanted():
             return True
         return not self._stdin_open and not self._talk.down and (self._link is None or not self._talk.through)
+
+    def _is_unwanted(self) -> bool:
+        """Whether a daemon means us when it hangs up. A client that was answered here is not given up."""
+        return self._wordless >= WORDLESS and not self._talk.stands_in
 
     def _watch(self) -> None:
         """Ask poll for what can be used now.
@@ -173,7 +187,7 @@ class Bridge:
         """Milliseconds until something is to be done unasked; None: never."""
         if self._talk.through:
             return None
-        times = [self._next if self._link is None else self._since + GREETING_SECONDS]
+        times = [self._due() if self._link is None else self._since + GREETING_SECONDS]
         deadline = self._talk.deadline
         if deadline is not None:
             times.append(deadline)
@@ -223,45 +237,45 @@ class Bridge:
 
     def _told(self, data: bytes) -> None:
         if data:
-            was_through = self._talk.through
+            was_through, again = self._talk.through, self._talk.heard
             self._talk.told(data)
             if self._talk.through and not was_through:
-                _say("connected again.")
+                _say("connected again." if again else "connected.")
                 self._since = monotonic()
                 self._send()
             self._write()
         else:
             self._wordless += not self._talk.heard
-            self._lose("it closed the connection")
+            self._lose((HUNG_UP if self._talk.heard else TURNED_AWAY).format(path=self._path))
 
     def _tend(self, now: float) -> None:
         """While there is no daemon, do what is to be done at a time of its own."""
         if self._link is not None and now >= self._since + GREETING_SECONDS:
-            self._lose(f"it took the connection and said nothing for {GREETING_SECONDS:.0f} s")
-        if self._link is None and now >= self._next:
+            self._lose(MUTE.format(path=self._path, seconds=GREETING_SECONDS))
+        if self._link is None and now >= self._due():
             self._connect(now)
         self._talk.expire(now)
 
+    def _due(self) -> float:
+        """When the next attempt is made."""
+        if self._vain is None or self._talk.deadline is None:
+            return self._next
+        return min(self._next, self._vain + AWAITED_SECONDS)
+
     def _connect(self, now: float) -> None:
-        link = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
-        link.setblocking(False)
-        try:
-            link.connect(self._path)
-            trouble = distrust(link, self._path)
-        except OSError as error:
-            # A full queue of a daemon that does not accept, says connect(2) of EAGAIN.
-            trouble = (
-                "it does not answer" if error.errno == EAGAIN else errorcode.get(error.errno or 0, str(error))
-            )
-        if trouble:
-            link.close()
-            self._talk.trouble = f"{self._path}: {trouble}"
-            self._retry.failed()
-            self._next = now + self._retry.delay()
+        self._link, trouble = reach(self._path)
+        if self._link is None:
+            self._found_nobody(trouble, now)
             return
-        self._link, self._since = link, now
+        self._since = now
         self._talk.greet()
         self._send()
+
+    def _found_nobody(self, trouble: str, now: float) -> None:
+        self._talk.trouble = trouble
+        self._retry.failed()
+        self._next = now + self._retry.delay()
+        self._vain = now
 
     def _lose(self, trouble: str) -> None:
         """The connection has ended: deal with what is open, and plan the next one."""
@@ -270,7 +284,8 @@ class Bridge:
         self._link.close()
         self._link = None
         now = monotonic()
-        self._talk.trouble = f"{self._path}: {trouble}"
+        self._talk.trouble = trouble
+        self._vain = None
         if self._talk.through and self._talk.heard:
             self._retry.ended(now - self._since)
         else:

@@ -12,6 +12,7 @@ from daemon.cli.checkup import kernel
 from daemon.cli.checkup.asking import last_words
 from daemon.cli.checkup.scene import Running, Scene
 from daemon.cli.control import DaemonUnreachable, RemoteFault, ask
+from daemon.config.model import Listen
 from daemon.config.parse import load
 from daemon.errors import ConfigError
 from daemon.store.place import Place, place_of
@@ -32,21 +33,31 @@ UNKNOWN = "unknown"
 Read = tuple["Config | None", "tuple[Fault, ...]"]
 
 
-def gather(named: Path | None, environ: Mapping[str, str], *, seconds: float = ASK_SECONDS) -> Scene:
+def gather(
+    named: Path | None,
+    environ: Mapping[str, str],
+    *,
+    socket: Path | None = None,
+    seconds: float = ASK_SECONDS,
+) -> Scene:
     """Look around.
 
     Args:
         named: the configuration to look at; None: the running daemon's, else the one that `mcpd run` would use.
         environ: the environment of the command.
+        socket: the clients' socket of the daemon to look at; None: wherever the configuration and the
+            environment say.
         seconds: how long to wait for the daemon's answer.
     """
     usual = paths.config_file(environ)
     path = named or usual
     config, faults = _read(path, environ)
-    running, silence = _daemon(_control(config, environ, asking=True), environ, seconds)
+    running, silence = _daemon(_asked(config, environ, socket), environ, seconds)
     if running is not None:
         path = named or running.config
         config, faults = _read(path, environ if running.environ is None else running.environ)
+    listen = Listen() if config is None else config.listen
+    front, control = paths.served_sockets(environ, socket, listen.socket, listen.control_socket)
     return Scene(
         environ=environ,
         path=path,
@@ -55,10 +66,8 @@ def gather(named: Path | None, environ: Mapping[str, str], *, seconds: float = A
         faults=faults,
         running=running,
         silence=silence,
-        front=_front(config, environ, running),
-        control=_control(config, environ, asking=False)
-        if running is None
-        else _named(running, "controlSocket"),
+        front=front if running is None else _named(running, "socket"),
+        control=control if running is None else _named(running, "controlSocket"),
         place=_place(config, environ, running),
     )
 
@@ -70,20 +79,15 @@ def _read(path: Path, environ: Mapping[str, str]) -> Read:
         return None, error.faults
 
 
-def _control(config: Config | None, environ: Mapping[str, str], *, asking: bool) -> Path:
-    """Where the daemon listens for operators, or would."""
-    if config is not None and config.listen.control_socket:
-        return Path(config.listen.control_socket)
-    if asking:
-        return paths.control_socket(environ)
-    return Path(environ.get("MCPD_CONTROL") or paths.runtime_dir(environ) / paths.CONTROL)
-
-
-def _front(config: Config | None, environ: Mapping[str, str], running: Running | None) -> Path:
-    if running is not None:
-        return _named(running, "socket")
-    listen = config and config.listen.socket
-    return Path(listen or environ.get("MCPD_SOCKET") or paths.runtime_dir(environ) / paths.FRONT)
+def _asked(config: Config | None, environ: Mapping[str, str], socket: Path | None) -> Path:
+    """Where the daemon is asked: what the command line says counts more than what a configuration does."""
+    listen = Listen() if config is None else config.listen
+    if socket is None and (listen.socket or listen.control_socket):
+        _, control = paths.served_sockets(environ, None, listen.socket, listen.control_socket)
+        # systemd may have given it another one.
+        if os.path.lexists(control):
+            return control
+    return paths.control_socket(environ, socket)
 
 
 def _named(running: Running, key: str) -> Path:

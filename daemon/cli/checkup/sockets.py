@@ -29,8 +29,8 @@ def check(scene: Scene) -> Iterator[Finding]:
     else:
         yield note(
             f"No daemon answers on {scene.control}.",
-            do="`mcpd run` or `systemctl --user start mcpd.service` starts one; $MCPD_CONTROL names one that"
-            " listens elsewhere.",
+            do="`mcpd run` or `systemctl --user start mcpd.service` starts one; --socket P or $MCPD_SOCKET"
+            " names one that listens elsewhere.",
         )
     for name, path in (("clients", scene.front), ("operators", scene.control)):
         problems = list(_socket(path, scene))

@@ -148,7 +148,7 @@ def _holder(file: Path, scene: Scene) -> Iterator[Finding]:
         yield warning(
             f"Another daemon, pid {holder}, keeps its state in {file}.",
             "A second one on the same state does not start.",
-            "Name that one's sockets with $MCPD_CONTROL, end it, or give this one a --state-dir of its own.",
+            "Name that one's socket with --socket P, end it, or give this one a --state-dir of its own.",
         )
 
 

@@ -2,159 +2,36 @@
 
 from __future__ import annotations
 
-import json
-import socket
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from daemon import protocol
-from daemon.cli.bridging.conversation import Conversation
 from daemon.cli.bridging.ledger import MAX_OPEN
 from daemon.cli.bridging.lines import LONG_BYTES
-from daemon.cli.bridging.peek import only_answers
 from daemon.cli.bridging.waiting import WAIT_SECONDS, WAITING_BYTES
 from daemon.wire import envelope
+from tests.cli.bridging.talking import (
+    ACKNOWLEDGED,
+    BIG,
+    CALL,
+    CHANGED,
+    INITIALIZE,
+    INITIALIZED,
+    LIST,
+    LISTEN,
+    PING,
+    Talk,
+    acknowledgement,
+    line,
+    parsed,
+    refused,
+    result,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-Json = dict[str, Any]
-
-PING = {"id": "mcpd-connect", "method": "ping"}
-INITIALIZE = {"id": 0, "method": "initialize", "params": {"protocolVersion": "2025-06-18"}}
-INITIALIZED = {"method": "notifications/initialized"}
-LIST = {"id": 1, "method": "tools/list"}
-CALL = {"id": 2, "method": "tools/call", "params": {"name": "pay"}}
-LISTEN = {"id": "s", "method": "subscriptions/listen"}
-CHANGED = {"method": "notifications/tools/list_changed"}
-BIG = {"id": 3, "method": "tools/call", "params": {"name": "x" * (2 * LONG_BYTES)}}
-ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
-
-
-def line(message: Json) -> bytes:
-    return json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":")).encode() + b"\n"
-
-
-def result(request_id: object, result: Any = None) -> bytes:
-    """An answer, written as the daemon does."""
-    body = json.dumps(result or {}).encode()
-    return b"".join(map(bytes, envelope.response(json.dumps(request_id).encode(), body))) + b"\n"
-
-
-def acknowledgement(request_id: str) -> bytes:
-    params = {"notifications": {"toolsListChanged": True}, "_meta": {protocol.SUBSCRIPTION_KEY: request_id}}
-    body = json.dumps(params, separators=(",", ":")).encode()
-    return b"".join(map(bytes, envelope.notification(ACKNOWLEDGED, body))) + b"\n"
-
-
-def parsed(lines: bytes) -> list[Json]:
-    found = [json.loads(each) for each in lines.splitlines()]
-    assert all(each.pop("jsonrpc") == "2.0" for each in found)
-    return found
-
-
-class Talk:
-    """A conversation over real sockets, at a time that the test sets."""
-
-    def __init__(self, hello: bytes = b"", *, in_short: bool = False) -> None:
-        self.in_short = in_short
-        """Whether whole lines pass as they do while nothing waits (`Bridge._relay`)."""
-        self.now = 100.0
-        self.resumed: list[float] = []
-        """When the client's conversation began, as daemons were told that are not the first."""
-        self.bridge = Conversation(hello)
-        self._ours, self._theirs = socket.socketpair()
-        self._prepare()
-
-    def _prepare(self) -> None:
-        self._ours.setblocking(False)
-        self._theirs.setblocking(False)
-
-    def says(self, *messages: Json) -> None:
-        """The client sends requests."""
-        lines = b"".join(map(line, messages))
-        if self.in_short and self.bridge.is_calm and len(lines) < LONG_BYTES:
-            self.bridge.up.pass_on(lines, self._ours)
-            self.bridge.passed_up(lines)
-        else:
-            self.bridge.said(lines, self.now)
-
-    @property
-    def heard(self) -> list[Json]:
-        """What the client got since the last look."""
-        lines = bytes(self.bridge.down)
-        self.bridge.down.clear()
-        return parsed(lines)
-
-    @property
-    def received(self) -> bytes:
-        """What the daemon got since the last look."""
-        parts: list[bytes] = []
-        while self.bridge.up.unsent or not parts:
-            self.bridge.up.send(self._ours)
-            try:
-                parts.append(self._theirs.recv(2**20))
-            except BlockingIOError:
-                break
-        return b"".join(parts)
-
-    @property
-    def got(self) -> list[Json]:
-        """The same as messages, but for what a hello says of earlier daemons (`resumed`)."""
-        messages = parsed(self.received)
-        hellos = [each["params"] for each in messages if each.get("method") == "mcpd/hello"]
-        self.resumed += [hello.pop("resumed") for hello in hellos if "resumed" in hello]
-        return [each for each in messages if each.get("params") != {}]
-
-    def answers(self, *lines: bytes) -> None:
-        """The daemon sends."""
-        data = b"".join(lines)
-        if self.in_short and self.bridge.is_calm and data.endswith(b"\n") and only_answers(data):
-            self.bridge.down += data
-            self.bridge.passed_down(data)
-        else:
-            self.bridge.told(data)
-
-    def dies(self) -> None:
-        """The daemon goes, and the loop takes note."""
-        self.close()
-        self.bridge.lose(self.now)
-
-    def returns(self) -> None:
-        """Another daemon takes the connection; it has not answered yet."""
-        self._ours, self._theirs = socket.socketpair()
-        self._prepare()
-        self.bridge.greet()
-
-    def restarts(self) -> None:
-        """One daemon goes, another comes, and answers the first request that it gets."""
-        self.dies()
-        self.returns()
-        self.greeted()
-
-    def greeted(self) -> None:
-        """The new daemon answers what it is asked first."""
-        first = next(message for message in self.got if "id" in message)
-        self.answers(result(first["id"]))
-
-    def handshake(self) -> None:
-        self.says(INITIALIZE)
-        self.answers(result(0))
-        self.says(INITIALIZED)
-        assert self.got[-2:] == [INITIALIZE, INITIALIZED]
-        assert self.heard == [{"id": 0, "result": {}}]
-
-    def subscribe(self) -> None:
-        self.says(LISTEN)
-        self.answers(acknowledgement("s"))
-        assert self.got == [LISTEN]
-        assert [each["method"] for each in self.heard] == [ACKNOWLEDGED]
-
-    def close(self) -> None:
-        self._ours.close()
-        self._theirs.close()
 
 
 @pytest.fixture(params=[False, True], ids=["with care", "in short"])
@@ -162,12 +39,6 @@ def talk(request: pytest.FixtureRequest) -> Iterator[Talk]:
     talk = Talk(in_short=request.param)
     yield talk
     talk.close()
-
-
-def refused(message: Json) -> str:
-    """The code of an answer that the bridge gave to a call."""
-    code: str = message["result"]["structuredContent"]["error"]["code"]
-    return code
 
 
 def test_while_a_daemon_is_there_everything_passes_as_it_is(talk: Talk) -> None:
@@ -373,7 +244,7 @@ def test_answers_to_the_last_daemon_are_not_given_to_the_next(talk: Talk) -> Non
 def test_what_waits_too_long_is_answered_and_not_sent_later(talk: Talk) -> None:
     talk.handshake()
     talk.dies()
-    talk.bridge.trouble = "/run/x.sock: ECONNREFUSED"
+    talk.bridge.trouble = "nobody listens on /run/x.sock"
     talk.says(CALL, {"method": "notifications/progress"})
     talk.now += WAIT_SECONDS / 2
     talk.says(LIST)
@@ -383,7 +254,7 @@ def test_what_waits_too_long_is_answered_and_not_sent_later(talk: Talk) -> None:
     (answer,) = talk.heard
     assert (answer["id"], refused(answer)) == (2, "UpstreamUnavailable")
     text = answer["result"]["content"][0]["text"]
-    assert all(part in text for part in ("/run/x.sock: ECONNREFUSED", "30 s", "safe to try again", "mcpd run"))
+    assert all(part in text for part in ("nobody listens on /run/x.sock", "30 s", "safe to try again"))
     talk.returns()
     talk.greeted()
     assert talk.got == [INITIALIZED, LIST]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _socket
 import json
 import os
 import select
@@ -17,8 +16,16 @@ from typing import IO, TYPE_CHECKING, Any
 import pytest
 
 from daemon.cli.bridging.lines import LONG_BYTES
-from daemon.cli.bridging.loop import BUFFERED_BYTES, GREETING_SECONDS, READ_BYTES, WORDLESS, Bridge
+from daemon.cli.bridging.loop import (
+    AWAITED_SECONDS,
+    BUFFERED_BYTES,
+    GREETING_SECONDS,
+    READ_BYTES,
+    WORDLESS,
+    Bridge,
+)
 from daemon.cli.bridging.retry import LONGEST_SECONDS
+from daemon.cli.bridging.stand_in import HANDSHAKE_SECONDS, STATUS
 from daemon.cli.bridging.waiting import EACH_BYTES, WAIT_SECONDS, WAITING_BYTES
 from tests.cli.bridging.bridged import (
     MIB,
@@ -31,6 +38,7 @@ from tests.cli.bridging.bridged import (
     receive_exactly,
     receive_line,
     resident,
+    unmet,
 )
 from tests.cli.daemons import listen
 
@@ -54,6 +62,10 @@ GREETING = b'{"jsonrpc":"2.0","id":"mcpd-connect","method":"ping"}\n'
 GREETED = b'{"jsonrpc":"2.0","id":"mcpd-connect","result":{}}\n'
 CALL = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"pay"}}\n'
 LIST = b'{"jsonrpc":"2.0","id":2,"method":"tools/list"}\n'
+HANDSHAKE = b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}\n'
+INITIALIZED = b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
+
+Json = dict[str, Any]
 
 
 def heard(ends: Bridged) -> None:
@@ -401,6 +413,57 @@ def test_a_flood_without_a_daemon_costs_no_memory_and_what_finds_no_room_is_answ
     assert {each["result"]["structuredContent"]["error"]["code"] for each in refused} == {"UpstreamUnavailable"}
 
 
+# --- before the first daemon ----------------------------------------------------------------------------------
+
+
+def lines_of(stream: IO[bytes]) -> Iterator[Json]:
+    """What the client gets, line by line."""
+    with os.fdopen(os.dup(stream.fileno()), "rb") as lines:
+        for line in lines:
+            yield json.loads(line)
+
+
+def test_a_client_that_comes_first_is_answered_and_then_served(sockets: Path) -> None:
+    path = sockets / "mcpd.sock"
+    with unmet(path) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stderr is not None
+        answers = lines_of(child.stdout)
+        child.stdin.write(HANDSHAKE)
+        assert next(answers)["result"]["serverInfo"]["name"] == "mcpd"
+        child.stdin.write(INITIALIZED + LIST + CALL)
+        assert [tool["name"] for tool in next(answers)["result"]["tools"]] == [STATUS]
+        with listen(path) as listener:
+            daemon, _ = listener.accept()
+            with daemon:
+                daemon.settimeout(PATIENCE)
+                assert b'"resumed"' not in receive_line(daemon)
+                assert receive_line(daemon) == HANDSHAKE
+                daemon.sendall(b'{"jsonrpc":"2.0","id":0,"result":{}}\n')
+                assert receive_exactly(daemon, len(INITIALIZED + CALL)) == INITIALIZED + CALL
+                assert next(answers)["method"] == "notifications/tools/list_changed"
+                child.stdin.close()
+                assert receive_all(daemon) == b""
+        assert child.wait(PATIENCE) == 0
+        said = child.stderr.read().splitlines()
+    assert said[0].startswith(b"mcpd connect: cannot reach the daemon at %b: " % str(path).encode())
+    assert said[-1] == b"mcpd connect: connected."
+    assert len(said) == 4
+
+
+def test_a_bridge_that_never_had_a_daemon_does_not_spin(sockets: Path) -> None:
+    with unmet(sockets / "mcpd.sock") as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(HANDSHAKE)
+        assert next(lines_of(child.stdout))["id"] == 0
+        child.stdin.write(CALL)
+        before = cpu_ticks(child.pid)
+        assert not select.select([child.stdout], [], [], 2 * STILL)[0]
+        assert cpu_ticks(child.pid) - before < STILL * os.sysconf("SC_CLK_TCK") / 2
+
+
 # --- time, in the same process --------------------------------------------------------------------------------
 
 
@@ -409,9 +472,7 @@ def reconnecting(directory: Path) -> Iterator[tuple[Bridge, socket.socket]]:
     """A bridge whose first daemon has gone, and what the next one sees of it."""
     path = directory / "mcpd.sock"
     with listen(path) as listener:
-        link = _socket.socket(_socket.AF_UNIX)
-        link.connect(str(path))
-        bridge = Bridge(str(path), link, b"")
+        bridge = Bridge(str(path), b"")
         bridge._talk.told(b"{}\n")
         listener.accept()[0].close()
         bridge._lose("it closed the connection")
@@ -443,6 +504,32 @@ def test_a_request_is_answered_after_its_time_though_a_daemon_has_taken_the_conn
         assert not bridge._talk.down
         bridge._tend(now + WAIT_SECONDS)
         assert b"UpstreamUnavailable" in bridge._talk.down
+
+
+def test_a_client_that_was_answered_is_not_given_up_however_often_a_daemon_hangs_up(sockets: Path) -> None:
+    path = sockets / "mcpd.sock"
+    bridge = Bridge(str(path), b"")
+    now = monotonic()
+    bridge._talk.said(HANDSHAKE, now)
+    bridge._talk.expire(now + HANDSHAKE_SECONDS)
+    with listen(path) as listener:
+        for _ in range(WORDLESS):
+            bridge._tend(now + LONGEST_SECONDS)
+            listener.accept()[0].close()
+            bridge._told(b"")
+    assert not bridge._is_over()
+    assert "listen.uids" in bridge._talk.trouble
+
+
+def test_nobody_is_looked_for_more_often_while_something_waits(sockets: Path) -> None:
+    bridge = Bridge(str(sockets / "none.sock"), b"")
+    now = monotonic()
+    for _ in range(10):
+        now = bridge._due()
+        bridge._tend(now)
+    assert bridge._due() - now > AWAITED_SECONDS
+    bridge._talk.said(CALL, now)
+    assert bridge._due() - now == pytest.approx(AWAITED_SECONDS)
 
 
 def test_the_loop_wakes_for_what_is_next_and_not_before(sockets: Path) -> None:

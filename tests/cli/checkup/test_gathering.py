@@ -31,6 +31,25 @@ def test_the_configuration_and_the_environment_say_otherwise(house: House) -> No
     assert str(scene.place.path) == "/b/state/state.db"
 
 
+def test_a_daemon_can_be_named_by_the_socket_of_its_clients(house: House) -> None:
+    house.write({"listen": {"socket": "/a/s", "controlSocket": "/a/c"}})
+    front = house.root / "mcpd.sock"
+    scene = gather(None, house.environ, socket=front)
+    assert (scene.running, scene.front) == (None, front)
+    with fake_control(house.root / "control.sock", {"status": status_of({})}) as daemon:
+        gather(None, house.environ, socket=front)
+        gather(None, {**house.environ, "MCPD_SOCKET": str(front), "MCPD_CONTROL": "/a/b"}, socket=front)
+    assert [method for method, _ in daemon.asked] == ["status"] * 2
+
+
+def test_the_daemon_is_asked_where_its_configuration_says_or_systemd(house: House) -> None:
+    house.write({"listen": {"socket": str(house.root / "mcpd.sock")}})
+    for directory in (house.run, house.root):
+        with fake_control(directory / "control.sock", {"status": status_of({})}) as daemon:
+            house.look()
+        assert daemon.asked
+
+
 def test_a_faulty_configuration_leaves_the_rest_to_be_looked_at(house: House) -> None:
     house.write('{"mcpServer": {}}')
     scene = house.look()

@@ -1,5 +1,6 @@
 // A client on the TypeScript SDK that does what scripts say: as surfaces.py, which describes jobs and outcomes.
 // argv: the SDK's directory. It speaks the handshake only: "mode" and "listen" are not for it.
+import { symlinkSync } from "node:fs";
 import net from "node:net";
 import readline from "node:readline";
 import { pathToFileURL } from "node:url";
@@ -70,6 +71,9 @@ async function perform(job) {
     else if (step.wait) {
       while (changes === waitedFor) await new Promise((resolve) => (wake = resolve));
       waitedFor = changes;
+      results.push({});
+    } else if (step.link) {
+      symlinkSync(step.to, step.link);
       results.push({});
     } else {
       try {

@@ -4,10 +4,10 @@
              or {"command": [WORD, …], "env": {…}}; with "steps": [STEP, …],
              "mode": "legacy" (default), "auto" or a protocol version, "listen": subscribe (2026-07-28)
     STEP     {"list": true} | {"call": NAME, "arguments": {…}} | {"wait": "list_changed"}: until the tools were
-             announced as changed, since the last such step
+             announced as changed, since the last such step | {"link": PATH, "to": PATH}: make a symbolic link
     outcome  {"instructions": TEXT, "changes": how often they were announced, "results": [RESULT, …]}
-    RESULT   list: {"tools": [definitions as they came, all pages]} · wait: {} · call: {"text", "structured",
-             "isError"}, or {"fault": {"code", "message"}} for a JSON-RPC error
+    RESULT   list: {"tools": [definitions as they came, all pages]} · wait, link: {} ·
+             call: {"text", "structured", "isError"}, or {"fault": {"code", "message"}} for a JSON-RPC error
 
 Every job is a session of its own; the process serves many, because it is the SDK's import that costs the time.
 """
@@ -113,6 +113,9 @@ async def take(client: Client, step: Json, changes: Changes) -> Json:
         return {"tools": await listed(client)}
     if "wait" in step:
         await changes.wait()
+        return {}
+    if "link" in step:
+        await trio.Path(step["link"]).symlink_to(step["to"])
         return {}
     try:
         return seen(await client.call_tool(step["call"], step.get("arguments", {})))

@@ -1,0 +1,210 @@
+"""One client that comes before any daemon does: it is answered meanwhile, and then the daemon is told of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from daemon import protocol
+from daemon.cli.bridging.stand_in import ARRIVED, HANDSHAKE_SECONDS, LIST_SECONDS, STATUS
+from daemon.cli.bridging.waiting import WAIT_SECONDS
+from tests.cli.bridging.talking import (
+    ACKNOWLEDGED,
+    CALL,
+    CHANGED,
+    INITIALIZE,
+    INITIALIZED,
+    LIST,
+    LISTEN,
+    PING,
+    Json,
+    Talk,
+    acknowledgement,
+    refused,
+    result,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HELLO = b'{"jsonrpc":"2.0","method":"mcpd/hello","params":{"version":"1"}}\n'
+SAID_HELLO = {"method": "mcpd/hello", "params": {"version": "1"}}
+LOOK = {"id": 8, "method": "tools/call", "params": {"name": STATUS}}
+DISCOVER = {
+    "id": 0,
+    "method": "server/discover",
+    "params": {"_meta": {protocol.VERSION_KEY: protocol.MODERN_VERSION}},
+}
+SUBSCRIBE = {**LISTEN, "params": {"notifications": {"toolsListChanged": True}}}
+
+
+@pytest.fixture
+def talk() -> Iterator[Talk]:
+    talk = Talk(HELLO, through=False)
+    talk.bridge.trouble = "nobody listens on /run/x.sock"
+    yield talk
+    talk.close()
+
+
+def later(talk: Talk, seconds: float) -> list[Json]:
+    """What the client got when so much time has passed."""
+    talk.now += seconds
+    talk.bridge.expire(talk.now)
+    return talk.heard
+
+
+def begin(talk: Talk) -> None:
+    """Handshake and list, without a daemon."""
+    talk.says(INITIALIZE)
+    assert later(talk, HANDSHAKE_SECONDS - 0.1) == []
+    (answer,) = later(talk, 0.1)
+    assert answer["result"]["protocolVersion"] == "2025-06-18"
+    talk.says(INITIALIZED, LIST)
+    assert later(talk, LIST_SECONDS - 0.1) == []
+    (answer,) = later(talk, 0.1)
+    (tool,) = answer["result"]["tools"]
+    assert (answer["id"], tool["name"]) == (1, STATUS)
+    assert "nobody listens on /run/x.sock" in tool["description"]
+
+
+def test_the_daemon_that_comes_gets_the_handshake_and_the_client_is_told_of_its_tools(talk: Talk) -> None:
+    begin(talk)
+    talk.says(CALL)
+    talk.returns()
+    assert talk.got == [SAID_HELLO, INITIALIZE]
+    talk.answers(result(0, {"serverInfo": {}}))
+    assert talk.got == [INITIALIZED, CALL]
+    assert talk.heard == [CHANGED]
+    assert talk.resumed == []
+    talk.says(LIST)
+    assert talk.got == [LIST]
+
+
+def test_a_daemon_that_comes_in_time_answers_the_handshake_itself(talk: Talk) -> None:
+    talk.says(INITIALIZE)
+    talk.returns()
+    assert talk.got == [SAID_HELLO, PING]
+    talk.answers(result("mcpd-connect"))
+    assert talk.got == [INITIALIZE]
+    talk.answers(result(0, {"instructions": "the daemon's"}))
+    assert talk.heard == [{"id": 0, "result": {"instructions": "the daemon's"}}]
+    assert talk.bridge.is_calm
+
+
+def test_a_list_that_is_asked_for_as_the_daemon_comes_is_the_daemons(talk: Talk) -> None:
+    talk.says(INITIALIZE)
+    assert later(talk, HANDSHAKE_SECONDS)
+    talk.says(INITIALIZED, LIST)
+    talk.returns()
+    talk.greeted()
+    assert talk.got == [INITIALIZED, LIST]
+
+
+def test_in_the_modern_era_a_subscription_is_kept_for_the_daemon(talk: Talk) -> None:
+    talk.says(DISCOVER)
+    (answer,) = later(talk, HANDSHAKE_SECONDS)
+    assert answer["result"]["resultType"] == "complete"
+    talk.says(SUBSCRIBE)
+    (answer,) = later(talk, 0)
+    assert answer["method"] == ACKNOWLEDGED
+    talk.returns()
+    assert talk.got == [SAID_HELLO, PING]
+    talk.answers(result("mcpd-connect"))
+    assert talk.got == [SUBSCRIBE]
+    talk.answers(acknowledgement("s"))
+    (told,) = talk.heard
+    assert told["method"] == CHANGED["method"]
+    assert told["params"]["_meta"][protocol.SUBSCRIPTION_KEY] == "s"
+
+
+def test_what_the_client_calls_waits_for_the_daemon_and_says_what_to_do(talk: Talk) -> None:
+    begin(talk)
+    talk.says(CALL, LOOK)
+    assert later(talk, WAIT_SECONDS - 0.1) == []
+    answers = later(talk, 0.1)
+    assert [each["id"] for each in answers] == [2, 8]
+    for each in answers:
+        assert refused(each) == "UpstreamUnavailable"
+        text = each["result"]["content"][0]["text"]
+        assert all(part in text for part in ("nobody listens on /run/x.sock", "30 s", "safe to try again"))
+
+
+def test_a_method_that_we_do_not_know_is_refused_as_soon_as_a_list_would_be_answered(talk: Talk) -> None:
+    talk.says({"id": 3, "method": "prompts/list"})
+    (answer,) = later(talk, LIST_SECONDS)
+    assert "That was so for 3 s" in answer["error"]["message"]
+
+
+def calm(talk: Talk) -> bool:
+    """Whether lines pass as they are, and are only looked at when they are on their way."""
+    return talk.bridge.is_calm
+
+
+def said(answer: Json) -> Any:
+    assert answer["result"]["isError"] is False
+    return answer["result"]["content"][0]["text"]
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_our_own_tool_says_that_the_daemon_has_come_until_the_client_has_its_list(
+    talk: Talk, *, waits: bool
+) -> None:
+    begin(talk)
+    if waits:
+        talk.says(LOOK)
+    talk.returns()
+    talk.greeted()
+    if not waits:
+        talk.says(LOOK)
+    changed, answer = talk.heard
+    assert changed == CHANGED
+    assert (answer["id"], said(answer)) == (8, ARRIVED)
+    assert talk.got == [INITIALIZED]
+    assert not calm(talk)
+
+    talk.says(LIST)
+    assert talk.got == [LIST]
+    talk.answers(result(1))
+    assert talk.heard == [{"id": 1, "result": {}}]
+    assert calm(talk)
+    talk.says(LOOK)
+    assert talk.got == [LOOK]
+
+
+def test_a_client_that_asks_after_the_first_daemon_was_heard_waits_as_after_a_restart(talk: Talk) -> None:
+    begin(talk)
+    talk.returns()
+    talk.greeted()
+    talk.dies()
+    talk.says(LIST)
+    assert [each["method"] for each in later(talk, WAIT_SECONDS - 1)] == [CHANGED["method"]]
+    (answer,) = later(talk, 1)
+    assert "error" in answer
+
+
+def test_a_first_daemon_that_goes_without_a_word_is_none(talk: Talk) -> None:
+    talk.says(INITIALIZE)
+    talk.returns()
+    talk.dies()
+    assert later(talk, HANDSHAKE_SECONDS)[0]["result"]["serverInfo"]["name"] == "mcpd"
+
+
+def test_what_was_sent_to_a_first_daemon_that_goes_without_a_word_is_answered_here() -> None:
+    talk = Talk(HELLO)
+    talk.says(INITIALIZE)
+    talk.dies()
+    assert later(talk, HANDSHAKE_SECONDS)[0]["result"]["serverInfo"]["name"] == "mcpd"
+    talk.close()
+
+
+def test_what_is_taken_back_gets_no_answer(talk: Talk) -> None:
+    talk.says(LIST, {"method": "notifications/cancelled", "params": {"requestId": 1}})
+    assert later(talk, LIST_SECONDS) == []
+
+
+def test_a_handshake_that_cannot_be_read_is_refused(talk: Talk) -> None:
+    talk.bridge.said(b'{"method":"initialize","id":0,"params":[]}\n', talk.now)
+    (answer,) = later(talk, HANDSHAKE_SECONDS)
+    assert "nobody listens" in answer["error"]["message"]
+    assert not talk.bridge.stands_in
