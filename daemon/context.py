@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import attrs
 
+from daemon.catalog.loaded import Loaded
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
@@ -86,6 +88,8 @@ class SessionStatistics:
     """Calls without an answer yet."""
     loaded: int
     """Tools that it has loaded."""
+    own: Loaded = attrs.field(factory=Loaded, repr=False)
+    """What it has loaded in the session that no key names."""
     repaired: int
     """Calls whose arguments had to be repaired."""
 

@@ -128,12 +128,13 @@ class Session:
             calls=self._calls.total,
             in_flight=self.in_flight,
             loaded=self._membership.loaded,
+            own=self._membership.own.conversation.loaded,
             repaired=self._calls.repaired,
         )
 
     def _take_call(self, call: PlainCall) -> None:
         """Take a call in that says nothing of its session: it belongs to the connection's."""
-        own = self._membership.own if self._membership.key is None else None
+        own = self._membership.direct
         try:
             if own is not None and not self._subscriptions and self._calls.repeat(call, own):
                 return
