@@ -375,8 +375,7 @@ class Session:
             return
         self._seat.settled = True
         self._seat.greet(hello)
-        fault = self._membership.name(hello.get("session"))
-        if fault:
+        if fault := self._membership.greet(hello):
             self._log.warning("what this client loads is not remembered: {}", fault)
         if self._seat.denied:
             self._log.warning("{}", self._seat.denied)

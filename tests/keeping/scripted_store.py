@@ -15,6 +15,7 @@ import attrs
 import trio
 import trio.testing
 
+from daemon.catalog.remembered import is_anonymous
 from daemon.store.faults import Kind, StoreFault
 from daemon.store.values import Batch, Changes, Kept, Recollection
 
@@ -173,11 +174,15 @@ class ScriptedStore:
         newest = sorted(self._disk.sessions.values(), key=lambda record: -record.seen_at)
         return tuple(newest[:limit])
 
-    def forget_sessions(self, before: float, sparing: Collection[str] = (), *, most: int) -> int:
+    def forget_sessions(
+        self, before: float, sparing: Collection[str] = (), *, most: int, anonymous: float = 0.0
+    ) -> int:
         self._begin("forget_sessions")
         sessions = self._disk.sessions
         oldest = sorted(sessions, key=lambda key: sessions[key].seen_at)
-        idle = {key for key, each in sessions.items() if each.seen_at < before}
+        idle = {
+            key for key, each in sessions.items() if each.seen_at < (anonymous if is_anonymous(key) else before)
+        }
         gone = [key for key in {*idle, *oldest[: max(0, len(oldest) - most)]} if key not in sparing]
         for key in gone:
             del sessions[key]
