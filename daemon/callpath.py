@@ -198,10 +198,13 @@ class Calls:
             self._wait_current(call, upstream)
             return False
         try:
-            call.guest.surface.call(call.guest.view(call.turn), call.name, call.given, patient=False)
+            action = call.guest.surface.call(call.guest.view(call.turn), call.name, call.given, patient=False)
         except ToolChanged as error:
             call.guest.was_told(error.key)
             raise
+        if isinstance(action, Forward) and action.server == upstream.name:
+            # Its server may have renamed it meanwhile.
+            call.tool, call.label = action.tool, action.label
         return True
 
     def _open_call(self, asked: PlainCall, guest: Guest, surface: str) -> ClientCall:

@@ -83,6 +83,22 @@ def test_what_a_call_loaded_by_itself_is_listed_after_an_orderly_restart() -> No
         assert daemon.loaded("k")["s/read"]["source"] == "auto"
 
 
+def test_with_auto_load_the_old_name_of_a_renamed_tool_runs() -> None:
+    config = configured(profiles={"default": {"surface": "load", "autoLoad": True}})
+    with running(config) as daemon:
+        daemon.ready()
+        with daemon.client().hello(session="k") as client:
+            client.load("read")
+            daemon.changes("s", {**READ, "name": "read_file"}, WRITE)
+            eventually(lambda: daemon.loaded("k")["s/read"]["status"] == "invalid_renamed", daemon.said)
+            assert client.call("read", {"path": "x"})["content"][0]["text"] == '{"path": "x"}'
+            assert client.listed() == [*META_TOOLS, "read_file"]
+        assert {name: each["source"] for name, each in daemon.loaded("k").items()} == {
+            "s/read": "manual",
+            "s/read_file": "auto",
+        }
+
+
 def test_a_client_without_a_key_is_forgotten_when_it_hangs_up(daemon: Daemon) -> None:
     for _ in range(2):
         with daemon.client() as client:
