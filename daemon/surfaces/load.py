@@ -26,7 +26,7 @@ from daemon.surfaces.answers import (
     result,
 )
 from daemon.surfaces.base import ALWAYS_LOAD, Action, AwaitListing, Loading, Reply, View
-from daemon.surfaces.describing import paged, position, starting, unavailable, unlisted
+from daemon.surfaces.describing import paged, position, starting, unavailable, unlisted, unlisted_of
 from daemon.surfaces.renames import is_as_shown, renamed
 from daemon.surfaces.summing import server_line, tool_line
 
@@ -91,8 +91,8 @@ class LoadSurface:
         )
 
     def awaits(self, view: View) -> tuple[str, ...]:
-        """Nothing: servers are the configuration's, and what is loaded was listed."""
-        return ()
+        """The servers of preloaded tools; others are the configuration's, and what is loaded was listed."""
+        return unlisted_of(view, view.profile.preload)
 
     def list_tools(self, view: View) -> tuple[bytes, ...]:
         """The two meta-tools and what this session has loaded."""

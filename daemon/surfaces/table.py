@@ -32,6 +32,9 @@ META_TOOLS = frozenset(name for surface in SURFACES.values() for name in surface
 UNSWITCHED = FullSurface.name
 """What is served where lazy loading is switched off."""
 
+PRELOADING = LoadSurface.name
+"""Where tools that a profile preloads are loaded: elsewhere nothing has to be."""
+
 LAZY = BrowseSurface.name
 """What `--lazy` asks for (seed 003)."""
 

@@ -83,6 +83,18 @@ def test_what_a_call_loaded_by_itself_is_listed_after_an_orderly_restart() -> No
         assert daemon.loaded("k")["s/read"]["source"] == "auto"
 
 
+def test_what_a_profile_preloads_is_listed_and_called_from_the_start() -> None:
+    config = configured(profiles={"default": {"surface": "load", "preload": ["s/read", "look"]}})
+    with running(config) as daemon, daemon.client().hello(session="k") as client:
+        assert client.listed() == [*META_TOOLS, "read", "look"]
+        assert client.call("look", {"at": "x"})["content"][0]["text"] == '{"at": "x"}'
+        assert client.call("write", {})["structuredContent"]["error"]["code"] == "ToolNotLoaded"
+        assert {each["source"] for each in daemon.loaded("k").values()} == {"policy_preload"}
+        daemon.stop()
+        daemon.start()
+        assert [*daemon.loaded("k")] == ["s/read", "t/look"]
+
+
 def test_with_auto_load_the_old_name_of_a_renamed_tool_runs() -> None:
     config = configured(profiles={"default": {"surface": "load", "autoLoad": True}})
     with running(config) as daemon:
@@ -246,7 +258,7 @@ CASES = [
         lambda daemon: daemon.changes("s", {**READ, "name": "read_file"}, WRITE),
         as_it_was,
         "server s calls it read_file now",
-        "it is called read_file now. Load or call that.",
+        "it is called read_file now. Load it: load_mcp_tool(",
         "Load it under its new name: read_file.",
     ),
     Case(
