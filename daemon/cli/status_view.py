@@ -189,8 +189,12 @@ def _counted(metrics: Json) -> Iterator[str]:
 
 def _summarized(summarizer: Json) -> Iterator[str]:
     """How the model does that says what servers and tools are good for."""
-    if summarizer:
-        yield f"{summarizer.get('sentences', 0):,} sentences"
+    if model := summarizer.get("model"):
+        yield f"{model} at {summarizer.get('endpoint', 'unknown')}"
+    if "sentences" in summarizer:
+        yield f"{summarizer['sentences']:,} sentences"
+    if off := summarizer.get("off"):
+        yield str(off)
     if waiting := summarizer.get("waiting"):
         yield f"{waiting:,} to come"
     if given_up := summarizer.get("givenUp"):

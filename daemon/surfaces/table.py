@@ -64,6 +64,11 @@ def chosen(config: Config, profile: Profile, *, surface: str | None = None, lazy
     return profile.surface
 
 
+def shows_summaries(config: Config) -> bool:
+    """Whether some profile shows less than everything: only there anybody reads a summary."""
+    return any(chosen(config, profile) != UNSWITCHED for profile in config.profiles.values())
+
+
 def is_switched_off(config: Config, profile: Profile, *, lazy: bool | None = None) -> bool:
     """Whether loading on demand is off: by the configuration, the profile or the client (seed 002, §9)."""
     return not (config.lazy and profile.lazy) or lazy is False
