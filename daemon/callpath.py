@@ -167,8 +167,9 @@ class Calls:
             result = protocol.completed(bytes(result))
         self._peer.answer(call.request_id, result)
         seconds = self._clock() - call.started
-        self._context.log.note(self._number, call.label, seconds, outcome)
         surface = call.surface
+        label = call.label if call.upstream is not None else call.told()
+        self._context.log.note(self._number, label, seconds, outcome)
         if call.upstream is not None:
             call.upstream.record(seconds, ok=outcome == "ok")
             self._context.tally.call(call.upstream.name, surface, outcome, seconds)

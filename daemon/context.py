@@ -121,6 +121,10 @@ class Guest(Protocol):
         """Who loaded a tool; None if its session has not loaded it."""
 
     @property
+    def session(self) -> str:
+        """What its session is named; empty if nobody has named it."""
+
+    @property
     def compares(self) -> bool:
         """Whether what it calls is compared with what it was shown: only then a newer list is waited for."""
 

@@ -177,6 +177,11 @@ class Asked:
         return self._seat.surface
 
     @property
+    def session(self) -> str:
+        """What its conversation is named; empty if nobody has named it."""
+        return (self.conversation.key or "") if self.conversation.named else ""
+
+    @property
     def compares(self) -> bool:
         """Whether what it calls is compared with what it was shown."""
         return not self._seat.switched_off

@@ -105,6 +105,8 @@ def test_with_auto_load_the_old_name_of_a_renamed_tool_runs() -> None:
             eventually(lambda: daemon.loaded("k")["s/read"]["status"] == "invalid_renamed", daemon.said)
             assert client.call("read", {"path": "x"})["content"][0]["text"] == '{"path": "x"}'
             assert client.listed() == [*META_TOOLS, "read_file"]
+            eventually(lambda: "call load_mcp_tool(read) in k " in daemon.said(), daemon.said)
+            assert "epoch 2: its tools have changed: 1 came (read_file); 1 went (read)" in daemon.said()
         assert {name: each["source"] for name, each in daemon.loaded("k").items()} == {
             "s/read": "manual",
             "s/read_file": "auto",
