@@ -44,7 +44,7 @@ from daemon.session_report import SessionReporter
 from daemon.sessions import Sessions
 from daemon.surfaces.base import Means
 from daemon.surfaces.table import META_TOOLS, SURFACES
-from daemon.tally import Tally, summary
+from daemon.tally import Tally, counters, in_all, summary
 from daemon.transports.children import Children
 from daemon.wire.outbox import Outbox
 
@@ -167,6 +167,7 @@ class Tree:
             # Sessions are made later, they need the recorder.
             live_keys=lambda: self._sessions.keys(),  # noqa: PLW0108
             adopt=lambda record: self._sessions.adopt(record),  # noqa: PLW0108
+            count=lambda: counters(self._tally),
             set_aside=None if place.shared else lambda: place.set_aside(time.time()),
             shared=place.shared,
         )
@@ -255,7 +256,7 @@ class Tree:
             redact=self._around.redact,
             wall=time.time,
             persistence=lambda: self.recorder.persistence.value,
-            metrics=lambda: summary(self._tally),
+            metrics=self._counted,
             connections=self._connections,
             summarizer=lambda: self._summarizing.state,
         )
@@ -284,6 +285,10 @@ class Tree:
 
     def _statistics(self) -> list[SessionStatistics]:
         return [session.statistics() for session in self.front.guests.values()]
+
+    def _counted(self) -> dict[str, object]:
+        totals = self.recorder.totals
+        return {**summary(self._tally), "inAll": in_all(totals.known, totals.since)}
 
     def _session_reporter(self) -> SessionReporter:
         persistence = self.recorder.persistence

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
@@ -64,8 +65,7 @@ def render(status: Json, *, now: float, screen: Screen) -> str:
         parts += [Text(""), _sessions(status["sessions"], now, screen)]
     if status.get("repairs"):
         parts += [Text(""), *_repairs(status["repairs"])]
-    if counted := "; ".join(_counted(status.get("metrics") or {})):
-        parts += [Text(""), Text(f"Since the start: {counted}.")]
+    parts += [part for text in _sums(status.get("metrics") or {}, now) for part in (Text(""), Text(text))]
     if turned_away := ", ".join(_refused(status.get("connections") or {})):
         parts += [
             Text(""),
@@ -170,6 +170,16 @@ def _repairs(repairs: Json) -> Iterator[RenderableType]:
     for client, kinds in repairs.items():
         counts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
         yield paragraph(f"arguments of {client or 'other clients'} that had to be repaired: {counts}", indent=0)
+
+
+def _sums(metrics: Json, now: float) -> Iterator[str]:
+    """What was counted in this life of the daemon, and over restarts."""
+    if counted := "; ".join(_counted(metrics)):
+        yield f"Since the start: {counted}."
+    totals: Json = metrics.get("inAll") or {}
+    if totals.get("since") and (counted := "; ".join(_counted(totals))):
+        day = time.strftime("%Y-%m-%d", time.localtime(totals["since"]))
+        yield f"Since {day}, {duration(now - totals['since'])} ago: {counted}."
 
 
 def _counted(metrics: Json) -> Iterator[str]:

@@ -93,7 +93,14 @@ class Store:
         """
         with self._reading() as reader:
             known, names = reader.servers(), reader.names()
-            return Recollection(servers=known, names=names, unreadable=tuple(reader.unreadable))
+            counted, since = reader.counted()
+            return Recollection(
+                servers=known,
+                names=names,
+                unreadable=tuple(reader.unreadable),
+                counted=counted,
+                counted_since=since,
+            )
 
     def switched(self) -> frozenset[tuple[str, str]]:
         """Servers and tools that operators have switched off; an empty tool is the whole server.
@@ -151,6 +158,7 @@ class Store:
             writer.switch(batch.switched_on - batch.switched_off, off=False)
             begun = writer.sessions(batch.sessions)
             writer.touched(batch.touched)
+            writer.counted(batch.counted)
             marked = {} if batch.judge is None else writer.mark(batch.judge, batch.judged)
         differing = {name: got for name, (asked, got) in epochs.items() if got != asked}
         return Kept(version=version, epochs=differing, marked=marked, begun=begun)

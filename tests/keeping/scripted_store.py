@@ -59,6 +59,7 @@ class Disk:
         self.servers: dict[str, ServerRecord] = {}
         self.sessions: dict[str, SessionRecord] = {}
         self.off: set[tuple[str, str]] = set()
+        self.counted: Counter[str] = Counter()
         self.version = 0
         self.written: list[Batch] = []
         """Every batch, in order."""
@@ -114,6 +115,7 @@ class Disk:
     def wipe(self) -> None:
         """Somebody takes everything away."""
         self.servers, self.sessions, self.off = {}, {}, set()
+        self.counted.clear()
 
     def open(self) -> ScriptedStore:
         """As `Store.open`."""
@@ -142,7 +144,13 @@ class ScriptedStore:
 
     def servers(self) -> Recollection:
         self._begin("servers")
-        return Recollection(servers=tuple(self._disk.servers.values()), unreadable=self._disk.unreadable)
+        disk = self._disk
+        return Recollection(
+            servers=tuple(disk.servers.values()),
+            unreadable=disk.unreadable,
+            counted=dict(disk.counted),
+            counted_since=1.0 if disk.counted else 0.0,
+        )
 
     def switched(self) -> frozenset[tuple[str, str]]:
         self._begin("switched")
@@ -159,6 +167,7 @@ class ScriptedStore:
         for key, at in batch.touched.items():
             if key in disk.sessions:
                 disk.sessions[key] = attrs.evolve(disk.sessions[key], seen_at=at)
+        disk.counted.update(batch.counted)
         disk.off = (disk.off | batch.switched_off) - batch.switched_on
         marked = self._mark(batch)
         disk.written.append(batch)

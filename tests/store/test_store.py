@@ -120,6 +120,17 @@ def test_sessions_that_nobody_has_named_are_forgotten_sooner(store: Store) -> No
     assert {record.key for record in store.sessions(9)} == left
 
 
+def test_counts_are_added_up_and_say_since_when(store: Store, place: Place) -> None:
+    assert (store.servers().counted, store.servers().counted_since) == ({}, 0.0)
+    store.keep(Batch(at=5.0, counted={"loads": 3, "invalidations.invalid_changed": 1}))
+    store.keep(Batch(at=9.0, counted={"loads": 4, "loadHits": 1}))
+    found = store.servers()
+    assert found.counted == {"loads": 7, "loadHits": 1, "invalidations.invalid_changed": 1}
+    assert found.counted_since == 5.0
+    place.run("DELETE FROM counts")
+    assert store.servers().counted == {}
+
+
 def test_of_too_many_sessions_those_go_that_were_used_before_others(store: Store) -> None:
     records = tuple(session(f"key{number}", "git/a", seen_at=float(number)) for number in range(9))
     assert store.keep(Batch(at=1.0, sessions=records)).begun == 9
