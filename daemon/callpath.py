@@ -178,8 +178,9 @@ class Calls:
             result = protocol.completed(bytes(result))
         self._peer.answer(call.request_id, result)
         seconds = self._clock() - call.started
-        self._context.log.note(self._number, call.label, seconds, outcome)
         surface = call.surface
+        label = call.label if call.upstream is not None else call.told()
+        self._context.log.note(self._number, label, seconds, outcome)
         if call.upstream is not None:
             call.upstream.record(seconds, ok=outcome == "ok")
             self._context.tally.call(call.upstream.name, surface, outcome, seconds)
@@ -209,10 +210,13 @@ class Calls:
             self._wait_current(call, upstream)
             return False
         try:
-            call.guest.surface.call(call.guest.view(call.turn), call.name, call.given, patient=False)
+            action = call.guest.surface.call(call.guest.view(call.turn), call.name, call.given, patient=False)
         except ToolChanged as error:
             call.guest.was_told(error.key)
             raise
+        if isinstance(action, Forward) and action.server == upstream.name:
+            # Its server may have renamed it meanwhile.
+            call.tool, call.label = action.tool, action.label
         return True
 
     def _open_call(self, asked: PlainCall, guest: Guest, surface: str) -> ClientCall:

@@ -25,6 +25,17 @@ if TYPE_CHECKING:
 NOTHING: Mapping[str, Raw] = {}
 """The `_meta` of most calls."""
 
+NAMING = ("category", "server_name", "name", "names", "tool_name", "toolNames")
+"""Members of a meta-tool's arguments that name what it is about."""
+
+MAX_READ = 64 * 1024
+"""Bytes of a meta-tool's arguments that are looked into for the log: a tenth of a millisecond."""
+
+MAX_NAMES = 5
+"""Names in a line of the log; the whole line has a bound of its own (`logs.LABEL_BYTES`)."""
+
+MAX_NAME = 64
+"""Characters of one of them; what is longer is no name."""
 
 WAITING_STEP = 1e-6
 """By how much each report of ours raises a call's progress, which must rise with each (MCP, progress): so
@@ -66,6 +77,22 @@ def read_refusal(error: Buffer, redact: Callable[[str], str]) -> UpstreamCallErr
         data = msgspec.json.decode(str(data))
     told = {"code": remote.code, "message": message, "data": data}
     return UpstreamCallError(f"the server refused the call: {message} ({remote.code})", upstream=told)
+
+
+def _named(arguments: bytes) -> str:
+    """The names that a meta-tool was given, in short; nothing of what is to be passed on to a tool."""
+    if len(arguments) > MAX_READ:
+        return ""
+    names: list[str] = []
+    with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        members = msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
+        for key in NAMING:
+            if key in members:
+                said = msgspec.json.decode(members[key], type=str | list[str] | None)
+                names += [said] if isinstance(said, str) else said or []
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    # Not cut: half a secret would not be known as one.
+    return ", ".join(name if len(name) <= MAX_NAME else "…" for name in names[:MAX_NAMES]) + more
 
 
 class ClientCall(Struct, eq=False):
@@ -123,6 +150,12 @@ class ClientCall(Struct, eq=False):
     def __repr__(self) -> str:
         """Without arguments: they may hold a secret."""
         return f"<ClientCall {self.label}>"
+
+    def told(self) -> str:
+        """What the log says of a call that no server had: what it named, and its session if that has a name."""
+        asked = _named(self.given) if self.name in self.guest.surface.meta_tools else ""
+        session = self.guest.session
+        return f"{self.label}{asked and f'({asked})'}{session and f' in {session}'}"
 
     def read_meta(self, meta: dict[str, Raw], *, modern: bool) -> None:
         """Take the `_meta` of the request in: what of it travels on, and the progress token.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import attrs
 
+from daemon.catalog.loaded import Loaded
 from daemon.clients.habits import Habits
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ class SessionStatistics:
     """Calls without an answer yet."""
     loaded: int
     """Tools that it has loaded."""
+    own: Loaded = attrs.field(factory=Loaded, repr=False)
+    """What it has loaded in the session that no key names."""
     repaired: int
     """Calls whose arguments had to be repaired."""
     tokens_not_sent: int | None = 0
@@ -121,6 +124,10 @@ class Guest(Protocol):
 
     def source_of(self, key: ToolKey) -> str | None:
         """Who loaded a tool; None if its session has not loaded it."""
+
+    @property
+    def session(self) -> str:
+        """What its session is named; empty if nobody has named it."""
 
     @property
     def compares(self) -> bool:

@@ -33,7 +33,7 @@ QUEUED_LINES = 10_000
 TRACEBACK_CHARS = 64 * 1024
 """Of a traceback: as deep as Python's own recursion goes, and a message that quotes its data, cut."""
 
-LABEL_BYTES = 128
+LABEL_BYTES = 256
 """Of what a call is called in the log, as of a tool's name: the name may be one that a client made up."""
 
 FLUSH_SECONDS = 1.0

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from daemon import protocol
+from daemon.catalog.remembered import anonymous_key
 from daemon.seat import Asked
 from daemon.sessions import fault_of_key
 
@@ -60,22 +61,44 @@ class Membership:
         self._busy = busy
         self._named: dict[str, Asked] = {}
         self._held: dict[str, dict[bytes, Callable[[Asked], None]]] = {}
+        self._returning: str | None = None
+        """What the connection's own session is remembered under, until it is recalled."""
         self.own = Asked(seat, context.sessions.unnamed(), context, turn)
         self.own.conversation.listen(on_change, self)
+
+    @property
+    def direct(self) -> Asked | None:
+        """The session of requests that name none, if it is the connection's own, and here."""
+        if self.key is None and (self._returning is None or self._seat.switched_off):
+            return self.own
+        return None
 
     @property
     def loaded(self) -> int:
         """Tools that are loaded in its sessions."""
         return sum(len(each.conversation.loaded.tools) for each in (self.own, *self._named.values()))
 
-    def name(self, key: object) -> str:
-        """Take the key that a bridge names for all requests. Returns what is wrong with it, if something is."""
-        if key is None:
-            return ""
-        fault = fault_of_key(key)
-        if not fault and isinstance(key, str):
+    def greet(self, hello: dict[str, object]) -> str:
+        """Take what a bridge says of its requests' session. Returns what is wrong with it, if something is."""
+        key, anonymous = hello.get("session"), anonymous_key(hello.get("anonymous"))
+        fault = "" if key is None else fault_of_key(key)
+        if isinstance(key, str) and not fault:
             self.key = self._seat.own_key(key)
+        elif anonymous is not None:
+            self._identify(self._seat.own_key(anonymous))
         return fault
+
+    def _identify(self, key: str) -> None:
+        """The connection's own session can be come back to under this key, or is come back to."""
+        sessions = self._context.sessions
+        if self._seat.began is None and sessions.find(key) is None:
+            sessions.identify(self.own.conversation, key)
+            return
+        self._returning = key
+        if not self._seat.switched_off:
+            # Not only once something is asked: until it is in use again, it is kept for minutes.
+            self._held[key] = {}
+            self._later(self._serve_held, key)
 
     def key_of(self, meta: dict[str, Raw]) -> str | None:
         """The key of the session that a request belongs to; None is the connection's own.
@@ -86,7 +109,7 @@ class Membership:
         if self._seat.switched_off:
             return None
         if protocol.SESSION_KEY not in meta:
-            return self.key
+            return self.key or self._returning
         key = msgspec.json.decode(meta[protocol.SESSION_KEY])
         fault = fault_of_key(key)
         if fault or not isinstance(key, str):
@@ -140,6 +163,9 @@ class Membership:
             held = self._held.pop(key)
         for serve in held.values():
             serve(asked)
+        if key == self._returning and asked.conversation.whole:
+            self._part(self.own)
+            self.own, self._returning = self._named.pop(key), None
         self._context.outbox.flush()
 
     def _join(self, key: str, conversation: Conversation) -> Asked:

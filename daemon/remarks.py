@@ -82,12 +82,16 @@ def difference(before: ServerEntry, after: ServerEntry) -> dict[str, object]:
 
 
 def news(before: ServerEntry, after: ServerEntry) -> str:
-    """The same as a line of a log; empty if what is called is as it was, or nothing was known before."""
+    """The same as a line of a log; empty if what it offers is as it was, or nothing was known before."""
     if before.tools is None or before.epoch == after.epoch:
         return ""
     found = difference(before, after)
     parts = [_some(word, found[word]) for word in ("came", "went", "changed") if found[word]]
-    return f"its tools have changed: {'; '.join(parts)}" if parts else ""
+    if parts:
+        return f"epoch {after.epoch}: its tools have changed: {'; '.join(parts)}"
+    if before.disabled != after.disabled:
+        return f"epoch {after.epoch}: it was switched {'off' if after.disabled else 'on'}"
+    return f"epoch {after.epoch}: as other daemons know it, or tools were switched on or off"
 
 
 def _some(word: str, names: object) -> str:

@@ -10,17 +10,19 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING
 
+from daemon.catalog.loaded import MAX_LOADED, Source
 from daemon.catalog.remembered import OTHERS
 from daemon.catalog.shown import Shown, shown_since
 from daemon.config.model import DEFAULT_PROFILE
 from daemon.errors import ToolDisabled
 from daemon.surfaces.base import Loading, View
-from daemon.surfaces.table import chosen, is_switched_off
+from daemon.surfaces.table import PRELOADING, chosen, is_switched_off
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from daemon.catalog.offer import Offered
+    from daemon.catalog.snapshot import Catalog
     from daemon.config.model import Config, Profile
     from daemon.context import SessionContext
     from daemon.model import ToolKey
@@ -54,6 +56,7 @@ class Seat:
         self._profile = self._now.profiles[DEFAULT_PROFILE]
         self._surface: Surface = next(iter(context.surfaces.values()))
         self._switched_off = False
+        self._preload: tuple[str, ...] = ()
 
     def greet(self, hello: dict[str, object]) -> None:
         """Take what a bridge asks for on behalf of its client: a profile, a surface, a lazy switch.
@@ -102,6 +105,12 @@ class Seat:
         return self._switched_off
 
     @property
+    def preload(self) -> tuple[str, ...]:
+        """The tools that are loaded here from the start."""
+        self._sit()
+        return self._preload
+
+    @property
     def _now(self) -> Config:
         return self._context.catalog.value.config
 
@@ -127,6 +136,7 @@ class Seat:
                 self._denied = f"there is no surface {each[:100]!r}; there are: {', '.join(surfaces)}"
                 return
         self._surface = surfaces[wanted]
+        self._preload = profile.preload if wanted == PRELOADING else ()
 
 
 class Asked:
@@ -153,6 +163,8 @@ class Asked:
         self._turn = turn
         self._shown = Shown(self._shown_before)
         self._moment: tuple[object, ...] = ()
+        self._preloaded: Catalog | None = None
+        """What there was when tools were preloaded last."""
 
     @property
     def client(self) -> str:
@@ -163,6 +175,11 @@ class Asked:
     def surface(self) -> Surface:
         """What its calls mean."""
         return self._seat.surface
+
+    @property
+    def session(self) -> str:
+        """What its conversation is named; empty if nobody has named it."""
+        return (self.conversation.key or "") if self.conversation.named else ""
 
     @property
     def compares(self) -> bool:
@@ -193,7 +210,7 @@ class Asked:
                 now=now,
                 means=self._context.means,
             )
-        self._context.sessions.judge(self.conversation)
+        self._judge()
         return View(
             catalog=self._context.catalog.value,
             profile=self._seat.profile,
@@ -231,9 +248,28 @@ class Asked:
             or known[3] != shown
             or known[4] != before
         ):
-            self._context.sessions.judge(self.conversation)
+            self._judge()
             known = self._moment = (catalog, self.conversation.loaded, seat, shown, before)
         return known
+
+    def _judge(self) -> None:
+        """Bring what is loaded up to date: what became of it, and what the profile wants loaded besides."""
+        context, conversation = self._context, self.conversation
+        context.sessions.judge(conversation)
+        catalog = context.catalog.value
+        if not self._seat.preload or catalog is self._preloaded:
+            return
+        self._preloaded = catalog
+        offer = context.means.offers.of(catalog, self._seat.profile)
+        wanted = (offer.find(name) for name in self._seat.preload[:MAX_LOADED])
+        # What has been loaded and is not what it was is judged like any other, not loaded anew unasked.
+        tools = [
+            (each.tool, catalog.servers[each.tool.server].epoch)
+            for each in wanted
+            if each is not None and each.key not in conversation.loaded
+        ]
+        if tools:
+            context.sessions.load(conversation, tools, Source.POLICY_PRELOAD)
 
     def load(self, loading: Loading) -> None:
         """Tools that a call has loaded are listed from now on."""

@@ -14,6 +14,7 @@ import attrs
 import trio
 
 from daemon.catalog.loaded import LoadedStatus
+from daemon.catalog.remembered import is_anonymous
 from daemon.catalog.validity import judge_in
 from daemon.errors import CallError, InvalidArguments, McpdError
 from daemon.surfaces.answers import choices, quoted
@@ -75,7 +76,7 @@ class SessionReporter:
         """All sessions, or one with what it has loaded.
 
         Args:
-            key: of the one; None for all.
+            key: of the one, or `#` and a connection's number; None for all.
 
         Raises:
             InvalidArguments: there is no such session.
@@ -86,7 +87,7 @@ class SessionReporter:
     async def _all(self) -> dict[str, object]:
         kept, problem = await self._kept()
         held = list(self.held())
-        records = {record.key: record for record in (*kept, *(record for record, _users in held))}
+        records = {record.key: record for record in (*_named(kept), *(record for record, _users in held))}
         users = {record.key: users for record, users in held}
         # Thousands of sessions with hundreds of tools each are judged: not in the turn of anybody's call.
         report = await trio.to_thread.run_sync(
@@ -97,21 +98,30 @@ class SessionReporter:
 
     async def _one(self, key: str) -> dict[str, object]:
         record, users = next((held for held in self.held() if held[0].key == key), (None, 0))
-        record = record or await self._recalled(key)
         live = tuple(self.live())
+        numbered = next((session for session in live if key == f"#{session.number}"), None)
+        # A key may look like a number; then it is the key that is meant.
+        record = record or await self._recalled(key, needed=numbered is None)
         if record is not None:
             return session_report(record, live, self.catalog(), self.wall(), users)
+        if numbered is not None and numbered.key is not None:
+            return await self._one(numbered.key)
+        if numbered is not None:
+            return connection_report(numbered, self.catalog(), self.wall())
         if connected := _connected(live)[key]:
             return {**_unrecorded(connected), "loaded": []}
         kept, problem = await self._kept()
-        keys = [*(record.key for record in kept), *(session.key for session in live if session.key)]
+        keys = [record.key for record in _named(kept)]
+        keys += [session.key or f"#{session.number}" for session in live if session.key or key.startswith("#")]
         known = choices(dict.fromkeys(keys), key)
         raise InvalidArguments(f"no session is named {quoted(key)}. {known}{problem and f' But {problem}'}")
 
-    async def _recalled(self, key: str) -> SessionRecord | None:
+    async def _recalled(self, key: str, *, needed: bool) -> SessionRecord | None:
         try:
             return await self.archive.recall(key)
         except McpdError as error:
+            if not needed:
+                return None
             raise CallError(f"what session {quoted(key)} has loaded cannot be read now: {error}") from None
 
     async def _kept(self) -> tuple[tuple[SessionRecord, ...], str]:
@@ -122,6 +132,11 @@ class SessionReporter:
             return (), f"only sessions in use are shown, what is kept cannot be read now: {error}"
         reason = self.degraded()
         return kept, f"persistence is degraded, older sessions may be missing: {reason}" if reason else ""
+
+
+def _named(records: Iterable[SessionRecord]) -> list[SessionRecord]:
+    """Those that somebody has named; the others show as the numbers of their connections."""
+    return [record for record in records if not is_anonymous(record.key)]
 
 
 def sessions_report(
@@ -152,7 +167,7 @@ def sessions_report(
     ]
     anonymous = connected.pop(None, [])
     unrecorded = [_unrecorded(sessions) for sessions in connected.values()]
-    return {"sessions": [*rows, *unrecorded, *(_unrecorded([session]) for session in anonymous)]}
+    return {"sessions": [*rows, *unrecorded, *(_numbered(session, judged) for session in anonymous)]}
 
 
 def session_report(
@@ -177,6 +192,18 @@ def session_report(
     }
 
 
+def connection_report(session: SessionStatistics, catalog: Catalog, now: float) -> dict[str, object]:
+    """What a connection without a key has loaded, in that order.
+
+    Args:
+        session: the connection.
+        catalog: what loaded tools are judged by.
+        now: seconds since the epoch.
+    """
+    loaded = [_loaded(tool, catalog, now) for tool in session.own.tools.values()]
+    return {**_unrecorded([session]), "loaded": loaded}
+
+
 def _connected(live: Iterable[SessionStatistics]) -> defaultdict[str | None, list[SessionStatistics]]:
     """Connections by their key, oldest first."""
     found: defaultdict[str | None, list[SessionStatistics]] = defaultdict(list)
@@ -199,7 +226,7 @@ def _about(record: SessionRecord, connections: int, catalog: Catalog, now: float
 
 
 def _unrecorded(sessions: list[SessionStatistics]) -> dict[str, object]:
-    """Connections of which nothing is kept: they have no key, or have not loaded anything under theirs."""
+    """Connections of which nothing is known by a key: they have none, or nothing is kept of theirs."""
     first = sessions[0]
     return {
         "key": first.key,
@@ -212,6 +239,11 @@ def _unrecorded(sessions: list[SessionStatistics]) -> dict[str, object]:
         "loaded": max(session.loaded for session in sessions),
         "invalid": None,
     }
+
+
+def _numbered(session: SessionStatistics, judged: _Judged) -> dict[str, object]:
+    invalid = sum(not judged.valid(tool) for tool in session.own.tools.values())
+    return {**_unrecorded([session]), "invalid": invalid}
 
 
 def _loaded(tool: LoadedTool, catalog: Catalog, now: float) -> dict[str, object]:

@@ -14,7 +14,7 @@ import trio
 from loguru import logger
 
 from daemon.catalog.loaded import Loaded, LoadedStatus
-from daemon.catalog.remembered import MAX_KEY, OTHERS, SessionRecord
+from daemon.catalog.remembered import MAX_KEY, OTHERS, SessionRecord, is_anonymous
 from daemon.catalog.shown import Shown
 from daemon.catalog.validity import judge_in
 from daemon.errors import McpdError
@@ -68,7 +68,7 @@ class Conversation:
         """Begin.
 
         Args:
-            key: what its connections name it by; None belongs to one connection.
+            key: what its connections name it by, or their bridge; None belongs to one connection.
             loaded: what it has loaded.
             created_at: when it was first named, in seconds since the epoch.
         """
@@ -92,6 +92,11 @@ class Conversation:
         self.judged: tuple[Catalog, Loaded] | None = None
         """By what its tools were judged last, and what came out."""
         self._listeners: dict[object, Callable[[], None]] = {}
+
+    @property
+    def named(self) -> bool:
+        """Whether somebody has given it a name, which others can give as well."""
+        return self.key is not None and not is_anonymous(self.key)
 
     def listen(self, listener: Callable[[], None], owner: object) -> None:
         """Call `listener` whenever what is loaded changes, until `owner` leaves."""
@@ -164,8 +169,9 @@ class Sessions:
         return iter(list(self._named))
 
     def in_use(self) -> list[tuple[SessionRecord, int]]:
-        """Sessions with a key that are here whole, each with the number of its connections."""
-        return [(each.record(self._wall()), each.users) for each in self._named.values() if each.whole]
+        """Sessions that somebody has named and that are here whole, each with the number of its connections."""
+        here = [each for each in self._named.values() if each.whole and each.named]
+        return [(each.record(self._wall()), each.users) for each in here]
 
     def watch(self, look: Callable[[], None], owner: object) -> None:
         """Call `look` soon after each change of the catalog, until `owner` leaves."""
@@ -182,6 +188,12 @@ class Sessions:
         self._unnamed.add(conversation)
         return conversation
 
+    def identify(self, conversation: Conversation, key: str) -> None:
+        """Its bridge can come back to it: what it loads from now on is remembered."""
+        conversation.key = key
+        self._unnamed.discard(conversation)
+        self._named[key] = conversation
+
     def find(self, key: str) -> Conversation | None:
         """The session of that key, if it is here, whole; None if it must be recalled first."""
         found = self._named.get(key)
@@ -197,7 +209,7 @@ class Sessions:
             self._named[conversation.key] = conversation
             conversation.client = client or conversation.client
             self._memory.touch(conversation.key, self._wall())
-            if conversation.whole and not conversation.kept:
+            if conversation.whole and not conversation.kept and conversation.named:
                 # It may be shown tools from now on: in another life that is to be known.
                 self._keep(conversation)
 
@@ -211,11 +223,13 @@ class Sessions:
         key = conversation.key
         if key is not None and self._named.get(key) is conversation:
             del self._named[key]
-            self._left.pop(key, None)
-            self._left[key] = conversation.shown
-            while len(self._left) > MAX_LEFT:
-                del self._left[next(iter(self._left))]
-            self._memory.touch(key, self._wall())
+            if conversation.named:
+                self._left.pop(key, None)
+                self._left[key] = conversation.shown
+                while len(self._left) > MAX_LEFT:
+                    del self._left[next(iter(self._left))]
+            if conversation.named or conversation.kept:
+                self._memory.touch(key, self._wall())
 
     async def recall(self, key: str) -> Conversation:
         """The session of that key: here, remembered, or new. Asks what remembers it once for all who wait.

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections import Counter
 from itertools import islice
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import attrs
 
@@ -254,6 +254,43 @@ def summary(tally: Tally) -> dict[str, object]:
         "estimatedTokensSentInstead": instead,
         "estimatedTokensNotSent": spared - instead,
     }
+
+
+def counters(tally: Tally) -> dict[str, int]:
+    """The whole numbers of `summary`, by name, to be kept over restarts: they never fall."""
+    found: dict[str, int] = {}
+    for name, value in summary(tally).items():
+        if isinstance(value, dict):
+            found |= {f"{name}.{each}": count for each, count in value.items() if _is_count(count)}
+        elif _is_count(value):
+            found[name] = value
+    return found
+
+
+def in_all(counted: Mapping[str, int], since: float) -> dict[str, object]:
+    """What `counters` come to over restarts, as `summary` has it.
+
+    Args:
+        counted: by name.
+        since: seconds since the epoch.
+    """
+    told: dict[str, Any] = {}
+    for name, value in counted.items():
+        kind, _, each = name.partition(".")
+        if each:
+            told.setdefault(kind, {})[each] = value
+        else:
+            told[kind] = value
+    hits, lost = told.get("loadHits", 0), sum(told.get("invalidations", {}).values())
+    rates = {
+        "loadHitRate": _share(hits, hits + told.get("loadMisses", 0)),
+        "invalidationRate": _share(lost, told.get("loads", 0)),
+    }
+    return {"since": round(since, 3), **told, **rates}
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _of_lookups(tally: Tally, *, hit: bool) -> int:

@@ -24,6 +24,7 @@ from daemon.actors.librarian import Librarian
 from daemon.actors.recorder import Recorder
 from daemon.actors.registry import Registry
 from daemon.actors.session import Session
+from daemon.actors.summarizing import Summarizing
 from daemon.actors.warden import Warden
 from daemon.arguments.reading import Checker
 from daemon.calllog import CallLogger
@@ -43,7 +44,7 @@ from daemon.session_report import SessionReporter
 from daemon.sessions import Sessions
 from daemon.surfaces.base import Means
 from daemon.surfaces.table import META_TOOLS, SURFACES
-from daemon.tally import Tally, summary
+from daemon.tally import Tally, counters, in_all, summary
 from daemon.transports.children import Children
 from daemon.wire.outbox import Outbox
 
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 
     from daemon.actors.summarizer import Summarizer
     from daemon.catalog.reconcile import Plan
-    from daemon.config.model import Config
+    from daemon.config.model import Config, Summaries
     from daemon.context import SessionStatistics
     from daemon.ports import ConfigFile
     from daemon.processes.peers import Connections
@@ -132,7 +133,7 @@ class Tree:
         self._written, self.serving = trio.Event(), trio.Event()
         """`serving` is set once clients are served."""
         self._sessions = self._remembering()
-        self._summarizer = self._summarizing(config)
+        self._summarizing = Summarizing(self.registry.catalog, self._summarizer)
         self._means = Means(
             offers=Offers(),
             checker=Checker(),
@@ -166,17 +167,16 @@ class Tree:
             # Sessions are made later, they need the recorder.
             live_keys=lambda: self._sessions.keys(),  # noqa: PLW0108
             adopt=lambda record: self._sessions.adopt(record),  # noqa: PLW0108
+            count=lambda: counters(self._tally),
             set_aside=None if place.shared else lambda: place.set_aside(time.time()),
             shared=place.shared,
         )
 
-    def _summarizing(self, config: Config) -> Summarizer | None:
-        if config.summaries is None:
-            return None
+    def _summarizer(self, summaries: Summaries) -> Summarizer:
         return Summarizer(
             self.registry.catalog,
-            config.summaries,
-            connect=partial(open_endpoint, config.summaries, os.environ),
+            summaries,
+            connect=partial(open_endpoint, summaries, os.environ),
             tell=self.registry.tell,
             wall=time.time,
         )
@@ -256,9 +256,9 @@ class Tree:
             redact=self._around.redact,
             wall=time.time,
             persistence=lambda: self.recorder.persistence.value,
-            metrics=lambda: summary(self._tally),
+            metrics=self._counted,
             connections=self._connections,
-            summarizer=lambda: None if self._summarizer is None else attrs.asdict(self._summarizer.state),
+            summarizer=lambda: self._summarizing.state,
         )
         operations = Operations(
             reporter=reporter,
@@ -285,6 +285,10 @@ class Tree:
 
     def _statistics(self) -> list[SessionStatistics]:
         return [session.statistics() for session in self.front.guests.values()]
+
+    def _counted(self) -> dict[str, object]:
+        totals = self.recorder.totals
+        return {**summary(self._tally), "inAll": in_all(totals.known, totals.since)}
 
     def _session_reporter(self) -> SessionReporter:
         persistence = self.recorder.persistence
@@ -320,8 +324,7 @@ class Tree:
             core.start_soon(self._librarian.run)
             core.start_soon(self._calls.run)
             core.start_soon(self._sessions.run)
-            if self._summarizer is not None:
-                core.start_soon(self._summarizer.run)
+            core.start_soon(self._summarizing.run)
             async with trio.open_nursery() as upstreams:
                 upstreams.start_soon(self.servers.run)
                 async with trio.open_nursery() as doors:

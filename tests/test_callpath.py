@@ -607,6 +607,46 @@ async def test_calls_are_noted_with_label_latency_and_outcome(
     assert [ok for _, ok in stage.upstreams["beta"].recorded] == [False]
 
 
+async def test_the_log_names_what_was_asked_for_and_the_session_where_no_server_had_the_call(
+    nursery: trio.Nursery,
+) -> None:
+    stage = Stage(profiles={"default": {"surface": "load"}})
+    client = await stage.client(nursery)
+    await client.tell("mcpd/hello", {"session": "project"})
+    secret = {"name": "hunter2"}
+    await client.ask(
+        "tools/call", {"name": "load_mcp_tool", "arguments": {"names": ["echo", "add"]}}, request_id=1
+    )
+    await client.get()
+    await client.ask("tools/call", {"name": "load_mcp_server", "arguments": {"name": "alpha"}}, request_id=2)
+    await client.get()
+    await client.ask("tools/call", {"name": "beta__add", "arguments": secret}, request_id=3)
+    await client.get()
+    assert [(label, outcome) for _, label, _, outcome in stage.log.notes] == [
+        ("load_mcp_tool(echo, add) in project", "ok"),
+        ("load_mcp_server(alpha) in project", "ok"),
+        ("beta__add in project", "ToolNotLoaded"),
+    ]
+
+
+async def test_what_the_log_names_is_bounded_and_never_what_a_tool_is_given(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    client = await stage.client(nursery)
+    long = {"category": "x" * 999, "tool_name": "echo", "args": {"password": "hunter2"}}
+    await client.ask("tools/call", {"name": "call-category-tool", "arguments": long}, request_id=1)
+    await client.get()
+    many = {"category": "alpha", "toolNames": [f"t{number}" for number in range(9)]}
+    await client.ask("tools/call", {"name": "get-category-tools", "arguments": many}, request_id=2)
+    await client.get()
+    await client.ask("tools/call", {"name": "get-category-tools", "arguments": {"category": 7}}, request_id=3)
+    await client.get()
+    assert [label for _, label, _, _ in stage.log.notes] == [
+        "call-category-tool(…, echo)",
+        "get-category-tools(alpha, t0, t1, t2, t3 and 5 more)",
+        "get-category-tools",
+    ]
+
+
 async def test_an_error_whose_details_cannot_be_written_still_answers(nursery: trio.Nursery) -> None:
     stage = Stage()
     client = await stage.client(nursery)

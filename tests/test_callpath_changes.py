@@ -242,6 +242,25 @@ async def test_a_renamed_tool_is_refused_with_its_new_name(nursery: trio.Nursery
     assert (error["code"], error["renamedTo"]) == ("UnknownTool", "shout")
 
 
+async def test_with_auto_load_a_renamed_tool_runs_under_its_new_name_also_from_a_line(
+    nursery: trio.Nursery,
+) -> None:
+    stage = Stage(profiles={"default": {"surface": "load", "autoLoad": True}})
+    client = await stage.client(nursery)
+    await describe(client, "load")
+    await call(client, "load")
+    waiting = await stage.alpha.wait_sent()
+    stage.lists("alpha", tool("shout", description="Does echo."), "add")
+    assert waiting.call.check()
+    assert waiting.call.tool == "shout"
+    await client.ask("tools/call", {"name": "echo", "arguments": {}}, request_id=3)
+    sent = await stage.alpha.wait_sent(2)
+    assert sent.call.tool == "shout"
+    await client.ask("tools/list", request_id=4)
+    listing = (await answer_to(client, 4))["result"]["tools"]
+    assert "shout" in {each["name"] for each in listing}
+
+
 @pytest.mark.parametrize("off", [("alpha", "echo"), ("alpha", "")])
 @pytest.mark.parametrize("surface", SURFACES)
 async def test_what_an_operator_has_switched_off_is_refused_and_says_how_it_comes_back(

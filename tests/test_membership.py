@@ -12,9 +12,12 @@ import trio.testing
 from msgspec import Raw
 
 from daemon.catalog.loaded import Source
+from daemon.catalog.remembered import is_anonymous
+from daemon.errors import McpdError
 from daemon.membership import MAX_HELD, MAX_KEYS, Membership
 from daemon.protocol import SESSION_KEY
 from daemon.seat import Asked, Seat
+from daemon.sessions import RETRY_SECONDS
 from tests.fakes_upstream import Stage
 
 if TYPE_CHECKING:
@@ -47,7 +50,7 @@ async def test_a_request_that_names_no_session_belongs_to_the_connections_own(nu
 
 async def test_a_bridge_names_the_session_of_all_requests_and_a_request_its_own(nursery: trio.Nursery) -> None:
     it = membership(Stage(), nursery)
-    assert it.name("k") == ""
+    assert it.greet({"session": "k"}) == ""
     assert it.key_of({}) == "k"
     assert it.key_of(named("other")) == "other"
 
@@ -55,7 +58,7 @@ async def test_a_bridge_names_the_session_of_all_requests_and_a_request_its_own(
 @pytest.mark.parametrize("key", [7, "", "x" * 201, "a\x00"])
 async def test_a_bad_name_is_said_and_changes_nothing(nursery: trio.Nursery, key: object) -> None:
     it = membership(Stage(), nursery)
-    assert "session's key" in it.name(key)
+    assert "session's key" in it.greet({"session": key})
     assert it.key_of({}) is None
     with pytest.raises(msgspec.ValidationError, match="session's key"):
         it.key_of(named(key))
@@ -175,9 +178,120 @@ async def test_what_another_user_names_is_a_session_of_its_own(nursery: trio.Nur
     it = membership(stage, nursery)
     seat = Seat(stage.context, os.getuid() + 1)
     other = Membership(seat, stage.context, on_change=lambda: None, later=nursery.start_soon)
-    assert other.name("k") == ""
+    assert other.greet({"session": "k"}) == ""
     assert other.key == other.key_of({}) == other.key_of(named("k")) == f"uid {os.getuid() + 1}: k"
     ours = await present(it, it.key_of(named("k")) or "")
     theirs = await present(other, other.key_of(named("k")) or "")
     assert ours.conversation is not theirs.conversation
     assert set(stage.memory.records) == {"k", f"uid {os.getuid() + 1}: k"}
+
+
+TOKEN = "0123456789abcdef" * 2
+
+
+def load_own(stage: Stage, it: Membership) -> None:
+    tools = [(each, 1) for each in (stage.catalog.value.servers["alpha"].tools or {}).values()]
+    stage.sessions.load(it.own.conversation, tools, source=Source.MANUAL)
+
+
+async def test_what_a_bridge_without_a_key_has_loaded_is_there_when_it_comes_back(
+    nursery: trio.Nursery,
+) -> None:
+    stage = Stage()
+    it = membership(stage, nursery)
+    assert it.greet({"anonymous": TOKEN}) == ""
+    assert it.direct is it.own
+    assert not stage.memory.records
+    load_own(stage, it)
+    (key,) = stage.memory.records
+    assert is_anonymous(key)
+    it.leave()
+    assert not list(stage.sessions.keys())
+
+    again = back(stage, nursery)
+    waits = again.direct is None
+    assert waits
+    assert again.present(again.key_of({})) is None
+    served: list[Asked] = []
+    assert again.hold(again.key_of({}) or "", b"1", served.append)
+    await trio.testing.wait_all_tasks_blocked()
+    assert again.direct is again.own is served[0]
+    assert again.key is again.key_of({}) is None
+    assert len(again.own.conversation.loaded.tools) == again.loaded == 2
+
+
+def back(stage: Stage, nursery: trio.Nursery, uid: int | None = None, **more: object) -> Membership:
+    """A bridge that comes back, as a connection."""
+    seat = Seat(stage.context, uid)
+    it = Membership(seat, stage.context, on_change=lambda: None, later=nursery.start_soon)
+    hello = {"anonymous": TOKEN, "resumed": 1.0, **more}
+    seat.greet(hello)
+    assert it.greet(hello) == ""
+    return it
+
+
+async def test_a_bridge_that_comes_back_is_in_use_before_it_asks_for_anything(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    back(stage, nursery)
+    await trio.testing.wait_all_tasks_blocked()
+    assert len(list(stage.sessions.keys())) == 1
+
+
+async def test_a_bridge_that_comes_back_before_its_connection_is_missed_shares_its_session(
+    nursery: trio.Nursery,
+) -> None:
+    stage = Stage()
+    first = membership(stage, nursery)
+    first.greet({"anonymous": TOKEN})
+    again = back(stage, nursery)
+    await trio.testing.wait_all_tasks_blocked()
+    assert again.own.conversation is first.own.conversation
+    first.leave()
+    load_own(stage, again)
+    assert len(list(stage.sessions.keys())) == len(stage.memory.records) == 1
+
+
+async def test_another_users_bridge_does_not_come_back_to_ours(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    first = membership(stage, nursery)
+    first.greet({"anonymous": TOKEN})
+    load_own(stage, first)
+    other = back(stage, nursery, os.getuid() + 1)
+    await trio.testing.wait_all_tasks_blocked()
+    assert not other.own.conversation.loaded.tools
+
+
+async def test_a_store_that_does_not_answer_is_asked_again_for_a_bridges_session(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    stage = Stage()
+    first = membership(stage, nursery)
+    first.greet({"anonymous": TOKEN})
+    load_own(stage, first)
+    first.leave()
+    stage.memory.failure = McpdError("no disk")
+    again = back(stage, nursery)
+    await trio.testing.wait_all_tasks_blocked()
+    key = again.key_of({}) or ""
+    empty = await present(again, key)
+    assert empty.conversation.loaded.tools == {}
+    stage.memory.failure = None
+    await trio.sleep(RETRY_SECONDS)
+    assert (await present(again, key)).conversation is empty.conversation
+    assert again.direct is again.own
+    assert again.loaded == 2
+
+
+@pytest.mark.parametrize("token", [7, "", "x" * 32, "A" * 32, "a" * 31, None])
+async def test_what_no_bridge_makes_up_is_no_key(nursery: trio.Nursery, token: object) -> None:
+    stage = Stage()
+    it = membership(stage, nursery)
+    assert it.greet({"anonymous": token}) == ""
+    assert it.own.conversation.key is None
+
+
+async def test_a_key_that_is_given_counts_more_than_one_that_is_made_up(nursery: trio.Nursery) -> None:
+    it = membership(Stage(), nursery)
+    assert it.greet({"session": "k", "anonymous": TOKEN}) == ""
+    assert it.key_of({}) == "k"
+    assert it.own.conversation.key is None

@@ -165,6 +165,43 @@ def test_a_connection_of_a_session_knows_what_another_was_shown_until_it_is_show
     assert other.view().shown(("alpha", "echo")) == first
 
 
+PRELOADING: dict[str, Any] = {"default": {"surface": "load", "preload": ["alpha/echo", "add", "nobody's"]}}
+
+
+def test_what_a_profile_preloads_is_loaded_from_the_start_and_judged_like_the_rest() -> None:
+    stage = Stage(profiles=PRELOADING)
+    guest = Asked(Seat(stage.context), stage.sessions.unnamed(), stage.context)
+    first = guest.view().loaded
+    assert {key: each.source for key, each in first.tools.items()} == {
+        ECHO: Source.POLICY_PRELOAD,
+        ("alpha", "add"): Source.POLICY_PRELOAD,
+    }
+    assert guest.view().loaded is first
+    stage.lists("alpha", tool("echo", description="another"))
+    after = guest.view().loaded.tools
+    assert [str(each.verdict.status) for each in after.values()] == ["invalid_changed", "invalid_deleted"]
+
+
+def test_what_a_profile_preloads_is_loaded_once_its_server_has_listed() -> None:
+    stage = Stage(listed=False, profiles=PRELOADING)
+    guest = Asked(Seat(stage.context), stage.sessions.unnamed(), stage.context)
+    assert not guest.view().loaded.tools
+    assert guest.surface.awaits(guest.view()) == ("alpha", "beta")
+    stage.lists("alpha", "echo")
+    assert guest.moment(0) is not None
+    assert ECHO in guest.conversation.loaded
+
+
+@pytest.mark.parametrize("hello", [{"surface": "category"}, {"lazy": False}, {"surface": "search"}])
+def test_nothing_is_preloaded_where_tools_need_not_be_loaded(hello: dict[str, Any]) -> None:
+    stage = Stage(profiles=PRELOADING)
+    taken = Seat(stage.context)
+    taken.greet(hello)
+    guest = Asked(taken, stage.sessions.unnamed(), stage.context)
+    guest.view()
+    assert not guest.conversation.loaded.tools
+
+
 def resumed(began: object, stage: Stage | None = None) -> tuple[Stage, Asked]:
     """A client whose conversation began then, with an earlier daemon."""
     stage = stage or Stage()

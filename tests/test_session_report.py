@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from daemon.catalog.loaded import Loaded, LoadedStatus, Source, Verdict
-from daemon.catalog.remembered import SessionRecord
+from daemon.catalog.remembered import SessionRecord, anonymous_key
 from daemon.context import SessionStatistics
 from daemon.errors import CallError, InvalidArguments, McpdError
 from daemon.facts import Configured, Switched
@@ -154,7 +154,7 @@ def test_all_sessions_are_listed_those_used_last_first_then_connections_without_
     both = loaded_of(stage, ("alpha", "echo"), ("beta", "echo"))
     stage.lists("beta", "add")
     records = [record("old", both, seen_at=NOW - DAY), record("new", seen_at=NOW - 1)]
-    live = [connection(7, loaded=3), connection(3), connection(4, "new"), connection(5, "unused")]
+    live = [connection(7, loaded=3, own=both), connection(3), connection(4, "new"), connection(5, "unused")]
     rows = listed(stage, records, *live)
     assert [(row["key"], row["number"], row["connections"]) for row in rows] == [
         ("new", None, 1),
@@ -167,8 +167,8 @@ def test_all_sessions_are_listed_those_used_last_first_then_connections_without_
         (0, 0),
         (2, 1),
         (0, None),
-        (0, None),
-        (3, None),
+        (0, 0),
+        (3, 1),
     ]
     assert [row["seenAt"] for row in rows] == [NOW - 1, NOW - DAY, None, None, None]
 
@@ -311,6 +311,43 @@ async def test_a_session_that_a_connection_takes_part_in_besides_its_own_is_in_u
     everything: Any = await desk.answer(None)
     assert (one["connections"], one["forgottenInSeconds"]) == (2, None)
     assert [(row["key"], row["connections"]) for row in everything["sessions"]] == [("a", 2), ("own", 1)]
+
+
+async def test_a_connection_without_a_key_is_shown_by_its_number() -> None:
+    stage = Stage()
+    own = loaded_of(stage, ("alpha", "echo"), ("beta", "echo"), at=NOW - 5)
+    stage.lists("beta", "add")
+    desk = reporter(stage, FakeArchive(), connection(4, loaded=2, own=own), connection(5, "k"))
+    answer: Any = await desk.answer("#4")
+    assert (answer["key"], answer["number"], answer["connections"]) == (None, 4, 1)
+    assert [(each["name"], each["status"], bool(each["reason"])) for each in answer["loaded"]] == [
+        ("echo", "valid", False),
+        ("echo", "invalid_deleted", True),
+    ]
+    keyed: Any = await desk.answer("#5")
+    assert keyed["key"] == "k"
+    with pytest.raises(InvalidArguments, match=r"no session is named '#6'.*#4"):
+        await desk.answer("#6")
+
+
+async def test_a_key_that_looks_like_a_number_is_the_key_where_it_is_known() -> None:
+    archive = FakeArchive([record("#4")])
+    desk = reporter(Stage(), archive, connection(4))
+    named: Any = await desk.answer("#4")
+    assert named["key"] == "#4"
+    archive.fault = "no disk"
+    numbered: Any = await desk.answer("#4")
+    assert numbered["number"] == 4
+
+
+async def test_sessions_that_nobody_has_named_are_no_rows_of_their_own() -> None:
+    archive = FakeArchive([record(anonymous_key("a" * 32) or ""), record("k")])
+    desk = reporter(Stage(), archive)
+    answer: Any = await desk.answer(None)
+    assert [row["key"] for row in answer["sessions"]] == ["k"]
+    with pytest.raises(InvalidArguments) as refused:
+        await desk.answer("kk")
+    assert "anonymous" not in str(refused.value)
 
 
 async def test_more_sessions_than_are_listed_are_said_to_be_left_out() -> None:

@@ -21,6 +21,8 @@ from daemon.tally import (
     REPAIRS,
     Calls,
     Tally,
+    counters,
+    in_all,
     summary,
     tokens_in,
 )
@@ -242,3 +244,23 @@ def test_the_summary_says_what_loading_spared_and_cost() -> None:
         "estimatedTokensSentInstead": 50,
         "estimatedTokensNotSent": 1050,
     }
+
+
+def test_what_is_counted_can_be_kept_and_told_over_restarts() -> None:
+    tally = Tally(["s"])
+    tally.loaded("manual", 4)
+    tally.load(True, "manual")
+    tally.load(True, "manual")
+    tally.load(False, "auto")
+    tally.invalidated("invalid_changed", 1)
+    tally.listed("load", 400, 4400)
+    kept = counters(tally)
+    assert kept["invalidations.invalid_changed"] == 1
+    assert (kept["loads"], kept["loadHits"], kept["loadMisses"]) == (4, 2, 1)
+    told = in_all({name: 10 * count for name, count in kept.items()}, 5.00049)
+    assert told["since"] == pytest.approx(5, abs=0.001)
+    assert told["invalidations"] == {"invalid_changed": 10}
+    assert (told["loads"], told["loadHits"], told["loadMisses"]) == (40, 20, 10)
+    assert told["estimatedTokensNotSent"] == 10_000
+    assert (told["loadHitRate"], told["invalidationRate"]) == (0.6667, 0.25)
+    assert in_all({}, 0.0) == {"since": 0.0, "loadHitRate": None, "invalidationRate": None}

@@ -22,10 +22,12 @@ from daemon.keeping.opening import Opener, keep_checked, sessions_in
 from daemon.keeping.recalling import Recalling
 from daemon.keeping.server_notes import Difference, ServerNotes
 from daemon.keeping.session_notes import SessionNotes
+from daemon.keeping.timetable import Timetable
+from daemon.keeping.totals import Totals
 from daemon.store.faults import Kind, StoreFault
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from daemon.catalog.remembered import SessionRecord
     from daemon.catalog.snapshot import Catalog
@@ -66,6 +68,7 @@ class Recorder:
         session_idle: float,
         live_keys: Callable[[], Iterable[str]],
         adopt: Callable[[SessionRecord], None],
+        count: Callable[[], Mapping[str, int]] = dict,
         set_aside: Callable[[], str] | None = None,
         shared: bool = False,
         patience: float = OPERATION_SECONDS,
@@ -83,6 +86,7 @@ class Recorder:
             session_idle: seconds after which a session that nobody uses is forgotten.
             live_keys: keys of the sessions that somebody uses now.
             adopt: takes a live session as another daemon has written it.
+            count: what was counted in this life, by name.
             set_aside: renames a corrupt store and returns its new name; None where that cannot be done.
             shared: whether other daemons may write to the same store.
             patience: seconds that anybody waits for one operation.
@@ -101,6 +105,7 @@ class Recorder:
         self._patience = patience
         self._servers = ServerNotes()
         self._sessions = SessionNotes()
+        self.totals = Totals(count)
         self._recalling = Recalling(self._servers, catalog=catalog, tell=tell, settle=settle, where=where)
         self._remembered = self._anew = False
         self._expiry = Expiry(
@@ -108,7 +113,7 @@ class Recorder:
         )
         self._version = 0
         self._retry_at: float | None = None
-        self._due_at: dict[str, float] = {}
+        self._due = Timetable()
         self._stirred = trio.Event()
 
     # --- the daemon's side ---------------------------------------------------------------------------------
@@ -128,11 +133,11 @@ class Recorder:
 
     async def run(self) -> None:
         """Write what changes, until cancelled. A fault of ours costs time, nothing else."""
-        now = trio.current_time()
         self._expiry.start()
-        self._due_at.update({CHECK: now + CHECK_SECONDS, FORGET: now + self._expiry.period})
+        self._due.put(CHECK, CHECK_SECONDS)
+        self._due.put(FORGET, self._expiry.period)
         if self._shared:
-            self._due_at[POLL] = now + POLL_SECONDS
+            self._due.put(POLL, POLL_SECONDS)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_catalog)
             nursery.start_soon(self._heed_readers)
@@ -174,7 +179,7 @@ class Recorder:
     def touch(self, key: str, at: float) -> None:
         """A session was used; written with the next batch, or after a minute."""
         self._sessions.touch(key, at)
-        self._due_at.setdefault(TOUCH, trio.current_time() + TOUCH_SECONDS)
+        self._due.put_if_none(TOUCH, TOUCH_SECONDS)
 
     async def kept(self, key: str | None = None) -> bool:
         """Whether what was kept of a key is on disk, or what operators said; False when that takes too long."""
@@ -242,15 +247,7 @@ class Recorder:
             return self._retry_at
         if self._custody.store is None or len(self._sessions) or self._servers.difference(self._catalog.value):
             return 0.0
-        return min(self._due_at.values())
-
-    def _is_due(self, what: str, period: float) -> bool:
-        """Whether its time has come; if so, the next one is set."""
-        now = trio.current_time()
-        if self._due_at.get(what, now + 1) > now:
-            return False
-        self._due_at[what] = now + period
-        return True
+        return self._due.next
 
     async def _round(self) -> None:
         if (suspicion := self._custody.suspicion) is not None:
@@ -258,14 +255,14 @@ class Recorder:
             raise suspicion
         if self._custody.store is None:
             self._take_in(await self._custody.open())
-        if self._is_due(POLL, POLL_SECONDS):
+        if self._due.take(POLL, POLL_SECONDS):
             await self._poll()
         with trio.fail_after(self._patience):
             await self._recalling.settle()
-        await self._write(touches=self._is_due(TOUCH, TOUCH_SECONDS))
-        if self._is_due(FORGET, self._expiry.period):
+        await self._write(touches=self._due.take(TOUCH, TOUCH_SECONDS))
+        if self._due.take(FORGET, self._expiry.period):
             wait = await self._expiry.look(partial(self._write, touches=True))
-            self._due_at[FORGET] = trio.current_time() + wait
+            self._due.put(FORGET, wait)
 
     async def _last_round(self) -> None:
         if self._custody.store is None and (self._unwritten or self._custody.being_opened):
@@ -286,15 +283,15 @@ class Recorder:
     @property
     def _unwritten(self) -> bool:
         news = not self._recalling.untaken and bool(self._servers.difference(self._catalog.value))
-        return news or bool(len(self._sessions)) or self._sessions.touched
+        return news or bool(len(self._sessions)) or self._sessions.touched or bool(self.totals.news)
 
     async def _write(self, *, touches: bool) -> None:
         """Write what differs; look whether the store is there, in any case.
 
         Args:
-            touches: whether times of use are worth a transaction of their own.
+            touches: whether times of use, and counts, are worth a transaction of their own.
         """
-        self._due_at[CHECK] = trio.current_time() + CHECK_SECONDS
+        self._due.put(CHECK, CHECK_SECONDS)
         if parts := self._sessions.partial():
             for key, stored in (await self._custody.use(partial(sessions_in, keys=parts))).items():
                 self._sessions.complete(key, stored)
@@ -302,16 +299,20 @@ class Recorder:
         # Until the catalog has taken in what was recalled, it says nothing about what is to be written.
         news = Difference(catalog=catalog) if self._recalling.untaken else self._servers.difference(catalog)
         records, touched = self._sessions.next_batch()
-        if not (news or records or (touched and touches)):
+        counted = self.totals.news
+        if counted:
+            self._due.put_if_none(TOUCH, TOUCH_SECONDS)
+        if not (news or records or ((touched or counted) and touches)):
             await self._custody.use(lambda store: store.check())
             return
-        batch = news.batch(self._wall(), records, touched)
+        batch = news.batch(self._wall(), records, touched, counted)
         kept = await self._custody.use(partial(keep_checked, batch=batch))
         if self._expiry.is_crowded(kept.begun):
-            self._due_at[FORGET] = trio.current_time()
+            self._due.put(FORGET, 0)
         self._sessions.were_written(records, touched)
+        self.totals.were_written(counted, batch.at)
         if not self._sessions.touched:
-            self._due_at.pop(TOUCH, None)
+            self._due.drop(TOUCH)
         self._servers.was_written(news, kept.epochs)
         self._recalling.epochs(news.records, kept.epochs)
         self._custody.moved.beat()
@@ -327,13 +328,16 @@ class Recorder:
         if opened.anew or self._anew or self._servers.missing(names):
             self._servers.start_over()
             self._sessions.start_over()
+            self.totals.start_over()
+        else:
+            self.totals.read(opened.memory.counted, opened.memory.counted_since)
         self._anew = False
         if not self._shared:
             self._servers.also_judge(names)
         again, self._remembered = self._remembered, True
         if again and self._shared:
             # What others did to sessions meanwhile, before anything is written over it.
-            self._due_at[POLL] = 0.0
+            self._due.put(POLL, 0)
         else:
             self._version = opened.version
         # Switches first: a server that they switch off has another epoch, which the stored one includes.

@@ -128,13 +128,14 @@ class Session:
             calls=self._calls.total,
             in_flight=self.in_flight,
             loaded=self._membership.loaded,
+            own=self._membership.own.conversation.loaded,
             repaired=self._calls.repaired,
             tokens_not_sent=self._savings.tokens,
         )
 
     def _take_call(self, call: PlainCall) -> None:
         """Take a call in that says nothing of its session: it belongs to the connection's."""
-        own = self._membership.own if self._membership.key is None else None
+        own = self._membership.direct
         try:
             if own is not None and not self._announcements.subscribed and self._calls.repeat(call, own):
                 return
@@ -358,8 +359,7 @@ class Session:
             return
         self._seat.settled = True
         self._seat.greet(hello)
-        fault = self._membership.name(hello.get("session"))
-        if fault:
+        if fault := self._membership.greet(hello):
             self._log.warning("what this client loads is not remembered: {}", fault)
         if self._seat.denied:
             self._log.warning("{}", self._seat.denied)

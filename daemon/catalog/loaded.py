@@ -28,6 +28,8 @@ class Source(StrEnum):
     """The model asked for it."""
     AUTO = "auto"
     """A call to it did."""
+    POLICY_PRELOAD = "policy_preload"
+    """Its profile says so (`preload`)."""
 
 
 class LoadedStatus(StrEnum):

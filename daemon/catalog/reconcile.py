@@ -14,10 +14,10 @@ import attrs
 if TYPE_CHECKING:
     from daemon.config.model import Config, Server
 
-FIXED = ("listen", "state", "limits", "search", "summaries")
+FIXED = ("listen", "state", "limits", "search")
 """Keys of the configuration that the running daemon was built with."""
 
-APPLIED = ("categories", "lazy", "metrics", "profiles", "watch")
+APPLIED = ("categories", "lazy", "metrics", "profiles", "summaries", "watch")
 """Keys besides `mcpServers` that are read from the catalog each time, and so count at once."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import attrs
@@ -17,6 +18,23 @@ OTHERS = "uid "
 
 MAX_KEY = 200
 """Characters of a session's key: a UUID has 36, a path as a key may have more."""
+
+ANONYMOUS = "\tanonymous "
+"""Stands in the keys of sessions that nobody has named, before what their bridges made up; no key that anybody
+names has a tab in it."""
+
+TOKEN = re.compile(r"[0-9a-f]{32}")
+"""What a bridge makes up for its life: 128 random bits, which nobody guesses."""
+
+
+def anonymous_key(token: object) -> str | None:
+    """The key of the session of a bridge that names none; None if that is nothing that a bridge makes up."""
+    return f"{ANONYMOUS}{token}" if isinstance(token, str) and TOKEN.fullmatch(token) else None
+
+
+def is_anonymous(key: str) -> bool:
+    """Whether nobody has named this session."""
+    return ANONYMOUS in key
 
 
 @attrs.frozen(kw_only=True)
@@ -43,7 +61,7 @@ class ServerRecord:
 
 @attrs.frozen(kw_only=True)
 class SessionRecord:
-    """A session with a key."""
+    """A session with a key, or of a bridge."""
 
     key: str
     """What its connections name it by."""

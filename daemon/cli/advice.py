@@ -12,6 +12,7 @@ from daemon.cli.commands import started
 from daemon.config.redaction import secrets
 from daemon.config.trail import ROOT, below
 from daemon.errors import Fault
+from daemon.surfaces.table import shows_summaries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,7 +30,7 @@ def advice(config: Config, environ: Mapping[str, str], beside: Path | None = Non
         beside: the configuration's directory, for paths that were meant to begin there; None to pass over them.
     """
     hidden = secrets(config)
-    found: list[Fault] = []
+    found: list[Fault] = [*_keyless(config, environ)]
     for name, server in config.mcp_servers.items():
         if server.enabled and server.command:
             trail = below(below(ROOT, "mcpServers"), name)
@@ -39,6 +40,21 @@ def advice(config: Config, environ: Mapping[str, str], beside: Path | None = Non
                 told += _astray(server, trail, beside, paths.home(environ))
             found += (fault for fault in told if not _shows(fault, hidden))
     return found
+
+
+def missing_key(config: Config, environ: Mapping[str, str]) -> str | None:
+    """The variable that summaries take their key from, if it is not set; None if nothing is missing."""
+    wanted = None if config.summaries is None else config.summaries.api_key_env
+    return wanted if wanted and shows_summaries(config) and not environ.get(wanted, "").strip() else None
+
+
+def _keyless(config: Config, environ: Mapping[str, str]) -> Iterator[Fault]:
+    if variable := missing_key(config, environ):
+        message = (
+            f"the environment variable {variable} is not set in this shell; the daemon's environment may be"
+            " another one. Where it is not set, no model is asked: set it where the daemon is started"
+        )
+        yield Fault(path=below(below(ROOT, "summaries"), "apiKeyEnv"), message=message)
 
 
 def _shows(fault: Fault, hidden: frozenset[str]) -> bool:

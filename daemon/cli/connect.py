@@ -19,6 +19,9 @@ from daemon.cli.bridging.loop import Bridge
 MAX_KEY = 200
 """Characters of a session's key, as in `catalog.remembered`, which this module cannot afford to import."""
 
+ANONYMOUS_BYTES = 16
+"""Random ones that stand for a session's key where none is given, as long as this bridge lives."""
+
 _STDIN, _STDOUT = 0, 1
 
 
@@ -85,13 +88,16 @@ def _hello(params: dict[str, object]) -> bytes:
     """The line that tells the daemon what this client's configuration asks for, before the client speaks.
 
     It is sent also when that is nothing: the daemon takes the first hello only, which must not be the client's.
+    Each daemon gets the same: what a client without a key has loaded outlives the daemon.
     """
-    said = b'{"version":"%b"}' % __version__.encode()
+    said = b'"version":"%b"' % __version__.encode()
+    if "session" not in params:
+        said += b',"anonymous":"%b"' % os.urandom(ANONYMOUS_BYTES).hex().encode()
     if params:
         import json  # noqa: PLC0415 - most clients ask for nothing and do not pay 6 ms for it
 
-        said = json.dumps({**params, "version": __version__}, separators=(",", ":")).encode()
-    return b'{"jsonrpc":"2.0","method":"mcpd/hello","params":%b}\n' % said
+        said = json.dumps(params, separators=(",", ":"))[1:-1].encode() + b"," + said
+    return b'{"jsonrpc":"2.0","method":"mcpd/hello","params":{%b}}\n' % said
 
 
 def _key(text: str) -> str:
@@ -136,7 +142,7 @@ def _parse(argv: list[str]) -> tuple[str | None, dict[str, object]]:
         metavar="KEY",
         type=_key,
         help="a name under which mcpd remembers what this client has loaded, also after a restart; clients that"
-        " give the same one share it (default: $MCPD_SESSION, else nothing is remembered)",
+        " give the same one share it (default: $MCPD_SESSION, else it is remembered as long as this runs)",
     )
     options.add_argument(
         "--lazy",

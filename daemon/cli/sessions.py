@@ -30,11 +30,13 @@ def main(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     made = parser(
         "sessions",
-        "Show the sessions, those with a key also while nobody is connected; with KEY, the tools that this one"
-        " has loaded: whether each can still be used, why not, who loaded it and when. Changes nothing.",
+        "Show the sessions, those with a key also while nobody is connected; with KEY, or '#' and the number of"
+        " a connection, the tools that this one has loaded: whether each can still be used, why not, who loaded"
+        " it and when. Changes nothing.",
         examples=(
             "mcpd sessions",
             "mcpd sessions /home/me/project",
+            "mcpd sessions '#4'",
             "mcpd sessions KEY --json | jq '.[] | select(.status != \"valid\")'",
         ),
         exits={
@@ -44,7 +46,12 @@ def _parser() -> argparse.ArgumentParser:
             3: "the daemon cannot be reached",
         },
     )
-    made.add_argument("key", metavar="KEY", nargs="?", help="the session's key, as in `mcpd connect --session`")
+    made.add_argument(
+        "key",
+        metavar="KEY",
+        nargs="?",
+        help="the session's key, as in `mcpd connect --session`; '#4' is connection 4, which need not have one",
+    )
     add_json(made)
     add_control(made)
     return made

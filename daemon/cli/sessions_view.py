@@ -65,9 +65,8 @@ def _sessions(sessions: list[Json], now: float, screen: Screen) -> Table:
     for heading in ("connected", "begun", "used", "loaded", "invalid"):
         table.add_column(heading, justify="right", no_wrap=True)
     for session in sessions:
-        key = session["key"]
         table.add_row(
-            safe(f"#{session['number']}, no key", "dim") if key is None else safe(key),
+            safe(_named(session), "dim") if session["key"] is None else safe(session["key"]),
             safe(session["client"] or "-"),
             str(session["connections"] or "-"),
             duration(now - session["createdAt"]),
@@ -78,12 +77,16 @@ def _sessions(sessions: list[Json], now: float, screen: Screen) -> Table:
     return table
 
 
+def _named(session: Json) -> str:
+    return f"#{session['number']}, no key" if session["key"] is None else str(session["key"])
+
+
 def _invalid(count: int | None) -> Text:
     return Text("-" if count is None else str(count), style="yellow" if count else "")
 
 
 def _heading(session: Json, now: float) -> Iterator[RenderableType]:
-    yield safe(f"session {session['key']}", "bold")
+    yield safe(f"session {_named(session)}", "bold")
     begun = f"begun {duration(now - session['createdAt'])} ago"
     if session["seenAt"] is not None:
         begun += f", used {duration(now - session['seenAt'])} ago"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
@@ -66,8 +67,7 @@ def render(status: Json, *, now: float, screen: Screen) -> str:
         parts += [Text(""), _sessions(status["sessions"], now, screen), *_deferring(status["sessions"])]
     if status.get("repairs"):
         parts += [Text(""), *_repairs(status["repairs"])]
-    if counted := "; ".join(_counted(status.get("metrics") or {})):
-        parts += [Text(""), Text(f"Since the start: {counted}.")]
+    parts += [part for text in _sums(status.get("metrics") or {}, now) for part in (Text(""), Text(text))]
     if turned_away := ", ".join(_refused(status.get("connections") or {})):
         parts += [
             Text(""),
@@ -181,6 +181,16 @@ def _repairs(repairs: Json) -> Iterator[RenderableType]:
         yield paragraph(f"arguments of {client or 'other clients'} that had to be repaired: {counts}", indent=0)
 
 
+def _sums(metrics: Json, now: float) -> Iterator[str]:
+    """What was counted in this life of the daemon, and over restarts."""
+    if counted := "; ".join(_counted(metrics)):
+        yield f"Since the start: {counted}."
+    totals: Json = metrics.get("inAll") or {}
+    if totals.get("since") and (counted := "; ".join(_counted(totals))):
+        day = time.strftime("%Y-%m-%d", time.localtime(totals["since"]))
+        yield f"Since {day}, {duration(now - totals['since'])} ago: {counted}."
+
+
 def _counted(metrics: Json) -> Iterator[str]:
     """What loading on demand has cost and saved, as far as there is anything to tell."""
     if loads := metrics.get("loads"):
@@ -199,8 +209,12 @@ def _counted(metrics: Json) -> Iterator[str]:
 
 def _summarized(summarizer: Json) -> Iterator[str]:
     """How the model does that says what servers and tools are good for."""
-    if summarizer:
-        yield f"{summarizer.get('sentences', 0):,} sentences"
+    if model := summarizer.get("model"):
+        yield f"{model} at {summarizer.get('endpoint', 'unknown')}"
+    if "sentences" in summarizer:
+        yield f"{summarizer['sentences']:,} sentences"
+    if off := summarizer.get("off"):
+        yield str(off)
     if waiting := summarizer.get("waiting"):
         yield f"{waiting:,} to come"
     if given_up := summarizer.get("givenUp"):

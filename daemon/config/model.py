@@ -173,6 +173,8 @@ class Profile:
     """The categories it may use; null is all of them."""
     core_tools: tuple[str, ...] = ()
     """Tools listed from the start on the `search` surface, as `server/tool` or bare."""
+    preload: tuple[str, ...] = ()
+    """Tools loaded from the start on the `load` surface, as `server/tool` or bare."""
     instructions: str | None = None
     """The instructions given to the client when it connects, instead of mcpd's own."""
     auto_load: bool = False

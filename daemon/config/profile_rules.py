@@ -28,6 +28,7 @@ def profile_faults(
             yield Fault(path=below(here, index), message=f"{quoted(name)} stands here twice")
     for key, tools in (
         ("coreTools", profile.core_tools),
+        ("preload", profile.preload),
         ("excludedTools", profile.excluded_tools),
         ("includedOptionalTools", profile.included_optional_tools),
     ):

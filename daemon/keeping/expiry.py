@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 FORGET_SECONDS = 600.0
 """Between looks for sessions that nobody uses, at most."""
 
+ANONYMOUS_SECONDS = 600.0
+"""How long a session that nobody has named is kept after its last use: its bridge comes back within seconds of
+the start of a new daemon, and nobody else can. It is gone up to `FORGET_SECONDS` later."""
+
 MAX_STORED = 10_000
 """Sessions in the store, those used last: with twenty loaded tools each 20 MB, and a changed tool is marked in
 all of them within the time that others wait for the store. Anybody may name any number of keys."""
@@ -62,7 +66,9 @@ class Expiry:
         self._notes = notes
         self._custody = custody
         # Another daemon says only at its own looks which sessions it has in use.
-        self._idle = max(idle, 2 * FORGET_SECONDS) if shared else idle
+        shortest = 2 * FORGET_SECONDS if shared else 0.0
+        self._idle = max(idle, shortest)
+        self._anonymous_idle = min(self._idle, max(ANONYMOUS_SECONDS, shortest))
         self.period = min(FORGET_SECONDS, max(SHORTEST_SECONDS, self._idle / LOOKS))
         """Seconds between looks."""
         self._live_keys = live_keys
@@ -96,12 +102,16 @@ class Expiry:
         if self._clock_jumped():
             logger.warning("the clock was set, or the machine slept: idle sessions are looked for later")
             return self.period
-        before = now - self._idle
-        gone = await self._custody.use(lambda store: store.forget_sessions(before, live, most=MAX_STORED))
-        self._notes.forget(before, live)
+        before, anonymous = now - self._idle, now - self._anonymous_idle
+        gone = await self._custody.use(
+            lambda store: store.forget_sessions(before, live, most=MAX_STORED, anonymous=anonymous)
+        )
+        self._notes.forget(before, live, anonymous=anonymous)
         if gone:
-            why = "{} sessions were forgotten: nobody has used them for {:g} s, or {} others later"
-            logger.info(why, gone, self._idle, MAX_STORED)
+            why = (
+                "{} sessions were forgotten: unused for {:g} s ({:g} s without a key), or {} others used later"
+            )
+            logger.info(why, gone, self._idle, self._anonymous_idle, MAX_STORED)
         for key in frozenset(self._live_keys()) - live:
             # Somebody came for it while it was being forgotten.
             if (known := self._notes.known(key)) is not None:

@@ -34,7 +34,9 @@ class Store(Protocol):
     def sessions(self, limit: int) -> tuple[SessionRecord, ...]:
         """Those that were used last."""
 
-    def forget_sessions(self, before: float, sparing: Collection[str] = (), *, most: int) -> int:
+    def forget_sessions(
+        self, before: float, sparing: Collection[str] = (), *, most: int, anonymous: float = 0.0
+    ) -> int:
         """Drop those last used before a time, and the oldest of too many, but for these keys; how many."""
 
     def changes_since(self, version: int, keys: Collection[str] = ()) -> Changes:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 NOTHING: Mapping[str, float] = MappingProxyType({})
 """No session was used."""
 
+NO_COUNTS: Mapping[str, int] = MappingProxyType({})
+"""Nothing was counted."""
+
 Switches = frozenset[tuple[str, str]]
 """Servers and tools; an empty tool is the whole server."""
 
@@ -65,7 +68,11 @@ class Difference:
         return len(self.records) + len(self.off) + len(self.on) + len(self.names) + len(self.names_gone)
 
     def batch(
-        self, at: float, sessions: tuple[SessionRecord, ...] = (), touched: Mapping[str, float] = NOTHING
+        self,
+        at: float,
+        sessions: tuple[SessionRecord, ...] = (),
+        touched: Mapping[str, float] = NOTHING,
+        counted: Mapping[str, int] = NO_COUNTS,
     ) -> Batch:
         """What is to be written.
 
@@ -73,6 +80,7 @@ class Difference:
             at: when, in seconds since the epoch.
             sessions: written with it.
             touched: sessions that were only used, and when.
+            counted: what was counted besides what is there, by name.
         """
         return Batch(
             at=at,
@@ -81,6 +89,7 @@ class Difference:
             names_gone=self.names_gone,
             sessions=sessions,
             touched=touched,
+            counted=counted,
             switched_off=self.off,
             switched_on=self.on,
             judge=partial(judge_stored, self.catalog),

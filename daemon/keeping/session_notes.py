@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from daemon.catalog.remembered import is_anonymous
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
@@ -136,11 +138,18 @@ class SessionNotes:
         self._unwritten = {**self._written, **self._unwritten}
         self._written = {}
 
-    def forget(self, before: float, live: Collection[str]) -> None:
-        """Leave out what the store forgets, too: sessions last used before a time, but for live ones."""
+    def forget(self, before: float, live: Collection[str], *, anonymous: float) -> None:
+        """Leave out what the store forgets, too: sessions last used before a time, but for live ones.
+
+        Args:
+            before: seconds since the epoch.
+            live: keys of sessions that stay in any case.
+            anonymous: the time for those that nobody has named.
+        """
         for notes in (self._written, self._unwritten):
-            for key in [key for key, each in notes.items() if self._idle(each, before) and key not in live]:
-                del notes[key]
+            for key, each in list(notes.items()):
+                if self._idle(each, anonymous if is_anonymous(key) else before) and key not in live:
+                    del notes[key]
 
     def merged(self, stored: Iterable[SessionRecord], most: int) -> tuple[SessionRecord, ...]:
         """What the store has, with newer ones in place of its own; those used last come first."""

@@ -70,7 +70,12 @@ _VERDICTS = (
         (server, loaded_schema_hash, tool, status, invalid_reason, renamed_to)""",
 )
 
-STEPS: tuple[Step, ...] = (_FIRST, (rehash,), _NAMES, _VERDICTS)
+_COUNTS = (
+    """CREATE TABLE counts
+        (name TEXT NOT NULL PRIMARY KEY, value BIGINT NOT NULL, since DOUBLE PRECISION NOT NULL)""",
+)
+
+STEPS: tuple[Step, ...] = (_FIRST, (rehash,), _NAMES, _VERDICTS, _COUNTS)
 """By schema version, the first one makes version 1."""
 
 

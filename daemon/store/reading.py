@@ -16,7 +16,7 @@ from daemon.model import GivenName
 from daemon.store import rows
 from daemon.store.connection import among, scalar
 from daemon.store.rows import Unreadable
-from daemon.store.schema import loaded, servers, sessions, tool_names
+from daemon.store.schema import counts, loaded, servers, sessions, tool_names
 from daemon.store.translating import Trouble
 
 if TYPE_CHECKING:
@@ -88,6 +88,16 @@ class Reader:
         """What is switched off."""
         off = self._connection.rows("SELECT server, tool FROM switches WHERE switched_off = 1")
         return frozenset((str(row["server"]), str(row["tool"])) for row in off)
+
+    def counted(self) -> tuple[dict[str, int], float]:
+        """What was ever counted, by name, and since when; what is no number is left out."""
+        found = [
+            row
+            for row in self._connection.rows(f"SELECT {counts.listed} FROM counts")
+            if isinstance(row["value"], int) and isinstance(row["since"], int | float)
+        ]
+        since = min((float(row["since"]) for row in found), default=0.0)
+        return {str(row["name"]): row["value"] for row in found}, since
 
     def servers_changed(self, since: int, writer: str) -> list[str]:
         """Names of servers that others wrote."""

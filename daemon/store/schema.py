@@ -169,8 +169,15 @@ switches = Table(
 )
 """Operators' words about servers and tools."""
 
+counts = Table(
+    name="counts",
+    columns={"name": f"{TEXT} NOT NULL", "value": f"{NUMBER} NOT NULL", "since": f"{REAL} NOT NULL"},
+    key=("name",),
+)
+"""What daemons have counted, all together. Without stamps: nobody has to learn of it."""
+
 STAMPED = (servers, tools, tool_names, sessions, loaded, switches)
 """The tables whose rows carry stamps."""
 
-TABLES = {table.name: table for table in (schema_version, counter, *STAMPED)}
+TABLES = {table.name: table for table in (schema_version, counter, counts, *STAMPED)}
 """All of them, by name."""

@@ -13,7 +13,7 @@ import importlib
 import threading
 from typing import TYPE_CHECKING, Any
 
-from daemon.catalog.remembered import OTHERS
+from daemon.catalog.remembered import ANONYMOUS, OTHERS
 from daemon.store import migrations, sqlite, urls
 from daemon.store.connection import among, scalar
 from daemon.store.faults import Kind, StoreFault
@@ -42,6 +42,9 @@ POSTGRES = "daemon.store.postgres"
 _COUNTED = "SELECT count(*) FROM sessions"
 _OTHERS = f" WHERE key LIKE '{OTHERS}%'"
 """Sessions of other users than the daemon's."""
+
+_UNNAMED = f"SELECT key FROM sessions WHERE seen_at < :before AND key LIKE '%{ANONYMOUS}%' LIMIT :limit"
+"""Sessions that nobody has named and nobody uses."""
 
 
 class Store:
@@ -90,7 +93,14 @@ class Store:
         """
         with self._reading() as reader:
             known, names = reader.servers(), reader.names()
-            return Recollection(servers=known, names=names, unreadable=tuple(reader.unreadable))
+            counted, since = reader.counted()
+            return Recollection(
+                servers=known,
+                names=names,
+                unreadable=tuple(reader.unreadable),
+                counted=counted,
+                counted_since=since,
+            )
 
     def switched(self) -> frozenset[tuple[str, str]]:
         """Servers and tools that operators have switched off; an empty tool is the whole server.
@@ -148,11 +158,14 @@ class Store:
             writer.switch(batch.switched_on - batch.switched_off, off=False)
             begun = writer.sessions(batch.sessions)
             writer.touched(batch.touched)
+            writer.counted(batch.counted)
             marked = {} if batch.judge is None else writer.mark(batch.judge, batch.judged)
         differing = {name: got for name, (asked, got) in epochs.items() if got != asked}
         return Kept(version=version, epochs=differing, marked=marked, begun=begun)
 
-    def forget_sessions(self, before: float, sparing: Collection[str] = (), *, most: int) -> int:
+    def forget_sessions(
+        self, before: float, sparing: Collection[str] = (), *, most: int, anonymous: float = 0.0
+    ) -> int:
         """Delete sessions that nobody has used since a time, and the oldest where there are too many.
 
         Other users than the daemon's may have half of them: theirs go first where they have more.
@@ -161,6 +174,7 @@ class Store:
             before: seconds since the epoch.
             sparing: keys of sessions that stay in any case.
             most: how many may stay.
+            anonymous: the time for those that nobody has named, seconds since the epoch.
 
         Returns:
             How many were deleted, `FORGOTTEN_AT_ONCE` at most: then there may be more.
@@ -177,11 +191,10 @@ class Store:
             oldest = f"SELECT key, seen_at < :before AS idle FROM sessions{among_others}"
             oldest += " ORDER BY seen_at LIMIT :limit"
             found = connection.rows(oldest, {"before": before, "limit": FORGOTTEN_AT_ONCE})
-            keys = [
-                row["key"]
-                for place, row in enumerate(found)
-                if (place < excess or row["idle"]) and row["key"] not in spared
-            ]
+            keys = [row["key"] for place, row in enumerate(found) if place < excess or row["idle"]]
+            unnamed = connection.rows(_UNNAMED, {"before": anonymous, "limit": FORGOTTEN_AT_ONCE})
+            unique = dict.fromkeys([*keys, *(row["key"] for row in unnamed)])
+            keys = [key for key in unique if key not in spared][:FORGOTTEN_AT_ONCE]
             for chunk in chunks(keys):
                 marks, values = among(chunk)
                 connection.change(f"DELETE FROM loaded_tools WHERE session IN {marks}", values)

@@ -41,6 +41,8 @@ class Batch:
     """Servers and tools that operators have switched off now; an empty tool is the whole server."""
     switched_on: frozenset[tuple[str, str]] = frozenset()
     """Those that they have switched on again."""
+    counted: Mapping[str, int] = attrs.field(factory=dict)
+    """What was counted besides what the store has, by name."""
     judge: Judge | None = attrs.field(default=None, repr=False)
     """Marks loaded tools of all sessions anew; pure, for it is asked inside the transaction."""
     judged: tuple[str, ...] = ()
@@ -71,6 +73,10 @@ class Recollection:
     """The names that tools were given."""
     unreadable: tuple[str, ...] = ()
     """What could not be read, each with its reason; somebody has edited it by hand."""
+    counted: Mapping[str, int] = attrs.field(factory=dict)
+    """What was ever counted, by name."""
+    counted_since: float = 0.0
+    """Since when, in seconds since the epoch; 0: nothing was."""
 
 
 @attrs.frozen(kw_only=True)

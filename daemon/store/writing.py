@@ -88,6 +88,14 @@ class Writer:
             each = [{"used": rows.clean(key), "until": at} for key, at in used.items()]
             self._connection.change_each(later, each)
 
+    def counted(self, more: Mapping[str, int]) -> None:
+        """Add to what was counted."""
+        each = [{"name": rows.clean(name), "more": count, "at": self._at} for name, count in more.items()]
+        if each:
+            put = "INSERT INTO counts (name, value, since) VALUES (:name, :more, :at)"
+            added = "ON CONFLICT (name) DO UPDATE SET value = counts.value + excluded.value"
+            self._connection.change_each(f"{put} {added}", each)
+
     def names(self, given: Iterable[GivenName], gone: Iterable[GivenName]) -> None:
         """Remember names that tools were given.
 

@@ -15,6 +15,7 @@ from daemon.errors import InvalidArguments, ToolChanged, ToolDisabled, UnknownTo
 from daemon.surfaces.answers import MAX_NAMED, MAX_QUOTED, choices, quoted, unavailable_entry
 from daemon.surfaces.base import ALWAYS_LOAD, AwaitListing, Forward
 from daemon.surfaces.describing import definition, starting, unlisted
+from daemon.surfaces.renames import renamed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -236,24 +237,12 @@ def _is_off(view: View, key: ToolKey) -> bool:
     return entry.disabled or not view.offer.allows(key)
 
 
-def _renamed(view: View, key: ToolKey) -> ToolKey | None:
-    new = view.catalog.servers[key[0]].renamed.get(key[1])
-    return None if new is None or (key[0], new) not in view.offer.tools else (key[0], new)
-
-
 def unknown_tool(view: View, name: str) -> UnknownTool:
     """What to say of a name that nobody has, or nobody has any more."""
+    if (moved := renamed(view, name)) is not None:
+        new = view.catalog.names.name_of(moved[1].key)
+        return moved_away(name, moved[1], new, "Call that.")
     key = view.catalog.names.key_of(name, view.catalog.servers)
-    now = None if key is None else _renamed(view, key)
-    if now is not None:
-        new = view.catalog.names.name_of(now)
-        return UnknownTool(
-            f"server {now[0]} has renamed {quoted(name)}: it is called {new} now. Load or call that.",
-            tool=name[:MAX_QUOTED],
-            server=now[0],
-            renamedTo=new,
-            closest=[new],
-        )
     names = [offered.name for offered in view.offer.tools.values()]
     near = closest(name, names)
     catalog = view.catalog
@@ -270,6 +259,27 @@ def unknown_tool(view: View, name: str) -> UnknownTool:
         f"there is no tool {quoted(name)}{why}. {choices(names, name, near)}{_unlisted_hint(view)}",
         tool=name[:MAX_QUOTED],
         closest=near,
+    )
+
+
+def moved_away(name: str, offered: Offered, new: str, advice: str, **more: object) -> UnknownTool:
+    """What to say of a name that its server has given up for another one.
+
+    Args:
+        name: the old one.
+        offered: the tool as it is now.
+        new: what it is to be called.
+        advice: what to do.
+        **more: what the error says besides.
+    """
+    server = offered.tool.server
+    return UnknownTool(
+        f"server {server} has renamed {quoted(name)}: it is called {new} now. {advice}",
+        tool=name[:MAX_QUOTED],
+        server=server,
+        renamedTo=new,
+        closest=[new],
+        **more,
     )
 
 

@@ -125,6 +125,14 @@ def unlisted(entries: Iterable[ServerEntry]) -> tuple[str, ...]:
     )
 
 
+def unlisted_of(view: View, names: Iterable[str]) -> tuple[str, ...]:
+    """Those servers worth waiting for that may have tools of these names."""
+    catalog = view.catalog
+    keys = [catalog.names.key_of(name, catalog.servers) for name in names]
+    servers = {key[0] for key in keys if key is not None}
+    return unlisted(entry for entry in view.servers.values() if entry.name in servers or None in keys)
+
+
 def starting(entries: Iterable[ServerEntry]) -> tuple[str, ...]:
     """The servers on their way to a first list; nobody is woken for it."""
     return tuple(entry.name for entry in entries if may_be_about_to_list(entry))

@@ -25,8 +25,9 @@ from daemon.surfaces.answers import (
     result,
 )
 from daemon.surfaces.base import ALWAYS_LOAD, Action, AwaitListing, Loading, Reply, View
-from daemon.surfaces.describing import paged, position, starting, unavailable, unlisted
+from daemon.surfaces.describing import paged, position, starting, unavailable, unlisted, unlisted_of
 from daemon.surfaces.listing import as_listed
+from daemon.surfaces.renames import is_as_shown, renamed
 from daemon.surfaces.summing import server_line, tool_line
 
 if TYPE_CHECKING:
@@ -90,8 +91,8 @@ class LoadSurface:
         )
 
     def awaits(self, view: View) -> tuple[str, ...]:
-        """Nothing: servers are the configuration's, and what is loaded was listed."""
-        return ()
+        """The servers of preloaded tools; others are the configuration's, and what is loaded was listed."""
+        return unlisted_of(view, view.profile.preload)
 
     def list_tools(self, view: View) -> tuple[bytes, ...]:
         """The two meta-tools and what this session has loaded."""
@@ -110,7 +111,7 @@ class LoadSurface:
             )
         if name == TOOL:
             return _load_tool(view, decode_arguments(arguments, _ToolArguments, TOOL_EXAMPLE), patient=patient)
-        found = calling.find(view, name, patient=patient)
+        found = _moved(view, name) or calling.find(view, name, patient=patient)
         if isinstance(found, AwaitListing):
             return found
         known = view.loaded.tools.get(found.key)
@@ -119,6 +120,26 @@ class LoadSurface:
         if view.profile.auto_load:
             return calling.direct(found.tool, arguments, Loading(tools=(found.key,), source=Source.AUTO))
         raise _not_loaded(view, found)
+
+
+def _moved(view: View, name: str) -> Offered | None:
+    """The tool that a name meant before its server renamed it, if it is to run all the same; None if none.
+
+    Raises:
+        UnknownTool: it has another name, which the client is to use.
+    """
+    moved = renamed(view, name)
+    if moved is None:
+        return None
+    old, offered = moved
+    if view.profile.auto_load and is_as_shown(view, old, offered.tool):
+        return offered
+    new, known = _name(view, offered), view.loaded.tools.get(offered.key)
+    if known is not None and known.verdict.valid:
+        raise calling.moved_away(name, offered, new, f"It is loaded: call {new}.")
+    load = {"name": TOOL, "arguments": {"names": [new]}}
+    said = msgspec.json.encode(load["arguments"]).decode()
+    raise calling.moved_away(name, offered, new, f"Load it: {TOOL}({said}), then call {new}.", load=load)
 
 
 def _not_loaded(view: View, offered: Offered) -> ToolNotLoaded:
@@ -251,6 +272,8 @@ def _by_name(view: View, name: str, servers: set[str]) -> Offered | None:
         if not view.offer.allows(key):
             # For what it raises: why a tool that exists is not to be had.
             calling.find(view, name, patient=False)
+        if (moved := renamed(view, name)) is not None:
+            return moved[1]
     # The bare name of a tool that another server's has taken, where only one server is meant.
     return view.offer.tools.get((next(iter(servers)), name)) if len(servers) == 1 else None
 

@@ -16,7 +16,7 @@ from daemon.surfaces import calling
 from daemon.surfaces.answers import decode_arguments, index_lines, one_line, result
 from daemon.surfaces.base import ALWAYS_LOAD, Action, AwaitListing, Loading, Reply, View
 from daemon.surfaces.by_category import entries_of, find_category
-from daemon.surfaces.describing import position, starting, unavailable, unlisted
+from daemon.surfaces.describing import position, starting, unavailable, unlisted, unlisted_of
 from daemon.surfaces.listing import as_listed
 from daemon.surfaces.searching import find_tools
 from daemon.surfaces.summing import category_line
@@ -82,11 +82,7 @@ class SearchSurface:
 
     def awaits(self, view: View) -> tuple[str, ...]:
         """The servers of core tools, which are listed from the start."""
-        catalog = view.catalog
-        names = [name for name in view.profile.core_tools if name not in META_TOOLS]
-        keys = [catalog.names.key_of(name, catalog.servers) for name in names]
-        servers = {key[0] for key in keys if key is not None}
-        return unlisted(entry for entry in view.servers.values() if entry.name in servers or None in keys)
+        return unlisted_of(view, [name for name in view.profile.core_tools if name not in META_TOOLS])
 
     def list_tools(self, view: View) -> tuple[bytes, ...]:
         """The meta-tools, the core tools, and what this session has found."""

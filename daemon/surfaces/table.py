@@ -32,6 +32,9 @@ META_TOOLS = frozenset(name for surface in SURFACES.values() for name in surface
 UNSWITCHED = FullSurface.name
 """What is served where lazy loading is switched off."""
 
+PRELOADING = LoadSurface.name
+"""Where tools that a profile preloads are loaded: elsewhere nothing has to be."""
+
 LAZY = BrowseSurface.name
 """What `--lazy` asks for (seed 003)."""
 
@@ -59,6 +62,11 @@ def chosen(config: Config, profile: Profile, *, surface: str | None = None, lazy
     if profile.deferred_loading is not None:
         return DEFERRED if profile.deferred_loading else UNSWITCHED
     return profile.surface
+
+
+def shows_summaries(config: Config) -> bool:
+    """Whether some profile shows less than everything: only there anybody reads a summary."""
+    return any(chosen(config, profile) != UNSWITCHED for profile in config.profiles.values())
 
 
 def by_profile(config: Config) -> dict[str, str]:

@@ -65,6 +65,32 @@ async def test_everything_that_is_dirty_is_one_transaction() -> None:
         assert [each.key for each in last.sessions] == ["one", "two"]
 
 
+async def test_what_was_counted_goes_on_in_the_next_life_and_is_written_with_the_rest(
+    mock_clock: MockClock,
+) -> None:
+    disk, counted = Disk(), {"loads": 2}
+    async with life(begin(disk.open, count=lambda: counted), disk) as stage:
+        await stage.written()
+        counted["loads"] = 3
+        stage.recorder.keep(session("one", "read"))
+        await until(lambda: disk.counted == {"loads": 3})
+        counted["loads"] = 4
+        checks = disk.asked["check"]
+        mock_clock.jump(11)
+        await until(lambda: disk.asked["check"] > checks)
+        assert disk.counted == {"loads": 3}
+        mock_clock.jump(61)
+        await until(lambda: disk.counted == {"loads": 4})
+        written = len(disk.written)
+        counted["loads"] = 6
+    assert disk.counted == {"loads": 6}
+    assert len(disk.written) == written + 1
+    async with life(begin(disk.open, count=lambda: {"loads": 1}), disk) as stage:
+        assert stage.recorder.totals.known == {"loads": 7}
+        await stage.written()
+    assert disk.counted == {"loads": 7}
+
+
 async def test_what_one_life_learns_the_next_one_knows() -> None:
     disk = Disk()
     async with life(begin(disk.open), disk) as stage:

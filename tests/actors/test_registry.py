@@ -219,7 +219,7 @@ async def test_a_list_that_changes_leaves_one_line_that_names_what_is_other(logg
             found.tell(listed("a", *names))
             await found.settle()
     told = [line for line in logged if "tools have changed" in line]
-    assert told[0] == "its tools have changed: 1 came (run); 1 went (write)"
-    assert told[1].startswith("its tools have changed: 1000 came (tool0, tool1,")
+    assert told[0] == "epoch 2: its tools have changed: 1 came (run); 1 went (write)"
+    assert told[1].startswith("epoch 3: its tools have changed: 1000 came (tool0, tool1,")
     assert told[1].endswith(", tool9 and 990 more)")
     assert len(told) == 2

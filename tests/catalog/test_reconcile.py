@@ -81,7 +81,6 @@ def test_what_the_daemon_was_built_with_is_named_and_stays() -> None:
             "state": {"sessionIdle": 5},
             "limits": {"starts": 1},
             "search": {"semantic": True},
-            "summaries": {"baseUrl": "https://example.org/v1", "model": "m"},
         }
     )
     made = plan(Config(), new)
@@ -96,6 +95,7 @@ def test_what_is_read_from_the_catalog_counts_at_once() -> None:
             "lazy": False,
             "metrics": {"enabled": True},
             "watch": True,
+            "summaries": {"baseUrl": "https://example.org/v1", "model": "m"},
             "profiles": {"p": {"surface": "load"}},
             "categories": {"c": {"server": "s"}},
             "mcpServers": {"s": GIT},

@@ -38,7 +38,10 @@ def test_options_are_told_to_the_daemon_before_anything_else(
         ends.to_bridge.write(b"first\n")
         ends.to_bridge.close()
         rest = receive_all(ends.daemon)
-    assert json.loads(ends.hello) == {
+    said = json.loads(ends.hello)
+    assert ("anonymous" in said["params"]) is ("session" not in params)
+    said["params"].pop("anonymous", None)
+    assert said == {
         "jsonrpc": "2.0",
         "method": "mcpd/hello",
         "params": {**params, "version": __version__},
@@ -89,7 +92,18 @@ def test_an_empty_key_is_a_usage_error_and_an_empty_variable_is_none(sockets: Pa
     assert mcpd("connect", "--session=").returncode == 2
     with bridged(sockets, MCPD_SESSION="") as ends:
         ends.to_bridge.close()
-        assert json.loads(ends.hello)["params"] == {"version": __version__}
+        assert json.loads(ends.hello)["params"].keys() == {"version", "anonymous"}
+
+
+@pytest.mark.parametrize("words", [(), ("--profile", "reader")])
+def test_each_bridge_makes_a_key_up_that_the_daemon_takes(sockets: Path, words: tuple[str, ...]) -> None:
+    made = []
+    for name in ("one", "other"):
+        with bridged(sockets / name, *words) as ends:
+            ends.to_bridge.close()
+            made.append(json.loads(ends.hello)["params"]["anonymous"])
+    assert made[0] != made[1]
+    assert all(remembered.anonymous_key(each) for each in made)
 
 
 def test_the_bridge_and_the_daemon_agree_on_how_long_a_key_may_be() -> None:

@@ -195,6 +195,10 @@ def test_what_loading_cost_and_saved_is_told_in_words() -> None:
         "Since the start: 7 tools loaded; 1,200 of 1,234 calls found theirs loaded; 2 invalid_changed,"
         " 1 invalid_renamed; 99 extra round trips; about 1,234,567 tokens not sent (an estimate).\n"
     ) in shown({}, PIPE, metrics=counted)
+    kept = {**counted, "loads": 70, "since": NOW - 3 * 24 * 3600}
+    text = shown({}, PIPE, metrics={**counted, "inAll": kept})
+    assert re.search(r"\nSince \d{4}-\d\d-\d\d, 3d ago: 70 tools loaded; 1,200 of 1,234 ", text)
+    assert "ago" not in shown({}, PIPE, metrics={**counted, "inAll": {**kept, "since": 0.0}})
 
 
 def test_that_more_was_sent_than_all_tools_have_is_told_as_it_is() -> None:

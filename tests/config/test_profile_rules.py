@@ -38,6 +38,7 @@ def profile(**entry: Any) -> dict[str, Any]:
             "unknown server 'got': did you mean 'git'?",
         ),
         (profile(coreTools=["got/find"]), "coreTools[0]", "unknown server 'got': did you mean 'git'?"),
+        (profile(preload=["got/find"]), "preload[0]", "unknown server 'got': did you mean 'git'?"),
         (
             profile(coreTools=["git/a", "mcp__git__a"]),
             "coreTools[1]",
@@ -49,7 +50,7 @@ def test_a_profile_that_cannot_be_meant_is_a_fault(config: object, path: str, me
     assert faults_in(config) == [(f"$.profiles.p.{path}", message)]
 
 
-@pytest.mark.parametrize("key", ["coreTools", "excludedTools", "includedOptionalTools"])
+@pytest.mark.parametrize("key", ["coreTools", "preload", "excludedTools", "includedOptionalTools"])
 def test_a_profile_may_name_tools_bare_as_other_programs_do(key: str) -> None:
     assert faults_in(profile(**{key: ["find_file", "git/log", "mcp__serena__find_symbol"]})) == []
 

@@ -50,13 +50,7 @@ def stored(daemon: Daemon) -> bytes:
 
 def is_refused(guest: Guest, version: int) -> None:
     """Its call in the old form is refused, with what is; and then runs."""
-    outcome = guest.run_form()
-    if guest.surface == "load":
-        # Whoever has no key has loaded nothing any more, and loads it in the form that it has now.
-        assert outcome.code in {"ToolChanged", "ToolNotLoaded"}
-        assert guest.look()
-    else:
-        assert outcome == Outcome("ToolChanged", version), guest.surface
+    assert guest.run_form() == Outcome("ToolChanged", version), guest.surface
     assert guest.shown == version
     assert guest.run_form().version == version
 
@@ -99,9 +93,27 @@ def test_a_tool_that_is_as_it_was_is_called_at_once(key: str | None) -> None:
         for _ in range(2):
             way.restart(signal.SIGKILL)
             for guest in guests:
-                outcome = guest.run_form()
-                assert outcome.version == 1 or (outcome.code, guest.surface) == ("ToolNotLoaded", "load")
+                assert guest.run_form().version == 1, guest.surface
         assert not server.strange()
+
+
+@pytest.mark.parametrize("number", ENDS)
+def test_what_a_client_without_a_key_has_loaded_outlives_its_daemons(number: signal.Signals) -> None:
+    with Changing() as server, running(server.config()) as daemon:
+        way = Way(daemon)
+        with Bridged(way, "load") as guest, Bridged(way, "load", look=False) as other:
+            for _ in range(2):
+                way.restart(number)
+                assert "form" in guest.definitions()
+                assert guest.run_form().version == 1
+                assert "form" not in other.definitions()
+            rows = daemon.ask("sessions")["sessions"]
+            assert [row["key"] for row in rows] == [None, None]
+            (number_of_guest,) = (row["number"] for row in rows if row["loaded"])
+            shown = daemon.run("sessions", f"#{number_of_guest}")
+            assert "no key" in shown
+            assert "changing/form" in shown
+            assert "manual" in shown
 
 
 @pytest.mark.parametrize("surface", SURFACES)

@@ -83,6 +83,36 @@ def test_what_a_call_loaded_by_itself_is_listed_after_an_orderly_restart() -> No
         assert daemon.loaded("k")["s/read"]["source"] == "auto"
 
 
+def test_what_a_profile_preloads_is_listed_and_called_from_the_start() -> None:
+    config = configured(profiles={"default": {"surface": "load", "preload": ["s/read", "look"]}})
+    with running(config) as daemon, daemon.client().hello(session="k") as client:
+        assert client.listed() == [*META_TOOLS, "read", "look"]
+        assert client.call("look", {"at": "x"})["content"][0]["text"] == '{"at": "x"}'
+        assert client.call("write", {})["structuredContent"]["error"]["code"] == "ToolNotLoaded"
+        assert {each["source"] for each in daemon.loaded("k").values()} == {"policy_preload"}
+        daemon.stop()
+        daemon.start()
+        assert [*daemon.loaded("k")] == ["s/read", "t/look"]
+
+
+def test_with_auto_load_the_old_name_of_a_renamed_tool_runs() -> None:
+    config = configured(profiles={"default": {"surface": "load", "autoLoad": True}})
+    with running(config) as daemon:
+        daemon.ready()
+        with daemon.client().hello(session="k") as client:
+            client.load("read")
+            daemon.changes("s", {**READ, "name": "read_file"}, WRITE)
+            eventually(lambda: daemon.loaded("k")["s/read"]["status"] == "invalid_renamed", daemon.said)
+            assert client.call("read", {"path": "x"})["content"][0]["text"] == '{"path": "x"}'
+            assert client.listed() == [*META_TOOLS, "read_file"]
+            eventually(lambda: "call load_mcp_tool(read) in k " in daemon.said(), daemon.said)
+            assert "epoch 2: its tools have changed: 1 came (read_file); 1 went (read)" in daemon.said()
+        assert {name: each["source"] for name, each in daemon.loaded("k").items()} == {
+            "s/read": "manual",
+            "s/read_file": "auto",
+        }
+
+
 def test_a_client_without_a_key_is_forgotten_when_it_hangs_up(daemon: Daemon) -> None:
     for _ in range(2):
         with daemon.client() as client:
@@ -230,7 +260,7 @@ CASES = [
         lambda daemon: daemon.changes("s", {**READ, "name": "read_file"}, WRITE),
         as_it_was,
         "server s calls it read_file now",
-        "it is called read_file now. Load or call that.",
+        "it is called read_file now. Load it: load_mcp_tool(",
         "Load it under its new name: read_file.",
     ),
     Case(

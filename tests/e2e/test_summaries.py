@@ -132,6 +132,25 @@ def test_sentences_stand_where_models_choose_and_are_searched_and_are_kept() -> 
         assert [list(each.question["tools"]) for each in server.asked[asked:]] == [["draw"]]
 
 
+def test_the_switch_rules_the_model_too_and_a_reload_asks_another() -> None:
+    with at_hand(well) as server, at_hand(well) as other:
+        with running({**config(server), "lazy": False}, ENVIRON) as daemon:
+            daemon.ready()
+            assert "switched off" in summarizer(daemon)["off"]
+            daemon.config.write_text(json.dumps(config(other, model="another")))
+            assert "needs a new start" not in daemon.run("reload")
+            wait_said(daemon)
+            assert (summarizer(daemon)["model"], other.asked[0].body["model"]) == ("another", "another")
+            assert "another at 127.0.0.1:" in daemon.run("status", check=None)
+            asked = len(other.asked)
+            daemon.config.write_text(json.dumps({**config(other, model="another"), "lazy": False}))
+            daemon.run("reload")
+            daemon.changes("painter", PAINT, {**DRAW, "description": "Draws two lines."})
+            daemon.ready()
+        assert not server.asked
+        assert len(other.asked) == asked
+
+
 def look_everywhere(daemon: Daemon) -> None:
     """Each place that shows or uses a sentence does."""
     said = "Is good at 4 things."

@@ -15,6 +15,7 @@ import attrs
 import trio
 import trio.testing
 
+from daemon.catalog.remembered import is_anonymous
 from daemon.store.faults import Kind, StoreFault
 from daemon.store.values import Batch, Changes, Kept, Recollection
 
@@ -58,6 +59,7 @@ class Disk:
         self.servers: dict[str, ServerRecord] = {}
         self.sessions: dict[str, SessionRecord] = {}
         self.off: set[tuple[str, str]] = set()
+        self.counted: Counter[str] = Counter()
         self.version = 0
         self.written: list[Batch] = []
         """Every batch, in order."""
@@ -113,6 +115,7 @@ class Disk:
     def wipe(self) -> None:
         """Somebody takes everything away."""
         self.servers, self.sessions, self.off = {}, {}, set()
+        self.counted.clear()
 
     def open(self) -> ScriptedStore:
         """As `Store.open`."""
@@ -141,7 +144,13 @@ class ScriptedStore:
 
     def servers(self) -> Recollection:
         self._begin("servers")
-        return Recollection(servers=tuple(self._disk.servers.values()), unreadable=self._disk.unreadable)
+        disk = self._disk
+        return Recollection(
+            servers=tuple(disk.servers.values()),
+            unreadable=disk.unreadable,
+            counted=dict(disk.counted),
+            counted_since=1.0 if disk.counted else 0.0,
+        )
 
     def switched(self) -> frozenset[tuple[str, str]]:
         self._begin("switched")
@@ -158,6 +167,7 @@ class ScriptedStore:
         for key, at in batch.touched.items():
             if key in disk.sessions:
                 disk.sessions[key] = attrs.evolve(disk.sessions[key], seen_at=at)
+        disk.counted.update(batch.counted)
         disk.off = (disk.off | batch.switched_off) - batch.switched_on
         marked = self._mark(batch)
         disk.written.append(batch)
@@ -173,11 +183,15 @@ class ScriptedStore:
         newest = sorted(self._disk.sessions.values(), key=lambda record: -record.seen_at)
         return tuple(newest[:limit])
 
-    def forget_sessions(self, before: float, sparing: Collection[str] = (), *, most: int) -> int:
+    def forget_sessions(
+        self, before: float, sparing: Collection[str] = (), *, most: int, anonymous: float = 0.0
+    ) -> int:
         self._begin("forget_sessions")
         sessions = self._disk.sessions
         oldest = sorted(sessions, key=lambda key: sessions[key].seen_at)
-        idle = {key for key, each in sessions.items() if each.seen_at < before}
+        idle = {
+            key for key, each in sessions.items() if each.seen_at < (anonymous if is_anonymous(key) else before)
+        }
         gone = [key for key in {*idle, *oldest[: max(0, len(oldest) - most)]} if key not in sparing]
         for key in gone:
             del sessions[key]

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from daemon.catalog.remembered import anonymous_key
 from daemon.keeping.custody import Custody
 from daemon.keeping.expiry import (
+    ANONYMOUS_SECONDS,
     CLOCK_JUMP,
     FORGET_SECONDS,
     MAX_BEGUN,
@@ -57,6 +59,17 @@ async def test_those_idle_for_longer_than_the_bound_go(mock_clock: MockClock) ->
     await bench.custody.open()
     bench.expiry.start()
     assert await bench.look() == {"99"}
+
+
+async def test_those_that_nobody_has_named_go_after_minutes(mock_clock: MockClock) -> None:
+    bench = Bench(idle=30 * 24 * 3600)
+    ages = {anonymous_key(letter * 32) or "": age for letter, age in (("a", 1), ("b", -1), ("c", 1))}
+    now = START - ANONYMOUS_SECONDS
+    bench.disk.sessions = {key: session(key, at=now - age) for key, age in {**ages, "named": 1}.items()}
+    bench.live = [list(ages)[2]]
+    await bench.custody.open()
+    bench.expiry.start()
+    assert await bench.look() == {"named", *list(ages)[1:]}
 
 
 async def test_those_in_use_stay_and_say_so(mock_clock: MockClock) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.catalog.loaded import Loaded
-from daemon.catalog.remembered import SessionRecord
+from daemon.catalog.remembered import SessionRecord, anonymous_key
 from daemon.keeping.session_notes import MAX_BATCH, SessionNotes
 from tests.actors.recording import START, session
 
@@ -85,8 +85,16 @@ def test_idle_ones_are_forgotten_but_live_ones_and_those_used_since() -> None:
         notes.read(record(key, at=1))
     notes.keep(record("unwritten", at=1))
     notes.touch("used", 10)
-    notes.forget(5, {"live"})
+    notes.forget(5, {"live"}, anonymous=5)
     assert [key for key in ("idle", "live", "used", "unwritten") if notes.known(key)] == ["live", "used"]
+
+
+def test_those_that_nobody_has_named_are_forgotten_sooner() -> None:
+    notes = SessionNotes()
+    for key in ("named", anonymous_key("a" * 32) or ""):
+        notes.read(record(key, at=3))
+    notes.forget(1, (), anonymous=5)
+    assert [each.key for each in notes.all_known(9)] == ["named"]
 
 
 def test_the_list_has_ours_in_place_of_the_stores_and_the_latest_first() -> None:

@@ -11,6 +11,7 @@ import attrs
 import pytest
 
 from daemon.catalog.loaded import VALID, Loaded, LoadedStatus
+from daemon.catalog.remembered import anonymous_key
 from daemon.model import GivenName
 from daemon.store.faults import Kind, StoreFault
 from daemon.store.store import POSTGRES, set_aside
@@ -108,6 +109,26 @@ def test_sessions_that_nobody_uses_are_forgotten(store: Store, place: Place) -> 
     assert store.forget_sessions(3.0, sparing=("spared",), most=9) == 1
     assert [record.key for record in store.sessions(10)] == ["new", "spared"]
     assert place.run("SELECT count(*) FROM loaded_tools") == [(2,)]
+
+
+def test_sessions_that_nobody_has_named_are_forgotten_sooner(store: Store) -> None:
+    keys = {"named": 3.0, anonymous_key("a" * 32) or "": 3.0, f"uid 5: {anonymous_key('b' * 32)}": 3.0}
+    keys |= {anonymous_key("c" * 32) or "": 3.0, anonymous_key("d" * 32) or "": 9.0}
+    store.keep(Batch(at=1.0, sessions=tuple(session(key, "git/a", seen_at=at) for key, at in keys.items())))
+    assert store.forget_sessions(1.0, sparing=[anonymous_key("c" * 32) or ""], most=9, anonymous=5.0) == 2
+    left = {"named", anonymous_key("c" * 32), anonymous_key("d" * 32)}
+    assert {record.key for record in store.sessions(9)} == left
+
+
+def test_counts_are_added_up_and_say_since_when(store: Store, place: Place) -> None:
+    assert (store.servers().counted, store.servers().counted_since) == ({}, 0.0)
+    store.keep(Batch(at=5.0, counted={"loads": 3, "invalidations.invalid_changed": 1}))
+    store.keep(Batch(at=9.0, counted={"loads": 4, "loadHits": 1}))
+    found = store.servers()
+    assert found.counted == {"loads": 7, "loadHits": 1, "invalidations.invalid_changed": 1}
+    assert found.counted_since == 5.0
+    place.run("DELETE FROM counts")
+    assert store.servers().counted == {}
 
 
 def test_of_too_many_sessions_those_go_that_were_used_before_others(store: Store) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from daemon.cli.advice import missing_key
 from daemon.cli.checkup.scene import fault, fine, note, warning
 
 if TYPE_CHECKING:
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
 
     from daemon.cli.checkup.scene import Finding, Running, Scene
     from daemon.errors import Fault
+
+DO_SET = "Set it where the daemon is started (for a unit: Environment="
 
 UNSET = "is not set"
 """What a fault says of a variable that a reference names (`config.expand`)."""
@@ -26,6 +29,12 @@ def check(scene: Scene) -> Iterator[Finding]:
         yield fine(f"{scene.path}: servers: {servers}, categories: {categories}")
         if not servers:
             yield note("No servers are configured.", do="Paste those of your MCP client into `mcpServers`.")
+        if variable := missing_key(scene.config, scene.inherited):
+            yield warning(
+                f"The environment variable {variable} (summaries.apiKeyEnv) is not set: no model is asked.",
+                _where(scene),
+                f"{DO_SET} or EnvironmentFile=), and start it again.",
+            )
     if scene.running is not None:
         yield from _of_the_daemon(scene, scene.running)
 
@@ -33,16 +42,14 @@ def check(scene: Scene) -> Iterator[Finding]:
 def _fault(found: Fault, scene: Scene) -> Finding:
     if UNSET not in found.message:
         return fault(str(found), do="Correct it there; `mcpd check` looks again.")
+    return fault(str(found), _where(scene), f"{DO_SET}, or better LoadCredential= and ${{credential:NAME}}).")
+
+
+def _where(scene: Scene) -> str:
+    """Which environment variables were looked up in."""
     if scene.running and scene.running.environ is not None:
-        where = f"It was looked up in the environment of the daemon, pid {scene.running.pid}."
-    else:
-        where = "It was looked up in the environment of this command; a daemon that systemd starts has another."
-    return fault(
-        str(found),
-        where,
-        "Set it where the daemon is started (for a unit: Environment=, or better LoadCredential= and"
-        " ${credential:NAME}).",
-    )
+        return f"It was looked up in the environment of the daemon, pid {scene.running.pid}."
+    return "It was looked up in the environment of this command; a daemon that systemd starts has another."
 
 
 def _of_the_daemon(scene: Scene, running: Running) -> Iterator[Finding]:

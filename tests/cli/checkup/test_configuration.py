@@ -45,6 +45,13 @@ def test_a_variable_that_is_not_set_says_where_it_was_looked_up(house: House) ->
         assert f"of the daemon, pid {pid}" in only(check(house.look()), Level.FAULT)
 
 
+def test_a_key_for_summaries_that_is_not_set_is_a_warning(house: House) -> None:
+    house.write('{"summaries": {"baseUrl": "http://h/v1", "model": "m", "apiKeyEnv": "THE_KEY"}}')
+    said = only(check(house.look()), Level.WARNING)
+    assert "THE_KEY (summaries.apiKeyEnv) is not set: no model is asked" in said
+    assert "of this command" in said
+
+
 def test_another_configuration_than_the_daemons_is_a_warning(house: House) -> None:
     other = house.root / "other.json"
     other.write_text("{}")

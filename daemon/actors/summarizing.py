@@ -1,0 +1,96 @@
+"""Whether a model is asked for summaries, and which one: as the configuration says at each moment.
+
+Where loading on demand is switched off, nobody sees a summary, and no description leaves the machine.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
+
+import attrs
+import trio
+from loguru import logger
+
+from daemon.surfaces.table import shows_summaries
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from daemon.catalog.snapshot import Catalog
+    from daemon.config.model import Config, Summaries
+    from daemon.watch import Watch
+
+SWITCHED_OFF = "nothing is asked: loading on demand is switched off, by lazy or in every profile"
+"""Why a configured model is left alone."""
+
+
+class Asking(Protocol):
+    """Who asks a model (`actors.summarizer`)."""
+
+    @property
+    def state(self) -> Any:
+        """How it is going, a value of attrs."""
+
+    async def run(self) -> None:
+        """Ask until cancelled; returns if there is nobody to ask."""
+
+
+class Summarizing:
+    """Has a model asked, or another one, or none, after the configuration."""
+
+    def __init__(self, catalog: Watch[Catalog], make: Callable[[Summaries], Asking]) -> None:
+        """Begin with nobody who asks.
+
+        Args:
+            catalog: the newest catalog, which holds the configuration.
+            make: makes one who asks; imports what that takes, so it is called in a worker thread.
+        """
+        self._catalog = catalog
+        self._make = make
+        self._asking: Asking | None = None
+
+    @property
+    def state(self) -> Mapping[str, object] | None:
+        """How it is going, with the model and the host that it is asked at; None: no model is configured."""
+        config = self._catalog.value.config
+        summaries = config.summaries
+        if summaries is None:
+            return None
+        told: dict[str, object] = {"model": summaries.model, "endpoint": _host(summaries)}
+        if not shows_summaries(config):
+            return {**told, "off": SWITCHED_OFF}
+        return told if self._asking is None else {**told, **attrs.asdict(self._asking.state)}
+
+    async def run(self) -> None:
+        """Follow the configuration until cancelled."""
+        while True:
+            summaries = _wanted(self._catalog.value.config)
+            async with trio.open_nursery() as nursery:
+                if summaries is not None:
+                    nursery.start_soon(self._ask, summaries)
+                await self._changed(summaries)
+                nursery.cancel_scope.cancel()
+
+    async def _ask(self, summaries: Summaries) -> None:
+        try:
+            self._asking = await trio.to_thread.run_sync(self._make, summaries)
+            await self._asking.run()
+        except Exception:  # noqa: BLE001 - the boundary: tools have descriptions of their own
+            logger.exception("a fault of mcpd's own: no model is asked for summaries")
+
+    async def _changed(self, summaries: Summaries | None) -> None:
+        """Return once the configuration wants something else asked."""
+        catalog = self._catalog.value
+        while _wanted(catalog.config) == summaries:
+            catalog = await self._catalog.wait_changed(catalog)
+        self._asking = None
+
+
+def _wanted(config: Config) -> Summaries | None:
+    return config.summaries if config.summaries is not None and shows_summaries(config) else None
+
+
+def _host(summaries: Summaries) -> str:
+    """Where the model is, without what else stands in the URL: that may be a secret."""
+    return urlsplit(summaries.base_url).netloc.rpartition("@")[2]
