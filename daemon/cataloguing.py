@@ -38,7 +38,7 @@ CURRENT_PATIENCE = 2.0
 """Seconds that a call waits for the new list of a server that has said that its tools changed."""
 
 QUARANTINED_NAMED = 20
-"""Tools of one list that are named in the log because they cannot be used."""
+"""Tools of one list that are named in the log because they cannot be used, or not as they are."""
 
 LISTING_SLACK = 1.0
 """Seconds beyond `timeouts.list` that an operator waits: a list that is under way ends first."""
@@ -79,6 +79,7 @@ class Listing:
         self._lists_tools = True
         self._has_listed = False
         self._quarantined: dict[str, str] = {}
+        self._completed: tuple[str, ...] = ()
         self._asked = trio.Event()
         self._needed_now = trio.Event()
         self._current = trio.Event()
@@ -225,6 +226,7 @@ class Listing:
             raws = []
         tools, quarantined = await trio.to_thread.run_sync(_looked_through, name, raws, self._redact)
         self._warn_quarantined(quarantined)
+        self._warn_completed(tools.screened.completed)
         self._tell(
             ToolsListed(
                 server=name,
@@ -247,6 +249,18 @@ class Listing:
         if len(fresh) > QUARANTINED_NAMED:
             more = len(fresh) - QUARANTINED_NAMED
             self._log.warning("{} more tools are quarantined: `mcpd status --json` has them", more)
+
+    def _warn_completed(self, completed: tuple[str, ...]) -> None:
+        """Say it once, and again only of other tools."""
+        known, self._completed = self._completed, completed
+        if completed and completed != known:
+            more = "" if len(completed) <= QUARANTINED_NAMED else ", …"
+            self._log.warning(
+                'lists {} without "type": "object" in its inputSchema, which MCP requires; it was added: {}{}',
+                "1 tool" if len(completed) == 1 else f"{len(completed)} tools",
+                ", ".join(completed[:QUARANTINED_NAMED]),
+                more,
+            )
 
 
 def _looked_through(server: str, raws: list[Raw], redact: Redactor) -> tuple[ScreenedTools, dict[str, str]]:

@@ -300,6 +300,7 @@ class Reporter:
             "tools": len(entry.tools or ()),
             "epoch": entry.epoch,
             "quarantined": {self.redact(name): self.redact(why) for name, why in entry.quarantined.items()},
+            "completed": [self.redact(name) for name in entry.completed],
             "hidden": {self.redact(name): self.redact(why) for name, why in entry.hidden.items()},
             "listingError": self.redact(entry.listing_error),
         }

@@ -13,6 +13,7 @@ import trio
 import trio.testing
 from loguru import logger
 
+from daemon.catalog.legible import screened
 from daemon.cataloguing import CURRENT_PATIENCE, DEBOUNCE, QUARANTINED_NAMED, RELIST_AFTER_FAILURE, Listing
 from daemon.config.model import Server, Timeouts
 from daemon.config.redaction import doubtful, secrets
@@ -429,6 +430,20 @@ async def test_a_subscription_that_ends_is_opened_again_and_one_that_is_refused_
         return
     nursery.start_soon(scene.listing.listen, scene.connection)
     await until(lambda: len(scene.connection.subscribed) >= 3 and len(scene.connection.listed) >= 3)
+
+
+async def test_tools_whose_schemas_are_completed_are_logged_once_and_told(log: list[str]) -> None:
+    scene = Scene()
+    scene.connection.tools = ["one", "two"]
+    scene.connection.members = {"inputSchema": {"properties": {}}}
+    for _time in range(2):
+        assert not await scene.listing.list_now()
+    assert log == [
+        'lists 2 tools without "type": "object" in its inputSchema, which MCP requires; it was added: one, two'
+    ]
+    fact = scene.facts[-1]
+    assert isinstance(fact, ToolsListed)
+    assert screened(fact.tools).completed == ("one", "two")
 
 
 async def test_what_is_quarantined_is_logged_once_and_a_thousand_of_it_briefly(log: list[str]) -> None:

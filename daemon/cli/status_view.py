@@ -146,6 +146,9 @@ def _remark_lines(server: Json) -> Iterator[tuple[str, str]]:
         yield f"its tools could not be listed: {server['listingError']}", "yellow"
     for tool, reason in (server.get("quarantined") or {}).items():
         yield f"tool {tool} is not offered: {reason}", "yellow"
+    if completed := server.get("completed"):
+        lacking = f"{len(completed)} of its tools lack" if len(completed) > 1 else f"tool {completed[0]} lacks"
+        yield f'{lacking} "type": "object" in the inputSchema, which MCP requires: added for clients', "dim"
     for tool, found in (server.get("hidden") or {}).items():
         yield f"tool {tool} has {found}: spelt out for models", "yellow"
     noise = server.get("noise") or {}

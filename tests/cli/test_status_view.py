@@ -92,6 +92,7 @@ def test_faults_of_a_server_that_serves_are_told_too() -> None:
             "git": server(
                 quarantined={"evil": "its schema is no object"},
                 hidden={"sly": "1 hidden character: U+202E"},
+                completed=["bare", "bald"],
                 noise={"count": 3, "first": "Listening on stdio"},
                 listingError="timed out",
             )
@@ -100,6 +101,7 @@ def test_faults_of_a_server_that_serves_are_told_too() -> None:
     assert "git: ready" in text
     assert "tool evil is not offered: its schema is no object" in text
     assert "tool sly has 1 hidden character: U+202E: spelt out for models" in text
+    assert '2 of its tools lack "type": "object" in the inputSchema' in text
     assert "3 lines on its stdout were not MCP; the first: Listening on stdio" in text
     assert "its tools could not be listed: timed out" in text
 
@@ -239,6 +241,7 @@ def test_nothing_that_a_server_says_reaches_the_terminal_unescaped() -> None:
         reason=ATTACK,
         stderr=[ATTACK],
         quarantined={ATTACK: ATTACK},
+        completed=[ATTACK],
         listingError=ATTACK,
         noise={"count": 1, "first": ATTACK},
     )
@@ -251,9 +254,9 @@ def test_nothing_that_a_server_says_reaches_the_terminal_unescaped() -> None:
     status["daemon"]["persistence"] = persistence(state="degraded", reason=ATTACK)
     text = render(status, now=NOW, screen=PIPE)
     assert text.replace("\n", "").isprintable()
-    # Name (table, heading), reason, stderr, tool and its reason, listing, noise, unresolved, session (5), what
-    # is switched off, persistence.
-    assert text.count(SPELT) == 16
+    # Name (table, heading), reason, stderr, tool and its reason, one completed, listing, noise, unresolved,
+    # session (5), what is switched off, persistence.
+    assert text.count(SPELT) == 17
 
 
 def test_every_state_has_a_colour_and_colour_is_only_for_terminals() -> None:
