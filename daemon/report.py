@@ -9,6 +9,7 @@ from msgspec import Raw
 
 from daemon.config.model import DEFAULT_PROFILE
 from daemon.errors import InvalidArguments, ToolDisabled, UnknownServer, UnknownTool
+from daemon.states import ServerState
 from daemon.surfaces.answers import choices, quoted
 from daemon.surfaces.base import View
 from daemon.surfaces.searching import scored
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from daemon.catalog.categories import Member
     from daemon.catalog.snapshot import Catalog, ServerEntry
+    from daemon.cataloguing import Standing
     from daemon.config.model import Config
     from daemon.context import SessionStatistics
     from daemon.errors import CallError
@@ -47,6 +49,10 @@ class Observed(Protocol):
     @property
     def in_flight(self) -> int:
         """Calls without an answer yet."""
+
+    @property
+    def standing(self) -> Standing:
+        """How it does with its list of tools."""
 
 
 class Kept(Protocol):
@@ -241,7 +247,7 @@ class Reporter:
             "controlSocket": self.facts.control_socket,
             "config": self.facts.config,
             "servers": len(catalog.servers),
-            "available": sum(entry.available for entry in catalog.servers.values()),
+            "available": sum(entry.of_use for entry in catalog.servers.values()),
             "tools": len(tools),
             "schemaBytes": schemas,
             "surfaceBytes": shown,
@@ -287,12 +293,15 @@ class Reporter:
         return {**counted, "summarizer": told}
 
     def _server(self, entry: ServerEntry, memory: Mapping[int, int]) -> dict[str, object]:
-        status = entry.status
-        due = status.next_retry_at
+        status, upstream = entry.status, self.upstreams.get(entry.name)
+        attempt, due = status.attempt, status.next_retry_at
+        if status.state is ServerState.DEGRADED and upstream is not None:
+            # What is tried again is its list, while it runs.
+            attempt, due = upstream.standing.attempt, upstream.standing.next_at
         described: dict[str, object] = {
             "state": str(status.state),
             "since": round(status.since, 3),
-            "attempt": status.attempt,
+            "attempt": attempt,
             "nextRetryInMs": None if due is None else max(0, round((due - self.wall()) * 1000)),
             "reason": self.redact(status.reason),
             "restarts": status.restarts,
@@ -304,7 +313,7 @@ class Reporter:
             "hidden": {self.redact(name): self.redact(why) for name, why in entry.hidden.items()},
             "listingError": self.redact(entry.listing_error),
         }
-        return {**described, **self._observed(self.upstreams.get(entry.name), memory)}
+        return {**described, **self._observed(upstream, memory)}
 
     def _learned(self, entry: ServerEntry, catalog: Catalog) -> dict[str, object]:
         return {
@@ -328,6 +337,7 @@ class Reporter:
             "p50Ms": upstream.stats.percentile_ms(0.5),
             "p95Ms": upstream.stats.percentile_ms(0.95),
             "protocol": greeting.version if greeting else "",
+            "others": list(greeting.others) if greeting else [],
             "serverInfo": self.redact(greeting.server_info) if greeting else "",
             "noise": {"count": upstream.noise.count, "first": self.redact(upstream.noise.first)},
         }
@@ -343,6 +353,7 @@ _UNOBSERVED: dict[str, object] = {
     "p50Ms": None,
     "p95Ms": None,
     "protocol": "",
+    "others": [],
     "serverInfo": "",
     "noise": {"count": 0, "first": ""},
 }

@@ -98,6 +98,11 @@ class ServerEntry:
         return self.available or (self.tools is not None and self.status.state is ServerState.DORMANT)
 
     @property
+    def of_use(self) -> bool:
+        """Whether it is up and not without any tool although it should have some."""
+        return self.available and (bool(self.tools) or self.status.state is ServerState.READY)
+
+    @property
     def disabled(self) -> bool:
         """Whether it is switched off, by the configuration or by an operator: whatever its child does yet."""
         return self.switched_off or not self.enabled

@@ -68,6 +68,20 @@ def test_a_server_that_is_down_is_explained() -> None:
     assert "git: ready" not in text
 
 
+def test_a_server_that_runs_and_lists_nothing_is_asked_again_and_not_started() -> None:
+    degraded = {"state": "degraded", "reason": "it lists no tools", "pid": 7}
+    text = shown({"db": down(**degraded, attempt=3, nextRetryInMs=12_400)})
+    assert "it lists no tools\n  asked for its tools 3 times so far, again in 12s\n" in text
+    text = shown({"db": down(**degraded, attempt=0, nextRetryInMs=None)})
+    assert "retry" not in text
+    assert "attempt" not in text
+
+
+def test_a_server_without_tools_that_has_something_else_says_so() -> None:
+    text = shown({"db": server(tools=0, others=["prompts", "resources"])})
+    assert "db: ready\n  it has no tools, only prompts and resources\n" in text
+
+
 def test_a_server_that_is_being_started_has_no_next_try() -> None:
     text = shown({"db": down(state="starting", reason="trying again after: x", attempt=3, nextRetryInMs=None)})
     assert "trying again after: x\n  failed runs before this one: 3\n" in text
