@@ -181,9 +181,9 @@ class Calls:
         """Drop a call without an answer."""
         self._open.pop(call.request_id, None)
 
-    def redact(self, text: str) -> str:
-        """The text without secrets."""
-        return self._context.redact(text)
+    def redactor_of(self, server: str) -> Callable[[str], str]:
+        """What takes secrets out of what a server says."""
+        return self._context.redact.of(server)
 
     def recheck(self, call: ClientCall) -> bool:
         """Judge a call again that has waited in line: the tool may be another by now.

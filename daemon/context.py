@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from daemon.catalog.snapshot import Catalog
+    from daemon.config.redactors import Redactors
     from daemon.measures import Mended
     from daemon.model import ToolKey
     from daemon.ports import Upstream
@@ -58,7 +59,7 @@ class SessionContext:
     """Where calls are noted."""
     wall: Callable[[], float]
     """Seconds since the epoch."""
-    redact: Callable[[str], str]
+    redact: Redactors
     """Takes secrets out of what a server says of a call that failed."""
 
 

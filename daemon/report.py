@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog, ServerEntry
     from daemon.cataloguing import Standing
     from daemon.config.model import Config
+    from daemon.config.redactors import Redactors
     from daemon.context import SessionStatistics
     from daemon.errors import CallError
     from daemon.measures import CallStats, Mended, Noise, StderrTail
@@ -131,7 +132,7 @@ class Reporter:
     """What surfaces work with."""
     mended: Mended
     """How often arguments had to be repaired, by client."""
-    redact: Callable[[str], str]
+    redact: Redactors
     """Takes secrets out of what servers said."""
     wall: Callable[[], float]
     """Seconds since the epoch."""

@@ -21,7 +21,7 @@ ORDER = (
     ("errors", "later"),
     ("model",),
     ("states",),
-    ("backoff",),
+    ("backoff", "shapes"),
     ("redact", "measures", "protocol", "escape", "closest"),
     ("config",),
     ("facts",),

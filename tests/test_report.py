@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from daemon.cataloguing import EMPTY, Standing
+from daemon.config.redactors import Redactors
 from daemon.context import SessionStatistics
 from daemon.errors import InvalidArguments, ToolDisabled, UnknownServer, UnknownTool
 from daemon.facts import Configured, Recalled, Summarized, Switched, ToolsListed
@@ -98,7 +99,7 @@ class Desk:
             surfaces=self.stage.context.surfaces,
             means=self.stage.means,
             mended=self.stage.mended,
-            redact=Redactor([CANARY]),
+            redact=Redactors([CANARY]),
             wall=lambda: NOW,
             **wired,
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from daemon import paths
 from daemon.cli import containers, runners
 from daemon.cli.commands import started
-from daemon.config.redaction import secrets
+from daemon.config.redaction import secrets_of
 from daemon.config.trail import ROOT, below
 from daemon.errors import Fault
 
@@ -28,7 +28,6 @@ def advice(config: Config, environ: Mapping[str, str], beside: Path | None = Non
         environ: where PATH and HOME are taken from.
         beside: the configuration's directory, for paths that were meant to begin there; None to pass over them.
     """
-    hidden = secrets(config)
     found: list[Fault] = []
     for name, server in config.mcp_servers.items():
         if server.enabled and server.command:
@@ -37,6 +36,7 @@ def advice(config: Config, environ: Mapping[str, str], beside: Path | None = Non
             told = [*_unwise(server, below(trail, "args"))]
             if beside is not None and not server.cwd:
                 told += _astray(server, trail, beside, paths.home(environ))
+            hidden, _ = secrets_of(server)
             found += (fault for fault in told if not _shows(fault, hidden))
     return found
 
