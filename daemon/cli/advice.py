@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from daemon import paths
 from daemon.cli import containers, runners
 from daemon.cli.commands import started
+from daemon.cli.known import known
 from daemon.config.redaction import secrets_of
-from daemon.config.trail import ROOT, below
+from daemon.config.trail import ROOT, below, camel
 from daemon.errors import Fault
 
 if TYPE_CHECKING:
@@ -33,12 +34,24 @@ def advice(config: Config, environ: Mapping[str, str], beside: Path | None = Non
         if server.enabled and server.command:
             trail = below(below(ROOT, "mcpServers"), name)
             found += _missing_command(server, trail, environ)
-            told = [*_unwise(server, below(trail, "args"))]
+            told = [*_unwise(server, below(trail, "args")), *_beyond(server, below(trail, "limits"))]
             if beside is not None and not server.cwd:
                 told += _astray(server, trail, beside, paths.home(environ))
             hidden, _ = secrets_of(server)
             found += (fault for fault in told if not _shows(fault, hidden))
     return found
+
+
+def _beyond(server: Server, trail: str) -> Iterator[Fault]:
+    """Limits that are higher than a server is known to bear."""
+    found = known(server)
+    if found is None:
+        return
+    for limit, most in found.limits.items():
+        if getattr(server.limits, limit) > most:
+            key = camel(limit)
+            message = f'this server {found.why}. Write "limits": {{"{key}": {most}}}'
+            yield Fault(path=below(trail, key), message=message)
 
 
 def _shows(fault: Fault, hidden: frozenset[str]) -> bool:

@@ -244,3 +244,11 @@ def test_a_secret_is_not_repeated_in_a_warning(programs: str) -> None:
     entry = {"command": "npx", "args": ["${TOKEN}"]}
     environ = {"PATH": programs, "TOKEN": "hunter2-hunter2"}
     assert advice(config_of({"mcpServers": {"s": entry}}, environ), environ) == []
+
+
+def test_a_limit_that_is_more_than_a_server_bears_is_told_with_the_key_to_set() -> None:
+    entry = {"command": "/bin/sh", "args": ["-c", "exec mcp-server-memory"]}
+    ((place, message),) = warnings(entry)
+    assert place == "$.mcpServers.s.limits.inFlight"
+    assert message.endswith('Write "limits": {"inFlight": 1}')
+    assert warnings({**entry, "limits": {"inFlight": 1}}) == []
