@@ -49,6 +49,9 @@ if TYPE_CHECKING:
 MAX_CALLS = 256
 """Calls that one client may have in flight: eight times what the busiest real agent was seen to do."""
 
+IS_ERROR = "isError"
+"""In the log, how a call ended that its tool answered with an error: for the protocol it is a result."""
+
 MAX_RETURNS = 3
 """How often a call in line goes back to wait for a new list: a server may change faster than its line moves."""
 
@@ -167,7 +170,8 @@ class Calls:
             result = protocol.completed(bytes(result))
         self._peer.answer(call.request_id, result)
         seconds = self._clock() - call.started
-        self._context.log.note(self._number, call.label, seconds, outcome)
+        failed = outcome == "ok" and protocol.is_error(result)
+        self._context.log.note(self._number, call.label, seconds, IS_ERROR if failed else outcome)
         surface = call.surface
         if call.upstream is not None:
             call.upstream.record(seconds, ok=outcome == "ok")
