@@ -51,6 +51,9 @@ if TYPE_CHECKING:
 MAX_CALLS = 256
 """Calls that one client may have in flight: eight times what the busiest real agent was seen to do."""
 
+IS_ERROR = "isError"
+"""In the log, how a call ended that its tool answered with an error: for the protocol it is a result."""
+
 MAX_RETURNS = 3
 """How often a call in line goes back to wait for a new list: a server may change faster than its line moves."""
 
@@ -180,7 +183,8 @@ class Calls:
         seconds = self._clock() - call.started
         surface = call.surface
         label = call.label if call.upstream is not None else call.told()
-        self._context.log.note(self._number, label, seconds, outcome)
+        failed = outcome == "ok" and protocol.is_error(result)
+        self._context.log.note(self._number, label, seconds, IS_ERROR if failed else outcome)
         if call.upstream is not None:
             call.upstream.record(seconds, ok=outcome == "ok")
             self._context.tally.call(call.upstream.name, surface, outcome, seconds)
@@ -193,9 +197,9 @@ class Calls:
         """Drop a call without an answer."""
         self._open.pop(call.request_id, None)
 
-    def redact(self, text: str) -> str:
-        """The text without secrets."""
-        return self._context.redact(text)
+    def redactor_of(self, server: str) -> Callable[[str], str]:
+        """What takes secrets out of what a server says."""
+        return self._context.redact.of(server)
 
     def recheck(self, call: ClientCall) -> bool:
         """Judge a call again that has waited in line: the tool may be another by now.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import attrs
 import trio
 from loguru import logger
 from msgspec import Raw
@@ -19,12 +20,13 @@ from daemon.watch import Watch
 from daemon.wire.peer import RemoteError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from daemon.config.model import Server
     from daemon.facts import Fact
     from daemon.ports import Connection
     from daemon.redact import Redactor
+    from daemon.transports.handshake import Greeting
 
 DEBOUNCE = 0.1
 """Seconds between two listings that a server asks for: real ones say so up to four times in a row. Twice as
@@ -38,13 +40,32 @@ CURRENT_PATIENCE = 2.0
 """Seconds that a call waits for the new list of a server that has said that its tools changed."""
 
 QUARANTINED_NAMED = 20
-"""Tools of one list that are named in the log because they cannot be used."""
+"""Tools of one list that are named in the log because they cannot be used, or not as they are."""
 
 LISTING_SLACK = 1.0
 """Seconds beyond `timeouts.list` that an operator waits: a list that is under way ends first."""
 
 UNSPEAKABLE = "its name holds a secret of the configuration, so it cannot be called by what may be shown"
 """Why such a tool is quarantined."""
+
+
+EMPTY = "it lists no tools"
+"""What is wrong with a server that has said that it has some."""
+
+NOTHING = "it declares neither tools nor prompts nor resources"
+"""What is wrong with a server that has nothing to say for itself."""
+
+
+@attrs.frozen(kw_only=True)
+class Standing:
+    """How a server that is up does with its list."""
+
+    problem: str = ""
+    """Why it has no tools to offer, or not those that it may have by now; empty if nothing is wrong."""
+    attempt: int = 0
+    """Lists in a row that were not as they should be."""
+    next_at: float | None = None
+    """When it is asked again by itself, in seconds since the epoch; None if nothing is wrong."""
 
 
 class Listing:
@@ -77,8 +98,11 @@ class Listing:
         self._connection: Connection | None = None
         self._incarnation = 0
         self._lists_tools = True
+        self._should_offer = True
         self._has_listed = False
+        self._standing = Standing()
         self._quarantined: dict[str, str] = {}
+        self._completed: tuple[str, ...] = ()
         self._asked = trio.Event()
         self._needed_now = trio.Event()
         self._current = trio.Event()
@@ -87,6 +111,11 @@ class Listing:
         self._needed = 0
         self._obtained = 0
         self._outcome = Watch((0, ""))
+
+    @property
+    def standing(self) -> Standing:
+        """How it does, after its latest list."""
+        return self._standing
 
     @property
     def is_stale(self) -> bool:
@@ -117,17 +146,19 @@ class Listing:
                 server=name,
             )
 
-    def begin(self, connection: Connection, incarnation: int, *, lists_tools: bool) -> None:
+    def begin(self, connection: Connection, incarnation: int, greeting: Greeting) -> None:
         """A connection is up.
 
         Args:
             connection: which.
             incarnation: which start of the server it belongs to.
-            lists_tools: whether the server has said that it has tools at all.
+            greeting: what the server has said that it has.
         """
         self._connection = connection
         self._incarnation = incarnation
-        self._lists_tools = lists_tools
+        self._lists_tools = greeting.lists_tools
+        self._should_offer = greeting.lists_tools or not greeting.others
+        self._standing = Standing()
         self._has_listed = False
         self._asked = trio.Event()
 
@@ -163,7 +194,10 @@ class Listing:
         self._needed_now.set()
 
     async def list_now(self) -> str:
-        """List the tools and tell everybody. Returns what went wrong, empty if nothing did."""
+        """List the tools and tell everybody. Returns what went wrong, empty if nothing did.
+
+        A list without a tool is a list: what is wrong with that only the `standing` says.
+        """
         assert self._connection is not None, "listed while connected"
         self._begun += 1
         number = self._begun
@@ -182,20 +216,27 @@ class Listing:
 
         Args:
             problem: what went wrong with the first list.
-            report: told how each further one went.
+            report: told what is wrong after each further one, empty if nothing is.
         """
         pause = DEBOUNCE
         while True:
             soon = problem or (self._lists_tools and not self._has_listed)
-            with trio.move_on_after(RELIST_AFTER_FAILURE if soon else self._server.timeouts.refresh):
+            seconds = RELIST_AFTER_FAILURE if soon else self._server.timeouts.refresh
+            self._expect_next(seconds)
+            with trio.move_on_after(seconds):
                 await self._asked.wait()
             self._asked, self._needed_now = trio.Event(), trio.Event()
             problem = await self.list_now()
-            report(problem)
-            await trio.sleep(DEBOUNCE)
+            report(self._standing.problem)
             pause = min(2 * pause, RELIST_AFTER_FAILURE) if problem else DEBOUNCE
+            self._expect_next(pause + RELIST_AFTER_FAILURE)
+            await trio.sleep(DEBOUNCE)
             with trio.move_on_after(pause - DEBOUNCE):
                 await self._needed_now.wait()
+
+    def _expect_next(self, seconds: float) -> None:
+        if self._standing.problem:
+            self._standing = attrs.evolve(self._standing, next_at=self._wall() + seconds)
 
     async def listen(self, connection: Connection) -> None:
         """Modern era: changes are announced only within an open subscription; reopen it when it ends."""
@@ -221,10 +262,12 @@ class Listing:
                 reason = self._redact(error.message, REASON)
                 self._log.warning("does not list its tools: {}", reason)
                 self._tell(ListingFailed(server=name, incarnation=self._incarnation, reason=reason))
+                self._stand(reason)
                 return reason
             raws = []
         tools, quarantined = await trio.to_thread.run_sync(_looked_through, name, raws, self._redact)
         self._warn_quarantined(quarantined)
+        self._warn_completed(tools.screened.completed)
         self._tell(
             ToolsListed(
                 server=name,
@@ -236,7 +279,27 @@ class Listing:
             )
         )
         self._has_listed |= bool(tools)
+        self._stand("" if tools else self._why_none(quarantined))
         return ""
+
+    def _why_none(self, quarantined: Mapping[str, str]) -> str:
+        """What is wrong with a list from which nothing can be offered; empty if that is all right."""
+        if quarantined:
+            tool, reason = next(iter(quarantined.items()))
+            count = len(quarantined)
+            return (
+                f"it lists {count} tool{'s' if count > 1 else ''}, of which none can be used; {tool}: {reason}"
+            )
+        if not self._should_offer:
+            return ""
+        return EMPTY if self._lists_tools else NOTHING
+
+    def _stand(self, problem: str) -> None:
+        if problem:
+            attempt = self._standing.attempt + 1
+            self._standing = attrs.evolve(self._standing, problem=problem, attempt=attempt)
+        else:
+            self._standing = Standing()
 
     def _warn_quarantined(self, quarantined: dict[str, str]) -> None:
         """Say what is new of it: a server may list the same a thousand times, or a thousand at a time."""
@@ -247,6 +310,18 @@ class Listing:
         if len(fresh) > QUARANTINED_NAMED:
             more = len(fresh) - QUARANTINED_NAMED
             self._log.warning("{} more tools are quarantined: `mcpd status --json` has them", more)
+
+    def _warn_completed(self, completed: tuple[str, ...]) -> None:
+        """Say it once, and again only of other tools."""
+        known, self._completed = self._completed, completed
+        if completed and completed != known:
+            more = "" if len(completed) <= QUARANTINED_NAMED else ", …"
+            self._log.warning(
+                'lists {} without "type": "object" in its inputSchema, which MCP requires; it was added: {}{}',
+                "1 tool" if len(completed) == 1 else f"{len(completed)} tools",
+                ", ".join(completed[:QUARANTINED_NAMED]),
+                more,
+            )
 
 
 def _looked_through(server: str, raws: list[Raw], redact: Redactor) -> tuple[ScreenedTools, dict[str, str]]:

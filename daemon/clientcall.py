@@ -54,8 +54,8 @@ class Owner(Protocol):
     def send_progress(self, params: dict[str, Raw]) -> None:
         """Pass a progress report on, its token already the client's."""
 
-    def redact(self, text: str) -> str:
-        """The text without secrets."""
+    def redactor_of(self, server: str) -> Callable[[str], str]:
+        """What takes secrets out of what a server says."""
 
     def recheck(self, call: ClientCall) -> bool:
         """Judge the call again that has waited in line: False if it was taken back.
@@ -185,7 +185,8 @@ class ClientCall(Struct, eq=False):
 
     def refused(self, error: Buffer) -> None:
         """The server's JSON-RPC error becomes a result that a model can read."""
-        self.lost(read_refusal(error, self.owner.redact))
+        assert self.upstream is not None, "only a server refuses"
+        self.lost(read_refusal(error, self.owner.redactor_of(self.upstream.name)))
 
     def lost(self, error: CallError) -> None:
         """There is no result; say why and what to do."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from daemon.catalog.snapshot import Catalog
+    from daemon.config.redactors import Redactors
     from daemon.measures import Mended
     from daemon.model import ToolKey
     from daemon.ports import Upstream
@@ -61,7 +62,7 @@ class SessionContext:
     """Where calls are noted."""
     wall: Callable[[], float]
     """Seconds since the epoch."""
-    redact: Callable[[str], str]
+    redact: Redactors
     """Takes secrets out of what a server says of a call that failed."""
     habits: Habits = attrs.field(factory=Habits)
     """Which kinds of clients ask for their tools when they are told to."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from loguru import Message, Record
 
     from daemon.calllog import Note
+    from daemon.config.redactors import Redactors
     from daemon.redact import Redactor
 
 QUEUED_LINES = 10_000
@@ -91,13 +92,13 @@ class LineWriter:
                 self.dropped += 1
 
 
-def configure(style: str, level: str, redact: Redactor) -> LineWriter:
+def configure(style: str, level: str, redact: Redactors) -> LineWriter:
     """Send all logging to stderr.
 
     Args:
         style: `text` for people, `journal` for systemd's journal, `json` for programs.
         level: the least severe level shown, in loguru's names.
-        redact: takes secrets out of every line.
+        redact: takes secrets out of every line: of one about a server, those that this may know.
     """
     writer = LineWriter(sys.stderr)
     write, write_calls = {
@@ -108,7 +109,8 @@ def configure(style: str, level: str, redact: Redactor) -> LineWriter:
 
     def sink(message: Message) -> None:
         # Before formatting: afterwards a secret may be escaped beyond recognition, and a line be cut apart.
-        entry = _Entry(message.record, redact)
+        server = message.record["extra"].get("server")
+        entry = _Entry(message.record, redact.of(server) if isinstance(server, str) else redact)
         calls: Sequence[Note] | None = message.record["extra"].get("calls")
         writer(write(entry) if calls is None else write_calls(entry, calls, redact))
 
@@ -123,7 +125,7 @@ def configure(style: str, level: str, redact: Redactor) -> LineWriter:
 class _Entry:
     """A record without secrets."""
 
-    def __init__(self, record: Record, redact: Redactor) -> None:
+    def __init__(self, record: Record, redact: Redactor | Redactors) -> None:
         self.time = record["time"]
         self.clock = f"{self.time:HH:mm:ss.SSS}"
         self.level = record["level"].name
@@ -177,7 +179,7 @@ def _json(entry: _Entry) -> str:
     return json_line(fields)
 
 
-def _spelt(calls: Sequence[Note], redact: Redactor, spell: Callable[[str], str]) -> dict[str, str]:
+def _spelt(calls: Sequence[Note], redact: Redactors, spell: Callable[[str], str]) -> dict[str, str]:
     """The labels of calls as they are written: of a line, only they are not our own words."""
     return {label: spell(_short(redact(label))) for label in {label for _, label, _, _ in calls}}
 
@@ -189,16 +191,16 @@ def _short(label: str) -> str:
     return shown if whole else shown.encode()[: LABEL_BYTES - len("…".encode())].decode(errors="ignore") + "…"
 
 
-def _text_of_calls(entry: _Entry, calls: Sequence[Note], redact: Redactor) -> str:
+def _text_of_calls(entry: _Entry, calls: Sequence[Note], redact: Redactors) -> str:
     """A line for each."""
     return _lines_of_calls(f"{entry.clock} {entry.level:<7} ", calls, redact)
 
 
-def _journal_of_calls(entry: _Entry, calls: Sequence[Note], redact: Redactor) -> str:
+def _journal_of_calls(entry: _Entry, calls: Sequence[Note], redact: Redactors) -> str:
     return _lines_of_calls(f"<{SYSLOG_LEVELS.get(entry.level, 6)}>", calls, redact)
 
 
-def _lines_of_calls(head: str, calls: Sequence[Note], redact: Redactor) -> str:
+def _lines_of_calls(head: str, calls: Sequence[Note], redact: Redactors) -> str:
     spelt = _spelt(calls, redact, str)
     return "\n".join(
         [
@@ -208,7 +210,7 @@ def _lines_of_calls(head: str, calls: Sequence[Note], redact: Redactor) -> str:
     )
 
 
-def _json_of_calls(entry: _Entry, calls: Sequence[Note], redact: Redactor) -> str:
+def _json_of_calls(entry: _Entry, calls: Sequence[Note], redact: Redactors) -> str:
     spelt = _spelt(calls, redact, lambda label: json_line(label)[1:-1])
     head = json_line({"time": entry.time.isoformat(), "level": entry.level.lower()})[:-1]
     return "\n".join(

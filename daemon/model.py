@@ -34,13 +34,15 @@ class Tool:
     description: str
     """The server's text, unabridged; empty if it gave none."""
     raw: bytes = attrs.field(repr=False)
-    """The tool object of `tools/list`, byte for byte but for secrets."""
+    """The tool object of `tools/list`, byte for byte but for secrets and what its schema lacked."""
     parts: Mapping[str, bytes] = attrs.field(repr=False)
     """Its top-level members, each raw JSON: `inputSchema`, `outputSchema`, `annotations`, ..."""
     schema_hash: str
     """Hex SHA-256 of the canonical JSON of the whole definition (design.md §6)."""
     content_hash: str
     """The same without the name: two tools that differ in their names only have one (a rename keeps it)."""
+    completed: bool = attrs.field(default=False, eq=False)
+    """Whether its server left `"type": "object"` out of its schema of arguments; it has it here."""
 
 
 @attrs.frozen(kw_only=True)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from daemon.catalog.reconcile import Plan
     from daemon.catalog.snapshot import Catalog, ServerEntry
     from daemon.config.model import Config
+    from daemon.config.redactors import Redactors
     from daemon.facts import Fact, ServerStatus
     from daemon.supervision.supervisor import Child
     from daemon.watch import Watch
@@ -87,7 +88,7 @@ class Desk:
     """The file, as texts name it."""
     notify: Callable[[str], None]
     """Tells the service manager."""
-    redact: Callable[[str], str]
+    redact: Redactors
     """Takes secrets out of what is shown."""
     unkept: Callable[[], Awaitable[str]]
     """Waits until the words are on disk, for a bounded time; returns why they are not, empty if they are."""
@@ -257,7 +258,7 @@ class Operating:
             status = entry.status
         else:
             return {"state": "", "reason": ""}
-        return {"state": str(status.state), "reason": self._desk.redact(status.reason)}
+        return {"state": str(status.state), "reason": self._desk.redact.of(server)(status.reason)}
 
     def _read(self, reference: str) -> tuple[str, str]:
         catalog = self._catalog
@@ -332,7 +333,7 @@ class Operating:
         if after is None:
             told[name] = {"problem": f"server {name} was removed from the configuration meanwhile"}
         else:
-            problem = self._desk.redact(problem or after.listing_error)
+            problem = self._desk.redact.of(name)(problem or after.listing_error)
             told[name] = {**difference(before, after), "problem": problem}
 
 

@@ -13,6 +13,8 @@ from base64 import b64encode, urlsafe_b64encode
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from daemon.shapes import credentials
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -29,7 +31,7 @@ REASON = 2000
 """Of the reason why a server is down, does not list or refuses: it is repeated to every caller."""
 
 SHORTEST = 6
-"""Characters of a part or a spelling of a secret: what is shorter stands in ordinary words, too."""
+"""Characters of a spelling of a secret: what is shorter stands in ordinary words, too."""
 
 WHOLE = 16
 """Characters from which a secret stands in no other word by chance: shorter ones go from a definition only
@@ -66,24 +68,6 @@ LONGEST_ESCAPE = 6
 FARTHEST = 64 * 1024
 """Characters before and after a cut that are looked at for a secret: as many as a secret's file may have."""
 
-_NO_WORD = "(?=[a-z+/=._~-]*(?:[0-9]|(?-i:[a-z][A-Z])))"
-_SHAPES = (
-    (
-        ("bearer", "basic", "token"),
-        re.compile(rf"(?i)\b((?:bearer|basic|token)\s+){_NO_WORD}[a-z0-9+/=._~-]{{8,}}"),
-    ),
-    (
-        ("key", "token", "passw", "secret", "authorization"),
-        re.compile(
-            r"(?i)((?:api[_-]?key|token|password|passwd|secret|authorization)[\"']?\s*[=:]\s*[\"']?"
-            r"(?:(?:bearer|basic|token)\s+)?)(?!bearer\b|basic\b|token\s|\$\{)[^\s\"',;&]+"
-        ),
-    ),
-    (("://",), re.compile(r"(://)[^/\s@:]+:[^/\s@]+(?=@)")),
-)
-"""Shapes of credentials that a server may print of its own accord: we never knew their values. What comes after
-the first group is one. Each with words of which a text has one if it has the shape: few texts do."""
-
 _ESCAPED = re.compile(
     r"(?P<url>(?:%[0-9A-Fa-f]{2})+)|(?P<raw>(?:\\x[0-9A-Fa-f]{2})+)|(?P<utf16>(?:\\u[0-9A-Fa-f]{4})+)"
     r"|\\U(?P<point>[0-9A-Fa-f]{8})|\\(?P<single>.)",
@@ -101,12 +85,18 @@ Span = tuple[int, int]
 class Redactor:
     """Replaces known secrets wherever they stand, however they are written, and what looks like one."""
 
-    def __init__(self, secrets: Iterable[str]) -> None:
-        """Take the values that must never be shown; more can be learned."""
+    def __init__(self, secrets: Iterable[str], beside: Redactor | None = None) -> None:
+        """Take the values that must never be shown; more can be learned.
+
+        Args:
+            secrets: the values.
+            beside: one whose values must not be shown, either, also those that it is yet to learn.
+        """
+        self._beside = beside
         self._certain: frozenset[str] = frozenset()
         self._whole: frozenset[str] = frozenset()
         self._spelt: frozenset[str] = frozenset()
-        self._reach = 0
+        self._own_reach = 0
         self.learn(secrets)
 
     def learn(self, secrets: Iterable[str], doubtful: Iterable[str] = ()) -> None:
@@ -121,10 +111,24 @@ class Redactor:
         known = frozenset(secret for secret in secrets if secret)
         doubted = known.intersection(doubtful)
         self._certain |= _all_spellings(known - doubted) - _all_spellings(doubted)
-        parts = (part for secret in known - doubted for part in _parts(secret))
-        self._whole |= {part for part in parts if len(part) < WHOLE}
+        self._whole |= {secret for secret in known - doubted if len(secret) < WHOLE}
         self._spelt |= _all_spellings(known)
-        self._reach = min(FARTHEST, LONGEST_ESCAPE * max(map(len, self._spelt), default=SHORTEST))
+        self._own_reach = min(FARTHEST, LONGEST_ESCAPE * max(map(len, self._spelt), default=SHORTEST))
+
+    @property
+    def reach(self) -> int:
+        """Characters around a cut that are looked at."""
+        return max(self._own_reach, self._beside.reach if self._beside else 0)
+
+    def known(self, *, certain: bool) -> Iterator[str]:
+        """Every spelling that must not be shown; `certain`: without those in doubt."""
+        yield from self._certain if certain else self._spelt
+        if self._beside is not None:
+            yield from self._beside.known(certain=certain)
+
+    def must_be_whole(self, spelt: str) -> bool:
+        """Whether it goes from a definition only where it is a whole word."""
+        return spelt in self._whole or (self._beside is not None and self._beside.must_be_whole(spelt))
 
     def __call__(self, text: str, most: int = SHOWN) -> str:
         """The text without secrets; of a longer one its first `most` characters, which say that it is cut."""
@@ -142,11 +146,12 @@ class Redactor:
             most: characters that are kept.
         """
         if not isinstance(text, str):
-            text = text[: 4 * (most + self._reach)].decode(errors="replace")
+            text = text[: 4 * (most + self.reach)].decode(errors="replace")
         if len(text) <= most:
             return text
-        first = max(0, most - 2 * self._reach)
-        found = _merged(self._found(text[first : most + self._reach]))
+        reach = self.reach
+        first = max(0, most - 2 * reach)
+        found = _merged(self._found(text[first : most + reach]))
         # One that ends just there may be known for one by what comes next.
         across = [first + start for start, end in found if first + start < most <= first + end]
         return text[: min([most, *across])] + CUT
@@ -170,7 +175,9 @@ class Redactor:
     def _json_number(self, found: re.Match[bytes]) -> bytes:
         is_whole = len(found["whole"]) >= LONG_NUMBER and not (found["rest"] or b"").strip(b"0")
         return (
-            json.dumps(HIDDEN).encode() if is_whole and found["whole"].decode() in self._certain else found[0]
+            json.dumps(HIDDEN).encode()
+            if is_whole and found["whole"].decode() in self.known(certain=True)
+            else found[0]
         )
 
     def _json_string(self, string: bytes) -> bytes:
@@ -185,7 +192,7 @@ class Redactor:
 
     def _holds(self, text: str, levels: int = MAX_LEVELS) -> bool:
         """Whether there is a secret that is none in doubt, also behind so many escapes."""
-        if any(spelt in text for spelt in self._certain):
+        if any(spelt in text for spelt in self.known(certain=True)):
             return True
         read = _resolved(text) if levels else text
         return read != text and self._holds(read, levels - 1)
@@ -199,29 +206,20 @@ class Redactor:
             levels: how often escapes are resolved.
         """
         # Looking for each is cheaper than one pattern of all of them: nearly every text has none.
-        known = self._certain if certain else self._spelt
         found = [
             span
-            for spelt in known
+            for spelt in self.known(certain=certain)
             if spelt in text
             for span in _occurrences(spelt, text)
-            if not certain or spelt not in self._whole or _is_whole(text, span)
+            if not certain or not self.must_be_whole(spelt) or _is_whole(text, span)
         ]
         if not certain:
-            found += _credentials(text)
+            found += credentials(text)
         if levels and ("\\" in text or "%" in text):
             read = _resolved(text)
             inner = self._found(read, certain=certain, levels=levels - 1) if read != text else []
             found += _places(text, inner)
         return found
-
-
-def _credentials(text: str) -> Iterator[Span]:
-    """Where something stands that looks like one."""
-    lower = text.lower()
-    for words, shape in _SHAPES:
-        if any(word in lower for word in words):
-            yield from ((found.end(1), found.end()) for found in shape.finditer(text))
 
 
 def _occurrences(spelt: str, text: str) -> Iterator[Span]:
@@ -307,16 +305,10 @@ def _all_spellings(secrets: Iterable[str]) -> frozenset[str]:
 
 
 def _spellings(secret: str) -> Iterator[str]:
-    """A secret and what is within it, each as it may be written without an escape."""
+    """A secret as it may be written without an escape."""
     yield secret
-    for part in _parts(secret):
-        if len(part) >= SHORTEST:
-            yield from (each for each in _encoded(part) if len(each) >= SHORTEST)
-
-
-def _parts(secret: str) -> Iterator[str]:
-    yield secret
-    yield from (text for _, text in nested(secret))
+    if len(secret) >= SHORTEST:
+        yield from (each for each in _encoded(secret) if len(each) >= SHORTEST)
 
 
 def nested(secret: str) -> list[tuple[str, str]]:

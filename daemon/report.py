@@ -9,6 +9,7 @@ from msgspec import Raw
 
 from daemon.config.model import DEFAULT_PROFILE
 from daemon.errors import InvalidArguments, ToolDisabled, UnknownServer, UnknownTool
+from daemon.server_report import server_report
 from daemon.surfaces.answers import choices, quoted
 from daemon.surfaces.base import View
 from daemon.surfaces.searching import scored
@@ -22,29 +23,12 @@ if TYPE_CHECKING:
     from daemon.catalog.categories import Member
     from daemon.catalog.snapshot import Catalog, ServerEntry
     from daemon.config.model import Config
+    from daemon.config.redactors import Redactors
     from daemon.context import SessionStatistics
     from daemon.errors import CallError
-    from daemon.measures import CallStats, Mended, Noise, StderrTail
+    from daemon.measures import Mended
+    from daemon.server_report import Observed
     from daemon.surfaces.base import Means, Surface
-    from daemon.transports.handshake import Greeting
-
-STDERR_SHOWN = 5
-"""Lines of a server's stderr in a status."""
-
-
-class Observed(Protocol):
-    """What an upstream lets be seen."""
-
-    stats: CallStats
-    noise: Noise
-    stderr: StderrTail
-    greeting: Greeting | None
-    pid: int | None
-    mark: int | None
-
-    @property
-    def in_flight(self) -> int:
-        """Calls without an answer yet."""
 
 
 class Kept(Protocol):
@@ -123,7 +107,7 @@ class Reporter:
     """What surfaces work with."""
     mended: Mended
     """How often arguments had to be repaired, by client."""
-    redact: Callable[[str], str]
+    redact: Redactors
     """Takes secrets out of what servers said."""
     wall: Callable[[], float]
     """Seconds since the epoch."""
@@ -145,10 +129,7 @@ class Reporter:
         catalog = self.catalog()
         return {
             "daemon": self._daemon(catalog),
-            "servers": {
-                name: {**self._server(entry, memory), **self._learned(entry, catalog)}
-                for name, entry in catalog.servers.items()
-            },
+            "servers": {name: self._server(entry, catalog, memory) for name, entry in catalog.servers.items()},
             "sessions": [_session(session) for session in self.sessions()],
             "repairs": self.mended.by_client(),
             "unresolved": sorted({name for c in catalog.categories.values() for name in c.unresolved}),
@@ -241,7 +222,7 @@ class Reporter:
             "lazy": self.config().lazy,
             "surfaces": by_profile(self.config()),
             "servers": len(catalog.servers),
-            "available": sum(entry.available for entry in catalog.servers.values()),
+            "available": sum(entry.of_use for entry in catalog.servers.values()),
             "tools": len(tools),
             "schemaBytes": schemas,
             "offeredTools": len(view.offer.tools),
@@ -288,66 +269,18 @@ class Reporter:
         }
         return {**counted, "summarizer": told}
 
-    def _server(self, entry: ServerEntry, memory: Mapping[int, int]) -> dict[str, object]:
-        status = entry.status
-        due = status.next_retry_at
-        described: dict[str, object] = {
-            "state": str(status.state),
-            "since": round(status.since, 3),
-            "attempt": status.attempt,
-            "nextRetryInMs": None if due is None else max(0, round((due - self.wall()) * 1000)),
-            "reason": self.redact(status.reason),
-            "restarts": status.restarts,
+    def _server(self, entry: ServerEntry, catalog: Catalog, memory: Mapping[int, int]) -> dict[str, object]:
+        return {
             "type": str(self.config().mcp_servers[entry.name].type),
-            "tools": len(entry.tools or ()),
-            "epoch": entry.epoch,
-            "quarantined": {self.redact(name): self.redact(why) for name, why in entry.quarantined.items()},
-            "hidden": {self.redact(name): self.redact(why) for name, why in entry.hidden.items()},
-            "listingError": self.redact(entry.listing_error),
+            **server_report(
+                entry,
+                catalog,
+                self.upstreams.get(entry.name),
+                redact=self.redact.of(entry.name),
+                now=self.wall(),
+                memory=memory,
+            ),
         }
-        return {**described, **self._observed(self.upstreams.get(entry.name), memory)}
-
-    def _learned(self, entry: ServerEntry, catalog: Catalog) -> dict[str, object]:
-        return {
-            "refreshedAt": round(entry.refreshed_at, 3) or None,
-            "recalled": entry.recalled,
-            "switchedOff": sum((entry.name, tool) in catalog.off for tool in entry.tools or ()),
-            "summary": self.redact(entry.summary.text) if entry.summary else "",
-        }
-
-    def _observed(self, upstream: Observed | None, memory: Mapping[int, int]) -> dict[str, object]:
-        if upstream is None:
-            return _UNOBSERVED
-        greeting = upstream.greeting
-        return {
-            "stderr": [self.redact(line) for line in upstream.stderr.last(STDERR_SHOWN)],
-            "pid": upstream.pid,
-            "rssBytes": None if upstream.mark is None else memory.get(upstream.mark),
-            "calls": upstream.stats.calls,
-            "errors": upstream.stats.errors,
-            "inFlight": upstream.in_flight,
-            "p50Ms": upstream.stats.percentile_ms(0.5),
-            "p95Ms": upstream.stats.percentile_ms(0.95),
-            "protocol": greeting.version if greeting else "",
-            "serverInfo": self.redact(greeting.server_info) if greeting else "",
-            "noise": {"count": upstream.noise.count, "first": self.redact(upstream.noise.first)},
-        }
-
-
-_UNOBSERVED: dict[str, object] = {
-    "stderr": [],
-    "pid": None,
-    "rssBytes": None,
-    "calls": 0,
-    "errors": 0,
-    "inFlight": 0,
-    "p50Ms": None,
-    "p95Ms": None,
-    "protocol": "",
-    "serverInfo": "",
-    "noise": {"count": 0, "first": ""},
-}
-"""A server that is disabled has nothing to observe."""
 
 
 def _camel(name: str) -> str:

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from daemon.catalog.reconcile import Plan
     from daemon.catalog.snapshot import Catalog
     from daemon.config.model import Config, Server
+    from daemon.config.redactors import Redactors
     from daemon.facts import Fact, ServerStatus
     from daemon.operating import Book
     from daemon.processes.effort import Effort
-    from daemon.redact import Redactor
     from daemon.transports.children import Children
     from daemon.wire.outbox import Outbox
 
@@ -53,7 +53,7 @@ class Ground:
     """The daemon's outbox."""
     children: Children
     """The daemon's child processes."""
-    redact: Redactor
+    redact: Redactors
     """Takes secrets out of what they say of themselves."""
     wall: Callable[[], float]
     """Seconds since the epoch."""
@@ -75,8 +75,8 @@ class Servers:
             on_status=self._on_status,
             rng=random.random,
             wall=ground.wall,
-            redact=partial(ground.redact, most=REASON),
             look=_look,
+            redact=lambda name: partial(ground.redact.of(name), most=REASON),
         )
         for server in config.mcp_servers.values():
             if server.enabled:
@@ -144,7 +144,7 @@ class Servers:
             children=ground.children,
             tell=voice,
             wall=ground.wall,
-            redact=ground.redact,
+            redact=ground.redact.of(server.name),
             settle=ground.registry.settle,
         )
 

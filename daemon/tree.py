@@ -55,10 +55,10 @@ if TYPE_CHECKING:
     from daemon.actors.summarizer import Summarizer
     from daemon.catalog.reconcile import Plan
     from daemon.config.model import Config, Summaries
+    from daemon.config.redactors import Redactors
     from daemon.context import SessionStatistics
     from daemon.ports import ConfigFile
     from daemon.processes.peers import Connections
-    from daemon.redact import Redactor
     from daemon.store.place import Place
     from daemon.summaries.endpoint import open_endpoint
 else:  # 10 ms: it takes a configuration that has a model write summaries
@@ -88,7 +88,7 @@ class Surroundings:
     """Where operators connect."""
     facts: DaemonFacts
     """For reports."""
-    redact: Redactor
+    redact: Redactors
     """Takes secrets out of what is shown."""
     notify: Callable[[str], None] = lambda _state: None
     """Tells the service manager."""

@@ -22,6 +22,7 @@ from daemon.arguments.reading import Checker
 from daemon.catalog.listing import read_tools
 from daemon.catalog.offer import Offers
 from daemon.catalog.snapshot import Catalog, begin, fold, with_settled_names
+from daemon.config.redactors import Redactors
 from daemon.context import SessionContext
 from daemon.errors import UpstreamUnavailable
 from daemon.facts import Fact, ListingFailed, ServerStatus, StatusChanged, ToolsListed
@@ -381,7 +382,7 @@ class Stage:
             outbox=self.outbox,
             log=self.log,
             wall=time.time,
-            redact=str,
+            redact=Redactors(),
         )
         self._sessions = 0
         if listed:

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from daemon.cli.run import ConfigFile
-from daemon.config.parse import secrets
-from daemon.redact import Redactor
+from daemon.config.redactors import Redactors
 from daemon.report import DaemonFacts
 from daemon.states import ServerState
 from daemon.store.place import place_of
@@ -74,7 +73,7 @@ class House:
             ),
             notify=self._notify,
             place=place_of(None, directory),
-            **{"redact": Redactor(secrets(config)), **more},
+            **{"redact": _knowing(config), **more},
         )
         self.tree = Tree(config, self.around)
 
@@ -160,6 +159,12 @@ async def house(directory: Path, config: object, **more: Any) -> AsyncIterator[H
         assert not nursery.cancel_scope.cancelled_caught, "it did not end"
     finally:
         built.close()
+
+
+def _knowing(config: Config) -> Redactors:
+    redact = Redactors()
+    redact.learn(config)
+    return redact
 
 
 def is_alive(pid: int) -> bool:

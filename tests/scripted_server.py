@@ -26,7 +26,7 @@ From a test: `command(era="modern", ignore=["term"])` is the whole argv. Standar
     tools       names (of the built-in behaviours below, others echo) or objects taken as they are; a number:
                 so many echo tools; default: all the built-in ones. `lists`: the k-th for the k-th listing
     page        tools per page; `cursor`: "endless" (ever new) or "same" (repeats)
-    no_tools    does not declare the capability
+    no_tools    declares prompts instead of tools
     announces   false: does not declare tools.listChanged
     changes     so many list_changed right after `initialized` (modern: after the subscription)
     requests    methods that it asks of the client right after `initialized`, ids "srv-0", "srv-1", ...
@@ -211,7 +211,7 @@ class Server:
 
     def _capabilities(self) -> Json:
         if self.script.get("no_tools"):
-            return {}
+            return {"prompts": {}}
         return {"tools": {"listChanged": self.script.get("announces", True)}}
 
     def _identity(self) -> Json:

@@ -647,6 +647,18 @@ async def test_what_the_log_names_is_bounded_and_never_what_a_tool_is_given(nurs
     ]
 
 
+async def test_a_tool_that_says_that_it_failed_is_logged_so_and_its_result_passed_on(
+    nursery: trio.Nursery,
+) -> None:
+    stage = Stage()
+    client = await stage.client(nursery)
+    await client.call("alpha", "echo")
+    stage.answer(await stage.alpha.wait_sent(), b'{"content":[],"isError":true}')
+    assert (await client.get())["result"]["isError"]
+    assert [note[3] for note in stage.log.notes] == ["isError"]
+    assert [ok for _, ok in stage.alpha.recorded] == [True]
+
+
 async def test_an_error_whose_details_cannot_be_written_still_answers(nursery: trio.Nursery) -> None:
     stage = Stage()
     client = await stage.client(nursery)

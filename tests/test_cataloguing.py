@@ -8,17 +8,30 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 import trio
 import trio.testing
 from loguru import logger
 
-from daemon.cataloguing import CURRENT_PATIENCE, DEBOUNCE, QUARANTINED_NAMED, RELIST_AFTER_FAILURE, Listing
+from daemon.catalog.legible import screened
+from daemon.cataloguing import (
+    CURRENT_PATIENCE,
+    DEBOUNCE,
+    EMPTY,
+    NOTHING,
+    QUARANTINED_NAMED,
+    RELIST_AFTER_FAILURE,
+    Listing,
+    Standing,
+)
 from daemon.config.model import Server, Timeouts
 from daemon.config.redaction import doubtful, secrets
 from daemon.errors import UpstreamLost, UpstreamUnavailable
 from daemon.facts import ListingFailed, ToolsListed
+from daemon.model import Era
 from daemon.redact import CUT, REASON, Redactor
+from daemon.transports.handshake import Greeting
 from daemon.wire.peer import RemoteError
 from tests.config.reading import config_of
 
@@ -28,9 +41,13 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from daemon.facts import Fact
-    from daemon.model import Era
     from daemon.ports import CallToSend
     from daemon.wire.peer import Exchange
+
+
+GREETING = Greeting(
+    era=Era.HANDSHAKE, version="2025-11-25", lists_tools=True, announces_changes=False, server_info="alpha 1"
+)
 
 
 @pytest.fixture(name="log")
@@ -103,7 +120,7 @@ class Scene:
     def __init__(
         self,
         *,
-        lists_tools: bool = True,
+        greeting: Greeting = GREETING,
         secrets: Iterable[str] = ("s3cret",),
         doubtful: Iterable[str] = (),
         **timeouts: Any,
@@ -123,7 +140,7 @@ class Scene:
         )
         self.unsettled = trio.Event()
         self.unsettled.set()
-        self.listing.begin(self.connection, 3, lists_tools=lists_tools)
+        self.listing.begin(self.connection, 3, greeting)
 
     def ask_four_times(self) -> None:
         self.connection.before_answer = lambda: None
@@ -165,12 +182,47 @@ async def test_a_failure_is_told_without_secrets_and_tried_again_soon(
 
 
 async def test_a_server_that_has_no_tools_at_all_lists_none() -> None:
-    scene = Scene(lists_tools=False)
+    scene = Scene(greeting=attrs.evolve(GREETING, lists_tools=False, others=("prompts",)))
     scene.connection.failure = RemoteError(-32601, "method not found")
     assert await scene.listing.list_now() == ""
     (fact,) = scene.facts
     assert isinstance(fact, ToolsListed)
     assert fact.tools == ()
+    assert scene.listing.standing == Standing(), "it is good for something else"
+
+
+async def test_a_server_that_has_nothing_at_all_is_not_as_it_should_be() -> None:
+    scene = Scene(greeting=attrs.evolve(GREETING, lists_tools=False))
+    scene.connection.failure = RemoteError(-32601, "method not found")
+    assert await scene.listing.list_now() == ""
+    assert scene.listing.standing.problem == NOTHING
+
+
+async def test_an_empty_list_is_no_failure_and_not_as_it_should_be(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    scene = Scene()
+    scene.connection.tools = []
+    await scene.start(nursery)
+    await until(lambda: len(scene.problems) == 2)
+    assert scene.problems == [EMPTY, EMPTY]
+    standing = scene.listing.standing
+    assert (standing.problem, standing.attempt) == (EMPTY, 3)
+    assert standing.next_at is not None
+    assert 42.0 < standing.next_at <= 42.0 + DEBOUNCE + RELIST_AFTER_FAILURE
+    scene.connection.tools = ["echo"]
+    await until(lambda: len(scene.problems) == 3)
+    assert scene.problems[-1] == ""
+    assert scene.listing.standing == Standing()
+
+
+async def test_a_list_of_which_nothing_can_be_used_says_why() -> None:
+    scene = Scene()
+    scene.connection.members = {"inputSchema": 5}
+    assert await scene.listing.list_now() == ""
+    assert scene.listing.standing.problem == (
+        "it lists 1 tool, of which none can be used; echo: its inputSchema is no object"
+    )
 
 
 async def test_a_word_is_obeyed_at_once_and_further_ones_together(
@@ -429,6 +481,20 @@ async def test_a_subscription_that_ends_is_opened_again_and_one_that_is_refused_
         return
     nursery.start_soon(scene.listing.listen, scene.connection)
     await until(lambda: len(scene.connection.subscribed) >= 3 and len(scene.connection.listed) >= 3)
+
+
+async def test_tools_whose_schemas_are_completed_are_logged_once_and_told(log: list[str]) -> None:
+    scene = Scene()
+    scene.connection.tools = ["one", "two"]
+    scene.connection.members = {"inputSchema": {"properties": {}}}
+    for _time in range(2):
+        assert not await scene.listing.list_now()
+    assert log == [
+        'lists 2 tools without "type": "object" in its inputSchema, which MCP requires; it was added: one, two'
+    ]
+    fact = scene.facts[-1]
+    assert isinstance(fact, ToolsListed)
+    assert screened(fact.tools).completed == ("one", "two")
 
 
 async def test_what_is_quarantined_is_logged_once_and_a_thousand_of_it_briefly(log: list[str]) -> None:

@@ -26,8 +26,9 @@ PREPARE = """
 import logging, sys, warnings
 from loguru import logger
 from daemon import logs
-from daemon.redact import Redactor
-writer = logs.configure(sys.argv[1], "DEBUG", Redactor(sys.argv[3:]))
+from daemon.config.redactors import Redactors
+redact = Redactors(sys.argv[3:])
+writer = logs.configure(sys.argv[1], "DEBUG", redact)
 exec(sys.argv[2])
 writer.close()
 """
@@ -94,6 +95,19 @@ except KeyError:
     assert "T" in first["time"]
     assert (second["level"], second["message"]) == ("error", "oops")
     assert second["exception"].endswith("KeyError: 'k'")
+
+
+def test_a_line_about_a_server_loses_what_that_server_was_given() -> None:
+    said = logged(
+        "text",
+        """
+redact.of("a").learn(["sunshine"])
+for server in ("a", "b"):
+    logger.bind(server=server).info("likes sunshine")
+""",
+    )
+    assert "[server=a] likes [redacted]" in said
+    assert "[server=b] likes sunshine" in said
 
 
 @pytest.mark.parametrize("style", ["text", "journal", "json"])

@@ -19,6 +19,7 @@ from daemon.actors.registry import Registry
 from daemon.catalog.listing import read_tools
 from daemon.catalog.reconcile import Plan
 from daemon.config.model import Config
+from daemon.config.redactors import Redactors
 from daemon.config.tuning import Restart
 from daemon.errors import (
     ConfigError,
@@ -106,7 +107,7 @@ class Room:
                 upstreams=self.upstreams,
                 source="/etc/mcpd.json",
                 notify=self.notified.append,
-                redact=lambda text: text.replace("s3cret", "[redacted]"),
+                redact=Redactors(["s3cret"]),
                 unkept=self._unkept,
                 patience=reading,
             )

@@ -10,13 +10,16 @@ import attrs
 import msgspec
 import pytest
 
+from daemon.cataloguing import EMPTY, Standing
+from daemon.config.redactors import Redactors
 from daemon.context import SessionStatistics
 from daemon.errors import InvalidArguments, ToolDisabled, UnknownServer, UnknownTool
 from daemon.facts import Configured, Recalled, Summarized, Switched, ToolsListed
 from daemon.measures import CallStats, Noise, StderrTail
 from daemon.model import Era, Summary
 from daemon.redact import Redactor
-from daemon.report import STDERR_SHOWN, DaemonFacts, Reporter, Wish
+from daemon.report import DaemonFacts, Reporter, Wish
+from daemon.server_report import STDERR_SHOWN
 from daemon.states import ServerState
 from daemon.surfaces.base import View
 from daemon.surfaces.category import CategorySurface
@@ -62,6 +65,7 @@ class FakeObserved:
     pid: int | None = None
     mark: int | None = None
     in_flight: int = 0
+    standing: Standing = attrs.field(factory=Standing)
 
 
 @attrs.frozen(kw_only=True)
@@ -98,7 +102,7 @@ class Desk:
             surfaces=self.stage.context.surfaces,
             means=self.stage.means,
             mended=self.stage.mended,
-            redact=Redactor([CANARY]),
+            redact=Redactors([CANARY]),
             wall=lambda: NOW,
             **wired,
         )
@@ -254,6 +258,24 @@ def test_names_that_no_server_lists_are_reported() -> None:
         categories={"c": {"description": "C", "server": "alpha", "tools": {"includeNames": ["echo", "ghost"]}}}
     )
     assert Desk(stage).status()["unresolved"] == ["alpha/ghost"]
+
+
+def test_a_server_without_tools_is_up_of_no_use_and_asked_again() -> None:
+    desk = Desk()
+    desk.stage.lists("alpha")
+    assert desk.status()["daemon"]["available"] == 2
+    desk.stage.becomes("alpha", ServerState.DEGRADED, reason=EMPTY)
+    desk.alpha.standing = Standing(problem=EMPTY, attempt=3, next_at=NOW + 12.4)
+    status = desk.status()
+    assert status["daemon"]["available"] == 1
+    alpha = status["servers"]["alpha"]
+    assert (alpha["state"], alpha["attempt"], alpha["nextRetryInMs"]) == ("degraded", 3, 12_400)
+
+
+def test_what_a_server_has_besides_tools_is_told() -> None:
+    desk = Desk()
+    desk.alpha.greeting = attrs.evolve(GREETING, lists_tools=False, others=("prompts",))
+    assert desk.server()["others"] == ["prompts"]
 
 
 def test_no_secret_is_in_a_status() -> None:

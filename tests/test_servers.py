@@ -14,8 +14,8 @@ from msgspec import Raw
 
 from daemon.actors.registry import Registry
 from daemon.catalog.listing import read_tools
+from daemon.config.redactors import Redactors
 from daemon.facts import Switched, ToolsListed
-from daemon.redact import Redactor
 from daemon.servers import Ground, Servers
 from daemon.states import ServerState
 from daemon.transports.children import Children
@@ -216,7 +216,7 @@ async def test_a_last_list_of_the_old_server_is_not_taken_for_the_new_ones(tmp_p
     registry = Registry(config_of(of(a=ECHO)), wall=lambda: 0.0)
     told: list[object] = []
     ground = Ground(
-        registry=registry, outbox=Outbox(), children=Children(), redact=Redactor(()), wall=lambda: 0.0
+        registry=registry, outbox=Outbox(), children=Children(), redact=Redactors(), wall=lambda: 0.0
     )
     servers = Servers(config_of(of(a=ECHO)), ground)
     old = servers.upstreams["a"]

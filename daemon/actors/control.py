@@ -243,7 +243,7 @@ class Control:
         if refusal is not None:
             return error_result(refusal)
         call = ToolCall(tool=asked.tool, arguments=asked.arguments)
-        outcome = _Outcome(self._operations.reporter.redact)
+        outcome = _Outcome(self._operations.reporter.redact.of(asked.server))
         started = trio.current_time()
         try:
             key = await _send(upstream, call, outcome)
@@ -295,7 +295,8 @@ class Control:
             raise self._unknown(asked.server)
         page = _page(reporter, asked.server, asked)
         # Up to 64 KiB, 20 ms of pattern matching that calls need not wait for.
-        page["lines"] = await trio.to_thread.run_sync(_redacted, page["lines"], reporter.redact)
+        redact = reporter.redact.of(asked.server)
+        page["lines"] = await trio.to_thread.run_sync(_redacted, page["lines"], redact)
         return msgspec.json.encode(page)
 
     async def _metrics(self, params: Raw) -> bytes:

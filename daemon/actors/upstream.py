@@ -41,6 +41,7 @@ from daemon.upstreams.waking import Waking
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from daemon.cataloguing import Standing
     from daemon.config.model import Server
     from daemon.facts import Fact
     from daemon.ports import CallToSend, Connection
@@ -186,6 +187,11 @@ class Upstream:
             raise self._unavailable()
         return problem
 
+    @property
+    def standing(self) -> Standing:
+        """How it does with its list (`cataloguing.Listing.standing`)."""
+        return self._listing.standing
+
     def record(self, seconds: float, *, ok: bool) -> None:
         """Count a call of ours that ended."""
         self.stats.record(seconds, ok=ok)
@@ -278,12 +284,12 @@ class Upstream:
                 # Before the first list: a change between the two would be missed.
                 nursery.start_soon(self._listing.listen, connection)
                 await trio.lowlevel.checkpoint()
-            self._listing.begin(connection, lifecycle.incarnation, lists_tools=greeting.lists_tools)
+            self._listing.begin(connection, lifecycle.incarnation, greeting)
             listed = await self._listing.list_now()
             self._admission = Admission(self.name, connection, self.server.limits)
             self._was_ready = True
             self._greeter.is_up()
-            self._report(lifecycle, listed)
+            self._report(lifecycle, self.standing.problem)
             nursery.start_soon(self._listing.keep, listed, partial(self._report, lifecycle))
             nursery.start_soon(self._keep_alive, connection, greeting.era)
             nursery.start_soon(self._expire_calls, connection)

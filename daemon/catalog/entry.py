@@ -59,6 +59,8 @@ class ServerEntry:
     """Tools that cannot be used, with reasons."""
     hidden: Mapping[str, str] = attrs.field(factory=dict)
     """Its tools that have hidden characters in their definitions, each with which (`catalog.legible`)."""
+    completed: tuple[str, ...] = ()
+    """Its tools whose schemas of arguments it lists without their type (`catalog.completing`)."""
     listing_error: str = ""
     """Why the last attempt to list its tools failed; empty if it did not."""
     first_run: int = 0
@@ -94,6 +96,11 @@ class ServerEntry:
     def usable(self) -> bool:
         """Whether a call to one of its tools would be taken: a server that only sleeps wakes for it."""
         return self.available or (self.tools is not None and self.status.state is ServerState.DORMANT)
+
+    @property
+    def of_use(self) -> bool:
+        """Whether it is up and not without any tool although it should have some."""
+        return self.available and (bool(self.tools) or self.status.state is ServerState.READY)
 
     @property
     def disabled(self) -> bool:
@@ -174,7 +181,8 @@ def _with_tools(entry: ServerEntry, fact: ToolsListed) -> ServerEntry:
     if fact.first and known and not tools:
         return _with_problem(entry, EMPTIED, quarantined)
     if known is not None and _say_the_same(known, tools):
-        if not entry.listing_error and not entry.recalled and entry.quarantined == quarantined:
+        settled = not entry.listing_error and not entry.recalled
+        if settled and (entry.quarantined, entry.completed) == (quarantined, looked.completed):
             return entry
         tools = known
     news = attrs.evolve(
@@ -183,6 +191,7 @@ def _with_tools(entry: ServerEntry, fact: ToolsListed) -> ServerEntry:
         listing_error="",
         quarantined=quarantined,
         hidden=looked.hidden,
+        completed=looked.completed,
         recalled=False,
         refreshed_at=fact.at or entry.refreshed_at,
         # Before its very first list nobody can have been shown anything in this life.

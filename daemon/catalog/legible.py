@@ -65,6 +65,8 @@ class Screened:
     """Which of them have hidden characters, each with which."""
     refused: Mapping[str, str]
     """Those that cannot be shown under any name, with the reason."""
+    completed: tuple[str, ...] = ()
+    """Those whose schemas lacked their type, in order."""
 
 
 class ScreenedTools(tuple["Tool", ...]):  # noqa: SLOT001 - a tuple can have no slots of its own
@@ -99,7 +101,8 @@ def _screened(tools: Iterable[Tool]) -> Screened:
             usable[tool.name] = attrs.evolve(tool, description=_noted(tool.description))
         else:
             usable[tool.name] = tool
-    return Screened(tools=usable, hidden=hidden, refused=refused)
+    completed = tuple(name for name, tool in usable.items() if tool.completed)
+    return Screened(tools=usable, hidden=hidden, refused=refused, completed=completed)
 
 
 def legible_json(raw: bytes) -> bytes:

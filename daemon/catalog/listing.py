@@ -1,8 +1,8 @@
 """From the bytes of `tools/list` to tools: one bad tool costs itself, never the list.
 
 Real servers send schemas without `"type": "object"`, duplicate names and more; the SDKs refuse the whole list
-for one of them (real-world.md §2). Here each tool is read on its own, and what cannot be used is quarantined by
-name with the reason, for `mcpd status` to show.
+for one of them (real-world.md §2). Here each tool is read on its own. A schema that lacks only its type is
+completed, and what cannot be used is quarantined by name with the reason, for `mcpd status` to show.
 
 A list is read again and again, and hardly ever differs. A tool of the same server in the same bytes is
 therefore the very object that it was, as long as anybody holds that: nothing is decoded or hashed twice, and
@@ -19,6 +19,7 @@ from weakref import WeakValueDictionary
 import msgspec
 from msgspec import Raw
 
+from daemon.catalog.completing import SCHEMA, completed, lacks_type
 from daemon.catalog.digests import hashes
 from daemon.model import Tool
 
@@ -39,8 +40,6 @@ MAX_TOOLS = 10_000
 MAX_DEPTH = 400
 """Levels of a tool; real ones reach 23. It is decoded again whenever somebody looks into it, from stacks of any
 depth, and the interpreter's limit is for both together."""
-
-SCHEMA = "inputSchema"
 
 
 class Page(msgspec.Struct):
@@ -130,15 +129,17 @@ def _read_new_tool(server: str, raw: bytes, position: int) -> Tool:
     except _DECODE_ERRORS as error:
         raise _Unusable(f"(tool {position + 1})", f"not an object: {error}") from None
     name = _read_name(members, position)
-    if len(raw) > MAX_TOOL_BYTES:
-        raise _Unusable(name, f"its definition has {len(raw)} bytes, the limit is {MAX_TOOL_BYTES}")
+    _require_fitting(name, raw)
     if _is_too_deep(raw):
         raise _Unusable(name, "nested too deeply")
     try:
         raw.decode()
         description = _decode_text(members.get("description", b"null")) or ""
         definition = msgspec.json.decode(raw)
-        _require_object_schema(definition)
+        if lacking := lacks_type(definition):
+            raw = completed(raw)
+            _require_fitting(name, raw)
+            definition[SCHEMA]["type"] = "object"
         digest, content = hashes(definition)
     except UnicodeDecodeError:
         raise _Unusable(name, "not valid UTF-8") from None
@@ -154,7 +155,13 @@ def _read_new_tool(server: str, raw: bytes, position: int) -> Tool:
         parts=Parts(raw),
         schema_hash=digest,
         content_hash=content,
+        completed=lacking,
     )
+
+
+def _require_fitting(name: str, raw: bytes) -> None:
+    if len(raw) > MAX_TOOL_BYTES:
+        raise _Unusable(name, f"its definition has {len(raw)} bytes, the limit is {MAX_TOOL_BYTES}")
 
 
 def _is_too_deep(raw: bytes) -> bool:
@@ -181,13 +188,3 @@ def _read_name(members: dict[str, Raw], position: int) -> str:
         shown = ascii(name[:MAX_NAME_BYTES])
         raise _Unusable(shown, f"a name has 1 to {MAX_NAME_BYTES} printable bytes")
     return name
-
-
-def _require_object_schema(definition: Mapping[str, object]) -> None:
-    if SCHEMA not in definition:
-        raise ValueError("has no inputSchema")
-    schema = definition[SCHEMA]
-    if not isinstance(schema, dict):
-        raise ValueError("its inputSchema is no object")
-    if schema.get("type") != "object":
-        raise ValueError('its inputSchema lacks "type": "object", which MCP requires')

@@ -85,7 +85,7 @@ def _what_became(old: Server | None, new: Server) -> str:
 
 def _built_with(server: Server) -> Server:
     """The server without what its actor does not depend on; a key of tomorrow counts until it is named here."""
-    return attrs.evolve(server, description="", substituted=frozenset(), defaults=frozenset())
+    return attrs.evolve(server, description="", substituted=frozenset(), credentials=frozenset())
 
 
 def _different(old: Config, new: Config, keys: tuple[str, ...]) -> tuple[str, ...]:

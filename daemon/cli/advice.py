@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from daemon import paths
 from daemon.cli import containers, runners
 from daemon.cli.commands import started
-from daemon.config.redaction import secrets
-from daemon.config.trail import ROOT, below
+from daemon.cli.known import known
+from daemon.config.redaction import secrets_of
+from daemon.config.trail import ROOT, below, camel
 from daemon.errors import Fault
 from daemon.surfaces.table import shows_summaries
 
@@ -29,15 +30,15 @@ def advice(config: Config, environ: Mapping[str, str], beside: Path | None = Non
         environ: where PATH and HOME are taken from.
         beside: the configuration's directory, for paths that were meant to begin there; None to pass over them.
     """
-    hidden = secrets(config)
     found: list[Fault] = [*_keyless(config, environ)]
     for name, server in config.mcp_servers.items():
         if server.enabled and server.command:
             trail = below(below(ROOT, "mcpServers"), name)
             found += _missing_command(server, trail, environ)
-            told = [*_unwise(server, below(trail, "args"))]
+            told = [*_unwise(server, below(trail, "args")), *_beyond(server, below(trail, "limits"))]
             if beside is not None and not server.cwd:
                 told += _astray(server, trail, beside, paths.home(environ))
+            hidden, _ = secrets_of(server)
             found += (fault for fault in told if not _shows(fault, hidden))
     return found
 
@@ -55,6 +56,18 @@ def _keyless(config: Config, environ: Mapping[str, str]) -> Iterator[Fault]:
             " another one. Where it is not set, no model is asked: set it where the daemon is started"
         )
         yield Fault(path=below(below(ROOT, "summaries"), "apiKeyEnv"), message=message)
+
+
+def _beyond(server: Server, trail: str) -> Iterator[Fault]:
+    """Limits that are higher than a server is known to bear."""
+    found = known(server)
+    if found is None:
+        return
+    for limit, most in found.limits.items():
+        if getattr(server.limits, limit) > most:
+            key = camel(limit)
+            message = f'this server {found.why}. Write "limits": {{"{key}": {most}}}'
+            yield Fault(path=below(trail, key), message=message)
 
 
 def _shows(fault: Fault, hidden: frozenset[str]) -> bool:

@@ -30,6 +30,7 @@ def main(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
     # Here, so that `--help` does not pay 70 ms for attrs and cattrs.
     from daemon.cli.advice import advice  # noqa: PLC0415
+    from daemon.cli.oversights import oversights  # noqa: PLC0415
     from daemon.config.parse import load  # noqa: PLC0415
     from daemon.errors import ConfigError  # noqa: PLC0415
     from daemon.paths import config_file  # noqa: PLC0415
@@ -41,7 +42,8 @@ def main(argv: list[str]) -> int:
     except ConfigError as error:
         _show_faults(path, error.faults, as_json=options.json)
         return EX_CONFIG
-    _show(path, config, advice(config, os.environ, path.absolute().parent), as_json=options.json)
+    warnings = [*advice(config, os.environ, path.absolute().parent), *oversights(config)]
+    _show(path, config, warnings, as_json=options.json)
     return 0
 
 
@@ -49,7 +51,8 @@ def _parser() -> argparse.ArgumentParser:
     made = parser(
         "check",
         "Validate a configuration without starting anything: all faults at once, each with its place in the"
-        " file. Warnings (a command that is not on PATH, a package without a version) do not fail it.",
+        " file. Warnings (a command that is not on PATH, a package without a version, a server without a"
+        " description) do not fail it.",
         examples=("mcpd check", "mcpd check config/demo.json", "mcpd check mcpd.json --json | jq .faults"),
         exits={0: "it can be used", 2: "usage", 78: "it has faults"},
         reaches=False,

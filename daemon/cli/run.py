@@ -19,11 +19,10 @@ import attrs
 
 from daemon import __version__, paths
 from daemon.config.model import DEFAULT_PROFILE
-from daemon.config.parse import load, secrets
-from daemon.config.redaction import doubtful
+from daemon.config.parse import load
+from daemon.config.redactors import Redactors
 from daemon.errors import ConfigError, DaemonRunning
 from daemon.notify import Notifier, listen_fds, watchdog_seconds
-from daemon.redact import Redactor
 from daemon.signals import Signals
 from daemon.sockets import bind, unbind
 from daemon.store.lock import hold
@@ -84,7 +83,7 @@ class ConfigFile:
             lazy: `--lazy` or `--no-lazy`, if either was given.
         """
         self.path = path
-        self.redact = Redactor(())
+        self.redact = Redactors()
         """Knows the secrets of every configuration that was read."""
         self.seen: object = None
         """What `look` said before it was last read."""
@@ -107,7 +106,7 @@ class ConfigFile:
         # Before it is read: what is written meanwhile is then seen as a change.
         self.seen = self.look()
         config = switched(load(self.path, os.environ, SURFACES), lazy=self._lazy)
-        self.redact.learn(secrets(config), doubtful(config))
+        self.redact.learn(config)
         return config
 
 

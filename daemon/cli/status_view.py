@@ -141,13 +141,24 @@ def _remark_lines(server: Json) -> Iterator[tuple[str, str]]:
         if server.get("happened"):
             yield server["happened"], ""
             yield f"What helps: {server['helps']}", "bold"
-        yield _outlook(server), ""
+        if outlook := _outlook(server):
+            yield outlook, ""
         for line in server["stderr"]:
             yield f"stderr| {line.expandtabs()}", "dim"
+    yield from _oddities(server)
+
+
+def _oddities(server: Json) -> Iterator[tuple[str, str]]:
+    """What is not as one might expect whatever its state, each line with its style."""
+    if server["state"] == "ready" and not server["tools"] and server.get("others"):
+        yield f"it has no tools, only {' and '.join(server['others'])}", "dim"
     if server.get("listingError"):
         yield f"its tools could not be listed: {server['listingError']}", "yellow"
     for tool, reason in (server.get("quarantined") or {}).items():
         yield f"tool {tool} is not offered: {reason}", "yellow"
+    if completed := server.get("completed"):
+        lacking = f"{len(completed)} of its tools lack" if len(completed) > 1 else f"tool {completed[0]} lacks"
+        yield f'{lacking} "type": "object" in the inputSchema, which MCP requires: added for clients', "dim"
     for tool, found in (server.get("hidden") or {}).items():
         yield f"tool {tool} has {found}: spelt out for models", "yellow"
     noise = server.get("noise") or {}
@@ -159,6 +170,10 @@ def _outlook(server: Json) -> str:
     if server["state"] in COMING:
         return f"failed runs before this one: {server['attempt']}"
     due = server["nextRetryInMs"]
+    if server["state"] == "degraded":
+        # It runs: what is tried again is its list, if that is what is wrong.
+        times = "once" if server["attempt"] == 1 else f"{server['attempt']} times"
+        return "" if due is None else f"asked for its tools {times} so far, again in {duration(due / 1000)}"
     retry = "no retry is scheduled" if due is None else f"next retry in {duration(due / 1000)}"
     return f"attempt {server['attempt']}, {retry}"
 

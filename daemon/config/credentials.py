@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from daemon.shapes import TOKEN
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -31,6 +33,14 @@ _OF_DATA = frozenset({"composite", "foreign", "partition", "primary", "public", 
 
 RANDOM_CHARACTERS = 16
 """The least that a part of a path has if it is a credential; an identifier of 128 bits has 32."""
+
+MIXED_CHARACTERS = 12
+"""The least that a value has if it is a credential by having small and capital letters and digits."""
+
+_MIXED = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*[0-9])", re.DOTALL)
+_HOST = re.compile(r"(?:[a-z0-9-]{1,63}\.)+[a-z]{2,24}")
+_BASE64 = re.compile(r"(?=[^/])(?:[A-Za-z0-9+/]{32,}|[A-Za-z0-9+/]{14,}==?)")
+_PRIVATE_KEY = "PRIVATE KEY-----"
 
 _WORDS_OF_NAME = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _NAMED_VALUE = re.compile(r"(?P<name>-{0,2}[A-Za-z][\w.-]*)(?:=|:\s*)(?P<value>.*)", re.ASCII | re.DOTALL)
@@ -85,6 +95,22 @@ def looks_random(text: str) -> bool:
     if not re.search(r"[0-9]", text) or not re.search(r"[A-Za-z]", text):
         return False
     return not is_wordy(text)
+
+
+def looks_secret(value: str) -> bool:
+    """Whether a value is a credential by its look, whatever its name: one long word that nobody would say.
+
+    `ghp_…`, a JWT, a private key and `7fK2mQ9xVb4Z` do; levels, numbers, paths, hosts, urls, models and
+    locales do not.
+    """
+    if TOKEN.match(value) or _PRIVATE_KEY in value:
+        return True
+    if _HOST.fullmatch(value):
+        return False
+    if looks_random(value.replace("/", "") if _BASE64.fullmatch(value) else value):
+        return True
+    is_one = len(value) >= MIXED_CHARACTERS and _CHARACTERS.fullmatch(value)
+    return bool(is_one and _MIXED.match(value)) and not is_wordy(_CAMEL.sub("word", value))
 
 
 def is_wordy(text: str) -> bool:

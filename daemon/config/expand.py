@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from daemon.config.credentials import looks_random, names_credential
+from daemon.config.credentials import looks_secret, names_credential
 from daemon.config.hints import quoted
 from daemon.config.jsonc import sound
 from daemon.config.trail import below
@@ -61,8 +61,8 @@ class Expanded:
     """The text with what its references stand for; a reference that stands for nothing is left in place."""
     substituted: tuple[str, ...] = attrs.field(repr=False)
     """What came from outside the file."""
-    defaults: tuple[str, ...] = attrs.field(repr=False)
-    """What stands in the file for want of a variable, and is a credential by its name or its look."""
+    credentials: tuple[str, ...] = attrs.field(repr=False)
+    """What a reference stood for that is a credential: by its kind, its name or its look."""
     problems: tuple[str, ...]
     """What could not be looked up, and why."""
 
@@ -87,7 +87,7 @@ def read_file(path: Path) -> str:
 def expand(text: str, sources: Sources) -> Expanded:
     """Look up every reference in `text`."""
     substituted: list[str] = []
-    defaults: list[str] = []
+    credentials: list[str] = []
     problems: list[str] = []
 
     def replace(match: re.Match[str]) -> str:
@@ -98,14 +98,23 @@ def expand(text: str, sources: Sources) -> Expanded:
             return match[0]
         if from_outside:
             substituted.append(value)
-        elif match["body"] and (names_credential(match["body"].partition(":-")[0]) or looks_random(value)):
-            defaults.append(value)
+        if match["body"] and (_names_credential(match["body"]) or looks_secret(value)):
+            credentials.append(value)
         return value
 
     expanded = _REFERENCE.sub(replace, text)
     return Expanded(
-        text=expanded, substituted=tuple(substituted), defaults=tuple(defaults), problems=tuple(problems)
+        text=expanded,
+        substituted=tuple(substituted),
+        credentials=tuple(credentials),
+        problems=tuple(problems),
     )
+
+
+def _names_credential(body: str) -> bool:
+    """Whether what a reference names is one: files are referred to for what nobody should read."""
+    kind, _, _ = body.partition(":")
+    return kind in _KEPT_APART or names_credential(kind)
 
 
 def _look_up(match: re.Match[str], sources: Sources) -> tuple[str, bool]:
@@ -196,21 +205,25 @@ _LOOK_UPS: Mapping[str, Callable[[str, Sources], str]] = {
 }
 
 
+_KEPT_APART = frozenset({"file", "credential"})
+"""Kinds of references to where only secrets are kept."""
+
+
 def expand_server(
     raw: Mapping[str, Any], trail: str, sources: Sources, faults: list[Fault]
 ) -> tuple[dict[str, Any], frozenset[str], frozenset[str]]:
-    """A server's entry with its references looked up, what they stood for, and which defaults are credentials.
+    """A server's entry with its references looked up, what they stood for, and which of that are credentials.
 
     The values are of any type here: whoever reads the entry next complains about wrong ones.
     """
     found: set[str] = set()
-    defaults: set[str] = set()
+    credentials: set[str] = set()
 
     def visit(value: object, here: str) -> object:
         if isinstance(value, str):
             result = expand(value, sources)
             found.update(result.substituted)
-            defaults.update(result.defaults)
+            credentials.update(result.credentials)
             faults.extend(Fault(path=here, message=problem) for problem in result.problems)
             return result.text
         if isinstance(value, list):
@@ -220,4 +233,4 @@ def expand_server(
         return value
 
     expanded = {key: visit(value, below(trail, key)) for key, value in raw.items() if key in _EXPANDED}
-    return {**raw, **expanded}, frozenset(found), frozenset(defaults)
+    return {**raw, **expanded}, frozenset(found), frozenset(credentials)

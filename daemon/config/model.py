@@ -112,9 +112,9 @@ class Server:
     restart: Restart = attrs.field(factory=Restart)
     """When and how soon it is started again."""
     substituted: frozenset[str] = from_the_key(default=frozenset(), repr=False)
-    """What its ${...} references stood for, so that logs can leave it out."""
-    defaults: frozenset[str] = from_the_key(default=frozenset(), repr=False)
-    """Which credentials its ${VAR:-default} references fell back to, for the same reason."""
+    """What its ${...} references stood for."""
+    credentials: frozenset[str] = from_the_key(default=frozenset(), repr=False)
+    """Which credentials its ${...} references stood for or fell back to, so that logs can leave them out."""
 
 
 @attrs.frozen(kw_only=True)

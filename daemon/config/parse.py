@@ -110,18 +110,18 @@ def _read_config(raw: Raw, sources: Sources, faults: list[Fault]) -> Config:
 def _read_server(name: str, raw: object, sources: Sources, faults: list[Fault]) -> Server | None:
     trail = below(below(ROOT, "mcpServers"), name)
     found: frozenset[str] = frozenset()
-    defaults: frozenset[str] = frozenset()
+    credentials: frozenset[str] = frozenset()
     if isinstance(raw, dict):
         # A disabled server may wait for variables that nobody has set yet.
         if raw.get("enabled") is not False:
-            raw, found, defaults = expand_server(raw, trail, sources, faults)
+            raw, found, credentials = expand_server(raw, trail, sources, faults)
         kind = raw.get("type", infer_type(raw))
         if isinstance(kind, str):
             kind = TRANSPORT_SPELLINGS.get(kind, kind)
         raw = {**raw, "type": kind}
     server = read(Server, raw, trail, faults, name=name)
     cwd = _absolute(server.cwd, sources.base) if server else None
-    return server and attrs.evolve(server, substituted=found, defaults=defaults, cwd=cwd)
+    return server and attrs.evolve(server, substituted=found, credentials=credentials, cwd=cwd)
 
 
 def _absolute(cwd: str | None, base: Path) -> str | None:

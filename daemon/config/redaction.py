@@ -7,8 +7,17 @@ from base64 import b64decode
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, unquote_plus, urlsplit
 
-from daemon.config.credentials import in_arguments, is_anybodys, looks_random, names_credential, told_by_name
+from daemon.config.credentials import (
+    in_arguments,
+    is_anybodys,
+    is_wordy,
+    looks_random,
+    looks_secret,
+    names_credential,
+    told_by_name,
+)
 from daemon.redact import nested
+from daemon.shapes import TOKEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -19,11 +28,12 @@ SHORTEST = 6
 """Shorter values are left alone: leaving `true` or `8080` out of every log would hide more than it protects."""
 
 ORDINARY = frozenset({
-    "always", "critical", "default", "development", "disabled", "enabled", "production", "staging", "testing",
-    "verbose", "warning",
+    "always", "bearer", "critical", "default", "development", "digest", "disabled", "enabled", "negotiate",
+    "oauth2", "optional", "production", "required", "staging", "testing", "verbose", "warning",
 })  # fmt: skip
-"""Values of variables that are words of every log, in any case: without them nobody could read one."""
+"""Values that are words of every log, in any case, whatever their names: without them nobody could read one."""
 
+_BETWEEN = re.compile(r"[\s,;:\"']+")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://\S+")
 _PATH = re.compile(r"(?:/[\w. -]+){2,}/?", re.ASCII)
 _BASIC = re.compile(r"(?i)basic\s+([A-Za-z0-9+/_-]+={0,2})\s*")
@@ -41,55 +51,103 @@ def secrets(config: Config) -> frozenset[str]:
 def doubtful(config: Config) -> frozenset[str]:
     """Which of the `secrets` are words that may as well be anybody's.
 
-    A definition may have the same words: `us-east-1` in an `enum`, `issues` in a tool's name, `password` as the
-    name of a property.
+    A definition may have the same words: `postgres` in a tool's name, `password` as the name of a property.
     """
-    values = [(value, doubt) for value, doubt in _all(config) if len(value) >= SHORTEST]
-    return frozenset(value for value, doubt in values if doubt) - {
-        value for value, doubt in values if not doubt
-    }
+    return _in_doubt(_all(config))
+
+
+def secrets_of(server: Server) -> tuple[frozenset[str], frozenset[str]]:
+    """What one server was given that must not be shown, and which of that may as well be anybody's words."""
+    values = list(_of_server(server))
+    return frozenset(value for value, _ in values if len(value) >= SHORTEST), _in_doubt(values)
+
+
+def _in_doubt(values: Iterable[tuple[str, bool]]) -> frozenset[str]:
+    long = [(value, doubt) for value, doubt in values if len(value) >= SHORTEST]
+    return frozenset(value for value, doubt in long if doubt) - {value for value, doubt in long if not doubt}
 
 
 def _all(config: Config) -> Iterator[tuple[str, bool]]:
     """All values, each with whether it is in doubt."""
     for server in config.mcp_servers.values():
-        yield from _in_variables(server)
-        yield from _in_headers(server)
-        yield from _in_command(server)
-        for text in (server.url, *server.args, *server.defaults, *server.env.values(), *server.substituted):
-            yield from _in_urls(text)
+        yield from _of_server(server)
+    yield from _of_daemon(config)
+
+
+def _of_daemon(config: Config) -> Iterator[tuple[str, bool]]:
     yield from _in_urls(config.summaries.base_url if config.summaries else None)
     yield from _judged(_in_state_url(config.state.url), named=True)
 
 
+def _of_server(server: Server) -> Iterator[tuple[str, bool]]:
+    yield from _in_variables(server)
+    yield from _in_headers(server)
+    yield from _in_command(server)
+    for value in server.credentials:
+        yield from _whole(value, named=True)
+    for text in (server.url, *server.args, *server.credentials, *server.env.values(), *server.substituted):
+        yield from _in_urls(text)
+
+
 def _judged(values: Iterable[str], *, named: bool) -> Iterator[tuple[str, bool]]:
-    """Values, and the strings in one that is JSON, each with whether it is in doubt."""
+    """Credentials, each with whether it is in doubt."""
     for value in values:
         yield value, is_anybodys(value, named=named)
-        for name, text in nested(value):
-            yield text, is_anybodys(text, named=names_credential(name))
+
+
+def _whole(value: str, *, named: bool) -> Iterator[tuple[str, bool]]:
+    """A value whose name says that it is a credential, and what is within it.
+
+    If it is JSON, a credentials file, its strings are credentials where their own names or their looks say so.
+    """
+    if _is_ordinary(value):
+        return
+    yield from _judged(_spellings(value), named=named)
+    yield from _within(value, named=named)
+
+
+def _within(value: str, *, named: bool) -> Iterator[tuple[str, bool]]:
+    for name, text in nested(value):
+        if names_credential(name) or (named and not name):
+            yield from _judged(_spellings(text), named=True)
+        elif looks_secret(text):
+            yield text, False
+
+
+def _by_look(value: str) -> Iterator[tuple[str, bool]]:
+    """What is a credential in a value whose name says nothing: a level, a path or a locale is none."""
+    if looks_secret(value):
+        yield from _judged(_spellings(value), named=False)
+    for word in _BETWEEN.split(value):
+        if word != value and looks_secret(word):
+            yield word, False
+    for part in value.split("/") if _PATH.fullmatch(value) else ():
+        if looks_random(part):
+            yield part, False
+    yield from _within(value, named=False)
 
 
 def _in_variables(server: Server) -> Iterator[tuple[str, bool]]:
-    for name, value in (*server.env.items(), *(("", value) for value in server.substituted)):
-        if not _is_ordinary(value):
-            yield from _judged(_spellings(value), named=names_credential(name))
+    for name, value in server.env.items():
+        yield from _whole(value, named=True) if names_credential(name) else _by_look(value)
         yield from _judged(_in_list(value), named=True)
 
 
 def _in_headers(server: Server) -> Iterator[tuple[str, bool]]:
     for name, value in server.headers.items():
         named = names_credential(name) or _SCHEME.match(value) is not None
-        yield from _judged(_in_header(value), named=named)
+        # Most headers that somebody configures are credentials, whatever they are called.
+        if named or not is_wordy(value):
+            yield from _judged(_in_header(value), named=named)
         yield from _judged(_in_list(value), named=True)
 
 
 def _in_command(server: Server) -> Iterator[tuple[str, bool]]:
-    """Arguments whose name says what they are, and defaults."""
+    """Arguments whose name says what they are, or that begin as tokens do."""
     for _, value in in_arguments(server.args):
         if not _is_ordinary(value):
             yield from _judged(_in_header(value) if _SCHEME.match(value) else _spellings(value), named=True)
-    yield from _judged(server.defaults, named=True)
+    yield from ((found[0], False) for word in server.args for found in TOKEN.finditer(word))
 
 
 def _is_ordinary(value: str) -> bool:
@@ -173,5 +231,5 @@ def _in_query(query: str) -> Iterator[tuple[str, bool]]:
         for value in (written, unquote_plus(written)):
             if names_credential(unquote_plus(name)):
                 yield value, is_anybodys(value, named=True)
-            else:
-                yield value, not looks_random(value)
+            elif looks_secret(value):
+                yield value, False

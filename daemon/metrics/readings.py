@@ -180,6 +180,12 @@ def _servers(servers: Mapping[str, ServerEntry]) -> dict[str, Values]:
     }
 
 
+def _is_unavailable(entry: ServerEntry) -> bool:
+    if entry.disabled:
+        return False
+    return not (entry.of_use if entry.available else entry.usable)
+
+
 def _upstreams(upstreams: Mapping[str, Measured]) -> dict[str, Values]:
     return {
         "mcpd_server_calls_in_flight": {(name,): each.in_flight for name, each in upstreams.items()},
@@ -192,7 +198,7 @@ def _whole(sources: Sources) -> dict[str, Values]:
     sessions = list(sources.sessions())
     return {
         "mcpd_servers": {(): len(entries)},
-        "mcpd_servers_unavailable": {(): sum(not (entry.usable or entry.disabled) for entry in entries)},
+        "mcpd_servers_unavailable": {(): sum(map(_is_unavailable, entries))},
         "mcpd_sessions": _by_surface(sessions, sources.tally.lists.keys() - {OPERATOR, OTHER}),
         "mcpd_loaded_tools": {(): sum(session.loaded for session in sessions)},
         "mcpd_build_info": {(sources.version,): 1},

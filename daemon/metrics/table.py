@@ -128,7 +128,8 @@ _SERVERS = (
         "mcpd_servers_unavailable",
         Kind.GAUGE,
         (),
-        "Servers that would not take a call now, without those that are switched off.",
+        "Servers that would not take a call now, or have no tool although they should, without those that are"
+        " switched off.",
     ),
     Metric(
         "mcpd_server_state", Kind.GAUGE, ("server", "state"), "1 for the state that a server is in, else 0."

@@ -41,7 +41,7 @@ class Supervisor:
         on_status: Callable[[str, ServerStatus], None],
         rng: Callable[[], float],
         wall: Callable[[], float],
-        redact: Callable[[str], str] = str,
+        redact: Callable[[str], Callable[[str], str]] = lambda _name: str,
         look: Look = _nobody_seen,
     ) -> None:
         """Prepare; nothing is started yet.
@@ -52,14 +52,15 @@ class Supervisor:
             on_status: told of each change, synchronously.
             rng: random numbers in [0, 1), for the jitter.
             wall: seconds since the epoch, for what people read.
-            redact: takes secrets out of reasons: operators and models see them.
             look: tells what starting children do (`starts`).
+            redact: what takes secrets out of the reasons of a child: operators and models see them.
 
         Raises:
             ValueError: two children share a name.
         """
         self._starts = Starts(starts, look)
-        self._make = partial(Child, starts=self._starts, on_status=on_status, rng=rng, wall=wall, redact=redact)
+        self._make = partial(Child, starts=self._starts, on_status=on_status, rng=rng, wall=wall)
+        self._redact = redact
         self._nursery: trio.Nursery | None = None
         self._children: dict[str, Child] = {}
         for spec in specs:
@@ -78,7 +79,7 @@ class Supervisor:
         """
         if spec.name in self._children:
             raise ValueError(f"two children are named {spec.name!r}")
-        child = self._children[spec.name] = self._make(spec)
+        child = self._children[spec.name] = self._make(spec, redact=self._redact(spec.name))
         if self._nursery is not None:
             self._nursery.start_soon(child.supervise)
         return child

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from daemon.ports import Connection
 
 
+OTHERS = ("prompts", "resources")
+"""What a server without any tool may well be good for."""
+
+
 @attrs.frozen(kw_only=True)
 class Greeting:
     """What a server said of itself."""
@@ -36,6 +40,8 @@ class Greeting:
     """Whether it declares `tools.listChanged`."""
     server_info: str
     """Its name and version, for people."""
+    others: tuple[str, ...] = ()
+    """What it declares to have besides tools, of `OTHERS`."""
 
 
 class ProbeKilled(ConnectionLost):
@@ -176,6 +182,7 @@ def _greeting(era: Era, version: str, result: dict[str, object]) -> Greeting:
         version=version,
         lists_tools="tools" in capabilities,
         announces_changes=tools.get("listChanged") is True,
+        others=tuple(each for each in OTHERS if each in capabilities),
         server_info=f"{info.get('name', 'unnamed')} {info.get('version', '')}".strip(),
     )
 

@@ -13,6 +13,8 @@ import trio
 import trio.testing
 
 from daemon.actors.control import CONFIG_FAULT, IDLE_SECONDS, Control, Operations
+from daemon.cataloguing import Standing
+from daemon.config.redactors import Redactors
 from daemon.config.tuning import Restart
 from daemon.errors import ConfigError, Fault, UpstreamLost
 from daemon.measures import CallStats, Noise, StderrTail
@@ -42,6 +44,7 @@ class FakeObserved:
     pid: int | None = None
     mark: int | None = None
     in_flight: int = 0
+    standing: Standing = attrs.field(factory=Standing)
 
 
 class Desk:
@@ -76,7 +79,7 @@ class Desk:
             surfaces=self.stage.context.surfaces,
             means=self.stage.means,
             mended=self.stage.mended,
-            redact=str,
+            redact=Redactors(),
             wall=time.time,
         )
 

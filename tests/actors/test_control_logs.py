@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 
+from daemon.config.redactors import Redactors
 from daemon.measures import STDERR_LINES, StderrTail
 from tests.actors.test_control import Desk, FakeObserved
 
@@ -22,9 +23,7 @@ class Chatty:
     def __init__(self) -> None:
         self.desk = Desk()
         self.seen = {name: FakeObserved() for name in self.desk.stage.upstreams}
-        self.reporter = attrs.evolve(
-            self.desk.reporter(), upstreams=self.seen, redact=lambda text: text.replace("hunter2", "[redacted]")
-        )
+        self.reporter = attrs.evolve(self.desk.reporter(), upstreams=self.seen, redact=Redactors(["hunter2"]))
 
     def write(self, *texts: str) -> None:
         for text in texts:

@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from daemon.actors.upstream import Upstream
+from daemon.cataloguing import EMPTY
 from daemon.config.model import Server, Timeouts
 from daemon.errors import Overloaded, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
 from daemon.measures import NOISE_CHARACTERS, STDERR_LINE
@@ -167,13 +168,18 @@ async def test_a_server_that_does_not_list_is_degraded_and_stays_up(
         assert await it.call("echo").text() == "{}"
 
 
+async def test_a_server_without_a_tool_is_degraded_and_says_so() -> None:
+    async with stage(scripted(tools=[])) as it:
+        assert (await it.reach(DEGRADED)).reason == EMPTY
+
+
 async def test_an_endless_list_is_cut_off() -> None:
     async with stage(scripted(cursor="endless", tools=1)) as it:
         entry = await it.entry(lambda entry: entry.listing_error)
         assert "more than 1000 pages" in entry.listing_error
 
 
-async def test_a_server_without_tools_is_ready() -> None:
+async def test_a_server_that_is_good_for_something_else_is_ready_without_tools() -> None:
     script: dict[str, Any] = {
         "no_tools": True,
         "on": {"tools/list": {"error": {"code": -32601, "message": ""}}},

@@ -191,7 +191,7 @@ async def test_a_server_that_has_no_time_for_a_call_gets_no_other_before_it_said
             result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info}
             return answer(request, result)
         if method == "tools/list":
-            return answer(request, {"tools": []})
+            return answer(request, {"tools": [{"name": "one", "inputSchema": {"type": "object"}}]})
         return reply(b"", "202 Accepted" if "id" not in request.body else "400 Bad Request")
 
     async with trio.open_nursery() as nursery:

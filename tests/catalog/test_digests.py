@@ -137,7 +137,7 @@ INDECISIVE: dict[str, dict[str, Any]] = {
 
 def test_every_key_of_a_server_is_known_to_decide_or_not() -> None:
     keys = {field.name for field in attrs.fields(Server)}
-    assert keys == DECISIVE.keys() | INDECISIVE.keys() | {"name", "substituted", "defaults"}
+    assert keys == DECISIVE.keys() | INDECISIVE.keys() | {"name", "substituted", "credentials"}
 
 
 @pytest.mark.parametrize("key", DECISIVE)

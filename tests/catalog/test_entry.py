@@ -119,6 +119,14 @@ def test_a_server_that_never_had_any_tools_has_none() -> None:
     assert (names(catalog), git(catalog).listing_error) == ([], "")
 
 
+def test_tools_that_were_completed_are_known_also_where_a_memory_has_them_whole() -> None:
+    lacking = tool("git", "log", inputSchema={})
+    remembered = fold(BEGUN, recalled("git", attrs.evolve(lacking, completed=False)))
+    assert git(remembered).completed == ()
+    catalog = fold(remembered, listed("git", lacking))
+    assert (git(catalog).completed, git(catalog).epoch) == (("log",), git(remembered).epoch)
+
+
 def test_a_memory_that_comes_after_the_same_list_only_gives_its_epoch() -> None:
     catalog = fold(UP, recalled("git", "add", "log"))
     assert as_seen(catalog) == (["log", "add"], 5, False)

@@ -128,9 +128,10 @@ def test_a_tool_may_go_without_a_description(members: dict[str, object]) -> None
         (b'{"name":"bad"}', "bad", "has no inputSchema"),
         (tool_json("bad", inputSchema=[]), "bad", "its inputSchema is no object"),
         (tool_json("bad", inputSchema=True), "bad", "its inputSchema is no object"),
-        (tool_json("bad", inputSchema={}), "bad", 'lacks "type": "object"'),
-        (tool_json("bad", inputSchema={"type": "string"}), "bad", 'lacks "type": "object"'),
-        (tool_json("bad", inputSchema={"type": ["object"]}), "bad", 'lacks "type": "object"'),
+        (tool_json("bad", inputSchema=None), "bad", "its inputSchema is no object"),
+        (tool_json("bad", inputSchema={"type": "string"}), "bad", 'another "type" than "object"'),
+        (tool_json("bad", inputSchema={"type": ["object"]}), "bad", 'another "type" than "object"'),
+        (tool_json("bad", inputSchema={"type": None}), "bad", 'another "type" than "object"'),
         (tool_json("bad", description=7), "bad", "Expected `str | null`"),
         (b'{"name":"bad","inputSchema":{"type":"object"},"x":"\xff"}', "bad", "not valid UTF-8"),
         (b'{"name":"bad","inputSchema":{"type":"object","x":"\xff"}}', "bad", "not valid UTF-8"),
@@ -192,6 +193,23 @@ def test_whatever_is_listed_each_tool_is_usable_or_quarantined(listed: list[obje
     assert "good" in {tool.name for tool in tools}
     assert all(quarantined.values())
     assert len(tools) + len(quarantined) <= len(raws)
+
+
+def test_a_tool_whose_schema_lacks_its_type_alone_is_completed_and_said_to_be() -> None:
+    lacking = tool_json("t", inputSchema={"$schema": "http://json-schema.org/draft-07/schema#"})
+    (tool, good), quarantined = read_tools("s", [Raw(lacking), Raw(GOOD)])
+    assert not quarantined
+    assert (tool.completed, good.completed) == (True, False)
+    assert b'"inputSchema":{"type":"object","$schema":' in tool.raw
+    (whole,), _ = read_tools("s", [Raw(tool.raw)])
+    assert not whole.completed
+    assert whole == tool, "what is shown is what is hashed and kept"
+
+
+def test_a_definition_that_is_too_long_once_it_is_completed_is_too_long() -> None:
+    rest = MAX_TOOL_BYTES - len(tool_json("t", inputSchema={}, description=""))
+    tools, quarantined = read_tools("s", [Raw(tool_json("t", inputSchema={}, description="x" * rest))])
+    assert (tools, list(quarantined)) == ((), ["t"])
 
 
 # --- lists that are read again -------------------------------------------------------------------------------

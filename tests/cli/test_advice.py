@@ -253,3 +253,11 @@ def test_a_key_for_summaries_that_is_not_in_the_environment_is_a_warning() -> No
     assert "THE_KEY is not set in this shell; the daemon's environment may be another one" in found.message
     assert advice(config_of(entry), {"THE_KEY": "k"}) == []
     assert advice(config_of({**entry, "lazy": False}), {}) == []
+
+
+def test_a_limit_that_is_more_than_a_server_bears_is_told_with_the_key_to_set() -> None:
+    entry = {"command": "/bin/sh", "args": ["-c", "exec mcp-server-memory"]}
+    ((place, message),) = warnings(entry)
+    assert place == "$.mcpServers.s.limits.inFlight"
+    assert message.endswith('Write "limits": {"inFlight": 1}')
+    assert warnings({**entry, "limits": {"inFlight": 1}}) == []

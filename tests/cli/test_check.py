@@ -12,7 +12,8 @@ from daemon.cli.check import main
 if TYPE_CHECKING:
     from pathlib import Path
 
-GOOD = '{"mcpServers": {"sh": {"command": "/bin/sh"}}, "categories": {"c": {"server": "sh"}}}'
+GOOD = """{"mcpServers": {"sh": {"command": "/bin/sh", "description": "A shell."}},
+ "categories": {"c": {"server": "sh"}}}"""
 UNWISE = '{"mcpServers": {"a": {"command": "no-such-program-here"}}}'
 BAD = '{"mcpServers": {"git": {"comand": "x"}, "b": {"command": 3}}, "categories": {"c": {"server": "gti"}}}'
 
@@ -77,7 +78,7 @@ def test_warnings_as_json(file: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert main([str(file), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["ok"], said["servers"], said["categories"], said["faults"]) == (True, 1, 0, [])
-    assert [warning["path"] for warning in said["warnings"]] == ["$.mcpServers.a.command"]
+    assert [warning["path"] for warning in said["warnings"]] == ["$.mcpServers.a.command", "$.mcpServers.a"]
 
 
 def test_a_missing_file_is_78(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

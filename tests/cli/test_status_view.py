@@ -68,6 +68,20 @@ def test_a_server_that_is_down_is_explained() -> None:
     assert "git: ready" not in text
 
 
+def test_a_server_that_runs_and_lists_nothing_is_asked_again_and_not_started() -> None:
+    degraded = {"state": "degraded", "reason": "it lists no tools", "pid": 7}
+    text = shown({"db": down(**degraded, attempt=3, nextRetryInMs=12_400)})
+    assert "it lists no tools\n  asked for its tools 3 times so far, again in 12s\n" in text
+    text = shown({"db": down(**degraded, attempt=0, nextRetryInMs=None)})
+    assert "retry" not in text
+    assert "attempt" not in text
+
+
+def test_a_server_without_tools_that_has_something_else_says_so() -> None:
+    text = shown({"db": server(tools=0, others=["prompts", "resources"])})
+    assert "db: ready\n  it has no tools, only prompts and resources\n" in text
+
+
 @pytest.mark.parametrize("state", ["queued", "starting"])
 def test_a_server_that_is_being_started_has_no_next_try(state: str) -> None:
     text = shown({"db": down(state=state, reason="trying again after: x", attempt=3, nextRetryInMs=None)})
@@ -93,6 +107,7 @@ def test_faults_of_a_server_that_serves_are_told_too() -> None:
             "git": server(
                 quarantined={"evil": "its schema is no object"},
                 hidden={"sly": "1 hidden character: U+202E"},
+                completed=["bare", "bald"],
                 noise={"count": 3, "first": "Listening on stdio"},
                 listingError="timed out",
             )
@@ -101,6 +116,7 @@ def test_faults_of_a_server_that_serves_are_told_too() -> None:
     assert "git: ready" in text
     assert "tool evil is not offered: its schema is no object" in text
     assert "tool sly has 1 hidden character: U+202E: spelt out for models" in text
+    assert '2 of its tools lack "type": "object" in the inputSchema' in text
     assert "3 lines on its stdout were not MCP; the first: Listening on stdio" in text
     assert "its tools could not be listed: timed out" in text
 
@@ -292,6 +308,7 @@ def test_nothing_that_a_server_says_reaches_the_terminal_unescaped() -> None:
         reason=ATTACK,
         stderr=[ATTACK],
         quarantined={ATTACK: ATTACK},
+        completed=[ATTACK],
         listingError=ATTACK,
         noise={"count": 1, "first": ATTACK},
     )
@@ -304,9 +321,9 @@ def test_nothing_that_a_server_says_reaches_the_terminal_unescaped() -> None:
     status["daemon"]["persistence"] = persistence(state="degraded", reason=ATTACK)
     text = render(status, now=NOW, screen=PIPE)
     assert text.replace("\n", "").isprintable()
-    # Name (table, heading), reason, stderr, tool and its reason, listing, noise, unresolved, session (5), what
-    # is switched off, persistence.
-    assert text.count(SPELT) == 16
+    # Name (table, heading), reason, stderr, tool and its reason, one completed, listing, noise, unresolved,
+    # session (5), what is switched off, persistence.
+    assert text.count(SPELT) == 17
 
 
 def test_every_state_has_a_colour_and_colour_is_only_for_terminals() -> None:

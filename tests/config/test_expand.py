@@ -99,16 +99,19 @@ def test_a_nul_from_outside_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "defaults"),
+    ("text", "credentials"),
     [
         ("x ${API_KEY:-fallback}${OTHER:-word}", ("fallback",)),
         ("${ID:-0b1f6a2c-5d3e-4f70-8a91-b2c3d4e5f607}", ("0b1f6a2c-5d3e-4f70-8a91-b2c3d4e5f607",)),
-        ("${TOKEN:-unused}", ()),
+        ("${TOKEN:-unused}", ("s3cr3t",)),
+        ("${file:/abs} ${credential:gh} ${HOME}", ("absolute", "credential")),
         ("$${API_KEY:-fallback}", ()),
     ],
 )
-def test_a_default_that_is_a_credential_is_known_for_one(text: str, defaults: tuple[str, ...]) -> None:
-    assert expand(text, SOURCES).defaults == defaults
+def test_what_a_reference_stands_for_is_a_credential_by_its_kind_its_name_or_its_look(
+    text: str, credentials: tuple[str, ...]
+) -> None:
+    assert expand(text, SOURCES).credentials == credentials
 
 
 @pytest.mark.parametrize("path", ["a\0b", "\0", "a\ud800b"])
@@ -150,7 +153,7 @@ def test_values_of_the_wrong_type_are_left_to_others() -> None:
     assert expand_server(raw, "$.s", SOURCES, faults) == (
         {"command": 3, "args": "s3cr3t", "env": None},
         frozenset({"s3cr3t"}),
-        frozenset(),
+        frozenset({"s3cr3t"}),
     )
     assert faults == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from daemon.config.model import Config
@@ -9,7 +10,7 @@ from daemon.metrics.readings import Distribution, read
 from daemon.metrics.table import METRICS
 from daemon.states import ServerState
 from daemon.tally import LATENCY_BOUNDS, MAX_SERVERS, OTHER, Tally
-from tests.catalog.samples import catalog_of, servers
+from tests.catalog.samples import after, catalog_of, listed, servers, status
 from tests.metrics.samples import FakeKept, FakeSession, FakeUpstream, eventful, sources
 
 
@@ -47,6 +48,14 @@ def test_tools_of_a_server_that_is_down_are_known_and_unavailable() -> None:
 def test_a_server_that_is_switched_off_is_not_unavailable() -> None:
     assert values("mcpd_servers") == {(): 3}
     assert values("mcpd_servers_unavailable") == {(): 1}
+
+
+def test_a_server_that_has_none_of_its_tools_is_unavailable_although_it_is_up() -> None:
+    alone = catalog_of({"mcpServers": servers("git")})
+    for state, unavailable in ((ServerState.READY, 0), (ServerState.DEGRADED, 1)):
+        catalog = after(alone, [status("git", state), listed("git")])
+        changed = {"catalog": partial(after, catalog, [])}
+        assert values("mcpd_servers_unavailable", **changed) == {(): unavailable}
 
 
 def test_upstreams_tell_what_is_in_flight_and_in_line() -> None:

@@ -129,6 +129,12 @@ async def test_capabilities_are_read_leniently(capabilities: Any, lists: bool, a
     assert (greeting.lists_tools, greeting.announces_changes) == (lists, announces)
 
 
+async def test_what_a_server_has_besides_tools_is_remembered() -> None:
+    capabilities = {"resources": {}, "logging": {}, "prompts": {"listChanged": True}, "own": {}}
+    connection = TableConnection(initialize=[{**INITIALIZED, "capabilities": capabilities}])
+    assert (await initialize(connection, 1.0)).others == ("prompts", "resources")
+
+
 @pytest.mark.parametrize(
     ("info", "shown"),
     [

@@ -110,6 +110,22 @@ SPEAKING = (
         "Read its error above and its log (`mcpd logs {server}`): it often lacks a login, a file or a service.",
     ),
     Row(
+        r"it lists no tools",
+        "The server is up and has no tool to offer, although it has said that it has tools.",
+        "If it waits for a login, a file or a service, `mcpd logs {server}` may tell; its `args` may have"
+        " switched all of them off. It is asked again by itself.",
+    ),
+    Row(
+        r"declares neither tools nor prompts nor resources",
+        "The server is up and offers nothing at all.",
+        "Is it the right program, with the right `args`? Update it, or take it out of the configuration.",
+    ),
+    Row(
+        r"of which none can be used; (.+)",
+        "The server's tools are not as MCP requires: {0}.",
+        "Update the server, or tell those who make it; `mcpd status --json` names every tool with its fault.",
+    ),
+    Row(
         r"no answer to tools/list|tools/list did not come to its end|no list within",
         "The server is up but does not list its tools in time.",
         "Raise `timeouts.list`, or see what it waits for: `mcpd logs {server}`. It is asked again by itself.",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from daemon.cli.advice import advice
 from daemon.cli.checkup import endpoints, packages, programs
 from daemon.cli.checkup.remedies import remedy
-from daemon.cli.checkup.scene import Level, fault, fine, note
+from daemon.cli.checkup.scene import Level, fault, fine, note, warning
 from daemon.config.model import TransportType
 from daemon.config.trail import ROOT, below
 from daemon.states import COMING, WELL
@@ -30,8 +30,14 @@ def check(scene: Scene) -> Iterator[Finding]:
         if not server.enabled:
             yield fine(f"{name}: switched off in the configuration")
             continue
-        trail = below(below(below(ROOT, "mcpServers"), name), "args")
-        found = list(_server(server, scene, [each for each in advised if each.path == trail]))
+        trail = below(below(ROOT, "mcpServers"), name)
+        found = list(_server(server, scene, [each for each in advised if each.path == below(trail, "args")]))
+        limits = f"{below(trail, 'limits')}."
+        found += (
+            warning(f"{name}: {each.message}.", do="Then `mcpd reload`.")
+            for each in advised
+            if each.path.startswith(limits)
+        )
         yield from found
         if all(each.level is Level.NOTE for each in found):
             yield fine(f"{name}: {_well(server, scene)}")

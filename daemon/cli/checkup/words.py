@@ -10,7 +10,40 @@ from daemon.cli.checkup.rows import Row
 _RESTART = "Then `mcpd restart {server}`."
 _VARIABLE = r"\b([A-Z][A-Z0-9]*_[A-Z0-9_]+)"
 
+_TRUSTING = (
+    Row(
+        r"(?i)CERT_HAS_EXPIRED|certificate has expired|invalid peer certificate: expired",
+        "A certificate of what it connects to has expired, or this machine's clock is wrong.",
+        "Have it renewed; check `date`.",
+    ),
+    Row(
+        r"(?i)SELF_SIGNED_CERT|self[- ]signed certificate|UNABLE_TO_(?:GET|VERIFY)\w*(?:CERT|SIGNATURE)"
+        r"|CERTIFICATE_VERIFY_FAILED|unable to (?:get|verify)[\w ]*(?:certificate|issuer)"
+        r"|unknown ?(?:authority|issuer)|invalid peer certificate",
+        "It does not trust the certificate of what it connects to: most often of a proxy that reads TLS, whose"
+        " authority this program has not been told of.",
+        "Name the authority's file in its `env`, since a server gets nothing of the daemon's own variables:"
+        " SSL_CERT_FILE for uvx, Python and most others (UV_SYSTEM_CERTS=true has uvx use the system's),"
+        " NODE_EXTRA_CA_CERTS for npx and node, REQUESTS_CA_BUNDLE for Python's requests. Then `mcpd reload`.",
+    ),
+)
+"""What it connects to shows a certificate that it does not take; told before what came of that."""
+
 _INSTALLING = (
+    Row(
+        r"No module named '?mcp\.server\.mcpserver|cannot import name 'MCPServer' from 'mcp\b",
+        "It is written for version 2 of MCP's Python SDK, and an older one is installed with it.",
+        "Have it use the newer one: with uvx `--with 'mcp>=2'` as the first two of its `args`, else install"
+        f" `mcp>=2` where its interpreter finds it. {_RESTART}",
+    ),
+    Row(
+        r"No module named '?mcp\.\w|cannot import name '\w+' from 'mcp['.]"
+        r"|'Server' object has no attribute '(?:list_|call_tool|read_resource|get_prompt|request_context)",
+        "It is written for version 1 of MCP's Python SDK, and version 2, which lacks what it uses, is installed"
+        " with it.",
+        "Have it use the older one: with uvx `--with 'mcp<2'` as the first two of its `args`, else install"
+        f" `mcp<2` where its interpreter finds it; a newer version of the server may need neither. {_RESTART}",
+    ),
     Row(
         r"Cannot find (?:module|package) '([^']+)'|ERR_MODULE_NOT_FOUND",
         "A file or package of node's is missing: {0}",
@@ -132,17 +165,6 @@ _REACHING = (
         "Another copy may be running (`ss -ltnp` shows who listens): end it, or give this one another port.",
     ),
     Row(
-        r"(?i)CERT_HAS_EXPIRED|certificate has expired",
-        "A certificate of what it connects to has expired, or this machine's clock is wrong.",
-        "Have it renewed; check `date`.",
-    ),
-    Row(
-        r"(?i)SELF_SIGNED_CERT|self[- ]signed certificate|UNABLE_TO_(?:GET|VERIFY)\w*CERT"
-        r"|CERTIFICATE_VERIFY_FAILED|unable to (?:get|verify)[\w ]*certificate|unknown authority",
-        "It does not trust the certificate of what it connects to, e.g. of a proxy in between.",
-        "Name the authority's file in its `env`: NODE_EXTRA_CA_CERTS for node, SSL_CERT_FILE for others.",
-    ),
-    Row(
         r"(?i)getaddrinfo \w+ (\S+)|could not resolve host:? ?(\S*)|name or service not known"
         r"|temporary failure in name resolution|no such host",
         "It cannot look up a name; either that is misspelt, or there is no network or name server: {0}{1}",
@@ -243,5 +265,5 @@ _CRASHING = (
 )
 """It says itself that it failed, and no more."""
 
-WORDS = (*_INSTALLING, *_ASKING, *_REACHING, *_HAVING, *_CRASHING)
+WORDS = (*_TRUSTING, *_INSTALLING, *_ASKING, *_REACHING, *_HAVING, *_CRASHING)
 """All of them."""

@@ -34,6 +34,15 @@ def test_a_package_without_a_version_is_warned_of_at_its_own_server_only(house: 
     assert levels(found) == ["warning", "note", "ok"]
 
 
+def test_a_server_that_takes_one_call_at_a_time_is_warned_of_until_it_gets_no_more(house: House) -> None:
+    house.program("mcp-server-memory")
+    house.servers(m={"command": "mcp-server-memory"})
+    said = only(check(house.look()), Level.WARNING)
+    assert 'Write "limits": {"inFlight": 1}' in said
+    house.servers(m={"command": "mcp-server-memory", "limits": {"inFlight": 1}})
+    assert levels(check(house.look())) == ["ok"]
+
+
 def test_a_server_that_is_switched_off_is_not_looked_at(house: House) -> None:
     house.servers(a={"command": "no-such-program", "enabled": False})
     assert levels(check(house.look())) == ["ok"]

@@ -4,11 +4,26 @@ from __future__ import annotations
 
 import pytest
 
+from daemon.cli.checkup.rows import search
 from daemon.cli.checkup.words import WORDS
 from tests.cli.checkup.tables import holds_its_cases, meant
 
 CASES = [
     ("Error: Cannot find module '/srv/mcp/index.js'", "/srv/mcp/index.js", "npm install"),
+    ("  Caused by: invalid peer certificate: UnknownIssuer", "proxy that reads TLS", "UV_SYSTEM_CERTS=true"),
+    ("  Caused by: invalid peer certificate: Expired", "expired", "`date`"),
+    ("npm error code UNABLE_TO_VERIFY_LEAF_SIGNATURE", "does not trust", "NODE_EXTRA_CA_CERTS"),
+    ("npm error request to https://r/x failed, reason: unable to get local issuer certificate",
+     "does not trust", "`env`"),
+    ("x509: certificate signed by unknown authority", "does not trust", "SSL_CERT_FILE"),
+    ("ModuleNotFoundError: No module named 'mcp.server.fastmcp'. This is mcp 2.x, where FastMCP was renamed",
+     "version 1 of MCP's Python SDK", "`--with 'mcp<2'`"),
+    ("ImportError: cannot import name 'McpError' from 'mcp.shared.exceptions' (/x/mcp/shared/exceptions.py)",
+     "version 1", "install `mcp<2`"),
+    ("ImportError: cannot import name 'McpError' from 'mcp' (/x/mcp/__init__.py)", "version 1", "`mcp<2`"),
+    ("AttributeError: 'Server' object has no attribute 'list_tools'", "version 1", "`mcp<2`"),
+    ("ModuleNotFoundError: No module named 'mcp.server.mcpserver'", "version 2", "`--with 'mcp>=2'`"),
+    ("ModuleNotFoundError: No module named 'mcp'", "missing: mcp", "--with PACKAGE"),
     ("ModuleNotFoundError: No module named 'psycopg2'", "psycopg2", "--with"),
     ("/usr/bin/python3: No module named mcp_server_gti", "mcp_server_gti", "--with"),
     ("npm ERR! code E404", "no such package", "`args`"),
@@ -89,3 +104,16 @@ def test_what_a_program_said_last_is_explained(said: str, happened: str, helps: 
 
 def test_every_row_has_its_case_and_says_whole_sentences() -> None:
     holds_its_cases(WORDS, [said for said, _, _ in CASES])
+
+
+def test_whom_a_proxy_reads_along_is_told_of_it_and_not_to_bring_the_network_up() -> None:
+    said = [
+        "error: Failed to fetch: `https://pypi.org/simple/mcp-server-time/`",
+        "  Caused by: error sending request for url (https://pypi.org/simple/mcp-server-time/)",
+        "  Caused by: client error (Connect)",
+        "  Caused by: invalid peer certificate: UnknownIssuer",
+    ]
+    found = search(WORDS, said, "time")
+    assert found is not None
+    assert "certificate" in found.happened
+    assert "network" not in found.helps

@@ -1,0 +1,92 @@
+"""What looks like a credential in a text although nobody has told us of it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_NO_WORD = "(?=[a-z+/=._~-]*(?:[0-9]|(?-i:[a-z][A-Z])))"
+_PREFIXES = (
+    "sk-",
+    "sk_",
+    "ghp_",
+    "gho_",
+    "ghu_",
+    "ghs_",
+    "ghr_",
+    "github_pat_",
+    "glpat-",
+    "xox",
+    "akia",
+    "asia",
+    "aiza",
+    "eyj",
+    "npm_",
+    "hf_",
+    "sg.",
+)
+
+TOKEN = re.compile(
+    r"(?<![A-Za-z0-9])()(?:(?:sk[-_](?=[\w-]*[0-9])|gh[pousr]_|github_pat_|glpat-|npm_|hf_)[\w-]{16,}"
+    r"|xox[a-z]-[\w-]{10,}|A[KS]IA[A-Z0-9]{12,}|AIza[\w-]{30,}"
+    r"|eyJ[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?|SG\.[\w-]{16,}\.[\w-]{16,})",
+    re.ASCII,
+)
+"""Tokens that say by their first letters whose they are: of OpenAI, GitHub, Slack, AWS, Google, JWTs, ..."""
+
+_SHAPES = (
+    (
+        ("bearer", "basic", "token"),
+        re.compile(rf"(?i)\b((?:bearer|basic|token)\s+){_NO_WORD}[a-z0-9+/=._~-]{{8,}}"),
+    ),
+    (
+        ("key", "token", "passw", "secret", "authorization"),
+        re.compile(
+            r"(?i)((?:api[_-]?key|token|password|passwd|secret|authorization)[\"']?\s*(?P<sign>[=:])\s*"
+            r"(?P<quote>[\"']?)(?P<scheme>(?:bearer|basic|token)\s+)?)(?!bearer\b|basic\b|token\s|\$\{)"
+            r"(?P<value>[^\s\"',;&]+)"
+        ),
+    ),
+    (("://",), re.compile(r"(://)[^/\s@:]+:[^/\s@]+(?=@)")),
+    (_PREFIXES, TOKEN),
+)
+"""Shapes of credentials that a server may print of its own accord: we never knew their values. What comes after
+the first group is one. Each with words of which a text has one if it has the shape: few texts do."""
+
+_STATUSES = frozenset({
+    "bearer", "basic", "default", "denied", "digest", "disabled", "empty", "enabled", "expired", "failed",
+    "false", "incorrect", "invalid", "malformed", "missing", "nil", "no", "none", "not", "null", "off", "ok",
+    "on", "optional", "rejected", "required", "revoked", "set", "true", "undefined", "unknown", "unset",
+    "valid", "wrong", "yes",
+})  # fmt: skip
+"""What is said of a credential in place of its value: without it, a reason tells nothing."""
+
+_PROSE = re.compile(r"[A-Za-z]?[a-z]{0,18}(?:[_-][a-z]{1,18}){0,3}|[A-Z]{1,18}")
+"""A word as sentences have it. What comes after a colon may be one: `invalid token: signature mismatch`."""
+
+
+def credentials(text: str) -> Iterator[tuple[int, int]]:
+    """Where something stands that looks like one."""
+    lower = text.lower()
+    for words, shape in _SHAPES:
+        if any(word in lower for word in words):
+            yield from (
+                (found.end(1), found.end())
+                for found in shape.finditer(text)
+                if _may_be_value(found.groupdict())
+            )
+
+
+def _may_be_value(parts: dict[str, str | None]) -> bool:
+    """Whether what stands after the name of a credential is its value, not what is said of it."""
+    value = parts.get("value")
+    if value is None:
+        return True
+    word = value.rstrip(".:)!?]>")
+    if word.lower() in _STATUSES:
+        return False
+    given = parts["sign"] == "=" or parts["quote"] or parts["scheme"]
+    return bool(given) or not _PROSE.fullmatch(word)

@@ -1,0 +1,44 @@
+"""What `mcpd status` says of one server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from daemon.config.redactors import Redactors
+from daemon.server_report import server_report
+from daemon.states import ServerState
+from tests.config.reading import config_of
+from tests.fakes_upstream import Stage
+from tests.test_report import NOW, PROMISED, FakeObserved
+
+SECRET = "reading"
+
+
+def told(server: str, reason: str) -> dict[str, Any]:
+    """The report of a server that is down for a reason; alpha was given a secret that is a plain word."""
+    redactors = Redactors()
+    entries = {name: {"command": name} for name in ("alpha", "beta")}
+    guarded = {"command": "a", "env": {"PASSWORD": SECRET}}
+    redactors.learn(config_of({"mcpServers": {**entries, "alpha": guarded}}))
+    stage = Stage()
+    stage.becomes(server, ServerState.BACKOFF, reason=reason)
+    catalog = stage.catalog.value
+    entry = catalog.servers[server]
+    return server_report(entry, catalog, FakeObserved(), redact=redactors.of(server), now=NOW, memory={})
+
+
+def test_a_server_has_all_that_is_promised_whether_it_runs_or_not() -> None:
+    stage = Stage()
+    catalog = stage.catalog.value
+    entry = catalog.servers["alpha"]
+    runs, rests = (
+        server_report(entry, catalog, upstream, redact=str, now=NOW, memory={})
+        for upstream in (FakeObserved(), None)
+    )
+    assert runs.keys() == rests.keys()
+    assert runs.keys() >= PROMISED
+
+
+def test_a_server_loses_its_own_secrets_and_no_word_that_is_anothers() -> None:
+    assert SECRET not in told("alpha", f"was not {SECRET}")["reason"]
+    assert told("beta", f"was not {SECRET}")["reason"] == f"was not {SECRET}"

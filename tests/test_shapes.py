@@ -1,0 +1,68 @@
+"""Credentials that nobody has told of, and what is said of credentials."""
+
+from __future__ import annotations
+
+import pytest
+
+from daemon.shapes import credentials
+
+
+def told(text: str) -> list[str]:
+    return [text[start:end] for start, end in credentials(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("password: hunter2", "hunter2"),
+        ("password: p@ssword!", "p@ssword!"),
+        ("password=sunshine", "sunshine"),
+        ('"password": "sunshine"', "sunshine"),
+        ("Authorization: Bearer sunshine", "sunshine"),
+        ("secret: abcdefghijklmnopqrstuvwxyz", "abcdefghijklmnopqrstuvwxyz"),
+        ("token: AbCdEfGh", "AbCdEfGh"),
+    ],
+)
+def test_the_value_of_what_is_called_a_credential_is_one(text: str, found: str) -> None:
+    assert told(text) == [found]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "invalid token: expired",
+        "invalid token: signature mismatch",
+        "Token: Expired.",
+        "api_key: missing, see the documentation",
+        "password: not set",
+        "password=none",
+        "secret=missing&next=1",
+        "bad password: access_denied",
+        'token: "expired"',
+        "authorization: denied (no such user)",
+        "token: not-found",
+    ],
+)
+def test_what_is_said_of_a_credential_stays_readable(text: str) -> None:
+    assert told(text) == []
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "sk-proj-abcdefghij0123456789",
+        "ghp_16C7e42F292c6912E7710c838347Ae178B4a",
+        "xoxb-1234567890-abcdefghij",
+        "AKIAIOSFODNN7EXAMPLE",
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmNHl0w5N",
+    ],
+)
+def test_a_token_is_known_by_its_first_letters(token: str) -> None:
+    assert told(f"cannot use {token}, sorry") == [token]
+
+
+@pytest.mark.parametrize(
+    "text", ["task-management-for-everybody-2026", "sk-learn-is-a-library-of-python", "eyJ is no token"]
+)
+def test_words_that_begin_alike_are_none(text: str) -> None:
+    assert told(text) == []
