@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from bench.running import ROOT, Daemon, Unmeasurable
+from bench.running import ROOT, Daemon
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,10 +102,10 @@ def boot(checkout: Path, servers: int, seconds: float, hanging: int, patience: f
             for name in _UP.findall(log.read_text(errors="replace")):
                 times.setdefault(name, time.monotonic() - began)
         timeouts = len(_TIMEOUT.findall(log.read_text(errors="replace")))
-    order = sorted(times.values())
+    order, half = sorted(times.values()), (servers + 1) // 2
     return Found(
         up=len(times),
-        half=order[servers // 2 - 1] if len(order) >= servers // 2 else patience,
+        half=order[half - 1] if len(order) >= half else patience,
         whole=order[-1] if len(order) == servers else patience,
         timeouts=timeouts,
     )
@@ -150,7 +150,7 @@ def main() -> None:
         best = (bests[number] + bests[number + 1]) / 2
         print(told(name, each, best, asked.servers), f"  (ideal {best:.1f} s)")
     if any(each.up < asked.servers for each in found.values()):
-        raise Unmeasurable("not all servers came up")
+        sys.exit("not all servers came up")
 
 
 if __name__ == "__main__":
