@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
+import trio.testing
 from msgspec import Raw
 
 from daemon.actors.registry import Registry
@@ -27,11 +28,12 @@ from tests.houses import ECHO, LISTING_SERVER, PATIENCE, STUBBORN, House, house,
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-DISABLED, DORMANT, FAILED, READY, STOPPING = (
+DISABLED, DORMANT, FAILED, READY, STARTING, STOPPING = (
     ServerState.DISABLED,
     ServerState.DORMANT,
     ServerState.FAILED,
     ServerState.READY,
+    ServerState.STARTING,
     ServerState.STOPPING,
 )
 NOWHERE: dict[str, Any] = {"command": "/nowhere/no-such-server"}
@@ -268,6 +270,42 @@ async def test_a_server_that_was_switched_off_before_the_start_is_not_started(tm
         home.close()
     assert starts[0] is DISABLED
     assert ServerState.STARTING not in starts
+
+
+BUSY = "import time\nwhile time.process_time() < 2.5: pass\n"
+"""As long as several looks at what starting servers do."""
+
+
+async def test_a_start_that_works_is_not_joined_by_another_and_one_that_hangs_is(tmp_path: Path) -> None:
+    busy = {**ECHO, "args": [*ECHO["args"][:-1], BUSY + ECHO["args"][-1]]}
+    hangs = {"command": "sleep", "args": ["600"]}
+    told: list[tuple[str, ServerState]] = []
+
+    async def follow(home: House, name: str) -> None:
+        status = home.tree.supervisor.children[name].status
+        seen = status.value
+        while True:
+            seen = await status.wait_changed(seen)
+            told.append((name, seen.state))
+
+    home = House(tmp_path, config_of({**of(a=busy, b=busy, c=hangs), "limits": {"starts": 1}}))
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(home.tree.registry.run)
+            for name in "abc":
+                nursery.start_soon(follow, home, name)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(home.tree.servers.run)
+            with trio.fail_after(3 * PATIENCE):
+                for name in "ab":
+                    assert await home.tree.supervisor.children[name].wait_settled()
+            assert home.tree.supervisor.children["c"].status.value.state not in {READY, FAILED}
+            nursery.cancel_scope.cancel()
+    finally:
+        home.close()
+    started = [(name, state) for name, state in told if name in "ab" and state in {STARTING, READY}]
+    first, second = dict.fromkeys(name for name, _state in started)
+    assert started == [(first, STARTING), (first, READY), (second, STARTING), (second, READY)]
 
 
 async def test_a_word_holds_for_a_server_that_comes_later_and_for_one_that_changes(tmp_path: Path) -> None:
