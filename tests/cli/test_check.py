@@ -12,7 +12,8 @@ from daemon.cli.check import main
 if TYPE_CHECKING:
     from pathlib import Path
 
-GOOD = '{"mcpServers": {"sh": {"command": "/bin/sh", "description": "A shell."}}, "categories": {"c": {"server": "sh"}}}'
+GOOD = """{"mcpServers": {"sh": {"command": "/bin/sh", "description": "A shell."}},
+ "categories": {"c": {"server": "sh"}}}"""
 UNWISE = '{"mcpServers": {"a": {"command": "no-such-program-here"}}}'
 BAD = '{"mcpServers": {"git": {"comand": "x"}, "b": {"command": 3}}, "categories": {"c": {"server": "gti"}}}'
 
