@@ -34,6 +34,9 @@ MAX_READ = 64 * 1024
 MAX_NAMES = 5
 """Names in a line of the log; the whole line has a bound of its own (`logs.LABEL_BYTES`)."""
 
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_SAID = msgspec.json.Decoder(str | list[str] | None)
+
 MAX_NAME = 64
 """Characters of one of them; what is longer is no name."""
 
@@ -85,10 +88,10 @@ def _named(arguments: bytes) -> str:
         return ""
     names: list[str] = []
     with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        members = msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
+        members = _MEMBERS.decode(arguments)
         for key in NAMING:
             if key in members:
-                said = msgspec.json.decode(members[key], type=str | list[str] | None)
+                said = _SAID.decode(members[key])
                 names += [said] if isinstance(said, str) else said or []
     more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     # Not cut: half a secret would not be known as one.
