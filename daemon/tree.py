@@ -99,6 +99,8 @@ class Surroundings:
     """Where the state is kept."""
     file: ConfigFile | None = None
     """The configuration's file; without one it cannot be reloaded."""
+    children: Children = attrs.field(factory=Children)
+    """The daemon's child processes."""
 
 
 class Tree:
@@ -108,7 +110,7 @@ class Tree:
         """Wire everything; nothing is started."""
         self._around = around
         self._outbox = Outbox()
-        self._children = Children()
+        self._children = around.children
         self.registry = Registry(config, wall=time.time, reserved=META_TOOLS)
         self.servers = Servers(
             config,
@@ -346,6 +348,7 @@ class Tree:
 
     async def _recall(self) -> None:
         """Know what was known before anybody is served, or any server started that is switched off."""
+        await self._children.end_leftovers()
         await trio.to_thread.run_sync(self._around.place.load)
         await self.recorder.open()
         await self.registry.settle()
