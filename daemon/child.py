@@ -54,6 +54,8 @@ class ChildSpec:
     """When to start it again."""
     lazy: bool = False
     """Stay dormant until woken."""
+    on_ended: Callable[[int, Run], None] = lambda _number, _run: None
+    """Told of each run that has ended, and which it was."""
 
 
 class Lifecycle:
@@ -326,9 +328,7 @@ class Child:
             ended_at=trio.current_time(),
         )
         self._last_reason = run.reason
-        level = "INFO" if run.ending in {Ending.ASKED, Ending.NORMAL} else "WARNING"
-        text = "run {} ended: {}"
-        logger.bind(server=self.spec.name).log(level, text, self._runs, run.reason)
+        self.spec.on_ended(self._runs, run)
         self._failures = 0 if run.ending is Ending.ASKED else self._failures + 1
         return run
 

@@ -202,4 +202,5 @@ def _spec(upstream: Upstream) -> ChildSpec:
         run=upstream.run,
         policy=server.restart,
         lazy=server.start is StartMode.LAZY,
+        on_ended=upstream.log.ended,
     )

@@ -43,7 +43,7 @@ ORDER = (
     ("sessions",),
     ("context",),
     ("awaiting", "clientcall"),
-    ("callpath", "calllog", "admission"),
+    ("callpath", "calllog", "runlog", "admission"),
     ("seat",),
     ("membership",),
     ("session_report",),
