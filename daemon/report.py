@@ -83,6 +83,10 @@ class DaemonFacts:
     """The configuration file."""
     directory: str = ""
     """Where it was started: what is relative begins there."""
+    state: str = ""
+    """The state directory."""
+    unrecorded: str = ""
+    """Why what it starts is not written down there (`processes.starts`); empty if it is."""
     environ: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     """Its environment, which nobody else can read. Only what every server gets of it is shown, and names."""
 
@@ -239,6 +243,8 @@ class Reporter:
             return {}
         return {
             "directory": self.facts.directory,
+            "stateDirectory": self.facts.state,
+            "unrecorded": self.facts.unrecorded,
             "environment": child_environment(self.facts.environ, {}),
             "variables": sorted(self.facts.environ),
         }

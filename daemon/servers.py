@@ -210,4 +210,5 @@ def _spec(upstream: Upstream) -> ChildSpec:
         policy=server.restart,
         lazy=server.start is StartMode.LAZY,
         spawns=server.type is TransportType.STDIO,
+        on_ended=upstream.log.ended,
     )

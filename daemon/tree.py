@@ -100,6 +100,8 @@ class Surroundings:
     """Where the state is kept."""
     file: ConfigFile | None = None
     """The configuration's file; without one it cannot be reloaded."""
+    children: Children = attrs.field(factory=Children)
+    """The daemon's child processes."""
 
 
 class Tree:
@@ -109,7 +111,7 @@ class Tree:
         """Wire everything; nothing is started."""
         self._around = around
         self._outbox = Outbox()
-        self._children = Children()
+        self._children = around.children
         self.registry = Registry(config, wall=time.time, reserved=META_TOOLS)
         self.servers = Servers(
             config,
@@ -349,6 +351,7 @@ class Tree:
 
     async def _recall(self) -> None:
         """Know what was known before anybody is served, or any server started that is switched off."""
+        await self._children.end_leftovers()
         await trio.to_thread.run_sync(self._around.place.load)
         await self.recorder.open()
         await self.registry.settle()

@@ -42,7 +42,7 @@ ORDER = (
     ("sessions", "clients"),
     ("context",),
     ("awaiting", "clientcall"),
-    ("callpath", "calllog", "admission"),
+    ("callpath", "calllog", "runlog", "admission"),
     ("seat",),
     ("membership",),
     ("server_report", "session_report"),

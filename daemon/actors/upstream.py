@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trio
-from loguru import logger
 
 from daemon.admission import Admission
 from daemon.cataloguing import Listing
@@ -28,8 +27,9 @@ from daemon.errors import (
     UpstreamUnavailable,
     leaf,
 )
-from daemon.measures import STDERR_LINE, CallStats, LogShare, Noise, StderrTail
+from daemon.measures import STDERR_LINE, CallStats, Noise, StderrTail
 from daemon.model import Era
+from daemon.runlog import RunLog
 from daemon.states import COMING, WAKEABLE
 from daemon.transports.context import OpenContext
 from daemon.transports.handshake import Greeter, Greeting, ProbeKilled
@@ -101,8 +101,7 @@ class Upstream:
         self._tell = tell
         self._wall = wall
         self._redact = redact
-        self._log = logger.bind(server=server.name)
-        self._log_share = LogShare()
+        self.log = RunLog(server.name, stable_after=server.restart.stable_after, wall=wall)
         self._admission: Admission | None = None
         self._greeter = Greeter()
         self._was_ready = False
@@ -205,11 +204,13 @@ class Upstream:
             RunError: why the life ended; the supervisor reads it.
         """
         self._lifecycle = lifecycle
+        self.log.begin(failing=self.child.status.value.attempt > 0)
         self._greeter.begin()
         try:
             await self._connect(lifecycle)
         except ProbeKilled:
-            self._log.info("ended when asked for the newer protocol; starting again without asking")
+            self.log.say("INFO", "ended when asked for the newer protocol; starting again without asking")
+            self.log.retried()
             self._greeter.begin(probing=False)
             await self._connect(lifecycle)
 
@@ -278,7 +279,7 @@ class Upstream:
         return not self._was_ready and Path(self.server.command or "").name in INSTALLERS
 
     async def _serve(self, connection: Connection, greeting: Greeting, lifecycle: Lifecycle) -> None:
-        self._log.info("speaks MCP {}: {}", greeting.version, greeting.server_info)
+        self.log.say("INFO", f"speaks MCP {greeting.version}: {greeting.server_info}")
         async with trio.open_nursery() as nursery:
             if greeting.era is Era.MODERN and greeting.announces_changes:
                 # Before the first list: a change between the two would be missed.
@@ -299,6 +300,7 @@ class Upstream:
             lifecycle.degraded(problem)
         else:
             lifecycle.ready()
+            self.log.ready()
 
     async def _keep_alive(self, connection: Connection, era: Era) -> None:
         self.end(await fallen_silent(connection, era, self.server.timeouts))
@@ -351,7 +353,7 @@ class Upstream:
         """
         too_much = self.noise.add(line, trio.current_time(), self._redact.cut)
         if self.noise.count == 1:
-            self._log.warning("prints something that is not MCP ({}): {!r}", problem, self.noise.first)
+            self.log.say("WARNING", f"prints something that is not MCP ({problem}): {self.noise.first!r}")
         if self.noise.is_unbearable:
             raise ProtocolFault(f"floods its stdout with what is not MCP, e.g. {self.noise.first!r}")
         if too_much and self._admission is not None and self._lifecycle is not None:
@@ -363,14 +365,13 @@ class Upstream:
         self.mark = mark
         if self._lifecycle is not None:
             self._lifecycle.runs_as(mark)
-        self._log.info("started {} as pid {}", self.server.command, pid)
+        self.log.say("INFO", f"started {self.server.command} as pid {pid}")
 
     def on_log(self, said: bytes) -> None:
         """Keep and log a line of its stderr."""
         text = self._redact.cut(said, STDERR_LINE)
         self.stderr.add(text)
-        for line in self._log_share.lines(text, trio.current_time()):
-            self._log.info("{}", line)
+        self.log.stderr(text)
 
     # --- texts ---------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""`mcpd doctor`: everything that may keep mcpd or a server from working, and what to do. Changes nothing."""
+"""`mcpd doctor`: everything that may keep mcpd or a server from working, and what to do."""
 
 from __future__ import annotations
 
@@ -34,7 +34,13 @@ def main(argv: list[str]) -> int:
     from daemon.cli.checkup.scene import Level, counted  # noqa: PLC0415
 
     try:
-        scene = gather(options.config, os.environ, socket=options.socket and Path(options.socket))
+        scene = gather(
+            options.config,
+            os.environ,
+            socket=options.socket and Path(options.socket),
+            state=options.state_dir,
+            end_leftovers=options.end_leftovers,
+        )
     except OSError as error:
         why = f"{error.filename or 'the system'}: {error.strerror or error}"
         print(
@@ -55,12 +61,14 @@ def main(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     made = parser(
         "doctor",
-        "Look at the configuration, the sockets, the state, systemd's units, the limits and each server; say"
-        " what is wrong, why, and what to do. Works with and without a running daemon; starts nothing, changes"
-        " nothing, asks nobody outside this machine, and prints no secret.",
+        "Look at the configuration, the sockets, the state, systemd's units, the limits, each server and what"
+        " killed daemons have left; say what is wrong, why, and what to do. Works with and without a running"
+        " daemon; starts nothing, changes nothing without --end-leftovers, asks nobody outside this machine,"
+        " and prints no secret.",
         examples=(
             "mcpd doctor",
             "mcpd doctor --config mcpd.json",
+            "mcpd doctor --end-leftovers",
             "mcpd doctor --json | jq '.findings[] | select(.level != \"ok\")'",
         ),
         exits={0: "there is no fault, perhaps warnings", 1: "there is a fault", 2: "usage"},
@@ -71,6 +79,17 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         help="the configuration (default: the running daemon's, else the one that `mcpd run` would use)",
     )
+    made.add_argument(
+        "--state-dir",
+        metavar="D",
+        type=Path,
+        help="where state is kept (default: where the running daemon has it, else where `mcpd run` would)",
+    )
+    made.add_argument(
+        "--end-leftovers",
+        action="store_true",
+        help="end the processes that a daemon has left which was killed: SIGTERM, and SIGKILL 2 s later",
+    )
     add_json(made)
     return made
 
@@ -79,6 +98,7 @@ def examine(scene: Scene) -> dict[str, list[Finding]]:
     """What each check finds, by its title."""
     from daemon.cli.checkup import (  # noqa: PLC0415 - see `main`
         configuration,
+        leftovers,
         limits,
         secrecy,
         servers,
@@ -95,6 +115,7 @@ def examine(scene: Scene) -> dict[str, list[Finding]]:
         "systemd": units.check,
         "limits": limits.check,
         "servers": servers.check,
+        "leftovers": leftovers.check,
     }
     return {title: list(_guarded(check, scene)) for title, check in checks.items()}
 

@@ -24,7 +24,7 @@ from daemon.config.redactors import Redactors
 from daemon.errors import ConfigError, DaemonRunning
 from daemon.notify import Notifier, listen_fds, watchdog_seconds
 from daemon.signals import Signals
-from daemon.sockets import bind, unbind
+from daemon.sockets import bind, private_directory, unbind
 from daemon.store.lock import hold
 from daemon.store.place import place_of
 from daemon.surfaces.table import LAZY, SURFACES
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from daemon.config.model import Config
+    from daemon.processes.starts import Starts
+    from daemon.report import DaemonFacts
     from daemon.store.place import Place
 
 EX_CONFIG = 78
@@ -215,12 +217,39 @@ def _serve(
 
     from daemon import lifetime, logs, tree  # noqa: PLC0415
     from daemon.processes import own  # noqa: PLC0415
-    from daemon.report import DaemonFacts  # noqa: PLC0415
+    from daemon.transports.children import Children  # noqa: PLC0415
 
     style = options.log_format or ("journal" if os.environ.get("JOURNAL_STREAM") else "text")
     writer = logs.configure(style, options.log_level, file.redact)
     own.take_charge(os.environ)
-    facts = DaemonFacts(
+    state = (options.state_dir or paths.state_dir(os.environ)).absolute()
+    try:
+        with _written_down(state) as (begun, unrecorded):
+            around = tree.Surroundings(
+                front=doors.front,
+                control=doors.control,
+                facts=_facts(doors, file, state, unrecorded),
+                redact=file.redact,
+                notify=Notifier(os.environ),
+                watchdog=watchdog_seconds(os.environ),
+                listen=signals.listen,
+                place=place,
+                file=file,
+                children=Children(begun),
+            )
+            trio.run(lifetime.run, config, around)
+    except Exception:  # noqa: BLE001 - the last boundary: log it whole, end with a status that is restarted
+        logger.exception("a core actor failed: mcpd ends")
+        return EX_SOFTWARE
+    finally:
+        writer.close()
+    return 0
+
+
+def _facts(doors: _Doors, file: ConfigFile, state: Path, unrecorded: str) -> DaemonFacts:
+    from daemon.report import DaemonFacts  # noqa: PLC0415 - see `_serve`
+
+    return DaemonFacts(
         version=__version__,
         pid=os.getpid(),
         started_at=time.time(),
@@ -228,24 +257,28 @@ def _serve(
         control_socket=str(doors.control_path),
         config=str(file.path),
         directory=str(Path.cwd()),
+        state=str(state),
+        unrecorded=unrecorded,
         environ=dict(os.environ),
     )
-    around = tree.Surroundings(
-        front=doors.front,
-        control=doors.control,
-        facts=facts,
-        redact=file.redact,
-        notify=Notifier(os.environ),
-        watchdog=watchdog_seconds(os.environ),
-        listen=signals.listen,
-        place=place,
-        file=file,
-    )
+
+
+@contextlib.contextmanager
+def _written_down(state: Path) -> Iterator[tuple[Starts | None, str]]:
+    """Where this daemon writes down what it starts, or why it cannot: then it serves all the same."""
+    from loguru import logger  # noqa: PLC0415 - see `_serve`
+
+    from daemon.processes import leftovers, starts  # noqa: PLC0415
+
     try:
-        trio.run(lifetime.run, config, around)
-    except Exception:  # noqa: BLE001 - the last boundary: log it whole, end with a status that is restarted
-        logger.exception("a core actor failed: mcpd ends")
-        return EX_SOFTWARE
+        private_directory(state)
+        begun = starts.Starts.begin(state)
+    except OSError as error:
+        why = f"{error.filename or state}: {error.strerror or error}"
+        logger.warning("what is started is not written down, and nobody ends what kill -9 would leave: {}", why)
+        yield None, why
+        return
+    try:
+        yield begun, ""
     finally:
-        writer.close()
-    return 0
+        begun.end(keep=leftovers.any_of_ours())

@@ -80,6 +80,11 @@ def render(status: Json, *, now: float, screen: Screen) -> str:
 
 def _persistence(daemon: Json, now: float) -> Iterator[RenderableType]:
     """Stands first if it is not as it should be: what is not kept is gone with the daemon."""
+    if why := daemon.get("unrecorded"):
+        yield safe(
+            f"What is started is not written down ({why}): nobody ends what kill -9 would leave.", "yellow"
+        )
+        yield Text("")
     kept = daemon.get("persistence") or {}
     if not kept or (kept["state"] == "ok" and not kept["reason"]):
         return

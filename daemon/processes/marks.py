@@ -1,16 +1,17 @@
 """Which processes are a server's: what stands below the child that we started, and orphans with its mark.
 
-A *mark* is a random number as the soft RLIMIT_LOCKS, a limit that the kernel keeps, hands down through fork,
-exec, setsid and a cleared environment, and has not looked at since 2.4.25 (getrlimit(2)). It tells whose an
-orphan is that came to us when its parent ended (prctl(2), PR_SET_CHILD_SUBREAPER). A process can take its mark
-off, but cannot choose its parents: so its place in the tree counts first, and a mark only where that says
-nothing. An orphan without the mark of a living server is a *stray*: nobody's, and not to be left running.
+A *mark* is a number that nobody else has as the soft RLIMIT_LOCKS, a limit that the kernel keeps, hands down
+through fork, exec, setsid and a cleared environment, and has not looked at since 2.4.25 (getrlimit(2)). It
+tells whose an orphan is that came to us when its parent ended (prctl(2), PR_SET_CHILD_SUBREAPER). A process can
+take its mark off, but cannot choose its parents: so its place in the tree counts first, and a mark only where
+that says nothing. An orphan without the mark of a living server is a *stray*: nobody's, and not left running.
 
 What is kept here is of this process, as its children are.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import secrets
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
 MARK_BITS = 60
 """Size of a mark: it must fit a signed 64-bit limit and never meet another's."""
+
+COUNT_BITS = 20
+"""Of these, such as count the starts of one daemon. The others are its *series*, drawn once: by it the next
+daemon knows what this one has started, also what it had no time to write down (`starts`)."""
 
 HIGHEST = 1 << (MARK_BITS + 1)
 """Above every mark. As our own hard limit (`own.take_charge`), which only root's processes can raise again, it
@@ -35,6 +40,11 @@ _children: dict[int, int] = {}
 
 _unmarked: set[int] = set()
 """Marks that living servers could not be given: their orphans cannot be told from strays."""
+
+_series: list[int] = []
+"""Our series, once it is drawn."""
+
+_counted = itertools.count()
 
 _sweeping: list[bool] = []
 """Empty: nobody is a stray. Else whether children of ours may be none of mcpd's (`sweep_strays`)."""
@@ -51,9 +61,23 @@ class Found(NamedTuple):
 
 def new() -> int:
     """The mark of a server that is just being started."""
-    mark = 1 << MARK_BITS | secrets.randbits(MARK_BITS)
+    free = (series() << COUNT_BITS | number % (1 << COUNT_BITS) for number in _counted)
+    mark = next(mark for mark in free if mark not in _children)
     _children[mark] = _STARTING
     return mark
+
+
+def series() -> int:
+    """What all marks of this process begin with, and nobody else's."""
+    if not _series:
+        bits = MARK_BITS - COUNT_BITS
+        _series.append(1 << bits | secrets.randbits(bits))
+    return _series[0]
+
+
+def living() -> frozenset[int]:
+    """The marks of living servers."""
+    return frozenset(_children)
 
 
 def started(mark: int, pid: int) -> None:

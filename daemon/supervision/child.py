@@ -289,9 +289,7 @@ class Child:
             ended_at=trio.current_time(),
         )
         self._last_reason = run.reason
-        level = "INFO" if run.ending in {Ending.ASKED, Ending.NORMAL} else "WARNING"
-        text = "run {} ended: {}"
-        logger.bind(server=self.spec.name).log(level, text, self._runs, run.reason)
+        self.spec.on_ended(self._runs, run)
         self._failures = 0 if run.ending is Ending.ASKED else self._failures + 1
         self.untried &= run.ending is Ending.ASKED
         return run

@@ -12,7 +12,7 @@ from daemon.states import ServerState
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from daemon.backoff import RestartPolicy
+    from daemon.backoff import RestartPolicy, Run
     from daemon.supervision.starts import Start
 
 
@@ -30,6 +30,8 @@ class ChildSpec:
     """Stay dormant until woken."""
     spawns: bool = True
     """Whether it runs as processes of this machine, whose work is seen (`starts`)."""
+    on_ended: Callable[[int, Run], None] = lambda _number, _run: None
+    """Told of each run that has ended, and which it was."""
 
 
 class Told(Protocol):

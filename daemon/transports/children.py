@@ -3,7 +3,8 @@
 What a group kill misses is a descendant that left its group (`setsid`, a double fork): measured, it survives.
 So after it everything is killed that is the server's by its place in the tree of processes or by its mark
 (`processes.marks`), until nobody is left. Orphans come to the daemon, which is a child subreaper: those of no
-living server are killed as soon as they are seen. What `kill -9` of the daemon leaves, nobody finds.
+living server are killed as soon as they are seen. What `kill -9` of the daemon leaves, the next one ends
+(`processes.leftovers`).
 
 PR_SET_PDEATHSIG is not used: it follows the *thread* that forked, trio's idle threads end after 10 s, and
 healthy children were killed with them (measured).
@@ -22,10 +23,12 @@ import trio
 from loguru import logger
 
 from daemon.errors import CannotStart, ConnectionLost
-from daemon.processes import marks, own, table
+from daemon.processes import leftovers, marks, own, table
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from daemon.processes.starts import Starts
 
 PIPE_BYTES = 1024 * 1024
 """Larger pipes halve the time of a large message; the limit of an ordinary user (pipe(7))."""
@@ -35,6 +38,8 @@ SWEEP_PAUSE = 0.02
 """Seconds between sweeps: SIGKILL is carried out when its process is next scheduled, not when it is sent."""
 LOOK_SECONDS = 2.0
 """Seconds between looks for orphans when no child has ended: a descendant's end is not told to us."""
+INHERIT_SECONDS = leftovers.TERM_SECONDS + leftovers.KILL_SECONDS + 1.0
+"""A new daemon serves nobody before it has ended what a killed one has left, but for so long at the most."""
 DEAD_WITHIN = 0.5
 """Seconds that SIGKILL may take to be carried out; longer means uninterruptible sleep, which we cannot end."""
 
@@ -61,7 +66,13 @@ class Child:
 class Children:
     """All children of the daemon: starts them, stops them, reaps what they leave behind."""
 
-    def __init__(self) -> None:
+    def __init__(self, starts: Starts | None = None) -> None:
+        """Begin with none.
+
+        Args:
+            starts: where they are written down, for the next daemon.
+        """
+        self._starts = starts
         self._forking = trio.Lock()
         self._none_starting = trio.Event()
         self._none_starting.set()
@@ -69,8 +80,10 @@ class Children:
         self._hurried = False
         self._stop_by: float | None = None
 
-    async def start(self, command: str, args: Sequence[str], env: Mapping[str, str], cwd: str | None) -> Child:
-        """Start a child with exactly descriptors 0, 1 and 2.
+    async def start(
+        self, command: str, args: Sequence[str], env: Mapping[str, str], cwd: str | None, *, server: str = ""
+    ) -> Child:
+        """Start a child with exactly descriptors 0, 1 and 2; `server` is whose it is.
 
         Raises:
             CannotStart: no such command or directory, no permission, not a program.
@@ -90,6 +103,8 @@ class Children:
                     start_new_session=True,
                 )
                 marks.started(mark, process.pid)
+            if self._starts is not None:
+                self._starts.note(mark, process.pid, server)
         except BaseException as error:
             _close(ours)
             marks.forget(mark)
@@ -117,6 +132,18 @@ class Children:
             if scope.cancelled_caught:
                 logger.error("pid {} does not die of SIGKILL: it hangs in the kernel", child.pid)
             marks.forget(child.mark)
+
+    async def end_leftovers(self) -> None:
+        """End what killed daemons have left: first of all, as it may hold what a server wants again."""
+        if self._starts is None:
+            return
+        state = self._starts.path.parent.parent
+        with trio.move_on_after(INHERIT_SECONDS) as scope:
+            await trio.to_thread.run_sync(leftovers.end_and_tell, state, abandon_on_cancel=True)
+        if scope.cancelled_caught:
+            logger.warning(
+                "what a killed daemon may have left is still being ended: servers are started meanwhile"
+            )
 
     def limit_stops(self, seconds: float) -> None:
         """From now on, all stops together may take so long: the daemon is going down."""

@@ -20,6 +20,7 @@ import pytest
 
 from daemon.cli.run import ConfigFile, switched
 from daemon.errors import ConfigError
+from daemon.processes.starts import FOLDER
 from daemon.surfaces.table import chosen
 from tests.config.reading import config_of
 from tests.fakes_upstream import ECHO_SERVER
@@ -209,6 +210,35 @@ def test_the_sockets_of_a_killed_daemon_are_taken_over(place: Place) -> None:
     with place.daemon(config):
         assert place.told().startswith("READY=1")
         assert ping(place.front)
+
+
+def test_a_killed_daemon_leaves_a_file_that_tells_the_next_one_what_it_has_started(place: Place) -> None:
+    state = place.home / "state"
+    config = place.config({"mcpServers": {"a": {"command": sys.executable, "args": ["-c", STUBBORN]}}})
+    with place.daemon(config, "--state-dir", str(state)) as first:
+        place.told()
+        first.kill()
+        first.wait(PATIENCE)
+    [left] = (state / FOLDER).iterdir()
+    with place.daemon(config, "--state-dir", str(state)) as second:
+        assert place.told().startswith("READY=1")
+        [own] = (state / FOLDER).iterdir()
+        assert own != left
+        second.terminate()
+        status, _ = ended(second)
+    assert status == 0
+    assert not list((state / FOLDER).iterdir())
+
+
+def test_where_nothing_can_be_written_down_it_serves_and_says_so(place: Place) -> None:
+    (place.home / "file").write_text("")
+    with place.daemon(place.config(), "--state-dir", str(place.home / "file" / "state")) as process:
+        assert place.told().startswith("READY=1")
+        assert "file/state: Not a directory" in str(status_of(place.control)["daemon"]["unrecorded"])
+        process.terminate()
+        status, err = ended(process)
+    assert status == 0
+    assert "nobody ends what kill -9 would leave" in err
 
 
 def test_a_directory_that_others_can_write_is_status_69(place: Place) -> None:

@@ -149,6 +149,16 @@ def test_that_all_is_kept_needs_no_words() -> None:
     assert "persistence" not in shown_kept()
 
 
+def test_that_nobody_will_know_what_is_left_is_said() -> None:
+    status = status_of({"git": server()})
+    status["daemon"]["unrecorded"] = "/state: no room"
+    text = render(status, now=NOW, screen=Screen(width=120, colour=False))
+    said = (
+        "What is started is not written down (/state: no room): nobody ends what kill -9 would leave.\n\nserver"
+    )
+    assert text.startswith(said)
+
+
 def test_what_operators_switched_off_is_listed() -> None:
     text = shown({"git": server()}, switchedOff=["fs", "git/git_log"])
     assert "Switched off by operators (`mcpd enable` switches on):\n  fs\n  git/git_log\n" in text

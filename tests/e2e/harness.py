@@ -100,6 +100,8 @@ class Daemon:
         }
         self.process: subprocess.Popen[bytes] | Life | None = None
         self.forked = code == ROOT
+        self.level = "INFO"
+        """The least severe level of its log."""
         self.log = directory / "log"
         self.state = Path(self.environ["XDG_STATE_HOME"]) / "mcpd" / "state.db"
 
@@ -115,7 +117,7 @@ class Daemon:
             ready.bind(str(address))
             ready.settimeout(WAIT)
             environ = {**self.environ, "NOTIFY_SOCKET": str(address)}
-            words = self.command("run", "--config", str(self.config))
+            words = self.command("run", "--config", str(self.config), "--log-level", self.level)
             if self.forked and FORKS.is_running:
                 self.process = FORKS.fork(words[len(MCPD) :], environ, self.code, self.log)
             else:
@@ -286,15 +288,18 @@ def running(
     *,
     code: Path = ROOT,
     forked: bool = True,
+    level: str = "INFO",
 ) -> Iterator[Daemon]:
     """A daemon, started and in the end stopped; nothing of it may be left.
 
-    `code` holds its package; if not `forked`, it is run as users run it, by an interpreter of its own.
+    `code` holds its package; if not `forked`, it is run as users run it, by an interpreter of its own; `level`
+    is the least severe one that it logs.
     """
     # Not pytest's tmp_path: the path of a unix socket has at most 108 bytes.
     directory = Path(tempfile.mkdtemp(prefix="mcpd-"))
     daemon = Daemon(directory, config, environ or {}, code)
     daemon.forked &= forked
+    daemon.level = level
     try:
         daemon.start()
         yield daemon

@@ -118,3 +118,25 @@ def test_a_refresh_shows_what_came_and_went(tmp_path: Path) -> None:
         assert daemon.run("refresh") == "a: epoch 2, 3 tools; came: three, four; went: one\n"
         assert "bad: " in daemon.run("refresh", "bad", check=1)
         daemon.run("refresh", "nobody", check=1)
+
+
+def test_a_server_that_fails_the_same_way_again_and_again_is_told_of_once() -> None:
+    """Its traceback, whose numbers differ each time, stays in `mcpd logs`."""
+    program = "import os\ndef fail(): raise RuntimeError(f'no licence for {os.getpid()}')\nfail()"
+    broken = {
+        "command": sys.executable,
+        "args": ["-c", program],
+        "restart": {"base": 0.1, "floor": 0.1, "cap": 0.1},
+    }
+    with running({"mcpServers": {"broken": broken}}) as daemon:
+        eventually(lambda: daemon.ask("status")["servers"]["broken"]["restarts"] > 5, daemon.said)
+        said = [line for line in daemon.said().splitlines() if "[server=broken]" in line]
+        kept = daemon.run("logs", "broken")
+    assert len([line for line in said if "Traceback" in line]) == 1
+    assert len([line for line in said if "started" in line]) == 1
+    ends = [line for line in said if " ended: exited with status 1" in line]
+    # The third is said a minute later.
+    assert 2 <= len(ends) <= 3
+    assert "as the one before it" in ends[1]
+    assert "`mcpd logs broken` has them" in ends[1]
+    assert kept.count("Traceback") > 5

@@ -121,7 +121,8 @@ def arena() -> Iterator[Arena]:
     """A daemon with a neighbour that is ready; nothing of it may be left in the end."""
     canary = scripted(tools=["echo"], name=CANARY)
     # What it holds is counted from outside, which is not only for root then.
-    with running({"mcpServers": {CANARY: canary}}, {OPEN: "1"}) as daemon:
+    # Of a server that fails the same way again and again the log says so less and less often, above DEBUG.
+    with running({"mcpServers": {CANARY: canary}}, {OPEN: "1"}, level="DEBUG") as daemon:
         daemon.ready(CANARY)
         found = Arena(daemon, canary)
         found.at_rest = _at_rest(found)

@@ -95,6 +95,16 @@ tell([marks.strays(), marks.find().strays])
 def test_a_mark_fits_a_limit_and_is_new() -> None:
     given = {marks.new() for _ in range(100)}
     assert len(given) == 100
+    assert given <= marks.living()
+    assert {mark >> marks.COUNT_BITS for mark in given} == {marks.series()}
     assert all(1 << marks.MARK_BITS <= mark < marks.HIGHEST < 1 << 63 for mark in given)
     for mark in given:
         marks.forget(mark)
+    assert not given & marks.living()
+
+
+def test_another_process_has_another_series() -> None:
+    script = """
+tell(marks.series())
+"""
+    assert len({told_by(script), told_by(script), marks.series()}) == 3

@@ -38,6 +38,8 @@ def gather(
     environ: Mapping[str, str],
     *,
     socket: Path | None = None,
+    state: Path | None = None,
+    end_leftovers: bool = False,
     seconds: float = ASK_SECONDS,
 ) -> Scene:
     """Look around.
@@ -47,6 +49,8 @@ def gather(
         environ: the environment of the command.
         socket: the clients' socket of the daemon to look at; None: wherever the configuration and the
             environment say.
+        state: the state directory; None: the running daemon's, else the one that `mcpd run` would use.
+        end_leftovers: whether to end what killed daemons have left.
         seconds: how long to wait for the daemon's answer.
     """
     usual = paths.config_file(environ)
@@ -56,6 +60,7 @@ def gather(
     if running is not None:
         path = named or running.config
         config, faults = _read(path, environ if running.environ is None else running.environ)
+    state = _state(environ, running, state)
     listen = Listen() if config is None else config.listen
     front, control = paths.served_sockets(environ, socket, listen.socket, listen.control_socket)
     return Scene(
@@ -68,7 +73,9 @@ def gather(
         silence=silence,
         front=front if running is None else _named(running, "socket"),
         control=control if running is None else _named(running, "controlSocket"),
-        place=_place(config, environ, running),
+        place=_place(config, state, running),
+        state=state,
+        end_leftovers=end_leftovers,
     )
 
 
@@ -137,9 +144,18 @@ def _told(daemon: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, st
     return {**{name: environ.get(name, UNKNOWN) for name in names}, **daemon["environment"]}
 
 
-def _place(config: Config | None, environ: Mapping[str, str], running: Running | None) -> Place:
+def _state(environ: Mapping[str, str], running: Running | None, named: Path | None) -> Path:
+    """The state directory: as it is named here, as the daemon says, or where one would have it."""
+    if named is not None:
+        return named
+    if running is not None and running.status["daemon"].get("stateDirectory"):
+        return Path(running.status["daemon"]["stateDirectory"])
+    known = environ if running is None or running.environ is None else running.environ
+    return paths.state_dir(known)
+
+
+def _place(config: Config | None, state: Path, running: Running | None) -> Place:
     where = running and (running.status["daemon"].get("persistence") or {}).get("where")
     if where and where.startswith("/"):
         return Place(None, Path(where))
-    known = environ if running is None or running.environ is None else running.environ
-    return place_of(config.state.url if config else None, paths.state_dir(known))
+    return place_of(config.state.url if config else None, state)

@@ -87,7 +87,7 @@ class Running:
 
 @attrs.frozen(kw_only=True)
 class Scene:
-    """Everything that checks start from. Checks read files and ask the system, and change nothing."""
+    """Everything that checks start from. Checks read files and ask the system."""
 
     environ: Mapping[str, str] = attrs.field(repr=False)
     """The environment of the command."""
@@ -109,6 +109,10 @@ class Scene:
     """Where operators connect."""
     place: Place
     """Where state is kept."""
+    state: Path
+    """The state directory, where daemons write down what they start."""
+    end_leftovers: bool = False
+    """Whether to end what killed daemons have left: the one thing that is changed, and only if asked for."""
 
     @property
     def inherited(self) -> Mapping[str, str]:

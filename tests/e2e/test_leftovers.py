@@ -1,0 +1,96 @@
+"""`kill -9` of the daemon: what it leaves is ended by the next one, and nobody else's is touched."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from daemon.processes import table
+from tests.e2e import harness
+from tests.e2e.harness import WAIT, Daemon, scripted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.e2e
+
+running = partial(harness.running, forked=False)
+"""A daemon that is run as users run it."""
+
+
+def deaf(record: Path) -> dict[str, Any]:
+    """A server that ends of nothing but SIGKILL, with a grandchild in a session of its own."""
+    spawned = [{"kind": "setsid", "ignore_term": True}]
+    return scripted(ignore=["eof", "term"], spawn=spawned, record=str(record))
+
+
+def pids(record: Path) -> list[int]:
+    """The server and its grandchild, the newest of each."""
+    told = [json.loads(line) for line in record.read_text().splitlines()]
+    newest = {each["event"]: each["pid"] for each in told if each["event"] in {"start", "spawned"}}
+    assert len(newest) == 2
+    return list(newest.values())
+
+
+def alive(numbers: list[int]) -> list[int]:
+    seen = [table.read(pid) for pid in numbers]
+    return [process.pid for process in seen if process is not None and not process.is_dead]
+
+
+@pytest.fixture
+def stranger() -> Iterator[int]:
+    """A process of the same user that is nobody's server."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        yield process.pid
+        process.communicate(b"\n", WAIT)
+
+
+def killed(daemon: Daemon) -> None:
+    """Kill a daemon, with a server that is deaf; that stays."""
+    daemon.ready("deaf")
+    assert daemon.stop(signal.SIGKILL) == -signal.SIGKILL
+
+
+def test_the_next_daemon_ends_what_a_killed_one_has_left_and_nobody_else(tmp_path: Path, stranger: int) -> None:
+    own, other = tmp_path / "own", tmp_path / "other"
+    with (
+        running({"mcpServers": {"deaf": deaf(other)}}) as living,
+        running({"mcpServers": {"deaf": deaf(own)}}) as daemon,
+    ):
+        living.ready("deaf")
+        killed(daemon)
+        left = pids(own)
+        assert alive(left) == left
+
+        daemon.start()
+
+        assert not alive(left)
+        assert daemon.ready("deaf")["deaf"]["pid"] not in left
+        said = f"had left of server deaf: pid {', '.join(map(str, sorted(left)))}"
+        assert said in daemon.said()
+        assert alive([stranger, *pids(other)]) == [stranger, *pids(other)]
+    assert not alive(pids(own))
+
+
+def test_the_doctor_finds_what_is_left_and_ends_it_when_told_to(tmp_path: Path) -> None:
+    with running({"mcpServers": {"deaf": deaf(tmp_path / "own")}}) as daemon:
+        killed(daemon)
+        left = pids(tmp_path / "own")
+
+        told = daemon.run("doctor", check=None)
+        assert "left by a daemon that was killed" in told
+        assert all(f"pid {pid}" in told for pid in left)
+        assert alive(left) == left
+
+        told = daemon.run("doctor", "--end-leftovers", check=None)
+        assert "Ended" in told
+        assert not alive(left)
+        assert "Nothing is left of a daemon that was killed." in daemon.run("doctor", check=None)
+        daemon.start()
