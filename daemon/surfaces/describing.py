@@ -30,8 +30,12 @@ PAGE_BYTES = 256 * 1024
 """Schemas in one answer, in bytes: some 64,000 tokens, twenty times the median server. The rest is a call
 away."""
 
-FRAME_BYTES = 150
-"""What a definition takes besides its name, description and schemas: keys, and a hash of 64 digits."""
+FRAME_BYTES = 100
+"""What a definition takes besides its name, description and schemas: keys, and the beginning of its hash."""
+
+HASH_DIGITS = 12
+"""Of a tool's hash, that a model is shown: 48 bits tell two definitions of one tool apart, and 64 digits cost as
+much as a short description."""
 
 MAY_LIST = frozenset({ServerState.STARTING, ServerState.STOPPED, ServerState.READY, ServerState.DORMANT})
 """States in which waiting for a first list makes sense."""
@@ -65,7 +69,7 @@ def definition(tool: Tool, description: str) -> dict[str, object]:
         "description": description,
         **schemas,
         **({"annotations": annotations} if annotations else {}),
-        "schemaHash": tool.schema_hash,
+        "schemaHash": tool.schema_hash[:HASH_DIGITS],
     }
 
 

@@ -174,7 +174,7 @@ def test_several_tools_are_loaded_at_once_by_name_and_by_need_with_their_schemas
     assert structured["tools"]["git_log"] == {
         "description": "Shows the commit logs.\nIn order.",
         "inputSchema": {"type": "object", "properties": {"repo": {"type": "string"}}},
-        "schemaHash": LOG.schema_hash,
+        "schemaHash": LOG.schema_hash[:12],
     }
     assert structured["meta"] == {"sourceServer": "git, clock", "epoch": 2}
     assert action.loading == Loading(tools=(("git", "git_log"), ("clock", "now")), source=Source.MANUAL)
