@@ -27,10 +27,11 @@ from daemon.surfaces.answers import (
 )
 from daemon.surfaces.base import ALWAYS_LOAD, Action, AwaitListing, Loading, Reply, View
 from daemon.surfaces.describing import paged, position, starting, unavailable, unlisted
+from daemon.surfaces.fitting import SHARE, cut, fitting, lines_within, room_of, size_of
 from daemon.surfaces.summing import server_line, tool_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from daemon.catalog.offer import Offered
     from daemon.catalog.snapshot import ServerEntry
@@ -51,6 +52,9 @@ MAX_NAMES = 50
 
 WORTH = 0.6
 """How good a further find must be, against the best, to be shown beside it."""
+
+UNFITTED = "its schema did not fit into this answer: load it with the next call"
+"""What is said of a tool that was asked for together with too many."""
 
 SERVER_EXAMPLE = '{"name": "version control"}'
 TOOL_EXAMPLE = '{"names": ["TOOL", "what you need"]} or {"names": ["TOOL"], "server_name": "SERVER"}'
@@ -157,16 +161,16 @@ def _load_server(view: View, asked: _ServerArguments, *, patient: bool) -> Actio
     tools = _tools_by_server(view)
     # Where to go on is only clear where one server is meant.
     start = position(asked.cursor, len(tools.get(entries[0].name, ()))) if len(entries) == 1 else 0
-    structured: dict[str, Any] = {
-        "servers": {
-            entry.name: _server_summary(view, entry, tools.get(entry.name, []), start) for entry in entries
-        }
-    }
     down = [entry for entry in entries if not entry.usable]
     meta = unavailable(
         view, entries, (_name(view, each) for entry in down for each in tools.get(entry.name, ()))
     )
-    return Reply(result({**structured, **({"meta": meta} if meta else {})}))
+    beside = {"meta": meta} if meta else {}
+    room = (room_of(view) - size_of({"servers": {}, **beside})) // len(entries)
+    summaries = {
+        entry.name: _server_summary(view, entry, tools.get(entry.name, []), start, room) for entry in entries
+    }
+    return Reply(result({"servers": summaries, **beside}))
 
 
 def _worthy(hits: Sequence[ServerHit]) -> list[ServerHit]:
@@ -176,16 +180,24 @@ def _worthy(hits: Sequence[ServerHit]) -> list[ServerHit]:
     return [hit for hit in hits if hit.score >= WORTH * hits[0].score]
 
 
-def _server_summary(view: View, entry: ServerEntry, tools: Sequence[Offered], start: int) -> dict[str, Any]:
-    """One server's summary, and a line per tool from a position on."""
-    end = start + MAX_TOOL_LINES
-    lines = {_name(view, each): tool_line(entry, each.tool, each.description) for each in tools[start:end]}
-    following = {"name": SERVER, "arguments": {"name": entry.name, "cursor": str(end)}}
-    return {
-        **({"summary": said} if (said := server_line(entry)) else {}),
-        "tools": lines,
-        **({"toolsLeft": len(tools) - end, "next": following} if len(tools) > end else {}),
-    }
+def _server_summary(
+    view: View, entry: ServerEntry, tools: Sequence[Offered], start: int, room: int
+) -> dict[str, Any]:
+    """One server's summary, and a line per tool from a position on, in so many bytes."""
+    following = {"name": SERVER, "arguments": {"name": entry.name, "cursor": str(len(tools))}}
+    said = cut(server_line(entry), room // SHARE)
+    summary = {"summary": said} if said else {}
+    shown = tools[start : start + MAX_TOOL_LINES]
+
+    def line(number: int) -> str:
+        return tool_line(entry, shown[number].tool, shown[number].description)
+
+    beside = size_of({entry.name: {**summary, "tools": {}, "toolsLeft": len(tools), "next": following}})
+    lines = lines_within([_name(view, each) for each in shown], line, room - beside)
+    end = start + len(lines)
+    following["arguments"] = {"name": entry.name, "cursor": str(end)}
+    rest = {"toolsLeft": len(tools) - end, "next": following} if len(tools) > end else {}
+    return {**summary, "tools": lines, **rest}
 
 
 def _tools_by_server(view: View) -> dict[str, list[Offered]]:
@@ -281,27 +293,46 @@ def _by_need(view: View, need: str, servers: set[str], wanted: _Wanted) -> Offer
 
 
 def _loaded(view: View, wanted: _Wanted) -> Reply:
-    page = paged([(name, each.tool, each.description) for name, each in wanted.tools.items()], None)
-    loaded = {name: each for name, each in wanted.tools.items() if name in page.tools}
-    failures = {name: f"{error.code}: {error.message}" for name, error in wanted.failures.items()}
-    failures |= {
-        name: "its schema did not fit into this answer: load it with a call of its own"
-        for name in wanted.tools
-        if name not in loaded
-    }
+    tools = [(name, each.tool, each.description) for name, each in wanted.tools.items()]
+    beside = size_of({"tools": {}, "meta": _told(view, wanted, wanted.tools, ())})
+    page = paged(tools, room_of(view) - beside)
+    if page.left:
+        beside = size_of({"tools": {}, "meta": _told(view, wanted, wanted.tools, tuple(wanted.tools))})
+        page = paged(tools, room_of(view) - beside)
+    left = [name for name in wanted.tools if name not in page.tools]
+    keys = tuple(wanted.tools[name].key for name in page.tools)
+    answer = result({"tools": page.tools, "meta": _told(view, wanted, page.tools, left)})
+    return Reply(answer, Loading(tools=keys), shown=keys)
+
+
+def _told(view: View, wanted: _Wanted, names: Collection[str], left: Sequence[str]) -> dict[str, Any]:
+    """What is said beside the definitions.
+
+    Args:
+        view: the moment.
+        wanted: what was asked for.
+        names: the tools that are loaded.
+        left: those that do not fit into the answer.
+    """
+    share = room_of(view) // SHARE
+    loaded = {name: wanted.tools[name] for name in names}
     servers = dict.fromkeys(each.tool.server for each in loaded.values())
     entries = [view.catalog.servers[name] for name in servers]
     down = {entry.name for entry in entries if not entry.usable}
-    meta = {
+    failures = wanted.failures
+    refused = {
+        name: cut(f"{error.code}: {error.message}", share // len(failures)) for name, error in failures.items()
+    }
+    unfitted = fitting(((name, UNFITTED) for name in left), share)
+    following = {"name": TOOL, "arguments": {"names": list(unfitted)}}
+    return {
         "sourceServer": ", ".join(servers),
         "epoch": sum(entry.epoch for entry in entries),
         **unavailable(view, entries, (name for name, each in loaded.items() if each.tool.server in down)),
-        **({"notLoaded": failures} if failures else {}),
-        **({"alternatives": wanted.alternatives} if wanted.alternatives else {}),
+        **({"notLoaded": {**refused, **unfitted}} if refused or unfitted else {}),
+        **({"alternatives": fitting(wanted.alternatives.items(), share)} if wanted.alternatives else {}),
+        **({"toolsLeft": len(left), "next": following} if left else {}),
     }
-    answer = result({"tools": page.tools, "meta": meta})
-    keys = tuple(each.key for each in loaded.values())
-    return Reply(answer, Loading(tools=keys), shown=keys)
 
 
 # --- definitions ---------------------------------------------------------------------------------------------

@@ -224,7 +224,7 @@ def test_other_tools_that_fit_a_need_nearly_as_well_are_named() -> None:
 
 
 def test_schemas_that_do_not_fit_one_answer_are_not_loaded_and_that_is_said() -> None:
-    large = [tool("a", f"t{number}", description="x" * 100_000) for number in range(4)]
+    large = [tool("a", f"t{number}", description="x" * 12_000) for number in range(4)]
     catalog = after(catalog_of({"mcpServers": servers("a")}), [status("a"), listed("a", *large)])
     action = act(SURFACE, view_of(catalog), "load_mcp_tool", {"names": ["t0", "t1", "t2", "t3"]})
     assert isinstance(action, Reply)

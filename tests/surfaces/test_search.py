@@ -150,15 +150,13 @@ def test_a_search_says_the_same_as_structure() -> None:
 
 def test_everything_is_found_without_a_query_in_its_order() -> None:
     everything = ["find_file", "read_file", "find_symbol", "delete_file", "loose_end", "run"]
-    assert (
-        found()
-        == found(query="")
-        == found(query="  ")
-        == found(query=[])
-        == found(query=["", " "])
-        == everything
-    )
-    assert found(category=None) == found(category="") == everything
+    for query in ("", "  ", [], ["", " "]):
+        assert found(query=query, max_results=20) == everything
+    assert found(category=None, max_results=20) == found(category="", max_results=20) == everything
+
+
+def test_five_are_found_unless_more_are_asked_for() -> None:
+    assert (len(found()), len(found(max_results=6))) == (5, 6)
 
 
 def test_a_query_finds_by_name_and_description_and_stays_in_its_category() -> None:
