@@ -48,6 +48,12 @@ MAX_CATEGORIES = 60
 NEXT_BYTES = 400
 """What an answer says of tools that did not fit."""
 
+NOTHING_FITS = (
+    "Nothing here fits that. Say it in other words, or see what a category has:"
+    f' {SEARCH}({{"category": "NAME"}})'
+)
+"""What is said where no tool fits better than one would by chance."""
+
 UNLISTED = "The schemas of the last ones did not fit: search for one of them by its name to have it listed."
 """What is said where more was found than can be listed at once."""
 
@@ -168,6 +174,8 @@ def _structured(
     following = _next(findings, asked)
     if following is not None and size_of(following) <= room_of(view) // SHARE:
         meta["next"] = following
+    if not findings.total and "".join(asked.query).strip():
+        meta["note"] = NOTHING_FITS
     return {
         "tools": tools,
         **({"total": findings.total} if findings.total > len(tools) else {}),
@@ -207,6 +215,8 @@ def _text(findings: Findings, structured: dict[str, Any], categories: int) -> st
     if findings.left:
         following = structured.get("meta", {}).get("next")
         lines += [f"{findings.left} more fit: say more precisely what you need{_or_see_them(following)}", ""]
+    if "note" in structured.get("meta", {}):
+        lines += [structured["meta"]["note"], ""]
     if findings.suggestions:
         lines += [f"Did you mean: {', '.join(findings.suggestions)}?", ""]
     lines.append(f"Available categories: {', '.join(structured['categories']) or 'none'}")

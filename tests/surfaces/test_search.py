@@ -155,6 +155,17 @@ def test_everything_is_found_without_a_query_in_its_order() -> None:
     assert found(category=None, max_results=20) == found(category="", max_results=20) == everything
 
 
+def test_a_need_that_nothing_fits_is_told_so_with_the_categories_that_there_are() -> None:
+    action = act(SURFACE, VIEW, "search_tools", {"query": "book a flight to Tokyo"})
+    assert isinstance(action, Reply)
+    structured = msgspec.json.decode(action.result)["structuredContent"]
+    assert structured["tools"] == []
+    assert structured["meta"]["note"].startswith("Nothing here fits that.")
+    assert structured["meta"]["note"] in text_of(action)
+    assert "Available categories: file_operations, symbolic_read, shell" in text_of(action)
+    assert action.loading == Loading()
+
+
 def test_five_are_found_unless_more_are_asked_for() -> None:
     assert (len(found()), len(found(max_results=6))) == (5, 6)
 
