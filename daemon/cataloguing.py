@@ -117,17 +117,19 @@ class Listing:
                 server=name,
             )
 
-    def begin(self, connection: Connection, incarnation: int, *, lists_tools: bool) -> None:
+    def begin(self, connection: Connection, incarnation: int, *, lists_tools: bool, about: str = "") -> None:
         """A connection is up.
 
         Args:
             connection: which.
             incarnation: which start of the server it belongs to.
             lists_tools: whether the server has said that it has tools at all.
+            about: what it says of itself.
         """
         self._connection = connection
         self._incarnation = incarnation
         self._lists_tools = lists_tools
+        self._about = self._redact(about)
         self._has_listed = False
         self._asked = trio.Event()
 
@@ -233,6 +235,7 @@ class Listing:
                 quarantined=quarantined,
                 at=self._wall(),
                 first=not self._has_listed,
+                about=self._about,
             )
         )
         self._has_listed |= bool(tools)

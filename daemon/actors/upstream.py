@@ -263,7 +263,9 @@ class Upstream:
                 # Before the first list: a change between the two would be missed.
                 nursery.start_soon(self._listing.listen, connection)
                 await trio.lowlevel.checkpoint()
-            self._listing.begin(connection, lifecycle.incarnation, lists_tools=greeting.lists_tools)
+            self._listing.begin(
+                connection, lifecycle.incarnation, lists_tools=greeting.lists_tools, about=greeting.about
+            )
             listed = await self._listing.list_now()
             self._admission = Admission(self.name, connection, self.server.limits)
             self._was_ready = True

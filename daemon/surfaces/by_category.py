@@ -54,7 +54,7 @@ def find_category(view: View, name: str) -> Category:
 
 def category_lines(view: View) -> str:
     """One line per category, bounded in lines and size; what is left out is said."""
-    entries = [(category.name, category_line(view.catalog, category)) for category in view.categories.values()]
+    entries = [(category.name, category_line(view, category)) for category in view.categories.values()]
     if not entries:
         return NO_CATEGORIES
     rest_text = "any unknown category name is answered with their names"

@@ -28,7 +28,7 @@ from daemon.surfaces.answers import (
 from daemon.surfaces.base import ALWAYS_LOAD, Action, AwaitListing, Loading, Reply, View
 from daemon.surfaces.describing import paged, position, starting, unavailable, unlisted
 from daemon.surfaces.fitting import SHARE, cut, fitting, lines_within, room_of, size_of
-from daemon.surfaces.summing import server_line, tool_line
+from daemon.surfaces.summing import server_line, server_words, tool_line
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -185,7 +185,7 @@ def _server_summary(
 ) -> dict[str, Any]:
     """One server's summary, and a line per tool from a position on, in so many bytes."""
     following = {"name": SERVER, "arguments": {"name": entry.name, "cursor": str(len(tools))}}
-    said = cut(server_line(entry), room // SHARE)
+    said = cut(server_words(entry), room // SHARE)
     summary = {"summary": said} if said else {}
     shown = tools[start : start + MAX_TOOL_LINES]
 
@@ -343,7 +343,7 @@ def _name(view: View, offered: Offered) -> str:
 
 
 def _server_definition(view: View) -> bytes:
-    entries = [(entry.name, server_line(entry)) for entry in view.servers.values()]
+    entries = [(entry.name, server_line(view, entry)) for entry in view.servers.values()]
     rest = f"{SERVER} finds them by need"
     lines = index_lines(entries, view.means.index_characters, rest) if entries else "none are configured"
     return msgspec.json.encode(

@@ -79,7 +79,7 @@ class SearchSurface:
         entries = [
             (
                 f'`{SEARCH}(category="{category.name}")`',
-                category_line(view.catalog, category) or "List its tools",
+                category_line(view, category) or "List its tools",
             )
             for category in view.categories.values()
         ]

@@ -113,7 +113,7 @@ def test_the_instructions_hold_the_discovery_text_with_real_categories_and_core_
     text = SURFACE.instructions(view_of(UP, "core"))
     assert text.startswith("**Tool Discovery (Deferred Loading)**\nOnly core tools are loaded initially")
     assert '- `search_tools(category="file_operations")`: Work on files.' in text
-    assert '- `search_tools(category="symbolic_read")`: List its tools' in text
+    assert '- `search_tools(category="symbolic_read")`: find symbol' in text
     assert text.endswith("Core tools available: search_tools, call_tool, read_file, run")
     assert SURFACE.instructions(view_of(BEFORE, "core")) == text
 
