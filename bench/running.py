@@ -154,9 +154,9 @@ class Daemon:
             time.sleep(POLL)
         raise Unmeasurable(f"no tools from {', '.join(missing[:5])}")
 
-    def client(self, surface: str) -> Client:
-        """A connection to a surface."""
-        return Client(self._directory / "mcpd" / "mcpd.sock", {"surface": surface})
+    def client(self, surface: str, **hello: object) -> Client:
+        """A connection to a surface; `hello` is what else it wants."""
+        return Client(self._directory / "mcpd" / "mcpd.sock", {"surface": surface, **hello})
 
     def stop(self) -> None:
         """End it, whatever state it is in."""
