@@ -266,6 +266,7 @@ def _with_memory(entry: ServerEntry, fact: Recalled) -> ServerEntry:
     if fact.fingerprint != entry.fingerprint:
         return entry if fact.by_another else _at_least(entry, fact.epoch)
     looked = screened(fact.tools)
+    entry = entry if entry.about or not fact.about else attrs.evolve(entry, about=fact.about)
     tools, known = looked.tools, entry.tools
     same = known is not None and _are_called_the_same(known, tools)
     if known is not None and not entry.recalled and not fact.by_another:

@@ -206,6 +206,7 @@ class ServerNotes:
             summary=entry.summary,
             sentences=entry.sentences,
             since=entry.since,
+            about=entry.about,
         )
 
     def _is_held(self, entry: ServerEntry) -> bool:
@@ -248,9 +249,11 @@ def _alike(one: ServerRecord, other: ServerRecord) -> bool:
         one.tools,
         one.summary,
         one.sentences,
+        one.about,
     ) == (
         other.fingerprint,
         other.tools,
         other.summary,
         other.sentences,
+        other.about,
     )

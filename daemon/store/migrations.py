@@ -70,7 +70,9 @@ _VERDICTS = (
         (server, loaded_schema_hash, tool, status, invalid_reason, renamed_to)""",
 )
 
-STEPS: tuple[Step, ...] = (_FIRST, (rehash,), _NAMES, _VERDICTS)
+_ABOUT = ("ALTER TABLE servers ADD COLUMN about TEXT",)
+
+STEPS: tuple[Step, ...] = (_FIRST, (rehash,), _NAMES, _VERDICTS, _ABOUT)
 """By schema version, the first one makes version 1."""
 
 

@@ -12,7 +12,7 @@ from daemon.facts import Summarized
 from daemon.model import Summary
 from daemon.surfaces.answers import MAX_LINE
 from daemon.surfaces.summing import category_line, first_sentence, server_line, tool_line
-from tests.catalog.samples import after, catalog_of, listed, tool
+from tests.catalog.samples import after, catalog_of, listed, recalled, servers, tool
 from tests.surfaces.samples import view_of
 
 if TYPE_CHECKING:
@@ -63,6 +63,17 @@ def test_a_server_that_counts_its_starts_does_not_change_the_list_each_time() ->
     assert says("Up since 2026-11-23, start 2.", spoken) is spoken
     assert line_of(says("Another.", spoken)) == "Another."
     assert says("Another.", spoken).servers["git"].epoch == spoken.servers["git"].epoch
+
+
+def test_what_a_server_said_in_an_earlier_life_is_said_until_it_speaks_again() -> None:
+    config = {"mcpServers": servers("git")}
+    config["mcpServers"]["git"]["description"] = ""
+    begun = catalog_of(config)
+    of = begun.servers["git"].fingerprint
+    again = fold(begun, recalled("git", LOG, of=of, about="Keeps versions of files."))
+    assert line_of(again) == "Keeps versions of files."
+    assert line_of(says("Does something else.", again)) == "Does something else."
+    assert line_of(says("", again)) == "log"
 
 
 def test_a_server_that_nobody_describes_is_described_by_the_names_of_its_tools() -> None:
