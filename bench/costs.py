@@ -169,13 +169,18 @@ def walk(client: Client, aim: Aim, surface: str, listed: int) -> Way:
     return Way(steps=steps, faults=found)
 
 
-def _step(name: str, arguments: Mapping[str, Any], answer: Answer, listed: int) -> Step:
+def read_of(answer: Answer) -> int:
+    """Bytes of an answer that a model reads: the longer of text and structure, as clients show one of them."""
     structured = answer.result.get("structuredContent")
+    return max(len(_text(answer).encode()), 0 if structured is None else len(_compact(structured)))
+
+
+def _step(name: str, arguments: Mapping[str, Any], answer: Answer, listed: int) -> Step:
     return Step(
         name=name,
         request=len(_compact({"name": name, "arguments": arguments})),
         wire=len(answer.line),
-        read=max(len(_text(answer).encode()), 0 if structured is None else len(_compact(structured))),
+        read=read_of(answer),
         listed=listed,
     )
 

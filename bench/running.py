@@ -159,9 +159,9 @@ class Daemon:
             self._child = subprocess.Popen(command, cwd=self._directory, env=self._environ, stderr=log)
         return self._child
 
-    def client(self, surface: str) -> Client:
-        """A connection to a surface."""
-        return Client(self._directory / "mcpd" / "mcpd.sock", {"surface": surface})
+    def client(self, surface: str, **hello: object) -> Client:
+        """A connection to a surface; `hello` is what else it wants."""
+        return Client(self._directory / "mcpd" / "mcpd.sock", {"surface": surface, **hello})
 
     def stop(self) -> None:
         """End it, whatever state it is in."""

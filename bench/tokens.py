@@ -90,7 +90,7 @@ def main(argv: Sequence[str]) -> int:
     parser = _parser()
     options = parser.parse_args(argv)
     try:
-        upstreams = _upstreams(options.lists, options.copies)
+        upstreams = upstreams_in(options.lists, options.copies)
         server, _, tool = options.tool.partition("/")
         if server not in {each.name for each in upstreams}:
             raise ValueError(f"--tool {options.tool}: no list is named {server}")
@@ -154,7 +154,7 @@ def _object(text: str) -> dict[str, Any]:
 # --- servers -------------------------------------------------------------------------------------------------
 
 
-def _upstreams(directory: Path, copies: int) -> list[Upstream]:
+def upstreams_in(directory: Path, copies: int) -> list[Upstream]:
     """The recorded servers, copies after all originals.
 
     Raises:

@@ -158,6 +158,7 @@ class Listing:
         self._incarnation = incarnation
         self._lists_tools = greeting.lists_tools
         self._should_offer = greeting.lists_tools or not greeting.others
+        self._about = self._redact(greeting.about)
         self._standing = Standing()
         self._has_listed = False
         self._asked = trio.Event()
@@ -276,6 +277,7 @@ class Listing:
                 quarantined=quarantined,
                 at=self._wall(),
                 first=not self._has_listed,
+                about=self._about,
             )
         )
         self._has_listed |= bool(tools)

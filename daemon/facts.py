@@ -64,6 +64,8 @@ class ToolsListed:
     first: bool = False
     """Whether this start of it has listed no tool before: servers list none while what is behind them warms up,
     so that alone takes nothing away."""
+    about: str = attrs.field(default="", repr=False)
+    """What it says of itself in the handshake; empty if it says nothing."""
 
 
 @attrs.frozen(kw_only=True)
@@ -96,6 +98,8 @@ class Recalled:
     """What a model said of its tools, by schema hash."""
     since: Mapping[str, float] = attrs.field(factory=dict, repr=False)
     """Since when each of its tools is as it is, by name."""
+    about: str = attrs.field(default="", repr=False)
+    """What it said of itself."""
     by_another: bool = False
     """Whether another daemon has written it meanwhile; otherwise it is what an earlier life left."""
 

@@ -252,8 +252,12 @@ def summary(tally: Tally) -> dict[str, object]:
         "extraRoundTrips": sum(tally.meta_calls.values()),
         "estimatedTokensSpared": spared,
         "estimatedTokensSentInstead": instead,
-        "estimatedTokensNotSent": spared - instead,
+        NET: spared - instead,
     }
+
+
+NET = "estimatedTokensNotSent"
+"""What is made of two counters, and may fall."""
 
 
 def counters(tally: Tally) -> dict[str, int]:
@@ -262,7 +266,7 @@ def counters(tally: Tally) -> dict[str, int]:
     for name, value in summary(tally).items():
         if isinstance(value, dict):
             found |= {f"{name}.{each}": count for each, count in value.items() if _is_count(count)}
-        elif _is_count(value):
+        elif _is_count(value) and name != NET:
             found[name] = value
     return found
 
@@ -286,7 +290,8 @@ def in_all(counted: Mapping[str, int], since: float) -> dict[str, object]:
         "loadHitRate": _share(hits, hits + told.get("loadMisses", 0)),
         "invalidationRate": _share(lost, told.get("loads", 0)),
     }
-    return {"since": round(since, 3), **told, **rates}
+    net = told.get("estimatedTokensSpared", 0) - told.get("estimatedTokensSentInstead", 0)
+    return {"since": round(since, 3), **told, NET: net, **rates}
 
 
 def _is_count(value: object) -> TypeGuard[int]:

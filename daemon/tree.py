@@ -71,6 +71,9 @@ DRAIN_SECONDS = 0.5
 STOP_SECONDS = 4.0
 """What all servers together may take to stop; with the drain and the kill it stays under the promised 5 s."""
 
+_DRAIN_POLL = 0.02
+"""Seconds between looks at the calls in flight meanwhile: twenty-five in all."""
+
 CONTROL_CONNECTIONS = 32
 """Operators' commands at once; each is short, but for a `call`."""
 
@@ -395,7 +398,3 @@ class Tree:
             await self.registry.settle()
             self._around.notify("WATCHDOG=1")
             await trio.sleep(interval / WATCHDOG_SHARE)
-
-
-_DRAIN_POLL = 0.02
-"""Seconds between looks at the calls in flight while draining: twenty-five looks in all."""

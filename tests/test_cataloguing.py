@@ -541,3 +541,12 @@ async def test_what_an_ordinary_configuration_holds_changes_no_definition(entry:
     assert [tool.name for tool in fact.tools] == scene.connection.tools
     assert not fact.quarantined
     assert all(json.loads(tool.raw)["inputSchema"] == schema for tool in fact.tools)
+
+
+async def test_what_a_server_says_of_itself_comes_with_its_tools_and_without_secrets() -> None:
+    scene = Scene()
+    scene.listing.begin(scene.connection, 4, attrs.evolve(GREETING, about="Logs in with s3cret."))
+    await scene.listing.list_now()
+    (fact,) = (fact for fact in scene.facts if isinstance(fact, ToolsListed))
+    assert fact.about.startswith("Logs in with ")
+    assert "s3cret" not in fact.about

@@ -6,6 +6,7 @@ tools is no change. Facts of an incarnation that is not the present one are drop
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from itertools import islice
 from math import inf
@@ -39,6 +40,9 @@ NEVER = inf
 
 MAX_RENAMED = 1000
 """Renames that are remembered of one server, the latest: against one that invents new names all the time."""
+
+
+_NUMBER = re.compile(r"\d+")
 
 
 @attrs.frozen(kw_only=True)
@@ -82,6 +86,8 @@ class ServerEntry:
     """When it was last listed, in seconds since the epoch."""
     renamed: Mapping[str, str] = attrs.field(factory=dict)
     """Names that tools had, with those that they have now."""
+    about: str = attrs.field(default="", repr=False)
+    """What it says of itself, as it said it when it last listed its tools."""
     summary: Summary | None = None
     """What a model said of it."""
     sentences: Mapping[str, Summary] = attrs.field(factory=dict, repr=False)
@@ -172,9 +178,17 @@ def _is_stale(entry: ServerEntry, incarnation: int) -> bool:
     return incarnation < entry.first_run
 
 
+def _with_about(entry: ServerEntry, about: str) -> ServerEntry:
+    """With what it says of itself; as before if only numbers differ: it stands in lists that clients have."""
+    if _NUMBER.sub("", entry.about) == _NUMBER.sub("", about):
+        return entry
+    return attrs.evolve(entry, about=about)
+
+
 def _with_tools(entry: ServerEntry, fact: ToolsListed) -> ServerEntry:
     if _is_stale(entry, fact.incarnation):
         return entry
+    entry = _with_about(entry, fact.about)
     looked = screened(fact.tools)
     tools, quarantined = looked.tools, {**fact.quarantined, **looked.refused}
     known = entry.tools
@@ -261,6 +275,7 @@ def _with_memory(entry: ServerEntry, fact: Recalled) -> ServerEntry:
     if fact.fingerprint != entry.fingerprint:
         return entry if fact.by_another else _at_least(entry, fact.epoch)
     looked = screened(fact.tools)
+    entry = entry if entry.about or not fact.about else attrs.evolve(entry, about=fact.about)
     tools, known = looked.tools, entry.tools
     same = known is not None and _are_called_the_same(known, tools)
     if known is not None and not entry.recalled and not fact.by_another:

@@ -31,7 +31,7 @@ MAX_NAME_BYTES = 128
 
 MAX_TOOL_BYTES = 256 * 1024
 """Longest definition of a tool taken; the longest of 1,519 real ones has some 100 kB (23,459 tokens). Whoever
-asks for one tool is given it whole: this bounds that answer, as `describing.PAGE_BYTES` bounds others."""
+asks for one tool is given it whole: this bounds that answer, as `answerTokens` bounds others."""
 
 MAX_TOOLS = 10_000
 """Most tools taken from one server; the largest real one lists a few hundred."""

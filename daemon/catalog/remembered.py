@@ -57,6 +57,8 @@ class ServerRecord:
     """What a model said of its tools, by schema hash."""
     since: Mapping[str, float] = attrs.field(factory=dict, repr=False)
     """Since when each of its tools is as it is, by name, in seconds since the epoch."""
+    about: str = attrs.field(default="", repr=False)
+    """What it says of itself."""
 
 
 @attrs.frozen(kw_only=True)

@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 
 from daemon.config.tuning import (
+    AnswerTokens,
     Capacity,
     Count,
     Limits,
@@ -177,6 +178,8 @@ class Profile:
     """Tools loaded from the start on the `load` surface, as `server/tool` or bare."""
     instructions: str | None = None
     """The instructions given to the client when it connects, instead of mcpd's own."""
+    answer_tokens: AnswerTokens = 8000
+    """Most tokens of one answer of a meta-tool, 4 bytes each; above that it names tools with a line each."""
     auto_load: bool = False
     """true: on the `load` surface, a call to a tool that is not loaded loads it."""
     prompt: str | None = None

@@ -14,11 +14,17 @@ if TYPE_CHECKING:
 
     from daemon.config.model import Profile
 
+MOST_ANSWER_TOKENS = 65_536
+"""256 KiB: an answer is built in the turn in which it is asked for, and no model reads more at once."""
+
 
 def profile_faults(
     profile: Profile, trail: str, servers: Collection[str], categories: Collection[str]
 ) -> Iterator[Fault]:
     """Everything wrong with one profile, but for its surface."""
+    if profile.answer_tokens > MOST_ANSWER_TOKENS:
+        message = f"{profile.answer_tokens} is too much; it must be {MOST_ANSWER_TOKENS} or less"
+        yield Fault(path=below(trail, "answerTokens"), message=message)
     here = below(trail, "categories")
     for index, name in enumerate(profile.categories or ()):
         if name not in categories:

@@ -30,6 +30,8 @@ Seconds = Annotated[float, MoreThan(0)]
 Patience = Annotated[float, AtLeast(0)]
 Count = Annotated[int, AtLeast(1)]
 Capacity = Annotated[int, AtLeast(0)]
+AnswerTokens = Annotated[int, AtLeast(500)]
+"""Below this there is no room for a few names and what is to be said beside them."""
 
 KIB = 1024
 MIB = 1024 * KIB

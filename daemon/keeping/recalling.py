@@ -129,6 +129,7 @@ class Recalling:
                 summary=record.summary,
                 sentences=record.sentences,
                 since=record.since,
+                about=record.about,
                 by_another=by_another,
             )
         )

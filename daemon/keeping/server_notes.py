@@ -215,6 +215,7 @@ class ServerNotes:
             summary=entry.summary,
             sentences=entry.sentences,
             since=entry.since,
+            about=entry.about,
         )
 
     def _is_held(self, entry: ServerEntry) -> bool:
@@ -257,9 +258,11 @@ def _alike(one: ServerRecord, other: ServerRecord) -> bool:
         one.tools,
         one.summary,
         one.sentences,
+        one.about,
     ) == (
         other.fingerprint,
         other.tools,
         other.summary,
         other.sentences,
+        other.about,
     )

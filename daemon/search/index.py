@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon.closest import closest
+from daemon.search.floor import is_chance
 from daemon.search.language import NOTHING, Language, language
 from daemon.search.queries import Query, read
 from daemon.search.segment import Segment
@@ -163,6 +164,8 @@ class Index:
         """
         query = read(phrasings)
         scores = self.scores(query, within, 0.0 if self._vectors else FIT)
+        if is_chance(max(scores.values(), default=0.0), self._asked(query)):
+            scores = {}
         if self._vectors is not None:
             near = self._vectors.similar(phrasings, within=within)
             scores = fuse(scores, {key: cosine for key, cosine in near.items() if self._has(key)})
@@ -260,6 +263,11 @@ class Index:
         count = self._tools + self._language.tools
         having = self._counts.get(term, 0) + self._language.frequencies.get(term, 0)
         return log(1 + (count - having + 0.5) / (having + 0.5)) if count >= having else 0.0
+
+    def _asked(self, query: Query) -> float:
+        """How rare the words of a query are, added up; nothing of one word: what has that has all of it."""
+        asked = [term for phrase in query.phrases for term in phrase]
+        return sum(map(self._rarity, asked)) if len(asked) > 1 else 0.0
 
     def _has(self, key: ToolKey) -> bool:
         return key[0] in self._segments and key[1] in self._segments[key[0]]

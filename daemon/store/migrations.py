@@ -75,7 +75,9 @@ _COUNTS = (
         (name TEXT NOT NULL PRIMARY KEY, value BIGINT NOT NULL, since DOUBLE PRECISION NOT NULL)""",
 )
 
-STEPS: tuple[Step, ...] = (_FIRST, (rehash,), _NAMES, _VERDICTS, _COUNTS)
+_ABOUT = ("ALTER TABLE servers ADD COLUMN about TEXT",)
+
+STEPS: tuple[Step, ...] = (_FIRST, (rehash,), _NAMES, _VERDICTS, _COUNTS, _ABOUT)
 """By schema version, the first one makes version 1."""
 
 

@@ -155,6 +155,7 @@ class Reader:
             summary=self._summary(f"server {name}", row, row["summary_of"]),
             sentences=sentences,
             since=since,
+            about=row["about"] if isinstance(row["about"], str) else "",
         )
 
     def _tools(

@@ -70,10 +70,11 @@ servers = Table(
         "summary_of": TEXT,
         "summary_generated_at": REAL,
         **_STAMP,
+        "about": TEXT,
     },
     key=("name",),
 )
-"""Servers with their epochs and summaries."""
+"""Servers with their epochs and summaries, and with what they say of themselves."""
 
 tools = Table(
     name="tools",

@@ -276,6 +276,7 @@ def _server(record: ServerRecord, epoch: int) -> Values:
         "epoch": epoch,
         "listed": int(record.tools is not None),
         "refreshed_at": record.refreshed_at,
+        "about": rows.clean(record.about) or None,
         **_summary(record.summary),
         "summary_of": None if record.summary is None else rows.clean(record.summary.of),
     }

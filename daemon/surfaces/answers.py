@@ -24,6 +24,9 @@ MAX_NAMED = 20
 MAX_QUOTED = 200
 """Characters of a wrong name that are repeated: a real one has at most 128 bytes."""
 
+MAX_REASON = 1000
+"""Characters of the reason why a server is down: its last words fit many times over."""
+
 MAX_LINES = 60
 """Most entries in a list that is shown from the start."""
 
@@ -95,10 +98,10 @@ def quoted(name: str) -> str:
     return repr(name if len(name) <= MAX_QUOTED else f"{name[:MAX_QUOTED]}…")
 
 
-def one_line(text: str) -> str:
-    """A text on one line, cut to `MAX_LINE` characters."""
+def one_line(text: str, width: int = MAX_LINE) -> str:
+    """A text on one line, cut to so many characters."""
     line = " ".join(text.split())
-    return line if len(line) <= MAX_LINE else line[: MAX_LINE - 1] + "…"
+    return line if len(line) <= width else line[: width - 1] + "…"
 
 
 def index_lines(entries: Iterable[tuple[str, str]], characters: int, rest: str) -> str:
@@ -127,7 +130,7 @@ def unavailable_entry(entry: ServerEntry, now: float) -> dict[str, object]:
     status = entry.status
     described: dict[str, object] = {
         "state": str(status.state),
-        "reason": legible(status.reason),
+        "reason": one_line(legible(status.reason), MAX_REASON),
         "since": round(status.since, 3),
         "attempt": status.attempt,
     }

@@ -14,7 +14,8 @@ from daemon.surfaces import calling
 from daemon.surfaces.answers import decode_arguments, one_line, quoted, result
 from daemon.surfaces.base import ALWAYS_LOAD, Action, AwaitListing, Reply, View
 from daemon.surfaces.by_category import NO_CATEGORIES, describe_category, find_category, shown
-from daemon.surfaces.describing import starting, unavailable
+from daemon.surfaces.describing import position, starting, unavailable
+from daemon.surfaces.fitting import room_of, size_of
 from daemon.surfaces.summing import category_line
 
 if TYPE_CHECKING:
@@ -33,11 +34,22 @@ MAX_NAMES = 300
 """Tool names in one list of categories: some 1,500 tokens. With more tools each category names its first ones,
 and counts the rest."""
 
-GET_EXAMPLE = '{"category": "NAME"}'
+NEXT_BYTES = 200
+"""What a list of categories says of those that did not fit."""
+
+GET_EXAMPLE = '{"category": "NAME"} or {"category": "NAME", "toolNames": ["TOOL"]}'
+
+
+LIST_EXAMPLE = "{}"
+
+
+class _ListArguments(msgspec.Struct):
+    cursor: str | None = None
 
 
 class _GetArguments(msgspec.Struct, forbid_unknown_fields=True):
     category: str
+    toolNames: list[str] | None = None  # noqa: N815 - as on the surface `category`
     cursor: str | None = None
 
 
@@ -69,7 +81,8 @@ class BrowseSurface:
     def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
         """Show the categories, describe one, or forward to the tool that is meant."""
         if name == LIST:
-            return _list_categories(view, patient=patient)
+            listing = decode_arguments(arguments, _ListArguments, LIST_EXAMPLE)
+            return _list_categories(view, listing.cursor, patient=patient)
         if name == GET:
             asked = decode_arguments(arguments, _GetArguments, GET_EXAMPLE)
             category = find_category(view, asked.category)
@@ -77,7 +90,8 @@ class BrowseSurface:
             def name_of(_key: str, member: Member) -> str:
                 return calling.public_name(view, (member.server, member.tool), META_TOOLS)
 
-            return describe_category(view, category, (), asked.cursor, name_of, tool=GET, patient=patient)
+            wanted = asked.toolNames or ()
+            return describe_category(view, category, wanted, asked.cursor, name_of, tool=GET, patient=patient)
         if name == CALL:
             return calling.call_tool(view, arguments, META_TOOLS, patient=patient)
         raise UnknownTool(
@@ -86,18 +100,40 @@ class BrowseSurface:
         )
 
 
-def _list_categories(view: View, *, patient: bool) -> Action:
+def _list_categories(view: View, cursor: str | None, *, patient: bool) -> Action:
     """Every category with its description and the names of its tools, as the seed's formatted list."""
     waiting = starting(view.catalog.servers[name] for name in _servers(view.categories))
     if patient and waiting:
         return AwaitListing(servers=waiting)
-    found = {category.name: _names(view, category) for category in view.categories.values()}
-    total = sum(len(names) for names in found.values())
+    start = position(cursor, len(view.categories))
+    categories = list(view.categories.values())[start:]
+    found = [(category, _names(view, category)) for category in categories]
+    total = sum(len(names) for _category, names in found)
     most = total if total <= MAX_NAMES else max(1, MAX_NAMES // len(found))
-    categories = [_summary(view, category, found[category.name], most) for category in view.categories.values()]
-    meta = unavailable(view, [view.catalog.servers[name] for name in _servers(view.categories)], ())
+    end = len(view.categories)
+    reply, size = _listing(view, found, most, end)
+    # Names go first, for a description says more than they do; then whole categories, to another answer.
+    while size > room_of(view) and (most > 1 or len(found) > 1):
+        if most > 1:
+            most = min(most, max(len(names) for _category, names in found)) // 2
+        else:
+            end -= len(found) - max(1, len(found) * room_of(view) // (size + NEXT_BYTES))
+            found = found[: end - start]
+        reply, size = _listing(view, found, max(1, most), end)
+    return reply
+
+
+def _listing(view: View, found: Sequence[tuple[Category, list[str]]], most: int, end: int) -> tuple[Reply, int]:
+    """An answer that names these categories, and the bytes of it that a model reads."""
+    categories = [_summary(view, category, names, most) for category, names in found]
+    servers = _servers({category.name: category for category, _names in found})
+    meta = unavailable(view, [view.catalog.servers[name] for name in servers], ())
+    if end < len(view.categories):
+        meta["categoriesLeft"] = len(view.categories) - end
+        meta["next"] = {"name": LIST, "arguments": {"cursor": str(end)}}
     structured = {"categories": categories, **({"meta": meta} if meta else {})}
-    return Reply(result(structured, text=_text(categories)))
+    text = _text(categories, meta)
+    return Reply(result(structured, text=text)), max(size_of(structured), len(text.encode()))
 
 
 def _servers(categories: Mapping[str, Category]) -> list[str]:
@@ -115,17 +151,21 @@ def _names(view: View, category: Category) -> list[str]:
 def _summary(view: View, category: Category, names: list[str], most: int) -> dict[str, Any]:
     return {
         "name": category.name,
-        **({"description": one_line(said)} if (said := category_line(view.catalog, category)) else {}),
+        **({"description": one_line(said)} if (said := category_line(view, category)) else {}),
         **({"tools": names[:most]} if names else {}),
         **({"toolsLeft": len(names) - most} if len(names) > most else {}),
     }
 
 
-def _text(categories: list[dict[str, Any]]) -> str:
+def _text(categories: list[dict[str, Any]], meta: Mapping[str, Any]) -> str:
     """The seed's formatted list."""
     if not categories:
         return NO_CATEGORIES
-    return "\n".join(["Available categories:", *(_line(category) for category in categories)])
+    lines = ["Available categories:", *(_line(category) for category in categories)]
+    if "next" in meta:
+        arguments = msgspec.json.encode(meta["next"]["arguments"]).decode()
+        lines.append(f"{meta['categoriesLeft']} more: {LIST}({arguments})")
+    return "\n".join(lines)
 
 
 def _line(category: dict[str, Any]) -> str:
@@ -158,6 +198,11 @@ _DEFINITIONS = (
         {
             "properties": {
                 "category": {"type": "string", "description": f"A category's name, as {LIST} gives it."},
+                "toolNames": {
+                    "type": "array",
+                    "items": {"type": "string"},
+                    "description": "Only these tools; all of them if left out.",
+                },
             },
             "required": ["category"],
         },

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from daemon.closest import closest
 from daemon.config.names import own_name
 from daemon.errors import UnknownCategory, UnknownTool
 from daemon.surfaces.answers import MAX_NAMED, MAX_QUOTED, choices, index_lines, quoted, result
 from daemon.surfaces.base import Action, AwaitListing, Reply, View
-from daemon.surfaces.describing import paged, require_lists, rest, unavailable, unlisted
+from daemon.surfaces.describing import (
+    Described,
+    Page,
+    outlined,
+    paged,
+    position,
+    require_lists,
+    unavailable,
+    unlisted,
+)
+from daemon.surfaces.fitting import cut, names_within, room_of, size_of
 from daemon.surfaces.summing import category_line
 
 if TYPE_CHECKING:
@@ -17,6 +29,9 @@ if TYPE_CHECKING:
 
     from daemon.catalog.categories import Category, Member
     from daemon.catalog.snapshot import ServerEntry
+
+NAMED_IN_NOTE = 2
+"""Tools in the example of how to ask for definitions: it shows that there may be several."""
 
 NO_CATEGORIES = "There are no categories: mcpd's configuration has no servers."
 
@@ -39,7 +54,7 @@ def find_category(view: View, name: str) -> Category:
 
 def category_lines(view: View) -> str:
     """One line per category, bounded in lines and size; what is left out is said."""
-    entries = [(category.name, category_line(view.catalog, category)) for category in view.categories.values()]
+    entries = [(category.name, category_line(view, category)) for category in view.categories.values()]
     if not entries:
         return NO_CATEGORIES
     rest_text = "any unknown category name is answered with their names"
@@ -57,6 +72,9 @@ def describe_category(
     patient: bool,
 ) -> Action:
     """A category's tools with their schemas, those that are known, and what cannot be called now.
+
+    Where the schemas of all do not fit one answer, there is a line for each tool instead, and how to ask for
+    those of some.
 
     Args:
         view: the moment.
@@ -78,12 +96,11 @@ def describe_category(
         return AwaitListing(servers=waiting)
     require_lists(entries)
     chosen = _chosen(view, category, wanted)
-    described = []
+    described: list[Described] = []
     for key, member in chosen.items():
         known = (view.catalog.servers[member.server].tools or {}).get(member.tool)
         if known is not None:
             described.append((name_of(key, member), known, view.offer.describe(known, member)))
-    page = paged(described, cursor)
     absent = [
         name_of(key, member)
         for key, member in chosen.items()
@@ -92,14 +109,74 @@ def describe_category(
     absent += [name for name in wanted if member_key(category, name) not in chosen]
     meta = {
         "category": category.name,
-        "sourceServer": ", ".join(category.servers),
+        "sourceServer": _sources(category),
         "epoch": sum(entry.epoch for entry in entries),
         **unavailable(view, entries, absent),
-        **rest(page, tool, {"category": category.name, **({"toolNames": list(wanted)} if wanted else {})}),
-        **({"skill": category.skill} if category.skill else {}),
+        **({"skill": cut(category.skill, room_of(view) // 2)} if category.skill else {}),
     }
-    keys = tuple((known.server, known.name) for name, known, _text in described if name in page.tools)
-    return Reply(result({"tools": page.tools, "meta": meta}), shown=keys)
+    answer = _definitions_of_some if wanted else _definitions_of_all
+    return answer(view, described, position(cursor, len(described)), meta, tool)
+
+
+def _definitions_of_some(
+    view: View, tools: Sequence[Described], start: int, meta: dict[str, Any], tool: str
+) -> Reply:
+    """The definitions of tools that were named; those that do not fit are named again."""
+    names = [name for name, _tool, _description in tools]
+    # Nobody has to remember what is named again; a third of the room is some 400 names.
+    most = (room_of(view) - _beside(meta)) // 3
+    longest = _left(len(names), _call(tool, meta["category"], toolNames=names_within(names, most)))
+    page = paged(tools, room_of(view) - _beside({**meta, **longest}), start)
+    if page.left:
+        rest = names_within(names[page.end :], most)
+        meta |= _left(page.left, _call(tool, meta["category"], toolNames=rest))
+    return _described(page, tools, meta)
+
+
+def _definitions_of_all(
+    view: View, tools: Sequence[Described], start: int, meta: dict[str, Any], tool: str
+) -> Reply:
+    """The definitions of all tools, if they fit one answer; otherwise a line for each."""
+    page = paged(tools, room_of(view) - _beside(meta))
+    if page.left:
+        some = [name for name, _tool, _description in tools[start : start + NAMED_IN_NOTE]]
+        call = _call(tool, meta["category"], toolNames=some)
+        meta["note"] = (
+            f"These are no definitions: those of all {len(tools)} tools do not fit one answer. Ask for the ones"
+            f" that you need: {tool}({msgspec.json.encode(call['arguments']).decode()})"
+        )
+        longest = _left(len(tools), _call(tool, meta["category"], cursor=str(len(tools))))
+        page = outlined(view, tools, room_of(view) - _beside({**meta, **longest}), start)
+        if page.left:
+            meta |= _left(page.left, _call(tool, meta["category"], cursor=str(page.end)))
+    elif start:
+        page = paged(tools, room_of(view), start)
+    return _described(page, tools, meta)
+
+
+def _described(page: Page, tools: Sequence[Described], meta: dict[str, Any]) -> Reply:
+    seen = ((known.server, known.name) for name, known, _text in tools if name in page.tools)
+    return Reply(result({"tools": page.tools, "meta": meta}), shown=tuple(seen) if page.whole else ())
+
+
+def _beside(meta: Mapping[str, Any]) -> int:
+    """Bytes of an answer without its tools."""
+    return size_of({"tools": {}, "meta": meta})
+
+
+def _call(tool: str, category: str, **arguments: object) -> dict[str, Any]:
+    return {"name": tool, "arguments": {"category": category, **arguments}}
+
+
+def _left(count: int, following: Mapping[str, object]) -> dict[str, object]:
+    """The members of `meta` that lead to the rest: how many tools, and the exact call."""
+    return {"toolsLeft": count, "next": following}
+
+
+def _sources(category: Category) -> str:
+    servers = category.servers
+    more = f" and {len(servers) - MAX_NAMED} more" if len(servers) > MAX_NAMED else ""
+    return ", ".join(servers[:MAX_NAMED]) + more
 
 
 def entries_of(view: View, category: Category) -> list[ServerEntry]:

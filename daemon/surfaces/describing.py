@@ -1,7 +1,7 @@
 """How tools are described, on every surface alike: schemas and what cannot be used now (design.md §6).
 
-A description never repeats what nobody asked for: schemas come without white space and empty fields, and what
-does not fit one answer stays behind a cursor.
+A description never repeats what nobody asked for: schemas come without white space and empty fields, and where
+they do not fit one answer there is a line for each tool, and how to ask for the schemas of some.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from daemon.catalog.snapshot import may_be_about_to_list
 from daemon.errors import InvalidArguments, SchemaFetchError
 from daemon.states import COMING, ServerState
 from daemon.surfaces.answers import unavailable_entry
+from daemon.surfaces.fitting import MEMBER_BYTES, SHARE, fitting, lines_within, names_within, room_of, size_of
+from daemon.surfaces.summing import tool_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,12 +28,9 @@ if TYPE_CHECKING:
     from daemon.model import Tool
     from daemon.surfaces.base import View
 
-PAGE_BYTES = 256 * 1024
-"""Schemas in one answer, in bytes: some 64,000 tokens, twenty times the median server. The rest is a call
-away."""
-
-FRAME_BYTES = 150
-"""What a definition takes besides its name, description and schemas: keys, and a hash of 64 digits."""
+HASH_DIGITS = 12
+"""Of a tool's hash, that a model is shown: 48 bits tell two definitions of one tool apart, and 64 digits cost
+as much as a short description."""
 
 MAY_LIST = COMING | {ServerState.STOPPED, ServerState.READY, ServerState.DORMANT}
 """States in which waiting for a first list makes sense."""
@@ -41,16 +40,22 @@ _EMPTY = frozenset({b"null", b"{}", b"[]", b'""'})
 _ANNOTATIONS = msgspec.json.Decoder(dict[str, Any])
 
 
+Described = tuple[str, "Tool", str]
+"""A tool under the name to call it by, with what is said of it."""
+
+
 @attrs.frozen(kw_only=True)
 class Page:
     """As much of a description as fits one answer."""
 
-    tools: dict[str, object]
-    """Definitions by the names to call them by."""
-    cursor: str | None
-    """What to ask with for the rest; None if there is none."""
+    tools: Mapping[str, object]
+    """What is said of tools, by the names to call them by."""
+    end: int
+    """Where among all of them these end."""
     left: int
-    """How many tools the rest has."""
+    """How many tools come after these."""
+    whole: bool = True
+    """Whether these are definitions; otherwise a line each."""
 
 
 def definition(tool: Tool, description: str) -> dict[str, object]:
@@ -65,7 +70,7 @@ def definition(tool: Tool, description: str) -> dict[str, object]:
         "description": description,
         **schemas,
         **({"annotations": annotations} if annotations else {}),
-        "schemaHash": tool.schema_hash,
+        "schemaHash": tool.schema_hash[:HASH_DIGITS],
     }
 
 
@@ -80,24 +85,33 @@ def _annotations(raw: bytes) -> Raw | None:
     return Raw(legible_schema(msgspec.json.encode(said))) if said else None
 
 
-def paged(tools: Sequence[tuple[str, Tool, str]], cursor: str | None) -> Page:
-    """The definitions of (name, tool, description) from a cursor on, as many as fit one answer, at least one.
+def paged(tools: Sequence[Described], room: int, start: int = 0) -> Page:
+    """The definitions of tools, as many as fit so many bytes, at least one: it could not be called otherwise.
 
-    Raises:
-        InvalidArguments: nobody gave out this cursor.
+    Args:
+        tools: all of them.
+        room: bytes.
+        start: how many to leave out.
     """
-    start = position(cursor, len(tools))
-    described: dict[str, object] = {}
-    size = 0
-    for at in range(start, len(tools)):
-        name, tool, description = tools[at]
-        told = definition(tool, description)
-        schemas = sum(len(value) for value in told.values() if isinstance(value, Raw))
-        size += FRAME_BYTES + len(name.encode()) + len(description.encode()) + schemas
-        if described and size > PAGE_BYTES:
-            return Page(tools=described, cursor=str(at), left=len(tools) - at)
-        described[name] = told
-    return Page(tools=described, cursor=None, left=0)
+    defined = ((name, definition(tool, description)) for name, tool, description in tools[start:])
+    return _page(fitting(defined, room), start, len(tools))
+
+
+def outlined(view: View, tools: Sequence[Described], room: int, start: int = 0) -> Page:
+    """The names of tools with a line each, as many as fit so many bytes."""
+
+    def line(number: int) -> str:
+        _name, tool, description = tools[start + number]
+        return tool_line(view.catalog.servers[tool.server], tool, description)
+
+    names = [name for name, _tool, _description in tools[start:]]
+    lines = lines_within(names, line, room, size_of({"description": ""}) + MEMBER_BYTES)
+    return _page({name: {"description": said} for name, said in lines.items()}, start, len(tools), whole=False)
+
+
+def _page(tools: Mapping[str, object], start: int, count: int, *, whole: bool = True) -> Page:
+    end = start + len(tools)
+    return Page(tools=tools, end=end, left=count - end, whole=whole)
 
 
 def position(cursor: str | None, count: int) -> int:
@@ -156,30 +170,25 @@ def require_lists(entries: Iterable[ServerEntry]) -> None:
 def unavailable(view: View, entries: Iterable[ServerEntry], names: Iterable[str]) -> dict[str, object]:
     """The members of `meta` that name what cannot be called now, left out where there is nothing.
 
+    Where they are too many for one answer the first ones are named and the others counted.
+
     Args:
         view: the moment.
         entries: the servers concerned.
         names: the tools that cannot be called.
     """
     meta: dict[str, object] = {}
+    room = room_of(view) // SHARE
     absent = list(dict.fromkeys(names))
-    down = {entry.name: unavailable_entry(entry, view.now) for entry in entries if not entry.usable}
-    if absent:
-        meta["unavailableTools"] = absent
-    if down:
-        meta["unavailableServers"] = down
+    named = names_within(absent, room)
+    down = [entry for entry in entries if not entry.usable]
+    told = fitting(((entry.name, unavailable_entry(entry, view.now)) for entry in down), room)
+    if named:
+        meta["unavailableTools"] = named
+    if len(named) < len(absent):
+        meta["unavailableToolsLeft"] = len(absent) - len(named)
+    if told:
+        meta["unavailableServers"] = told
+    if len(told) < len(down):
+        meta["unavailableServersLeft"] = len(down) - len(told)
     return meta
-
-
-def rest(page: Page, name: str, arguments: Mapping[str, object]) -> dict[str, object]:
-    """The members of `meta` that lead to the rest: how many tools, and the exact call; none without a rest.
-
-    Args:
-        page: what fitted.
-        name: the tool that was called.
-        arguments: what it was called with, without a cursor.
-    """
-    if page.cursor is None:
-        return {}
-    call = {"name": name, "arguments": {**arguments, "cursor": page.cursor}}
-    return {"toolsLeft": page.left, "next": call}

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import msgspec
 
 from daemon.catalog.loaded import Source
 from daemon.closest import closest
-from daemon.errors import CallError, InvalidArguments, ToolNotLoaded, UnknownServer, UnknownTool
+from daemon.errors import InvalidArguments, ToolNotLoaded, UnknownServer
 from daemon.surfaces import calling
 from daemon.surfaces.answers import (
     MAX_NAMED,
@@ -26,23 +25,23 @@ from daemon.surfaces.answers import (
 )
 from daemon.surfaces.base import ALWAYS_LOAD, Action, AwaitListing, Loading, Reply, View
 from daemon.surfaces.describing import paged, position, starting, unavailable, unlisted, unlisted_of
+from daemon.surfaces.fitting import SHARE, cut, fitting, lines_within, room_of, size_of
 from daemon.surfaces.listing import as_listed
 from daemon.surfaces.renames import is_as_shown, renamed
-from daemon.surfaces.summing import server_line, tool_line
+from daemon.surfaces.resolving import MAX_FOUND, WORTH, resolve
+from daemon.surfaces.summing import server_line, server_words, tool_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Sequence
 
     from daemon.catalog.offer import Offered
     from daemon.catalog.snapshot import ServerEntry
     from daemon.search.index import ServerHit
+    from daemon.surfaces.resolving import Wanted
 
 SERVER = "load_mcp_server"
 TOOL = "load_mcp_tool"
 META_TOOLS = (SERVER, TOOL)
-
-MAX_SERVERS = 3
-"""Servers in one answer: a need that fits more is not precise enough."""
 
 MAX_TOOL_LINES = 200
 """Tools of one server in an answer, a line each; the largest real server has a few hundred."""
@@ -50,8 +49,8 @@ MAX_TOOL_LINES = 200
 MAX_NAMES = 50
 """Tools loaded with one call."""
 
-WORTH = 0.6
-"""How good a further find must be, against the best, to be shown beside it."""
+UNFITTED = "its schema did not fit into this answer: load it with the next call"
+"""What is said of a tool that was asked for together with too many."""
 
 SERVER_EXAMPLE = '{"name": "version control"}'
 TOOL_EXAMPLE = '{"names": ["TOOL", "what you need"]} or {"names": ["TOOL"], "server_name": "SERVER"}'
@@ -65,15 +64,6 @@ class _ServerArguments(msgspec.Struct, forbid_unknown_fields=True):
 class _ToolArguments(msgspec.Struct, forbid_unknown_fields=True):
     names: list[str] | str
     server_name: str | None = None
-
-
-@attrs.define
-class _Wanted:
-    """What `load_mcp_tool` makes of its names."""
-
-    tools: dict[str, Offered] = attrs.field(factory=dict)
-    failures: dict[str, CallError] = attrs.field(factory=dict)
-    alternatives: dict[str, list[str]] = attrs.field(factory=dict)
 
 
 class LoadSurface:
@@ -165,7 +155,7 @@ def _load_server(view: View, asked: _ServerArguments, *, patient: bool) -> Actio
     waiting = starting(servers.values())
     if patient and (waiting or not index.covers(view.catalog.servers)):
         return AwaitListing(servers=waiting, indexed=True)
-    hits = _worthy(index.search_servers([asked.name], within=servers, limit=MAX_SERVERS))
+    hits = _worthy(index.search_servers([asked.name], within=servers, limit=MAX_FOUND))
     if not hits:
         raise UnknownServer(
             f"no server fits {quoted(asked.name)}. {choices(servers, asked.name)}",
@@ -178,16 +168,16 @@ def _load_server(view: View, asked: _ServerArguments, *, patient: bool) -> Actio
     tools = _tools_by_server(view)
     # Where to go on is only clear where one server is meant.
     start = position(asked.cursor, len(tools.get(entries[0].name, ()))) if len(entries) == 1 else 0
-    structured: dict[str, Any] = {
-        "servers": {
-            entry.name: _server_summary(view, entry, tools.get(entry.name, []), start) for entry in entries
-        }
-    }
     down = [entry for entry in entries if not entry.usable]
     meta = unavailable(
         view, entries, (_name(view, each) for entry in down for each in tools.get(entry.name, ()))
     )
-    return Reply(result({**structured, **({"meta": meta} if meta else {})}))
+    beside = {"meta": meta} if meta else {}
+    room = (room_of(view) - size_of({"servers": {}, **beside})) // len(entries)
+    summaries = {
+        entry.name: _server_summary(view, entry, tools.get(entry.name, []), start, room) for entry in entries
+    }
+    return Reply(result({"servers": summaries, **beside}))
 
 
 def _worthy(hits: Sequence[ServerHit]) -> list[ServerHit]:
@@ -197,16 +187,24 @@ def _worthy(hits: Sequence[ServerHit]) -> list[ServerHit]:
     return [hit for hit in hits if hit.score >= WORTH * hits[0].score]
 
 
-def _server_summary(view: View, entry: ServerEntry, tools: Sequence[Offered], start: int) -> dict[str, Any]:
-    """One server's summary, and a line per tool from a position on."""
-    end = start + MAX_TOOL_LINES
-    lines = {_name(view, each): tool_line(entry, each.tool, each.description) for each in tools[start:end]}
-    following = {"name": SERVER, "arguments": {"name": entry.name, "cursor": str(end)}}
-    return {
-        **({"summary": said} if (said := server_line(entry)) else {}),
-        "tools": lines,
-        **({"toolsLeft": len(tools) - end, "next": following} if len(tools) > end else {}),
-    }
+def _server_summary(
+    view: View, entry: ServerEntry, tools: Sequence[Offered], start: int, room: int
+) -> dict[str, Any]:
+    """One server's summary, and a line per tool from a position on, in so many bytes."""
+    following = {"name": SERVER, "arguments": {"name": entry.name, "cursor": str(len(tools))}}
+    said = cut(server_words(entry), room // SHARE)
+    summary = {"summary": said} if said else {}
+    shown = tools[start : start + MAX_TOOL_LINES]
+
+    def line(number: int) -> str:
+        return tool_line(entry, shown[number].tool, shown[number].description)
+
+    beside = size_of({entry.name: {**summary, "tools": {}, "toolsLeft": len(tools), "next": following}})
+    lines = lines_within([_name(view, each) for each in shown], line, room - beside)
+    end = start + len(lines)
+    following["arguments"] = {"name": entry.name, "cursor": str(end)}
+    rest = {"toolsLeft": len(tools) - end, "next": following} if len(tools) > end else {}
+    return {**summary, "tools": lines, **rest}
 
 
 def _tools_by_server(view: View) -> dict[str, list[Offered]]:
@@ -228,7 +226,7 @@ def _load_tool(view: View, asked: _ToolArguments, *, patient: bool) -> Action:
     waiting = unlisted(entries) if asked.server_name else starting(entries)
     if patient and (waiting or not view.means.index().covers(view.catalog.servers)):
         return AwaitListing(servers=waiting, indexed=True)
-    wanted = _resolve(view, names, {entry.name for entry in entries})
+    wanted = resolve(view, names, {entry.name for entry in entries}, META_TOOLS)
     if not wanted.tools:
         raise next(iter(wanted.failures.values()))
     return _loaded(view, wanted)
@@ -248,83 +246,47 @@ def _servers_meant(view: View, name: str | None) -> list[ServerEntry]:
     return [servers[name]]
 
 
-def _resolve(view: View, names: Iterable[str], servers: set[str]) -> _Wanted:
-    """Names first: what is no name is a need."""
-    wanted = _Wanted()
-    for name in names:
-        try:
-            calling.refuse_meta_tool(view, name, META_TOOLS)
-            offered = _by_name(view, name, servers)
-            if offered is None:
-                offered = _by_need(view, name, servers, wanted)
-            wanted.tools[_name(view, offered)] = offered
-        except CallError as error:
-            wanted.failures[name[:MAX_QUOTED]] = error
-    return wanted
+def _loaded(view: View, wanted: Wanted) -> Reply:
+    tools = [(name, each.tool, each.description) for name, each in wanted.tools.items()]
+    beside = size_of({"tools": {}, "meta": _told(view, wanted, wanted.tools, ())})
+    page = paged(tools, room_of(view) - beside)
+    if page.left:
+        beside = size_of({"tools": {}, "meta": _told(view, wanted, wanted.tools, tuple(wanted.tools))})
+        page = paged(tools, room_of(view) - beside)
+    left = [name for name in wanted.tools if name not in page.tools]
+    keys = tuple(wanted.tools[name].key for name in page.tools)
+    answer = result({"tools": page.tools, "meta": _told(view, wanted, page.tools, left)})
+    return Reply(answer, Loading(tools=keys), shown=keys)
 
 
-def _by_name(view: View, name: str, servers: set[str]) -> Offered | None:
-    """The tool of that name, on one of these servers; None if it is no tool's name."""
-    key = view.catalog.names.key_of(name, view.catalog.servers)
-    if key is not None and key[0] in servers:
-        if key in view.offer.tools:
-            return view.offer.tools[key]
-        if not view.offer.allows(key):
-            # For what it raises: why a tool that exists is not to be had.
-            calling.find(view, name, patient=False)
-        if (moved := renamed(view, name)) is not None:
-            return moved[1]
-    # The bare name of a tool that another server's has taken, where only one server is meant.
-    return view.offer.tools.get((next(iter(servers)), name)) if len(servers) == 1 else None
+def _told(view: View, wanted: Wanted, names: Collection[str], left: Sequence[str]) -> dict[str, Any]:
+    """What is said beside the definitions.
 
-
-def _by_need(view: View, need: str, servers: set[str], wanted: _Wanted) -> Offered:
-    """The tool that fits a need best; others nearly as good are named beside it.
-
-    Raises:
-        UnknownTool: none fits.
+    Args:
+        view: the moment.
+        wanted: what was asked for.
+        names: the tools that are loaded.
+        left: those that do not fit into the answer.
     """
-    offer = view.offer
-    within = {key for key in offer.tools if key[0] in servers}
-    ranking = view.means.index().search([need], within=within, limit=MAX_SERVERS)
-    hits = [hit for hit in ranking.hits if hit.score >= WORTH * ranking.hits[0].score]
-    if not hits:
-        names = [_name(view, each) for key, each in offer.tools.items() if key in within]
-        near = closest(need, names)
-        hint = (
-            f"Did you mean: {', '.join(ranking.suggestions)}?"
-            if ranking.suggestions
-            else choices(names, need, near)
-        )
-        raise UnknownTool(f"no tool fits {quoted(need)}. {hint}", tool=need[:MAX_QUOTED], closest=near)
-    best, *others = (offer.tools[hit.key] for hit in hits)
-    if others:
-        wanted.alternatives[need[:MAX_QUOTED]] = [_name(view, each) for each in others]
-    return best
-
-
-def _loaded(view: View, wanted: _Wanted) -> Reply:
-    page = paged([(name, each.tool, each.description) for name, each in wanted.tools.items()], None)
-    loaded = {name: each for name, each in wanted.tools.items() if name in page.tools}
-    failures = {name: f"{error.code}: {error.message}" for name, error in wanted.failures.items()}
-    failures |= {
-        name: "its schema did not fit into this answer: load it with a call of its own"
-        for name in wanted.tools
-        if name not in loaded
-    }
+    share = room_of(view) // SHARE
+    loaded = {name: wanted.tools[name] for name in names}
     servers = dict.fromkeys(each.tool.server for each in loaded.values())
     entries = [view.catalog.servers[name] for name in servers]
     down = {entry.name for entry in entries if not entry.usable}
-    meta = {
+    failures = wanted.failures
+    refused = {
+        name: cut(f"{error.code}: {error.message}", share // len(failures)) for name, error in failures.items()
+    }
+    unfitted = fitting(((name, UNFITTED) for name in left), share)
+    following = {"name": TOOL, "arguments": {"names": list(unfitted)}}
+    return {
         "sourceServer": ", ".join(servers),
         "epoch": sum(entry.epoch for entry in entries),
         **unavailable(view, entries, (name for name, each in loaded.items() if each.tool.server in down)),
-        **({"notLoaded": failures} if failures else {}),
-        **({"alternatives": wanted.alternatives} if wanted.alternatives else {}),
+        **({"notLoaded": {**refused, **unfitted}} if refused or unfitted else {}),
+        **({"alternatives": fitting(wanted.alternatives.items(), share)} if wanted.alternatives else {}),
+        **({"toolsLeft": len(left), "next": following} if left else {}),
     }
-    answer = result({"tools": page.tools, "meta": meta})
-    keys = tuple(each.key for each in loaded.values())
-    return Reply(answer, Loading(tools=keys), shown=keys)
 
 
 # --- definitions ---------------------------------------------------------------------------------------------
@@ -335,7 +297,7 @@ def _name(view: View, offered: Offered) -> str:
 
 
 def _server_definition(view: View) -> bytes:
-    entries = [(entry.name, server_line(entry)) for entry in view.servers.values()]
+    entries = [(entry.name, server_line(view, entry)) for entry in view.servers.values()]
     rest = f"{SERVER} finds them by need"
     lines = index_lines(entries, view.means.index_characters, rest) if entries else "none are configured"
     return msgspec.json.encode(

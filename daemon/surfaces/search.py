@@ -17,6 +17,7 @@ from daemon.surfaces.answers import decode_arguments, index_lines, one_line, res
 from daemon.surfaces.base import ALWAYS_LOAD, Action, AwaitListing, Loading, Reply, View
 from daemon.surfaces.by_category import entries_of, find_category
 from daemon.surfaces.describing import position, starting, unavailable, unlisted, unlisted_of
+from daemon.surfaces.fitting import SHARE, fitting, names_within, room_of, size_of
 from daemon.surfaces.listing import as_listed
 from daemon.surfaces.searching import find_tools
 from daemon.surfaces.summing import category_line
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
 SEARCH = "search_tools"
 META_TOOLS = (SEARCH, calling.CALL_TOOL)
 
-DEFAULT_RESULTS = 20
-"""Seed 000's `max_results`."""
+DEFAULT_RESULTS = 5
+"""What is found is listed with its schema: of 20, as seed 000 has it, nearly all are read for nothing, and
+where the first five do not help, other words find more than the next fifteen."""
 
 MAX_RESULTS = 100
 """Most tools in one answer, whatever was asked for: what is found is listed with its schema from then on."""
@@ -42,6 +44,18 @@ MAX_POSITION = 10**6
 
 MAX_CATEGORIES = 60
 """Categories named in one answer, as many as are named from the start elsewhere."""
+
+NEXT_BYTES = 400
+"""What an answer says of tools that did not fit."""
+
+NOTHING_FITS = (
+    "Nothing here fits that. Say it in other words, or see what a category has:"
+    f' {SEARCH}({{"category": "NAME"}})'
+)
+"""What is said where no tool fits better than one would by chance."""
+
+UNLISTED = "The schemas of the last ones did not fit: search for one of them by its name to have it listed."
+"""What is said where more was found than can be listed at once."""
 
 EXAMPLE = '{"query": "read a file"} or {"category": "NAME"}'
 
@@ -65,7 +79,7 @@ class SearchSurface:
         entries = [
             (
                 f'`{SEARCH}(category="{category.name}")`',
-                category_line(view.catalog, category) or "List its tools",
+                category_line(view, category) or "List its tools",
             )
             for category in view.categories.values()
         ]
@@ -116,11 +130,27 @@ def _search(view: View, asked: _SearchArguments, *, patient: bool) -> Action:
     phrasings = [asked.query] if isinstance(asked.query, str) else asked.query
     start = position(asked.cursor, MAX_POSITION)
     findings = find_tools(view, phrasings, asked.category, min(asked.max_results, MAX_RESULTS), start)
-    structured = _structured(view, findings, entries, asked)
-    text = _text(findings, structured)
-    return Reply(
-        result(structured, text), Loading(tools=tuple(offered.key for offered, _score in findings.tools))
-    )
+    return _answer(view, findings, entries, asked)
+
+
+def _answer(view: View, findings: Findings, entries: Sequence[ServerEntry], asked: _SearchArguments) -> Reply:
+    """What was found, as much as fits; what fits a list of tools is listed from now on."""
+    room = room_of(view)
+    listed = fitting(((str(number), each) for number, each in enumerate(_definitions(view, findings))), room)
+    while True:
+        structured = _structured(view, findings, entries, asked, len(listed))
+        text = _text(findings, structured, len(view.offer.categories))
+        size = max(size_of(structured), len(text.encode()))
+        if size <= room or len(findings.tools) <= 1:
+            break
+        findings = findings.first(max(1, len(findings.tools) * room // (size + NEXT_BYTES)))
+    loading = tuple(offered.key for offered, _score in findings.tools[: len(listed)])
+    return Reply(result(structured, text), Loading(tools=loading))
+
+
+def _definitions(view: View, findings: Findings) -> Iterator[msgspec.Raw]:
+    """The tools that were found, as a list of tools would have them."""
+    return (msgspec.Raw(offered.listed(_name(view, offered))) for offered, _score in findings.tools)
 
 
 def _entries(view: View, category: str | None) -> list[ServerEntry]:
@@ -130,18 +160,23 @@ def _entries(view: View, category: str | None) -> list[ServerEntry]:
 
 
 def _structured(
-    view: View, findings: Findings, entries: Iterable[ServerEntry], asked: _SearchArguments
+    view: View, findings: Findings, entries: Iterable[ServerEntry], asked: _SearchArguments, listed: int
 ) -> dict[str, Any]:
-    tools = [_entry(view, offered, asked) for offered, _score in findings.tools]
+    tools = [
+        {**_entry(view, offered, asked), **({} if number < listed else {"listed": False})}
+        for number, (offered, _score) in enumerate(findings.tools)
+    ]
     meta = unavailable(view, entries, (tool["name"] for tool in tools if not tool["active"]))
     following = _next(findings, asked)
-    if following is not None:
+    if following is not None and size_of(following) <= room_of(view) // SHARE:
         meta["next"] = following
+    if not findings.total and "".join(asked.query).strip():
+        meta["note"] = NOTHING_FITS
     return {
         "tools": tools,
         **({"total": findings.total} if findings.total > len(tools) else {}),
         **({"suggestions": list(findings.suggestions)} if findings.suggestions else {}),
-        "categories": view.offer.categories[:MAX_CATEGORIES],
+        "categories": names_within(view.offer.categories[:MAX_CATEGORIES], room_of(view) // SHARE),
         **({"meta": meta} if meta else {}),
     }
 
@@ -158,8 +193,8 @@ def _entry(view: View, offered: Offered, asked: _SearchArguments) -> dict[str, A
     }
 
 
-def _text(findings: Findings, structured: dict[str, Any]) -> str:
-    """The answer as seed 000 shows it."""
+def _text(findings: Findings, structured: dict[str, Any], categories: int) -> str:
+    """The answer as seed 000 shows it, given how many categories there are."""
     lines = [f"Found {len(findings.tools)} tool(s):" if findings.tools else "Found 0 tool(s)."]
     if findings.tools:
         lines.append("")
@@ -171,13 +206,18 @@ def _text(findings: Findings, structured: dict[str, Any]) -> str:
             lines += [f"  {tool['description']}", ""]
     if lines[-1]:
         lines.append("")
+    if any("listed" in tool for tool in structured["tools"]):
+        lines += [UNLISTED, ""]
     if findings.left:
-        lines += [f"{findings.left} more fit: {_how_to_see_more(structured['meta']['next'])}", ""]
+        following = structured.get("meta", {}).get("next")
+        lines += [f"{findings.left} more fit: say more precisely what you need{_or_see_them(following)}", ""]
+    if "note" in structured.get("meta", {}):
+        lines += [structured["meta"]["note"], ""]
     if findings.suggestions:
         lines += [f"Did you mean: {', '.join(findings.suggestions)}?", ""]
     lines.append(f"Available categories: {', '.join(structured['categories']) or 'none'}")
-    if len(structured["categories"]) == MAX_CATEGORIES:
-        lines.append("There may be more: an unknown one is answered with the closest names.")
+    if len(structured["categories"]) < categories:
+        lines.append("There are more: an unknown one is answered with the closest names.")
     return "\n".join(lines)
 
 
@@ -191,9 +231,10 @@ def _next(findings: Findings, asked: _SearchArguments) -> dict[str, Any] | None:
     return {"name": SEARCH, "arguments": {**plain, "cursor": str(findings.end)}}
 
 
-def _how_to_see_more(following: dict[str, Any]) -> str:
-    call = msgspec.json.encode(following["arguments"]).decode()
-    return f"say more precisely what you need, or see them with {SEARCH}({call})"
+def _or_see_them(following: dict[str, Any] | None) -> str:
+    if following is None:
+        return ""
+    return f", or see them with {SEARCH}({msgspec.json.encode(following['arguments']).decode()})"
 
 
 _DEFAULTS = msgspec.structs.asdict(_SearchArguments())

@@ -35,6 +35,12 @@ class Findings:
         """How many come after these."""
         return max(0, self.total - self.end)
 
+    def first(self, count: int) -> Findings:
+        """Only so many of them: the others come after these."""
+        return attrs.evolve(
+            self, tools=self.tools[:count], end=min(self.end, self.total) - len(self.tools) + count
+        )
+
 
 def find_tools(
     view: View, phrasings: Sequence[str], category: str | None, limit: int, start: int = 0

@@ -9,12 +9,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from daemon.escape import legible
 from daemon.surfaces.answers import one_line
+from daemon.surfaces.phrases import in_words
 
 if TYPE_CHECKING:
     from daemon.catalog.categories import Category
-    from daemon.catalog.snapshot import Catalog, ServerEntry
+    from daemon.catalog.snapshot import ServerEntry
     from daemon.model import Tool
+    from daemon.surfaces.base import View
 
 LEAD_CHARACTERS = 2000
 """Of a description: a first sentence that is not over by then is cut far earlier."""
@@ -22,22 +25,38 @@ LEAD_CHARACTERS = 2000
 SHORTEST = 10
 """Characters of a sentence; what is shorter is a number or a heading, and says nothing alone."""
 
+_HEADING = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
 _PARAGRAPH_END = re.compile(r"\n[ \t]*\n")
 _SENTENCE_END = re.compile(
     "(?<=[.!?])(?<!e\\.g\\.)(?<!i\\.e\\.)(?<!vs\\.)(?<!etc\\.)\\s|(?<=[\u3002\uff01\uff1f])"
 )
 
 
-def server_line(entry: ServerEntry) -> str:
-    """What is said of a server: the configuration's words, else a model's, else nothing."""
-    return entry.description or (entry.summary.text if entry.summary is not None else "")
+def server_words(entry: ServerEntry) -> str:
+    """What somebody says of a server: the configuration's words, else a model's, else its own.
+
+    Its own are a stranger's: one sentence of them, on one line, with nothing hidden.
+    """
+    if entry.description:
+        return entry.description
+    if entry.summary is not None:
+        return entry.summary.text
+    return one_line(legible(first_sentence(_HEADING.sub("", entry.about))))
 
 
-def category_line(catalog: Catalog, category: Category) -> str:
-    """What is said of a category: its own words; of one that is a whole server, what is said of that."""
-    if catalog.config.categories:
-        return category.description
-    return server_line(catalog.servers[category.name]) or category.description
+def server_line(view: View, entry: ServerEntry) -> str:
+    """What is said of a server: somebody's words, else the names of its tools."""
+    known = (name for name in entry.tools or () if view.offer.allows((entry.name, name)))
+    return server_words(entry) or in_words(known, entry.name)
+
+
+def category_line(view: View, category: Category) -> str:
+    """What is said of a category, or of the server that it is: somebody's words, else its tools' names."""
+    whole = not view.catalog.config.categories
+    words = server_words(view.catalog.servers[category.name]) if whole else category.description
+    members = category.members.values()
+    shown = (member.tool for member in members if member.listed and view.offer.shows(member))
+    return words or in_words(shown, category.servers[0] if category.servers else "") or category.description
 
 
 def tool_line(entry: ServerEntry, tool: Tool, description: str) -> str:

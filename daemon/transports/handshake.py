@@ -42,6 +42,12 @@ class Greeting:
     """Its name and version, for people."""
     others: tuple[str, ...] = ()
     """What it declares to have besides tools, of `OTHERS`."""
+    about: str = attrs.field(default="", repr=False)
+    """What it says that it is for: its description, else its instructions, no more than begins them."""
+
+
+ABOUT_CHARACTERS = 2000
+"""Of what a server says of itself: its first sentence is shown, and instructions may be a book."""
 
 
 class ProbeKilled(ConnectionLost):
@@ -184,7 +190,13 @@ def _greeting(era: Era, version: str, result: dict[str, object]) -> Greeting:
         announces_changes=tools.get("listChanged") is True,
         others=tuple(each for each in OTHERS if each in capabilities),
         server_info=f"{info.get('name', 'unnamed')} {info.get('version', '')}".strip(),
+        about=_text(info, "description") or _text(result, "instructions"),
     )
+
+
+def _text(parent: dict[str, object], key: str) -> str:
+    value = parent.get(key)
+    return value.strip()[:ABOUT_CHARACTERS].strip() if isinstance(value, str) else ""
 
 
 def _member(parent: dict[str, object], key: str) -> dict[str, object]:

@@ -26,6 +26,7 @@ def profile(**entry: Any) -> dict[str, Any]:
             "surface",
             "unknown surface 'categry': did you mean 'category'?",
         ),
+        (profile(answerTokens=70_000), "answerTokens", "70000 is too much; it must be 65536 or less"),
         (profile(categories=["fs", "fss"]), "categories[1]", "unknown category 'fss': did you mean 'fs'?"),
         (profile(categories=["git"]), "categories[0]", "unknown category 'git': known are fs"),
         (profile(categories=["fs", "fs"]), "categories[1]", "'fs' stands here twice"),

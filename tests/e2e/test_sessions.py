@@ -323,7 +323,8 @@ def test_a_tool_that_has_changed_is_refused_once_and_runs_as_it_is_then(daemon: 
         assert shown["inputSchema"] == OTHER["inputSchema"]
         assert client.call("read", {"file": "x"})["isError"] is False
         assert client.listed() == [*META_TOOLS, "read"]
-    assert daemon.loaded("once")["s/read"]["schemaHash"] == shown["schemaHash"]
+    whole = daemon.loaded("once")["s/read"]["schemaHash"]
+    assert (len(whole), whole[:12]) == (64, shown["schemaHash"])
 
 
 def test_a_tool_that_is_as_it_was_before_anybody_called_is_valid_again(daemon: Daemon) -> None:

@@ -168,7 +168,9 @@ def look_everywhere(daemon: Daemon) -> None:
     with daemon.client().hello(profile="browse") as client:
         assert said in json.dumps(client.call("list_categories", {})["structuredContent"])
     with daemon.client().hello(profile="search") as client:
-        hits = client.call("search_tools", {"query": "pelican"})["structuredContent"]["tools"]
+        hits = client.call("search_tools", {"query": "pelican", "max_results": 20})["structuredContent"][
+            "tools"
+        ]
         assert {"paint", "draw"} <= {hit["name"] for hit in hits}
 
 

@@ -38,7 +38,9 @@ def test_only_what_others_would_miss_is_a_record() -> None:
     assert written(notes, catalog) == []
     catalog = fold(catalog, Summarized(server="a", summary=Summary(text="It reads.")))
     assert written(notes, catalog) == ["a"]
-    catalog = fold(catalog, listed("a", "read", "write"))
+    catalog = fold(catalog, attrs.evolve(listed("a", "read"), about="Reads."))
+    assert written(notes, catalog) == ["a"]
+    catalog = fold(catalog, attrs.evolve(listed("a", "read", "write"), about="Reads."))
     assert written(notes, catalog) == ["a"]
     catalog = fold(catalog, Switched(off=frozenset({("a", "")})))
     assert written(notes, catalog) == ["a"]

@@ -154,7 +154,8 @@ def test_what_only_shares_a_word_by_chance_does_not_fit() -> None:
     far = {"type": "object", "properties": {"y": {"description": "heron " + "word " * 100}}}
     index = of(tool("a", "pelican_heron"), tool("a", "x", inputSchema=far))
     assert found("pelican heron", index=index) == ["a/pelican_heron"]
-    assert found("pelican heron", index=index, within={("a", "x")}) == ["a/x"]
+    assert found("pelican heron", index=index, within={("a", "x")}) == []
+    assert found("heron", index=index, within={("a", "x")}) == ["a/x"]
 
 
 def test_tools_that_fit_equally_come_by_name() -> None:

@@ -34,7 +34,7 @@ def sentence(text: str, of: str = "x", at: float = 50.0) -> Summary:
 def summed(record: ServerRecord) -> ServerRecord:
     """With a sentence about the server and one about each of its tools."""
     about = {each.schema_hash: sentence(f"does {each.name}", each.schema_hash) for each in record.tools or ()}
-    return attrs.evolve(record, summary=sentence("keeps files"), sentences=about)
+    return attrs.evolve(record, summary=sentence("keeps files"), sentences=about, about="Keeps files, it says.")
 
 
 def session(key: str, *tools: str, seen_at: float = 10.0, client: str = "tester", **more: Any) -> SessionRecord:

@@ -64,6 +64,7 @@ def servers(draw: some.DrawFn) -> ServerRecord:
         summary=draw(some.none() | summaries("digest")),
         sentences={each.schema_hash: draw(summaries(each.schema_hash)) for each in said},
         since={each.name: 7.0 for each in tools or ()},
+        about=draw(texts),
     )
 
 

@@ -10,11 +10,11 @@ import pytest
 from daemon.errors import InvalidArguments, SchemaFetchError
 from daemon.states import ServerState
 from daemon.surfaces.describing import (
-    PAGE_BYTES,
     definition,
+    outlined,
     paged,
+    position,
     require_lists,
-    rest,
     starting,
     unavailable,
     unlisted,
@@ -46,7 +46,7 @@ def test_a_definition_holds_what_a_caller_needs_and_nothing_empty() -> None:
         "inputSchema": {"type": "object"},
         "outputSchema": {"type": "object"},
         "annotations": {"readOnlyHint": True},
-        "schemaHash": full.schema_hash,
+        "schemaHash": full.schema_hash[:12],
     }
     bare = tool("a", "x", outputSchema=None, annotations={})
     assert list(plain(definition(bare, ""))) == ["description", "inputSchema", "schemaHash"]
@@ -57,41 +57,48 @@ LARGE = [
 ]
 
 
+ROOM = 32_000
+
+
 def test_what_exceeds_one_answer_comes_in_parts_that_hold_every_tool_once() -> None:
     seen: list[str] = []
-    cursor = None
-    while True:
-        page = paged(LARGE, cursor)
-        assert len(msgspec.json.encode(page.tools)) <= PAGE_BYTES * 1.2
+    while len(seen) < len(LARGE):
+        page = paged(LARGE, ROOM, len(seen))
+        assert len(msgspec.json.encode(page.tools)) <= ROOM
         seen += page.tools
-        assert page.left == len(LARGE) - len(seen)
-        if page.cursor is None:
-            break
-        cursor = page.cursor
+        assert (page.end, page.left, page.whole) == (len(seen), len(LARGE) - len(seen), True)
     assert seen == [name for name, _, _ in LARGE]
 
 
 def test_one_tool_that_is_too_large_comes_alone() -> None:
     huge = tool("a", "huge")
-    page = paged([("huge", huge, "x" * PAGE_BYTES * 2), ("next", huge, "")], None)
+    page = paged([("huge", huge, "x" * ROOM * 2), ("next", huge, "")], ROOM)
     assert list(page.tools) == ["huge"]
     assert page.left == 1
 
 
-def test_the_rest_is_told_as_a_count_and_the_exact_call() -> None:
-    page = paged(LARGE, None)
-    assert rest(page, "get_tools", {"category": "c"}) == {
-        "toolsLeft": page.left,
-        "next": {"name": "get_tools", "arguments": {"category": "c", "cursor": page.cursor}},
-    }
-    assert rest(paged(LARGE[:2], None), "get_tools", {}) == {}
+def test_an_outline_has_a_line_for_each_tool_in_parts_where_even_those_are_too_many() -> None:
+    view = view_of(after(BEFORE, [status("a"), listed("a")]))
+    page = outlined(view, LARGE[:100], ROOM)
+    assert (len(page.tools), page.left, page.whole) == (100, 0, False)
+    assert page.tools["t0"] == {"description": f"{'y' * 159}…"}
+    seen: list[str] = []
+    while len(seen) < len(LARGE):
+        page = outlined(view, LARGE, ROOM, len(seen))
+        assert len(msgspec.json.encode(page.tools)) <= ROOM
+        seen += page.tools
+    assert seen == [name for name, _, _ in LARGE]
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "-1", "701", "1e2", "0x1", "\u0663", "9" * 5000])
 def test_a_cursor_that_nobody_gave_out_is_refused(cursor: str) -> None:
     with pytest.raises(InvalidArguments) as caught:
-        paged(LARGE, cursor)
+        position(cursor, 700)
     assert len(caught.value.message) < 200
+
+
+def test_a_cursor_that_was_given_out_is_a_position() -> None:
+    assert (position(None, 7), position("0", 7), position("7", 7)) == (0, 0, 7)
 
 
 @pytest.mark.parametrize(
@@ -131,3 +138,14 @@ def test_nothing_is_said_of_what_is_up() -> None:
     assert unavailable(view_of(catalog), [a], []) == {}
     assert list(unavailable(view_of(catalog), [a, b], ["x", "x"])) == ["unavailableTools", "unavailableServers"]
     assert unavailable(view_of(catalog), [a], ["x", "x"]) == {"unavailableTools": ["x"]}
+
+
+def test_of_very_much_that_is_down_the_first_is_named_and_the_rest_counted() -> None:
+    names = [f"s{number}" for number in range(200)]
+    down = [status(name, ServerState.FAILED, reason="no such command") for name in names]
+    catalog = after(catalog_of({"mcpServers": servers(*names)}), down)
+    told = plain(unavailable(view_of(catalog), catalog.servers.values(), [f"tool_{n}" for n in range(2000)]))
+    assert told["unavailableTools"][0] == "tool_0"
+    assert len(told["unavailableTools"]) + told["unavailableToolsLeft"] == 2000
+    assert len(told["unavailableServers"]) + told["unavailableServersLeft"] == 200
+    assert len(msgspec.json.encode(told)) < ROOM // 2 + 200

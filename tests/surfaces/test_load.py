@@ -174,7 +174,7 @@ def test_several_tools_are_loaded_at_once_by_name_and_by_need_with_their_schemas
     assert structured["tools"]["git_log"] == {
         "description": "Shows the commit logs.\nIn order.",
         "inputSchema": {"type": "object", "properties": {"repo": {"type": "string"}}},
-        "schemaHash": LOG.schema_hash,
+        "schemaHash": LOG.schema_hash[:12],
     }
     assert structured["meta"] == {"sourceServer": "git, clock", "epoch": 2}
     assert action.loading == Loading(tools=(("git", "git_log"), ("clock", "now")), source=Source.MANUAL)
@@ -224,7 +224,7 @@ def test_other_tools_that_fit_a_need_nearly_as_well_are_named() -> None:
 
 
 def test_schemas_that_do_not_fit_one_answer_are_not_loaded_and_that_is_said() -> None:
-    large = [tool("a", f"t{number}", description="x" * 100_000) for number in range(4)]
+    large = [tool("a", f"t{number}", description="x" * 12_000) for number in range(4)]
     catalog = after(catalog_of({"mcpServers": servers("a")}), [status("a"), listed("a", *large)])
     action = act(SURFACE, view_of(catalog), "load_mcp_tool", {"names": ["t0", "t1", "t2", "t3"]})
     assert isinstance(action, Reply)

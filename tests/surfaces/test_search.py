@@ -113,9 +113,9 @@ def test_the_instructions_hold_the_discovery_text_with_real_categories_and_core_
     text = SURFACE.instructions(view_of(UP, "core"))
     assert text.startswith("**Tool Discovery (Deferred Loading)**\nOnly core tools are loaded initially")
     assert '- `search_tools(category="file_operations")`: Work on files.' in text
-    assert '- `search_tools(category="symbolic_read")`: List its tools' in text
+    assert '- `search_tools(category="symbolic_read")`: find symbol' in text
     assert text.endswith("Core tools available: search_tools, call_tool, read_file, run")
-    assert SURFACE.instructions(view_of(BEFORE, "core")) == text
+    assert SURFACE.instructions(view_of(BEFORE, "core")) == text.replace("find symbol", "List its tools")
 
 
 # --- search_tools ------------------------------------------------------------------------------------------
@@ -150,15 +150,24 @@ def test_a_search_says_the_same_as_structure() -> None:
 
 def test_everything_is_found_without_a_query_in_its_order() -> None:
     everything = ["find_file", "read_file", "find_symbol", "delete_file", "loose_end", "run"]
-    assert (
-        found()
-        == found(query="")
-        == found(query="  ")
-        == found(query=[])
-        == found(query=["", " "])
-        == everything
-    )
-    assert found(category=None) == found(category="") == everything
+    for query in ("", "  ", [], ["", " "]):
+        assert found(query=query, max_results=20) == everything
+    assert found(category=None, max_results=20) == found(category="", max_results=20) == everything
+
+
+def test_a_need_that_nothing_fits_is_told_so_with_the_categories_that_there_are() -> None:
+    action = act(SURFACE, VIEW, "search_tools", {"query": "book a flight to Tokyo"})
+    assert isinstance(action, Reply)
+    structured = msgspec.json.decode(action.result)["structuredContent"]
+    assert structured["tools"] == []
+    assert structured["meta"]["note"].startswith("Nothing here fits that.")
+    assert structured["meta"]["note"] in text_of(action)
+    assert "Available categories: file_operations, symbolic_read, shell" in text_of(action)
+    assert action.loading == Loading()
+
+
+def test_five_are_found_unless_more_are_asked_for() -> None:
+    assert (len(found()), len(found(max_results=6))) == (5, 6)
 
 
 def test_a_query_finds_by_name_and_description_and_stays_in_its_category() -> None:

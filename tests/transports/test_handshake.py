@@ -10,7 +10,7 @@ from daemon.config.tuning import Timeouts
 from daemon.errors import ProtocolFault, StartTimeout, UpstreamLost
 from daemon.model import Era
 from daemon.protocol import HANDSHAKE_VERSIONS, IDENTITY, MODERN_VERSION, SERVER_INFO_KEY
-from daemon.transports.handshake import LONGEST_START, Greeter, Greeting, initialize, probe
+from daemon.transports.handshake import ABOUT_CHARACTERS, LONGEST_START, Greeter, Greeting, initialize, probe
 from tests.transports.replies import DEATH, SILENCE, TableConnection, refusal
 
 NEWEST = HANDSHAKE_VERSIONS[-1]
@@ -38,6 +38,21 @@ async def test_a_server_of_the_modern_era_is_recognised() -> None:
     assert connection.said == [("server/discover", {})]
     assert connection.patience == [3.0]
     assert connection.adopted == [(Era.MODERN, MODERN_VERSION)]
+
+
+@pytest.mark.parametrize(
+    ("said", "about"),
+    [
+        ({}, ""),
+        ({"instructions": " Keeps versions.\n"}, "Keeps versions."),
+        ({"instructions": 7}, ""),
+        ({"instructions": "x" * 100_000}, "x" * ABOUT_CHARACTERS),
+        ({"serverInfo": {"name": "git", "description": "Versions."}, "instructions": "Other."}, "Versions."),
+    ],
+)
+async def test_what_a_server_says_that_it_is_for_is_remembered(said: dict[str, Any], about: str) -> None:
+    connection = TableConnection(initialize=[{**INITIALIZED, **said}])
+    assert (await initialize(connection, 1.0)).about == about
 
 
 @pytest.mark.parametrize(

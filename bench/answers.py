@@ -1,0 +1,173 @@
+"""How large the answers of meta-tools are, and what a search adds to the list of tools.
+
+The real daemon serves recorded tool lists, each from a child of its own, under two profiles: one with the limit
+as it comes, one with the largest that may be configured and searches for 20 tools, as both were before there
+was a limit. Every server is described on every surface; every page is followed. Tokens are bytes / 4.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+from costs import listing, read_of
+from running import Unmeasurable, running
+from tokens import BYTES_PER_TOKEN, STARTS, upstreams_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from running import Client, Daemon
+    from tokens import Upstream
+
+LIMIT = 8000
+"""A profile's `answerTokens` as it comes."""
+
+PROFILES: dict[str, dict[str, Any]] = {"before": {"answerTokens": 65_536}, "after": {}}
+SEARCHED = {"before": 20, "after": 5}
+
+NEEDS = (
+    "read a file",
+    "list issues of a repository",
+    "take a screenshot of the page",
+    "show the git commit log",
+    "send a message to a channel",
+)
+
+Call = tuple[str, str, dict[str, Any]]
+"""A surface, a meta-tool and its arguments."""
+
+
+@attrs.define
+class Largest:
+    """The largest answer of one meta-tool."""
+
+    size: int = 0
+    """Its bytes."""
+    asked: str = ""
+    """For what."""
+    calls: int = 0
+    """How many answers there were."""
+    alone: int = 0
+    """How many were above the limit with a single definition, which is given whole whatever its size."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measure and print.
+
+    Returns:
+        0: no answer is above the limit; 1: one is; 2: usage; 3: nothing could be measured.
+    """
+    parser = argparse.ArgumentParser(
+        prog="answers.py",
+        description="The largest answer of each meta-tool, with and without the limit.",
+        epilog="example:\n  python bench/answers.py recorded-lists",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("lists", type=Path, metavar="DIR", help='JSON files {"tools": [...]}, a server each')
+    options = parser.parse_args(argv)
+    try:
+        upstreams = upstreams_in(options.lists, 1)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        parser.error(str(error))
+    try:
+        with running(_config(upstreams), {each.name: each.tools for each in upstreams}) as daemon:
+            found = {profile: _measure(daemon, profile, upstreams) for profile in PROFILES}
+            added = {profile: _added(daemon, profile) for profile in PROFILES}
+    except (Unmeasurable, OSError) as error:
+        print(f"answers.py: {error}", file=sys.stderr)
+        return 3
+    return _report(upstreams, found, added)
+
+
+def _config(upstreams: Sequence[Upstream]) -> dict[str, Any]:
+    program = str(Path(__file__).with_name("recorded_server.py"))
+    servers = {
+        each.name: {"command": sys.executable, "args": ["-S", "-E", program, str(each.path)]}
+        for each in upstreams
+    }
+    return {"mcpServers": servers, "profiles": PROFILES, "limits": {"starts": STARTS}}
+
+
+def _calls(upstreams: Sequence[Upstream], profile: str) -> Iterator[Call]:
+    yield "browse", "list_categories", {}
+    for each in upstreams:
+        yield "category", "get-category-tools", {"category": each.name}
+        yield "browse", "get_tools", {"category": each.name}
+        yield "load", "load_mcp_server", {"name": each.name}
+        names = [tool["name"] for tool in json.loads(each.path.read_bytes())["tools"]]
+        yield "category", "get-category-tools", {"category": each.name, "toolNames": names}
+        for start in range(0, len(names), 50):
+            wanted = [f"{each.name}/{name}" for name in names[start : start + 50]]
+            yield "load", "load_mcp_tool", {"names": wanted}
+    for need in NEEDS:
+        yield "search", "search_tools", {"query": need, "max_results": SEARCHED[profile]}
+        yield "search", "search_tools", {"query": need, "max_results": 100}
+        yield "load", "load_mcp_server", {"name": need}
+
+
+def _measure(daemon: Daemon, profile: str, upstreams: Sequence[Upstream]) -> dict[str, Largest]:
+    found: dict[str, Largest] = {}
+    for surface, name, arguments in _calls(upstreams, profile):
+        with daemon.client(surface, profile=profile) as client:
+            client.introduce()
+            _walk(client, name, arguments, found.setdefault(name, Largest()))
+    return found
+
+
+def _walk(client: Client, name: str, arguments: dict[str, Any], largest: Largest) -> None:
+    """Ask, and go on as long as the answer says how."""
+    step: dict[str, Any] | None = {"name": name, "arguments": arguments}
+    while step:
+        answer = client.ask("tools/call", step)
+        size = read_of(answer)
+        structured = answer.result.get("structuredContent", {})
+        alone = size > LIMIT * BYTES_PER_TOKEN and len(structured.get("tools", ())) == 1
+        largest.calls += 1
+        largest.alone += alone
+        if size > largest.size and not alone:
+            largest.size, largest.asked = size, json.dumps(arguments)[:60]
+        step = structured.get("meta", {}).get("next")
+
+
+def _added(daemon: Daemon, profile: str) -> list[int]:
+    """Bytes that each need adds to what a client lists and a model is told."""
+    sizes = []
+    for need in NEEDS:
+        with daemon.client("search", profile=profile) as client:
+            client.introduce()
+            before = len(listing(client))
+            asked = {"query": need, "max_results": SEARCHED[profile]}
+            answer = client.ask("tools/call", {"name": "search_tools", "arguments": asked})
+            sizes.append(read_of(answer) + len(listing(client)) - before)
+    return sizes
+
+
+def _report(
+    upstreams: Sequence[Upstream], found: dict[str, dict[str, Largest]], added: dict[str, list[int]]
+) -> int:
+    print(f"{len(upstreams)} servers list {sum(each.tools for each in upstreams):,} tools\n")
+    print(f"{'meta-tool':20} {'before':>8} {'after':>8} {'answers':>8} {'alone':>6}  largest before")
+    for name, before in found["before"].items():
+        after = found["after"][name]
+        sizes = f"{_tokens(before.size):8,} {_tokens(after.size):8,}"
+        print(f"{name:20} {sizes} {after.calls:8} {after.alone:6}  {before.asked}")
+    means = {profile: sum(sizes) // len(sizes) for profile, sizes in added.items()}
+    print(f"\na search and what it lists, mean of {len(NEEDS)} needs:", end=" ")
+    print(f"{_tokens(means['before']):,} tokens before, {_tokens(means['after']):,} after")
+    met = all(_tokens(each.size) <= LIMIT for each in found["after"].values())
+    print(f"{'PASS' if met else 'FAIL'}  no answer above {LIMIT:,} tokens")
+    return 0 if met else 1
+
+
+def _tokens(size: int) -> int:
+    return -(-size // BYTES_PER_TOKEN)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
