@@ -36,9 +36,6 @@ _CLAUSE_ENDS = re.compile(r"[.!?;:\n]+\s|,\s|\s(?:and|then|also|plus)\s|\s\+\s")
 MAX_SUBSTRINGS = 4
 """Words that are looked for within all names, at up to 2 ms each among ten thousand."""
 
-SHORTEST_PART = 2
-"""Characters of the shortest part of a name that is looked for within names."""
-
 
 @attrs.frozen(kw_only=True)
 class Clause:
@@ -82,9 +79,7 @@ def read(phrasings: Sequence[str]) -> Query:
         asked=NOTHING_ASKED if clauses else NOTHING_ASKED.union(*map(deeds_of, texts)),
         names=tuple(dict.fromkeys(name for name in names if name)),
         substrings=tuple(
-            name
-            for text, name in zip(texts, names, strict=False)
-            if len(text.split()) == 1 and len(name) >= SHORTEST_PART
+            name for text, name in zip(texts, names, strict=False) if len(text.split()) == 1 and name
         )[:MAX_SUBSTRINGS],
     )
 

@@ -87,6 +87,13 @@ def test_a_word_that_is_part_of_a_name_finds_it(part: str) -> None:
     assert "files/get_symbols_overview" in found(part)
 
 
+@pytest.mark.parametrize("part", ["o", "a", "t_", "fi", "OV"])
+def test_a_fragment_of_one_or_two_letters_finds_every_name_that_has_it(part: str) -> None:
+    names = {f"{server}/{name}" for server, entry in CATALOG.servers.items() for name in entry.tools or ()}
+    having = {name for name in names if part.lower().strip("_") in name.partition("/")[2]}
+    assert having <= set(found(part, limit=100))
+
+
 @pytest.mark.parametrize("part", ["mcp", "cp", "p_c"])
 def test_a_word_that_only_stands_before_names_finds_nothing_within_them(part: str) -> None:
     assert found(part) == []
