@@ -20,7 +20,6 @@ import attrs
 import msgspec
 from msgspec import Raw
 
-from daemon.catalog.category_registry import CategoryRegistry
 from daemon.catalog.lazily import Lazily
 from daemon.catalog.table import Table
 from daemon.config.names import read_reference
@@ -171,12 +170,6 @@ class Offer:
         """The categories that the profile may use, in the configuration's order."""
         allowed = self._profile.categories
         return tuple(name for name in self._catalog.categories if allowed is None or name in allowed)
-
-    @cached_property
-    def registry(self) -> CategoryRegistry:
-        """The categories of the offered tools."""
-        filed = {each.name: each.category for each in self.tools.values() if each.category is not None}
-        return CategoryRegistry.of(self.categories, filed)
 
     @cached_property
     def core(self) -> tuple[Offered, ...]:

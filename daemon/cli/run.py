@@ -20,6 +20,7 @@ import attrs
 from daemon import __version__, paths
 from daemon.config.model import DEFAULT_PROFILE
 from daemon.config.parse import load
+from daemon.config.profile_files import files_beside
 from daemon.config.redactors import Redactors
 from daemon.errors import ConfigError, DaemonRunning
 from daemon.notify import Notifier, listen_fds, watchdog_seconds
@@ -91,13 +92,13 @@ class ConfigFile:
         """What `look` said before it was last read."""
         self._lazy = lazy
 
-    def look(self) -> tuple[int, int, int] | None:
-        """What tells this file from the one that stood there before; None if there is none."""
+    def look(self) -> tuple[object, ...] | None:
+        """What tells this file and those of profiles from what stood there before; None if there is none."""
         try:
-            found = self.path.stat()
+            found = [path.stat() for path in (self.path, *files_beside(self.path))]
         except OSError:
             return None
-        return found.st_mtime_ns, found.st_size, found.st_ino
+        return tuple((each.st_mtime_ns, each.st_size, each.st_ino) for each in found)
 
     def read(self) -> Config:
         """The configuration as it is now.

@@ -14,6 +14,7 @@ import attrs
 from daemon.config.expand import Sources, expand_server, read_file
 from daemon.config.jsonc import decode
 from daemon.config.model import DEFAULT_PROFILE, Category, Config, Profile, Server
+from daemon.config.profile_files import ProfileFiles, read_beside
 from daemon.config.redaction import secrets
 from daemon.config.server_rules import infer_type
 from daemon.config.structure import TRANSPORT_SPELLINGS, expected, read
@@ -38,7 +39,7 @@ Raw = dict[str, Any]
 
 
 def load(path: Path, environ: Mapping[str, str], surfaces: Collection[str] = ()) -> Config:
-    """Read the configuration at `path`.
+    """Read the configuration at `path`, with the profiles in files of their own beside it.
 
     Args:
         path: the file.
@@ -59,7 +60,9 @@ def load(path: Path, environ: Mapping[str, str], surfaces: Collection[str] = ())
         raise ConfigError(source, [Fault(path=ROOT, message=f"cannot be read: {error.strerror}")]) from None
     if faults:
         raise ConfigError(source, faults)
-    return parse(_text(content, source), source=source, environ=environ, surfaces=surfaces)
+    return parse(
+        _text(content, source), source=source, environ=environ, surfaces=surfaces, files=read_beside(path)
+    )
 
 
 def parse(
@@ -69,10 +72,12 @@ def parse(
     environ: Mapping[str, str],
     surfaces: Collection[str] = (),
     read_file: Callable[[Path], str] = read_file,
+    files: ProfileFiles | None = None,
 ) -> Config:
     """Read a configuration. `source` names it in errors; `${file:...}` paths begin at its directory.
 
-    `surfaces` are the names that a profile's `surface` may have; without any, they are not checked.
+    `surfaces` are the names that a profile's `surface` may have; without any, they are not checked. `files` are
+    the profiles that stand in files of their own.
 
     Raises:
         ConfigError: it has faults: all of them.
@@ -80,6 +85,10 @@ def parse(
     raw, faults = decode(text, source=source)
     if not isinstance(raw, dict):
         raise ConfigError(source, [*faults, Fault(path=ROOT, message=expected(_AN_OBJECT, raw))])
+    files = files or ProfileFiles()
+    faults += [*files.faults, *files.beside(_names(raw, "profiles"), source)]
+    if isinstance(raw.get("profiles", {}), dict):
+        raw = {**raw, "profiles": {**files.profiles, **raw.get("profiles", {})}}
     sources = Sources(environ=environ, base=Path(source).parent, read_file=read_file)
     config = _read_config(raw, sources, faults)
     named = Named(
@@ -90,7 +99,7 @@ def parse(
     )
     faults += check(config, named, faults)
     if faults:
-        raise ConfigError(source, _once(faults))
+        raise ConfigError(source, _once(files.placed(faults)))
     return config
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import msgspec
 
+from daemon.search.claims import without_praise
 from daemon.search.text import terms
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Document:
     weights: Mapping[str, float]
     """Term to its saturated weight, between 0 and `K1` + 1, not yet multiplied by how rare the term is."""
     name_terms: frozenset[str]
-    """The terms of its name."""
+    """The terms of its name; an empty one for all praise in it."""
 
 
 def document(tool: Tool, server_description: str, said: Summary | None = None) -> Document:
@@ -72,10 +73,10 @@ def document(tool: Tool, server_description: str, said: Summary | None = None) -
         said: what a model says of it.
     """
     fields = {
-        "name": terms(tool.name),
+        "name": _earnest(tool.name),
         "server": terms(tool.server),
-        "description": terms(tool.description[:MAX_TEXT]),
-        "server_description": terms(server_description[:MAX_TEXT]),
+        "description": _earnest(tool.description[:MAX_TEXT]),
+        "server_description": _earnest(server_description[:MAX_TEXT]),
         "sentence": terms(said.text) if said else [],
         "keywords": terms(" ".join(said.keywords)) if said else [],
         **_of_schema(tool.parts.get("inputSchema", b"")),
@@ -92,12 +93,18 @@ def digest_of(tool: Tool, server_description: str, said: Summary | None = None) 
     return tool.schema_hash, server_description, *((said.text, *said.keywords) if said else ())
 
 
+def _earnest(text: str) -> list[str]:
+    """The terms of a text; each word of praise an empty one, which nobody asks for but which has its length."""
+    said, praise = without_praise(text)
+    return terms(said) + [""] * praise
+
+
 def _weights(fields: Mapping[str, list[str]]) -> dict[str, float]:
     folded: Counter[str] = Counter()
     for name, found in fields.items():
         field = FIELDS[name]
         norm = field.weight / (1 - B + B * len(found) / field.length) if found else 0.0
-        for term in found:
+        for term in filter(None, found):
             folded[term] += norm  # type: ignore[assignment]  # a counter of fractions
     return {term: weight * (K1 + 1) / (K1 + weight) for term, weight in folded.items()}
 

@@ -19,7 +19,7 @@ from daemon.closest import closest
 from daemon.search.floor import is_chance
 from daemon.search.language import NOTHING, Language, language
 from daemon.search.queries import Query, read
-from daemon.search.segment import Segment
+from daemon.search.segment import Phrase, Segment
 from daemon.search.semantic import fuse
 from daemon.search.spelling import Speller
 from daemon.search.text import plain
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from daemon.catalog.snapshot import ServerEntry
     from daemon.model import ToolKey
-    from daemon.search.segment import Phrase
     from daemon.search.vectors import Vectors
 
 SYNONYM = 0.4
@@ -167,7 +166,7 @@ class Index:
         if is_chance(max(scores.values(), default=0.0), self._asked(query)):
             scores = {}
         if self._vectors is not None:
-            near = self._vectors.similar(phrasings, within=within)
+            near = self._vectors.similar(phrasings, [clause.text for clause in query.clauses], within=within)
             scores = fuse(scores, {key: cosine for key, cosine in near.items() if self._has(key)})
         exact = self._named(query, within)
         top = max(scores.values(), default=1.0)
@@ -189,11 +188,11 @@ class Index:
     ) -> tuple[ServerHit, ...]:
         """The servers that fit, best first, by their names, descriptions and tools."""
         query = read(phrasings)
-        phrases = self._phrases(query)
+        phrases, clauses = self._looked_up(query)
         hits = []
         for server, segment in self._segments.items():
             if within is None or server in within:
-                own = sorted((score for score in segment.scores(phrases) if score), reverse=True)
+                own = sorted((score for score in segment.scores(phrases, clauses) if score), reverse=True)
                 tools = sum(score / rank for rank, score in enumerate(own, 1))
                 score = tools + sum(
                     self._rarity(term) * ABOUT_SERVER
@@ -217,19 +216,29 @@ class Index:
             within: only these; None is all.
             share: tools with less than this of the best score may be left out.
         """
-        phrases = self._phrases(query)
-        rows = [(segment, scores) for segment in self._segments.values() if (scores := segment.scores(phrases))]
+        phrases, clauses = self._looked_up(query)
+        rows = [
+            (segment, scores)
+            for segment in self._segments.values()
+            if (scores := segment.scores(phrases, clauses))
+        ]
         top = max((max(scores) for _, scores in rows), default=0.0)
         found = _above(rows, share * top, within)
         # Where the best one of all is not among them, less than its share may be enough.
         return found if within is None or top in found.values() else _above(rows, 0.0, within)
 
-    def _phrases(self, query: Query) -> list[Phrase]:
-        """What to look up for each phrasing, with what it counts."""
-        return [
-            [[(term, closeness * self._rarity(term)) for term, closeness in variants] for variants in phrase]
-            for phrase in self._affordable(query.phrases)
+    def _looked_up(self, query: Query) -> tuple[list[Phrase], list[Phrase]]:
+        """What to look up for each phrasing and for each clause, with what it counts."""
+        asked = [query.asked] * len(query.phrases) + [clause.asked for clause in query.clauses]
+        affordable = self._affordable([*query.phrases, *(clause.terms for clause in query.clauses)])
+        phrases = [
+            Phrase([self._weighed(variants) for variants in terms], deeds)
+            for terms, deeds in zip(affordable, asked, strict=True)
         ]
+        return phrases[: len(query.phrases)], phrases[len(query.phrases) :]
+
+    def _weighed(self, variants: _Variants) -> _Variants:
+        return [(term, closeness * self._rarity(term)) for term, closeness in variants]
 
     def _affordable(self, phrases: Sequence[tuple[str, ...]]) -> list[list[_Variants]]:
         """What is looked up for the terms of each phrase: the rarest ones first, within the bound."""

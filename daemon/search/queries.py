@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import attrs
 
 from daemon.search.text import plain, terms
+from daemon.search.verbs import NOTHING_ASKED, Asked, deeds_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,11 +25,28 @@ MAX_TERMS = 64
 MAX_TERMS_IN_ALL = 256
 """Terms of all phrasings together; each one that is unknown is compared with up to 500 words."""
 
+MAX_CLAUSES = 8
+"""Clauses of all phrasings that are looked up by themselves: each costs what a short need does."""
+
+CLAUSE_TERMS = 2
+"""Terms that a clause has: fewer say little without the others."""
+
+_CLAUSE_ENDS = re.compile(r"[.!?;:\n]+\s|,\s|\s(?:and|then|also|plus)\s|\s\+\s")
+
 MAX_SUBSTRINGS = 4
 """Words that are looked for within all names, at up to 2 ms each among ten thousand."""
 
-SHORTEST_PART = 2
-"""Characters of the shortest part of a name that is looked for within names."""
+
+@attrs.frozen(kw_only=True)
+class Clause:
+    """A part of a need that stands for itself: a sentence, or what stands between commas and ands."""
+
+    terms: tuple[str, ...]
+    """Its different terms."""
+    text: str
+    """As it was written."""
+    asked: Asked
+    """What it asks to have done."""
 
 
 @attrs.frozen(kw_only=True)
@@ -36,6 +55,10 @@ class Query:
 
     phrases: tuple[tuple[str, ...], ...]
     """The different terms of each phrasing."""
+    clauses: tuple[Clause, ...]
+    """The parts of a need that has several; none of one that asks for one thing."""
+    asked: Asked
+    """What a need without parts asks to have done."""
     names: tuple[str, ...]
     """What may be the name of a tool: each phrasing as a whole, and words in it that look like names."""
     substrings: tuple[str, ...]
@@ -49,15 +72,30 @@ def read(phrasings: Sequence[str]) -> Query:
     names = [plain(text) for text in texts]
     words = [word for text in texts for word in text.split()[:MAX_TERMS] if "_" in word or "/" in word]
     names += [plain(word) for word in words]
+    clauses = _clauses(texts)
     return Query(
         phrases=phrases,
+        clauses=clauses,
+        asked=NOTHING_ASKED if clauses else NOTHING_ASKED.union(*map(deeds_of, texts)),
         names=tuple(dict.fromkeys(name for name in names if name)),
         substrings=tuple(
-            name
-            for text, name in zip(texts, names, strict=False)
-            if len(text.split()) == 1 and len(name) >= SHORTEST_PART
+            name for text, name in zip(texts, names, strict=False) if len(text.split()) == 1 and name
         )[:MAX_SUBSTRINGS],
     )
+
+
+def _clauses(texts: Iterable[str]) -> tuple[Clause, ...]:
+    """The clauses of all texts that have more than one."""
+    found: list[Clause] = []
+    for text in texts:
+        read = [(tuple(dict.fromkeys(terms(part))), part) for part in _CLAUSE_ENDS.split(text)]
+        own = [
+            Clause(terms=those[:MAX_TERMS], text=part, asked=deeds_of(part))
+            for those, part in read
+            if len(those) >= CLAUSE_TERMS
+        ]
+        found += own if len(own) > 1 else []
+    return tuple(found[:MAX_CLAUSES])
 
 
 def _bounded(phrases: Iterable[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:

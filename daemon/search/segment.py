@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from array import array
 from itertools import compress
+from operator import add, mul
 from typing import TYPE_CHECKING
 
 import attrs
 
+from daemon.search.claims import DEPRECATED, deprecated
 from daemon.search.documents import digest_of, document
 from daemon.search.text import plain, terms
+from daemon.search.verbs import NOTHING_ASKED, Asked, deed_of, worth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -26,8 +29,22 @@ if TYPE_CHECKING:
 COVERAGE = 0.8
 """How much more a tool scores whose whole name is in the query, against one with none of it there."""
 
-Phrase = list[list[tuple[str, float]]]
-"""For each term that was asked for the known terms that fit it, each with what it counts; closest first."""
+CLAUSE = 0.5
+"""What the clause counts that a tool fits best, against the whole need."""
+
+SERVER = 0.2
+"""What the best tool of a server gives each other one that fits, where a need has several parts."""
+
+
+@attrs.frozen
+class Phrase:
+    """A phrasing of a need, or a clause of one."""
+
+    terms: list[list[tuple[str, float]]]
+    """For each term that was asked for the known terms that fit it, each with what it counts; closest first."""
+    asked: Asked = NOTHING_ASKED
+    """What it asks to have done."""
+
 
 Digest = tuple[str, ...]
 
@@ -102,8 +119,10 @@ class Segment:
 
     __slots__ = (
         "_bare",
+        "_deeds",
         "_made_of",
         "_prefixes",
+        "_standing",
         "digests",
         "name_words",
         "names",
@@ -141,6 +160,8 @@ class Segment:
         self.name_words = _merged(_NONE if old is None else old.name_words, kept, fresh, _shares)
         self._made_of = _MadeOf.of(entry)
         self._bare = _by_name(self.names)
+        self._deeds = bytes(map(deed_of, self.names))
+        self._standing = _standing((entry.tools or {}).values())
         plainly = plain(entry.name)
         self._prefixes = (f"{plainly}_", f"mcp_{plainly}_")
 
@@ -158,15 +179,21 @@ class Segment:
         """Which tool has a number."""
         return self.server, self.names[number]
 
-    def scores(self, phrases: Iterable[Phrase]) -> list[float]:
-        """For each tool by its number how well it fits; 0.0 if it shares nothing with what was asked for."""
-        total: list[float] = []
-        for phrase in phrases:
-            own = self._phrase_scores(phrase)
-            total = (
-                [one + other for one, other in zip(total, own, strict=True)] if total and own else total or own
-            )
-        return total
+    def scores(self, phrases: Iterable[Phrase], clauses: Iterable[Phrase] = ()) -> list[float]:
+        """For each tool by its number how well it fits; 0.0 if it shares nothing with what was asked for.
+
+        Args:
+            phrases: the need, in one or several ways; what fits each is added.
+            clauses: its parts, if it has any. A tool that does one of them well need not know of the others,
+                and who needs several things mostly needs them of one server.
+        """
+        total = self._folded(phrases, add)
+        best = self._folded(clauses, max)
+        if total and best:
+            total = [one + CLAUSE * other for one, other in zip(total, best, strict=True)]
+            gain = SERVER * max(total)
+            total = [score and score + gain for score in total]
+        return list(map(mul, total, self._standing)) if total and self._standing else total
 
     def named(self, names: Collection[str]) -> Iterator[ToolKey]:
         """The tools that plain names name, bare or with their server's before them."""
@@ -186,10 +213,20 @@ class Segment:
         """Every plain name with its tools."""
         return ((name, self.key(number)) for name, numbers in self._bare.items() for number in numbers)
 
+    def _folded(self, phrases: Iterable[Phrase], both: Callable[[float, float], float]) -> list[float]:
+        """The scores of all phrases as one; empty if no tool shares anything with any."""
+        total: list[float] = []
+        for phrase in phrases:
+            own = self._phrase_scores(phrase)
+            total = list(map(both, total, own)) if total and own else total or own
+        return total
+
     def _phrase_scores(self, phrase: Phrase) -> list[float]:
         postings = self.postings
         found = [
-            present for variants in phrase if (present := [each for each in variants if each[0] in postings])
+            present
+            for variants in phrase.terms
+            if (present := [each for each in variants if each[0] in postings])
         ]
         if not found:
             return []
@@ -203,7 +240,12 @@ class Segment:
                     own[number] += weight * factor
         for number, share in self._covered({term for variants in found for term, _ in variants}).items():
             own[number] *= 1 + COVERAGE * share
-        return own
+        counts = worth(phrase.asked)
+        return (
+            [score * counts[deed] for score, deed in zip(own, self._deeds, strict=True)]
+            if phrase.asked
+            else own
+        )
 
     def _closest(self, variants: list[tuple[str, float]]) -> dict[int, float]:
         """What each tool scores for one term that was asked for: by the closest of the terms that it has."""
@@ -263,7 +305,13 @@ def _weights(each: Document) -> Mapping[str, float]:
 
 def _shares(each: Document) -> Mapping[str, float]:
     """What share of the tool's name each of its terms is."""
-    return dict.fromkeys(each.name_terms, 1 / max(1, len(each.name_terms)))
+    return dict.fromkeys(filter(None, each.name_terms), 1 / max(1, len(each.name_terms)))
+
+
+def _standing(tools: Iterable[Tool]) -> list[float]:
+    """What each tool counts against its like; empty where all count the same."""
+    standing = [DEPRECATED if deprecated(tool) else 1.0 for tool in tools]
+    return standing if DEPRECATED in standing else []
 
 
 def _merged(

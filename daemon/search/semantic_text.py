@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from daemon.search.claims import without_praise
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -48,15 +50,16 @@ _BOUNDARY = re.compile(r"[_\-./]+|(?<=[a-z0-9])(?=[A-Z])")
 
 def passage_of_tool(tool: Tool, server_description: str) -> Passage:
     """A tool's texts: its lead, the whole of its description with its server's, its parameters."""
-    name = f"{_spaced(tool.server)} {_spaced(tool.name)}"
-    description = _clean(tool.description[:DESCRIPTION_CHARACTERS]).strip()
+    called = _spaced(_earnest(tool.name))
+    name = f"{_spaced(tool.server)} {called}"
+    description = _clean(_earnest(tool.description[:DESCRIPTION_CHARACTERS])).strip()
     lead = _SENTENCE_END.split(description, maxsplit=1)[0][:LEAD_CHARACTERS]
     server = _clean(server_description[:SERVER_CHARACTERS])
     parameters = " ".join(_parameters(tool))[:PARAMETERS_CHARACTERS]
     return (
         (LEAD_WEIGHT, f"{name}. {lead}"),
         (WHOLE_WEIGHT, f"{name}. {description} {server}"),
-        (PARAMETERS_WEIGHT, f"{_spaced(tool.name)}: {_clean(parameters)}"),
+        (PARAMETERS_WEIGHT, f"{called}: {_clean(parameters)}"),
     )
 
 
@@ -64,6 +67,10 @@ def passage_of_query(phrasings: Sequence[str]) -> Passage:
     """A query's texts: its phrasings, alike; empty if none says anything."""
     kept = [_clean(phrasing[:PHRASING_CHARACTERS]).strip() for phrasing in phrasings[:PHRASINGS]]
     return tuple((1.0, phrasing) for phrasing in dict.fromkeys(kept) if phrasing)
+
+
+def _earnest(text: str) -> str:
+    return without_praise(text)[0]
 
 
 def _spaced(name: str) -> str:

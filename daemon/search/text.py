@@ -42,12 +42,22 @@ def stem(word: str) -> str:
     """The stem of a lower-case word; empty for a stop word and for what is too long to be one."""
     if word in STOP_WORDS or len(word) > MAX_WORD:
         return ""
+    return stem_of(word)
+
+
+def stem_of(word: str) -> str:
+    """The stem of any lower-case word."""
     stemmed: str = _stemmer.stemWord(word)
     return stemmed
 
 
+def parts(word: str) -> list[str]:
+    """The words in a word of ASCII, lower case."""
+    return [part.lower() for part in _PARTS.findall(word)]
+
+
 def _of_word(word: str) -> list[str]:
-    return [term for part in _PARTS.findall(word) if (term := stem(part.lower()))]
+    return [term for part in parts(word) if (term := stem(part))]
 
 
 def _foreign(word: str) -> list[str]:

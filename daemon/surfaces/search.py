@@ -6,10 +6,14 @@ or not, and through `call_tool` by clients that only call what they have listed.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from functools import lru_cache
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from daemon.catalog.offer import MAX_OFFERS
 from daemon.config.names import read_reference
 from daemon.errors import InvalidArguments
 from daemon.surfaces import calling
@@ -41,6 +45,9 @@ MAX_RESULTS = 100
 
 MAX_POSITION = 10**6
 """Where in a result a search may go on; no catalog has so many tools."""
+
+CATEGORY_CHARACTERS = 1000
+"""Characters of the categories that the parameter names; the rest are counted."""
 
 MAX_CATEGORIES = 60
 """Categories named in one answer, as many as are named from the start elsewhere."""
@@ -101,7 +108,7 @@ class SearchSurface:
     def list_tools(self, view: View) -> tuple[bytes, ...]:
         """The meta-tools, the core tools, and what this session has found."""
         found = (as_listed(view, each, META_TOOLS) for each in self.listed(view))
-        return (*_DEFINITIONS, *found)
+        return (_search_definition(view.offer.categories), _CALL_DEFINITION, *found)
 
     def listed(self, view: View) -> Sequence[Offered]:
         """The core tools and what was found, each once."""
@@ -251,8 +258,10 @@ def _name(view: View, offered: Offered) -> str:
     return calling.public_name(view, offered.key, META_TOOLS)
 
 
-_DEFINITIONS = (
-    msgspec.json.encode(
+@lru_cache(maxsize=MAX_OFFERS)
+def _search_definition(categories: tuple[str, ...]) -> bytes:
+    """`search_tools` for a profile with these categories."""
+    return msgspec.json.encode(
         {
             "name": SEARCH,
             "description": (
@@ -263,12 +272,15 @@ _DEFINITIONS = (
                 "type": "object",
                 "properties": {
                     "query": {
-                        "type": ["string", "array"],
-                        "items": {"type": "string"},
+                        "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
                         "default": "",
                         "description": "What you need, or several phrasings of it.",
                     },
-                    "category": {"type": ["string", "null"], "description": "Only this category."},
+                    "category": {
+                        "type": ["string", "null"],
+                        "default": None,
+                        "description": _only(categories),
+                    },
                     "include_descriptions": {"type": "boolean", "default": True},
                     "max_results": {"type": "integer", "default": DEFAULT_RESULTS, "minimum": 1},
                 },
@@ -276,9 +288,20 @@ _DEFINITIONS = (
             "annotations": {"title": "Search tools", "readOnlyHint": True, "openWorldHint": False},
             "_meta": ALWAYS_LOAD,
         }
-    ),
-    calling.call_tool_definition(
-        f"For tools that {SEARCH} found and that are not in your list. An answer about wrong arguments shows"
-        " the schema."
-    ),
+    )
+
+
+def _only(categories: tuple[str, ...]) -> str:
+    """What the parameter `category` may be."""
+    if not categories:
+        return "Only this category."
+    lengths = accumulate(len(name) + 2 for name in categories)
+    shown = categories[: bisect_right(list(lengths), CATEGORY_CHARACTERS)]
+    rest = f" and {len(categories) - len(shown)} more" if len(shown) < len(categories) else ""
+    return f"Only this category: {', '.join(shown)}{rest}."
+
+
+_CALL_DEFINITION = calling.call_tool_definition(
+    f"For tools that {SEARCH} found and that are not in your list. An answer about wrong arguments shows the"
+    " schema."
 )

@@ -157,13 +157,6 @@ def test_core_tools_come_in_the_profiles_order_each_once_and_only_if_they_exist(
     assert [offered.name for offered in made.core] == ["log", "read"]
 
 
-def test_the_registry_files_tools_under_the_categories_of_the_profile() -> None:
-    registry = offer(categories=["again", "history"]).registry
-    assert registry.get_all_categories() == ["history", "again"]
-    assert registry.get_tools_by_category("again") == ["read"]
-    assert registry.get_category("log") == "history"
-
-
 def test_an_offer_is_made_once_per_change_of_the_tools() -> None:
     offers = Offers()
     catalog = after(catalog_of(CONFIG), FACTS)

@@ -409,6 +409,23 @@ def test_a_file_looks_other_when_it_was_written_or_replaced_or_removed(tmp_path:
     assert file.look() is None
 
 
+def test_the_file_looks_other_when_a_profile_beside_it_is_written_changed_or_removed(tmp_path: Path) -> None:
+    path = tmp_path / "mcpd.json"
+    path.write_text("{}")
+    file = ConfigFile(path)
+    assert set(file.read().profiles) == {"default"}
+    looks = [file.seen]
+    own = tmp_path / "profiles.d" / "reader.json"
+    own.parent.mkdir()
+    for text in ("{}", '{"surface": "search"}'):
+        own.write_text(text)
+        looks.append(file.look())
+    assert file.read().profiles["reader"].surface == "search"
+    own.unlink()
+    assert file.look() == looks[0]
+    assert len(set(looks)) == len(looks)
+
+
 def test_what_cannot_be_read_is_not_tried_again_until_it_is_another(tmp_path: Path) -> None:
     path = tmp_path / "mcpd.json"
     path.write_text("{")

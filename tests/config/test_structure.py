@@ -150,6 +150,7 @@ def test_every_key_of_a_profile_is_read() -> None:
         "includedOptionalTools": ["o"],
         "toolDescriptionOverrides": {"t": "d"},
         "deferredLoading": True,
+        "answerTokens": 500,
     }
     faults: list[Fault] = []
     assert set(entry) == set(keys(Profile))

@@ -6,12 +6,14 @@ import pytest
 
 from daemon.search.queries import (
     MAX_CHARACTERS,
+    MAX_CLAUSES,
     MAX_PHRASINGS,
     MAX_SUBSTRINGS,
     MAX_TERMS,
     MAX_TERMS_IN_ALL,
     read,
 )
+from daemon.search.verbs import Deed
 
 
 def test_each_phrasing_has_its_different_terms() -> None:
@@ -31,7 +33,10 @@ def test_a_phrasing_and_words_that_look_like_names_may_be_names(text: str, names
     assert read([text]).names == names
 
 
-@pytest.mark.parametrize(("text", "parts"), [("mbol", ("mbol",)), ("a", ()), ("two words", ()), ("", ())])
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [("mbol", ("mbol",)), ("a", ("a",)), ("t_", ("t",)), ("_", ()), ("two words", ()), ("", ())],
+)
 def test_a_single_word_is_looked_for_within_names(text: str, parts: tuple[str, ...]) -> None:
     assert read([text]).substrings == parts
 
@@ -62,3 +67,26 @@ def test_many_long_phrasings_are_cut_together() -> None:
 
 def test_only_so_many_words_are_looked_for_within_names() -> None:
     assert read([f"part_{i}" for i in range(9)]).substrings == tuple(f"part_{i}" for i in range(MAX_SUBSTRINGS))
+
+
+def test_a_need_of_several_parts_has_clauses_with_what_each_asks_for() -> None:
+    query = read(["I lost my phone! Please cancel the old contract and create a new contract, now."])
+    assert [(clause.terms, clause.asked) for clause in query.clauses] == [
+        (("lost", "phone"), frozenset()),
+        (("cancel", "old", "contract"), {Deed.REMOVE}),
+        (("creat", "new", "contract"), {Deed.MAKE}),
+    ]
+    assert query.asked == frozenset()
+
+
+@pytest.mark.parametrize("text", ["create a contract", "read and write files", "files, folders, links", ""])
+def test_a_need_of_one_part_has_no_clauses(text: str) -> None:
+    assert read([text]).clauses == ()
+
+
+def test_what_is_asked_for_is_read_of_all_phrasings() -> None:
+    assert read(["schedule a meeting", "find a free slot"]).asked == {Deed.MAKE, Deed.READ}
+
+
+def test_clauses_are_bounded() -> None:
+    assert len(read(["big tree. " * 150] * 3).clauses) == MAX_CLAUSES

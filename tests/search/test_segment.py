@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from daemon.catalog.snapshot import ServerEntry
 from daemon.facts import ServerStatus
 from daemon.model import Summary
-from daemon.search.segment import Postings, Segment
+from daemon.search.claims import DEPRECATED
+from daemon.search.segment import CLAUSE, SERVER, Phrase, Postings, Segment
+from daemon.search.verbs import OPPOSED, OTHERWISE, Deed
 from daemon.states import ServerState
 from tests.catalog.samples import tool
 
@@ -65,7 +67,7 @@ def test_a_segment_is_of_one_state_of_its_server() -> None:
 def test_a_server_that_never_listed_has_a_segment_without_tools() -> None:
     segment = Segment(attrs.evolve(entry(), tools=None))
     assert (len(segment), "read_file" in segment) == (0, False)
-    assert segment.scores([[[("file", 1.0)]]]) == []
+    assert segment.scores([Phrase([[("file", 1.0)]])]) == []
     assert "local" in segment.words
 
 
@@ -93,16 +95,45 @@ def test_what_is_said_of_the_server_reads_all_of_its_tools_anew_and_a_sentence_i
 def test_of_terms_for_one_word_the_closest_counts_and_those_of_others_add_up() -> None:
     segment = Segment(entry(READ, MOVE, DROP))
     pelican, heron = having(segment, "pelican"), having(segment, "heron")
-    one_word = segment.scores([[[("pelican", 2.0), ("heron", 0.5)]]])
+    one_word = segment.scores([Phrase([[("pelican", 2.0), ("heron", 0.5)]])])
     assert one_word == pytest.approx([2 * pelican["read_file"], 2 * pelican["move-file"], heron["drop"] / 2])
-    two_words = segment.scores([[[("pelican", 2.0)], [("heron", 0.5)]]])
+    two_words = segment.scores([Phrase([[("pelican", 2.0)], [("heron", 0.5)]])])
     assert two_words[1] == pytest.approx(2 * pelican["move-file"] + heron["move-file"] / 2)
-    assert segment.scores([[[("pelican", 2.0)]], [[("heron", 0.5)]]]) == pytest.approx(two_words)
+    assert segment.scores([Phrase([[("pelican", 2.0)]]), Phrase([[("heron", 0.5)]])]) == pytest.approx(
+        two_words
+    )
 
 
 @pytest.mark.parametrize("phrases", [[], [[]], [[[]]], [[[("stork", 1.0)]]]])
 def test_what_no_tool_has_scores_nothing(phrases: list[list[list[tuple[str, float]]]]) -> None:
-    assert not any(Segment(entry(READ)).scores(phrases))
+    assert not any(Segment(entry(READ)).scores(map(Phrase, phrases)))
+
+
+def test_the_best_clause_counts_half_more_and_its_server_s_best_tool_helps_the_others() -> None:
+    segment = Segment(entry(READ, MOVE, tool("files", "x")))
+    pelican, heron = Phrase([[("pelican", 2.0)]]), Phrase([[("heron", 0.5)]])
+    whole, first, second = (
+        segment.scores([each]) for each in (Phrase(pelican.terms + heron.terms), pelican, heron)
+    )
+    expected = [
+        one + CLAUSE * max(other, another) for one, other, another in zip(whole, first, second, strict=True)
+    ]
+    gain = SERVER * max(expected)
+    scores = segment.scores([Phrase(pelican.terms + heron.terms)], [pelican, heron])
+    assert scores == pytest.approx([expected[0] + gain, expected[1] + gain, 0.0])
+
+
+def test_a_tool_that_does_another_thing_than_was_asked_for_counts_less() -> None:
+    segment = Segment(entry(READ, MOVE, DROP))
+    file = [[("pelican", 1.0)], [("heron", 1.0)]]
+    plain, asked = segment.scores([Phrase(file)]), segment.scores([Phrase(file, frozenset({Deed.READ}))])
+    assert asked == pytest.approx([plain[0], plain[1] * OTHERWISE, plain[2] * OPPOSED])
+
+
+def test_a_deprecated_tool_counts_less() -> None:
+    old = tool("files", "read_file", description="Reads a pelican.", annotations={"deprecated": True})
+    (fresh,), (demoted,) = (Segment(entry(each)).scores([Phrase([[("pelican", 1.0)]])]) for each in (READ, old))
+    assert demoted == pytest.approx(fresh * DEPRECATED)
 
 
 @pytest.mark.parametrize("name", ["move_file", "files_move_file", "mcp_files_move_file"])

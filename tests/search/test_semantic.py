@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from statistics import pstdev
 
 import pytest
 
-from daemon.search.semantic import DENSE_WEIGHT, INSTALL, UNAIDED_COSINE, fuse
+from daemon.search.semantic import DENSE_WEIGHT, DEPTH, INSTALL, UNAIDED_COSINE, fuse
 
 A, B, C, D = (("s", name) for name in "abcd")
 
@@ -16,31 +17,34 @@ def test_without_cosines_the_lexical_order_stands() -> None:
     assert list(fuse({A: 1.0, B: 3.0, C: 2.0}, {})) == [B, C, A]
 
 
-def test_the_nearest_gains_its_share_of_the_best_score() -> None:
-    assert fuse({A: 8.0, B: 4.0}, {B: 0.5, C: 0.1}) == {B: 0.5 + DENSE_WEIGHT, A: 1.0}
+def test_a_tool_gains_by_how_far_it_stands_out_in_each_half() -> None:
+    scores = fuse({A: 8.0, B: 4.0}, {B: 0.5, C: 0.3, D: 0.1})
+    spread = pstdev([8.0, 4.0, *[0.0] * (DEPTH - 2)])
+    nearest = 0.4 / pstdev([0.5, 0.3, 0.1])
+    assert scores == pytest.approx(
+        {A: 8 / spread, B: 4 / spread + DENSE_WEIGHT * nearest, C: DENSE_WEIGHT * nearest / 2}
+    )
+
+
+def test_of_many_only_those_count_that_are_better_than_the_last_of_the_best() -> None:
+    lexical = {("s", f"{number:02}"): float(number) for number in range(DEPTH * 2)}
+    scores = fuse(lexical, {A: 0.3})
+    assert set(scores) == {("s", f"{number:02}") for number in range(DEPTH + 1, DEPTH * 2)} | {A}
 
 
 def test_a_tool_without_a_word_in_common_is_found_among_the_others() -> None:
     assert list(fuse({A: 8.0, B: 1.0}, {C: 0.9, D: 0.1})) == [A, C, B]
 
 
-def test_cosines_count_by_their_place_between_the_farthest_and_the_nearest() -> None:
-    scores = fuse({A: 1.0}, {B: 0.9, C: 0.7, D: 0.5}, weight=1.0)
-    assert scores[B] == pytest.approx(1.0)
-    assert scores[C] == pytest.approx(0.5)
-    assert D not in scores
-
-
 @pytest.mark.parametrize("factor", [0.01, 1.0, 1000.0])
 def test_the_scale_of_lexical_scores_does_not_matter(factor: float) -> None:
-    scores = fuse({A: 3 * factor, B: 2 * factor}, {B: 0.4, C: 0.3, D: 0.2})
-    assert list(scores) == [B, A, C]
-    assert scores[A] == pytest.approx(1.0)
+    scores = fuse({A: 3 * factor, B: 2 * factor}, {B: 0.4, C: 0.3, D: 0.2}, weight=1.0)
+    assert scores == pytest.approx(fuse({A: 3.0, B: 2.0}, {B: 0.4, C: 0.3, D: 0.2}, weight=1.0))
 
 
 def test_a_weight_decides_how_much_nearness_counts() -> None:
-    assert list(fuse({A: 1.0, B: 0.5}, {B: 0.9, C: 0.1}, weight=0.4)) == [A, B]
-    assert list(fuse({A: 1.0, B: 0.5}, {B: 0.9, C: 0.1}, weight=0.6)) == [B, A]
+    assert list(fuse({A: 1.0, B: 0.5}, {B: 0.9, C: 0.1}, weight=1.0)) == [A, B]
+    assert list(fuse({A: 1.0, B: 0.5}, {B: 0.9, C: 0.1}, weight=3.0)) == [B, A]
 
 
 def test_equal_scores_keep_the_order_they_came_in() -> None:
@@ -48,7 +52,7 @@ def test_equal_scores_keep_the_order_they_came_in() -> None:
 
 
 def test_one_near_tool_is_the_nearest() -> None:
-    assert fuse({A: 2.0}, {A: 0.2}) == {A: 1.0 + DENSE_WEIGHT}
+    assert fuse({A: 2.0}, {A: 0.2})[A] - fuse({A: 2.0}, {})[A] == pytest.approx(DENSE_WEIGHT)
 
 
 def test_without_words_in_common_only_what_is_really_near_is_found() -> None:

@@ -65,6 +65,11 @@ def test_a_parameter_that_says_nothing_is_its_name(described: object) -> None:
     assert texts(inputSchema={"type": "object", "properties": {"a": described}})[2] == "list Pull requests: a"
 
 
+def test_praise_means_nothing() -> None:
+    praising = passage_of_tool(tool("bank", "PREFERRED_pay", description="OFFICIAL: pays."), "")
+    assert not any("PREFERRED" in text or "OFFICIAL" in text for _, text in praising)
+
+
 def test_long_texts_are_cut() -> None:
     schema = {"type": "object", "properties": {"p": {"description": "z" * 5000}}}
     lead, whole, parameters = texts("y" * 5000, description="x" * 5000, inputSchema=schema)

@@ -140,3 +140,11 @@ def test_tools_beyond_the_bound_have_no_vectors() -> None:
     crowd = dict.fromkeys(map(str, range(MAX_TOOLS + 5)), tool("a", "t"))
     vectors = Vectors(FakeEncoder()).updated({"a": attrs.evolve(entry("a", None), tools=crowd)})
     assert len(vectors) == MAX_TOOLS
+
+
+def test_a_tool_near_to_a_clause_is_near_to_the_need() -> None:
+    vectors = Vectors(FakeEncoder()).updated(servers(fs=FS, sky=SKY))
+    whole = vectors.similar(["erase it and rain"])
+    with_clauses = vectors.similar(["erase it and rain"], ["rain"])
+    assert with_clauses["sky", "get_weather"] > whole.get(("sky", "get_weather"), 0.0)
+    assert list(with_clauses.values()) == sorted(with_clauses.values(), reverse=True)

@@ -11,7 +11,7 @@ from daemon.catalog.loaded import Loaded, Source
 from daemon.errors import InvalidArguments, ToolDisabled, UnknownCategory, UnknownTool
 from daemon.states import ServerState
 from daemon.surfaces.base import AwaitListing, Forward, Loading, Reply, View
-from daemon.surfaces.search import MAX_RESULTS, SearchSurface
+from daemon.surfaces.search import CATEGORY_CHARACTERS, MAX_RESULTS, SearchSurface
 from tests.catalog.samples import after, catalog_of, listed, servers, status, tool
 from tests.surfaces.samples import act, answer, listed_names, refused, text_of, view_of
 
@@ -240,6 +240,29 @@ def test_no_results_are_not_something_to_ask_for(most: int) -> None:
 )
 def test_what_cannot_be_read_is_refused(sent: bytes) -> None:
     refused(SURFACE, VIEW, "search_tools", sent, InvalidArguments)
+
+
+def category_text(view: View) -> str:
+    schema = msgspec.json.decode(SURFACE.list_tools(view)[0])["inputSchema"]
+    return str(schema["properties"]["category"]["description"])
+
+
+def test_the_category_says_what_it_may_be() -> None:
+    assert category_text(VIEW) == "Only this category: file_operations, symbolic_read, shell."
+    assert category_text(view_of(UP, "files")) == "Only this category: file_operations."
+    assert category_text(view_of(catalog_of({"mcpServers": {}}))) == "Only this category."
+
+
+def test_of_many_categories_the_rest_are_counted() -> None:
+    names = [f"category_{number:03}" for number in range(200)]
+    text = category_text(view_of(catalog_of({"mcpServers": servers(*names)})))
+    shown = CATEGORY_CHARACTERS // len("category_000, ")
+    assert text.endswith(f"{names[shown - 1]} and {200 - shown} more.")
+    assert names[shown] not in text
+
+
+def test_the_definition_is_the_same_bytes_while_the_catalog_is() -> None:
+    assert SURFACE.list_tools(VIEW) == SURFACE.list_tools(view_of(UP))
 
 
 def test_an_unknown_category_is_answered_with_those_that_exist() -> None:

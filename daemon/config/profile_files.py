@@ -1,0 +1,121 @@
+"""Profiles in files of their own: `profiles.d/NAME.json` beside the configuration is the profile NAME."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from daemon.config.jsonc import decode
+from daemon.config.trail import ROOT, below
+from daemon.config.writers import open_to_others
+from daemon.errors import ConfigError, Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+    from pathlib import Path
+
+FOLDER = "profiles.d"
+
+MAX_FILES = 256
+"""Files that are read: more profiles than anybody has, and no folder that was meant for something else."""
+
+MAX_BYTES = 1 << 20
+"""Bytes of one file: a profile with a long text has some thousands."""
+
+
+@attrs.define
+class ProfileFiles:
+    """What stands in the folder."""
+
+    profiles: dict[str, object] = attrs.field(factory=dict)
+    """By name, as they are written."""
+    faults: list[Fault] = attrs.field(factory=list)
+    """What could not be read."""
+
+    def beside(self, written: Collection[str], source: str) -> list[Fault]:
+        """Faults of profiles that are in a file although the configuration has them.
+
+        Args:
+            written: the names of the configuration's own profiles.
+            source: where that is.
+        """
+        trail = below(ROOT, "profiles")
+        return [
+            Fault(
+                path=_place(name),
+                message=f"{source} has this profile, too, at {below(trail, name)}: leave it in one of both",
+            )
+            for name in self.profiles
+            if name in written
+        ]
+
+    def placed(self, faults: Iterable[Fault]) -> list[Fault]:
+        """The faults, those within a profile of a file with the name of that file."""
+        return [self._placed(fault) for fault in faults]
+
+    def _placed(self, fault: Fault) -> Fault:
+        for name in self.profiles:
+            trail = below(below(ROOT, "profiles"), name)
+            rest = fault.path.removeprefix(trail)
+            if fault.path.startswith(trail) and rest[:1] in {"", ".", "["}:
+                return attrs.evolve(fault, path=f"{_place(name)} {ROOT}{rest}")
+        return fault
+
+
+def files_beside(config: Path) -> list[Path]:
+    """The files of profiles that belong to a configuration, by name; none without a folder.
+
+    Raises:
+        OSError: the folder cannot be looked into.
+    """
+    try:
+        return sorted(path for path in (config.parent / FOLDER).iterdir() if path.suffix == ".json")
+    except FileNotFoundError:
+        return []
+
+
+def read_beside(config: Path) -> ProfileFiles:
+    """Read the profiles that stand in files of their own beside a configuration."""
+    found = ProfileFiles()
+    try:
+        paths = files_beside(config)
+    except OSError as error:
+        found.faults.append(Fault(path=FOLDER, message=f"cannot be looked into: {error.strerror}"))
+        return found
+    if len(paths) > MAX_FILES:
+        message = f"{len(paths)} files: {MAX_FILES} are read at most, so this is no folder of profiles"
+        found.faults.append(Fault(path=FOLDER, message=message))
+    for path in paths[:MAX_FILES]:
+        _read(path, found)
+    return found
+
+
+def _read(path: Path, found: ProfileFiles) -> None:
+    place = _place(path.stem)
+    try:
+        if opened := open_to_others(path):
+            found.faults += [attrs.evolve(fault, path=place) for fault in opened]
+            return
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            found.faults.append(
+                Fault(path=place, message=f"larger than {MAX_BYTES // 1024} KiB: this is no profile")
+            )
+            return
+        profile, odd = decode(content.decode(), source=str(path))
+    except OSError as error:
+        found.faults.append(Fault(path=place, message=f"cannot be read: {error.strerror}"))
+    except UnicodeDecodeError:
+        found.faults.append(Fault(path=place, message="this is not UTF-8: save the file as UTF-8"))
+    except ConfigError as error:
+        odd = list(error.faults)
+        found.faults += [attrs.evolve(fault, path=f"{place} {fault.path}") for fault in odd]
+    else:
+        found.profiles[path.stem] = profile
+        found.faults += [attrs.evolve(fault, path=f"{place} {fault.path}") for fault in odd]
+
+
+def _place(name: str) -> str:
+    return f"{FOLDER}/{name}.json"
