@@ -168,6 +168,7 @@ def test_every_key_of_a_profile_is_read() -> None:
         excluded_tools=("e",),
         included_optional_tools=("o",),
         tool_description_overrides={"t": "d"},
+        answer_tokens=500,
         deferred_loading=True,
     )
     assert faults == []
