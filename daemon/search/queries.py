@@ -33,6 +33,9 @@ CLAUSE_TERMS = 2
 
 _CLAUSE_ENDS = re.compile(r"[.!?;:\n]+\s|,\s|\s(?:and|then|also|plus)\s|\s\+\s")
 
+_LETTERS = re.compile(r"\s*[\w-]+\s*")
+"""What a single letter must stand in to be a fragment of a name: not among punctuation."""
+
 MAX_SUBSTRINGS = 4
 """Words that are looked for within all names, at up to 2 ms each among ten thousand."""
 
@@ -79,7 +82,9 @@ def read(phrasings: Sequence[str]) -> Query:
         asked=NOTHING_ASKED if clauses else NOTHING_ASKED.union(*map(deeds_of, texts)),
         names=tuple(dict.fromkeys(name for name in names if name)),
         substrings=tuple(
-            name for text, name in zip(texts, names, strict=False) if len(text.split()) == 1 and name
+            name
+            for text, name in zip(texts, names, strict=False)
+            if len(text.split()) == 1 and (len(name) > 1 or (name and _LETTERS.fullmatch(text)))
         )[:MAX_SUBSTRINGS],
     )
 

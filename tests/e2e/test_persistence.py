@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -89,7 +90,8 @@ def serves(client: RawClient) -> None:
 def says_degraded(daemon: Daemon, why: str) -> None:
     """Operators are told, first of all."""
     eventually(lambda: is_degraded(daemon), daemon.said)
-    first, second = daemon.run("status", check=1).split("\n\n")[0].split("\n  for ", 1)
+    told = daemon.run("status", check=1)
+    first, second = told[told.index("persistence: degraded: ") :].split("\n\n")[0].split("\n  for ", 1)
     assert " ".join(first.split()).startswith("persistence: degraded: ")
     assert why in " ".join(first.split())
     assert "not written yet" in second
@@ -173,8 +175,15 @@ def removed(path: Path) -> None:
 
 
 def removed_with_all_beside(path: Path) -> None:
-    for each in path.parent.iterdir():
-        each.unlink()
+    clear(path.parent)
+
+
+def clear(folder: Path) -> None:
+    for each in folder.iterdir():
+        if each.is_dir():
+            shutil.rmtree(each)
+        else:
+            each.unlink()
 
 
 def folder_removed(path: Path) -> None:
@@ -322,8 +331,7 @@ def test_a_file_that_is_held_at_the_start_is_read_and_written_once_it_is_free() 
 def test_without_a_directory_for_it_all_is_served_and_written_at_the_end_if_there_is_one_then() -> None:
     with running(CONFIG) as daemon:
         daemon.stop()
-        for each in daemon.state.parent.iterdir():
-            each.unlink()
+        clear(daemon.state.parent)
         daemon.state.parent.rmdir()
         daemon.state.parent.write_text("this is a file")
         daemon.start()

@@ -65,7 +65,7 @@ FIFTY = (
     row("6 one bad server takes down all", NEIGHBOURS),
     row(
         "7 all stdio servers drop together",
-        "tests/test_supervisor.py::test_no_exception_of_one_child_reaches_its_siblings",
+        "tests/supervision/test_supervisor.py::test_no_exception_of_one_child_reaches_its_siblings",
         f"{CHILD}twenty_servers_killed_at_once_are_all_back",
     ),
     row(
@@ -232,7 +232,7 @@ FIFTY = (
     ),
     row(
         "39 a thundering herd",
-        "tests/test_supervisor.py::test_at_most_so_many_start_at_once",
+        "tests/supervision/test_supervisor.py::test_at_most_so_many_start_at_once",
         "tests/test_backoff.py::test_delays_double_up_to_the_cap_with_half_of_each_left_to_chance",
     ),
     row(
@@ -312,7 +312,7 @@ MATRIX = (
         "stdio: exit 78 during a call",
         "stdio: exit 127 before it says anything",
         "stdio: SIGSEGV during a call",
-        "tests/test_child.py::test_the_restart_type_and_the_ending_decide_about_a_restart",
+        "tests/supervision/test_child.py::test_the_restart_type_and_the_ending_decide_about_a_restart",
     ),
     row(
         "ENOENT, EACCES, ENOEXEC, EAGAIN, EMFILE",
@@ -477,14 +477,14 @@ MATRIX = (
     ),
     row(
         "exception of every type in every actor",
-        "tests/test_supervisor.py::test_no_exception_of_one_child_reaches_its_siblings",
+        "tests/supervision/test_supervisor.py::test_no_exception_of_one_child_reaches_its_siblings",
         "tests/actors/test_session.py::test_a_bug_in_a_surface_costs_one_request_and_not_the_session",
         "tests/actors/test_recorder_faults.py::test_a_fault_of_our_own_is_contained",
         "tests/actors/test_librarian.py::test_a_fault_while_indexing_costs_one_round_and_not_the_daemon",
     ),
     row(
         "cancellation at every checkpoint of start and stop",
-        "tests/test_supervisor.py::test_a_cancel_at_every_checkpoint_leaves_nothing",
+        "tests/supervision/test_supervisor.py::test_a_cancel_at_every_checkpoint_leaves_nothing",
         f"{CHILD}stopping_in_the_middle_of_everything_leaves_nothing",
     ),
     row("CPU starved, many children start", f"{DAEMON}on_a_starved_machine_nobody_is_taken_for_dead"),

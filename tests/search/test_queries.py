@@ -35,7 +35,15 @@ def test_a_phrasing_and_words_that_look_like_names_may_be_names(text: str, names
 
 @pytest.mark.parametrize(
     ("text", "parts"),
-    [("mbol", ("mbol",)), ("a", ("a",)), ("t_", ("t",)), ("_", ()), ("two words", ()), ("", ())],
+    [
+        ("mbol", ("mbol",)),
+        ("a", ("a",)),
+        ("t_", ("t",)),
+        ("_", ()),
+        ("%s';--", ()),
+        ("two words", ()),
+        ("", ()),
+    ],
 )
 def test_a_single_word_is_looked_for_within_names(text: str, parts: tuple[str, ...]) -> None:
     assert read([text]).substrings == parts
