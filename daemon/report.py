@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import attrs
@@ -12,6 +13,7 @@ from daemon.errors import InvalidArguments, ToolDisabled, UnknownServer, Unknown
 from daemon.server_report import server_report
 from daemon.surfaces.answers import choices, quoted
 from daemon.surfaces.base import View
+from daemon.surfaces.core import usual_tools
 from daemon.surfaces.searching import scored
 from daemon.surfaces.table import by_profile, chosen
 from daemon.tally import tokens_in
@@ -208,7 +210,13 @@ class Reporter:
         name = wish.surface or chosen(config, profile)
         if name not in self.surfaces:
             raise InvalidArguments(f"no surface is named {quoted(name)}. {choices(self.surfaces, name)}")
-        return self.surfaces[name], View(catalog=catalog, profile=profile, now=self.wall(), means=self.means)
+        return self.surfaces[name], View(
+            catalog=catalog,
+            profile=profile,
+            now=self.wall(),
+            means=self.means,
+            usual=partial(usual_tools, self.means, catalog, profile),
+        )
 
     def _daemon(self, catalog: Catalog) -> dict[str, object]:
         surface, view = self._seat(catalog, Wish())

@@ -16,10 +16,11 @@ from daemon.catalog.shown import Shown, shown_since
 from daemon.config.model import DEFAULT_PROFILE
 from daemon.errors import ToolDisabled
 from daemon.surfaces.base import Loading, View
+from daemon.surfaces.core import usual_tools
 from daemon.surfaces.table import PRELOADING, chosen, is_switched_off
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from daemon.catalog.offer import Offered
     from daemon.catalog.snapshot import Catalog
@@ -57,6 +58,7 @@ class Seat:
         self._surface: Surface = next(iter(context.surfaces.values()))
         self._switched_off = False
         self._preload: tuple[str, ...] = ()
+        self._usual: dict[str, tuple[ToolKey, ...]] = {}
 
     def greet(self, hello: dict[str, object]) -> None:
         """Take what a bridge asks for on behalf of its client: a profile, a surface, a lazy switch.
@@ -109,6 +111,13 @@ class Seat:
         """The tools that are loaded here from the start."""
         self._sit()
         return self._preload
+
+    def usual(self) -> Sequence[ToolKey]:
+        """The core tools of a profile that names none: chosen when they are first asked for here, and kept."""
+        profile = self.profile
+        if profile.name not in self._usual:
+            self._usual = {profile.name: usual_tools(self._context.means, self._context.catalog.value, profile)}
+        return self._usual[profile.name]
 
     @property
     def _now(self) -> Config:
@@ -218,6 +227,7 @@ class Asked:
             means=self._context.means,
             loaded=self.conversation.loaded,
             shown=partial(self._shown.hash_of, turn=turn),
+            usual=self._seat.usual,
         )
 
     def _shown_before(self, key: ToolKey) -> str | None:

@@ -312,3 +312,16 @@ def test_a_profile_that_leaves_the_configuration_serves_nothing_and_one_that_com
     assert "no profile 'small'" in taken.denied
     stage.learn(Configured(config=stage.config, now=2.0))
     assert (taken.denied, taken.surface.name) == ("", "search")
+
+
+def test_the_core_tools_of_a_profile_that_names_none_are_chosen_once_for_each_client() -> None:
+    called = [("alpha", "echo")]
+    stage = Stage(profiles=PROFILES)
+    means = attrs.evolve(stage.context.means, most_called=lambda: called)
+    context = attrs.evolve(stage.context, means=means)
+    early = Asked(Seat(context), stage.sessions.unnamed(), context)
+    assert list(early.view().usual()) == [("alpha", "echo")]
+    called.insert(0, ("beta", "add"))
+    assert list(early.view().usual()) == [("alpha", "echo")]
+    late = Asked(Seat(context), stage.sessions.unnamed(), context)
+    assert list(late.view().usual()) == [("alpha", "echo"), ("beta", "add")]
