@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 from msgspec import Raw
@@ -198,6 +198,29 @@ class Reporter:
         """
         _surface, view = self._seat(self.catalog(), wish)
         return scored(view, queries, category, limit)
+
+    def stderr(self, server: str, after: int, source: str, last: int) -> dict[str, Any]:
+        """Lines of a server's stderr, as the server wrote them.
+
+        Args:
+            server: which; it runs.
+            after: the number of the last line that is known.
+            source: whose number that is: one of another, an earlier daemon's, says nothing here.
+            last: most lines.
+        """
+        tail = self.upstreams[server].stderr
+        here = f"{self.facts.pid}.{self.facts.started_at}.{tail.birth}"
+        after = after if source == here else 0
+        fresh = tail.after(after)
+        configured = self.config().mcp_servers.get(server)
+        return {
+            "server": server,
+            "type": str(configured.type) if configured else "",
+            "lines": fresh[-last:],
+            "next": tail.written,
+            "dropped": max(0, tail.written - after - len(fresh)) if after else 0,
+            "source": here,
+        }
 
     def _seat(self, catalog: Catalog, wish: Wish) -> tuple[Surface, View]:
         config = self.config()

@@ -51,7 +51,8 @@ class Seat:
         self._uid = uid
         self._context = context
         self.wishes: tuple[str, str | None, bool | None] = (DEFAULT_PROFILE, None, None)
-        """What the client asked for: profile, surface, lazy; another object whenever it asks again."""
+        """What the client asked for, or an operator for it: profile, surface, lazy; another object whenever
+        somebody asks again."""
         self._config: Config | None = None
         self._denied = ""
         self._profile = self._now.profiles[DEFAULT_PROFILE]
@@ -77,6 +78,11 @@ class Seat:
         began = hello.get("resumed")
         # Of a time that cannot be read only this much is known: that there is something to resume.
         self.began = None if began is None else began if isinstance(began, int | float) else 0.0
+
+    def move(self, profile: str) -> None:
+        """Sit the client down with another profile, whose surface and switches count instead of its wishes."""
+        self.wishes = (profile, None, None)
+        self._config = None
 
     def own_key(self, key: str) -> str:
         """A session's key as the daemon knows it: what another user names is another session."""
@@ -172,8 +178,8 @@ class Asked:
         self._turn = turn
         self._shown = Shown(self._shown_before)
         self._moment: tuple[object, ...] = ()
-        self._preloaded: Catalog | None = None
-        """What there was when tools were preloaded last."""
+        self._preloaded: tuple[Catalog, Profile] | None = None
+        """What there was when tools were preloaded last, and for which profile."""
 
     @property
     def client(self) -> str:
@@ -266,11 +272,11 @@ class Asked:
         """Bring what is loaded up to date: what became of it, and what the profile wants loaded besides."""
         context, conversation = self._context, self.conversation
         context.sessions.judge(conversation)
-        catalog = context.catalog.value
-        if not self._seat.preload or catalog is self._preloaded:
+        catalog, profile, known = context.catalog.value, self._seat.profile, self._preloaded
+        if not self._seat.preload or (known is not None and known[0] is catalog and known[1] is profile):
             return
-        self._preloaded = catalog
-        offer = context.means.offers.of(catalog, self._seat.profile)
+        self._preloaded = catalog, profile
+        offer = context.means.offers.of(catalog, profile)
         wanted = (offer.find(name) for name in self._seat.preload[:MAX_LOADED])
         # What has been loaded and is not what it was is judged like any other, not loaded anew unasked.
         tools = [

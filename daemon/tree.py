@@ -29,6 +29,7 @@ from daemon.actors.warden import Warden
 from daemon.arguments.reading import Checker
 from daemon.calllog import CallLogger
 from daemon.catalog.offer import Offers
+from daemon.clients.moving import Moves
 from daemon.context import SessionContext
 from daemon.errors import ConfigError, Fault, UpstreamLost
 from daemon.later import later
@@ -145,7 +146,9 @@ class Tree:
         )
         self._exporter = self._exporting()
         self._exposition = Exposition(self.registry.catalog, self._exporter.text)
-        self.front = self._front(config)
+        live = lambda: self.front.guests.values()  # noqa: E731, PLW0108 - the front is made later
+        self._moves = Moves(self.registry.catalog, live, self._session_reporter().answer)
+        self.front: Front[Session] = self._front(config)
         self.control = self._control(config)
 
     def _remembering(self) -> Sessions:
@@ -229,6 +232,7 @@ class Tree:
             log=self._calls,
             wall=time.time,
             redact=self._around.redact,
+            moved=self._moves.of,
         )
         return Front(
             self._around.front,
@@ -272,6 +276,7 @@ class Tree:
             switch=self.operating.switch,
             refresh=self.operating.refresh,
             sessions=self._session_reporter().answer,
+            move=self._moves.move,
             metrics=self._exporter.answer,
         )
         return Front(
