@@ -187,7 +187,7 @@ class Calls:
         self._context.log.note(self._number, label, seconds, IS_ERROR if failed else outcome)
         if call.upstream is not None:
             call.upstream.record(seconds, ok=outcome == "ok")
-            self._context.tally.call(call.upstream.name, surface, outcome, seconds)
+            self._context.tally.call(call.upstream.name, surface, outcome, seconds, call.tool)
         else:
             self._context.tally.meta_call(surface, call.label, outcome)
             if outcome != "ok":

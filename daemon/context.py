@@ -66,6 +66,8 @@ class SessionContext:
     """Takes secrets out of what a server says of a call that failed."""
     habits: Habits = attrs.field(factory=Habits)
     """Which kinds of clients ask for their tools when they are told to."""
+    moved: Callable[[str | None], str | None] = lambda _key: None
+    """The profile that an operator has given the session with this key, if any (`clients.moving`)."""
 
 
 @attrs.frozen(kw_only=True)

@@ -1,4 +1,4 @@
-"""Talking to systemd: readiness, watchdog, inherited sockets. Standard library only.
+"""Talking to systemd: readiness, watchdog, inherited sockets.
 
 Sources: sd_notify(3), sd_listen_fds(3), sd_watchdog_enabled(3). Outside systemd every function does nothing.
 """
@@ -11,14 +11,19 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
+import trio
+
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+    from collections.abc import Awaitable, Callable, MutableMapping
 
 FIRST_FD = 3
 """SD_LISTEN_FDS_START."""
 
 SERVING = "READY=1\nSTATUS=serving"
 """All is up, or up again."""
+
+WATCHDOG_SHARE = 3
+"""A sign of life is given three times within the interval that systemd asks for (sd_watchdog_enabled(3))."""
 
 
 class Notifier:
@@ -52,6 +57,22 @@ def watchdog_seconds(environ: MutableMapping[str, str]) -> float | None:
     if not microseconds.isdigit() or (pid and pid != str(os.getpid())):
         return None
     return int(microseconds) / 1_000_000
+
+
+async def feed_watchdog(
+    notify: Callable[[str], None], interval: float | None, live: Callable[[], Awaitable[None]]
+) -> None:
+    """Give signs of life until cancelled, if any are wanted.
+
+    Args:
+        notify: tells the service manager.
+        interval: seconds within which it wants a sign; None: it does not.
+        live: a round trip through what must be alive: a timer alone would outlive it.
+    """
+    while interval is not None:
+        await live()
+        notify("WATCHDOG=1")
+        await trio.sleep(interval / WATCHDOG_SHARE)
 
 
 def listen_fds(environ: MutableMapping[str, str]) -> dict[str, socket.socket]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 from msgspec import Raw
@@ -12,6 +13,7 @@ from daemon.errors import InvalidArguments, ToolDisabled, UnknownServer, Unknown
 from daemon.server_report import server_report
 from daemon.surfaces.answers import choices, quoted
 from daemon.surfaces.base import View
+from daemon.surfaces.core import usual_tools
 from daemon.surfaces.searching import scored
 from daemon.surfaces.table import by_profile, chosen
 from daemon.tally import tokens_in
@@ -197,6 +199,29 @@ class Reporter:
         _surface, view = self._seat(self.catalog(), wish)
         return scored(view, queries, category, limit)
 
+    def stderr(self, server: str, after: int, source: str, last: int) -> dict[str, Any]:
+        """Lines of a server's stderr, as the server wrote them.
+
+        Args:
+            server: which; it runs.
+            after: the number of the last line that is known.
+            source: whose number that is: one of another, an earlier daemon's, says nothing here.
+            last: most lines.
+        """
+        tail = self.upstreams[server].stderr
+        here = f"{self.facts.pid}.{self.facts.started_at}.{tail.birth}"
+        after = after if source == here else 0
+        fresh = tail.after(after)
+        configured = self.config().mcp_servers.get(server)
+        return {
+            "server": server,
+            "type": str(configured.type) if configured else "",
+            "lines": fresh[-last:],
+            "next": tail.written,
+            "dropped": max(0, tail.written - after - len(fresh)) if after else 0,
+            "source": here,
+        }
+
     def _seat(self, catalog: Catalog, wish: Wish) -> tuple[Surface, View]:
         config = self.config()
         profile = config.profiles.get(wish.profile)
@@ -208,7 +233,13 @@ class Reporter:
         name = wish.surface or chosen(config, profile)
         if name not in self.surfaces:
             raise InvalidArguments(f"no surface is named {quoted(name)}. {choices(self.surfaces, name)}")
-        return self.surfaces[name], View(catalog=catalog, profile=profile, now=self.wall(), means=self.means)
+        return self.surfaces[name], View(
+            catalog=catalog,
+            profile=profile,
+            now=self.wall(),
+            means=self.means,
+            usual=partial(usual_tools, self.means, catalog, profile),
+        )
 
     def _daemon(self, catalog: Catalog) -> dict[str, object]:
         surface, view = self._seat(catalog, Wish())

@@ -16,10 +16,11 @@ from daemon.catalog.shown import Shown, shown_since
 from daemon.config.model import DEFAULT_PROFILE
 from daemon.errors import ToolDisabled
 from daemon.surfaces.base import Loading, View
+from daemon.surfaces.core import usual_tools
 from daemon.surfaces.table import PRELOADING, chosen, is_switched_off
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from daemon.catalog.offer import Offered
     from daemon.catalog.snapshot import Catalog
@@ -50,13 +51,15 @@ class Seat:
         self._uid = uid
         self._context = context
         self.wishes: tuple[str, str | None, bool | None] = (DEFAULT_PROFILE, None, None)
-        """What the client asked for: profile, surface, lazy; another object whenever it asks again."""
+        """What the client asked for, or an operator for it: profile, surface, lazy; another object whenever
+        somebody asks again."""
         self._config: Config | None = None
         self._denied = ""
         self._profile = self._now.profiles[DEFAULT_PROFILE]
         self._surface: Surface = next(iter(context.surfaces.values()))
         self._switched_off = False
         self._preload: tuple[str, ...] = ()
+        self._usual: dict[str, tuple[ToolKey, ...]] = {}
 
     def greet(self, hello: dict[str, object]) -> None:
         """Take what a bridge asks for on behalf of its client: a profile, a surface, a lazy switch.
@@ -75,6 +78,11 @@ class Seat:
         began = hello.get("resumed")
         # Of a time that cannot be read only this much is known: that there is something to resume.
         self.began = None if began is None else began if isinstance(began, int | float) else 0.0
+
+    def move(self, profile: str) -> None:
+        """Sit the client down with another profile, whose surface and switches count instead of its wishes."""
+        self.wishes = (profile, None, None)
+        self._config = None
 
     def own_key(self, key: str) -> str:
         """A session's key as the daemon knows it: what another user names is another session."""
@@ -109,6 +117,13 @@ class Seat:
         """The tools that are loaded here from the start."""
         self._sit()
         return self._preload
+
+    def usual(self) -> Sequence[ToolKey]:
+        """The core tools of a profile that names none: chosen when they are first asked for here, and kept."""
+        profile = self.profile
+        if profile.name not in self._usual:
+            self._usual = {profile.name: usual_tools(self._context.means, self._context.catalog.value, profile)}
+        return self._usual[profile.name]
 
     @property
     def _now(self) -> Config:
@@ -163,8 +178,8 @@ class Asked:
         self._turn = turn
         self._shown = Shown(self._shown_before)
         self._moment: tuple[object, ...] = ()
-        self._preloaded: Catalog | None = None
-        """What there was when tools were preloaded last."""
+        self._preloaded: tuple[Catalog, Profile] | None = None
+        """What there was when tools were preloaded last, and for which profile."""
 
     @property
     def client(self) -> str:
@@ -218,6 +233,7 @@ class Asked:
             means=self._context.means,
             loaded=self.conversation.loaded,
             shown=partial(self._shown.hash_of, turn=turn),
+            usual=self._seat.usual,
         )
 
     def _shown_before(self, key: ToolKey) -> str | None:
@@ -256,11 +272,11 @@ class Asked:
         """Bring what is loaded up to date: what became of it, and what the profile wants loaded besides."""
         context, conversation = self._context, self.conversation
         context.sessions.judge(conversation)
-        catalog = context.catalog.value
-        if not self._seat.preload or catalog is self._preloaded:
+        catalog, profile, known = context.catalog.value, self._seat.profile, self._preloaded
+        if not self._seat.preload or (known is not None and known[0] is catalog and known[1] is profile):
             return
-        self._preloaded = catalog
-        offer = context.means.offers.of(catalog, self._seat.profile)
+        self._preloaded = catalog, profile
+        offer = context.means.offers.of(catalog, profile)
         wanted = (offer.find(name) for name in self._seat.preload[:MAX_LOADED])
         # What has been loaded and is not what it was is judged like any other, not loaded anew unasked.
         tools = [

@@ -159,7 +159,7 @@ def sessions_report(
     judged = _Judged(catalog)
     rows = [
         {
-            **_about(record, max(len(connected.pop(record.key, ())), users.get(record.key, 0)), catalog, now),
+            **_about(record, connected.pop(record.key, []), users.get(record.key, 0), catalog, now),
             "loaded": len(record.loaded.tools),
             "invalid": sum(not judged.valid(tool) for tool in record.loaded.tools.values()),
         }
@@ -187,7 +187,7 @@ def session_report(
         users: its connections, if it is in use: one may take part in more than it names for itself.
     """
     return {
-        **_about(record, max(len(_connected(live)[record.key]), users), catalog, now),
+        **_about(record, _connected(live)[record.key], users, catalog, now),
         "loaded": [_loaded(tool, catalog, now) for tool in record.loaded.tools.values()],
     }
 
@@ -212,12 +212,16 @@ def _connected(live: Iterable[SessionStatistics]) -> defaultdict[str | None, lis
     return found
 
 
-def _about(record: SessionRecord, connections: int, catalog: Catalog, now: float) -> dict[str, object]:
+def _about(
+    record: SessionRecord, connected: list[SessionStatistics], users: int, catalog: Catalog, now: float
+) -> dict[str, object]:
+    connections = max(len(connected), users)
     left = record.seen_at + catalog.config.state.session_idle - now
     return {
         "key": record.key,
         "number": None,
         "client": record.client,
+        "profile": connected[0].profile if connected else None,
         "connections": connections,
         "createdAt": round(record.created_at, 3),
         "seenAt": round(record.seen_at, 3),
@@ -232,6 +236,7 @@ def _unrecorded(sessions: list[SessionStatistics]) -> dict[str, object]:
         "key": first.key,
         "number": first.number if first.key is None else None,
         "client": first.client,
+        "profile": first.profile,
         "connections": len(sessions),
         "createdAt": round(first.since, 3),
         "seenAt": None,

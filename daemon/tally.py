@@ -24,6 +24,7 @@ from daemon.surfaces.table import SURFACES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from daemon.model import ToolKey
     from daemon.surfaces.base import Surface
 
 LATENCY_BOUNDS = (
@@ -36,6 +37,13 @@ take (`timeouts.callMax`)."""
 MAX_SERVERS = 256
 """Servers that are counted apart, the first of the configuration: ten times what the largest real one has, and
 still a scrape of a few megabytes if every one of them meets every outcome on every surface."""
+
+MAX_TOOLS = 1000
+"""Tools that are counted apart, over all restarts, the first that are called: few of the 1,519 of 46 real
+servers ever are, and each is a row in the store."""
+
+MAX_TOOL_NAME = 256
+"""Characters of the name of one of them, twice what real ones have at most."""
 
 BYTES_PER_TOKEN = 4
 """A rule of thumb for JSON schemas in English; what is computed with it is called an estimate."""
@@ -127,6 +135,8 @@ class Tally:
         """Ended calls by configured server."""
         self.elsewhere = Calls()
         """Those of servers that are not, or no longer, counted apart."""
+        self.tools: Counter[ToolKey] = Counter()
+        """Calls that a server has answered, by tool; at most `MAX_TOOLS` of them."""
         self.meta_calls: Counter[tuple[str, str, str]] = Counter()
         """Calls that no server had, by surface, meta-tool and outcome."""
         self.lookups: Counter[tuple[bool, str]] = Counter()
@@ -154,7 +164,12 @@ class Tally:
         for gone in known.values():
             self.elsewhere.absorb(gone)
 
-    def call(self, server: str, surface: str, outcome: str, seconds: float) -> None:
+    def know(self, tools: Iterable[ToolKey]) -> None:
+        """These tools were counted by daemons before: they take their places among those that are."""
+        for key in islice(tools, MAX_TOOLS):
+            self.tools.setdefault(key, 0)
+
+    def call(self, server: str, surface: str, outcome: str, seconds: float, tool: str = "") -> None:
         """A call that went to a server has ended.
 
         Args:
@@ -162,7 +177,12 @@ class Tally:
             surface: where the call came from.
             outcome: `ok` or an error code.
             seconds: how long it took, from the client's request to its answer.
+            tool: its bare name; empty is not counted.
         """
+        if tool and outcome == OK:
+            called = server, tool
+            if called in self.tools or self._has_room(tool):
+                self.tools[called] += 1
         calls = self.servers.get(server, self.elsewhere)
         key = surface, outcome
         outcomes = calls.outcomes
@@ -174,6 +194,10 @@ class Tally:
             seconds = 0.0
         calls.buckets[bisect_left(LATENCY_BOUNDS, seconds)] += 1
         calls.seconds += seconds
+
+    def _has_room(self, tool: str) -> bool:
+        # Names are keys in the store: not every database takes every character.
+        return len(self.tools) < MAX_TOOLS and len(tool) <= MAX_TOOL_NAME and tool.isprintable()
 
     def meta_call(self, surface: str, tool: str, outcome: str) -> None:
         """A call was answered without any server: a round trip that a client without mcpd would not make.
@@ -260,15 +284,28 @@ NET = "estimatedTokensNotSent"
 """What is made of two counters, and may fall."""
 
 
+TOOL_CALLS = "toolCalls."
+"""What the names of counted tools begin with, `SERVER/TOOL` follows: many, and in no summary."""
+
+
 def counters(tally: Tally) -> dict[str, int]:
-    """The whole numbers of `summary`, by name, to be kept over restarts: they never fall."""
+    """What is kept over restarts, by name: numbers of `summary`, and calls of each tool. None ever falls."""
     found: dict[str, int] = {}
     for name, value in summary(tally).items():
         if isinstance(value, dict):
             found |= {f"{name}.{each}": count for each, count in value.items() if _is_count(count)}
         elif _is_count(value) and name != NET:
             found[name] = value
-    return found
+    return found | {
+        f"{TOOL_CALLS}{server}/{tool}": count for (server, tool), count in tally.tools.items() if count
+    }
+
+
+def most_called(counted: Mapping[str, int]) -> list[ToolKey]:
+    """The tools among what `counters` come to, those called most first."""
+    tools = [name for name in counted if name.startswith(TOOL_CALLS)]
+    tools.sort(key=lambda name: (-counted[name], name))
+    return [(server, tool) for name in tools for server, _, tool in (name[len(TOOL_CALLS) :].partition("/"),)]
 
 
 def in_all(counted: Mapping[str, int], since: float) -> dict[str, object]:
@@ -280,6 +317,8 @@ def in_all(counted: Mapping[str, int], since: float) -> dict[str, object]:
     """
     told: dict[str, Any] = {}
     for name, value in counted.items():
+        if name.startswith(TOOL_CALLS):
+            continue
         kind, _, each = name.partition(".")
         if each:
             told.setdefault(kind, {})[each] = value

@@ -29,13 +29,14 @@ from daemon.actors.warden import Warden
 from daemon.arguments.reading import Checker
 from daemon.calllog import CallLogger
 from daemon.catalog.offer import Offers
+from daemon.clients.moving import Moves
 from daemon.context import SessionContext
 from daemon.errors import ConfigError, Fault, UpstreamLost
 from daemon.later import later
 from daemon.measures import Mended
 from daemon.metrics.exporting import Exporter
 from daemon.metrics.readings import Sources
-from daemon.notify import SERVING
+from daemon.notify import SERVING, feed_watchdog
 from daemon.operating import Desk, Operating
 from daemon.processes.peers import Peers, own_and, shares
 from daemon.report import DaemonFacts, Reporter
@@ -44,7 +45,7 @@ from daemon.session_report import SessionReporter
 from daemon.sessions import Sessions
 from daemon.surfaces.base import Means
 from daemon.surfaces.table import META_TOOLS, SURFACES
-from daemon.tally import Tally, counters, in_all, summary
+from daemon.tally import Tally, counters, in_all, most_called, summary
 from daemon.transports.children import Children
 from daemon.wire.outbox import Outbox
 
@@ -76,9 +77,6 @@ _DRAIN_POLL = 0.02
 
 CONTROL_CONNECTIONS = 32
 """Operators' commands at once; each is short, but for a `call`."""
-
-WATCHDOG_SHARE = 3
-"""A sign of life is given three times within the interval that systemd asks for (sd_watchdog_enabled(3))."""
 
 
 @attrs.frozen(kw_only=True)
@@ -144,10 +142,13 @@ class Tree:
             checker=Checker(),
             index=lambda: self._librarian.index.value,
             index_characters=config.limits.index_characters,
+            most_called=lambda: most_called(self.recorder.totals.known),
         )
         self._exporter = self._exporting()
         self._exposition = Exposition(self.registry.catalog, self._exporter.text)
-        self.front = self._front(config)
+        live = lambda: self.front.guests.values()  # noqa: E731, PLW0108 - the front is made later
+        self._moves = Moves(self.registry.catalog, live, self._session_reporter().answer)
+        self.front: Front[Session] = self._front(config)
         self.control = self._control(config)
 
     def _remembering(self) -> Sessions:
@@ -231,6 +232,7 @@ class Tree:
             log=self._calls,
             wall=time.time,
             redact=self._around.redact,
+            moved=self._moves.of,
         )
         return Front(
             self._around.front,
@@ -274,6 +276,7 @@ class Tree:
             switch=self.operating.switch,
             refresh=self.operating.refresh,
             sessions=self._session_reporter().answer,
+            move=self._moves.move,
             metrics=self._exporter.answer,
         )
         return Front(
@@ -336,7 +339,9 @@ class Tree:
                     doors.start_soon(self.front.run)
                     doors.start_soon(self.control.run)
                     doors.start_soon(self._exposition.run)
-                    doors.start_soon(self._feed_watchdog)
+                    doors.start_soon(
+                        feed_watchdog, self._around.notify, self._around.watchdog, self.registry.settle
+                    )
                     doors.start_soon(Warden(self.upstreams).run)
                     self._around.notify(SERVING)
                     self.serving.set()
@@ -357,6 +362,7 @@ class Tree:
         await self._children.end_leftovers()
         await trio.to_thread.run_sync(self._around.place.load)
         await self.recorder.open()
+        self._tally.know(most_called(self.recorder.totals.known))
         await self.registry.settle()
 
     async def _record(self) -> None:
@@ -391,10 +397,3 @@ class Tree:
         gone = UpstreamLost("mcpd is shutting down; whether the call ran is unknown. Reconnect and check.")
         for session in list(self.front.guests.values()):
             session.lose_calls(gone)
-
-    async def _feed_watchdog(self) -> None:
-        """A sign of life only after a round trip through the registry: a timer alone would outlive us."""
-        while (interval := self._around.watchdog) is not None:
-            await self.registry.settle()
-            self._around.notify("WATCHDOG=1")
-            await trio.sleep(interval / WATCHDOG_SHARE)

@@ -312,3 +312,38 @@ def test_a_profile_that_leaves_the_configuration_serves_nothing_and_one_that_com
     assert "no profile 'small'" in taken.denied
     stage.learn(Configured(config=stage.config, now=2.0))
     assert (taken.denied, taken.surface.name) == ("", "search")
+
+
+def test_the_core_tools_of_a_profile_that_names_none_are_chosen_once_for_each_client() -> None:
+    called = [("alpha", "echo")]
+    stage = Stage(profiles=PROFILES)
+    means = attrs.evolve(stage.context.means, most_called=lambda: called)
+    context = attrs.evolve(stage.context, means=means)
+    early = Asked(Seat(context), stage.sessions.unnamed(), context)
+    assert list(early.view().usual()) == [("alpha", "echo")]
+    called.insert(0, ("beta", "add"))
+    assert list(early.view().usual()) == [("alpha", "echo")]
+    late = Asked(Seat(context), stage.sessions.unnamed(), context)
+    assert list(late.view().usual()) == [("alpha", "echo"), ("beta", "add")]
+
+
+def test_who_is_moved_has_the_other_profile_its_surface_and_what_that_preloads() -> None:
+    profiles = {**PROFILES, "ready": {"surface": "load", "preload": ["echo"]}}
+    stage = Stage(profiles=profiles)
+    taken = Seat(stage.context)
+    taken.greet({"profile": "default", "surface": "load"})
+    guest = Asked(taken, stage.sessions.unnamed(), stage.context)
+    before = guest.moment(1)
+    assert not guest.view().loaded.tools
+    taken.move("ready")
+    assert list(guest.view().loaded.tools) == [ECHO]
+    taken.move("small")
+    assert (taken.profile.name, taken.surface.name) == ("small", "search")
+    assert guest.moment(1) is not before
+
+
+def test_who_was_denied_is_served_once_moved() -> None:
+    taken = seat({"profile": "smal"}, profiles=PROFILES)
+    assert taken.denied
+    taken.move("small")
+    assert (taken.denied, taken.profile.name) == ("", "small")

@@ -71,6 +71,7 @@ def test_a_session_tells_what_it_has_loaded() -> None:
         "key": "k",
         "number": None,
         "client": "agent 1",
+        "profile": None,
         "connections": 0,
         "createdAt": pytest.approx(NOW - 3600, abs=0.001),
         "seenAt": NOW - 60,

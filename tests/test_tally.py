@@ -14,6 +14,8 @@ from daemon.tally import (
     CODES,
     LATENCY_BOUNDS,
     MAX_SERVERS,
+    MAX_TOOL_NAME,
+    MAX_TOOLS,
     OK,
     OPERATOR,
     OTHER,
@@ -23,6 +25,7 @@ from daemon.tally import (
     Tally,
     counters,
     in_all,
+    most_called,
     summary,
     tokens_in,
 )
@@ -35,7 +38,7 @@ NUMBERS = st.integers(-5, 10**12)
 SECONDS = st.floats()
 
 EVENTS: st.SearchStrategy[Callable[[Tally], None]] = st.one_of(
-    st.builds(lambda *said: lambda tally: tally.call(*said), HOSTILE, HOSTILE, HOSTILE, SECONDS),
+    st.builds(lambda *said: lambda tally: tally.call(*said), HOSTILE, HOSTILE, HOSTILE, SECONDS, HOSTILE),
     st.builds(lambda *said: lambda tally: tally.meta_call(*said), HOSTILE, HOSTILE, HOSTILE),
     st.builds(lambda *said: lambda tally: tally.load(*said), st.booleans(), HOSTILE),
     st.builds(lambda *said: lambda tally: tally.loaded(*said), HOSTILE, NUMBERS),
@@ -55,7 +58,7 @@ def everything(tally: Tally) -> Iterator[tuple[object, float]]:
         for bound, bucket in enumerate(calls.buckets):
             yield (server, bound), bucket
         yield (server, "seconds"), calls.seconds
-    for name in ("meta_calls", "lookups", "loads", "invalidations", "repairs", "refusals"):
+    for name in ("tools", "meta_calls", "lookups", "loads", "invalidations", "repairs", "refusals"):
         for counted, number in getattr(tally, name).items():
             yield (name, counted), number
     for surface, lists in tally.lists.items():
@@ -266,3 +269,37 @@ def test_what_is_counted_can_be_kept_and_told_over_restarts() -> None:
     assert (told["loadHitRate"], told["invalidationRate"]) == (0.6667, 0.25)
     nothing = {"since": 0.0, "estimatedTokensNotSent": 0, "loadHitRate": None, "invalidationRate": None}
     assert in_all({}, 0.0) == nothing
+
+
+def called(tally: Tally, *tools: str) -> None:
+    for name in tools:
+        tally.call("s", "full", OK, 0.1, name)
+
+
+def test_the_tools_called_most_come_first_and_count_on_over_restarts_without_showing_in_the_summary() -> None:
+    tally = Tally(["s"])
+    called(tally, "a", "b", "b", "c/d", "c/d")
+    tally.call("s", "full", "UpstreamLost", 0.1, "a")
+    tally.call("s", "full", OK, 0.1)
+    assert most_called(counters(tally)) == [("s", "b"), ("s", "c/d"), ("s", "a")]
+    assert in_all(counters(tally), 0.0).keys() == in_all(counters(Tally(["s"])), 0.0).keys()
+
+
+def test_more_tools_than_are_counted_apart_are_not_counted_and_those_of_earlier_lives_keep_their_places() -> (
+    None
+):
+    tally = Tally(["s"])
+    tally.know([("s", "old")])
+    assert most_called(counters(tally)) == []
+    called(tally, *(f"t{number}" for number in range(MAX_TOOLS)), "old")
+    assert len(tally.tools) == MAX_TOOLS
+    assert tally.tools["s", "old"] == 1
+    assert ("s", f"t{MAX_TOOLS - 1}") not in tally.tools
+
+
+@pytest.mark.parametrize("name", ["x" * (MAX_TOOL_NAME + 1), "nul\x00", "half\ud800"])
+def test_a_name_that_not_every_store_takes_is_not_counted_as_a_tool(name: str) -> None:
+    tally = Tally(["s"])
+    called(tally, name)
+    assert not tally.tools
+    assert tally.servers["s"].count == 1

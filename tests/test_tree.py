@@ -17,6 +17,7 @@ import trio.testing
 
 from daemon.config.parse import secrets
 from daemon.errors import ConfigError
+from daemon.notify import feed_watchdog
 from daemon.operating import Refused
 from daemon.states import ServerState
 from daemon.tree import DRAIN_SECONDS, STOP_SECONDS
@@ -236,7 +237,7 @@ async def test_a_stuck_registry_starves_the_watchdog(
     """Here the registry does not run at all: nothing but its answer may count as a sign of life."""
     home = House(tmp_path, config_of({}), watchdog=30.0)
     try:
-        nursery.start_soon(home.tree._feed_watchdog)
+        nursery.start_soon(feed_watchdog, home._notify, 30.0, home.tree.registry.settle)
         await trio.sleep(1000)
         assert home.notified == []
         nursery.start_soon(home.tree.registry.run)

@@ -5,7 +5,7 @@ Reads are answered from the catalog; what waits for a server runs in this connec
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Protocol, TypeVar
 
 import attrs
 import msgspec
@@ -86,6 +86,8 @@ class Operations:
     """Has one server list its tools, or all that are up (`operating.refresh`)."""
     sessions: Callable[[str | None], Awaitable[object]] | None = None
     """Reports all sessions, or the one with this key."""
+    move: Callable[[str, str], Awaitable[object]] | None = None
+    """Gives the session with this key another profile (`clients.moving`)."""
     metrics: Callable[[], Awaitable[object]] | None = None
     """Reports what was counted."""
 
@@ -138,6 +140,11 @@ class _LogsParams(msgspec.Struct):
 
 class _SessionsParams(msgspec.Struct):
     key: str | None = None
+
+
+class _MoveParams(msgspec.Struct):
+    key: str
+    profile: str
 
 
 class Control:
@@ -284,6 +291,10 @@ class Control:
         asked = msgspec.json.decode(params, type=_SessionsParams)
         return msgspec.json.encode(await _offered(self._operations.sessions)(asked.key))
 
+    async def _move(self, params: Raw) -> bytes:
+        asked = msgspec.json.decode(params, type=_MoveParams)
+        return msgspec.json.encode(await _offered(self._operations.move)(asked.key, asked.profile))
+
     async def _logs(self, params: Raw) -> bytes:
         """The stderr of one server from a line on, or how much of it is kept of each."""
         asked = msgspec.json.decode(params, type=_LogsParams)
@@ -293,7 +304,7 @@ class Control:
             return msgspec.json.encode({"servers": kept})
         if asked.server not in reporter.upstreams:
             raise self._unknown(asked.server)
-        page = _page(reporter, asked.server, asked)
+        page = reporter.stderr(asked.server, asked.after, asked.source, asked.last)
         # Up to 64 KiB, 20 ms of pattern matching that calls need not wait for.
         redact = reporter.redact.of(asked.server)
         page["lines"] = await trio.to_thread.run_sync(_redacted, page["lines"], redact)
@@ -321,6 +332,7 @@ _METHODS: dict[str, Callable[[Control, Raw], Awaitable[Buffer]]] = {
     "switch": Control._switch,  # noqa: SLF001
     "refresh": Control._refresh,  # noqa: SLF001
     "sessions": Control._sessions,  # noqa: SLF001
+    "move": Control._move,  # noqa: SLF001
     "metrics": Control._metrics,  # noqa: SLF001
     "logs": Control._logs,  # noqa: SLF001
 }
@@ -330,23 +342,6 @@ def _offered(operation: T | None) -> T:
     if operation is None:
         raise InvalidArguments("this daemon does not offer that")
     return operation
-
-
-def _page(reporter: Reporter, server: str, asked: _LogsParams) -> dict[str, Any]:
-    """Lines of a server's stderr. Numbers of another `source`, an earlier daemon's, say nothing here."""
-    tail, facts = reporter.upstreams[server].stderr, reporter.facts
-    source = f"{facts.pid}.{facts.started_at}.{tail.birth}"
-    after = asked.after if asked.source == source else 0
-    fresh = tail.after(after)
-    configured = reporter.config().mcp_servers.get(server)
-    return {
-        "server": server,
-        "type": str(configured.type) if configured else "",
-        "lines": fresh[-asked.last :],
-        "next": tail.written,
-        "dropped": max(0, tail.written - after - len(fresh)) if after else 0,
-        "source": source,
-    }
 
 
 def _redacted(lines: Sequence[tuple[int, str]], redact: Callable[[str], str]) -> list[dict[str, object]]:

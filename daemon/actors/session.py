@@ -107,6 +107,17 @@ class Session:
         return self._seat.client
 
     @property
+    def key(self) -> str | None:
+        """The key of its session; None if that ends with the connection."""
+        return self._membership.key
+
+    def move(self, profile: str) -> None:
+        """An operator gives the client another profile: it is told if that shows it other tools."""
+        self._log.info("moved to profile {}", profile)
+        self._seat.move(profile)
+        self._announcements.announce_if_changed()
+
+    @property
     def in_flight(self) -> int:
         """Calls without an answer yet."""
         return len(self._calls.guests)
@@ -119,7 +130,7 @@ class Session:
         """A snapshot for `mcpd status`."""
         return SessionStatistics(
             number=self.number,
-            key=self._membership.key,
+            key=self.key,
             client=self.client,
             protocol=self._protocol,
             profile=self._seat.profile.name,
@@ -361,6 +372,8 @@ class Session:
         self._seat.greet(hello)
         if fault := self._membership.greet(hello):
             self._log.warning("what this client loads is not remembered: {}", fault)
+        if moved := self._context.moved(self.key):
+            self.move(moved)
         if self._seat.denied:
             self._log.warning("{}", self._seat.denied)
 

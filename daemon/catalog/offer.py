@@ -173,8 +173,8 @@ class Offer:
 
     @cached_property
     def core(self) -> tuple[Offered, ...]:
-        """The profile's core tools that are known, in its order."""
-        found = (self.find(name) for name in self._profile.core_tools)
+        """The core tools that the profile names, as far as they are known, in its order."""
+        found = (self.find(name) for name in self._profile.core_tools or ())
         return tuple(dict.fromkeys(offered for offered in found if offered is not None))
 
     def _offered(self, key: ToolKey) -> Offered:

@@ -18,13 +18,16 @@ EX_INCOMPLETE = 1
 
 
 def main(argv: list[str]) -> int:
-    """Show sessions, or what one of them has loaded.
+    """Show sessions, or what one of them has loaded; or give one another profile.
 
     Returns:
-        0: shown; 1: no such session, or not all could be read; 2: usage; 3: the daemon is not reachable.
+        0: done; 1: no such session or profile, or not all could be read; 2: usage; 3: no daemon is reachable.
     """
-    options = _parser().parse_args(argv)
-    return guarded(lambda: _show(options))
+    made = _parser()
+    options = made.parse_args(argv)
+    if options.profile is not None and options.key is None:
+        made.error("--profile says which profile a session gets: name the session, too")
+    return guarded(lambda: _show(options) if options.profile is None else _move(options))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -32,16 +35,18 @@ def _parser() -> argparse.ArgumentParser:
         "sessions",
         "Show the sessions, those with a key also while nobody is connected; with KEY, or '#' and the number of"
         " a connection, the tools that this one has loaded: whether each can still be used, why not, who loaded"
-        " it and when. Changes nothing.",
+        " it and when. Changes nothing, except with --profile: that gives the session another profile while its"
+        " client is connected.",
         examples=(
             "mcpd sessions",
             "mcpd sessions /home/me/project",
             "mcpd sessions '#4'",
+            "mcpd sessions KEY --profile review",
             "mcpd sessions KEY --json | jq '.[] | select(.status != \"valid\")'",
         ),
         exits={
-            0: "shown",
-            1: "no such session, or not all sessions could be read",
+            0: "shown, or given the profile",
+            1: "no such session or profile, or not all sessions could be read",
             2: "usage",
             3: "the daemon cannot be reached",
         },
@@ -52,9 +57,28 @@ def _parser() -> argparse.ArgumentParser:
         nargs="?",
         help="the session's key, as in `mcpd connect --session`; '#4' is connection 4, which need not have one",
     )
+    made.add_argument(
+        "--profile",
+        metavar="NAME",
+        help="give the session this profile, and its surface, until it is given another or the daemon ends",
+    )
     add_json(made)
     add_control(made)
     return made
+
+
+def _move(options: argparse.Namespace) -> int:
+    answer = ask_with(options, "move", {"key": options.key, "profile": options.profile})
+    if options.json:
+        from daemon.escape import document  # noqa: PLC0415 - of the two outputs only one is paid for
+
+        print(document(answer))
+    else:
+        from daemon.cli.sessions_view import render_moved  # noqa: PLC0415 - brings rich
+        from daemon.cli.terminal import Screen  # noqa: PLC0415
+
+        print(render_moved(answer, screen=Screen.of(sys.stdout, os.environ)))
+    return 0
 
 
 def _show(options: argparse.Namespace) -> int:

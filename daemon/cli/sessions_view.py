@@ -57,6 +57,20 @@ def render_one(answer: Json, *, now: float, screen: Screen) -> str:
     return draw(parts, screen)
 
 
+def render_moved(answer: Json, *, screen: Screen) -> str:
+    """What became of a session that was given another profile, as text.
+
+    Args:
+        answer: of the control method `move`.
+        screen: where it is shown.
+    """
+    count = answer["moved"]
+    who = "nobody is connected; who comes next has" if not count else "its connection has"
+    if count > 1:
+        who = f"its {count} connections have"
+    return draw([safe(f"session {_named(answer)}: {who} profile {answer['profile']} now")], screen)
+
+
 def _sessions(sessions: list[Json], now: float, screen: Screen) -> Table:
     table = grid(screen)
     # A key is never cut: it could not be typed in again.
@@ -96,7 +110,8 @@ def _heading(session: Json, now: float) -> Iterator[RenderableType]:
     else:
         state = f"nobody is connected; forgotten in {duration(session['forgottenInSeconds'])}"
     client = f" by {session['client']}" if session["client"] else ""
-    yield paragraph(f"{begun}{client}; {state}", indent=2)
+    profile = f"; profile {session['profile']}" if session.get("profile") else ""
+    yield paragraph(f"{begun}{client}; {state}{profile}", indent=2)
 
 
 def _tools(loaded: list[Json], screen: Screen) -> Table:

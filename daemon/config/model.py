@@ -172,8 +172,9 @@ class Profile:
     """false: this profile shows every tool, as the `full` surface does."""
     categories: tuple[str, ...] | None = None
     """The categories it may use; null is all of them."""
-    core_tools: tuple[str, ...] = ()
-    """Tools listed from the start on the `search` surface, as `server/tool` or bare."""
+    core_tools: tuple[str, ...] | None = None
+    """Tools listed from the start on the `search` surface, as `server/tool` or bare; null is those that were
+    called most."""
     preload: tuple[str, ...] = ()
     """Tools loaded from the start on the `load` surface, as `server/tool` or bare."""
     instructions: str | None = None

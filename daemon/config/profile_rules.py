@@ -33,7 +33,7 @@ def profile_faults(
         elif name in (profile.categories or ())[:index]:
             yield Fault(path=below(here, index), message=f"{quoted(name)} stands here twice")
     for key, tools in (
-        ("coreTools", profile.core_tools),
+        ("coreTools", profile.core_tools or ()),
         ("preload", profile.preload),
         ("excludedTools", profile.excluded_tools),
         ("includedOptionalTools", profile.included_optional_tools),

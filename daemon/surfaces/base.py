@@ -42,6 +42,8 @@ class Means:
     """The newest search index; it follows the catalog in its own time."""
     index_characters: int
     """Characters of a list of categories or servers that is shown from the start (`limits.indexCharacters`)."""
+    most_called: Callable[[], Sequence[ToolKey]] = tuple
+    """The tools that were ever called, as far as that is known, those called most first."""
 
 
 @attrs.frozen(kw_only=True)
@@ -60,6 +62,9 @@ class View:
     """What this session has loaded."""
     shown: Callable[[ToolKey], str | None] = attrs.field(default=lambda _key: None, repr=False)
     """The schema hash of a tool as this client was last shown it; None if it never was."""
+
+    usual: Callable[[], Sequence[ToolKey]] = attrs.field(default=tuple, repr=False)
+    """The core tools of a profile that names none, as they were chosen for this client (`surfaces.core`)."""
 
     @property
     def categories(self) -> Mapping[str, Category]:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from daemon.catalog.offer import MAX_OFFERS
-from daemon.config.names import read_reference
 from daemon.errors import InvalidArguments
 from daemon.surfaces import calling
 from daemon.surfaces.answers import decode_arguments, index_lines, one_line, result
 from daemon.surfaces.base import ALWAYS_LOAD, Action, AwaitListing, Loading, Reply, View
 from daemon.surfaces.by_category import entries_of, find_category
+from daemon.surfaces.core import core_names, core_references, core_tools
 from daemon.surfaces.describing import position, starting, unavailable, unlisted, unlisted_of
 from daemon.surfaces.fitting import SHARE, fitting, names_within, room_of, size_of
 from daemon.surfaces.listing import as_listed
@@ -91,7 +91,7 @@ class SearchSurface:
             for category in view.categories.values()
         ]
         rest = f"every answer of {SEARCH} names all categories"
-        core = ", ".join(dict.fromkeys([*META_TOOLS, *_core_names(view)]))
+        core = ", ".join(dict.fromkeys([*META_TOOLS, *core_names(view, META_TOOLS)]))
         return (
             "**Tool Discovery (Deferred Loading)**\n"
             f"Only core tools are loaded initially to reduce overhead. Use `{SEARCH}` to discover additional"
@@ -103,7 +103,7 @@ class SearchSurface:
 
     def awaits(self, view: View) -> tuple[str, ...]:
         """The servers of core tools, which are listed from the start."""
-        return unlisted_of(view, [name for name in view.profile.core_tools if name not in META_TOOLS])
+        return unlisted_of(view, [name for name in core_references(view) if name not in META_TOOLS])
 
     def list_tools(self, view: View) -> tuple[bytes, ...]:
         """The meta-tools, the core tools, and what this session has found."""
@@ -112,7 +112,7 @@ class SearchSurface:
 
     def listed(self, view: View) -> Sequence[Offered]:
         """The core tools and what was found, each once."""
-        return list(dict.fromkeys([*view.offer.core, *calling.loaded_tools(view)]))
+        return list(dict.fromkeys([*core_tools(view), *calling.loaded_tools(view)]))
 
     def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
         """Search, or forward to the tool that is meant."""
@@ -245,13 +245,6 @@ def _or_see_them(following: dict[str, Any] | None) -> str:
 
 
 _DEFAULTS = msgspec.structs.asdict(_SearchArguments())
-
-
-def _core_names(view: View) -> Iterator[str]:
-    """The core tools as they are called; as they are configured while their servers have not listed."""
-    for name in view.profile.core_tools:
-        offered = view.offer.find(name)
-        yield read_reference(name, view.catalog.servers).tool if offered is None else _name(view, offered)
 
 
 def _name(view: View, offered: Offered) -> str:

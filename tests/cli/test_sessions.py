@@ -90,6 +90,25 @@ def test_a_list_that_is_not_whole_says_so_and_is_one(
     assert "project" in shown
 
 
+MOVED: dict[str, Any] = {"key": "project", "number": None, "profile": "review", "moved": 2}
+
+
+def test_a_session_is_given_another_profile(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+    daemon = control({"move": MOVED})
+    assert main(["project", "--profile", "review"]) == 0
+    assert "session project: its 2 connections have profile review now" in capsys.readouterr().out
+    assert main(["project", "--profile", "review", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == MOVED
+    assert daemon.asked == [("move", {"key": "project", "profile": "review"})] * 2
+
+
+def test_a_profile_for_no_session_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--profile", "review"])
+    assert ended.value.code == 2
+    assert "name the session" in capsys.readouterr().err
+
+
 def test_no_daemon_is_three(sockets: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--control", str(sockets / "none")]) == 3
     assert "mcpd run" in capsys.readouterr().err

@@ -169,5 +169,6 @@ def test_the_second_profile_of_serena_has_the_eight_categories_and_core_tools_of
         "jetbrains",
     )
     assert sorted(included(config, eight)) == sorted(SERENA_2_1_DESKTOP_APP)
+    assert profile.core_tools is not None
     assert set(profile.core_tools) <= set(SERENA_2_1_DESKTOP_APP)
     assert chosen(config, profile) == "search"

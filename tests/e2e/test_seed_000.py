@@ -13,7 +13,7 @@ import pytest
 
 from daemon.config.jsonc import decode
 from tests.config.test_examples import EXAMPLES, SERENA_2_1_DESKTOP_APP
-from tests.e2e.harness import Daemon, program, running
+from tests.e2e.harness import Daemon, program, running, scripted
 from tests.e2e.scripts import CHANGED, LIST, PYTHON, TYPESCRIPT, Clients, Outcome, call, names, refusal, zone
 from tests.scripted_server import command, tool
 
@@ -382,3 +382,26 @@ def test_the_bridge_asks_for_the_profile(daemon: Daemon, clients: Clients) -> No
 
     assert names(seen.results[0]) == ["search_tools", "call_tool", *CORE]
     assert found(seen.last)[0] == "find_file"
+
+
+def test_a_profile_that_names_no_core_tools_has_those_that_were_called_most_over_restarts() -> None:
+    server = scripted(tools=[tool("echo"), tool("add"), tool("hide")])
+    profiles = {
+        "default": {"deferredLoading": True, "excludedTools": ["hide"]},
+        "none": {"deferredLoading": True, "coreTools": []},
+    }
+    with running({"mcpServers": {"s": server}, "profiles": profiles}) as daemon:
+        daemon.ready()
+        for core in ([], ["add", "echo"]):
+            with daemon.client() as client, daemon.client() as plain:
+                said = client.ask("initialize", {"protocolVersion": "2025-06-18"})["result"]["instructions"]
+                assert said.endswith(f"Core tools available: {', '.join(['search_tools', 'call_tool', *core])}")
+                for name in ("echo", "add", "echo"):
+                    assert client.call(name, {})["isError"] is False
+                assert client.listed() == ["search_tools", "call_tool", *core]
+                assert plain.hello(profile="none").call("hide", {})["isError"] is False
+                assert plain.listed() == ["search_tools", "call_tool"]
+            daemon.stop()
+            daemon.start()
+            daemon.ready()
+        assert "toolCalls" not in json.dumps(daemon.ask("status"))

@@ -14,10 +14,11 @@ from daemon.search.index import Index
 from daemon.surfaces.base import Means, Reply, View
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from daemon.catalog.snapshot import Catalog
     from daemon.errors import CallError
+    from daemon.model import ToolKey
     from daemon.surfaces.base import Action, Surface
 
 NOW = 2000.0
@@ -26,10 +27,22 @@ INDEX_CHARACTERS = 6000
 """The default of `limits.indexCharacters`."""
 
 
-def means_of(catalog: Catalog, *, characters: int = INDEX_CHARACTERS, indexed: bool = True) -> Means:
+def means_of(
+    catalog: Catalog,
+    *,
+    characters: int = INDEX_CHARACTERS,
+    indexed: bool = True,
+    called: Sequence[ToolKey] = (),
+) -> Means:
     """What surfaces work with: an index that knows the catalog, or nothing yet."""
     index = Index.empty().updated(catalog.servers) if indexed else Index.empty()
-    return Means(offers=Offers(), checker=Checker(), index=lambda: index, index_characters=characters)
+    return Means(
+        offers=Offers(),
+        checker=Checker(),
+        index=lambda: index,
+        index_characters=characters,
+        most_called=lambda: called,
+    )
 
 
 def view_of(
@@ -37,6 +50,7 @@ def view_of(
     profile: str = "default",
     *,
     loaded: Loaded | None = None,
+    usual: Sequence[ToolKey] = (),
     characters: int = INDEX_CHARACTERS,
     indexed: bool = True,
     now: float = NOW,
@@ -48,6 +62,7 @@ def view_of(
         now=now,
         means=means_of(catalog, characters=characters, indexed=indexed),
         loaded=loaded or Loaded(),
+        usual=lambda: usual,
     )
 
 
