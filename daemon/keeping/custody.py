@@ -100,7 +100,8 @@ class Custody:
         """
         assert self.store is not None
         errand = self._errands.send(partial(work, self.store))
-        await self._wait(errand)
+        # What is cancelled meanwhile is done all the same: who did not hear of it would count it again.
+        await self._wait(errand, shield=True)
         return errand.result()
 
     async def ask(self, work: Callable[[Store], T]) -> T:
@@ -146,8 +147,8 @@ class Custody:
         self._on_overdue(fault)
         self.moved.beat()
 
-    async def _wait(self, errand: Errand[T]) -> None:
-        with trio.move_on_after(self._patience):
+    async def _wait(self, errand: Errand[T], *, shield: bool = False) -> None:
+        with trio.move_on_after(self._patience, shield=shield):
             await errand.back.wait()
         if not errand.back.is_set():
             self.overdue()

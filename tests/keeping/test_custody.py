@@ -125,6 +125,25 @@ async def test_a_store_that_does_not_close_well_is_let_go_all_the_same(mock_cloc
     closing.result()
 
 
+async def test_who_is_cancelled_while_the_store_works_hears_what_came_of_it(mock_clock: MockClock) -> None:
+    disk = Disk()
+    it = custody(disk)
+    await it.open()
+    disk.hangs("check")
+    done: list[str] = []
+
+    async def write() -> None:
+        await it.use(lambda store: store.check())
+        done.append("written")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(write)
+        await until(lambda: disk.asked["check"] == 1)
+        nursery.cancel_scope.cancel()
+        disk.goes_on()
+    assert done == ["written"]
+
+
 async def test_an_attempt_to_open_it_that_nobody_waited_for_is_taken_up_again(mock_clock: MockClock) -> None:
     disk = Disk()
     it = custody(disk)
