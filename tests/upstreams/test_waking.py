@@ -62,14 +62,14 @@ async def test_a_server_that_went_down_is_waited_for_as_configured(
         assert await seconds(waking().for_call, stage) == WAKE
 
 
-async def test_who_is_in_line_behind_others_and_called_comes_first(autojump_clock: MockClock) -> None:
+async def test_who_is_in_line_behind_a_boot_and_called_starts_at_once(autojump_clock: MockClock) -> None:
     others = [Actor(SLOW).spec(f"o{i}") for i in range(5)]
     async with supervised(*others, starts=1) as stage:
         await trio.testing.wait_all_tasks_blocked()
         child = stage.supervisor.add(Actor(play(start=1.0, ready_for=math.inf)).spec("called"))
         await trio.testing.wait_all_tasks_blocked()
         await waking().for_call(child)
-        assert (child.status.value.state, trio.current_time()) == (READY, 21.0)
+        assert (child.status.value.state, trio.current_time()) == (READY, 1.0)
 
 
 async def test_a_hanging_start_costs_those_who_ask_what_there_is_one_wait(autojump_clock: MockClock) -> None:
