@@ -224,9 +224,13 @@ class Child:
         """Seconds for which the server has asked to be left alone: no call starts it before."""
         return max(0.0, self._hold_until - trio.current_time())
 
-    async def wait_settled(self) -> bool:
-        """Wait until the child serves, or the attempt under way has failed. True if it serves."""
-        seen = self.status.value
+    async def wait_settled(self, since: ServerStatus | None = None) -> bool:
+        """Wait until the child serves, or the attempt under way has failed. True if it serves.
+
+        Args:
+            since: what it was when that attempt was under way, or about to be; what it is now.
+        """
+        seen = since or self.status.value
         while seen.state not in SERVING:
             if self._ends or seen.state is ServerState.DISABLED:
                 return False

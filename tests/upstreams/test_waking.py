@@ -10,8 +10,8 @@ import trio
 import trio.testing
 
 from daemon.config.tuning import Timeouts
-from daemon.upstreams.waking import Waking
-from tests.plays import BACKOFF, DORMANT, FOREVER, HANG, LOST, READY, Actor, Stage, play, supervised
+from daemon.upstreams.waking import LINE_SECONDS, Waking
+from tests.plays import BACKOFF, DORMANT, FOREVER, HANG, LOST, QUEUED, READY, Actor, Stage, play, supervised
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -70,6 +70,42 @@ async def test_who_is_in_line_behind_a_boot_and_called_starts_at_once(autojump_c
         await trio.testing.wait_all_tasks_blocked()
         await waking().for_call(child)
         assert (child.status.value.state, trio.current_time()) == (READY, 1.0)
+
+
+async def in_line(stage: Stage, *actors: Actor) -> list[Child]:
+    """Children that are called one after the other while another has the place, so that they are in line."""
+    await trio.testing.wait_all_tasks_blocked()
+    children = []
+    for number, actor in enumerate(actors):
+        children.append(stage.supervisor.add(actor.spec(f"c{number}")))
+        await trio.testing.wait_all_tasks_blocked()
+        children[-1].wake()
+    return children
+
+
+async def test_a_first_start_has_its_whole_time_however_long_it_was_in_line(autojump_clock: MockClock) -> None:
+    async with supervised(Actor(HANG).spec(), starts=1) as stage:
+        *_, last = await in_line(stage, Actor(SLOW), Actor(play(start=PROBE + START - 1, ready_for=math.inf)))
+        await waking().for_call(last)
+        assert (last.status.value.state, trio.current_time()) == (READY, 20.0 + PROBE + START - 1)
+
+
+async def test_a_first_start_that_fails_as_soon_as_it_has_begun_is_waited_for_no_longer(
+    autojump_clock: MockClock,
+) -> None:
+    async with supervised(Actor(HANG).spec(), starts=1) as stage:
+        *_, last = await in_line(stage, Actor(SLOW), Actor(play(LOST), HANG))
+        await waking().for_call(last)
+        assert (last.status.value.state, trio.current_time()) == (BACKOFF, 20.0)
+
+
+async def test_a_line_without_an_end_is_waited_in_no_longer_than_a_place_is_held(
+    autojump_clock: MockClock,
+) -> None:
+    async with supervised(Actor(HANG).spec(), starts=1) as stage:
+        *_, last = await in_line(stage, Actor(HANG), Actor(HANG), Actor(HANG))
+        await waking().for_call(last)
+        assert (last.status.value.state, trio.current_time()) == (QUEUED, LINE_SECONDS)
 
 
 async def test_a_hanging_start_costs_those_who_ask_what_there_is_one_wait(autojump_clock: MockClock) -> None:
