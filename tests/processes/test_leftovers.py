@@ -185,15 +185,18 @@ tell([before, during, leftovers.any_of_ours()])
     assert list(tmp_path.iterdir()) == []
 
 
-def test_two_that_look_at_the_same_time_end_it_once(tmp_path: Path) -> None:
-    """One of them holds the file meanwhile; the other waits until it is gone."""
-    with DyingDaemon(tmp_path, {"a": POLITE}) as daemon:
+@pytest.mark.parametrize("words", [POLITE, DEAF], ids=["polite", "deaf"])
+def test_of_two_at_the_same_time_one_ends_it_and_the_other_waits_until_that_is_done(
+    words: list[str], tmp_path: Path
+) -> None:
+    """One of them holds the file meanwhile: for two seconds, if a leftover ignores SIGTERM."""
+    with DyingDaemon(tmp_path, {"a": words}) as daemon:
         daemon.kill()
-        look = (
-            "import sys; from pathlib import Path; from daemon.processes import leftovers;"
-            "print(len(leftovers.end(Path(sys.argv[1]))[0]))"
+        end = (
+            "import sys; from pathlib import Path; from daemon.processes import leftovers, table;"
+            "ended = len(leftovers.end(Path(sys.argv[1]))[0]); it = table.read(int(sys.argv[2]));"
+            "print(ended, 'left' if it and not it.is_dead else 'gone')"
         )
-        words = [sys.executable, "-c", look, str(tmp_path)]
-        both = [subprocess.Popen(words, stdout=subprocess.PIPE) for _ in range(2)]
-        assert sorted(int(each.communicate(timeout=PATIENCE)[0]) for each in both) == [0, 1]
-        assert not daemon.alive
+        argv = [sys.executable, "-c", end, str(tmp_path), str(daemon.all[0])]
+        both = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+        assert sorted(each.communicate(timeout=PATIENCE)[0] for each in both) == ["0 gone\n", "1 gone\n"]
