@@ -148,7 +148,19 @@ def _end_all(dead: Sequence[Dead]) -> tuple[list[Leftover], list[Leftover]]:
         else:
             _signal(doomed, signal.SIGKILL, KILL_SECONDS / ROUNDS)
         left = _find(dead)
-    return first, left
+    return _without(first, left), left
+
+
+def _without(found: Sequence[Leftover], left: Sequence[Leftover]) -> list[Leftover]:
+    """What was found, but for processes that are left."""
+    alive = {(process.pid, process.started) for each in left for process in each.processes}
+    gone = [
+        attrs.evolve(
+            each, processes=tuple(one for one in each.processes if (one.pid, one.started) not in alive)
+        )
+        for each in found
+    ]
+    return [each for each in gone if each.processes]
 
 
 def _signal(doomed: Sequence[table.Process], number: signal.Signals, seconds: float) -> None:

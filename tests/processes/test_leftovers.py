@@ -185,6 +185,32 @@ tell([before, during, leftovers.any_of_ours()])
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_survives_is_not_told_as_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with DyingDaemon(tmp_path, {"a": [*POLITE, *POLITE], "b": POLITE}) as daemon:
+        daemon.kill()
+        top, below = daemon.pids["a"]
+        hanging = {top, *daemon.pids["b"]}
+        opened = {}
+
+        def open_pidfd(pid: int) -> int:
+            opened[fd := pidfd_open(pid)] = pid
+            return fd
+
+        def send(fd: int, number: signal.Signals) -> None:
+            if opened[fd] not in hanging:
+                pidfd_send_signal(fd, number)
+
+        # As a process that hangs in the kernel: it takes no signal.
+        pidfd_open, pidfd_send_signal = os.pidfd_open, signal.pidfd_send_signal
+        monkeypatch.setattr(os, "pidfd_open", open_pidfd)
+        monkeypatch.setattr(signal, "pidfd_send_signal", send)
+        ended, left = leftovers.end(tmp_path)
+        assert [(each.server, [process.pid for process in each.processes]) for each in ended] == [
+            ("a", [below])
+        ]
+        assert {process.pid for each in left for process in each.processes} == hanging
+
+
 @pytest.mark.parametrize("words", [POLITE, DEAF], ids=["polite", "deaf"])
 def test_of_two_at_the_same_time_one_ends_it_and_the_other_waits_until_that_is_done(
     words: list[str], tmp_path: Path
