@@ -190,7 +190,7 @@ def test_what_survives_is_not_told_as_ended(tmp_path: Path, monkeypatch: pytest.
         daemon.kill()
         top, below = daemon.pids["a"]
         hanging = {top, *daemon.pids["b"]}
-        opened = {}
+        opened: dict[int, int] = {}
 
         def open_pidfd(pid: int) -> int:
             opened[fd := pidfd_open(pid)] = pid
