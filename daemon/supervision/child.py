@@ -194,12 +194,17 @@ class Child:
             self._lifecycle.ending(reason)
             self._scope.cancel()
 
-    def wake(self) -> None:
-        """Cut a wait short because somebody wants to call: such starts are `WAKE_INTERVAL` apart."""
+    def wake(self, *, called: bool = True) -> None:
+        """Cut a wait short because somebody wants it: such starts are `WAKE_INTERVAL` apart.
+
+        Args:
+            called: whether it goes first in line, too; else only its own wait is over.
+        """
         state = self.status.value.state
         if state not in WAKEABLE or self.held:
             return
-        self._hurry()
+        if called:
+            self._hurry()
         # One that sleeps has not failed, however lately it was started.
         if state is ServerState.DORMANT:
             self._nudge.set()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from daemon.states import COMING, SERVING, WAKEABLE, ServerState
+from daemon.states import COMING, SERVING, WAKEABLE
 from daemon.supervision.starts import HOLD_SECONDS, LOOK_SECONDS
 
 if TYPE_CHECKING:
@@ -58,9 +58,8 @@ class Waking:
         if run != self._awaited_run:
             patience = self._whole_start if child.spec.lazy and child.untried else self._timeouts.wake
             self._awaited_run, self._until = run, trio.current_time() + patience
-        if state is not ServerState.QUEUED:
-            # Who asks for all that there is must not put all before the one that is called.
-            child.wake()
+        # Who asks for all that there is must not put all before the one that is called.
+        child.wake(called=False)
         with trio.move_on_at(self._until):
             await child.wait_settled()
 

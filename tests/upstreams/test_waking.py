@@ -11,7 +11,20 @@ import trio.testing
 
 from daemon.config.tuning import Timeouts
 from daemon.upstreams.waking import LINE_SECONDS, Waking
-from tests.plays import BACKOFF, DORMANT, FOREVER, HANG, LOST, QUEUED, READY, Actor, Stage, play, supervised
+from tests.plays import (
+    BACKOFF,
+    DORMANT,
+    FOREVER,
+    HANG,
+    LOST,
+    QUEUED,
+    READY,
+    STARTING,
+    Actor,
+    Stage,
+    play,
+    supervised,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -76,8 +89,8 @@ async def in_line(stage: Stage, *actors: Actor) -> list[Child]:
     """Children that are called one after the other while another has the place, so that they are in line."""
     await trio.testing.wait_all_tasks_blocked()
     children = []
-    for number, actor in enumerate(actors):
-        children.append(stage.supervisor.add(actor.spec(f"c{number}")))
+    for actor in actors:
+        children.append(stage.supervisor.add(actor.spec(f"c{len(stage.supervisor.children)}")))
         await trio.testing.wait_all_tasks_blocked()
         children[-1].wake()
     return children
@@ -160,6 +173,20 @@ async def test_one_that_nobody_else_would_start_is_started_and_waited_for_by_who
         await stage.reach(DORMANT)
         wait = waking().for_list
         assert [await seconds(wait, stage) for _ in range(3)] == [PROBE + START, 0.0, 0.0]
+
+
+async def test_who_asks_for_lists_wakes_what_is_down_without_putting_it_first(
+    autojump_clock: MockClock,
+) -> None:
+    async with supervised(Actor(play(LOST), FOREVER).spec(base=60.0, floor=60.0), starts=1) as stage:
+        await stage.reach(BACKOFF)
+        down = stage.child
+        [starting] = await in_line(stage, Actor(SLOW))
+        await waking().for_list(down)
+        assert (starting.status.value.state, down.status.value.state) == (STARTING, QUEUED)
+        [_, called] = await in_line(stage, Actor(SLOW), Actor(SLOW))
+        await called.status.wait_until(lambda now: now.state is STARTING)
+        assert down.status.value.state is QUEUED
 
 
 async def test_what_comes_up_is_waited_for_until_then(autojump_clock: MockClock) -> None:
