@@ -284,7 +284,8 @@ class Child:
         async with self._in_turn() as start:
             self._nudge, self._pausing = trio.Event(), trio.CancelScope()
             self.become(ServerState.STARTING, self._again())
-            # Whoever watches sees it start, however soon it is ready.
+            # Whoever watches sees it start, however soon it is ready: he may come after us in the first round.
+            await trio.lowlevel.checkpoint()
             await trio.lowlevel.checkpoint()
             self._last_start = trio.current_time()
             lifecycle = self._lifecycle = Lifecycle(self, self._runs, start)
