@@ -24,7 +24,7 @@ from loguru import logger
 from bench.reliability.promise import Finding
 from daemon.actors.registry import Registry
 from daemon.config.model import Config, Server, TransportType
-from daemon.redact import Redactor
+from daemon.config.redactors import Redactors
 from daemon.servers import Ground, Servers
 from daemon.states import ServerState
 from daemon.transports.children import Children
@@ -153,9 +153,7 @@ def _answer(message: dict[str, object]) -> dict[str, object]:
 def make(config: Config) -> tuple[Registry, Servers]:
     """The daemon's registry and servers, wired as it wires them; nothing is started."""
     registry = Registry(config, wall=time.time)
-    ground = Ground(
-        registry=registry, outbox=Outbox(), children=Children(), redact=Redactor(()), wall=time.time
-    )
+    ground = Ground(registry=registry, outbox=Outbox(), children=Children(), redact=Redactors(), wall=time.time)
     return registry, Servers(config, ground)
 
 

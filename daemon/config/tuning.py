@@ -135,4 +135,5 @@ class Limits:
     index_characters: Count = 6000
     """Characters of the list of categories or servers that a lazy surface shows from the start."""
     starts: Count = 4
-    """Servers being started at the same time, so that a boot is no stampede."""
+    """Servers being started at the same time, so that a boot is no stampede. As many more may be that are
+    called, or were in use until just now: they do not wait for the others."""

@@ -41,6 +41,13 @@ DYING_SECONDS = 0.5
 """How long a file is looked at that is locked though its daemon is gone: it is just dying, or somebody else
 looks."""
 
+ENDED_SECONDS = TERM_SECONDS + KILL_SECONDS + DYING_SECONDS
+"""Likewise, by one who wants to end what is left: somebody else may be ending it, and who goes on before that
+is done starts servers beside leftovers that hold what they want."""
+
+LOOK_SECONDS = 0.01
+"""Seconds between two tries at such a file."""
+
 FOREIGN_SECONDS = 7 * 24 * 3600.0
 """How long a file is kept whose numbers count elsewhere, as a container's: nobody here can see what is left."""
 
@@ -141,7 +148,19 @@ def _end_all(dead: Sequence[Dead]) -> tuple[list[Leftover], list[Leftover]]:
         else:
             _signal(doomed, signal.SIGKILL, KILL_SECONDS / ROUNDS)
         left = _find(dead)
-    return first, left
+    return _without(first, left), left
+
+
+def _without(found: Sequence[Leftover], left: Sequence[Leftover]) -> list[Leftover]:
+    """What was found, but for processes that are left."""
+    alive = {(process.pid, process.started) for each in left for process in each.processes}
+    gone = [
+        attrs.evolve(
+            each, processes=tuple(one for one in each.processes if (one.pid, one.started) not in alive)
+        )
+        for each in found
+    ]
+    return [each for each in gone if each.processes]
 
 
 def _signal(doomed: Sequence[table.Process], number: signal.Signals, seconds: float) -> None:
@@ -240,14 +259,16 @@ def _dead(state: Path, *, tidy: bool) -> Iterator[list[Dead]]:
 
     Args:
         state: their state directory.
-        tidy: remove the files of those of whom nothing can be left.
+        tidy: wait for whoever else is ending what they have left, and remove the files of those of whom nothing
+            can be left.
     """
     found, held = [], []
+    until = time.monotonic() + (ENDED_SECONDS if tidy else DYING_SECONDS)
     try:
         for path in _files(state / starts.FOLDER):
             with contextlib.suppress(FileNotFoundError):
                 held.append(os.open(path, _FLAGS))
-                one = _judge(path, held[-1], tidy=tidy)
+                one = _judge(path, held[-1], until, tidy=tidy)
                 if one is not None:
                     found.append(one)
                 else:
@@ -265,10 +286,10 @@ def _files(folder: Path) -> list[Path]:
         return []
 
 
-def _judge(path: Path, fd: int, *, tidy: bool) -> Dead | None:
+def _judge(path: Path, fd: int, until: float, *, tidy: bool) -> Dead | None:
     """The dead daemon that a file is of; None if it lives, or nothing can be left of it."""
     # Another user's file could name anybody's processes, and we might be root.
-    if os.fstat(fd).st_uid != os.geteuid() or not _take(fd):
+    if os.fstat(fd).st_uid != os.geteuid() or not _take(fd, until):
         return None
     said = starts.read(fd)
     if said is not None and said[0].is_of_this_boot and said[0].is_of_this_namespace:
@@ -279,16 +300,15 @@ def _judge(path: Path, fd: int, *, tidy: bool) -> Dead | None:
     return None
 
 
-def _take(fd: int) -> bool:
-    """Lock a file whose daemon is dead."""
-    until = time.monotonic() + DYING_SECONDS
+def _take(fd: int, until: float) -> bool:
+    """Lock a file whose daemon is dead, as soon as nobody else holds it."""
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if _lives(fd) or time.monotonic() > until:
                 return False
-            time.sleep(DYING_SECONDS / 50)
+            time.sleep(LOOK_SECONDS)
         else:
             return True
 

@@ -194,12 +194,17 @@ class Child:
             self._lifecycle.ending(reason)
             self._scope.cancel()
 
-    def wake(self) -> None:
-        """Cut a wait short because somebody wants to call: such starts are `WAKE_INTERVAL` apart."""
+    def wake(self, *, called: bool = True) -> None:
+        """Cut a wait short because somebody wants it: such starts are `WAKE_INTERVAL` apart.
+
+        Args:
+            called: whether it goes first in line, too; else only its own wait is over.
+        """
         state = self.status.value.state
         if state not in WAKEABLE or self.held:
             return
-        self._hurry()
+        if called:
+            self._hurry()
         # One that sleeps has not failed, however lately it was started.
         if state is ServerState.DORMANT:
             self._nudge.set()
@@ -224,9 +229,13 @@ class Child:
         """Seconds for which the server has asked to be left alone: no call starts it before."""
         return max(0.0, self._hold_until - trio.current_time())
 
-    async def wait_settled(self) -> bool:
-        """Wait until the child serves, or the attempt under way has failed. True if it serves."""
-        seen = self.status.value
+    async def wait_settled(self, since: ServerStatus | None = None) -> bool:
+        """Wait until the child serves, or the attempt under way has failed. True if it serves.
+
+        Args:
+            since: what it was when that attempt was under way, or about to be; what it is now.
+        """
+        seen = since or self.status.value
         while seen.state not in SERVING:
             if self._ends or seen.state is ServerState.DISABLED:
                 return False
@@ -275,7 +284,8 @@ class Child:
         async with self._in_turn() as start:
             self._nudge, self._pausing = trio.Event(), trio.CancelScope()
             self.become(ServerState.STARTING, self._again())
-            # Whoever watches sees it start, however soon it is ready.
+            # Whoever watches sees it start, however soon it is ready: he may come after us in the first round.
+            await trio.lowlevel.checkpoint()
             await trio.lowlevel.checkpoint()
             self._last_start = trio.current_time()
             lifecycle = self._lifecycle = Lifecycle(self, self._runs, start)

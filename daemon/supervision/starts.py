@@ -2,7 +2,8 @@
 
 A start has a *place* until it is over, or until it is seen to wait rather than to work: who waits for the
 network, or for ever, keeps nobody from working. What has given its place away goes on without one, also if it
-works later: to stop what runs already would help nobody.
+works later: to stop what runs already would help nobody. Who is called, or was in use until just now, does not
+wait for those that nobody misses yet (`URGENT_PLACES`).
 """
 
 from __future__ import annotations
@@ -32,6 +33,11 @@ so many start at once as may, and short enough that some that never finish do no
 BRIEF_SECONDS = 1.0
 """Likewise where a start is no process of this machine: what it costs is over by then."""
 
+URGENT_PLACES = 1
+"""Places of the urgent, as a multiple of all: what others hold is not counted against them. So a boot delays no
+call and no crash, many that are lost at once start no more at a time than others do, and twice as many start
+only where the two meet."""
+
 Look = Callable[[frozenset[int]], Awaitable[Mapping[int, Effort]]]
 """Tells the effort of some servers by their marks; who is left out cannot be seen."""
 
@@ -44,6 +50,11 @@ class Rank(IntEnum):
     SERVED = 1
     """It was in use until just now: the others have not been missed yet."""
     OTHER = 2
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether somebody misses it now."""
+        return self is not Rank.OTHER
 
 
 class Start:
@@ -73,7 +84,8 @@ class Start:
 
     def hurry(self) -> None:
         """Somebody waits for it: let it go before the others in line."""
-        if self.rank is not Rank.CALLED:
+        # The place that it may have was given to it as it was: it must not count as one of the urgent.
+        if self.rank is not Rank.CALLED and not self.granted.is_set():
             self.rank = Rank.CALLED
             self._starts.advance()
 
@@ -106,7 +118,7 @@ class Starts:
         """Nobody starts yet.
 
         Args:
-            places: how many may start at once.
+            places: how many may start at once; urgent ones beside a boot come on top (`URGENT_PLACES`).
             look: tells the effort of those that have a place.
         """
         self._places = places
@@ -138,7 +150,7 @@ class Starts:
     def advance(self) -> None:
         """Give places to the first in line, and tell the others where they stand."""
         self._line.sort(key=lambda start: start.rank)
-        while self._line and len(self._placed) < self._places:
+        while self._line and self._has_place_for(self._line[0].rank):
             self._placed.append(self._line.pop(0))
             self._placed[-1].begin()
         for before, start in enumerate(self._line):
@@ -147,6 +159,12 @@ class Starts:
             self._anyone_waits.set()
         elif self._anyone_waits.is_set():
             self._anyone_waits = trio.Event()
+
+    def _has_place_for(self, rank: Rank) -> bool:
+        if len(self._placed) < self._places:
+            return True
+        urgent = sum(start.rank.is_urgent for start in self._placed)
+        return rank.is_urgent and urgent < URGENT_PLACES * self._places
 
     async def watch(self) -> None:
         """Take places from those that wait, for those that wait for a place, until cancelled."""

@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from daemon.states import COMING, SERVING, ServerState
+from daemon.states import COMING, SERVING, WAKEABLE
+from daemon.supervision.starts import HOLD_SECONDS, LOOK_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from daemon.config.tuning import Timeouts
     from daemon.supervision.child import Child
+
+LINE_SECONDS = HOLD_SECONDS + 2 * LOOK_SECONDS
+"""How long a call waits for a start to begin: whoever is called and next in line has a place by then."""
 
 
 class Waking:
@@ -33,11 +37,14 @@ class Waking:
     async def for_call(self, child: Child) -> None:
         """Cut a wait short; return once it serves or has failed to, or a call has waited long enough.
 
-        Nobody knows yet whether a server works that was never tried: its first start is waited for to its end.
-        One that has failed or gone down is waited for no longer than `timeouts.wake`.
+        Nobody knows yet whether a server works that was never tried: its first start is waited for to its end,
+        and before for its turn. One that has failed or gone down is waited for no longer than `timeouts.wake`.
         """
         child.wake()
-        with trio.move_on_after(self._whole_start if child.untried else self._timeouts.wake):
+        if child.untried:
+            await self._first_start(child)
+            return
+        with trio.move_on_after(self._timeouts.wake):
             await child.wait_settled()
 
     async def for_list(self, child: Child) -> None:
@@ -51,11 +58,21 @@ class Waking:
         if run != self._awaited_run:
             patience = self._whole_start if child.spec.lazy and child.untried else self._timeouts.wake
             self._awaited_run, self._until = run, trio.current_time() + patience
-        if state is not ServerState.QUEUED:
-            # Who asks for all that there is must not put all before the one that is called.
-            child.wake()
+        # Who asks for all that there is must not put all before the one that is called.
+        child.wake(called=False)
         with trio.move_on_at(self._until):
             await child.wait_settled()
+
+    async def _first_start(self, child: Child) -> None:
+        before = child.status.value
+        with trio.move_on_after(LINE_SECONDS) as line:
+            await child.status.wait_until(
+                lambda now: now.state not in WAKEABLE or now.attempt > before.attempt,
+            )
+        if not line.cancelled_caught:
+            with trio.move_on_after(self._whole_start):
+                # It may have failed already, of which only the newest state tells.
+                await child.wait_settled(since=before)
 
     @property
     def _whole_start(self) -> float:

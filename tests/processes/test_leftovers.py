@@ -185,15 +185,44 @@ tell([before, during, leftovers.any_of_ours()])
     assert list(tmp_path.iterdir()) == []
 
 
-def test_two_that_look_at_the_same_time_end_it_once(tmp_path: Path) -> None:
-    """One of them holds the file meanwhile; the other waits until it is gone."""
-    with DyingDaemon(tmp_path, {"a": POLITE}) as daemon:
+def test_what_survives_is_not_told_as_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with DyingDaemon(tmp_path, {"a": [*POLITE, *POLITE], "b": POLITE}) as daemon:
         daemon.kill()
-        look = (
-            "import sys; from pathlib import Path; from daemon.processes import leftovers;"
-            "print(len(leftovers.end(Path(sys.argv[1]))[0]))"
+        top, below = daemon.pids["a"]
+        hanging = {top, *daemon.pids["b"]}
+        opened: dict[int, int] = {}
+
+        def open_pidfd(pid: int) -> int:
+            opened[fd := pidfd_open(pid)] = pid
+            return fd
+
+        def send(fd: int, number: signal.Signals) -> None:
+            if opened[fd] not in hanging:
+                pidfd_send_signal(fd, number)
+
+        # As a process that hangs in the kernel: it takes no signal.
+        pidfd_open, pidfd_send_signal = os.pidfd_open, signal.pidfd_send_signal
+        monkeypatch.setattr(os, "pidfd_open", open_pidfd)
+        monkeypatch.setattr(signal, "pidfd_send_signal", send)
+        ended, left = leftovers.end(tmp_path)
+        assert [(each.server, [process.pid for process in each.processes]) for each in ended] == [
+            ("a", [below])
+        ]
+        assert {process.pid for each in left for process in each.processes} == hanging
+
+
+@pytest.mark.parametrize("words", [POLITE, DEAF], ids=["polite", "deaf"])
+def test_of_two_at_the_same_time_one_ends_it_and_the_other_waits_until_that_is_done(
+    words: list[str], tmp_path: Path
+) -> None:
+    """One of them holds the file meanwhile: for two seconds, if a leftover ignores SIGTERM."""
+    with DyingDaemon(tmp_path, {"a": words}) as daemon:
+        daemon.kill()
+        end = (
+            "import sys; from pathlib import Path; from daemon.processes import leftovers, table;"
+            "ended = len(leftovers.end(Path(sys.argv[1]))[0]); it = table.read(int(sys.argv[2]));"
+            "print(ended, 'left' if it and not it.is_dead else 'gone')"
         )
-        words = [sys.executable, "-c", look, str(tmp_path)]
-        both = [subprocess.Popen(words, stdout=subprocess.PIPE) for _ in range(2)]
-        assert sorted(int(each.communicate(timeout=PATIENCE)[0]) for each in both) == [0, 1]
-        assert not daemon.alive
+        argv = [sys.executable, "-c", end, str(tmp_path), str(daemon.all[0])]
+        both = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+        assert sorted(each.communicate(timeout=PATIENCE)[0] for each in both) == ["0 gone\n", "1 gone\n"]

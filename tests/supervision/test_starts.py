@@ -77,7 +77,7 @@ async def test_everybody_in_line_is_told_how_many_are_before_it(nursery: trio.Nu
 
 async def test_who_is_called_goes_first_then_who_was_in_use_then_the_others(nursery: trio.Nursery) -> None:
     machine = Machine(nursery)
-    holder, other, late = machine.ask(), machine.ask(), machine.ask()
+    holder, other, late = machine.ask(Rank.SERVED), machine.ask(), machine.ask()
     served, called = machine.ask(Rank.SERVED), machine.ask(Rank.CALLED)
     late.hurry()
     order = []
@@ -85,6 +85,39 @@ async def test_who_is_called_goes_first_then_who_was_in_use_then_the_others(nurs
         leaving.leave()
         order.append([start.granted.is_set() for start in (called, late, served, other)])
     assert order == [[True] + [False] * 3, [True] * 2 + [False] * 2, [True] * 3 + [False], [True] * 4]
+
+
+@pytest.mark.parametrize("rank", [Rank.CALLED, Rank.SERVED])
+async def test_who_is_missed_does_not_wait_for_those_that_nobody_misses(
+    rank: Rank, nursery: trio.Nursery
+) -> None:
+    machine = Machine(nursery, places=2)
+    herd = [machine.ask() for _ in range(4)]
+    missed = [machine.ask(rank) for _ in range(4)]
+    assert [start.granted.is_set() for start in missed] == [True, True, False, False]
+    assert [start.granted.is_set() for start in herd] == [True, True, False, False]
+    missed[0].leave()
+    assert [start.granted.is_set() for start in missed] == [True, True, True, False]
+    for start in (missed[1], missed[2], missed[3], herd[0]):
+        assert not herd[2].granted.is_set()
+        start.leave()
+    assert [start.granted.is_set() for start in herd] == [True, True, True, False]
+
+
+async def test_no_more_than_may_start_of_many_that_are_lost_at_once(nursery: trio.Nursery) -> None:
+    machine = Machine(nursery, places=4)
+    lost = [machine.ask(Rank.SERVED) for _ in range(50)]
+    assert [start.granted.is_set() for start in lost] == [True] * 4 + [False] * 46
+    while lost:
+        lost.pop(0).leave()
+        assert sum(start.granted.is_set() for start in lost) == min(4, len(lost))
+
+
+async def test_who_is_called_at_its_place_takes_none_of_those_that_others_miss(nursery: trio.Nursery) -> None:
+    machine = Machine(nursery, places=2)
+    for start in [machine.ask() for _ in range(2)]:
+        start.hurry()
+    assert machine.ask(Rank.SERVED).granted.is_set()
 
 
 async def test_who_leaves_the_line_is_passed_over(nursery: trio.Nursery) -> None:

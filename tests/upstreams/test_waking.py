@@ -10,8 +10,21 @@ import trio
 import trio.testing
 
 from daemon.config.tuning import Timeouts
-from daemon.upstreams.waking import Waking
-from tests.plays import BACKOFF, DORMANT, FOREVER, HANG, LOST, READY, Actor, Stage, play, supervised
+from daemon.upstreams.waking import LINE_SECONDS, Waking
+from tests.plays import (
+    BACKOFF,
+    DORMANT,
+    FOREVER,
+    HANG,
+    LOST,
+    QUEUED,
+    READY,
+    STARTING,
+    Actor,
+    Stage,
+    play,
+    supervised,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -62,14 +75,50 @@ async def test_a_server_that_went_down_is_waited_for_as_configured(
         assert await seconds(waking().for_call, stage) == WAKE
 
 
-async def test_who_is_in_line_behind_others_and_called_comes_first(autojump_clock: MockClock) -> None:
+async def test_who_is_in_line_behind_a_boot_and_called_starts_at_once(autojump_clock: MockClock) -> None:
     others = [Actor(SLOW).spec(f"o{i}") for i in range(5)]
     async with supervised(*others, starts=1) as stage:
         await trio.testing.wait_all_tasks_blocked()
         child = stage.supervisor.add(Actor(play(start=1.0, ready_for=math.inf)).spec("called"))
         await trio.testing.wait_all_tasks_blocked()
         await waking().for_call(child)
-        assert (child.status.value.state, trio.current_time()) == (READY, 21.0)
+        assert (child.status.value.state, trio.current_time()) == (READY, 1.0)
+
+
+async def in_line(stage: Stage, *actors: Actor) -> list[Child]:
+    """Children that are called one after the other while another has the place, so that they are in line."""
+    await trio.testing.wait_all_tasks_blocked()
+    children = []
+    for actor in actors:
+        children.append(stage.supervisor.add(actor.spec(f"c{len(stage.supervisor.children)}")))
+        await trio.testing.wait_all_tasks_blocked()
+        children[-1].wake()
+    return children
+
+
+async def test_a_first_start_has_its_whole_time_however_long_it_was_in_line(autojump_clock: MockClock) -> None:
+    async with supervised(Actor(HANG).spec(), starts=1) as stage:
+        *_, last = await in_line(stage, Actor(SLOW), Actor(play(start=PROBE + START - 1, ready_for=math.inf)))
+        await waking().for_call(last)
+        assert (last.status.value.state, trio.current_time()) == (READY, 20.0 + PROBE + START - 1)
+
+
+async def test_a_first_start_that_fails_as_soon_as_it_has_begun_is_waited_for_no_longer(
+    autojump_clock: MockClock,
+) -> None:
+    async with supervised(Actor(HANG).spec(), starts=1) as stage:
+        *_, last = await in_line(stage, Actor(SLOW), Actor(play(LOST), HANG))
+        await waking().for_call(last)
+        assert (last.status.value.state, trio.current_time()) == (BACKOFF, 20.0)
+
+
+async def test_a_line_without_an_end_is_waited_in_no_longer_than_a_place_is_held(
+    autojump_clock: MockClock,
+) -> None:
+    async with supervised(Actor(HANG).spec(), starts=1) as stage:
+        *_, last = await in_line(stage, Actor(HANG), Actor(HANG), Actor(HANG))
+        await waking().for_call(last)
+        assert (last.status.value.state, trio.current_time()) == (QUEUED, LINE_SECONDS)
 
 
 async def test_a_hanging_start_costs_those_who_ask_what_there_is_one_wait(autojump_clock: MockClock) -> None:
@@ -124,6 +173,20 @@ async def test_one_that_nobody_else_would_start_is_started_and_waited_for_by_who
         await stage.reach(DORMANT)
         wait = waking().for_list
         assert [await seconds(wait, stage) for _ in range(3)] == [PROBE + START, 0.0, 0.0]
+
+
+async def test_who_asks_for_lists_wakes_what_is_down_without_putting_it_first(
+    autojump_clock: MockClock,
+) -> None:
+    async with supervised(Actor(play(LOST), FOREVER).spec(base=60.0, floor=60.0), starts=1) as stage:
+        await stage.reach(BACKOFF)
+        down = stage.child
+        [starting] = await in_line(stage, Actor(SLOW))
+        await waking().for_list(down)
+        assert (starting.status.value.state, down.status.value.state) == (STARTING, QUEUED)
+        [_, called] = await in_line(stage, Actor(SLOW), Actor(SLOW))
+        await called.status.wait_until(lambda now: now.state is STARTING)
+        assert down.status.value.state is QUEUED
 
 
 async def test_what_comes_up_is_waited_for_until_then(autojump_clock: MockClock) -> None:
