@@ -295,6 +295,16 @@ class Conversation:
         self.up.put(opening)
 
     def _resume(self) -> None:
+        """The daemon has answered what it was asked first: it gets all that waits.
+
+        Unless the client's `initialize` was answered here meanwhile: a daemon that never sees one tells the
+        client of no new tools.
+        """
+        supplement = self._script.supplement()
+        if supplement is not None:
+            line, self._awaited = supplement
+            self.up.put(line)
+            return
         self._awaited = None
         self.through = True
         self.up.put(self._script.sequel())

@@ -92,6 +92,21 @@ def test_a_daemon_that_comes_in_time_answers_the_handshake_itself(talk: Talk) ->
     assert talk.bridge.is_calm
 
 
+def test_a_daemon_that_comes_before_the_handshake_is_answered_here_and_speaks_after_it_gets_that_too(
+    talk: Talk,
+) -> None:
+    talk.says(INITIALIZE)
+    talk.returns()
+    assert talk.got == [SAID_HELLO, PING]
+    assert later(talk, HANDSHAKE_SECONDS)[0]["result"]["serverInfo"]["name"] == "mcpd"
+    talk.says(INITIALIZED, LIST)
+    talk.answers(result("mcpd-connect"))
+    assert talk.got == [INITIALIZE]
+    talk.answers(result(0, {"instructions": "the daemon's"}))
+    assert talk.got == [INITIALIZED, LIST]
+    assert talk.heard == [CHANGED]
+
+
 def test_a_list_that_is_asked_for_as_the_daemon_comes_is_the_daemons(talk: Talk) -> None:
     talk.says(INITIALIZE)
     assert later(talk, HANDSHAKE_SECONDS)
