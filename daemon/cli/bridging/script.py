@@ -79,6 +79,10 @@ class Script:
         request_id, line = self._handshake or (PING_ID, PING)
         return self._greeting() + line, request_id
 
+    def overheard(self) -> None:
+        """The present daemon was sent the client's own `initialize`, though it was answered here."""
+        self._said = self._handshake
+
     def supplement(self) -> tuple[bytes, bytes] | None:
         """The handshake and its id, if it took place after `opening` was sent: it is to be sent as well."""
         if self._said is self._handshake or self._handshake is None:

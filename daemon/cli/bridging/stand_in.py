@@ -37,17 +37,20 @@ _PATIENCE = {
     CALL: WAIT_SECONDS,
 }
 
+ASKED_FIRST = frozenset({INITIALIZE, DISCOVER, TOOLS_LIST})
+"""What a client begins with. It is answered here also when who has taken the connection says nothing."""
+
 STATUS = "mcpd_status"
 """The one tool."""
 
 INSTRUCTIONS = (
-    "The mcpd daemon, which brings the tools of this server, was not running when this session began. Until it"
-    f" runs there is one tool, {STATUS}: it waits for the daemon and says what to do. Then the daemon's own"
+    "The mcpd daemon, which brings the tools of this server, did not answer when this session began. Until it"
+    f" does there is one tool, {STATUS}: it waits for the daemon and says what to do. Then the daemon's own"
     " tools take its place in the list."
 )
 
 _DESCRIPTION = (
-    "Call this if you miss a tool. The mcpd daemon, which brings the tools of this server, was not running when"
+    "Call this if you miss a tool. The mcpd daemon, which brings the tools of this server, did not answer when"
     f" this list was made. This waits up to {WAIT_SECONDS:.0f} s for it, then says that the tools are there, or"
     " what the user has to do.\nWhat was wrong: "
 )
