@@ -281,6 +281,7 @@ class Bridge:
             self._found_nobody(trouble, now)
             return
         self._since = now
+        self._talk.trouble = SILENT.format(path=self._path)
         self._talk.greet()
         self._send()
 

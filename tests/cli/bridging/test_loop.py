@@ -553,6 +553,23 @@ def test_a_request_is_answered_after_its_time_though_a_daemon_has_taken_the_conn
         assert b"UpstreamUnavailable" in bridge._talk.down
 
 
+def test_a_daemon_that_appears_and_says_nothing_is_not_said_to_be_missing(sockets: Path) -> None:
+    path = sockets / "mcpd.sock"
+    bridge = Bridge(str(path), b"")
+    assert "ENOENT" in bridge._talk.trouble
+    with listen(path) as listener:
+        now = monotonic() + LONGEST_SECONDS
+        bridge._tend(now)
+        with listener.accept()[0]:
+            bridge._talk.said(CALL, now)
+            bridge._tend(now + WAIT_SECONDS)
+            answer = json.loads(bridge._talk.down)["result"]["content"][0]["text"]
+    assert bridge._link is not None
+    bridge._link.close()
+    assert f"the daemon at {path} took the connection and has not answered" in answer
+    assert "ENOENT" not in answer
+
+
 def test_a_client_that_was_answered_is_not_given_up_however_often_a_daemon_hangs_up(sockets: Path) -> None:
     path = sockets / "mcpd.sock"
     bridge = Bridge(str(path), b"")
