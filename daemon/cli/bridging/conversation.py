@@ -66,6 +66,8 @@ class Conversation:
         self._from_daemon = Gatherer()
         self._awaited: bytes | None = None
         """The request whose answer makes a daemon one that takes what the client sends."""
+        self._refusal = ""
+        """Why the present daemon does not serve this client, if it said so to what it was asked first."""
         self._hidden: set[bytes] = set()
         """Requests whose answers are not for the client: they were our own, or were answered here."""
         self._long: _Long | None = None
@@ -187,7 +189,7 @@ class Conversation:
             return
         if self.stands_in and request_id is not None:
             if method == CALL and stand_in.asks_for_status(line):
-                self.down += stand_in.arrived(request_id, modern=not self._script.handshaken)
+                self.down += stand_in.arrived(request_id, self._refusal, modern=not self._script.handshaken)
                 return
             self.stands_in = method != TOOLS_LIST
         self.up.put(line)
@@ -287,6 +289,8 @@ class Conversation:
                 continue
             if answer[0] not in self._hidden:
                 self._give(line)
+            elif answer[0] == self._awaited:
+                self._refusal = "" if answer[1] else stand_in.reason(line)
             self._settle(*answer)
 
     def _give(self, line: bytes | bytearray) -> None:

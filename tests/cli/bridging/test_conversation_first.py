@@ -198,6 +198,23 @@ def test_our_own_tool_says_that_the_daemon_has_come_until_the_client_has_its_lis
     assert talk.got == [LOOK]
 
 
+def test_our_own_tool_says_that_the_daemon_refuses_the_client_and_that_the_next_one_does_not(
+    talk: Talk,
+) -> None:
+    begin(talk)
+    talk.returns()
+    refusal = {"id": 0, "error": {"code": -32602, "message": "no such profile: x"}}
+    talk.answers(line(refusal))
+    talk.says(LOOK)
+    changed, answer = talk.heard
+    assert changed == CHANGED
+    assert answer["result"]["isError"] is True
+    assert "no such profile: x" in answer["result"]["content"][0]["text"]
+    talk.restarts()
+    talk.says(LOOK)
+    assert said(talk.heard[-1]) == ARRIVED
+
+
 def test_a_client_that_asks_after_the_first_daemon_was_heard_waits_as_after_a_restart(talk: Talk) -> None:
     begin(talk)
     talk.returns()
