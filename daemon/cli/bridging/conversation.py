@@ -56,13 +56,20 @@ class Conversation:
         self.trouble = ""
         """Why there is none, and what to do."""
         self.stands_in = False
-        """Whether what the client knows of its tools is what we said, for want of a daemon."""
+        """Whether what the client knows of its tools is what we said, for want of a daemon's word."""
         self._script = Script(hello)
         self._ledger = Ledger()
         self._waiting = Waiting()
+        self._unheard = Waiting()
+        """What the client began with, and a daemon has that never said a word: it is in the ledger as well."""
         self._from_client = Cutter()
         self._from_daemon = Gatherer()
         self._awaited: bytes | None = None
+        """The request whose answer makes a daemon one that takes what the client sends."""
+        self._refusal = ""
+        """Why the present daemon does not serve this client, if it said so to what it was asked first."""
+        self._hidden: set[bytes] = set()
+        """Requests whose answers are not for the client: they were our own, or were answered here."""
         self._long: _Long | None = None
         if through:
             self.up.put(hello)
@@ -78,11 +85,17 @@ class Conversation:
         return self._script.began is not None
 
     @property
+    def is_settled(self) -> bool:
+        """Whether a daemon takes what the client sends, and one has ever answered: nothing is due unasked."""
+        return self.through and self.heard
+
+    @property
     def is_calm(self) -> bool:
         """Whether a daemon is there and its answers do, and all that came was whole lines, and could go on."""
         return (
-            self.through
+            self.is_settled
             and not self.stands_in
+            and not self._hidden
             and len(self._ledger) < MAX_OPEN
             and not self.down
             and not self.up.unsent
@@ -93,7 +106,8 @@ class Conversation:
     @property
     def deadline(self) -> float | None:
         """When `expire` has something to do (seconds, monotonic); None: nothing waits."""
-        return self._waiting.deadline()
+        deadlines = [self._waiting.deadline(), self._unheard.deadline()]
+        return min((each for each in deadlines if each is not None), default=None)
 
     def expire(self, now: float) -> None:
         """Answer what has waited long enough."""
@@ -101,6 +115,18 @@ class Conversation:
             if item.id is not None and not self._stood_in(item.id, item):
                 waited = WAIT_SECONDS if self.heard else stand_in.patience(item.method)
                 self._refuse(item.id, item.method, absent(self.trouble, waited))
+        for item in self._unheard.expired(now):
+            if item.id is not None and self._stood_in(item.id, item):
+                self._doubt(item.id)
+
+    def _doubt(self, request_id: bytes) -> None:
+        """Whoever has this request may never answer it: what follows waits until he does, unseen."""
+        self._ledger.settle(request_id)
+        self._hidden.add(request_id)
+        self._script.overheard()
+        if self.through:
+            self.through = False
+            self._awaited = request_id
 
     def _stood_in(self, request_id: bytes, item: Item) -> bool:
         """Whether a request was answered as the first daemon would have."""
@@ -137,11 +163,17 @@ class Conversation:
         for piece, begins, ends in self._from_client.feed(data):
             if begins and ends:
                 self._pass_line(piece, now + WAIT_SECONDS if not self.through else None)
+                if self.through and not self.heard:
+                    self._expect(piece, now)
             else:
                 self._pass_part(piece, begins=begins, ends=ends)
 
     def said_all(self) -> None:
-        """The client has ended; what it left without a newline is passed on as it is."""
+        """The client has ended; what it left without a newline is passed on as it is.
+
+        It asks nothing more, so that nothing is gained by an answer which is not the daemon's.
+        """
+        self._unheard.take()
         self.up.put(self._from_client.rest())
 
     def _pass_line(self, line: bytes, until: float | None) -> None:
@@ -157,11 +189,17 @@ class Conversation:
             return
         if self.stands_in and request_id is not None:
             if method == CALL and stand_in.asks_for_status(line):
-                self.down += stand_in.arrived(request_id, modern=not self._script.handshaken)
+                self.down += stand_in.arrived(request_id, self._refusal, modern=not self._script.handshaken)
                 return
             self.stands_in = method != TOOLS_LIST
         self.up.put(line)
         self._note(line, request_id, method, self.up.total, until)
+
+    def _expect(self, line: bytes, now: float) -> None:
+        """Nobody knows yet whether anybody answers this line, which was sent."""
+        request_id, method = peek.peek(line)
+        if request_id is not None and method in stand_in.ASKED_FIRST:
+            self._unheard.put(Item(request_id, method, line, now + stand_in.patience(method)))
 
     def _seen(self, line: bytes) -> Seen:
         """Id and method of a line, which counts from now on."""
@@ -188,6 +226,7 @@ class Conversation:
         """Send a part of a long line, unless its beginning was not sent or its daemon is gone."""
         if begins or self._long is None:
             self._long = _Long(piece[: peek.ENDS], lost=not self.through)
+            self._unheard.take()  # else a line of ours could come in the middle of this one
         long = self._long
         long.tail = (long.tail + piece[-peek.ENDS :])[-peek.ENDS :]
         if not long.lost:
@@ -209,6 +248,7 @@ class Conversation:
             self._ledger.settle(request_id)
             self._script.unsubscribed(request_id)
             self._waiting.cancel(request_id)
+            self._unheard.cancel(request_id)
 
     def _hold(self, request_id: bytes | None, method: bytes | None, line: bytes, until: float) -> None:
         """Keep a line for the next daemon, if it is any business of that one.
@@ -229,8 +269,6 @@ class Conversation:
 
     def passed_down(self, lines: bytes) -> None:
         """Whole lines of the daemon's, which begin as answers do, were given to the client already."""
-        if self._script.began is None:
-            self._script.began = Beginning()
         for line in cut(lines):
             request_id = peek.plain_answer(line)
             if request_id is None or self._ledger.calls.pop(request_id, None) is None:
@@ -242,14 +280,17 @@ class Conversation:
         """Take what the daemon says."""
         if self._script.began is None:
             self._script.began = Beginning()
+            self._unheard.take()
         for line in self._from_daemon.feed(data):
             answer = peek.answered(line)
             if answer is None:
                 if not self._is_ours(line):
                     self._give(line)
                 continue
-            if answer[0] != self._awaited:
+            if answer[0] not in self._hidden:
                 self._give(line)
+            elif answer[0] == self._awaited:
+                self._refusal = "" if answer[1] else stand_in.reason(line)
             self._settle(*answer)
 
     def _give(self, line: bytes | bytearray) -> None:
@@ -275,6 +316,7 @@ class Conversation:
 
     def _settle(self, request_id: bytes, succeeded: bool) -> None:  # noqa: FBT001
         """An answer is complete."""
+        self._hidden.discard(request_id)
         if request_id == self._awaited:
             self._resume()
             return
@@ -291,10 +333,23 @@ class Conversation:
 
     def greet(self) -> None:
         """There is a connection again: begin with what the script says; `through` once that is answered."""
-        opening, self._awaited = self._script.opening()
-        self.up.put(opening)
+        self._ask_first(*self._script.opening())
+
+    def _ask_first(self, lines: bytes, request_id: bytes) -> None:
+        self._awaited = request_id
+        self._hidden.add(request_id)
+        self.up.put(lines)
 
     def _resume(self) -> None:
+        """The daemon has answered what it was asked first: it gets all that waits.
+
+        Unless the client's `initialize` was answered here meanwhile: a daemon that never sees one tells the
+        client of no new tools.
+        """
+        supplement = self._script.supplement()
+        if supplement is not None:
+            self._ask_first(*supplement)
+            return
         self._awaited = None
         self.through = True
         self.up.put(self._script.sequel())
@@ -306,13 +361,14 @@ class Conversation:
         """The connection is gone, and everything that came over it was `told`."""
         self._from_daemon.clear()
         self._awaited = None
+        self.through = False
+        self._unheard.take()
         if self._long is not None:
             self._long.lost = True
         gone = self.up.gone
-        lines = self.up.withdraw()
-        if self.through:
-            self.through = False
-            self._deal_with_open(gone, lines, now + WAIT_SECONDS)
+        lines = [line for line in self.up.withdraw() if peek.peek(line)[0] not in self._hidden]
+        self._hidden.clear()
+        self._deal_with_open(gone, lines, now + WAIT_SECONDS)
 
     def _deal_with_open(self, gone: int, unsent: list[bytes], until: float) -> None:
         doubtful, safe = self._ledger.take(gone)

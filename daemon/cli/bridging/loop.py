@@ -16,7 +16,7 @@ from time import monotonic
 from daemon.cli.bridging.conversation import Conversation
 from daemon.cli.bridging.ledger import MAX_OPEN
 from daemon.cli.bridging.peek import only_answers
-from daemon.cli.bridging.reaching import HUNG_UP, MUTE, TURNED_AWAY, reach
+from daemon.cli.bridging.reaching import HUNG_UP, MUTE, SILENT, TURNED_AWAY, reach
 from daemon.cli.bridging.retry import Retry
 from daemon.cli.bridging.stdout import Stdout
 
@@ -66,6 +66,8 @@ class Bridge:
         self._vain: float | None = None
         """When nobody was found; None: somebody was, and more attempts would trouble him."""
         self._wordless = 0
+        self._lost = False
+        """Whether a daemon that answered the client has gone."""
         self._stdin_open = True
         self._poll = select.poll()
         self._stdout = Stdout(_STDOUT)
@@ -73,6 +75,8 @@ class Bridge:
         if self._link is None:
             self._found_nobody(trouble, self._since)
             _say(f"{trouble}\nUntil it is there, this answers in its place.")
+        else:
+            self._talk.trouble = SILENT.format(path=path)
 
     def run(self) -> str:
         """Move bytes until the client has ended.
@@ -82,14 +86,13 @@ class Bridge:
             whenever we connect, or the client has ended and was not answered.
         """
         while not self._is_over():
-            away = not self._talk.through
-            if away:
+            if not self._talk.is_settled:
                 self._tend(monotonic())
             self._watch()
             if self._talk.is_calm and self._stdin_open and self._link is not None:
                 self._relay(self._link)
                 continue
-            for descriptor, events in self._poll.poll(self._patience() if away else None):
+            for descriptor, events in self._poll.poll(self._patience()):
                 self._use(descriptor, events)
         return self._failure()
 
@@ -152,7 +155,8 @@ class Bridge:
         """A client that has only finished writing still gets its answers, if a daemon is there to give them."""
         if self._stdout.gone or self._is_unwanted():
             return True
-        return not self._stdin_open and not self._talk.down and (self._link is None or not self._talk.through)
+        awaits = self._link is not None and (self._talk.through or self._talk.open)
+        return not self._stdin_open and not self._talk.down and not awaits
 
     def _is_unwanted(self) -> bool:
         """Whether a daemon means us when it hangs up. A client that was answered here is not given up."""
@@ -185,12 +189,17 @@ class Bridge:
 
     def _patience(self) -> int | None:
         """Milliseconds until something is to be done unasked; None: never."""
-        if self._talk.through:
+        if self._talk.is_settled:
             return None
-        times = [self._due() if self._link is None else self._since + GREETING_SECONDS]
-        deadline = self._talk.deadline
-        if deadline is not None:
+        times = []
+        if self._link is None:
+            times.append(self._due())
+        elif not self._talk.through:
+            times.append(self._since + GREETING_SECONDS)
+        if (deadline := self._talk.deadline) is not None:
             times.append(deadline)
+        if not times:
+            return None
         # One more than needed rather than a fraction less: that would come here again at once, and again.
         return max(0, int((min(times) - monotonic()) * 1000) + 1)
 
@@ -237,10 +246,10 @@ class Bridge:
 
     def _told(self, data: bytes) -> None:
         if data:
-            was_through, again = self._talk.through, self._talk.heard
+            was_through = self._talk.through
             self._talk.told(data)
             if self._talk.through and not was_through:
-                _say("connected again." if again else "connected.")
+                _say("connected again." if self._lost else "connected.")
                 self._since = monotonic()
                 self._send()
             self._write()
@@ -249,12 +258,16 @@ class Bridge:
             self._lose((HUNG_UP if self._talk.heard else TURNED_AWAY).format(path=self._path))
 
     def _tend(self, now: float) -> None:
-        """While there is no daemon, do what is to be done at a time of its own."""
-        if self._link is not None and now >= self._since + GREETING_SECONDS:
+        """While no daemon answers, do what is to be done at a time of its own."""
+        through = self._talk.through
+        if self._link is not None and not through and now >= self._since + GREETING_SECONDS:
             self._lose(MUTE.format(path=self._path, seconds=GREETING_SECONDS))
         if self._link is None and now >= self._due():
             self._connect(now)
         self._talk.expire(now)
+        if through and not self._talk.through:
+            self._since = now  # its time begins when it was first missed: the client may have been idle before
+            _say(f"{self._talk.trouble}\nUntil it answers, this does so in its place.")
 
     def _due(self) -> float:
         """When the next attempt is made."""
@@ -268,6 +281,7 @@ class Bridge:
             self._found_nobody(trouble, now)
             return
         self._since = now
+        self._talk.trouble = SILENT.format(path=self._path)
         self._talk.greet()
         self._send()
 
@@ -286,14 +300,15 @@ class Bridge:
         now = monotonic()
         self._talk.trouble = trouble
         self._vain = None
-        if self._talk.through and self._talk.heard:
+        if self._talk.is_settled:
+            self._lost = True
             self._retry.ended(now - self._since)
         else:
             self._retry.failed()
         self._next = now + self._retry.delay()
         if not self._stdin_open:
             return  # A client that has finished is gone, or had all that it wanted: the daemon ends then, too.
-        if self._talk.through and self._talk.heard:
+        if self._talk.is_settled:
             _say("the daemon closed the connection; waiting for it to come back.")
         self._talk.lose(now)
 

@@ -19,6 +19,12 @@ HUNG_UP = (
 )
 """It was there."""
 
+SILENT = (
+    "the daemon at {path} took the connection and has not answered yet: it is starting, hangs, or is too"
+    " busy. If that lasts, see its log; `systemctl --user restart mcpd`, or `mcpd run` anew, restarts it."
+)
+"""It is connected, and that is all we know."""
+
 MUTE = (
     "the daemon at {path} took the connection and said nothing for {seconds:.0f} s: it hangs, or is overloaded."
     " See its log; `systemctl --user restart mcpd`, or `mcpd run` anew, restarts it."

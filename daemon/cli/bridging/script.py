@@ -45,6 +45,8 @@ class Script:
         """When a daemon first said something, and so may have shown tools; None: none ever did."""
         self._hello = hello
         self._handshake: tuple[bytes, bytes] | None = None
+        self._said: tuple[bytes, bytes] | None = None
+        """The handshake that the present daemon was sent."""
         self._reopened: set[bytes] = set()
 
     @property
@@ -73,8 +75,21 @@ class Script:
         be there at all: the connection waits in the queue of a daemon that is starting, or not coming.
         """
         self._reopened.clear()
+        self._said = self._handshake
         request_id, line = self._handshake or (PING_ID, PING)
         return self._greeting() + line, request_id
+
+    def overheard(self) -> None:
+        """The present daemon was sent the client's own `initialize`, though it was answered here."""
+        self._said = self._handshake
+
+    def supplement(self) -> tuple[bytes, bytes] | None:
+        """The handshake and its id, if it took place after `opening` was sent: it is to be sent as well."""
+        if self._said is self._handshake or self._handshake is None:
+            return None
+        self._said = self._handshake
+        request_id, line = self._handshake
+        return line, request_id
 
     def _greeting(self) -> bytes:
         """The hello; a daemon that does not know the client is told that others do, and since when."""

@@ -37,17 +37,20 @@ _PATIENCE = {
     CALL: WAIT_SECONDS,
 }
 
+ASKED_FIRST = frozenset({INITIALIZE, DISCOVER, TOOLS_LIST})
+"""What a client begins with. It is answered here also when who has taken the connection says nothing."""
+
 STATUS = "mcpd_status"
 """The one tool."""
 
 INSTRUCTIONS = (
-    "The mcpd daemon, which brings the tools of this server, was not running when this session began. Until it"
-    f" runs there is one tool, {STATUS}: it waits for the daemon and says what to do. Then the daemon's own"
+    "The mcpd daemon, which brings the tools of this server, did not answer when this session began. Until it"
+    f" does there is one tool, {STATUS}: it waits for the daemon and says what to do. Then the daemon's own"
     " tools take its place in the list."
 )
 
 _DESCRIPTION = (
-    "Call this if you miss a tool. The mcpd daemon, which brings the tools of this server, was not running when"
+    "Call this if you miss a tool. The mcpd daemon, which brings the tools of this server, did not answer when"
     f" this list was made. This waits up to {WAIT_SECONDS:.0f} s for it, then says that the tools are there, or"
     " what the user has to do.\nWhat was wrong: "
 )
@@ -59,6 +62,12 @@ ARRIVED = (
 )
 """What the tool says when a daemon is there."""
 
+REFUSED = (
+    "The mcpd daemon is running now, and refuses this client: {reason}\nIf you cannot mend that yourself, tell"
+    " the user, who has to reconnect this client to mcpd afterwards."
+)
+"""What it says when that daemon does not serve this client."""
+
 # As in `daemon.protocol`, which this cannot afford to import; a test holds them together.
 _HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 _MODERN_VERSION = "2026-07-28"
@@ -66,6 +75,7 @@ _META = "io.modelcontextprotocol/"
 _CAPABILITIES = {"tools": {"listChanged": True}}
 _IDENTITY = {"name": "mcpd", "version": __version__}
 _UNSUPPORTED_VERSION = -32022
+_NO_REASON = "it gave no reason; see its log."
 _UNCACHED = {"ttlMs": 0, "cacheScope": "private"}
 
 
@@ -104,11 +114,28 @@ def asks_for_status(line: bytes) -> bool:
     return (_params(line) or {}).get("name") == STATUS
 
 
-def arrived(request_id: bytes, *, modern: bool) -> bytes:
-    """The line that answers a call of our own tool once a daemon is there."""
+def arrived(request_id: bytes, refusal: str, *, modern: bool) -> bytes:
+    """The line that answers a call of our own tool once a daemon is there.
+
+    Args:
+        request_id: of the call.
+        refusal: why the daemon does not serve this client; empty: it does.
+        modern: as in `answers.refuse`.
+    """
     result: Json = {"resultType": "complete"} if modern else {}
-    result["content"] = [{"type": "text", "text": ARRIVED}]
-    return result_line(request_id, {**result, "isError": False})
+    text = REFUSED.format(reason=refusal) if refusal else ARRIVED
+    result["content"] = [{"type": "text", "text": text}]
+    return result_line(request_id, {**result, "isError": bool(refusal)})
+
+
+def reason(line: bytes | bytearray) -> str:
+    """The message of an error that the daemon has answered; never empty."""
+    import json  # noqa: PLC0415 - as below
+
+    try:
+        return str(json.loads(line)["error"]["message"]) or _NO_REASON
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return _NO_REASON
 
 
 def _params(line: bytes) -> Json | None:

@@ -59,6 +59,13 @@ class Talk:
         self.bridge = Conversation(hello, through=through)
         self._ours, self._theirs = socket.socketpair()
         self._prepare()
+        if in_short:
+            self.speaks()
+
+    def speaks(self) -> None:
+        """The daemon says its first word, which is nothing to the client."""
+        self.bridge.told(line(CHANGED))
+        self.bridge.down.clear()
 
     def _prepare(self) -> None:
         self._ours.setblocking(False)

@@ -435,6 +435,8 @@ def test_what_a_client_left_without_an_end_is_passed_on_when_it_ends(talk: Talk)
 
 def test_nothing_passes_in_short_while_something_waits_or_a_line_is_unfinished() -> None:
     talk = Talk()
+    assert not talk.bridge.is_calm
+    talk.speaks()
     calm = [talk.bridge.is_calm]
     for portion in (b"{", b"}\n"):
         talk.bridge.said(portion, talk.now)
@@ -453,6 +455,7 @@ def test_nothing_passes_in_short_while_something_waits_or_a_line_is_unfinished()
 
 def test_a_client_is_not_read_further_when_too_much_of_it_is_open() -> None:
     talk = Talk()
+    talk.speaks()
     calls = [line({"id": number, "method": "tools/call", "params": {}}) for number in range(MAX_OPEN)]
     assert talk.bridge.passed_up(b"".join(calls[:-1]))
     assert not talk.bridge.passed_up(calls[-1])

@@ -11,6 +11,7 @@ from daemon.cli.bridging.stand_in import ARRIVED, HANDSHAKE_SECONDS, LIST_SECOND
 from daemon.cli.bridging.waiting import WAIT_SECONDS
 from tests.cli.bridging.talking import (
     ACKNOWLEDGED,
+    BIG,
     CALL,
     CHANGED,
     INITIALIZE,
@@ -21,6 +22,7 @@ from tests.cli.bridging.talking import (
     Json,
     Talk,
     acknowledgement,
+    line,
     refused,
     result,
 )
@@ -37,6 +39,15 @@ DISCOVER = {
     "params": {"_meta": {protocol.VERSION_KEY: protocol.MODERN_VERSION}},
 }
 SUBSCRIBE = {**LISTEN, "params": {"notifications": {"toolsListChanged": True}}}
+
+
+@pytest.fixture
+def mute() -> Iterator[Talk]:
+    """Somebody has taken the connection, and says nothing yet."""
+    talk = Talk(HELLO)
+    talk.bridge.trouble = "it has not answered yet"
+    yield talk
+    talk.close()
 
 
 @pytest.fixture
@@ -90,6 +101,21 @@ def test_a_daemon_that_comes_in_time_answers_the_handshake_itself(talk: Talk) ->
     talk.answers(result(0, {"instructions": "the daemon's"}))
     assert talk.heard == [{"id": 0, "result": {"instructions": "the daemon's"}}]
     assert talk.bridge.is_calm
+
+
+def test_a_daemon_that_comes_before_the_handshake_is_answered_here_and_speaks_after_it_gets_that_too(
+    talk: Talk,
+) -> None:
+    talk.says(INITIALIZE)
+    talk.returns()
+    assert talk.got == [SAID_HELLO, PING]
+    assert later(talk, HANDSHAKE_SECONDS)[0]["result"]["serverInfo"]["name"] == "mcpd"
+    talk.says(INITIALIZED, LIST)
+    talk.answers(result("mcpd-connect"))
+    assert talk.got == [INITIALIZE]
+    talk.answers(result(0, {"instructions": "the daemon's"}))
+    assert talk.got == [INITIALIZED, LIST]
+    assert talk.heard == [CHANGED]
 
 
 def test_a_list_that_is_asked_for_as_the_daemon_comes_is_the_daemons(talk: Talk) -> None:
@@ -172,6 +198,23 @@ def test_our_own_tool_says_that_the_daemon_has_come_until_the_client_has_its_lis
     assert talk.got == [LOOK]
 
 
+def test_our_own_tool_says_that_the_daemon_refuses_the_client_and_that_the_next_one_does_not(
+    talk: Talk,
+) -> None:
+    begin(talk)
+    talk.returns()
+    refusal = {"id": 0, "error": {"code": -32602, "message": "no such profile: x"}}
+    talk.answers(line(refusal))
+    talk.says(LOOK)
+    changed, answer = talk.heard
+    assert changed == CHANGED
+    assert answer["result"]["isError"] is True
+    assert "no such profile: x" in answer["result"]["content"][0]["text"]
+    talk.restarts()
+    talk.says(LOOK)
+    assert said(talk.heard[-1]) == ARRIVED
+
+
 def test_a_client_that_asks_after_the_first_daemon_was_heard_waits_as_after_a_restart(talk: Talk) -> None:
     begin(talk)
     talk.returns()
@@ -208,3 +251,104 @@ def test_a_handshake_that_cannot_be_read_is_refused(talk: Talk) -> None:
     (answer,) = later(talk, HANDSHAKE_SECONDS)
     assert "nobody listens" in answer["error"]["message"]
     assert not talk.bridge.stands_in
+
+
+# --- somebody listens, and says nothing -----------------------------------------------------------------------
+
+
+def stood_in(mute: Talk) -> None:
+    """Handshake and list, with a daemon that has the handshake and does not answer."""
+    mute.says(INITIALIZE)
+    assert mute.got == [SAID_HELLO, INITIALIZE]
+    assert later(mute, HANDSHAKE_SECONDS - 0.1) == []
+    (answer,) = later(mute, 0.1)
+    assert answer["result"]["serverInfo"]["name"] == "mcpd"
+    mute.says(INITIALIZED, LIST)
+    (answer,) = later(mute, LIST_SECONDS)
+    assert "it has not answered yet" in answer["result"]["tools"][0]["description"]
+    assert mute.got == []
+
+
+def test_a_client_of_a_daemon_that_says_nothing_is_answered_and_the_late_answer_is_not_given_to_it(
+    mute: Talk,
+) -> None:
+    stood_in(mute)
+    mute.says(CALL)
+    mute.answers(result(0, {"instructions": "the daemon's"}))
+    assert mute.heard == [CHANGED]
+    assert mute.got == [INITIALIZED, CALL]
+    mute.answers(result(2))
+    assert mute.heard == [{"id": 2, "result": {}}]
+
+
+def test_a_daemon_that_answers_in_time_is_the_one_that_the_client_hears(mute: Talk) -> None:
+    mute.says(INITIALIZE)
+    assert mute.got == [SAID_HELLO, INITIALIZE]
+    assert not calm(mute)
+    assert mute.bridge.deadline == mute.now + HANDSHAKE_SECONDS
+    mute.answers(result(0, {"instructions": "the daemon's"}))
+    assert mute.heard == [{"id": 0, "result": {"instructions": "the daemon's"}}]
+    assert calm(mute)
+    assert mute.bridge.deadline is None
+
+
+def test_all_that_was_answered_here_is_kept_from_the_client_and_all_else_is_the_daemons(mute: Talk) -> None:
+    mute.says(INITIALIZE, INITIALIZED, LIST, CALL)
+    assert [each["id"] for each in later(mute, LIST_SECONDS)] == [0, 1]
+    mute.answers(result(0))
+    assert mute.heard == [CHANGED]
+    assert not calm(mute)
+    mute.answers(result(1), result(2))
+    assert mute.heard == [{"id": 2, "result": {}}]
+
+
+def test_a_daemon_that_said_nothing_and_goes_is_followed_by_one_that_gets_it_all(mute: Talk) -> None:
+    stood_in(mute)
+    mute.says(CALL)
+    mute.dies()
+    assert mute.heard == []
+    mute.returns()
+    assert mute.got == [SAID_HELLO, INITIALIZE]
+    mute.answers(result(0))
+    assert mute.got == [INITIALIZED, CALL]
+    assert mute.heard == [CHANGED]
+
+
+def test_what_was_answered_here_before_it_was_sent_is_not_sent_to_the_next_daemon(mute: Talk) -> None:
+    mute.says(INITIALIZE)
+    assert later(mute, HANDSHAKE_SECONDS)
+    mute.dies()
+    mute.returns()
+    assert mute.got == [SAID_HELLO, INITIALIZE]
+    mute.answers(result(0))
+    assert mute.got == []
+    assert mute.heard == []
+
+
+def test_a_call_that_the_mute_daemon_has_may_have_run(mute: Talk) -> None:
+    mute.says(INITIALIZE, CALL)
+    assert mute.got
+    assert later(mute, HANDSHAKE_SECONDS)
+    mute.dies()
+    assert [refused(each) for each in mute.heard] == ["UpstreamLost"]
+
+
+def test_nothing_is_answered_here_of_what_is_taken_back(mute: Talk) -> None:
+    mute.says(LIST, {"method": "notifications/cancelled", "params": {"requestId": 1}})
+    assert later(mute, LIST_SECONDS) == []
+
+
+def test_a_client_that_asks_nothing_more_waits_for_the_daemons_own_answer(mute: Talk) -> None:
+    mute.says(INITIALIZE)
+    mute.bridge.said_all()
+    assert later(mute, HANDSHAKE_SECONDS) == []
+
+
+def test_no_line_of_ours_comes_in_the_middle_of_a_long_one(mute: Talk) -> None:
+    mute.says(INITIALIZE)
+    text = line(BIG)
+    mute.bridge.said(text[:-1], mute.now)
+    assert later(mute, HANDSHAKE_SECONDS) == []
+    mute.answers(result(0))
+    mute.bridge.said(text[-1:], mute.now)
+    assert mute.got == [SAID_HELLO, INITIALIZE, BIG]

@@ -452,6 +452,29 @@ def test_a_client_that_comes_first_is_answered_and_then_served(sockets: Path) ->
     assert len(said) == 4
 
 
+def test_a_client_of_a_daemon_that_takes_the_connection_and_hangs_is_answered_and_then_served(
+    sockets: Path,
+) -> None:
+    with bridged(sockets) as ends:
+        ends.to_bridge.write(HANDSHAKE)
+        assert receive_line(ends.daemon) == HANDSHAKE
+        assert message(ends)["result"]["serverInfo"]["name"] == "mcpd"
+        ends.to_bridge.write(INITIALIZED + LIST)
+        assert "has not answered yet" in message(ends)["result"]["tools"][0]["description"]
+        ends.daemon.sendall(b'{"jsonrpc":"2.0","id":0,"result":{"late":true}}\n')
+        assert receive_line(ends.daemon) == INITIALIZED
+        assert message(ends)["method"] == "notifications/tools/list_changed"
+        ends.to_bridge.write(CALL)
+        assert receive_line(ends.daemon) == CALL
+        ends.to_bridge.close()
+        assert receive_all(ends.daemon) == b""
+        ends.daemon.close()
+        code, said = ends.end()
+    assert code == 0
+    assert b"mcpd connect: the daemon at " in said
+    assert said.endswith(b"mcpd connect: connected.\n")
+
+
 def test_a_bridge_that_never_had_a_daemon_does_not_spin(sockets: Path) -> None:
     with unmet(sockets / "mcpd.sock") as child:
         assert child.stdin is not None
@@ -495,6 +518,30 @@ def test_a_daemon_that_takes_the_connection_and_says_nothing_is_given_up_in_the_
         assert daemon.recv(1) == b""
 
 
+def test_a_first_daemon_that_says_nothing_is_given_up_as_late_as_another_since_it_was_asked(
+    sockets: Path,
+) -> None:
+    path = sockets / "mcpd.sock"
+    with listen(path) as listener:
+        bridge = Bridge(str(path), b"")
+        daemon, _ = listener.accept()
+        with daemon:
+            daemon.settimeout(PATIENCE)
+            assert bridge._patience() is None
+            asked = bridge._since + 2 * GREETING_SECONDS
+            bridge._tend(asked)
+            bridge._talk.said(HANDSHAKE, asked)
+            assert bridge._patience() is not None
+            bridge._tend(asked + HANDSHAKE_SECONDS)
+            assert bridge._talk.stands_in
+            bridge._tend(asked + GREETING_SECONDS)
+            assert bridge._link is not None
+            bridge._tend(asked + HANDSHAKE_SECONDS + GREETING_SECONDS)
+            assert daemon.recv(1) == b""
+        if bridge._link is not None:
+            bridge._link.close()
+
+
 def test_a_request_is_answered_after_its_time_though_a_daemon_has_taken_the_connection(sockets: Path) -> None:
     with reconnecting(sockets) as (bridge, _):
         now = monotonic()
@@ -504,6 +551,23 @@ def test_a_request_is_answered_after_its_time_though_a_daemon_has_taken_the_conn
         assert not bridge._talk.down
         bridge._tend(now + WAIT_SECONDS)
         assert b"UpstreamUnavailable" in bridge._talk.down
+
+
+def test_a_daemon_that_appears_and_says_nothing_is_not_said_to_be_missing(sockets: Path) -> None:
+    path = sockets / "mcpd.sock"
+    bridge = Bridge(str(path), b"")
+    assert "ENOENT" in bridge._talk.trouble
+    with listen(path) as listener:
+        now = monotonic() + LONGEST_SECONDS
+        bridge._tend(now)
+        with listener.accept()[0]:
+            bridge._talk.said(CALL, now)
+            bridge._tend(now + WAIT_SECONDS)
+            answer = json.loads(bridge._talk.down)["result"]["content"][0]["text"]
+    assert bridge._link is not None
+    bridge._link.close()
+    assert f"the daemon at {path} took the connection and has not answered" in answer
+    assert "ENOENT" not in answer
 
 
 def test_a_client_that_was_answered_is_not_given_up_however_often_a_daemon_hangs_up(sockets: Path) -> None:

@@ -39,6 +39,17 @@ def test_the_handshake_is_repeated_with_the_hello_before_it() -> None:
     assert messages(script.announcement()) == ["notifications/tools/list_changed"]
 
 
+def test_a_handshake_that_took_place_after_the_opening_is_sent_once() -> None:
+    script = Script(HELLO)
+    script.opening()
+    assert script.supplement() is None
+    script.shook_hands(b"1", INITIALIZE)
+    assert script.supplement() == (INITIALIZE, b"1")
+    assert script.supplement() is None
+    script.opening()
+    assert script.supplement() is None
+
+
 def test_a_later_daemon_is_told_when_the_conversation_began(monkeypatch: pytest.MonkeyPatch) -> None:
     for hello in (b"", b'{"jsonrpc":"2.0","method":"mcpd/hello","params":{"session":"k"}}\n'):
         clock = {"time": 1000.0, "boot": 50.0}

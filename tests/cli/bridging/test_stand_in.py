@@ -120,7 +120,19 @@ def test_only_a_call_of_the_tool_asks_for_it() -> None:
 
 @pytest.mark.parametrize("modern", [True, False])
 def test_that_the_daemon_has_come_is_no_error(*, modern: bool) -> None:
-    result = json.loads(stand_in.arrived(b"7", modern=modern))["result"]
+    result = json.loads(stand_in.arrived(b"7", "", modern=modern))["result"]
     assert result["isError"] is False
     assert ("resultType" in result) == modern
     assert "reconnect" in result["content"][0]["text"]
+
+
+def test_that_the_daemon_refuses_the_client_is_one() -> None:
+    result = json.loads(stand_in.arrived(b"7", "no such profile: x", modern=False))["result"]
+    assert result["isError"] is True
+    assert "refuses this client: no such profile: x" in result["content"][0]["text"]
+
+
+def test_an_error_always_has_a_reason() -> None:
+    assert stand_in.reason(b'{"id":0,"error":{"code":-32602,"message":"no such profile"}}') == "no such profile"
+    for odd in (b"{", b"[]", b'{"id":0,"error":null}', b'{"id":0,"error":{"message":""}}'):
+        assert "log" in stand_in.reason(odd)
