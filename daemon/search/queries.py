@@ -11,7 +11,7 @@ from daemon.search.text import plain, terms
 from daemon.search.verbs import NOTHING_ASKED, Asked, deeds_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 MAX_PHRASINGS = 16
 """Phrasings of one need; a model writes three or four."""
@@ -57,6 +57,8 @@ class Query:
     """The different terms of each phrasing."""
     clauses: tuple[Clause, ...]
     """The parts of a need that has several; none of one that asks for one thing."""
+    parts: tuple[tuple[str, ...], ...]
+    """What a tool may fit by itself, as terms: the clauses of phrasings that have several, the others whole."""
     asked: Asked
     """What a need without parts asks to have done."""
     names: tuple[str, ...]
@@ -72,10 +74,12 @@ def read(phrasings: Sequence[str]) -> Query:
     names = [plain(text) for text in texts]
     words = [word for text in texts for word in text.split()[:MAX_TERMS] if "_" in word or "/" in word]
     names += [plain(word) for word in words]
-    clauses = _clauses(texts)
+    split = [_clauses(text) for text in texts]
+    clauses = tuple(clause for own in split for clause in own if len(own) > 1)[:MAX_CLAUSES]
     return Query(
         phrases=phrases,
         clauses=clauses,
+        parts=_bounded(_parts(texts, split)),
         asked=NOTHING_ASKED if clauses else NOTHING_ASKED.union(*map(deeds_of, texts)),
         names=tuple(dict.fromkeys(name for name in names if name)),
         substrings=tuple(
@@ -84,18 +88,22 @@ def read(phrasings: Sequence[str]) -> Query:
     )
 
 
-def _clauses(texts: Iterable[str]) -> tuple[Clause, ...]:
-    """The clauses of all texts that have more than one."""
-    found: list[Clause] = []
-    for text in texts:
-        read = [(tuple(dict.fromkeys(terms(part))), part) for part in _CLAUSE_ENDS.split(text)]
-        own = [
-            Clause(terms=those[:MAX_TERMS], text=part, asked=deeds_of(part))
-            for those, part in read
-            if len(those) >= CLAUSE_TERMS
-        ]
-        found += own if len(own) > 1 else []
-    return tuple(found[:MAX_CLAUSES])
+def _clauses(text: str) -> list[Clause]:
+    """The clauses of a text."""
+    read = [(tuple(dict.fromkeys(terms(part))), part) for part in _CLAUSE_ENDS.split(text)]
+    return [
+        Clause(terms=those[:MAX_TERMS], text=part, asked=deeds_of(part))
+        for those, part in read
+        if len(those) >= CLAUSE_TERMS
+    ]
+
+
+def _parts(texts: Sequence[str], split: Sequence[Sequence[Clause]]) -> Iterator[tuple[str, ...]]:
+    for text, clauses in zip(texts, split, strict=True):
+        if len(clauses) > 1:
+            yield from (clause.terms for clause in clauses[:MAX_CLAUSES])
+        else:
+            yield tuple(dict.fromkeys(terms(text)))[:MAX_TERMS]
 
 
 def _bounded(phrases: Iterable[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
