@@ -56,7 +56,7 @@ class Query:
     phrases: tuple[tuple[str, ...], ...]
     """The different terms of each phrasing."""
     clauses: tuple[Clause, ...]
-    """The parts of a need that has several; none of one that asks for one thing."""
+    """What a need asks for that asks for several things; none of one that asks for one, however it is put."""
     parts: tuple[tuple[str, ...], ...]
     """What a tool may fit by itself, as terms: the clauses of phrasings that have several, the others whole."""
     asked: Asked
@@ -75,7 +75,7 @@ def read(phrasings: Sequence[str]) -> Query:
     words = [word for text in texts for word in text.split()[:MAX_TERMS] if "_" in word or "/" in word]
     names += [plain(word) for word in words]
     split = [_clauses(text) for text in texts]
-    clauses = tuple(clause for own in split for clause in own if len(own) > 1)[:MAX_CLAUSES]
+    clauses = tuple(clause for own in split if _are_several(own) for clause in own)[:MAX_CLAUSES]
     return Query(
         phrases=phrases,
         clauses=clauses,
@@ -96,6 +96,11 @@ def _clauses(text: str) -> list[Clause]:
         for those, part in read
         if len(those) >= CLAUSE_TERMS
     ]
+
+
+def _are_several(clauses: Iterable[Clause]) -> bool:
+    """Whether a text with these clauses asks for several things: more than one of them says what to do."""
+    return sum(1 for clause in clauses if clause.asked) > 1
 
 
 def _parts(texts: Sequence[str], split: Sequence[Sequence[Clause]]) -> Iterator[tuple[str, ...]]:
