@@ -150,10 +150,9 @@ class Calls:
             call.abandon(reason)
 
     def lose_all(self, error: CallError) -> None:
-        """Answer every call with an error: the daemon goes down and nobody will answer later."""
+        """Answer every call, if need be with an error: the daemon goes down and nobody will answer later."""
         for call in self._newest_first():
-            call.withdraw(error.message)
-            call.lost(error)
+            call.conclude(error)
         self._context.outbox.flush()
 
     def abandon_all(self, reason: str) -> None:
@@ -275,7 +274,8 @@ class Calls:
         if guest.key is None and told is None:
             call.answered(reply.result)
         else:
-            self.later(self._answer_when_loaded, call, bytes(reply.result), told)
+            call.finished = bytes(reply.result)
+            self.later(self._answer_when_loaded, call, call.finished, told)
 
     async def _answer_when_loaded(self, call: ClientCall, result: bytes, told: Announcement | None) -> None:
         with self._contained(call), call.wait_scope():

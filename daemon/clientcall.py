@@ -149,6 +149,8 @@ class ClientCall(Struct, eq=False):
     """The progress that we have reported ourselves, while it waited for its server."""
     waiting: trio.CancelScope | None = None
     """The wait of the task that waits on its behalf."""
+    finished: bytes | None = None
+    """Its result, where that only waits to be on disk and for the client to list its tools."""
 
     def __repr__(self) -> str:
         """Without arguments: they may hold a secret."""
@@ -211,6 +213,14 @@ class ClientCall(Struct, eq=False):
             progress, message = (Raw(msgspec.json.encode(value)) for value in (self.reported, text))
             told = {"progressToken": self.token, "progress": progress, "message": message}
             self.owner.send_progress(told)
+
+    def conclude(self, error: CallError) -> None:
+        """Answer it now, with an error if it has no result yet."""
+        self.withdraw(error.message)
+        if self.finished is None:
+            self.lost(error)
+        else:
+            self.answered(self.finished)
 
     def abandon(self, reason: str) -> None:
         """Give the call up wherever it is; it is not answered any more."""

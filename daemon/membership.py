@@ -182,9 +182,12 @@ class Membership:
 
     def _make_room(self) -> None:
         if len(self._named) >= MAX_KEYS:
-            # What a call loads in the end belongs to the session as it is then, not to one that was left.
+            # What a call loads in the end belongs to the session as it is then, not to one that was left; and
+            # one that is held is about to be served.
             busy = set(map(id, self._busy()))
-            idle = [key for key, asked in self._named.items() if id(asked) not in busy]
+            idle = [
+                key for key, asked in self._named.items() if id(asked) not in busy and key not in self._held
+            ]
             for key in idle[: len(self._named) - MAX_KEYS + 1]:
                 self._part(self._named.pop(key))
 

@@ -237,6 +237,28 @@ async def test_a_bridge_that_comes_back_is_in_use_before_it_asks_for_anything(nu
     assert len(list(stage.sessions.keys())) == 1
 
 
+async def test_a_bridges_session_stays_while_it_is_recalled_whoever_else_comes(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    written, kept = trio.Event(), stage.memory.kept
+    first: list[str] = []
+
+    async def wait_written(key: str) -> bool:
+        first.append(key)
+        if key == first[0]:
+            await written.wait()
+        return await kept(key)
+
+    stage.memory.kept = wait_written  # type: ignore[method-assign]
+    it = back(stage, nursery)
+    await trio.testing.wait_all_tasks_blocked()
+    for number in range(MAX_KEYS + 1):
+        await present(it, f"k{number}")
+    written.set()
+    await trio.testing.wait_all_tasks_blocked()
+    assert it.direct is it.own
+    assert it.own.conversation.key == first[0]
+
+
 async def test_a_bridge_that_comes_back_before_its_connection_is_missed_shares_its_session(
     nursery: trio.Nursery,
 ) -> None:

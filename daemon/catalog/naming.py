@@ -5,6 +5,10 @@ as its server is configured, whatever becomes of the daemon; the others are call
 whoever had it first; of servers that come up together, to the one that stands first in the configuration, as
 long as nobody was shown it. So a second server never renames the tools of the first, and a name that was shown
 never comes to mean another tool: whatever is handed out is owned, and no two tools ever have one name.
+
+No tool is given a name that reads as another server's, as `github/delete` or `mcp__github__delete`: else a
+server could take over what a configuration or a model writes of its neighbour. When a server comes to the
+configuration, names that read as its tools from then on are given up.
 """
 
 from __future__ import annotations
@@ -44,6 +48,8 @@ class Names:
     """Since when names that were given in this life mean what they mean: nobody else had them in it."""
     remembered: Mapping[str, float] = attrs.field(factory=dict, repr=False)
     """Since when those mean it that are known from earlier lives."""
+    servers: frozenset[str] = frozenset()
+    """All that are configured: no name of one's tools reads as a reference to another one's."""
 
     def name_of(self, key: ToolKey) -> str:
         """What a client calls a tool."""
@@ -63,14 +69,10 @@ class Names:
         owner = self.owners.get(name)
         if owner is not None and owner[0] in servers:
             return owner
-        for spelling in (name, f"mcp__{name}"):
-            reference = read_reference(spelling, servers)
-            if reference.server is not None and reference.server in servers:
-                return reference.server, reference.tool
-        if name.startswith("mcp__"):
-            rest = name.removeprefix("mcp__").partition("__")[2]
-            return self.key_of(rest, servers) if rest and not rest.startswith("mcp__") else None
-        return None
+        if (key := _referred(name, servers)) is not None:
+            return key
+        rest = _without_client_prefix(name)
+        return self.key_of(rest, servers) if rest else None
 
     def since(self, key: ToolKey) -> float:
         """Since when every name of a tool has meant it, in seconds since the epoch."""
@@ -92,7 +94,8 @@ class Names:
         remembered = dict(self.remembered)
         for each in names:
             table = beside if each.beside else given
-            if each.name not in owners and each.key not in table:
+            free = each.name not in owners and each.key not in table
+            if free and not _misleads(each.name, each.key[0], self.servers):
                 owners[each.name], table[each.key] = each.key, each.name
             if owners.get(each.name) == each.key:
                 remembered[each.name] = each.since
@@ -140,29 +143,39 @@ def assign(names: Names, servers: Iterable[Claims], reserved: Container[str] = (
         reserved: names of meta-tools: a tool that is called like one gets a second name.
     """
     servers = list(servers)
-    if _has_all(names, servers):
+    configured = frozenset(claims.server for claims in servers)
+    same = configured == names.servers
+    if same and _has_all(names, servers):
         return names
-    given = {key: name for key, name in names.given.items() if key not in names.provisional}
+    given = {
+        key: name
+        for key, name in names.given.items()
+        if key not in names.provisional and (same or not _misleads(name, key[0], configured))
+    }
     begun = names.begun
     if len(given) > MAX_REMEMBERED:
         # From here on nobody knows which of the names that are given have meant something else.
         begun = inf
         listed = {(claims.server, tool) for claims in servers for tool in claims.tools}
         given = {key: name for key, name in given.items() if key in listed}
-    beside = {key: name for key, name in names.beside.items() if key in given}
+    beside = {
+        key: name
+        for key, name in names.beside.items()
+        if key in given and (same or not _misleads(name, key[0], configured))
+    }
     owners = {name: key for table in (given, beside) for key, name in table.items()}
     provisional: set[ToolKey] = set()
     before_settled = True
     for claims in servers:
-        for tool in () if claims.named and not names.provisional else claims.tools:
+        for tool in () if same and claims.named and not names.provisional else claims.tools:
             key = claims.server, tool
             if key not in given:
-                given[key] = tool if tool not in owners else _free(owners, key)
+                given[key] = _free(owners, key, configured)
                 owners[given[key]] = key
                 if not before_settled:
                     provisional.add(key)
             if given[key] in reserved and key not in beside:
-                beside[key] = _free(owners, key)
+                beside[key] = _free(owners, key, configured)
                 owners[beside[key]] = key
         before_settled = before_settled and not claims.pending
     made = Names(
@@ -172,6 +185,7 @@ def assign(names: Names, servers: Iterable[Claims], reserved: Container[str] = (
         provisional=frozenset(provisional),
         begun=begun,
         remembered={name: since for name, since in names.remembered.items() if name in owners},
+        servers=configured,
     )
     return names if made == names else made
 
@@ -188,12 +202,42 @@ def _has_all(names: Names, servers: Iterable[Claims]) -> bool:
     )
 
 
-def _free(owners: Container[str], key: ToolKey) -> str:
-    return next(name for name in _qualified(key) if name not in owners)
+def _free(owners: Container[str], key: ToolKey, servers: Collection[str]) -> str:
+    """The first name for a tool that nobody has and that means no other server's tool."""
+    return next(name for name in _spellings(key) if name not in owners and not _misleads(name, key[0], servers))
 
 
-def _qualified(key: ToolKey) -> Iterator[str]:
-    """What a tool may be called if its own name is taken. Endless: servers may really have such names."""
+def _spellings(key: ToolKey) -> Iterator[str]:
+    """What a tool may be called: its own name first. Endless: servers may really have such names."""
     server, tool = key
-    yield from (f"{server}__{tool}", f"{server}/{tool}", f"mcp__{server}__{tool}")
-    yield from (f"{server}__{tool}_{number}" for number in count(2))
+    yield from (tool, f"{server}__{tool}", f"{server}/{tool}", f"mcp__{server}__{tool}")
+    for number in count(2):
+        # A server's name has no slash: this one reads as no other server's tool.
+        yield from (f"{server}__{tool}_{number}", f"{server}/{tool}_{number}")
+
+
+def _misleads(name: str, server: str, servers: Collection[str]) -> bool:
+    """Whether a name for a tool of one server reads as a reference to a tool of another one."""
+    if "/" not in name and "__" not in name:
+        return False
+    key = _referred(name, servers)
+    if key is None and (rest := _without_client_prefix(name)):
+        key = _referred(rest, servers)
+    return key is not None and key[0] != server
+
+
+def _referred(name: str, servers: Collection[str]) -> ToolKey | None:
+    """The tool that `server/tool`, `server__tool` or `mcp__server__tool` means; None if that is no server."""
+    for spelling in (name, f"mcp__{name}"):
+        reference = read_reference(spelling, servers)
+        if reference.server is not None and reference.server in servers:
+            return reference.server, reference.tool
+    return None
+
+
+def _without_client_prefix(name: str) -> str:
+    """What is left of `mcp__us__name`, as clients write the names that we give; empty if it is no such name."""
+    if not name.startswith("mcp__"):
+        return ""
+    rest = name.removeprefix("mcp__").partition("__")[2]
+    return "" if rest.startswith("mcp__") else rest

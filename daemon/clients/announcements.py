@@ -154,7 +154,7 @@ class Announcements:
         changed = before.keys() - self._given.keys()
         if changed and (self.handshaken or self._subscriptions):
             for key in changed:
-                self._open[key] = Announcement(trio.current_time())
+                self._open[key] = _renewed(self._open.get(key))
             _bound(self._open)
             self._announce()
 
@@ -191,6 +191,17 @@ class Announcements:
         for subscription in self._subscriptions:
             self._peer.notify(CHANGED, protocol.of_subscription(subscription))
         self._outbox.flush()
+
+
+def _renewed(before: Announcement | None) -> Announcement:
+    """What a client is told now, by whose list also those are served that wait for the last announcement."""
+    now = trio.current_time()
+    if before is None:
+        return Announcement(now)
+    if before.asked:
+        return Announcement(now, listed=before.listed)
+    before.at = now
+    return before
 
 
 def _is_other(given: _Given) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from typing import TYPE_CHECKING
 
 import attrs
@@ -66,11 +68,14 @@ class ProfileFiles:
 def files_beside(config: Path) -> list[Path]:
     """The files of profiles that belong to a configuration, by name; none without a folder.
 
+    Names that begin with a dot are others': the locks of editors, what macOS keeps beside a file.
+
     Raises:
         OSError: the folder cannot be looked into.
     """
     try:
-        return sorted(path for path in (config.parent / FOLDER).iterdir() if path.suffix == ".json")
+        beside = (config.parent / FOLDER).iterdir()
+        return sorted(path for path in beside if path.suffix == ".json" and not path.name.startswith("."))
     except FileNotFoundError:
         return []
 
@@ -97,8 +102,12 @@ def _read(path: Path, found: ProfileFiles) -> None:
         if opened := open_to_others(path):
             found.faults += [attrs.evolve(fault, path=place) for fault in opened]
             return
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+        content = _content(path)
+        if content is None:
+            found.faults.append(
+                Fault(path=place, message="this is no regular file: put the profile's own here")
+            )
+            return
         if len(content) > MAX_BYTES:
             found.faults.append(
                 Fault(path=place, message=f"larger than {MAX_BYTES // 1024} KiB: this is no profile")
@@ -115,6 +124,17 @@ def _read(path: Path, found: ProfileFiles) -> None:
     else:
         found.profiles[path.stem] = profile
         found.faults += [attrs.evolve(fault, path=f"{place} {fault.path}") for fault in odd]
+
+
+def _content(path: Path) -> bytes | None:
+    """What stands in a file, one byte more than it may have at most; None if it is none to be read at once."""
+    # Judged once it is open: a pipe that nobody writes to would keep whoever opens it waiting for ever.
+    with open(path, "rb", opener=_at_once) as file:
+        return file.read(MAX_BYTES + 1) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
+
+
+def _at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _place(name: str) -> str:

@@ -163,7 +163,7 @@ class Index:
         """
         query = read(phrasings)
         scores = self.scores(query, within, 0.0 if self._vectors else FIT)
-        if is_chance(max(scores.values(), default=0.0), self._asked(query)):
+        if self._is_chance(query, max(scores.values(), default=0.0), within):
             scores = {}
         if self._vectors is not None:
             near = self._vectors.similar(phrasings, [clause.text for clause in query.clauses], within=within)
@@ -273,10 +273,36 @@ class Index:
         having = self._counts.get(term, 0) + self._language.frequencies.get(term, 0)
         return log(1 + (count - having + 0.5) / (having + 0.5)) if count >= having else 0.0
 
-    def _asked(self, query: Query) -> float:
-        """How rare the words of a query are, added up; nothing of one word: what has that has all of it."""
-        asked = [term for phrase in query.phrases for term in phrase]
-        return sum(map(self._rarity, asked)) if len(asked) > 1 else 0.0
+    def _is_chance(self, query: Query, top: float, within: Container[ToolKey] | None) -> bool:
+        """Whether no tool shares more with any part of a query than anything would.
+
+        Judged is what the words have in common: that a tool does something else, or is deprecated, puts it
+        behind its like, but where it has none it is what there is.
+
+        Args:
+            query: what was asked for.
+            top: the best score with all that counts.
+            within: only these; None is all.
+        """
+        if len(query.parts) == 1 and not is_chance(top, self._asked(query.parts[0])):
+            return False
+        for part, known in zip(query.parts, self._affordable(query.parts), strict=True):
+            phrase = Phrase([self._weighed(variants) for variants in known])
+            best = max((self._best_of(each, phrase, within) for each in self._segments.values()), default=0.0)
+            if best and not is_chance(best, self._asked(part)):
+                return False
+        return True
+
+    def _asked(self, part: tuple[str, ...]) -> float:
+        """How rare the words of a part are, added up; nothing of one word: what has that has all of it."""
+        return sum(map(self._rarity, part)) if len(part) > 1 else 0.0
+
+    @staticmethod
+    def _best_of(segment: Segment, phrase: Phrase, within: Container[ToolKey] | None) -> float:
+        scores = segment.plainly(phrase)
+        if within is not None:
+            scores = [score for number, score in enumerate(scores) if score and segment.key(number) in within]
+        return max(scores, default=0.0)
 
     def _has(self, key: ToolKey) -> bool:
         return key[0] in self._segments and key[1] in self._segments[key[0]]

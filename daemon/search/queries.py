@@ -11,7 +11,7 @@ from daemon.search.text import plain, terms
 from daemon.search.verbs import NOTHING_ASKED, Asked, deeds_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 MAX_PHRASINGS = 16
 """Phrasings of one need; a model writes three or four."""
@@ -59,7 +59,9 @@ class Query:
     phrases: tuple[tuple[str, ...], ...]
     """The different terms of each phrasing."""
     clauses: tuple[Clause, ...]
-    """The parts of a need that has several; none of one that asks for one thing."""
+    """What a need asks for that asks for several things; none of one that asks for one, however it is put."""
+    parts: tuple[tuple[str, ...], ...]
+    """What a tool may fit by itself, as terms: the clauses of phrasings that have several, the others whole."""
     asked: Asked
     """What a need without parts asks to have done."""
     names: tuple[str, ...]
@@ -75,10 +77,12 @@ def read(phrasings: Sequence[str]) -> Query:
     names = [plain(text) for text in texts]
     words = [word for text in texts for word in text.split()[:MAX_TERMS] if "_" in word or "/" in word]
     names += [plain(word) for word in words]
-    clauses = _clauses(texts)
+    split = [_clauses(text) for text in texts]
+    clauses = tuple(clause for own in split if _are_several(own) for clause in own)[:MAX_CLAUSES]
     return Query(
         phrases=phrases,
         clauses=clauses,
+        parts=_bounded(_parts(texts, split)),
         asked=NOTHING_ASKED if clauses else NOTHING_ASKED.union(*map(deeds_of, texts)),
         names=tuple(dict.fromkeys(name for name in names if name)),
         substrings=tuple(
@@ -89,18 +93,27 @@ def read(phrasings: Sequence[str]) -> Query:
     )
 
 
-def _clauses(texts: Iterable[str]) -> tuple[Clause, ...]:
-    """The clauses of all texts that have more than one."""
-    found: list[Clause] = []
-    for text in texts:
-        read = [(tuple(dict.fromkeys(terms(part))), part) for part in _CLAUSE_ENDS.split(text)]
-        own = [
-            Clause(terms=those[:MAX_TERMS], text=part, asked=deeds_of(part))
-            for those, part in read
-            if len(those) >= CLAUSE_TERMS
-        ]
-        found += own if len(own) > 1 else []
-    return tuple(found[:MAX_CLAUSES])
+def _clauses(text: str) -> list[Clause]:
+    """The clauses of a text."""
+    read = [(tuple(dict.fromkeys(terms(part))), part) for part in _CLAUSE_ENDS.split(text)]
+    return [
+        Clause(terms=those[:MAX_TERMS], text=part, asked=deeds_of(part))
+        for those, part in read
+        if len(those) >= CLAUSE_TERMS
+    ]
+
+
+def _are_several(clauses: Iterable[Clause]) -> bool:
+    """Whether a text with these clauses asks for several things: more than one of them says what to do."""
+    return sum(1 for clause in clauses if clause.asked) > 1
+
+
+def _parts(texts: Sequence[str], split: Sequence[Sequence[Clause]]) -> Iterator[tuple[str, ...]]:
+    for text, clauses in zip(texts, split, strict=True):
+        if len(clauses) > 1:
+            yield from (clause.terms for clause in clauses[:MAX_CLAUSES])
+        else:
+            yield tuple(dict.fromkeys(terms(text)))[:MAX_TERMS]
 
 
 def _bounded(phrases: Iterable[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:

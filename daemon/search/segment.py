@@ -195,6 +195,10 @@ class Segment:
             total = [score and score + gain for score in total]
         return list(map(mul, total, self._standing)) if total and self._standing else total
 
+    def plainly(self, phrase: Phrase) -> list[float]:
+        """For each tool by its number how much it shares with a phrase, whatever it does and says of itself."""
+        return self._phrase_scores(attrs.evolve(phrase, asked=NOTHING_ASKED))
+
     def named(self, names: Collection[str]) -> Iterator[ToolKey]:
         """The tools that plain names name, bare or with their server's before them."""
         wanted = set(names)

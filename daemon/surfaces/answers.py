@@ -73,7 +73,8 @@ def decode_arguments(arguments: bytes, shape: type[T], example: str) -> T:
         said = {key: value for key, value in members.items() if bytes(value) != b"null"}
         return msgspec.json.decode(msgspec.json.encode(said), type=shape, strict=False)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidArguments(f"{error}. Call it like this: {example}") from None
+        # It repeats a name that nobody knows, whatever its length.
+        raise InvalidArguments(f"{one_line(str(error), MAX_QUOTED)}. Call it like this: {example}") from None
 
 
 def choices(names: Iterable[str], wanted: str, near: list[str] | None = None) -> str:

@@ -10,7 +10,7 @@ import trio.testing
 
 from daemon.clients.announcements import CHANGED, PATIENCE, TAKING_IN
 from daemon.errors import UpstreamLost
-from tests.fakes_upstream import MODERN, Stage, error_of
+from tests.fakes_upstream import MODERN, Stage
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -185,14 +185,15 @@ async def test_a_client_that_goes_while_it_is_waited_for_ends_its_session(
     assert trio.current_time() == began
 
 
-async def test_a_daemon_that_goes_down_answers_what_waits_for_a_list(
+async def test_a_daemon_that_goes_down_answers_what_waits_for_a_list_as_it_would_have(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     guest = await shaken(Stage(**LOAD), nursery)
     await guest.client.ask("tools/call", ECHO, request_id="load")
     assert await order(guest.client, 1) == [CHANGED]
     guest.session.lose_calls(UpstreamLost("going down"))
-    assert error_of(await guest.client.get())["code"] == "UpstreamLost"
+    answer = await guest.client.get()
+    assert (answer["id"], answer["result"]["isError"]) == ("load", False)
     await trio.sleep(2 * PATIENCE)
     assert await served(guest.client)
 

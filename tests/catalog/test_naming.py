@@ -19,6 +19,7 @@ from tests.catalog.samples import after, catalog_of, failed, listed, servers, st
 
 if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
+    from daemon.facts import Fact
 
 BEFORE = catalog_of({"mcpServers": servers("a", "b", "c")})
 STARTING = [status(name, ServerState.STARTING) for name in ("a", "b", "c")]
@@ -89,7 +90,8 @@ SHARED = after(BEFORE, [listed("a", "x", "own"), listed("b", "x", "a__own")])
         ("mcp__mcpd__x", ("a", "x")),
         ("mcp__mcpd__b__x", ("b", "x")),
         ("a/unheard_of", ("a", "unheard_of")),
-        ("a__own", ("b", "a__own")),
+        ("a__own", ("a", "own")),
+        ("b__a__own", ("b", "a__own")),
         ("nobody", None),
         ("z/x", None),
         ("mcp__", None),
@@ -103,11 +105,44 @@ def test_a_tool_is_found_under_every_spelling_of_its_name(written: str, key: tup
     assert SHARED.names.key_of(written, SHARED.servers) == key
 
 
-def test_a_qualified_name_that_somebody_really_has_gives_way() -> None:
-    catalog = after(BEFORE, [listed("a", "x", "b__x"), listed("b", "x")])
-    assert names(catalog)["b"] == ["b/x"]
-    assert catalog.names.key_of("b__x", catalog.servers) == ("a", "b__x")
+def test_a_qualified_name_that_the_server_itself_has_gives_way() -> None:
+    catalog = after(BEFORE, [listed("a", "x"), listed("b", "b__x", "x")])
+    assert names(catalog)["b"] == ["b__x", "b/x"]
+    assert catalog.names.key_of("b__x", catalog.servers) == ("b", "b__x")
     assert catalog.names.key_of("b/x", catalog.servers) == ("b", "x")
+
+
+@pytest.mark.parametrize("own", ["b/x", "b__x", "mcp__b__x", "mcp__mcpd__b__x", "mcp__mcpd__b/x"])
+@pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
+def test_no_tool_takes_over_what_refers_to_another_servers(own: str, order: tuple[str, str]) -> None:
+    lists = {"a": listed("a", own), "b": listed("b", "x")}
+    catalog = after(BEFORE, [lists[name] for name in order])
+    assert names(catalog) == {"a": [f"a__{own}"], "b": ["x"]}
+    assert catalog.names.key_of(own, catalog.servers) == ("b", "x")
+
+
+def test_a_name_is_given_up_that_reads_as_the_tool_of_a_server_that_comes_to_the_configuration() -> None:
+    alone = naming.assign(naming.NOBODY, [claims("a", "b/x", "y")]).settled()
+    assert alone.name_of(("a", "b/x")) == "b/x"
+    unlisted = naming.assign(alone, [claims("a", "b/x", "y"), claims("b", pending=True)])
+    assert unlisted.name_of(("a", "b/x")) == "a__b/x"
+    assert unlisted.name_of(("a", "y")) == "y"
+    assert unlisted.key_of("b/x", {"a", "b"}) == ("b", "x")
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_a_name_of_an_earlier_life_is_not_taken_that_reads_as_another_servers_tool(*, early: bool) -> None:
+    recalled = NamesRecalled(names=(GivenName(name="b/x", key=("a", "b/x"), since=500.0),))
+    facts: list[Fact] = [recalled, listed("a", "b/x")] if early else [listed("a", "b/x"), recalled]
+    catalog = after(BEFORE, facts)
+    assert catalog.names.key_of("b/x", catalog.servers) == ("b", "x")
+    assert names(catalog) == {"a": ["a__b/x"]}
+
+
+def test_numbered_names_mislead_nobody_either() -> None:
+    lists = [claims("a", "a/b__x", "b__x", "mcp__a__b__x"), claims("a__b", "x"), claims("b")]
+    named = naming.assign(naming.NOBODY, lists)
+    assert named.name_of(("a", "b__x")) == "a/b__x_2"
 
 
 def test_every_tool_is_found_under_the_name_that_it_is_given() -> None:
@@ -261,7 +296,9 @@ def test_names_are_given_once_found_again_and_never_rebound(
     servers = {"a", "b", "a__b", "b__a"}
     for step in steps:
         before = now
-        now = naming.assign(now, [claims(server, *tools, pending=p) for server, tools, p in step], {"m"})
+        others = [claims(server) for server in sorted(servers - {server for server, _, _ in step})]
+        here = [claims(server, *tools, pending=p) for server, tools, p in step]
+        now = naming.assign(now, [*here, *others], {"m"})
         for server, tools, _ in step:
             for key in ((server, tool) for tool in tools):
                 for name in (now.name_of(key), now.name_beside(key, {"m"})):

@@ -286,6 +286,27 @@ async def test_a_list_in_pages_is_there_with_its_last_one(
     assert told.listed.is_set()
 
 
+@pytest.mark.parametrize("asked", [True, False])
+async def test_a_change_between_two_pages_keeps_nobody_waiting_who_waits_for_the_list(
+    nursery: trio.Nursery, autojump_clock: MockClock, *, asked: bool
+) -> None:
+    habits = Habits()
+    window = Window(habits)
+    window.lists()
+    window.changes()
+    told = window.it.expect(None)
+    assert told is not None
+    if asked:
+        window.it.asked(None)
+    window.gets(last=False)
+    window.changes()
+    nursery.start_soon(window.relist_after, RELISTS)
+    began = trio.current_time()
+    await window.it.wait_listed(told)
+    assert trio.current_time() - began == pytest.approx(RELISTS + TAKING_IN)
+    assert habits.of("test 1").listens
+
+
 async def test_a_list_that_itself_waits_holds_no_answer_longer_and_is_no_bad_sign(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -79,6 +80,21 @@ def test_a_file_that_others_can_write_is_refused(config: Path) -> None:
     write(config, "reader.json", "{}").chmod(0o666)
     (told,) = faults(config)
     assert told.startswith("profiles.d/reader.json: ")
+
+
+def test_what_is_no_regular_file_is_refused_by_name_and_not_waited_for(config: Path) -> None:
+    os.mkfifo(config.parent / FOLDER / "pipe.json", 0o600)
+    (config.parent / FOLDER / "folder.json").mkdir(0o700)
+    folder, pipe = faults(config)
+    assert folder == "profiles.d/folder.json: cannot be read: Is a directory"
+    assert pipe.startswith("profiles.d/pipe.json: this is no regular file")
+
+
+def test_what_others_keep_beside_the_files_is_no_profile(config: Path) -> None:
+    write(config, "reader.json", "{}")
+    (config.parent / FOLDER / ".#reader.json").symlink_to("me@host.1234:5678")
+    write(config, "._reader.json", b"\0\5\x16\7")
+    assert set(load(config, {}).profiles) == {"default", "own", "reader"}
 
 
 def test_a_folder_of_something_else_is_refused(config: Path) -> None:

@@ -79,6 +79,38 @@ def test_a_need_that_something_fits_finds_it_whatever_else_it_says(need: str, na
     assert name in [hit.key[1] for hit in INDEX.search([need], limit=3).hits]
 
 
+@pytest.mark.parametrize(
+    ("need", "name", "said"),
+    [
+        ("email Bob the quarterly report", "send_email", "[Deprecated] Send an email to a recipient."),
+        ("make the background of this photo transparent", "remove_background", "Remove an image's background"),
+    ],
+)
+def test_the_only_tool_that_fits_is_found_whatever_puts_it_behind_its_like(
+    need: str, name: str, said: str
+) -> None:
+    catalog = after(catalog_of({"mcpServers": servers("only")}), described("only", **{name: said}))
+    index = Index.empty().updated(catalog.servers)
+    assert [hit.key[1] for hit in index.search([need]).hits] == [name]
+
+
+FOREIGN = "Book a flight to Tokyo, and then translate a poem into French. Also reserve a table at a restaurant"
+
+
+def test_parts_that_nothing_fits_find_nothing_together() -> None:
+    assert INDEX.search([FOREIGN]).hits == ()
+    assert INDEX.search([FOREIGN, "play some jazz music"]).hits == ()
+
+
+def test_one_part_that_something_fits_is_enough() -> None:
+    assert INDEX.search([f"{FOREIGN}, and show the commit logs"], limit=1).hits[0].key == ("git", "git_log")
+
+
+def test_what_a_search_is_confined_to_is_judged_by_itself() -> None:
+    files = {("files", "read_file"), ("files", "write_file")}
+    assert INDEX.search(["what time is it in Berlin right now"], within=files).hits == ()
+
+
 def test_little_is_no_chance_where_little_was_asked_for() -> None:
     assert not is_chance(1.0, 1.0 / LEAST_SHARE)
     assert is_chance(1.0, 1.1 / LEAST_SHARE)

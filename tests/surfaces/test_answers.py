@@ -14,6 +14,7 @@ from daemon.errors import InvalidArguments, UnknownTool
 from daemon.states import ServerState
 from daemon.surfaces.answers import (
     MAX_NAMED,
+    MAX_QUOTED,
     choices,
     decode_arguments,
     error_result,
@@ -54,6 +55,14 @@ def test_a_refusal_carries_code_message_and_details() -> None:
         },
         "isError": True,
     }
+
+
+def test_of_an_unknown_argument_no_more_is_repeated_than_of_any_wrong_name() -> None:
+    arguments = msgspec.json.encode({"name": "x", "k" * 200_000: 1})
+    with pytest.raises(InvalidArguments, match="unknown field `kkk") as refused:
+        decode_arguments(arguments, Shape, '{"name": "x"}')
+    assert len(str(refused.value)) < MAX_QUOTED + 100
+    assert str(refused.value).endswith('{"name": "x"}')
 
 
 def test_arguments_that_fit_are_read() -> None:
