@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from daemon.shapes import TOKEN
+from daemon.shapes import tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -103,7 +103,7 @@ def looks_secret(value: str) -> bool:
     `ghp_…`, a JWT, a private key and `7fK2mQ9xVb4Z` do; levels, numbers, paths, hosts, urls, models and
     locales do not.
     """
-    if TOKEN.match(value) or _PRIVATE_KEY in value:
+    if any(start == 0 for start, _ in tokens(value)) or _PRIVATE_KEY in value:
         return True
     if _HOST.fullmatch(value):
         return False

@@ -17,7 +17,7 @@ from daemon.config.credentials import (
     told_by_name,
 )
 from daemon.redact import nested
-from daemon.shapes import TOKEN
+from daemon.shapes import tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -147,7 +147,7 @@ def _in_command(server: Server) -> Iterator[tuple[str, bool]]:
     for _, value in in_arguments(server.args):
         if not _is_ordinary(value):
             yield from _judged(_in_header(value) if _SCHEME.match(value) else _spellings(value), named=True)
-    yield from ((found[0], False) for word in server.args for found in TOKEN.finditer(word))
+    yield from ((word[start:end], False) for word in server.args for start, end in tokens(word))
 
 
 def _is_ordinary(value: str) -> bool:
