@@ -47,7 +47,7 @@ _LETTERS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 _CAMEL = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]{2,5})(?:[A-Z][a-z]+|[A-Z]{2,5})+")
 _PIECE = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _WITH_NUMBER = re.compile(r"([A-Za-z]{2,})[0-9]{1,4}")
-_SHORT = re.compile(r"[A-Za-z]?[0-9]{1,3}[A-Za-z]{0,2}|[0-9]{1,3}[A-Za-z][0-9]{1,3}|[0-9]+[kKMGT]?i?[Bbmsh]")
+_SHORT = re.compile(r"[A-Za-z]?[0-9]{1,3}[A-Za-z]?|[0-9]{1,3}[A-Za-z][0-9]{1,3}|[0-9]+(?:[kKMGT]i?[Bb]|ms|px)")
 """`v2`, `30B`, `A3B`, `4o`, `512MiB`, `22T10`."""
 
 MOST_JOINERS = 4

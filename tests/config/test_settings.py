@@ -55,7 +55,15 @@ def test_what_people_configure_is_a_setting(value: str) -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        *("Xk9$mQ2!vL7#pR", "7fK2mQ9xVb4Z", "xkqzvbwmtrpl", "XKQZVBWMTRPL", "3f9a1c0b7e2d", "k9-Q2-z3-aB"),
+        *(
+            "Xk9$mQ2!vL7#pR",
+            "7fK2mQ9xVb4Z",
+            "xkqzvbwmtrpl",
+            "XKQZVBWMTRPL",
+            "3f9a1c0b7e2d",
+            "k9-Q2-z3-aB",
+            "canary-91bc",
+        ),
         *("0b1f6a2c-5d3e-4f70-8a91-b2c3d4e5f607", "/K7MDENG/bPxRfiCYEXAMPLEKEY", "a note, then 7fK2mQ9xVb4Z"),
         *(
             "--key=7fK2mQ9xVb4Z",
