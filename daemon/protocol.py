@@ -79,8 +79,8 @@ class ListParams(Struct):
 
 
 LOOKED_THROUGH = 64 * 1024
-"""Bytes of a result that is looked through for `isError`, in 25 microseconds at the most: what failed is told in
-fewer. A longer one counts as one that succeeded."""
+"""Bytes of a result that is looked through for `isError`, in 25 microseconds at the most: what failed is told
+in fewer. A longer one counts as one that succeeded."""
 
 _IS_ERROR = b'"isError"'
 
