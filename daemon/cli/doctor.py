@@ -88,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--end-leftovers",
         action="store_true",
-        help="end the processes that a daemon has left which was killed: SIGTERM, and SIGKILL 2 s later",
+        help="end the processes that a killed daemon left behind: SIGTERM, then SIGKILL after 2 s",
     )
     add_json(made)
     return made
