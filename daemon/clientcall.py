@@ -94,8 +94,13 @@ def _named(arguments: bytes) -> str:
                 said = _SAID.decode(members[key])
                 names += [said] if isinstance(said, str) else said or []
     more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    # Not cut: half a secret would not be known as one.
-    return ", ".join(name if len(name) <= MAX_NAME else "…" for name in names[:MAX_NAMES]) + more
+    return ", ".join(name if _is_name(name) else "…" for name in names[:MAX_NAMES]) + more
+
+
+def _is_name(said: str) -> bool:
+    """Whether what a meta-tool was given may be logged: a need in somebody's own words may tell anything."""
+    # A longer one is not cut: half a secret would not be known as one.
+    return len(said) <= MAX_NAME and not any(map(str.isspace, said))
 
 
 class ClientCall(Struct, eq=False):

@@ -6,7 +6,6 @@ Sources: the MCP specification, revisions 2024-11-05 to 2025-11-25 (`initialize`
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -80,13 +79,10 @@ class ListParams(Struct):
 
 
 LOOKED_THROUGH = 64 * 1024
-"""Bytes of a result that is looked into for `isError`: what failed is told in fewer."""
+"""Bytes of a result that is looked through for `isError`, in 25 microseconds at the most: what failed is told
+in fewer. A longer one counts as one that succeeded."""
 
-EDGE = 1024
-"""Bytes at either end of a result where its author writes `isError`, before or behind its content: that costs a
-microsecond for each call, however long the result."""
-
-_IS_ERROR = re.compile(rb'"isError"\s*:\s*true')
+_IS_ERROR = b'"isError"'
 
 
 class _IsError(Struct):
@@ -228,14 +224,13 @@ def completed(result: bytes) -> bytes:
 
 
 def is_error(result: bytes | memoryview | Raw) -> bool:
-    """Whether a tool has said that it failed, as far as that can be seen without opening the result.
+    """Whether a tool has said that it failed; False of a result of more than `LOOKED_THROUGH` bytes.
 
-    A text that only quotes the words is none: where they are found, the result's own member decides.
+    The result is opened only if the word stands in it, wherever. A text that only quotes it is none: the
+    result's own member decides.
     """
     raw = memoryview(result)
-    if raw.nbytes > LOOKED_THROUGH:
-        return False
-    if not _IS_ERROR.search(raw[:EDGE]) and not _IS_ERROR.search(raw[-EDGE:]):
+    if raw.nbytes > LOOKED_THROUGH or _IS_ERROR not in bytes(raw):
         return False
     try:
         return _decode_is_error(raw).isError

@@ -97,6 +97,7 @@ class Redactor:
         self._whole: frozenset[str] = frozenset()
         self._spelt: frozenset[str] = frozenset()
         self._own_reach = 0
+        self._names: frozenset[str] = frozenset()
         self.learn(secrets)
 
     def learn(self, secrets: Iterable[str], doubtful: Iterable[str] = ()) -> None:
@@ -114,6 +115,13 @@ class Redactor:
         self._whole |= {secret for secret in known - doubted if len(secret) < WHOLE}
         self._spelt |= _all_spellings(known)
         self._own_reach = min(FARTHEST, LONGEST_ESCAPE * max(map(len, self._spelt), default=SHORTEST))
+
+    def spare(self, names: Iterable[str]) -> None:
+        """Names that everybody may read stay whole in what is said, although a secret is one or stands in one.
+
+        May be called in any thread.
+        """
+        self._names |= {name for name in names if any(spelt in name for spelt in self.known(certain=False))}
 
     @property
     def reach(self) -> int:
@@ -133,7 +141,7 @@ class Redactor:
     def __call__(self, text: str, most: int = SHOWN) -> str:
         """The text without secrets; of a longer one its first `most` characters, which say that it is cut."""
         shown = self.cut(text, most)
-        return _without(shown, self._found(shown))
+        return _without(shown, self._but_names(shown, self._found(shown)))
 
     def cut(self, text: str | bytes, most: int) -> str:
         """The beginning of a text, with the secrets in it, but with no part of one at its end.
@@ -220,6 +228,25 @@ class Redactor:
             inner = self._found(read, certain=certain, levels=levels - 1) if read != text else []
             found += _places(text, inner)
         return found
+
+    def _but_names(self, text: str, found: list[Span]) -> list[Span]:
+        """Without those that are no more than (a part of) a name that may be read."""
+        named = [
+            (start, end)
+            for name in self._names
+            for start, end in _occurrences(name, text)
+            if not _continues(text[start - 1 : start]) and not _continues(text[end : end + 1])
+        ]
+        return [
+            (start, end)
+            for start, end in found
+            if not any(first <= start and end <= last for first, last in named)
+        ]
+
+
+def _continues(character: str) -> bool:
+    """Whether a word that ends here goes on."""
+    return character.isalnum() or character in {"_", "-"}
 
 
 def _occurrences(spelt: str, text: str) -> Iterator[Span]:

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
 _NO_WORD = "(?=[a-z+/=._~-]*(?:[0-9]|(?-i:[a-z][A-Z])))"
 _PREFIXES = (
-    "sk-",
-    "sk_",
     "ghp_",
     "gho_",
     "ghu_",
@@ -23,19 +21,26 @@ _PREFIXES = (
     "akia",
     "asia",
     "aiza",
-    "eyj",
     "npm_",
     "hf_",
     "sg.",
 )
 
-TOKEN = re.compile(
-    r"(?<![A-Za-z0-9])()(?:(?:sk[-_](?=[\w-]*[0-9])|gh[pousr]_|github_pat_|glpat-|npm_|hf_)[\w-]{16,}"
-    r"|xox[a-z]-[\w-]{10,}|A[KS]IA[A-Z0-9]{12,}|AIza[\w-]{30,}"
-    r"|eyJ[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?|SG\.[\w-]{16,}\.[\w-]{16,})",
+_PREFIXED = re.compile(
+    r"(?<![A-Za-z0-9])()(?:(?:gh[pousr]_|github_pat_|glpat-|npm_|hf_)[\w-]{16,}"
+    r"|xox[a-z]-[\w-]{10,}|A[KS]IA[A-Z0-9]{12,}|AIza[\w-]{30,}|SG\.[\w-]{16,}\.[\w-]{16,})",
     re.ASCII,
 )
-"""Tokens that say by their first letters whose they are: of OpenAI, GitHub, Slack, AWS, Google, JWTs, ..."""
+# A dash may stand before a token and within one. Looked for after each dash, its end would be sought as often
+# as a text has dashes; so the first beginning in a word decides for all of the word.
+_KEY = re.compile(r"(?<![\w-])(?>([\w-]*?(?<![A-Za-z0-9]))sk[-_])(?=[\w-]*[0-9])[\w-]{16,}", re.ASCII)
+_JWT = re.compile(r"(?<![\w-])(?>([\w-]*?(?<![A-Za-z0-9]))eyJ)[\w-]{8,}+\.[\w-]{4,}(?:\.[\w-]*)?", re.ASCII)
+_TOKENS = (
+    (_PREFIXES, _PREFIXED),
+    (("sk-", "sk_"), _KEY),
+    (("eyj",), _JWT),
+)
+"""Tokens that say by their first letters whose they are: of GitHub, Slack, AWS, Google, OpenAI, JWTs, ..."""
 
 _SHAPES = (
     (
@@ -51,7 +56,7 @@ _SHAPES = (
         ),
     ),
     (("://",), re.compile(r"(://)[^/\s@:]+:[^/\s@]+(?=@)")),
-    (_PREFIXES, TOKEN),
+    *_TOKENS,
 )
 """Shapes of credentials that a server may print of its own accord: we never knew their values. What comes after
 the first group is one. Each with words of which a text has one if it has the shape: few texts do."""
@@ -78,6 +83,12 @@ def credentials(text: str) -> Iterator[tuple[int, int]]:
                 for found in shape.finditer(text)
                 if _may_be_value(found.groupdict())
             )
+
+
+def tokens(text: str) -> Iterator[tuple[int, int]]:
+    """Where something stands that says by its first letters that it is a token."""
+    for _, shape in _TOKENS:
+        yield from ((found.end(1), found.end()) for found in shape.finditer(text))
 
 
 def _may_be_value(parts: dict[str, str | None]) -> bool:

@@ -614,16 +614,15 @@ async def test_the_log_names_what_was_asked_for_and_the_session_where_no_server_
     client = await stage.client(nursery)
     await client.tell("mcpd/hello", {"session": "project"})
     secret = {"name": "hunter2"}
-    await client.ask(
-        "tools/call", {"name": "load_mcp_tool", "arguments": {"names": ["echo", "add"]}}, request_id=1
-    )
+    told = {"names": ["echo", "my password is hunter2"]}
+    await client.ask("tools/call", {"name": "load_mcp_tool", "arguments": told}, request_id=1)
     await client.get()
     await client.ask("tools/call", {"name": "load_mcp_server", "arguments": {"name": "alpha"}}, request_id=2)
     await client.get()
     await client.ask("tools/call", {"name": "beta__add", "arguments": secret}, request_id=3)
     await client.get()
     assert [(label, outcome) for _, label, _, outcome in stage.log.notes] == [
-        ("load_mcp_tool(echo, add) in project", "ok"),
+        ("load_mcp_tool(echo, …) in project", "ok"),
         ("load_mcp_server(alpha) in project", "ok"),
         ("beta__add in project", "ToolNotLoaded"),
     ]

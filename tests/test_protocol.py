@@ -213,6 +213,10 @@ def test_a_subscription_is_told_which_of_its_wishes_are_met(
         (b'{"content":[],"isError":true}', True),
         (b'{"isError" : true, "content":[{"type":"text","text":"%b"}]}' % (b"x" * 5000), True),
         (b'{"content":[{"type":"text","text":"%b"}],"isError":true}' % (b"x" * 5000), True),
+        (
+            b'{"content":"%b","isError":true,"structuredContent":{"x":"%b"}}' % (b"x" * 5000, b"x" * 5000),
+            True,
+        ),
         (b'{"content":[],"isError":false}', False),
         (b'{"content":[]}', False),
         (rb'{"content":[{"type":"text","text":"{\"isError\":true}"}]}', False),

@@ -294,3 +294,11 @@ def test_what_another_one_hides_is_hidden_beside_one_s_own_as_soon_as_it_is_lear
     assert redact.json(b'"%b plainly"' % CANARY.encode()) == b'"%b plainly"' % HIDDEN.encode()
     assert redact.cut("x" * 100 + CANARY, 105) == "x" * 100 + CUT
     assert other("sunshine") == "sunshine"
+
+
+def test_a_name_that_may_be_read_stays_whole_although_a_secret_stands_in_it() -> None:
+    redact = Redactor(["postgres", CANARY])
+    redact.spare(["postgres", "postgres-db", "git"])
+    text = "postgres-db: see `mcpd logs postgres`, [server=postgres]"
+    assert redact(text) == text
+    assert redact(f"mypostgres postgres-{CANARY}") == f"my{HIDDEN} {HIDDEN}-{HIDDEN}"

@@ -19,7 +19,7 @@ COMMANDS = {
     "search": ("find tools for a need, best first", "mcpd search read a file"),
     "call": ("call one tool and print its result", "mcpd call time/get_current_time timezone=UTC"),
     "restart": ("restart one server now", "mcpd restart git"),
-    "reload": ("read the configuration anew; touch only what is other", "mcpd reload"),
+    "reload": ("read the configuration again; restart only what changed", "mcpd reload"),
     "disable": ("switch a server, or one of its tools, off", "mcpd disable git/git_push"),
     "enable": ("switch a server or a tool on again", "mcpd enable git"),
     "refresh": ("have a server list its tools again now", "mcpd refresh git"),

@@ -126,7 +126,7 @@ def _parse(argv: list[str]) -> tuple[str | None, dict[str, object]]:
         ),
         exits={
             0: "the client has ended",
-            1: "the client ended before it was answered, or the daemon turns us away",
+            1: "the client ended before it was answered, or the daemon refuses this user",
             2: "usage",
         },
     )

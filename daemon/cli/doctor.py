@@ -12,7 +12,7 @@ from daemon.escape import document, visible
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
     from daemon.cli.checkup.scene import Finding, Scene
 
@@ -88,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--end-leftovers",
         action="store_true",
-        help="end the processes that a daemon has left which was killed: SIGTERM, and SIGKILL 2 s later",
+        help="end the processes that a killed daemon left behind: SIGTERM, then SIGKILL after 2 s",
     )
     add_json(made)
     return made
@@ -137,12 +137,18 @@ def _clean(report: Report, scene: Scene) -> dict[str, list[Finding]]:
     """The findings without secrets: a server's words, a path or an argument may hold one."""
     import attrs  # noqa: PLC0415
 
-    from daemon.config.parse import secrets  # noqa: PLC0415
-    from daemon.redact import Redactor  # noqa: PLC0415
+    from daemon.config.redactors import Redactors  # noqa: PLC0415
 
-    redact = Redactor(secrets(scene.config) if scene.config else ())
+    redactors = Redactors()
+    servers: Container[str] = ()
+    if scene.config:
+        redactors.learn(scene.config)
+        servers = scene.config.mcp_servers
 
     def cleaned(found: Finding) -> Finding:
+        # Another server's password may be a word of what is said of this one.
+        server = found.what.partition(":")[0]
+        redact = redactors.of(server) if server in servers else redactors
         return attrs.evolve(found, what=redact(found.what), why=redact(found.why), do=redact(found.do))
 
     return {title: [cleaned(found) for found in findings] for title, findings in report.items()}

@@ -39,7 +39,7 @@ def parser(
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    made.add_argument("--socket", metavar="P", help=_SOCKET if reaches else "makes no difference here")
+    made.add_argument("--socket", metavar="P", help=_SOCKET if reaches else argparse.SUPPRESS)
     return made
 
 

@@ -22,13 +22,15 @@ def oversights(config: Config) -> list[Fault]:
 
 
 def _undescribed(config: Config) -> Iterator[Fault]:
-    """Servers of which a model is told no more than can be drawn from what they list."""
+    """Servers of which a model is told no more than can be drawn from what they say and list themselves."""
+    described = {category.server for category in config.categories.values() if category.description}
     for name, server in config.mcp_servers.items():
-        if server.enabled and not server.description:
+        if server.enabled and not server.description and name not in described:
             yield Fault(
                 path=below(below(ROOT, "mcpServers"), name),
-                message="this server has no 'description': until it has listed its tools, a model that looks"
-                " for something sees no more of it than its name. Say in a sentence what it is good for",
+                message="this server has no 'description': a model that looks for something is shown the first"
+                " sentence that the server says of itself, else the names of its tools, and before the first"
+                " start its name alone. Say in a sentence what it is good for",
             )
 
 
@@ -41,6 +43,9 @@ def _still_offered(config: Config) -> Iterator[Fault]:
             if override.enabled:
                 continue
             key = _key(name, category, servers)
+            server = servers.get(key[0])
+            if server is not None and not server.enabled:
+                continue
             others = [other.name for other in config.categories.values() if _offers(other, key, servers)]
             if others:
                 yield Fault(

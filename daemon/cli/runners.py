@@ -103,6 +103,17 @@ def fetches(words: Sequence[str]) -> bool:
     return known and not {"--offline", "--no-install"} & set(words)
 
 
+def started(words: Sequence[str]) -> list[str]:
+    """What a command starts that a runner fetches, or finds; empty if it is no runner."""
+    for runner in RUNNERS:
+        rest = _behind(words, runner)
+        if rest is not None:
+            return _packages(
+                rest, runner._replace(more=(), valued=runner.valued + runner.more, runs_files=False)
+            )
+    return []
+
+
 def _behind(words: Sequence[str], runner: Runner) -> Sequence[str] | None:
     """What follows a runner's words, whatever options are between them; None if these are not its words."""
     if tuple(words[:1]) != runner.words[:1]:

@@ -139,10 +139,14 @@ def _remarks(name: str, server: Json) -> Iterator[RenderableType]:
         yield paragraph(text, indent=2, style=style)
 
 
+_UNTOLD = {"queued": "waits to be started", "starting": "is being started"}
+"""What is said of a state that needs no reason."""
+
+
 def _remark_lines(server: Json) -> Iterator[tuple[str, str]]:
     """Each line with its style."""
     if server["state"] not in WELL:
-        yield server["reason"] or "no reason is known", ""
+        yield server["reason"] or _UNTOLD.get(server["state"], "no reason is known"), ""
         if server.get("happened"):
             yield server["happened"], ""
             yield f"What helps: {server['helps']}", "bold"
@@ -214,7 +218,7 @@ def _sums(metrics: Json, now: float) -> Iterator[str]:
 def _counted(metrics: Json) -> Iterator[str]:
     """What loading on demand has cost and saved, as far as there is anything to tell."""
     if loads := metrics.get("loads"):
-        yield f"{loads:,} tools loaded"
+        yield f"{_tools(loads)} loaded"
     hits, misses = metrics.get("loadHits", 0), metrics.get("loadMisses", 0)
     if hits + misses:
         yield f"{hits:,} of {hits + misses:,} calls found theirs loaded"
@@ -275,6 +279,10 @@ def _deferring(sessions: list[Json]) -> Iterator[RenderableType]:
         )
 
 
+def _tools(count: int) -> str:
+    return f"{count:,} {'tool' if count == 1 else 'tools'}"
+
+
 def _number(value: int | None) -> str:
     return DOES_NOT_APPLY if value is None else f"{value:,}"
 
@@ -292,7 +300,7 @@ def _shown(daemon: Json) -> str:
     """What the default profile shows, against all that it offers."""
     shown, saved = size(daemon["surfaceBytes"]), daemon["estimatedTokensSaved"]
     offered = daemon["offeredBytes"]
-    tools = f"{daemon['offeredTools']} tools of {size(offered)}"
+    tools = f"{_tools(daemon['offeredTools'])} of {size(offered)}"
     if daemon["surfaceBytes"] == offered:
         return f"Models see all {tools}: nothing is saved."
     if saved <= 0:

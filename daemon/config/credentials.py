@@ -5,19 +5,25 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from daemon.shapes import TOKEN
+from daemon.config.settings import is_setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _CREDENTIAL = re.compile(
-    r".*(?:password|passwd|passphrase|pwd|token|secret|credential|authorization|cookie)s?"
-    r"|(?:api|access|auth|account|private|secret|shared)?keys?|(?:db|user)?pass|passcode|pat|bearer|dsn"
+    r".*(?:password|passwd|passphrase|pwd|token|secret|credential|authorization|cookie|mnemonic)s?"
+    r"|(?:access|account|api|app|auth|encryption|license|licence|master|private|secret|shared|signing|ssh)?keys?"
+    r"|(?:admin|app|db|mail|master|my|pg|root|smtp|sql|user)?(?:pass|pw)|passcode|pat|bearer|dsn|creds?|jwt|psk"
 )
 """Words that say of a name that its value is one, written together with what stands before them or alone."""
 
-_LAST = frozenset({"auth", "session"})
+_LAST = frozenset({"auth", "otp", "pin", "seed", "session", "sid", "sig", "signature"})
 """Words that say so only at the end of a name: `AUTH_MODE` and `session-name` are none."""
+
+_TOGETHER = frozenset({
+    ("auth", "header"), ("conn", "string"), ("connection", "string"), ("seed", "phrase"), ("session", "id"),
+})  # fmt: skip
+"""Words that say so only together, at the end of a name."""
 
 _OF_ONE = frozenset({
     "budget", "count", "dir", "endpoint", "expiry", "file", "format", "length", "limit", "limits", "name",
@@ -28,19 +34,14 @@ _OF_ONE = frozenset({
 _COUNTED = frozenset({"max", "maximum", "min", "minimum", "num", "total"})
 """Words at the beginning of a name that say that its value is a number of them."""
 
-_OF_DATA = frozenset({"composite", "foreign", "partition", "primary", "public", "row", "sort", "unique"})
+_OF_DATA = frozenset({"composite", "foreign", "partition", "public", "row", "sort", "unique"})
 """Words before `key` that say that it is one of a table, or everybody's."""
+
+_OF_TABLES = ("primary", "key")
+"""A whole name that says so; `COSMOS_PRIMARY_KEY` is the first of two credentials."""
 
 RANDOM_CHARACTERS = 16
 """The least that a part of a path has if it is a credential; an identifier of 128 bits has 32."""
-
-MIXED_CHARACTERS = 12
-"""The least that a value has if it is a credential by having small and capital letters and digits."""
-
-_MIXED = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*[0-9])", re.DOTALL)
-_HOST = re.compile(r"(?:[a-z0-9-]{1,63}\.)+[a-z]{2,24}")
-_BASE64 = re.compile(r"(?=[^/])(?:[A-Za-z0-9+/]{32,}|[A-Za-z0-9+/]{14,}==?)")
-_PRIVATE_KEY = "PRIVATE KEY-----"
 
 _WORDS_OF_NAME = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _NAMED_VALUE = re.compile(r"(?P<name>-{0,2}[A-Za-z][\w.-]*)(?:=|:\s*)(?P<value>.*)", re.ASCII | re.DOTALL)
@@ -49,10 +50,7 @@ _PAIR = re.compile(
     re.ASCII | re.DOTALL,
 )
 _CHARACTERS = re.compile(r"[\w.~+=-]+", re.ASCII)
-_WORD = re.compile(r"[A-Z]?[a-z]*|[A-Z]+|[A-Za-z]+[0-9]{1,4}|v?[0-9]+|[0-9]{1,3}[a-z]", re.ASCII)
-_CAMEL = re.compile(r"(?<![A-Za-z])[A-Z]?[a-z]{2,}+(?:[A-Z][a-z]++)++")
 _PLAIN = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]+)(?:[_.-](?:[A-Z]?[a-z]+|[A-Z]+))*")
-_BETWEEN_WORDS = re.compile(r"[\W_]+")
 
 
 def names_credential(name: str) -> bool:
@@ -61,12 +59,16 @@ def names_credential(name: str) -> bool:
     `api_key`, `githubToken` and `PGPASSWORD` say so, `keyspace`, `max-tokens` and `primary-key` do not.
     """
     words = [word.lower() for word in _WORDS_OF_NAME.findall(name)]
-    if not words or words[-1] in _OF_ONE or words[0] in _COUNTED:
+    if not words or words[-1] in _OF_ONE or words[0] in _COUNTED or tuple(words) == _OF_TABLES:
         return False
     before = ["", *words]
-    return words[-1] in _LAST or any(
-        _CREDENTIAL.fullmatch(word) and not (word.startswith("key") and before[index] in _OF_DATA)
-        for index, word in enumerate(words)
+    return (
+        words[-1] in _LAST
+        or tuple(words[-2:]) in _TOGETHER
+        or any(
+            _CREDENTIAL.fullmatch(word) and not (word.startswith("key") and before[index] in _OF_DATA)
+            for index, word in enumerate(words)
+        )
     )
 
 
@@ -82,7 +84,7 @@ def is_anybodys(value: str, *, named: bool) -> bool:
         return len(value) < RANDOM_CHARACTERS and bool(
             _PLAIN.fullmatch(value) or (value.isalpha() and not value.isascii())
         )
-    return is_wordy(_CAMEL.sub("word", value))
+    return is_setting(value)
 
 
 def looks_random(text: str) -> bool:
@@ -94,29 +96,7 @@ def looks_random(text: str) -> bool:
         return False
     if not re.search(r"[0-9]", text) or not re.search(r"[A-Za-z]", text):
         return False
-    return not is_wordy(text)
-
-
-def looks_secret(value: str) -> bool:
-    """Whether a value is a credential by its look, whatever its name: one long word that nobody would say.
-
-    `ghp_…`, a JWT, a private key and `7fK2mQ9xVb4Z` do; levels, numbers, paths, hosts, urls, models and
-    locales do not.
-    """
-    if TOKEN.match(value) or _PRIVATE_KEY in value:
-        return True
-    if _HOST.fullmatch(value):
-        return False
-    if looks_random(value.replace("/", "") if _BASE64.fullmatch(value) else value):
-        return True
-    is_one = len(value) >= MIXED_CHARACTERS and _CHARACTERS.fullmatch(value)
-    return bool(is_one and _MIXED.match(value)) and not is_wordy(_CAMEL.sub("word", value))
-
-
-def is_wordy(text: str) -> bool:
-    """Whether a text is words and numbers, as `us-east-1`, `gpt-4o` and `repos,issues` are."""
-    parts = _BETWEEN_WORDS.split(text)
-    return all(_WORD.fullmatch(part) if part.isascii() else part.isalpha() for part in parts)
+    return not is_setting(text)
 
 
 def in_arguments(args: Sequence[str]) -> Iterator[tuple[int, str]]:
@@ -152,5 +132,5 @@ def told_by_name(text: str) -> Iterator[str]:
             yield value
             # A command may follow.
             first, *more = value.split(maxsplit=1)
-            if more and not is_wordy(first):
+            if more and not is_setting(first):
                 yield first

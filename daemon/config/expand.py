@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from daemon.config.credentials import looks_secret, names_credential
+from daemon.config.credentials import names_credential
 from daemon.config.hints import quoted
 from daemon.config.jsonc import sound
+from daemon.config.settings import is_setting
 from daemon.config.trail import below
 from daemon.errors import Fault
+from daemon.redact import nested
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -62,7 +64,7 @@ class Expanded:
     substituted: tuple[str, ...] = attrs.field(repr=False)
     """What came from outside the file."""
     credentials: tuple[str, ...] = attrs.field(repr=False)
-    """What a reference stood for that is a credential: by its kind, its name or its look."""
+    """What a reference stood for that may be one: by its kind, its name, or as it is not clearly a setting."""
     problems: tuple[str, ...]
     """What could not be looked up, and why."""
 
@@ -98,8 +100,10 @@ def expand(text: str, sources: Sources) -> Expanded:
             return match[0]
         if from_outside:
             substituted.append(value)
-        if match["body"] and (_names_credential(match["body"]) or looks_secret(value)):
+        if match["body"] and (_names_credential(match["body"]) or not is_setting(value)):
             credentials.append(value)
+        if match["body"] and _is_kept_apart(match["body"]):
+            credentials.extend(text for _, text in nested(value))
         return value
 
     expanded = _REFERENCE.sub(replace, text)
@@ -113,8 +117,11 @@ def expand(text: str, sources: Sources) -> Expanded:
 
 def _names_credential(body: str) -> bool:
     """Whether what a reference names is one: files are referred to for what nobody should read."""
-    kind, _, _ = body.partition(":")
-    return kind in _KEPT_APART or names_credential(kind)
+    return _is_kept_apart(body) or names_credential(body.partition(":")[0])
+
+
+def _is_kept_apart(body: str) -> bool:
+    return body.partition(":")[0] in _KEPT_APART
 
 
 def _look_up(match: re.Match[str], sources: Sources) -> tuple[str, bool]:

@@ -46,7 +46,7 @@ class ProfileFiles:
         return [
             Fault(
                 path=_place(name),
-                message=f"{source} has this profile, too, at {below(trail, name)}: leave it in one of both",
+                message=f"{source} has this profile, too, at {below(trail, name)}: keep it in only one of them",
             )
             for name in self.profiles
             if name in written

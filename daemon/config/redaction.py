@@ -10,14 +10,13 @@ from urllib.parse import unquote, unquote_plus, urlsplit
 from daemon.config.credentials import (
     in_arguments,
     is_anybodys,
-    is_wordy,
     looks_random,
-    looks_secret,
     names_credential,
     told_by_name,
 )
+from daemon.config.settings import is_setting
 from daemon.redact import nested
-from daemon.shapes import TOKEN
+from daemon.shapes import tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -33,7 +32,8 @@ ORDINARY = frozenset({
 })  # fmt: skip
 """Values that are words of every log, in any case, whatever their names: without them nobody could read one."""
 
-_BETWEEN = re.compile(r"[\s,;:\"']+")
+_LIST = re.compile(r"[\s,;|\"']+")
+_BETWEEN = re.compile(r"[:=]")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://\S+")
 _PATH = re.compile(r"(?:/[\w. -]+){2,}/?", re.ASCII)
 _BASIC = re.compile(r"(?i)basic\s+([A-Za-z0-9+/_-]+={0,2})\s*")
@@ -110,17 +110,17 @@ def _within(value: str, *, named: bool) -> Iterator[tuple[str, bool]]:
     for name, text in nested(value):
         if names_credential(name) or (named and not name):
             yield from _judged(_spellings(text), named=True)
-        elif looks_secret(text):
+        elif not is_setting(text):
             yield text, False
 
 
 def _by_look(value: str) -> Iterator[tuple[str, bool]]:
-    """What is a credential in a value whose name says nothing: a level, a path or a locale is none."""
-    if looks_secret(value):
+    """What may be a credential in a value whose name says nothing: all that is not clearly a setting."""
+    if not is_setting(value):
         yield from _judged(_spellings(value), named=False)
-    for word in _BETWEEN.split(value):
-        if word != value and looks_secret(word):
-            yield word, False
+    for item in _LIST.split(value):
+        if not is_setting(item):
+            yield from ((word, False) for word in (item, *_BETWEEN.split(item)) if not is_setting(word))
     for part in value.split("/") if _PATH.fullmatch(value) else ():
         if looks_random(part):
             yield part, False
@@ -137,7 +137,7 @@ def _in_headers(server: Server) -> Iterator[tuple[str, bool]]:
     for name, value in server.headers.items():
         named = names_credential(name) or _SCHEME.match(value) is not None
         # Most headers that somebody configures are credentials, whatever they are called.
-        if named or not is_wordy(value):
+        if named or not is_setting(value):
             yield from _judged(_in_header(value), named=named)
         yield from _judged(_in_list(value), named=True)
 
@@ -147,7 +147,7 @@ def _in_command(server: Server) -> Iterator[tuple[str, bool]]:
     for _, value in in_arguments(server.args):
         if not _is_ordinary(value):
             yield from _judged(_in_header(value) if _SCHEME.match(value) else _spellings(value), named=True)
-    yield from ((found[0], False) for word in server.args for found in TOKEN.finditer(word))
+    yield from ((word[start:end], False) for word in server.args for start, end in tokens(word))
 
 
 def _is_ordinary(value: str) -> bool:
@@ -231,5 +231,5 @@ def _in_query(query: str) -> Iterator[tuple[str, bool]]:
         for value in (written, unquote_plus(written)):
             if names_credential(unquote_plus(name)):
                 yield value, is_anybodys(value, named=True)
-            elif looks_secret(value):
+            elif not is_setting(value):
                 yield value, False

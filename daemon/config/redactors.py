@@ -51,3 +51,7 @@ class Redactors:
         self._all.learn(every, anybodys)
         for server in config.mcp_servers.values():
             self.of(server.name).learn(*secrets_of(server))
+        # Who is spoken of stands in the configuration, for everybody to read.
+        names = {*config.mcp_servers, *config.categories, *config.profiles}
+        for each in (self._all, *self._each.values()):
+            each.spare(names)

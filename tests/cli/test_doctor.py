@@ -106,6 +106,20 @@ def test_no_secret_is_printed(house: House, capsys: pytest.CaptureFixture[str]) 
     assert HIDDEN in shown.out
 
 
+def test_a_server_named_as_its_password_is_called_by_its_name(
+    house: House, capsys: pytest.CaptureFixture[str]
+) -> None:
+    house.servers(
+        postgres={"command": "tool", "env": {"DB_PASSWORD": "postgres"}},
+        other={"command": "tool", "env": {"PGPASSWORD": "failure"}},
+    )
+    with house.daemon({"postgres": down(reason="a failure: exit 1")}):
+        assert main(["--json"]) == 1
+    found = next(each for each in told(capsys)["findings"] if each["what"].startswith("postgres:"))
+    assert "a failure" in found["what"]
+    assert "mcpd logs postgres" in found["do"]
+
+
 def test_a_check_that_may_not_look_does_not_end_the_others(house: House) -> None:
     house.servers(git={"command": "tool"})
     house.root.chmod(0o755)

@@ -16,7 +16,12 @@ from daemon.config.model import Server, ServerLimits
         "env A=1 npx @modelcontextprotocol/server-memory",
         "mcp-server-memory",
         "/usr/local/bin/mcp-server-memory",
+        "npx -y --package @modelcontextprotocol/server-memory mcp-server-memory",
+        "uv run --with x mcp-server-memory",
         "docker run -i --rm -v m:/app/dist mcp/memory:latest",
+        "docker run -i --rm docker.io/mcp/memory",
+        "podman run mcp/memory@sha256:0123456789abcdef",
+        "podman run docker.io/mcp/memory:1.2@sha256:0123456789abcdef",
         "node /srv/node_modules/@modelcontextprotocol/server-memory/dist/index.js",
     ],
 )
@@ -28,7 +33,16 @@ def test_a_server_is_known_by_its_package(words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["npx -y @modelcontextprotocol/server-time", "mcp-server-memory-bank", "cat memory", "x @ :"]
+    "words",
+    [
+        "npx some-tool mcp/memory",
+        "echo --doc mcp-server-memory",
+        "docker run other mcp/memory",
+        "npx -y @modelcontextprotocol/server-time",
+        "mcp-server-memory-bank",
+        "cat memory",
+        "x @ :",
+    ],
 )
 def test_another_one_is_not(words: str) -> None:
     command, *args = words.split()

@@ -30,6 +30,18 @@ def test_a_server_that_nothing_is_said_of_is_told_unless_it_is_switched_off() ->
     assert "no 'description'" in message
 
 
+def test_a_server_whose_category_is_described_needs_no_description() -> None:
+    category = {"description": "C.", "server": "git"}
+    assert told(mcpServers={"git": {"command": "x"}}, categories={"c": category}) == []
+
+
+def test_nothing_is_told_of_the_tools_of_a_server_that_is_switched_off() -> None:
+    categories = {
+        name: {"description": "C.", "server": "git", "tools": each} for name, each in (("a", OFF), ("b", {}))
+    }
+    assert told(mcpServers={"git": {**SERVER, "enabled": False}}, categories=categories) == []
+
+
 @pytest.mark.parametrize(
     "other",
     [

@@ -82,10 +82,13 @@ def test_a_server_without_tools_that_has_something_else_says_so() -> None:
     assert "db: ready\n  it has no tools, only prompts and resources\n" in text
 
 
-@pytest.mark.parametrize("state", ["queued", "starting"])
-def test_a_server_that_is_being_started_has_no_next_try(state: str) -> None:
+@pytest.mark.parametrize(
+    ("state", "said"), [("queued", "waits to be started"), ("starting", "is being started")]
+)
+def test_a_server_that_is_being_started_has_no_next_try(state: str, said: str) -> None:
     text = shown({"db": down(state=state, reason="trying again after: x", attempt=3, nextRetryInMs=None)})
     assert "trying again after: x\n  failed runs before this one: 3\n" in text
+    assert said in shown({"db": down(state=state, reason="", nextRetryInMs=None)})
 
 
 def test_what_happened_and_what_helps_stand_below_the_reason() -> None:
@@ -263,7 +266,7 @@ def test_the_end_tells_of_the_daemon_and_the_tokens_saved() -> None:
         ),
         (
             {"surfaceBytes": 2048, "offeredTools": 1, "offeredBytes": 1024, "estimatedTokensSaved": -256},
-            "Models see 2K instead of 1 tools of 1K: about 256 tokens more (an estimate).",
+            "Models see 2K instead of 1 tool of 1K: about 256 tokens more (an estimate).",
         ),
     ],
 )

@@ -7,7 +7,6 @@ import pytest
 from daemon.config.credentials import (
     in_arguments,
     is_anybodys,
-    is_wordy,
     looks_random,
     names_credential,
     told_by_name,
@@ -44,7 +43,7 @@ def test_a_credential_has_another_look_than_words(text: str, random: bool) -> No
         (["--header=X-Api-Key:k"], [(0, "k")]),
         (["--token-file", "/run/token", "--token", "--verbose", "--key"], []),
         (["--auth", "a", "--passphrase", "b c", "--pwd", "d"], [(1, "a"), (3, "b c"), (5, "d")]),
-        (["--connection-string", "Server=h;Password=p;"], [(1, "p")]),
+        (["--connection-string", "Server=h;Password=p;"], [(1, "Server=h;Password=p;"), (1, "p")]),
         (["--keyspace", "orders", "--max-tokens", "100000", "--primary-key", "customer_id"], []),
         (["-y", "some-package@1.2.3", "--port=80", "https://host/path", "C:\\x"], []),
         ([], []),
@@ -72,7 +71,19 @@ def test_a_credential_is_found_among_arguments_with_its_place(
             "ssl-passphrase",
         ),
         *("Authorization", "AUTH", "--auth", "BASIC_AUTH", "client_secret", "Set-Cookie", "SESSION"),
-        *("CACHE_PASSWORD", "PUBLIC_URL_SECRET"),
+        *(
+            "CACHE_PASSWORD",
+            "PUBLIC_URL_SECRET",
+            "SMTP_PW",
+            "SMTPPW",
+            "CREDS",
+            "MNEMONIC",
+            "WALLET_SEED",
+            "SEED_PHRASE",
+        ),
+        *("CARD_PIN", "OTP", "JWT", "PSK", "SID", "SESSION_ID", "SIGNATURE", "SAS_SIG", "CONNECTION_STRING"),
+        *("AUTH_HEADER", "PGPASS", "ROOTPASS", "APPKEY", "MASTERKEY", "LICENSE_KEY", "ENCRYPTIONKEY", "SSHKEY"),
+        "COSMOS_PRIMARY_KEY",
     ],
 )
 def test_a_name_says_by_a_word_of_it_that_its_value_is_a_credential(name: str) -> None:
@@ -85,6 +96,7 @@ def test_a_name_says_by_a_word_of_it_that_its_value_is_a_credential(name: str) -
         *("--keyspace", "--keyboard", "--tokenizer", "TOKENIZER", "MONKEY", "compass", "pattern", "author"),
         *("--primary-key", "PARTITION_KEY", "sort-keys", "publicKey", "--max-tokens", "MAX_NEW_TOKENS"),
         *("--token-limit", "TOKEN_URL", "--password-file", "PASSWORD_MIN_LENGTH", "AUTH_MODE", "session-name"),
+        *("bypass", "PIN_VERSIONS", "signature-format", "otp-length", "string", "WPM"),
         "",
     ],
 )
@@ -132,19 +144,3 @@ def test_what_may_be_anybodys_word_depends_on_the_name_that_it_stands_under(
     value: str, *, named: bool, anybodys: bool
 ) -> None:
     assert is_anybodys(value, named=named) is anybodys
-
-
-@pytest.mark.parametrize(
-    ("text", "wordy"),
-    [
-        ("us-east-1", True),
-        ("gpt-4o, llama3-70b", True),
-        ("Ünïcode wörds", True),
-        ("hunter2", True),
-        ("s3cr3t", False),
-        ("aB3xY9", False),
-        ("camelCaseWord", False),
-    ],
-)
-def test_words_are_told_from_what_is_none(text: str, wordy: bool) -> None:
-    assert is_wordy(text) is wordy

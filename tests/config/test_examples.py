@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
+from daemon.cli.oversights import oversights
 from daemon.config.jsonc import decode
 from daemon.config.names import read_reference
 from daemon.config.parse import load
@@ -151,7 +152,9 @@ def test_serena_is_split_into_the_five_categories_and_every_tool_is_in_exactly_o
     five = config.profiles["default"].categories
     assert five == ("fs", "code", "memory", "session", "meta")
     assert sorted(included(config, five)) == sorted(SERENA_2_1_DESKTOP_APP)
-    assert {"execute_shell_command", "replace_symbol_body"} <= switched_off(config)
+    assert "execute_shell_command" in switched_off(config)
+    assert config.categories["code"].tools.exclude_patterns
+    assert not [fault.message for fault in oversights(config)]
 
 
 def test_the_second_profile_of_serena_has_the_eight_categories_and_core_tools_of_the_draft() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,6 +12,9 @@ from daemon.config.parse import secrets
 from daemon.config.redaction import doubtful
 from daemon.redact import MAX_NESTED
 from tests.config.reading import config_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -72,7 +76,7 @@ from tests.config.reading import config_of
         ({"command": "x", "args": ["--db=postgres://u:hunter22@h/d"]}, {"hunter22"}),
         (
             {"command": "x", "args": ["--connection-string", "Server=h;Password=hunter22;"]},
-            {"hunter22"},
+            {"Server=h;Password=hunter22;", "hunter22"},
         ),
         (
             {"command": "x", "env": {"DB": "Server=h;Password=hunter22;"}},
@@ -86,6 +90,11 @@ from tests.config.reading import config_of
             set(),
         ),
         ({"command": "x", "args": ["--auth", "enabled", "--api-key", "default"]}, set()),
+        (
+            {"command": "x", "env": {"SMTP_PW": "sunshine", "MNEMONIC": "legal winner thank year"}},
+            {"sunshine", "legal winner thank year"},
+        ),
+        ({"command": "x", "env": {"PLACE": "a:7fK2mQ9xVb4Z"}}, {"a:7fK2mQ9xVb4Z", "7fK2mQ9xVb4Z"}),
         ({"command": "plain-command", "args": ["plain-argument"], "cwd": "/plain/dir"}, set()),
     ],
 )
@@ -140,6 +149,9 @@ def test_a_setting_is_no_secret(value: str) -> None:
         "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
         "0b1f6a2c-5d3e-4f70-8a91-b2c3d4e5f607",
         "7fK2mQ9xVb4Z",
+        "Xk9$mQ2!vL7#pR",
+        "xkqzvbwmtrpl",
+        "3f9a1c0b7e2d",
         "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQ\n-----END PRIVATE KEY-----",
     ],
 )
@@ -155,6 +167,14 @@ def test_what_a_file_of_credentials_holds_is_a_secret_where_its_name_or_its_look
     }
     config = config_of({"mcpServers": {"s": {"command": "x", "env": {"CREDENTIALS": json.dumps(key)}}}})
     assert secrets(config) == {json.dumps(key), "ca9ary-5ecre7", "another-one"}
+
+
+def test_each_string_of_a_file_of_credentials_is_a_secret(tmp_path: Path) -> None:
+    (tmp_path / "key.json").write_text('{"user": "somebody", "pw": "sunshine", "at": "/srv/data"}')
+    entry = {"command": "x", "env": {"SETTINGS": f"${{file:{tmp_path / 'key.json'}}}"}}
+    config = config_of({"mcpServers": {"s": entry}})
+    assert {"somebody", "sunshine"} < secrets(config)
+    assert "/srv/data" not in secrets(config)
 
 
 def test_of_a_large_document_so_many_strings_are_secrets_and_no_more() -> None:

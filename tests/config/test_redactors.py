@@ -48,3 +48,11 @@ def test_what_was_known_before_stays_hidden_and_one_server_s_redactor_is_one_obj
     redact.learn(config_of({"mcpServers": {"a": {"command": "x", "env": {"TOKEN": "second-2"}}}}))
     assert redact.of("a") is own
     assert own("first-1 second-2") == f"{HIDDEN} {HIDDEN}"
+
+
+def test_the_names_of_a_configuration_stay_although_a_password_is_one() -> None:
+    servers = {"postgres": {"env": {"DB_PASSWORD": "postgres"}}, "b": {"env": {"PGPASSWORD": "sunshine"}}}
+    redact = knowing(**servers)
+    for each in (redact, redact.of("postgres"), redact.of("b")):
+        assert each("[server=postgres] postgres/query") == "[server=postgres] postgres/query"
+    assert redact("sunshine, postgresql") == f"{HIDDEN}, {HIDDEN}ql"

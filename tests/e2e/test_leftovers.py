@@ -85,7 +85,7 @@ def test_the_doctor_finds_what_is_left_and_ends_it_when_told_to(tmp_path: Path) 
         left = pids(tmp_path / "own")
 
         told = daemon.run("doctor", check=None)
-        assert "left by a daemon that was killed" in told
+        assert "left running by a killed daemon" in told
         assert all(f"pid {pid}" in told for pid in left)
         assert alive(left) == left
 

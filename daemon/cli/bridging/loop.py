@@ -74,7 +74,7 @@ class Bridge:
         self._masks: dict[int, int | None] = {}
         if self._link is None:
             self._found_nobody(trouble, self._since)
-            _say(f"{trouble}\nUntil it is there, this answers in its place.")
+            _say(f"{trouble}\nUntil it runs, this bridge answers for it.")
         else:
             self._talk.trouble = SILENT.format(path=path)
 

@@ -40,7 +40,7 @@ def check(scene: Scene) -> Iterator[Finding]:
 def _look(scene: Scene) -> Iterator[Finding]:
     for each in leftovers.look(scene.state):
         yield warning(
-            f"{_whose(each)} left by a daemon that was killed, pid {each.daemon}: {_processes(each)}.",
+            f"{_whose(each)} was left running by a killed daemon (pid {each.daemon}): {_processes(each)}.",
             "They may hold a port, a lock or memory that the server wants when it is started again.",
             "`mcpd doctor --end-leftovers` ends them; so does the next start of the daemon.",
         )
@@ -50,12 +50,11 @@ def _end(scene: Scene) -> Iterator[Finding]:
     ended, left = leftovers.end(scene.state)
     for each in ended:
         numbers = ", ".join(str(process.pid) for process in each.processes)
-        yield note(
-            f"Ended what a daemon had left that was killed, pid {each.daemon}: {_whose(each)}, pid {numbers}."
-        )
+        yield note(f"Ended {_whose(each)}, pid {numbers}, left running by a killed daemon (pid {each.daemon}).")
     for each in left:
         yield fault(
-            f"{_whose(each)} left by a daemon that was killed, and survives SIGKILL: {_processes(each)}.",
+            f"{_whose(each)} was left running by a killed daemon (pid {each.daemon}), and survives SIGKILL:"
+            f" {_processes(each)}.",
             "It hangs in the kernel, as with a file system that does not answer, or belongs to another user.",
             "Mend the file system, or start the machine again.",
         )
