@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.cli.runners import RUNNERS, Runner, fetches, moving
+from daemon.cli.runners import RUNNERS, Runner, fetches, moving, started
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,19 @@ def test_each_package_is_told_of() -> None:
 def test_a_program_of_the_project_is_not_fetched() -> None:
     assert not fetches(("uv", "run", "server"))
     assert not fetches(("git", "mcp"))
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("npx -y foo@1.2.3 bar", ["foo@1.2.3"]),
+        ("npx --package foo bar", ["foo"]),
+        ("uvx --with extra foo bar", ["foo"]),
+        ("uv run --with extra foo bar", ["foo"]),
+        ("node foo", []),
+    ],
+)
+def test_what_is_started_is_told_from_what_comes_with_it_and_what_it_is_told(
+    line: str, names: list[str]
+) -> None:
+    assert started(line.split()) == names
