@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -22,7 +23,10 @@ MAX_NAMED = 20
 """How many names an error lists: enough to choose from, not enough to fill a context."""
 
 MAX_QUOTED = 200
-"""Characters of a wrong name that are repeated: a real one has at most 128 bytes."""
+"""Bytes of a wrong name that are repeated, as JSON writes it: a real one has at most 128."""
+
+MAX_CHOICES = 1000
+"""Bytes of the names that an error lists where no profile says how long an answer may be."""
 
 MAX_REASON = 1000
 """Characters of the reason why a server is down: its last words fit many times over."""
@@ -77,26 +81,57 @@ def decode_arguments(arguments: bytes, shape: type[T], example: str) -> T:
         raise InvalidArguments(f"{one_line(str(error), MAX_QUOTED)}. Call it like this: {example}") from None
 
 
-def choices(names: Iterable[str], wanted: str, near: list[str] | None = None) -> str:
-    """What an error says after an unknown name: the closest ones, then all, within `MAX_NAMED`.
+def choices(
+    names: Iterable[str], wanted: str, near: list[str] | None = None, *, room: int = MAX_CHOICES
+) -> str:
+    """What an error says after an unknown name: the closest ones, then all, within `MAX_NAMED` and the room.
 
     Args:
         names: all that there are.
         wanted: the unknown one.
         near: the closest ones, if that is known already.
+        room: bytes of all that are listed, one at least.
     """
     known = list(names)
     close = closest(wanted, known) if near is None else near
-    shown = ", ".join(known[:MAX_NAMED]) + (
-        f" and {len(known) - MAX_NAMED} more" if len(known) > MAX_NAMED else ""
-    )
+    listed = some_of(known, room)
+    shown = ", ".join(listed) + (f" and {len(known) - len(listed)} more" if len(known) > len(listed) else "")
     hint = f"Did you mean {' or '.join(close)}? " if close else ""
     return f"{hint}There are: {shown}." if known else f"{hint}There are none."
 
 
+def some_of(names: Iterable[str], room: int) -> list[str]:
+    """The first of these names, at most `MAX_NAMED` and so many bytes; one at least."""
+    some: list[str] = []
+    for name in islice(names, MAX_NAMED):
+        room -= size_of(name)
+        if some and room < 0:
+            break
+        some.append(name)
+    return some
+
+
 def quoted(name: str) -> str:
-    """A name that somebody else wrote, for an error text."""
-    return repr(name if len(name) <= MAX_QUOTED else f"{name[:MAX_QUOTED]}…")
+    """A name that somebody else wrote, for an error text: at most `MAX_QUOTED` bytes of it."""
+    shown = repr(name[:MAX_QUOTED])
+    if len(name) <= MAX_QUOTED and size_of(shown) <= MAX_QUOTED:
+        return shown
+    return cut(f"{shown[:-1]}…", MAX_QUOTED) + shown[0]
+
+
+def size_of(value: object) -> int:
+    """Bytes of a value as it is sent."""
+    return len(msgspec.json.encode(value))
+
+
+def cut(text: str, room: int) -> str:
+    """A text of at most so many bytes, as JSON writes it."""
+    if size_of(text) <= room:
+        return text
+    shorter = text[:room]
+    while shorter and size_of(shorter) > room:
+        shorter = shorter[: len(shorter) * room // size_of(shorter) - 1]
+    return f"{shorter[:-1]}…"
 
 
 def one_line(text: str, width: int = MAX_LINE) -> str:

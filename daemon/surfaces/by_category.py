@@ -9,7 +9,17 @@ import msgspec
 from daemon.closest import closest
 from daemon.config.names import own_name
 from daemon.errors import UnknownCategory, UnknownTool
-from daemon.surfaces.answers import MAX_NAMED, MAX_QUOTED, choices, index_lines, quoted, result
+from daemon.surfaces.answers import (
+    MAX_NAMED,
+    MAX_QUOTED,
+    choices,
+    cut,
+    index_lines,
+    quoted,
+    result,
+    size_of,
+    some_of,
+)
 from daemon.surfaces.base import Action, AwaitListing, Reply, View
 from daemon.surfaces.describing import (
     Described,
@@ -21,7 +31,7 @@ from daemon.surfaces.describing import (
     unavailable,
     unlisted,
 )
-from daemon.surfaces.fitting import cut, names_within, room_of, size_of
+from daemon.surfaces.fitting import names_within, room_of, share_of
 from daemon.surfaces.summing import category_line
 
 if TYPE_CHECKING:
@@ -45,9 +55,9 @@ def find_category(view: View, name: str) -> Category:
     category = view.categories.get(name)
     if category is None:
         raise UnknownCategory(
-            f"there is no category {quoted(name)}. {choices(view.categories, name)}",
-            category=name[:MAX_QUOTED],
-            available=list(view.categories)[:MAX_NAMED],
+            f"there is no category {quoted(name)}. {choices(view.categories, name, room=share_of(view))}",
+            category=cut(name, MAX_QUOTED),
+            available=some_of(view.categories, share_of(view)),
         )
     return category
 
@@ -106,7 +116,7 @@ def describe_category(
         for key, member in chosen.items()
         if not member.listed or not view.catalog.servers[member.server].usable
     ]
-    absent += [name for name in wanted if member_key(category, name) not in chosen]
+    absent += [cut(name, MAX_QUOTED) for name in wanted if member_key(category, name) not in chosen]
     meta = {
         "category": category.name,
         "sourceServer": _sources(category),
@@ -210,8 +220,8 @@ def _chosen(view: View, category: Category, wanted: Sequence[str]) -> Mapping[st
     keys = [key for key in (member_key(category, name) for name in wanted) if key is not None]
     if not keys:
         raise UnknownTool(
-            f"category {category.name} has none of: {', '.join(wanted)[:MAX_QUOTED]}."
-            f" {choices(members, wanted[0])}",
+            f"category {category.name} has none of: {cut(', '.join(wanted), MAX_QUOTED)}."
+            f" {choices(members, wanted[0], room=share_of(view))}",
             category=category.name,
             closest=closest(wanted[0], members),
         )

@@ -12,9 +12,10 @@ from daemon.arguments.reading import WRAPPERS
 from daemon.closest import closest
 from daemon.config.names import read_reference
 from daemon.errors import InvalidArguments, ToolChanged, ToolDisabled, UnknownTool, UpstreamUnavailable
-from daemon.surfaces.answers import MAX_NAMED, MAX_QUOTED, choices, quoted, unavailable_entry
+from daemon.surfaces.answers import MAX_QUOTED, choices, cut, quoted, some_of, unavailable_entry
 from daemon.surfaces.base import ALWAYS_LOAD, AwaitListing, Forward
 from daemon.surfaces.describing import definition, starting, unlisted
+from daemon.surfaces.fitting import share_of
 from daemon.surfaces.renames import renamed
 
 if TYPE_CHECKING:
@@ -208,7 +209,7 @@ def refuse_changed(view: View, tool: Tool, name: str, description: str) -> None:
         f"{quoted(name)} has changed since you were shown it; nothing was sent. Its definition as it is now"
         " stands under error.definition: call it again, with arguments that fit that.",
         key=key,
-        tool=name[:MAX_QUOTED],
+        tool=cut(name, MAX_QUOTED),
         server=tool.server,
         definition=definition(tool, description),
     )
@@ -226,7 +227,9 @@ def disabled(view: View, key: ToolKey, name: str) -> ToolDisabled:
         why = f"its server {server} is switched off in mcpd's configuration"
     else:
         why = "it is switched off by mcpd's configuration"
-    return ToolDisabled(f"{quoted(name)} cannot be called: {why}. Use another tool.", tool=tool, server=server)
+    return ToolDisabled(
+        f"{quoted(name)} cannot be called: {why}. Use another tool.", tool=cut(tool, MAX_QUOTED), server=server
+    )
 
 
 def _is_off(view: View, key: ToolKey) -> bool:
@@ -255,9 +258,10 @@ def unknown_tool(view: View, name: str) -> UnknownTool:
         ),
         "",
     )
+    known = choices(names, name, near, room=share_of(view))
     return UnknownTool(
-        f"there is no tool {quoted(name)}{why}. {choices(names, name, near)}{_unlisted_hint(view)}",
-        tool=name[:MAX_QUOTED],
+        f"there is no tool {quoted(name)}{why}. {known}{_unlisted_hint(view)}",
+        tool=cut(name, MAX_QUOTED),
         closest=near,
     )
 
@@ -275,7 +279,7 @@ def moved_away(name: str, offered: Offered, new: str, advice: str, **more: objec
     server = offered.tool.server
     return UnknownTool(
         f"server {server} has renamed {quoted(name)}: it is called {new} now. {advice}",
-        tool=name[:MAX_QUOTED],
+        tool=cut(name, MAX_QUOTED),
         server=server,
         renamedTo=new,
         closest=[new],
@@ -295,7 +299,9 @@ def _never_listed(view: View, entry: ServerEntry) -> UpstreamUnavailable:
 def _unlisted_hint(view: View) -> str:
     """Which servers may have what was asked for."""
     silent = [f"{entry.name} ({entry.status.state})" for entry in view.servers.values() if entry.tools is None]
-    return f" Not known yet are the tools of: {', '.join(silent[:MAX_NAMED])}." if silent else ""
+    return (
+        f" Not known yet are the tools of: {', '.join(some_of(silent, share_of(view) // 2))}." if silent else ""
+    )
 
 
 def loaded_tools(view: View) -> list[Offered]:

@@ -15,7 +15,7 @@ from daemon.closest import closest
 from daemon.config.names import own_name
 from daemon.errors import ToolDisabled, UnknownTool
 from daemon.surfaces import calling
-from daemon.surfaces.answers import MAX_QUOTED, choices, decode_arguments, quoted
+from daemon.surfaces.answers import MAX_QUOTED, choices, cut, decode_arguments, quoted
 from daemon.surfaces.base import ALWAYS_LOAD, Action, AwaitListing, Forward, View
 from daemon.surfaces.by_category import (
     category_lines,
@@ -25,6 +25,7 @@ from daemon.surfaces.by_category import (
     shown,
 )
 from daemon.surfaces.calling import Wrapped, unwrap
+from daemon.surfaces.fitting import share_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -142,10 +143,10 @@ def _forward_unlisted(view: View, category: Category, asked: Wrapped, *, patient
 
 def _disabled(view: View, category: Category, name: str) -> ToolDisabled:
     return ToolDisabled(
-        f"{name} is switched off in category {category.name} by mcpd's configuration."
-        f" Use another tool: {choices(shown(view, category), name)}",
+        f"{cut(name, MAX_QUOTED)} is switched off in category {category.name} by mcpd's configuration."
+        f" Use another tool: {choices(shown(view, category), name, room=share_of(view))}",
         category=category.name,
-        tool=name,
+        tool=cut(name, MAX_QUOTED),
     )
 
 
@@ -157,10 +158,11 @@ def _unknown_tool(view: View, category: Category, name: str) -> UnknownTool:
         if (why := view.catalog.servers[server].quarantined.get(own_name(name, server)))
     ]
     because = f" ({quarantined[0]})" if quarantined else ""
+    instead = choices(known, name, room=share_of(view))
     return UnknownTool(
-        f"category {category.name} has no tool {quoted(name)}{because}. {choices(known, name)}",
+        f"category {category.name} has no tool {quoted(name)}{because}. {instead}",
         category=category.name,
-        tool=name[:MAX_QUOTED],
+        tool=cut(name, MAX_QUOTED),
         closest=closest(name, known),
     )
 

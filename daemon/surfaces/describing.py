@@ -17,8 +17,8 @@ from daemon.catalog.legible import legible_schema
 from daemon.catalog.snapshot import may_be_about_to_list
 from daemon.errors import InvalidArguments, SchemaFetchError
 from daemon.states import COMING, ServerState
-from daemon.surfaces.answers import unavailable_entry
-from daemon.surfaces.fitting import MEMBER_BYTES, SHARE, fitting, lines_within, names_within, room_of, size_of
+from daemon.surfaces.answers import size_of, unavailable_entry
+from daemon.surfaces.fitting import MEMBER_BYTES, fitting, lines_within, names_within, share_of
 from daemon.surfaces.summing import tool_line
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def unavailable(view: View, entries: Iterable[ServerEntry], names: Iterable[str]
         names: the tools that cannot be called.
     """
     meta: dict[str, object] = {}
-    room = room_of(view) // SHARE
+    room = share_of(view)
     absent = list(dict.fromkeys(names))
     named = names_within(absent, room)
     down = [entry for entry in entries if not entry.usable]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Raw
 
-from daemon.surfaces.answers import MAX_LINE, one_line
+from daemon.surfaces.answers import MAX_LINE, one_line, size_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -39,9 +39,9 @@ def room_of(view: View) -> int:
     return view.profile.answer_tokens * BYTES_PER_TOKEN
 
 
-def size_of(value: object) -> int:
-    """Bytes of a value as it is sent."""
-    return len(msgspec.json.encode(value))
+def share_of(view: View) -> int:
+    """Bytes of what is said beside an answer's tools, of each kind."""
+    return room_of(view) // SHARE
 
 
 def fitting(members: Iterable[tuple[str, object]], room: int) -> dict[str, object]:
@@ -63,16 +63,6 @@ def fitting(members: Iterable[tuple[str, object]], room: int) -> dict[str, objec
 def names_within(names: Iterable[str], room: int) -> list[str]:
     """The first of these names, as a list of at most so many bytes; one at least."""
     return list(fitting(((name, 0) for name in names), room))
-
-
-def cut(text: str, room: int) -> str:
-    """A text of at most so many bytes, as JSON writes it."""
-    if size_of(text) <= room:
-        return text
-    shorter = text[:room]
-    while shorter and size_of(shorter) > room:
-        shorter = shorter[: len(shorter) * room // size_of(shorter) - 1]
-    return f"{shorter[:-1]}…"
 
 
 def lines_within(

@@ -15,17 +15,19 @@ from daemon.closest import closest
 from daemon.errors import InvalidArguments, ToolNotLoaded, UnknownServer
 from daemon.surfaces import calling
 from daemon.surfaces.answers import (
-    MAX_NAMED,
     MAX_QUOTED,
     choices,
+    cut,
     decode_arguments,
     index_lines,
     quoted,
     result,
+    size_of,
+    some_of,
 )
 from daemon.surfaces.base import ALWAYS_LOAD, Action, AwaitListing, Loading, Reply, View
 from daemon.surfaces.describing import paged, position, starting, unavailable, unlisted, unlisted_of
-from daemon.surfaces.fitting import SHARE, cut, fitting, lines_within, room_of, size_of
+from daemon.surfaces.fitting import SHARE, fitting, lines_within, room_of, share_of
 from daemon.surfaces.listing import as_listed
 from daemon.surfaces.renames import is_as_shown, renamed
 from daemon.surfaces.resolving import MAX_FOUND, WORTH, resolve
@@ -158,8 +160,8 @@ def _load_server(view: View, asked: _ServerArguments, *, patient: bool) -> Actio
     hits = _worthy(index.search_servers([asked.name], within=servers, limit=MAX_FOUND))
     if not hits:
         raise UnknownServer(
-            f"no server fits {quoted(asked.name)}. {choices(servers, asked.name)}",
-            available=list(servers)[:MAX_NAMED],
+            f"no server fits {quoted(asked.name)}. {choices(servers, asked.name, room=share_of(view))}",
+            available=some_of(servers, share_of(view)),
         )
     entries = [servers[hit.server] for hit in hits]
     asleep = unlisted(entries)
@@ -239,8 +241,8 @@ def _servers_meant(view: View, name: str | None) -> list[ServerEntry]:
     name = name.removeprefix("mcp__")
     if name not in servers:
         raise UnknownServer(
-            f"no server is named {quoted(name)}. {choices(servers, name)}",
-            server=name[:MAX_QUOTED],
+            f"no server is named {quoted(name)}. {choices(servers, name, room=share_of(view))}",
+            server=cut(name, MAX_QUOTED),
             closest=closest(name, servers),
         )
     return [servers[name]]
@@ -268,7 +270,7 @@ def _told(view: View, wanted: Wanted, names: Collection[str], left: Sequence[str
         names: the tools that are loaded.
         left: those that do not fit into the answer.
     """
-    share = room_of(view) // SHARE
+    share = share_of(view)
     loaded = {name: wanted.tools[name] for name in names}
     servers = dict.fromkeys(each.tool.server for each in loaded.values())
     entries = [view.catalog.servers[name] for name in servers]

@@ -9,7 +9,8 @@ import attrs
 from daemon.closest import closest
 from daemon.errors import CallError, UnknownTool
 from daemon.surfaces import calling
-from daemon.surfaces.answers import MAX_QUOTED, choices, quoted
+from daemon.surfaces.answers import MAX_QUOTED, choices, cut, quoted
+from daemon.surfaces.fitting import share_of
 from daemon.surfaces.renames import renamed
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def resolve(view: View, names: Iterable[str], servers: set[str], reserved: tuple
                 offered = _by_need(view, name, servers, wanted, reserved)
             wanted.tools[calling.public_name(view, offered.key, reserved)] = offered
         except CallError as error:
-            wanted.failures[name[:MAX_QUOTED]] = error
+            wanted.failures[cut(name, MAX_QUOTED)] = error
     return wanted
 
 
@@ -92,12 +93,12 @@ def _by_need(view: View, need: str, servers: set[str], wanted: Wanted, reserved:
         hint = (
             f"Did you mean: {', '.join(ranking.suggestions)}?"
             if ranking.suggestions
-            else choices(names, need, near)
+            else choices(names, need, near, room=share_of(view))
         )
-        raise UnknownTool(f"no tool fits {quoted(need)}. {hint}", tool=need[:MAX_QUOTED], closest=near)
+        raise UnknownTool(f"no tool fits {quoted(need)}. {hint}", tool=cut(need, MAX_QUOTED), closest=near)
     best, *others = (offer.tools[hit.key] for hit in hits)
     if others:
-        wanted.alternatives[need[:MAX_QUOTED]] = [
+        wanted.alternatives[cut(need, MAX_QUOTED)] = [
             calling.public_name(view, each.key, reserved) for each in others
         ]
     return best

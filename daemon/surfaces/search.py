@@ -16,12 +16,12 @@ import msgspec
 from daemon.catalog.offer import MAX_OFFERS
 from daemon.errors import InvalidArguments
 from daemon.surfaces import calling
-from daemon.surfaces.answers import decode_arguments, index_lines, one_line, result
+from daemon.surfaces.answers import decode_arguments, index_lines, one_line, result, size_of
 from daemon.surfaces.base import ALWAYS_LOAD, Action, AwaitListing, Loading, Reply, View
 from daemon.surfaces.by_category import entries_of, find_category
 from daemon.surfaces.core import core_names, core_references, core_tools
 from daemon.surfaces.describing import position, starting, unavailable, unlisted, unlisted_of
-from daemon.surfaces.fitting import SHARE, fitting, names_within, room_of, size_of
+from daemon.surfaces.fitting import fitting, names_within, room_of, share_of
 from daemon.surfaces.listing import as_listed
 from daemon.surfaces.searching import find_tools
 from daemon.surfaces.summing import category_line
@@ -175,7 +175,7 @@ def _structured(
     ]
     meta = unavailable(view, entries, (tool["name"] for tool in tools if not tool["active"]))
     following = _next(findings, asked)
-    if following is not None and size_of(following) <= room_of(view) // SHARE:
+    if following is not None and size_of(following) <= share_of(view):
         meta["next"] = following
     if not findings.total and "".join(asked.query).strip():
         meta["note"] = NOTHING_FITS
@@ -183,7 +183,7 @@ def _structured(
         "tools": tools,
         **({"total": findings.total} if findings.total > len(tools) else {}),
         **({"suggestions": list(findings.suggestions)} if findings.suggestions else {}),
-        "categories": names_within(view.offer.categories[:MAX_CATEGORIES], room_of(view) // SHARE),
+        "categories": names_within(view.offer.categories[:MAX_CATEGORIES], share_of(view)),
         **({"meta": meta} if meta else {}),
     }
 

@@ -16,9 +16,13 @@ from daemon.surfaces.answers import (
     MAX_NAMED,
     MAX_QUOTED,
     choices,
+    cut,
     decode_arguments,
     error_result,
+    quoted,
     result,
+    size_of,
+    some_of,
     unavailable_entry,
 )
 from tests.catalog.samples import after, catalog_of, servers, status
@@ -152,3 +156,21 @@ def test_a_server_that_is_down_is_described_with_reason_and_next_try(
         "attempt": 3,
         **shown,
     }
+
+
+@pytest.mark.parametrize("text", ["short", "long " * 100, "語" * 100, '"' * 100, "\n" * 100])
+def test_a_text_is_cut_to_what_json_takes_for_it(text: str) -> None:
+    assert size_of(cut(text, 80)) <= 84
+    assert (cut(text, 80) == text) == (size_of(text) <= 80)
+
+
+@pytest.mark.parametrize("name", ["x" * MAX_QUOTED, "\0" * 50, "語" * 500, "it's " * 100])
+def test_of_a_wrong_name_so_much_is_quoted_as_a_real_one_may_have(name: str) -> None:
+    assert size_of(quoted(name)) <= MAX_QUOTED + 10
+    assert quoted(name)[0] == quoted(name)[-1]
+
+
+def test_of_many_names_those_are_given_that_have_room_and_the_others_are_counted() -> None:
+    names = [f"{number:0100}" for number in range(9)]
+    assert choices(names, "x", room=350).endswith(f"There are: {names[0]}, {names[1]}, {names[2]} and 6 more.")
+    assert some_of(names, 0) == names[:1]

@@ -8,16 +8,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from daemon.errors import CallError
 from daemon.states import ServerState
-from daemon.surfaces.fitting import (
-    SHORT_LINE,
-    cut,
-    fitting,
-    lines_within,
-    names_within,
-    room_of,
-    size_of,
-)
+from daemon.surfaces.answers import error_result, size_of
+from daemon.surfaces.fitting import SHORT_LINE, fitting, lines_within, names_within, room_of
 from daemon.surfaces.table import SURFACES
 from tests.catalog.samples import after, catalog_of, listed, servers, status, tool
 from tests.surfaces.samples import act, answer, text_of, view_of
@@ -94,6 +88,45 @@ def test_no_answer_is_larger_than_the_profile_says(
 ) -> None:
     for number, _found in enumerate(walked(surface, view(tokens, state), name, arguments)):
         assert number < MANY, "it goes on for ever"
+
+
+LONG = [f"{'long_' * 24}{number:08}" for number in range(60)]
+"""Names as long as they may be."""
+
+
+@cache
+def wide(tokens: int) -> View:
+    """A server whose tools have long names, and servers with long names that have not listed any."""
+    silent = [f"silent-{'x' * 50}-{number}" for number in range(30)]
+    config = {"mcpServers": servers("wide", *silent), "profiles": {"default": {"answerTokens": tokens}}}
+    return view_of(after(catalog_of(config), [status("wide"), listed("wide", *LONG)]))
+
+
+@pytest.mark.parametrize("wrong", ["x" * 200_000, "\0" * 200_000, "語" * 9999, "\u2028" * 300, LONG[0] + "0"])
+@pytest.mark.parametrize(
+    ("surface", "name", "arguments"),
+    [
+        ("category", "call-category-tool", {"category": "wide", "name": "WRONG", "args": {}}),
+        ("category", "get-category-tools", {"category": "WRONG"}),
+        ("browse", "call_tool", {"tool_name": "WRONG", "arguments": {}}),
+        ("browse", "get_tools", {"category": "wide", "toolNames": ["WRONG"]}),
+        ("browse", "get_tools", {"category": "wide", "toolNames": ["WRONG", LONG[0]]}),
+        ("browse", "get_tools", {"category": "WRONG"}),
+        ("load", "load_mcp_tool", {"names": ["WRONG"]}),
+        ("load", "load_mcp_tool", {"names": ["y"], "server_name": "WRONG"}),
+        ("load", "load_mcp_tool", {"names": ["y"], "WRONG": 1}),
+        ("load", "load_mcp_server", {"name": "WRONG"}),
+    ],
+)
+def test_no_refusal_is_larger_than_the_profile_says(
+    surface: str, name: str, arguments: dict[str, Any], wrong: str
+) -> None:
+    said = msgspec.json.encode(arguments).replace(b'"WRONG"', msgspec.json.encode(wrong))
+    try:
+        found = act(SURFACES[surface], wide(500), name, said, patient=False).result  # type: ignore[union-attr]
+    except CallError as error:
+        found = error_result(error)
+    assert read_of(found) <= 2000
 
 
 def test_a_hundred_and_fifty_servers_are_listed_in_parts_each_once() -> None:
@@ -174,12 +207,6 @@ def test_as_many_members_fit_as_have_room_and_no_more_are_made() -> None:
 def test_names_fit_as_many_as_have_room() -> None:
     assert names_within(["a", "b"], 100) == ["a", "b"]
     assert len(names_within(["name"] * 1 + [f"name{n}" for n in range(100)], 100)) < 20
-
-
-@pytest.mark.parametrize("text", ["short", "long " * 100, "語" * 100, '"' * 100, "\n" * 100])
-def test_a_text_is_cut_to_what_json_takes_for_it(text: str) -> None:
-    assert size_of(cut(text, 80)) <= 84
-    assert (cut(text, 80) == text) == (size_of(text) <= 80)
 
 
 def test_lines_are_cut_alike_before_any_is_left_out() -> None:
