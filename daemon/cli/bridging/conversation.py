@@ -56,7 +56,9 @@ class Conversation:
         self.trouble = ""
         """Why there is none, and what to do."""
         self.stands_in = False
-        """Whether what the client knows of its tools is what we said, for want of a daemon's word."""
+        """Whether the client was answered here, for want of a daemon's word."""
+        self.own_tool = b""
+        """The name of our own tool, if the client was given it: its model may call it ever after."""
         self._script = Script(hello)
         self._ledger = Ledger()
         self._waiting = Waiting()
@@ -91,10 +93,9 @@ class Conversation:
 
     @property
     def is_calm(self) -> bool:
-        """Whether a daemon is there and its answers do, and all that came was whole lines, and could go on."""
+        """Whether a daemon is there and answers, and all that came was whole lines, and could go on."""
         return (
             self.is_settled
-            and not self.stands_in
             and not self._hidden
             and len(self._ledger) < MAX_OPEN
             and not self.down
@@ -135,7 +136,9 @@ class Conversation:
             return False
         self.down += line
         self.stands_in = True
-        if item.method == INITIALIZE:
+        if item.method == TOOLS_LIST:
+            self.own_tool = stand_in.STATUS.encode()
+        elif item.method == INITIALIZE:
             self._script.shook_hands(request_id, item.line)
         elif item.method == LISTEN:
             self._script.subscribed(request_id, item.line)
@@ -187,11 +190,9 @@ class Conversation:
         if not self.through:
             self._hold(request_id, method, line, until or 0.0)
             return
-        if self.stands_in and request_id is not None:
-            if method == CALL and stand_in.asks_for_status(line):
-                self.down += stand_in.arrived(request_id, self._refusal, modern=not self._script.handshaken)
-                return
-            self.stands_in = method != TOOLS_LIST
+        if self.own_tool and request_id is not None and method == CALL and stand_in.asks_for_status(line):
+            self.down += stand_in.arrived(request_id, self._refusal, modern=not self._script.handshaken)
+            return
         self.up.put(line)
         self._note(line, request_id, method, self.up.total, until)
 

@@ -112,13 +112,14 @@ class Bridge:
         Whatever else poll has said when this returns, it says again.
         """
         talk, up, poll = self._talk, self._talk.up, self._poll.poll
+        own = talk.own_tool
         while True:
             for descriptor, events in poll():
                 if events != select.POLLIN:
                     self._use(descriptor, events)
                     return
                 data = _read(descriptor, _all)
-                if not data or not data.endswith(b"\n"):
+                if not data or not data.endswith(b"\n") or (own and own in data):
                     self._hear(descriptor, data)
                     return
                 if descriptor == _STDIN:

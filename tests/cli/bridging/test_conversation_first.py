@@ -173,7 +173,7 @@ def said(answer: Json) -> Any:
 
 
 @pytest.mark.parametrize("waits", [True, False])
-def test_our_own_tool_says_that_the_daemon_has_come_until_the_client_has_its_list(
+def test_our_own_tool_says_that_the_daemon_has_come_also_when_the_client_has_its_list(
     talk: Talk, *, waits: bool
 ) -> None:
     begin(talk)
@@ -187,14 +187,25 @@ def test_our_own_tool_says_that_the_daemon_has_come_until_the_client_has_its_lis
     assert changed == CHANGED
     assert (answer["id"], said(answer)) == (8, ARRIVED)
     assert talk.got == [INITIALIZED]
-    assert not calm(talk)
 
     talk.says(LIST)
     assert talk.got == [LIST]
     talk.answers(result(1))
     assert talk.heard == [{"id": 1, "result": {}}]
     assert calm(talk)
+    assert talk.bridge.own_tool == STATUS.encode()
     talk.says(LOOK)
+    assert talk.got == []
+    assert said(*talk.heard) == ARRIVED
+
+
+def test_what_was_never_listed_is_no_tool_of_ours(talk: Talk) -> None:
+    talk.says(INITIALIZE)
+    assert later(talk, HANDSHAKE_SECONDS)
+    talk.returns()
+    talk.greeted()
+    talk.says(LOOK)
+    assert not talk.bridge.own_tool
     assert talk.got == [LOOK]
 
 
