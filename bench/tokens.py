@@ -119,6 +119,9 @@ def _parser() -> argparse.ArgumentParser:
         "--descriptions", type=_count, default=0, metavar="N", help="pad servers' descriptions to N characters"
     )
     parser.add_argument(
+        "--undescribed", action="store_true", help="describe no server, as in a configuration that was pasted"
+    )
+    parser.add_argument(
         "--index-characters",
         type=_count,
         default=6000,
@@ -184,7 +187,7 @@ def _config(upstreams: Iterable[Upstream], options: argparse.Namespace) -> dict[
     return {
         "mcpServers": {
             each.name: {
-                "description": _description(each.name, options.descriptions),
+                "description": "" if options.undescribed else _description(each.name, options.descriptions),
                 "command": sys.executable,
                 "args": ["-S", "-E", program, str(each.path)],
             }
