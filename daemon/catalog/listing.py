@@ -1,7 +1,7 @@
 """From the bytes of `tools/list` to tools: one bad tool costs itself, never the list.
 
 Real servers send schemas without `"type": "object"`, duplicate names and more; the SDKs refuse the whole list
-for one of them (real-world.md §2). Here each tool is read on its own. A schema that lacks only its type is
+for one of them. Here each tool is read on its own. A schema that lacks only its type is
 completed, and what cannot be used is quarantined by name with the reason, for `mcpd status` to show.
 
 A list is read again and again, and hardly ever differs. A tool of the same server in the same bytes is

@@ -31,7 +31,7 @@ MAX_LISTS = 64
 
 PATIENCE = 1.0
 """Seconds from an announcement until nobody waits any longer for the client's `tools/list`; real ones ask after
-30 to 45 ms (real-world.md §6)."""
+30 to 45 ms."""
 
 TAKING_IN = 0.2
 """Seconds that a client gets to take its new list in before the answer comes, for the two are read in tasks of

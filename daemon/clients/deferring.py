@@ -14,7 +14,7 @@ SINCE: Mapping[str, tuple[int, ...]] = {
     # All that were seen do, with a `tool_search` of their own; the switch for it is gone (0.169).
     "codex": (),
 }
-"""By the beginning of the name that a client gives itself, the first version that does (real-world.md §6)."""
+"""By the beginning of the name that a client gives itself, the first version that does."""
 
 _NUMBERS = re.compile(r"\d+(?:\.\d+)*")
 

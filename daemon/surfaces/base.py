@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from daemon.search.index import Index
 
 ALWAYS_LOAD = {"anthropic/alwaysLoad": True}
-"""Keeps a client from hiding a tool behind a tool search of its own (real-world.md §1.4)."""
+"""Keeps a client from hiding a tool behind a tool search of its own."""
 
 
 @attrs.frozen(kw_only=True)
