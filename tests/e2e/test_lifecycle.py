@@ -144,7 +144,7 @@ def test_a_server_that_hangs_at_its_start_delays_nobody() -> None:
         assert client.ask("ping")["result"] == {}
         entries = daemon.ready("time")
 
-    assert entries["silent-0"]["state"] == "starting"
+    assert {entries[f"silent-{number}"]["state"] for number in range(6)} <= {"queued", "starting"}
 
 
 def test_a_grandchild_that_left_its_group_ends_with_its_server() -> None:
