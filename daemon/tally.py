@@ -181,8 +181,11 @@ class Tally:
         """
         if tool and outcome == OK:
             called = server, tool
-            if called in self.tools or self._has_room(tool):
-                self.tools[called] += 1
+            count = self.tools.get(called)
+            if count is not None:
+                self.tools[called] = count + 1
+            elif self._has_room(tool):
+                self.tools[called] = 1
         calls = self.servers.get(server, self.elsewhere)
         key = surface, outcome
         outcomes = calls.outcomes
