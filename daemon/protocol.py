@@ -80,8 +80,10 @@ class ListParams(Struct):
 
 
 LOOKED_THROUGH = 64 * 1024
-"""Bytes of a result that is looked through for `isError`, in a quarter of a millisecond at the most: what failed is
-told in fewer. A longer one counts as one that succeeded."""
+"""Bytes of a result that is looked through for `isError`, in a quarter of a millisecond at the most.
+
+What failed is told in fewer. A longer one counts as one that succeeded.
+"""
 
 _SAYS_ERROR = re.compile(rb'"isError"\s*:\s*true')
 """Most results say that it is false: what is not said to be true need not be opened."""
