@@ -10,49 +10,31 @@ from __future__ import annotations
 import heapq
 from copy import copy
 from itertools import islice
-from math import log
 from typing import TYPE_CHECKING
 
 import attrs
 
 from daemon.closest import closest
 from daemon.search.floor import is_chance
-from daemon.search.language import NOTHING, Language, language
+from daemon.search.language import language
 from daemon.search.queries import Query, read
-from daemon.search.segment import Phrase, Segment
+from daemon.search.segment import Segment
 from daemon.search.semantic import fuse
-from daemon.search.spelling import Speller
 from daemon.search.text import plain
+from daemon.search.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
 
     from daemon.catalog.snapshot import ServerEntry
     from daemon.model import ToolKey
+    from daemon.search.segment import Phrase
     from daemon.search.vectors import Vectors
-
-SYNONYM = 0.4
-"""How much a synonym counts, against the word itself, on top of how close it is."""
-
-CORRECTION = 0.7
-"""How much a word counts that may have been meant, against one that was written right."""
 
 FIT = 0.25
 """A tool fits if it scores this much of what the best one does; what is below shares a word by chance."""
 
-FOLLOWED = 4000
-"""Tools that a synonym may have to be followed: a word of nearly every tool tells nothing, and costs the
-most."""
-
-MOST_READ = 100_000
-"""Entries of the index that one search reads, about 40 ms: a need of ten thousand tools reads 10,000. Beyond,
-the commonest words are left out, which tell least."""
-
 MAX_SUGGESTIONS = 3
-
-
-_Variants = list[tuple[str, float]]
-"""Known terms for one that was asked for, each with how closely it fits."""
 
 
 @attrs.frozen
@@ -102,11 +84,8 @@ class Index:
     """All tools at one moment. Never changes once it is handed out."""
 
     def __init__(self) -> None:
-        self._language: Language = NOTHING
         self._segments: dict[str, Segment] = {}
-        self._counts: dict[str, int] = {}
-        self._tools = 0
-        self._speller = Speller()
+        self._vocabulary = Vocabulary()
         self._vectors: Vectors | None = None
 
     @classmethod
@@ -129,9 +108,9 @@ class Index:
         if self.covers(servers):
             return self
         made = Index()
-        made._language = language()
+        made._segments = {entry.name: self._segment(entry) for entry in servers.values()}
+        made._vocabulary = Vocabulary(made._segments.values(), language())
         made._vectors = self._vectors
-        made._build_on(self, servers)
         return made
 
     def with_vectors(self, vectors: Vectors) -> Index:
@@ -140,16 +119,9 @@ class Index:
         made._vectors = vectors  # noqa: SLF001 - another object of this class
         return made
 
-    def _build_on(self, old: Index, servers: Mapping[str, ServerEntry]) -> None:
-        for entry in servers.values():
-            known = old._segments.get(entry.name)
-            same = known is not None and known.is_of(entry)
-            self._segments[entry.name] = known if known is not None and same else Segment(entry, known)
-        for segment in self._segments.values():
-            self._tools += len(segment)
-            for term in segment.postings:
-                self._counts[term] = self._counts.get(term, 0) + segment.postings.count(term)
-        self._speller.learn(self._counts)
+    def _segment(self, entry: ServerEntry) -> Segment:
+        known = self._segments.get(entry.name)
+        return known if known is not None and known.is_of(entry) else Segment(entry, known)
 
     def search(
         self, phrasings: Sequence[str], *, within: Container[ToolKey] | None = None, limit: int = 20
@@ -188,14 +160,14 @@ class Index:
     ) -> tuple[ServerHit, ...]:
         """The servers that fit, best first, by their names, descriptions and tools."""
         query = read(phrasings)
-        phrases, clauses = self._looked_up(query)
+        phrases, clauses = self._vocabulary.look_up(query)
         hits = []
         for server, segment in self._segments.items():
             if within is None or server in within:
                 own = sorted((score for score in segment.scores(phrases, clauses) if score), reverse=True)
                 tools = sum(score / rank for rank, score in enumerate(own, 1))
                 score = tools + sum(
-                    self._rarity(term) * ABOUT_SERVER
+                    self._vocabulary.rarity(term) * ABOUT_SERVER
                     for phrase in query.phrases
                     for term in set(phrase) & segment.words
                 )
@@ -216,7 +188,7 @@ class Index:
             within: only these; None is all.
             share: tools with less than this of the best score may be left out.
         """
-        phrases, clauses = self._looked_up(query)
+        phrases, clauses = self._vocabulary.look_up(query)
         rows = [
             (segment, scores)
             for segment in self._segments.values()
@@ -226,52 +198,6 @@ class Index:
         found = _above(rows, share * top, within)
         # Where the best one of all is not among them, less than its share may be enough.
         return found if within is None or top in found.values() else _above(rows, 0.0, within)
-
-    def _looked_up(self, query: Query) -> tuple[list[Phrase], list[Phrase]]:
-        """What to look up for each phrasing and for each clause, with what it counts."""
-        asked = [query.asked] * len(query.phrases) + [clause.asked for clause in query.clauses]
-        affordable = self._affordable([*query.phrases, *(clause.terms for clause in query.clauses)])
-        phrases = [
-            Phrase([self._weighed(variants) for variants in terms], deeds)
-            for terms, deeds in zip(affordable, asked, strict=True)
-        ]
-        return phrases[: len(query.phrases)], phrases[len(query.phrases) :]
-
-    def _weighed(self, variants: _Variants) -> _Variants:
-        return [(term, closeness * self._rarity(term)) for term, closeness in variants]
-
-    def _affordable(self, phrases: Sequence[tuple[str, ...]]) -> list[list[_Variants]]:
-        """What is looked up for the terms of each phrase: the rarest ones first, within the bound."""
-        known = {term: self._variants(term) for phrase in phrases for term in phrase}
-        entries = {
-            term: sum(self._counts[variant] for variant, _ in variants) for term, variants in known.items()
-        }
-        left = MOST_READ
-        kept: list[list[_Variants]] = [[] for _ in phrases]
-        for term, phrase in sorted(
-            ((term, i) for i, terms_of in enumerate(phrases) for term in terms_of),
-            key=lambda each: entries[each[0]],
-        ):
-            left -= entries[term]
-            if left >= 0:
-                kept[phrase].append(known[term])
-        return kept
-
-    def _variants(self, term: str) -> _Variants:
-        """Known terms for one that was asked for: itself, synonyms, corrections."""
-        known = [(term, 1.0)] if term in self._counts else []
-        for other, closeness in self._language.neighbours.get(term, ()):
-            if 0 < self._counts.get(other, 0) <= FOLLOWED:
-                known.append((other, closeness * SYNONYM))
-        if not known:
-            known = [(other, CORRECTION) for other in self._speller.corrections(term) if other in self._counts]
-        return known
-
-    def _rarity(self, term: str) -> float:
-        """Inverse document frequency, among these tools and public ones together."""
-        count = self._tools + self._language.tools
-        having = self._counts.get(term, 0) + self._language.frequencies.get(term, 0)
-        return log(1 + (count - having + 0.5) / (having + 0.5)) if count >= having else 0.0
 
     def _is_chance(self, query: Query, top: float, within: Container[ToolKey] | None) -> bool:
         """Whether no tool shares more with any part of a query than anything would.
@@ -284,18 +210,13 @@ class Index:
             top: the best score with all that counts.
             within: only these; None is all.
         """
-        if len(query.parts) == 1 and not is_chance(top, self._asked(query.parts[0])):
+        if len(query.parts) == 1 and not is_chance(top, self._vocabulary.rarity_of_all(query.parts[0])):
             return False
-        for part, known in zip(query.parts, self._affordable(query.parts), strict=True):
-            phrase = Phrase([self._weighed(variants) for variants in known])
+        for part, phrase in zip(query.parts, self._vocabulary.plainly(query.parts), strict=True):
             best = max((self._best_of(each, phrase, within) for each in self._segments.values()), default=0.0)
-            if best and not is_chance(best, self._asked(part)):
+            if best and not is_chance(best, self._vocabulary.rarity_of_all(part)):
                 return False
         return True
-
-    def _asked(self, part: tuple[str, ...]) -> float:
-        """How rare the words of a part are, added up; nothing of one word: what has that has all of it."""
-        return sum(map(self._rarity, part)) if len(part) > 1 else 0.0
 
     @staticmethod
     def _best_of(segment: Segment, phrase: Phrase, within: Container[ToolKey] | None) -> float:

@@ -45,7 +45,7 @@ class SemanticUnavailable(McpdError):
     """The dense half cannot be used: its packages or its weights are missing or unreadable. Says what to do."""
 
 
-class Table(Protocol):
+class VectorTable(Protocol):
     """Vectors side by side; never changes."""
 
     def row(self, row: int) -> Vector:
@@ -61,7 +61,7 @@ class Encoder(Protocol):
     def encode(self, passages: Sequence[Passage]) -> Sequence[Vector]:
         """One vector for each passage, in order."""
 
-    def table(self, vectors: Sequence[Vector]) -> Table:
+    def table(self, vectors: Sequence[Vector]) -> VectorTable:
         """Vectors of this encoder, ready to be compared with queries."""
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from daemon.catalog.snapshot import ServerEntry
     from daemon.model import Tool, ToolKey
-    from daemon.search.semantic import Encoder, Table, Vector
+    from daemon.search.semantic import Encoder, Vector, VectorTable
 
 MAX_TOOLS = 20_000
 """Tools that have vectors, in the servers' order: 20 MiB of 256 floats each, and twice the largest public
@@ -45,7 +45,7 @@ class Vectors:
     _encoder: Encoder
     _rows: Mapping[Source, int] = attrs.field(factory=dict, repr=False)
     _keys: tuple[ToolKey, ...] = attrs.field(default=(), repr=False)
-    _table: Table | None = attrs.field(default=None, repr=False)
+    _table: VectorTable | None = attrs.field(default=None, repr=False)
     _made_from: tuple[tuple[str, str, object], ...] = attrs.field(default=(), repr=False)
 
     def __len__(self) -> int:

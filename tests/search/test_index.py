@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from daemon.catalog.snapshot import fold
 from daemon.facts import Summarized
 from daemon.model import Summary
-from daemon.search.index import MOST_READ, Hit, Index, Ranking
-from daemon.search.queries import read
+from daemon.search.index import Hit, Index, Ranking
 from tests.catalog.samples import after, catalog_of, listed, servers, status, tool
 
 if TYPE_CHECKING:
@@ -141,22 +140,6 @@ def test_a_tool_whose_whole_name_is_asked_for_comes_before_one_that_says_the_wor
     assert found("any pelican", index=of(*tools))[:1] == ["a/pelican"]
 
 
-def test_a_synonym_finds_but_counts_less_than_the_word_itself() -> None:
-    assert found("erase") == ["files/delete_file"]
-    both = of(tool("a", "x", description="delete it"), tool("a", "y", description="remove it"))
-    assert [found(need, index=both)[0] for need in ("delete", "remove")] == ["a/x", "a/y"]
-
-
-def test_a_synonym_beside_the_word_takes_nothing_from_it() -> None:
-    beside = of(tool("a", "x", description="delete remove"))
-    alone = of(tool("a", "x", description="delete pelican"))
-    assert score(beside, "delete") == score(alone, "delete")
-
-
-def test_a_mended_word_counts_less_than_one_that_was_written_right() -> None:
-    assert 0 < score(INDEX, "comit") < score(INDEX, "commit")
-
-
 def test_what_only_shares_a_word_by_chance_does_not_fit() -> None:
     far = {"type": "object", "properties": {"y": {"description": "heron " + "word " * 100}}}
     index = of(tool("a", "pelican_heron"), tool("a", "x", inputSchema=far))
@@ -181,15 +164,6 @@ def test_only_so_many_are_returned_and_all_that_fit_are_counted() -> None:
     ranking = INDEX.search(["file"], limit=1)
     assert len(ranking.hits) == 1
     assert ranking.total == len(INDEX.search(["file"]).hits) > 1
-
-
-def test_of_a_need_that_would_read_too_much_the_rarest_words_count() -> None:
-    words = [f"zz{one}{other}q" for one in "abcdefgh" for other in "abcdefgh"][:63]
-    many = [tool("git", f"n{i}", description=" ".join(words)) for i in range(MOST_READ // len(words) + 1)]
-    index = Index.empty().updated(after(CATALOG, [listed("git", *many)]).servers)
-    with_all, with_one_less = (index.search([" ".join(asked)]).hits[0] for asked in (words, words[:-1]))
-    assert with_all.score == pytest.approx(with_one_less.score)
-    assert ("clock", "get_current_time") in index.scores(read([" ".join(["zone", *words])]), None)
 
 
 def test_hits_come_best_first() -> None:
