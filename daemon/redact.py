@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import re
-from base64 import b64encode, urlsafe_b64encode
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from daemon.shapes import credentials
+from daemon.spellings import SHORTEST, all_spellings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -29,9 +29,6 @@ some milliseconds; what a server may answer, 16 MiB, took seconds of the loop.""
 
 REASON = 2000
 """Of the reason why a server is down, does not list or refuses: it is repeated to every caller."""
-
-SHORTEST = 6
-"""Characters of a spelling of a secret: what is shorter stands in ordinary words, too."""
 
 WHOLE = 16
 """Characters from which a secret stands in no other word by chance: shorter ones go from a definition only
@@ -55,9 +52,6 @@ SCHEMA_WORDS = frozenset({
 })  # fmt: skip
 """Members of definitions and of JSON Schema, and its types: a string that is one tells nothing, and without it
 nobody could use the definition."""
-
-MAX_NESTED = 100
-"""Strings that are taken out of a secret that is JSON: credentials files have a dozen."""
 
 MAX_LEVELS = 2
 """How often an escape may be escaped: JSON within JSON."""
@@ -111,9 +105,9 @@ class Redactor:
         """
         known = frozenset(secret for secret in secrets if secret)
         doubted = known.intersection(doubtful)
-        self._certain |= _all_spellings(known - doubted) - _all_spellings(doubted)
+        self._certain |= all_spellings(known - doubted) - all_spellings(doubted)
         self._whole |= {secret for secret in known - doubted if len(secret) < WHOLE}
-        self._spelt |= _all_spellings(known)
+        self._spelt |= all_spellings(known)
         self._own_reach = min(FARTHEST, LONGEST_ESCAPE * max(map(len, self._spelt), default=SHORTEST))
 
     def spare(self, names: Iterable[str]) -> None:
@@ -325,56 +319,3 @@ def _places(text: str, spans: list[Span]) -> list[Span]:
         at = found.end()
     places += [(each, each + 1) for each in range(at, len(text))]
     return [(places[start][0], places[end - 1][1]) for start, end in spans]
-
-
-def _all_spellings(secrets: Iterable[str]) -> frozenset[str]:
-    return frozenset(each for secret in secrets for each in _spellings(secret))
-
-
-def _spellings(secret: str) -> Iterator[str]:
-    """A secret as it may be written without an escape."""
-    yield secret
-    if len(secret) >= SHORTEST:
-        yield from (each for each in _encoded(secret) if len(each) >= SHORTEST)
-
-
-def nested(secret: str) -> list[tuple[str, str]]:
-    """The strings in a secret that is JSON, a credentials file in a variable, each with its name there."""
-    if not secret.lstrip().startswith(("{", "[")):
-        return []
-    try:
-        waiting: list[tuple[str, object]] = [("", json.loads(secret))]
-    except (ValueError, RecursionError):
-        return []
-    found: list[tuple[str, str]] = []
-    while waiting and len(found) < MAX_NESTED:
-        match waiting.pop():
-            case name, str() as text:
-                found.append((name, text))
-            case name, list() as items:
-                waiting += ((name, item) for item in items)
-            case _, dict() as members:
-                waiting += members.items()
-    return found
-
-
-def _encoded(text: str) -> Iterator[str]:
-    """A text as it stands in anything, in a form that was sent, and within base64."""
-    yield text
-    yield text.replace(" ", "+")
-    raw = text.encode(errors="surrogatepass")
-    for before in range(3):
-        for encode in (b64encode, urlsafe_b64encode):
-            yield _within_base64(encode(bytes(before) + raw).decode(), before, len(raw))
-
-
-def _within_base64(encoded: str, before: int, length: int) -> str:
-    """The digits that stand for a text alone, wherever it begins in what was encoded.
-
-    Args:
-        encoded: base64 of so many bytes of something else and the text.
-        before: bytes of something else, up to two.
-        length: bytes of the text.
-    """
-    first, last = -(-8 * before // 6), 8 * (before + length) // 6
-    return encoded[first:last]

@@ -21,7 +21,7 @@ ORDER = (
     ("errors", "later"),
     ("model",),
     ("states",),
-    ("backoff", "shapes"),
+    ("backoff", "shapes", "spellings"),
     ("redact", "measures", "protocol", "escape", "closest"),
     ("config",),
     ("facts",),

@@ -21,7 +21,7 @@ from daemon.config.jsonc import sound
 from daemon.config.settings import is_setting
 from daemon.config.trail import below
 from daemon.errors import Fault
-from daemon.redact import nested
+from daemon.spellings import nested
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -15,8 +15,8 @@ from daemon.config.credentials import (
     told_by_name,
 )
 from daemon.config.settings import is_setting
-from daemon.redact import nested
 from daemon.shapes import tokens
+from daemon.spellings import nested
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

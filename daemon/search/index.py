@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from daemon.catalog.snapshot import ServerEntry
     from daemon.model import ToolKey
-    from daemon.search.segment import Phrase
+    from daemon.search.queries import Phrase
     from daemon.search.vectors import Vectors
 
 FIT = 0.25

@@ -70,6 +70,16 @@ class Query:
     """Single words, also looked for within names."""
 
 
+@attrs.frozen
+class Phrase:
+    """A phrasing of a need, or a clause of one, looked up: what a segment is searched with."""
+
+    terms: list[list[tuple[str, float]]]
+    """For each term that was asked for the known terms that fit it, each with what it counts; closest first."""
+    asked: Asked = NOTHING_ASKED
+    """What it asks to have done."""
+
+
 def read(phrasings: Sequence[str]) -> Query:
     """Read what was asked for."""
     texts = [text[:MAX_CHARACTERS] for text in phrasings[:MAX_PHRASINGS]]

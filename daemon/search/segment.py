@@ -17,7 +17,7 @@ import attrs
 from daemon.search.claims import DEPRECATED, deprecated
 from daemon.search.documents import digest_of, document
 from daemon.search.text import plain, terms
-from daemon.search.verbs import NOTHING_ASKED, Asked, deed_of, worth
+from daemon.search.verbs import NOTHING_ASKED, deed_of, worth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from daemon.catalog.snapshot import ServerEntry
     from daemon.model import Summary, Tool, ToolKey
     from daemon.search.documents import Document
+    from daemon.search.queries import Phrase
 
 COVERAGE = 0.8
 """How much more a tool scores whose whole name is in the query, against one with none of it there."""
@@ -34,16 +35,6 @@ CLAUSE = 0.5
 
 SERVER = 0.2
 """What the best tool of a server gives each other one that fits, where a need has several parts."""
-
-
-@attrs.frozen
-class Phrase:
-    """A phrasing of a need, or a clause of one."""
-
-    terms: list[list[tuple[str, float]]]
-    """For each term that was asked for the known terms that fit it, each with what it counts; closest first."""
-    asked: Asked = NOTHING_ASKED
-    """What it asks to have done."""
 
 
 Digest = tuple[str, ...]

@@ -10,7 +10,7 @@ from math import log
 from typing import TYPE_CHECKING
 
 from daemon.search.language import NOTHING, Language
-from daemon.search.segment import Phrase
+from daemon.search.queries import Phrase
 from daemon.search.spelling import Speller
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from daemon.catalog.snapshot import ServerEntry
 from daemon.facts import ServerStatus
 from daemon.model import Summary
 from daemon.search.claims import DEPRECATED
-from daemon.search.segment import CLAUSE, SERVER, Phrase, Postings, Segment
+from daemon.search.queries import Phrase
+from daemon.search.segment import CLAUSE, SERVER, Postings, Segment
 from daemon.search.verbs import OPPOSED, OTHERWISE, Deed
 from daemon.states import ServerState
 from tests.catalog.samples import tool
