@@ -10,6 +10,7 @@ Hypothesis fails whoever takes 0.2 s for an example, or long to make some. Neith
 from __future__ import annotations
 
 import math
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -43,6 +44,12 @@ def run_patiently(
 ) -> Any:
     """As `trio.run`, with a clock that leaps only while no thread is at work."""
     return trio.run(main, clock=clock, instruments=[*instruments, Patience(clock)])
+
+
+def pytest_configure() -> None:
+    """Let children be interrupted: a shell that starts the tests in the background has SIGINT ignored for all."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
