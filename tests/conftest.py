@@ -47,7 +47,7 @@ def run_patiently(
 
 
 def pytest_configure() -> None:
-    """Let children be interrupted: a shell that starts the tests in the background has SIGINT ignored for all."""
+    """Let children be interrupted: a shell that starts the tests in the background ignores SIGINT for all."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

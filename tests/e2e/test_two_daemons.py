@@ -172,7 +172,7 @@ def test_epochs_are_shared(url: str) -> None:
         one.changes("s", READ, WRITE)
         eventually(lambda: one.persistence()["waiting"] == 0, one.said)
         other.start()
-        # Where the database is slow to answer, clients are served first and the store is read as soon as it does.
+        # Where the database is slow to answer, clients are served first, and the store is read after that.
         eventually(lambda: epochs(one, other) == [3, 3], lambda: epochs(one, other))
 
 
