@@ -22,7 +22,7 @@ class ServerStatus:
     """How a server is, as told to operators and models."""
 
     state: ServerState
-    """What it is doing."""
+    """The server's state."""
     reason: str = ""
     """In words: why it is not ready, or what is wrong although it is."""
     since: float = 0.0
@@ -44,7 +44,7 @@ class StatusChanged:
     server: str
     """Which server."""
     status: ServerStatus
-    """How it is."""
+    """Its state, with what explains it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -75,9 +75,9 @@ class ListingFailed:
     server: str
     """Which server."""
     incarnation: int
-    """Which start of it."""
+    """The incarnation of the server that this is about: a fencing token."""
     reason: str
-    """Why not."""
+    """Why the list could not be read, for operators and models."""
 
 
 @attrs.frozen(kw_only=True)
@@ -89,7 +89,7 @@ class Recalled:
     fingerprint: str
     """Of the configuration that it was listed under: tools of another are not its own."""
     epoch: int
-    """Its epoch then."""
+    """The epoch that the server had with this list."""
     tools: tuple[Tool, ...] | None = attrs.field(repr=False)
     """Its tools then, in its order; None if it never listed any."""
     summary: Summary | None = None
@@ -127,7 +127,7 @@ class Configured:
     """The configuration is now this one."""
 
     config: Config = attrs.field(repr=False)
-    """All of it."""
+    """The whole configuration."""
     now: float
     """Seconds since the epoch."""
 
@@ -145,6 +145,6 @@ class Summarized:
 
 
 ServerFact = StatusChanged | ToolsListed | ListingFailed | Recalled | Summarized
-"""What concerns one server."""
+"""A fact about one server."""
 
 Fact = ServerFact | NamesRecalled | Switched | Configured

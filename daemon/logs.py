@@ -123,7 +123,7 @@ def configure(style: str, level: str, redact: Redactors) -> LineWriter:
 
 
 class _Entry:
-    """A record without secrets."""
+    """A log record from which secrets have been taken."""
 
     def __init__(self, record: Record, redact: Redactor | Redactors) -> None:
         self.time = record["time"]
@@ -192,7 +192,7 @@ def _short(label: str) -> str:
 
 
 def _text_of_calls(entry: _Entry, calls: Sequence[Note], redact: Redactors) -> str:
-    """A line for each."""
+    """The text form of calls in the log, a line for each."""
     return _lines_of_calls(f"{entry.clock} {entry.level:<7} ", calls, redact)
 
 

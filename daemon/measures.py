@@ -55,7 +55,7 @@ KIB = 1024
 """What each unit of bytes is of the one below it."""
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-"""Of bytes, smallest first."""
+"""Units of bytes, smallest first."""
 
 _births = count(1)
 
@@ -168,7 +168,7 @@ class CallStats:
     """Calls forwarded to a server."""
 
     calls: int = 0
-    """All that ended, however."""
+    """Calls that ended, successfully or not."""
     errors: int = 0
     """Those without a result of the server's."""
     _recent: deque[float] = attrs.field(factory=lambda: deque(maxlen=LATENCIES), init=False)

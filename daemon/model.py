@@ -52,7 +52,7 @@ class GivenName:
     name: str
     """The name."""
     key: ToolKey
-    """Which tool it means."""
+    """The tool that the name means."""
     beside: bool = False
     """Whether it is a second one, beside a meta-tool that is called like the first."""
     since: float = 0.0

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ENDING = frozenset({signal.SIGTERM, signal.SIGINT})
-"""End the daemon."""
+"""Signals that end the daemon."""
 
 HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""All that are taken."""
+"""Signals that the daemon handles."""
 
 
 class Signals:

@@ -27,9 +27,9 @@ class Member:
     """One tool's place in a category."""
 
     server: str
-    """Which server has it."""
+    """The server that has the tool."""
     tool: str
-    """Its bare name there."""
+    """The tool's own name on that server."""
     enabled: bool
     """Whether it may be described and called."""
     description: str | None
@@ -40,7 +40,7 @@ class Member:
 
 @attrs.frozen(kw_only=True)
 class Category:
-    """A category, resolved."""
+    """A category with the tools that its selection comes to."""
 
     name: str
     """How clients ask for it."""

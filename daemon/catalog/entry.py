@@ -54,7 +54,7 @@ class ServerEntry:
     description: str
     """What it is good for."""
     status: ServerStatus
-    """How it is."""
+    """The state of the server, as its supervisor last told."""
     tools: Mapping[str, Tool] | None = None
     """The last known tools by name, in the server's order; None if it never listed any."""
     epoch: int = 0

@@ -43,7 +43,7 @@ depth, and the interpreter's limit is for both together."""
 
 
 class Page(msgspec.Struct):
-    """One page of `tools/list`."""
+    """The result of one `tools/list` request, decoded as far as its tools (MCP, pagination)."""
 
     tools: list[Raw]
     nextCursor: str | None = None  # noqa: N815 - the wire's name

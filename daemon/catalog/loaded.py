@@ -68,17 +68,17 @@ class LoadedTool:
     """A tool as it was when a session loaded it."""
 
     key: ToolKey
-    """Which tool."""
+    """The tool, by server and name."""
     schema_hash: str
     """What its callers depend on, as it was shown."""
     epoch: int
     """Its server's epoch at that time."""
     source: Source
-    """Who loaded it."""
+    """What loaded the tool: a model, a search, a profile."""
     at: float
     """When, in seconds since the epoch."""
     verdict: Verdict = VALID
-    """What became of it."""
+    """Whether the tool can still be called, and why not."""
     judged_at: float = 0.0
     """When its verdict last changed, in seconds since the epoch; 0 if it never did."""
 

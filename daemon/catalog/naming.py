@@ -34,7 +34,7 @@ time."""
 
 @attrs.frozen(kw_only=True)
 class Names:
-    """Who is called what."""
+    """The names under which clients call tools, and the tools that they mean."""
 
     owners: Mapping[str, ToolKey]
     """Every name that was given, with its tool: no two tools share one."""
@@ -117,7 +117,7 @@ class Names:
 
 
 NOBODY = Names(owners={}, given={}, beside={})
-"""Before anything is known."""
+"""The names before any server has listed."""
 
 
 @attrs.frozen(kw_only=True)
@@ -127,7 +127,7 @@ class Claims:
     server: str
     """Which."""
     tools: Collection[str]
-    """What it lists."""
+    """The tools that the server lists, by their own names."""
     pending: bool
     """Whether it is on its way to its first list."""
     named: bool = False

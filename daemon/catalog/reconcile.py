@@ -37,15 +37,15 @@ class Plan:
     disabled: tuple[str, ...] = ()
     """The configuration switches them off now: to be stopped."""
     restarted: tuple[str, ...] = ()
-    """To be started anew, by their new configuration."""
+    """To be restarted, with their new configuration."""
     changed: tuple[str, ...] = ()
-    """Only what is said of them is other: they run on."""
+    """Only their description changed: they keep running."""
     kept: tuple[str, ...] = ()
-    """As before."""
+    """Servers that the change does not concern."""
     sections: tuple[str, ...] = ()
-    """Keys besides `mcpServers` that are other and count from now on."""
+    """Keys other than `mcpServers` that changed and take effect at once."""
     needs_restart_of_daemon: tuple[str, ...] = ()
-    """Keys that are other and count only after a new start of the daemon."""
+    """Keys that changed and take effect only when the daemon is restarted."""
 
     @property
     def is_empty(self) -> bool:

@@ -68,7 +68,7 @@ class SessionRecord:
     key: str
     """What its connections name it by."""
     loaded: Loaded
-    """What it has loaded."""
+    """The tools that the session has loaded."""
     client: str = ""
     """What the client that last used it calls itself."""
     created_at: float = 0.0

@@ -49,7 +49,7 @@ def shown_since(catalog: Catalog, key: ToolKey, began: float) -> str | None:
 
 
 class Shown:
-    """One client's."""
+    """The schema hashes of the tools that one client has been shown."""
 
     __slots__ = ("_before", "_earlier", "_list", "_single", "latest", "version")
 

@@ -48,7 +48,7 @@ class Sources:
     """Where references are looked up."""
 
     environ: Mapping[str, str] = attrs.field(repr=False)
-    """The environment variables."""
+    """Environment variables by name, which `${NAME}` refers to."""
     base: Path
     """The directory that relative paths begin at: the configuration's."""
     read_file: Callable[[Path], str]

@@ -93,7 +93,7 @@ class Server:
     command: str | None = attrs.field(default=None, repr=False)
     """The program to start (stdio)."""
     args: tuple[str, ...] = attrs.field(default=(), repr=False)
-    """Its arguments (stdio)."""
+    """Arguments of the command (stdio)."""
     env: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     """Environment variables for it, besides a small safe set (stdio); write secrets as ${VAR}."""
     cwd: str | None = attrs.field(default=None, repr=False)
@@ -109,7 +109,7 @@ class Server:
     timeouts: Timeouts = attrs.field(factory=Timeouts)
     """How long to wait for it."""
     limits: ServerLimits = attrs.field(factory=ServerLimits)
-    """What it may take."""
+    """Bounds on what the server may use: memory, calls, message sizes."""
     restart: Restart = attrs.field(factory=Restart)
     """When and how soon it is started again."""
     substituted: frozenset[str] = from_the_key(default=frozenset(), repr=False)
@@ -217,9 +217,9 @@ class Summaries:
     api_key_env: str | None = None
     """The NAME of the environment variable that holds the key; null for an endpoint without one."""
     timeout: Seconds = 60
-    """Seconds for one answer."""
+    """Seconds that the model has for one answer."""
     batch: Count = 20
-    """Tools in one question."""
+    """Tools that one request describes."""
     per_minute: Count = 20
     """Questions a minute at most."""
 
@@ -236,7 +236,7 @@ class State:
 
 @attrs.frozen(kw_only=True)
 class Metrics:
-    """Numbers for Prometheus."""
+    """Where Prometheus metrics are served, and to whom."""
 
     enabled: bool = False
     """true: `mcpd metrics` prints them, and `listen` serves them."""
@@ -273,11 +273,11 @@ class Config:
     )
     """Profiles by name; `default` is for clients that ask for none and exists even when not written."""
     search: Search = attrs.field(factory=Search)
-    """How tools are found."""
+    """How the tool search works."""
     summaries: Summaries | None = None
     """Who shortens tool descriptions; null: nobody, they are cut."""
     state: State = attrs.field(factory=State)
-    """Where things are remembered."""
+    """Where the catalog, sessions and operators' decisions are stored."""
     limits: Limits = attrs.field(factory=Limits)
     """What all clients and servers together may take."""
     listen: Listen = attrs.field(factory=Listen)

@@ -51,7 +51,7 @@ _sweeping: list[bool] = []
 
 
 class Found(NamedTuple):
-    """Processes that are alive."""
+    """The living processes that stem from us."""
 
     trees: dict[int, list[int]]
     """Process ids by the mark of their server."""

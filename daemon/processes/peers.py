@@ -73,7 +73,7 @@ class Shares:
     """How many connections there may be."""
 
     places: int
-    """All together."""
+    """Connections that all peers together may have."""
     of_user: int
     """Of one user who is neither us nor root."""
     kept: int
@@ -90,7 +90,7 @@ class Connections(TypedDict):
     """What operators are shown of a door."""
 
     open: int
-    """How many there are."""
+    """Connections that are open."""
     places: int
     """How many there may be."""
     refused: dict[str, int]
@@ -121,7 +121,7 @@ class Peers:
         self.places = places
         self.refused: Counter[Refusal] = Counter()
         self.open = 0
-        """Connections that there are."""
+        """Connections that are open."""
         self._door = door
         self._uids = uids
         self._servers = servers

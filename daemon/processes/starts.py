@@ -48,10 +48,10 @@ _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 
 @attrs.frozen(kw_only=True)
 class Identity:
-    """Which daemon it is."""
+    """A daemon, told from any other by its pid and start time."""
 
     pid: int
-    """Its number."""
+    """The daemon's pid."""
     started: int
     """When it was started, in ticks since the machine came up."""
     series: int

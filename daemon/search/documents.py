@@ -57,7 +57,7 @@ class Document:
     """One tool, ready to be searched."""
 
     key: ToolKey
-    """Which."""
+    """The tool, by server and name."""
     weights: Mapping[str, float]
     """Term to its saturated weight, between 0 and `K1` + 1, not yet multiplied by how rare the term is."""
     name_terms: frozenset[str]

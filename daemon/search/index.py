@@ -39,10 +39,10 @@ MAX_SUGGESTIONS = 3
 
 @attrs.frozen
 class Hit:
-    """A tool that fits."""
+    """A tool that fits a query, with its score."""
 
     key: ToolKey
-    """Which."""
+    """The tool, by server and name."""
     score: float
     """How well; comparable within one search only."""
     exact: bool
@@ -51,22 +51,22 @@ class Hit:
 
 @attrs.frozen
 class Ranking:
-    """What a search found."""
+    """The tools that a search found, best first."""
 
     hits: tuple[Hit, ...]
     """Best first, at most as many as were asked for."""
     total: int
-    """How many fit."""
+    """How many tools fit, returned or not."""
     suggestions: tuple[str, ...]
     """Names that may have been meant when nothing fits."""
 
 
 @attrs.frozen
 class ServerHit:
-    """A server that fits."""
+    """A server that fits a query, with its score."""
 
     server: str
-    """Which."""
+    """The server's name."""
     score: float
     """How well; comparable within one search only."""
     exact: bool

@@ -20,7 +20,7 @@ CLOSE = 0.8
 
 @attrs.frozen(kw_only=True)
 class Language:
-    """Words."""
+    """How rare words are among public tools, and which words are close in meaning."""
 
     tools: int
     """How many public tools were read."""
@@ -31,7 +31,7 @@ class Language:
 
 
 NOTHING = Language(tools=0, frequencies={}, neighbours={})
-"""Before anything was read."""
+"""A language of which nothing is known."""
 
 
 class _Neighbours(Mapping[str, tuple[tuple[str, float], ...]]):

@@ -54,7 +54,7 @@ class Clause:
 
 @attrs.frozen(kw_only=True)
 class Query:
-    """A need, read."""
+    """A search query, read: its terms, its parts, and what it asks to have done."""
 
     phrases: tuple[tuple[str, ...], ...]
     """The different terms of each phrasing."""

@@ -20,7 +20,7 @@ LONG = 8
 """From this length on two edits are forgiven."""
 
 MOST = 3
-"""Corrections of one word."""
+"""The most corrections that are tried for one word."""
 
 MAX_COMPARED = 500
 """Words that one is compared with; the commonest beginnings have fewer."""
@@ -34,7 +34,7 @@ class Speller:
         self._by_end: dict[str, list[str]] = {}
 
     def learn(self, words: Iterable[str]) -> None:
-        """Know these words, too."""
+        """Add words that corrections may lead to."""
         for word in words:
             if word not in self._known and len(word) >= SHORTEST:
                 self._known.add(word)

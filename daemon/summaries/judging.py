@@ -27,7 +27,7 @@ MAX_KEYWORDS = 8
 """Keywords of one tool or server."""
 
 MAX_KEYWORD = 30
-"""Characters of one keyword."""
+"""The most characters of one keyword."""
 
 _ABBREVIATIONS = re.compile(r"\b(?:e\.g|i\.e|etc|vs|cf|incl|approx)\.", re.IGNORECASE)
 _SENTENCE_END = re.compile("[.!?\u2026]['\")\\]]?\\s+\\S|[\u3002\uff01\uff1f]\\s*\\S")

@@ -31,7 +31,7 @@ PARAMETERS = 20
 """Names of parameters of one tool: they tell tools of one kind apart, schemas would cost ten times more."""
 
 NAME_CHARACTERS = 100
-"""Of a parameter's name."""
+"""Characters of a parameter's name that are sent."""
 
 MAX_SCHEMA = 64 * 1024
 """Bytes of a schema that is looked into for names of parameters: it happens in the event loop."""

@@ -31,7 +31,7 @@ class Said:
     """A sentence that was taken."""
 
     text: str
-    """The sentence."""
+    """The sentence itself, on one line."""
     keywords: tuple[str, ...] = ()
     """Words to find it by."""
 
@@ -43,7 +43,7 @@ class Answer:
     server: Said | None = None
     """About the server; None if that was not asked for, is not there or cannot be taken."""
     tools: Mapping[str, Said] = attrs.field(factory=dict)
-    """About tools, by name."""
+    """What the model says of each tool, by the tool's name."""
     refused: tuple[str, ...] = ()
     """Why others cannot be taken, each with its name."""
 
