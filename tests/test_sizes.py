@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator, Mapping
+from functools import cache
 from math import ceil
 from pathlib import Path
 from statistics import median
@@ -35,9 +36,13 @@ COVERED_ELSEWHERE: dict[str, str] = {
 }
 
 
+parsed = cache(ast.parse)
+"""Each of three rules looks at the whole house."""
+
+
 def has_code(source: str) -> bool:
     """Anything but a docstring, imports and dunder constants."""
-    return any(not _is_furniture(node) for node in ast.parse(source).body)
+    return any(not _is_furniture(node) for node in parsed(source).body)
 
 
 def _is_furniture(node: ast.stmt) -> bool:
@@ -51,7 +56,7 @@ def _is_furniture(node: ast.stmt) -> bool:
 
 def functions(source: str) -> Iterator[tuple[str, int]]:
     """Name and length of every function that does something; a nested one also counts for its host."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             body = _without_docstring(node)
             # A stub of a Protocol is no short function: counting them would make room for long ones.
@@ -125,6 +130,7 @@ def package_faults(tests: set[str]) -> Iterator[str]:
             yield f"{path} is in a folder without __init__.py"
 
 
+@cache
 def daemon() -> dict[str, str]:
     return {str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / "daemon").rglob("*.py")}
 

@@ -12,39 +12,22 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from daemon.cli import control
 from tests.e2e.forking import FORKS, Life
 from tests.scripted_server import command
+from tests.waiting import WAIT, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-T = TypeVar("T")
+    from collections.abc import Iterator, Mapping
 
 ROOT = Path(__file__).parents[2]
 NODE = ROOT / ".cache" / "node" / "node_modules"
 MCPD = (sys.executable, "-m", "daemon")
 MCP1 = ROOT / ".cache" / "mcp1" / "bin" / "python"
-
-WAIT = 60.0
-"""Seconds that anything here may take: servers on node need several on a busy machine."""
-
-LOOK_SECONDS = 0.03
-"""Between looks for something that happens in another process."""
-
-
-def eventually(look: Callable[[], T | Literal[False] | None], why: Callable[[], object] = str) -> T:
-    """What a look finds once it finds something; the wait is bounded, and `why` is shown if it was in vain."""
-    deadline = time.monotonic() + WAIT
-    while not (found := look()):
-        assert time.monotonic() < deadline, why()
-        time.sleep(LOOK_SECONDS)
-    return found
 
 
 def free_port() -> int:

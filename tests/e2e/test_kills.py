@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 
 from daemon.cli import control
-from tests.e2e.harness import ROOT, WAIT, Daemon, RawClient, eventually, running, scripted
+from tests.e2e.harness import ROOT, Daemon, RawClient, running, scripted
 from tests.e2e.loading import META_TOOLS
+from tests.waiting import WAIT, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
