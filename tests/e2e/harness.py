@@ -278,23 +278,33 @@ def running(
     `code` holds its package; if not `forked`, it is run as users run it, by an interpreter of its own; `level`
     is the least severe one that it logs.
     """
-    # Not pytest's tmp_path: the path of a unix socket has at most 108 bytes.
-    directory = Path(tempfile.mkdtemp(prefix="mcpd-"))
-    daemon = Daemon(directory, config, environ or {}, code)
+    daemon = Daemon(own_directory(), config, environ or {}, code)
     daemon.forked &= forked
     daemon.level = level
+    with started(daemon):
+        yield daemon
+
+
+def own_directory() -> Path:
+    """A directory for one daemon. Not pytest's: the path of a unix socket has at most 108 bytes."""
+    return Path(tempfile.mkdtemp(prefix="mcpd-"))
+
+
+@contextmanager
+def started(daemon: Daemon) -> Iterator[None]:
+    """Start a daemon, and in the end stop it; nothing of it may be left, and its directory is removed."""
     try:
         daemon.start()
-        yield daemon
+        yield
         if daemon.process is not None and daemon.process.poll() is None:
             assert daemon.stop() == 0, daemon.said()
         assert not daemon.socket.exists()
-        assert not left_behind(directory), daemon.said()
+        assert not left_behind(daemon.directory), daemon.said()
     finally:
         if daemon.process is not None and daemon.process.poll() is None:
             daemon.process.kill()
             daemon.process.wait(WAIT)
-        shutil.rmtree(directory, ignore_errors=True)
+        shutil.rmtree(daemon.directory, ignore_errors=True)
 
 
 def left_behind(directory: Path) -> list[str]:
