@@ -46,7 +46,11 @@ def run_patiently(
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Every test with a leaping clock has a patient one."""
+    """Every test with a leaping clock has a patient one; who needs a database server is no unit test."""
     for item in items:
-        if "autojump_clock" in getattr(item, "fixturenames", ()):
+        fixtures = getattr(item, "fixturenames", ())
+        if "autojump_clock" in fixtures:
             item.add_marker(pytest.mark.trio(run=run_patiently))
+        chosen = getattr(item, "callspec", None)
+        if "postgres" in fixtures or (chosen is not None and "postgresql" in chosen.params.values()):
+            item.add_marker(pytest.mark.process)

@@ -11,6 +11,9 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
+MIRRORS = ("tests",)
+"""Folders in which a module's test stands at the module's own place."""
+
 LONGEST_FILE, MEDIAN_FILE = 400, 150
 LONGEST_FUNCTION, LONG_FUNCTION, MEDIAN_FUNCTION = 50, 30, 8
 
@@ -104,10 +107,10 @@ def function_faults(sources: Mapping[str, str]) -> Iterator[str]:
         yield f"the median function has {middle} lines, over {MEDIAN_FUNCTION}"
 
 
-def mirrored(path: str) -> str:
+def mirrored(path: str) -> set[str]:
     module = Path(path)
     name = module.parent.name if module.stem == "__init__" else module.stem
-    return str(Path("tests", *module.parts[1:-1], f"test_{name}.py"))
+    return {str(Path(folder, *module.parts[1:-1], f"test_{name}.py")) for folder in MIRRORS}
 
 
 def cover_faults(sources: Mapping[str, str], tests: set[str], elsewhere: Mapping[str, str]) -> Iterator[str]:
@@ -115,10 +118,10 @@ def cover_faults(sources: Mapping[str, str], tests: set[str], elsewhere: Mapping
         if not has_code(source):
             continue
         own, named = mirrored(path), elsewhere.get(path)
-        if named is not None and own in tests:
-            yield f"{path} has {own}: its entry in COVERED_ELSEWHERE is stale"
-        elif (named or own) not in tests:
-            yield f"{path} is tested nowhere: {named or own} does not exist"
+        if named is not None and own & tests:
+            yield f"{path} has a test of its own: its entry in COVERED_ELSEWHERE is stale"
+        elif not ({named} if named else own) & tests:
+            yield f"{path} is tested nowhere: there is no {named or ' and no '.join(sorted(own))}"
     for path in elsewhere.keys() - sources.keys():
         yield f"COVERED_ELSEWHERE names {path}, which does not exist"
 
@@ -198,17 +201,20 @@ def test_functions_are_counted(source: str, faults: int) -> None:
     assert len(list(function_faults({"a": source}))) == faults
 
 
+HERE = MIRRORS[0]
+
+
 @pytest.mark.parametrize(
     ("path", "tests", "elsewhere", "faults"),
     [
-        ("daemon/a/b.py", {"tests/a/test_b.py"}, {}, 0),
-        ("daemon/b.py", {"tests/test_b.py"}, {}, 0),
-        ("daemon/a/__init__.py", {"tests/a/test_a.py"}, {}, 0),
-        ("daemon/a/b.py", {"tests/test_b.py"}, {}, 1),
+        ("daemon/a/b.py", {f"{HERE}/a/test_b.py"}, {}, 0),
+        ("daemon/b.py", {f"{HERE}/test_b.py"}, {}, 0),
+        ("daemon/a/__init__.py", {f"{HERE}/a/test_a.py"}, {}, 0),
+        ("daemon/a/b.py", {f"{HERE}/test_b.py"}, {}, 1),
         ("daemon/a/b.py", {"tests/e2e/test_x.py"}, {"daemon/a/b.py": "tests/e2e/test_x.py"}, 0),
-        ("daemon/a/b.py", {"tests/a/test_c.py"}, {"daemon/a/b.py": "tests/e2e/test_x.py"}, 1),
-        ("daemon/a/b.py", {"tests/a/test_b.py", "t.py"}, {"daemon/a/b.py": "t.py"}, 1),
-        ("daemon/a/b.py", {"tests/a/test_b.py"}, {"daemon/gone.py": "tests/a/test_b.py"}, 1),
+        ("daemon/a/b.py", {f"{HERE}/a/test_c.py"}, {"daemon/a/b.py": "tests/e2e/test_x.py"}, 1),
+        ("daemon/a/b.py", {f"{HERE}/a/test_b.py", "t.py"}, {"daemon/a/b.py": "t.py"}, 1),
+        ("daemon/a/b.py", {f"{HERE}/a/test_b.py"}, {"daemon/gone.py": "tests/a/test_b.py"}, 1),
     ],
 )
 def test_cover_is_counted(path: str, tests: set[str], elsewhere: dict[str, str], faults: int) -> None:
