@@ -18,7 +18,8 @@ LONGEST_FILE, MEDIAN_FILE = 400, 150
 LONGEST_FUNCTION, LONG_FUNCTION, MEDIAN_FUNCTION = 50, 30, 8
 
 # Modules whose test is not at the mirrored place, and where it is instead. A package's own code (its __init__)
-# is tested by a file of the package's name inside its folder: daemon/cli/__init__.py by tests/cli/test_cli.py.
+# is tested by a file of the package's name inside its folder, as that of daemon/cli by
+# tests/cli/test_cli.py.
 COVERED_ELSEWHERE: dict[str, str] = {
     # Three lines, which only a real `python -m daemon` runs.
     "daemon/__main__.py": "tests/cli/test_cli.py",
