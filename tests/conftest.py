@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 settings.register_profile("busy", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
+# For `make check`: enough to see that a property holds at all; every other run looks for what breaks it.
+settings.register_profile("brief", settings.get_profile("busy"), max_examples=15, stateful_step_count=15)
 
 
 @define(eq=False)
