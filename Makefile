@@ -44,6 +44,10 @@ run: .venv/demo.stamp  ## the demo: the daemon with config/demo.json and real se
 test: .venv/dev.stamp .cache/mcp1/stamp .cache/node/stamp lint  ## everything: formatter, linter, types, then all tests
 	$(IN_VENV) .venv/bin/python scripts/halves $(PYTEST_ARGS)
 
+.PHONY: check
+check: .venv/dev.stamp  ## the first thing after a change: linters, types and unit tests, in a minute
+	$(IN_VENV) .venv/bin/python scripts/check $(PYTEST_ARGS)
+
 .PHONY: unit
 unit: .venv/dev.stamp  ## the tests that need neither node nor the other SDK, nor minutes
 	$(IN_VENV) .venv/bin/python -m pytest -m 'not e2e' --ignore=tests/faults $(PYTEST_ARGS)

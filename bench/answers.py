@@ -14,15 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
-from costs import listing, read_of
-from running import Unmeasurable, running
-from tokens import BYTES_PER_TOKEN, STARTS, upstreams_in
+
+from bench.costs import listing, read_of
+from bench.running import Client, Unmeasurable, running
+from bench.tokens import BYTES_PER_TOKEN, config_of, tokens_in, upstreams_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from running import Client, Daemon
-    from tokens import Upstream
+    from bench.running import Daemon
+    from bench.tokens import Upstream
 
 LIMIT = 8000
 """A profile's `answerTokens` as it comes."""
@@ -63,9 +64,9 @@ def main(argv: Sequence[str]) -> int:
         0: no answer is above the limit; 1: one is; 2: usage; 3: nothing could be measured.
     """
     parser = argparse.ArgumentParser(
-        prog="answers.py",
+        prog="python -m bench.answers",
         description="The largest answer of each meta-tool, with and without the limit.",
-        epilog="example:\n  python bench/answers.py recorded-lists",
+        epilog="example:\n  python -m bench.answers recorded-lists",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -76,22 +77,14 @@ def main(argv: Sequence[str]) -> int:
     except (OSError, ValueError, KeyError, TypeError) as error:
         parser.error(str(error))
     try:
-        with running(_config(upstreams), {each.name: each.tools for each in upstreams}) as daemon:
+        config, expected = config_of(upstreams), {each.name: each.tools for each in upstreams}
+        with running({**config, "profiles": PROFILES}, expected) as daemon:
             found = {profile: _measure(daemon, profile, upstreams) for profile in PROFILES}
             added = {profile: _added(daemon, profile) for profile in PROFILES}
     except (Unmeasurable, OSError) as error:
-        print(f"answers.py: {error}", file=sys.stderr)
+        print(f"bench.answers: {error}", file=sys.stderr)
         return 3
     return _report(upstreams, found, added)
-
-
-def _config(upstreams: Sequence[Upstream]) -> dict[str, Any]:
-    program = str(Path(__file__).with_name("recorded_server.py"))
-    servers = {
-        each.name: {"command": sys.executable, "args": ["-S", "-E", program, str(each.path)]}
-        for each in upstreams
-    }
-    return {"mcpServers": servers, "profiles": PROFILES, "limits": {"starts": STARTS}}
 
 
 def _calls(upstreams: Sequence[Upstream], profile: str) -> Iterator[Call]:
@@ -114,7 +107,7 @@ def _calls(upstreams: Sequence[Upstream], profile: str) -> Iterator[Call]:
 def _measure(daemon: Daemon, profile: str, upstreams: Sequence[Upstream]) -> dict[str, Largest]:
     found: dict[str, Largest] = {}
     for surface, name, arguments in _calls(upstreams, profile):
-        with daemon.client(surface, profile=profile) as client:
+        with Client(daemon, surface, profile=profile) as client:
             client.introduce()
             _walk(client, name, arguments, found.setdefault(name, Largest()))
     return found
@@ -124,7 +117,7 @@ def _walk(client: Client, name: str, arguments: dict[str, Any], largest: Largest
     """Ask, and go on as long as the answer says how."""
     step: dict[str, Any] | None = {"name": name, "arguments": arguments}
     while step:
-        answer = client.ask("tools/call", step)
+        answer = client.result_of("tools/call", step)
         size = read_of(answer)
         structured = answer.result.get("structuredContent", {})
         alone = size > LIMIT * BYTES_PER_TOKEN and len(structured.get("tools", ())) == 1
@@ -139,11 +132,11 @@ def _added(daemon: Daemon, profile: str) -> list[int]:
     """Bytes that each need adds to what a client lists and a model is told."""
     sizes = []
     for need in NEEDS:
-        with daemon.client("search", profile=profile) as client:
+        with Client(daemon, "search", profile=profile) as client:
             client.introduce()
             before = len(listing(client))
             asked = {"query": need, "max_results": SEARCHED[profile]}
-            answer = client.ask("tools/call", {"name": "search_tools", "arguments": asked})
+            answer = client.result_of("tools/call", {"name": "search_tools", "arguments": asked})
             sizes.append(read_of(answer) + len(listing(client)) - before)
     return sizes
 
@@ -155,18 +148,14 @@ def _report(
     print(f"{'meta-tool':20} {'before':>8} {'after':>8} {'answers':>8} {'alone':>6}  largest before")
     for name, before in found["before"].items():
         after = found["after"][name]
-        sizes = f"{_tokens(before.size):8,} {_tokens(after.size):8,}"
+        sizes = f"{tokens_in(before.size):8,} {tokens_in(after.size):8,}"
         print(f"{name:20} {sizes} {after.calls:8} {after.alone:6}  {before.asked}")
     means = {profile: sum(sizes) // len(sizes) for profile, sizes in added.items()}
     print(f"\na search and what it lists, mean of {len(NEEDS)} needs:", end=" ")
-    print(f"{_tokens(means['before']):,} tokens before, {_tokens(means['after']):,} after")
-    met = all(_tokens(each.size) <= LIMIT for each in found["after"].values())
+    print(f"{tokens_in(means['before']):,} tokens before, {tokens_in(means['after']):,} after")
+    met = all(tokens_in(each.size) <= LIMIT for each in found["after"].values())
     print(f"{'PASS' if met else 'FAIL'}  no answer above {LIMIT:,} tokens")
     return 0 if met else 1
-
-
-def _tokens(size: int) -> int:
-    return -(-size // BYTES_PER_TOKEN)
 
 
 if __name__ == "__main__":

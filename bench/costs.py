@@ -6,13 +6,14 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import attrs
-from running import Unmeasurable
-from tidiness import faults
+
+from bench.running import Unmeasurable
+from bench.tidiness import faults
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from running import Answer, Client
+    from bench.running import Answer, Client
 
 Call = tuple[str, dict[str, Any]]
 """A tool's name and its arguments."""
@@ -114,9 +115,9 @@ def first_sight(client: Client) -> First:
 
 def listing(client: Client) -> bytes:
     """`tools/list`, every page of it, as it came."""
-    pages = [client.ask("tools/list", {})]
+    pages = [client.result_of("tools/list", {})]
     while cursor := pages[-1].result.get("nextCursor"):
-        pages.append(client.ask("tools/list", {"cursor": cursor}))
+        pages.append(client.result_of("tools/list", {"cursor": cursor}))
     return b"\n".join(page.line for page in pages)
 
 
@@ -154,7 +155,7 @@ def walk(client: Client, aim: Aim, surface: str, listed: int) -> Way:
     found: list[str] = []
     calls = aim.way(surface)
     for left, (name, arguments) in zip(reversed(range(len(calls))), calls, strict=True):
-        answer = client.ask("tools/call", {"name": name, "arguments": arguments})
+        answer = client.result_of("tools/call", {"name": name, "arguments": arguments})
         if answer.result.get("isError"):
             raise Unmeasurable(f"{name}: {_text(answer)[:500]}")
         now = len(listing(client))

@@ -1,6 +1,6 @@
 """Makes the two files of daemon/search/data/ from public data: see the README there.
 
-    python bench/distil.py DATA_DIR
+    python -m bench.distil DATA_DIR
 
 DATA_DIR holds `toolgym_catalog/tools.jsonl.gz` and `thesaurus.json` (stem to [[close stem, cosine], ...]).
 """
@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections import Counter
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from bench.retrieval import rows_of
 from daemon.search.text import terms
@@ -56,7 +53,7 @@ def main() -> None:
     """Write both files."""
     parser = argparse.ArgumentParser(
         description="Make the two files of daemon/search/data/ from public data.",
-        epilog="example:\n  python bench/distil.py ../data/search",
+        epilog="example:\n  python -m bench.distil ../data/search",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("data", metavar="DATA_DIR", type=Path, help="the folder with the public data")

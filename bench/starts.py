@@ -10,21 +10,15 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from bench.running import ROOT, Daemon
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from bench.running import prepared
+from tests.e2e.harness import ROOT
 
 BURN = "import sys, time\nwhile time.process_time() < float(sys.argv[1]): sum(range(1000))\n"
 """Uses so many seconds of CPU, as the imports of a large program do."""
@@ -98,14 +92,15 @@ def boot(checkout: Path, servers: int, seconds: float, hanging: int, patience: f
     slow = {"command": sys.executable, "args": ["-S", "-c", SERVER, str(seconds)]}
     hung = {"command": sys.executable, "args": ["-S", "-c", HANGING]}
     configured = {f"hung-{i}": hung for i in range(hanging)} | {f"slow-{i}": slow for i in range(servers)}
-    with _daemon(checkout, {"mcpServers": configured}) as log:
+    with prepared({"mcpServers": configured}, checkout) as daemon:
         began = time.monotonic()
+        daemon.start()
         times: dict[str, float] = {}
         while len(times) < servers and time.monotonic() - began < patience:
             time.sleep(LOOK)
-            for name in _UP.findall(log.read_text(errors="replace")):
+            for name in _UP.findall(daemon.said()):
                 times.setdefault(name, time.monotonic() - began)
-        timeouts = len(_TIMEOUT.findall(log.read_text(errors="replace")))
+        timeouts = len(_TIMEOUT.findall(daemon.said()))
     order, half = sorted(times.values()), (servers + 1) // 2
     return Found(
         up=len(times),
@@ -113,18 +108,6 @@ def boot(checkout: Path, servers: int, seconds: float, hanging: int, patience: f
         whole=order[-1] if len(order) == servers else patience,
         timeouts=timeouts,
     )
-
-
-@contextmanager
-def _daemon(checkout: Path, config: dict[str, Any]) -> Iterator[Path]:
-    directory = Path(tempfile.mkdtemp(prefix="mcpd-"))  # short: a unix socket's path has at most 108 bytes
-    daemon = Daemon(directory, config, checkout)
-    try:
-        daemon.begin()
-        yield directory / "log"
-    finally:
-        daemon.stop()
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def told(name: str, found: Found, best: float, servers: int) -> str:

@@ -1,8 +1,7 @@
 """What each surface costs a model's context, and what one call costs on it, against every tool listed.
 
 The real daemon serves recorded tool lists, each from a child of its own; a client reads the wire. Tokens are
-bytes / 4, rounded up: the goals are judged by that rule. If tiktoken and its o200k data are on this machine
-(TIKTOKEN_CACHE_DIR), real counts stand beside the estimate; nothing is fetched.
+bytes / 4, rounded up.
 
 Fixed text is what a surface says however few servers there are: it is measured on a second daemon that has one
 server, so it includes one line of the index. The index is what the first daemon says beyond that.
@@ -11,9 +10,7 @@ server, so it includes one line of the index. The index is what the first daemon
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
-import os
 import re
 import signal
 import sys
@@ -21,18 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
-from costs import Aim, First, Way, first_sight, name_in, names, walk
-from running import Unmeasurable, running
 
-try:
-    import tiktoken
-except ImportError:
-    tiktoken = None
+from bench.costs import Aim, First, Way, first_sight, name_in, names, walk
+from bench.running import Client, Unmeasurable, running
+from bench.tables import aligned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from running import Daemon
+    from bench.running import Daemon
 
 LAZY = ("category", "browse", "search", "load")
 SURFACES = (*LAZY, "full")
@@ -49,9 +43,6 @@ SAVED_PERCENT = 99.0
 INDEX_SLACK = 1.1
 """An index is bounded in characters of text (`limits.indexCharacters`); JSON's escapes come on top, and a last
 line that says how many are left out."""
-
-O200K = "https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken"
-"""tiktoken keeps its data under the SHA-1 of this address."""
 
 STARTS = 8
 """Servers started at once: more than the daemon's default, for nothing else goes on."""
@@ -99,16 +90,16 @@ def main(argv: Sequence[str]) -> int:
     try:
         measured = _measure(upstreams, server, tool, options)
     except (Unmeasurable, OSError) as error:
-        print(f"tokens.py: {error}", file=sys.stderr)
+        print(f"bench.tokens: {error}", file=sys.stderr)
         return 3
     return _report(measured, upstreams, options)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="tokens.py",
+        prog="python -m bench.tokens",
         description="What each surface costs a model's context, against listing every tool.",
-        epilog="example:\n  python bench/tokens.py recorded-lists --copies 4 --descriptions 80\n\n"
+        epilog="example:\n  python -m bench.tokens recorded-lists --copies 4 --descriptions 80\n\n"
         "exit status: 0 the goals are met, 1 they are not, 2 usage, 3 nothing could be measured",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -182,19 +173,22 @@ def _sanitised(name: str) -> str:
     return re.sub(r"[^a-z0-9_-]+", "-", name.lower())
 
 
-def _config(upstreams: Iterable[Upstream], options: argparse.Namespace) -> dict[str, Any]:
+def config_of(upstreams: Iterable[Upstream]) -> dict[str, Any]:
+    """A configuration with these servers, undescribed."""
     program = str(Path(__file__).with_name("recorded_server.py"))
-    return {
-        "mcpServers": {
-            each.name: {
-                "description": "" if options.undescribed else _description(each.name, options.descriptions),
-                "command": sys.executable,
-                "args": ["-S", "-E", program, str(each.path)],
-            }
-            for each in upstreams
-        },
-        "limits": {"indexCharacters": options.index_characters, "starts": STARTS},
+    servers = {
+        each.name: {"command": sys.executable, "args": ["-S", "-E", program, str(each.path)]}
+        for each in upstreams
     }
+    return {"mcpServers": servers, "limits": {"starts": STARTS}}
+
+
+def _config(upstreams: Iterable[Upstream], options: argparse.Namespace) -> dict[str, Any]:
+    config = config_of(upstreams)
+    for name, server in config["mcpServers"].items():
+        server["description"] = "" if options.undescribed else _description(name, options.descriptions)
+    config["limits"]["indexCharacters"] = options.index_characters
+    return config
 
 
 def _description(name: str, characters: int) -> str:
@@ -218,12 +212,12 @@ def _measure(
 
 
 def _first(daemon: Daemon, surface: str) -> First:
-    with daemon.client(surface) as client:
+    with Client(daemon, surface) as client:
         return first_sight(client)
 
 
 def _surface(daemon: Daemon, surface: str, fixed: First, aim: Aim) -> Measured:
-    with daemon.client(surface) as client:
+    with Client(daemon, surface) as client:
         first = first_sight(client)
         way = walk(client, aim, surface, len(first.tools))
         return Measured(name=surface, first=first, fixed=fixed, way=way)
@@ -244,11 +238,8 @@ def _report(measured: dict[str, Measured], upstreams: Sequence[Upstream], option
     print(_way_table(measured))
     goals = list(_goals(measured, options.index_characters))
     print("\nGoals")
-    print(
-        _table(
-            ("surface", "goal", "measured", ""), [(*goal[:3], "PASS" if goal[3] else "FAIL") for goal in goals]
-        )
-    )
+    rows = [(*goal[:3], "PASS" if goal[3] else "FAIL") for goal in goals]
+    print(aligned([("surface", "goal", "measured", ""), *rows]))
     for each in measured.values():
         for fault in each.way.faults:
             print(f"FAIL {each.name}: {fault}")
@@ -257,24 +248,22 @@ def _report(measured: dict[str, Measured], upstreams: Sequence[Upstream], option
 
 def _first_table(measured: dict[str, Measured]) -> str:
     full = measured["full"].first.size
-    exact = _o200k()
     rows = [
         (
             each.name,
             f"{len(each.first.instructions):,}",
             f"{len(each.first.tools):,}",
             f"{each.first.size:,}",
-            f"{_tokens(each.first.size):,}",
-            *([f"{exact(each.first.instructions) + exact(each.first.tools):,}"] if exact else []),
+            f"{tokens_in(each.first.size):,}",
             f"{each.first.size / full:.4f}",
             f"{_saved(each, full):.2f} %",
-            f"{_tokens(each.fixed.size):,}" if each.name in LAZY else "-",
-            f"{_tokens(_index(each)):,}" if each.name in LAZY else "-",
+            f"{tokens_in(each.fixed.size):,}" if each.name in LAZY else "-",
+            f"{tokens_in(_index(each)):,}" if each.name in LAZY else "-",
         )
         for each in measured.values()
     ]
-    head = ("surface", "instructions B", "tools/list B", "sum B", "tokens", *(["o200k"] if exact else []))
-    return _table((*head, "of full", "saved", "fixed tokens", "index tokens"), rows)
+    head = ("surface", "instructions B", "tools/list B", "sum B", "tokens")
+    return aligned([(*head, "of full", "saved", "fixed tokens", "index tokens"), *rows])
 
 
 def _way_table(measured: dict[str, Measured]) -> str:
@@ -287,7 +276,7 @@ def _way_table(measured: dict[str, Measured]) -> str:
                 each.name,
                 step.name,
                 *(
-                    f"{_tokens(size):,}"
+                    f"{tokens_in(size):,}"
                     for size in (step.request, step.wire, step.read, step.listed, step.size)
                 ),
                 "",
@@ -295,17 +284,17 @@ def _way_table(measured: dict[str, Measured]) -> str:
             for step in each.way.steps
         ]
         total = each.first.size + each.way.size
-        sizes = (f"{_tokens(each.way.size):,}", f"{_tokens(total):,} = {total / most:.2%} of full")
+        sizes = (f"{tokens_in(each.way.size):,}", f"{tokens_in(total):,} = {total / most:.2%} of full")
         rows.append((each.name, "total", "", "", "", "", *sizes))
     head = ("surface", "step", "request", "answer on the wire", "read", "listed anew", "context")
-    return _table((*head, "with first sight"), rows)
+    return aligned([(*head, "with first sight"), *rows])
 
 
 def _goals(measured: dict[str, Measured], index_characters: int) -> Iterable[tuple[str, str, str, bool]]:
     full = measured["full"].first.size
     for name in LAZY:
         each = measured[name]
-        fixed, saved, index = _tokens(each.fixed.size), _saved(each, full), _index(each)
+        fixed, saved, index = tokens_in(each.fixed.size), _saved(each, full), _index(each)
         yield name, f"fixed text under {FIXED_TOKENS} tokens", f"{fixed}", fixed < FIXED_TOKENS
         yield name, f"{SAVED_PERCENT:g} % less than full", f"{saved:.2f} %", saved >= SAVED_PERCENT
         bound = round(index_characters * INDEX_SLACK)
@@ -322,31 +311,9 @@ def _saved(each: Measured, full: int) -> float:
     return 100 * (1 - each.first.size / full)
 
 
-def _tokens(size: int) -> int:
+def tokens_in(size: int) -> int:
+    """By the rule of thumb, rounded up."""
     return -(-size // BYTES_PER_TOKEN)
-
-
-def _o200k() -> Callable[[bytes], int] | None:
-    """The real count, where tiktoken would not have to fetch anything for it."""
-    kept = Path(os.environ.get("TIKTOKEN_CACHE_DIR", "")) / hashlib.sha1(O200K.encode()).hexdigest()
-    if tiktoken is None or "TIKTOKEN_CACHE_DIR" not in os.environ or not kept.is_file():
-        return None
-    encoding = tiktoken.get_encoding("o200k_base")
-    return lambda text: len(encoding.encode_ordinary(text.decode()))
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns: words to the left, numbers to the right."""
-    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
-    lefts = [any(row[column][:1].isalpha() for row in rows) for column in range(len(head))]
-
-    def line(row: Sequence[str]) -> str:
-        cells = zip(row, widths, lefts, strict=True)
-        return "  ".join(
-            cell.ljust(width) if left else cell.rjust(width) for cell, width, left in cells
-        ).rstrip()
-
-    return "\n".join(line(row) for row in (head, *rows))
 
 
 if __name__ == "__main__":

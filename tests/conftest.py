@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 settings.register_profile("busy", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
+# For `make check`: enough to see that a property holds at all; every other run looks for what breaks it.
+settings.register_profile("brief", settings.get_profile("busy"), max_examples=15, stateful_step_count=15)
 
 
 @define(eq=False)
@@ -53,7 +55,11 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Every test with a leaping clock has a patient one."""
+    """Every test with a leaping clock has a patient one; who needs a database server is no unit test."""
     for item in items:
-        if "autojump_clock" in getattr(item, "fixturenames", ()):
+        fixtures = getattr(item, "fixturenames", ())
+        if "autojump_clock" in fixtures:
             item.add_marker(pytest.mark.trio(run=run_patiently))
+        chosen = getattr(item, "callspec", None)
+        if "postgres" in fixtures or (chosen is not None and "postgresql" in chosen.params.values()):
+            item.add_marker(pytest.mark.process)

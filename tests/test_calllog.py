@@ -10,6 +10,7 @@ import trio.testing
 from loguru import logger
 
 from daemon.calllog import EVERY_SECONDS, GATHERED, CallLogger
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,17 +39,10 @@ async def test_each_call_is_told_with_session_label_latency_and_outcome(
     log.note(7, "fs/read_file", 0.0123, "ok")
     log.note(8, "git/git_log", 1.5, "UpstreamTimeout")
     assert not lines, "noting only notes"
-    await until(lambda: len(lines) == 2)
+    await until(lambda: len(lines) == 2, every=EVERY_SECONDS / 10)
     assert lines == ["7 fs/read_file 0.0123 ok", "8 git/git_log 1.5 UpstreamTimeout"]
     log.note(7, "fs/write_file", 0, "ok")
-    await until(lambda: len(lines) == 3)
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait on the log's own rhythm: its lines come from a thread."""
-    with trio.fail_after(30):
-        while not holds():  # noqa: ASYNC110 - a thread writes, it sets no event
-            await trio.sleep(EVERY_SECONDS / 10)
+    await until(lambda: len(lines) == 3, every=EVERY_SECONDS / 10)
 
 
 async def test_the_last_calls_are_written_when_the_daemon_ends(lines: list[str]) -> None:
@@ -75,7 +69,7 @@ async def test_a_machine_without_a_thread_to_spare_costs_time_and_no_line(
     log = CallLogger()
     nursery.start_soon(log.run)
     log.note(1, "a/b", 0.001, "ok")
-    await until(lambda: len(lines) == 1)
+    await until(lambda: len(lines) == 1, every=EVERY_SECONDS / 10)
     assert not refusals
 
 

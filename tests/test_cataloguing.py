@@ -34,6 +34,7 @@ from daemon.redact import CUT, REASON, Redactor
 from daemon.transports.handshake import Greeting
 from daemon.wire.peer import RemoteError
 from tests.config.reading import config_of
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -105,15 +106,6 @@ class Lists:
     async def run(self) -> None: ...
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait until something holds, by looks: on the virtual clock further than any interval of a listing."""
-    for _look in range(10_000):
-        if holds():
-            return
-        await trio.sleep(0.05)
-    raise AssertionError("it never came to hold")
-
-
 class Scene:
     """A listing with its connection, and what it has told."""
 
@@ -176,7 +168,7 @@ async def test_a_failure_is_told_without_secrets_and_tried_again_soon(
     assert "[redacted] is wrong" in fact.reason
     began = trio.current_time()
     scene.connection.failure = None
-    await until(lambda: bool(scene.problems))
+    await until(lambda: bool(scene.problems), every=0.05)
     assert scene.problems[0] == ""
     assert scene.connection.listed[1] - began == RELIST_AFTER_FAILURE
 
@@ -204,14 +196,14 @@ async def test_an_empty_list_is_no_failure_and_not_as_it_should_be(
     scene = Scene()
     scene.connection.tools = []
     await scene.start(nursery)
-    await until(lambda: len(scene.problems) == 2)
+    await until(lambda: len(scene.problems) == 2, every=0.05)
     assert scene.problems == [EMPTY, EMPTY]
     standing = scene.listing.standing
     assert (standing.problem, standing.attempt) == (EMPTY, 3)
     assert standing.next_at is not None
     assert 42.0 < standing.next_at <= 42.0 + DEBOUNCE + RELIST_AFTER_FAILURE
     scene.connection.tools = ["echo"]
-    await until(lambda: len(scene.problems) == 3)
+    await until(lambda: len(scene.problems) == 3, every=0.05)
     assert scene.problems[-1] == ""
     assert scene.listing.standing == Standing()
 
@@ -234,7 +226,7 @@ async def test_a_word_is_obeyed_at_once_and_further_ones_together(
     for _ in range(4):
         scene.listing.is_asked_for()
     scene.connection.before_answer = scene.ask_four_times
-    await until(lambda: len(scene.connection.listed) >= 3)
+    await until(lambda: len(scene.connection.listed) >= 3, every=0.05)
     assert [at - began for at in scene.connection.listed[1:3]] == [0, DEBOUNCE]
 
 
@@ -322,7 +314,7 @@ async def test_a_word_while_a_list_is_under_way_keeps_it_stale(
     await scene.start(nursery)
     assert scene.is_stale()
     scene.connection.before_answer = lambda: None
-    await until(lambda: not scene.is_stale())
+    await until(lambda: not scene.is_stale(), every=0.05)
 
 
 async def test_nobody_waits_longer_than_promised_for_a_list_nor_goes_on_without_it(
@@ -346,7 +338,7 @@ async def test_what_has_changed_and_cannot_be_listed_is_not_called_as_it_was(
     await scene.start(nursery)
     scene.connection.failure = RemoteError(-32000, "s3cret is wrong")
     scene.listing.is_asked_for()
-    await until(lambda: bool(scene.problems))
+    await until(lambda: bool(scene.problems), every=0.05)
     assert scene.is_stale()
     with pytest.raises(UpstreamUnavailable, match=r"has not listed them for 2 s \(.*\[redacted\] is wrong"):
         await scene.listing.wait_current()
@@ -357,7 +349,7 @@ async def test_a_list_that_failed_is_tried_again_at_once_for_whoever_needs_it(nu
     await scene.start(nursery)
     scene.connection.failure = RemoteError(-32000, "busy")
     scene.listing.is_asked_for()
-    await until(lambda: bool(scene.problems))
+    await until(lambda: bool(scene.problems), every=0.05)
     scene.connection.failure = None
     with trio.fail_after(RELIST_AFTER_FAILURE):
         while scene.is_stale():
@@ -392,7 +384,7 @@ async def test_a_list_is_current_only_once_it_is_in_the_catalog(nursery: trio.Nu
     await scene.start(nursery)
     folded = scene.unsettled = trio.Event()
     scene.listing.is_asked_for()
-    await until(lambda: len(scene.facts) == 2)
+    await until(lambda: len(scene.facts) == 2, every=0.05)
     assert scene.is_stale()
     folded.set()
     with trio.fail_after(30):
@@ -423,7 +415,7 @@ async def test_when_the_connection_goes_nobody_waits_for_its_list_any_more(nurse
 async def test_an_old_list_is_made_anew(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     scene = Scene(refresh=100)
     await scene.start(nursery)
-    await until(lambda: len(scene.connection.listed) >= 3)
+    await until(lambda: len(scene.connection.listed) >= 3, every=0.05)
     first = scene.connection.listed[0]
     assert [at - first for at in scene.connection.listed[1:3]] == [100, 200 + DEBOUNCE]
 
@@ -434,7 +426,7 @@ async def test_a_server_that_has_listed_nothing_yet_is_asked_again_soon(
     scene = Scene(refresh=1000)
     scene.connection.tools = []
     await scene.start(nursery)
-    await until(lambda: len(scene.connection.listed) >= 2)
+    await until(lambda: len(scene.connection.listed) >= 2, every=0.05)
     assert scene.connection.listed[1] - scene.connection.listed[0] == RELIST_AFTER_FAILURE
 
 
@@ -480,7 +472,7 @@ async def test_a_subscription_that_ends_is_opened_again_and_one_that_is_refused_
         assert (len(scene.connection.subscribed), len(scene.connection.listed)) == (1, 1)
         return
     nursery.start_soon(scene.listing.listen, scene.connection)
-    await until(lambda: len(scene.connection.subscribed) >= 3 and len(scene.connection.listed) >= 3)
+    await until(lambda: len(scene.connection.subscribed) >= 3 and len(scene.connection.listed) >= 3, every=0.05)
 
 
 async def test_tools_whose_schemas_are_completed_are_logged_once_and_told(log: list[str]) -> None:

@@ -5,6 +5,7 @@ over small made-up trees that they must refuse or accept.
 """
 
 import ast
+import functools
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -130,6 +131,8 @@ class Tree:
 
     sources: Mapping[str, str]
     packages: frozenset[str]
+    _found: dict[str, list[Import]] = attrs.field(factory=dict, init=False, eq=False)
+    """Modules that a rule has asked for, each parsed once."""
 
     def imports(self) -> Iterator[tuple[str, Import]]:
         for name in self.sources:
@@ -137,7 +140,10 @@ class Tree:
                 yield name, found
 
     def of(self, name: str) -> list[Import]:
-        return list(self._walk(name, ast.parse(self.sources[name]), inline=False, typing=False))
+        if name not in self._found:
+            parsed = ast.parse(self.sources[name])
+            self._found[name] = list(self._walk(name, parsed, inline=False, typing=False))
+        return self._found[name]
 
     def _walk(self, name: str, node: ast.AST, *, inline: bool, typing: bool) -> Iterator[Import]:
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -290,6 +296,7 @@ def made_up(files: Mapping[str, str]) -> Tree:
     return Tree(sources, frozenset(packages))
 
 
+@functools.cache
 def house() -> Tree:
     return made_up({str(path.relative_to(DAEMON.parent)): path.read_text() for path in DAEMON.rglob("*.py")})
 

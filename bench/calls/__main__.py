@@ -1,12 +1,11 @@
 """`python -m bench.calls`: what a call costs with and without mcpd, and what else the daemon costs.
 
-    python -m bench.calls [--quick] [--only NAMES] [--json FILE] [--write] [--profile DIR]
+    python -m bench.calls [--quick] [--only NAMES] [--json FILE] [--write]
     python -m bench.calls [--quick] --against DIR
 
 NAMES are some of `calls`, `memory`, `delays`, `rest`, with commas between. `--write` puts the tables into
-docs/performance.md. `--profile DIR` measures nothing, but shows where the daemon spends its time, and keeps the
-stacks. `--against DIR` compares calls with those of the checkout in DIR, step by step, in one run. The exit
-status is 0 however many bars are met; 1 if something could not be measured.
+docs/performance.md. `--against DIR` compares calls with those of the checkout in DIR, step by step, in one run.
+The exit status is 0 however many bars are met; 1 if something could not be measured.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ import attrs
 
 from bench.calls import bars, report
 from bench.calls.against import against, as_table
-from bench.calls.daemons import ROOT
 from bench.calls.delays import MANY_TOOLS, delays
 from bench.calls.memory import memory
-from bench.calls.profiling import profiled
 from bench.calls.rest import rest
 from bench.calls.rounds import cases, crowded, measured
 from bench.calls.targets import all_targets
-from bench.calls.wires import Unmeasurable
+from bench.running import Unmeasurable
+from bench.tables import machine
+from tests.e2e.harness import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,9 +40,6 @@ if TYPE_CHECKING:
 DOCUMENT = ROOT / "docs" / "performance.md"
 
 PARTS = ("calls", "memory", "delays", "rest")
-
-PROFILED = 10.0
-"""Seconds of each way of calling that is profiled."""
 
 DESCRIPTORS = 8192
 """This process has two for each of a thousand clients, twice."""
@@ -142,7 +138,6 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--only", metavar="NAMES", default=",".join(PARTS), help="some of: %(default)s")
     made.add_argument("--json", metavar="FILE", type=Path)
     made.add_argument("--write", action="store_true", help="put the tables into docs/performance.md")
-    made.add_argument("--profile", metavar="DIR", type=Path)
     made.add_argument("--against", metavar="DIR", type=Path)
     return made
 
@@ -154,7 +149,7 @@ def main(argv: list[str]) -> int:
     parts = [name.strip() for name in options.only.split(",")]
     if unknown := [name for name in parts if name not in PARTS]:
         parser.error(f"--only: there is no {', '.join(unknown)}; there are {', '.join(PARTS)}")
-    if options.write and (options.tiny or options.profile):
+    if options.write and options.tiny:
         parser.error("--write: such numbers mean nothing")
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
@@ -162,14 +157,11 @@ def main(argv: list[str]) -> int:
     results = report.Results(
         command=" ".join(["python -m bench.calls", *argv]),
         date=time.strftime("%Y-%m-%d", time.gmtime()),
-        machine=report.machine(),
+        machine=machine(),
         load=[os.getloadavg()[0]],
     )
     begun = time.monotonic()
     try:
-        if options.profile is not None:
-            print(profiled(options.profile, PROFILED, count=FULL.servers, tools=MANY_TOOLS))
-            return 0
         if options.against is not None:
             scope = TINY if options.tiny else QUICK if options.quick else FULL
             print(as_table(against(options.against, scope.few, scope.rounds, scope.seconds)))

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from bench.calls.daemons import running, servers
+from bench.calls.daemons import servers
 from bench.calls.rounds import cases, stage
 from bench.calls.targets import CATEGORY, CONNECT, FEW_TOOLS, SOCKET, Mcpd
+from bench.running import running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,7 +88,7 @@ def as_table(steps: list[Step]) -> str:
 @contextmanager
 def _both(other: Path) -> Iterator[list[Target]]:
     config = {"mcpServers": servers([FEW_TOOLS])}
-    with running(config) as ours, running(config, {"PYTHONPATH": str(other.resolve())}) as theirs:
+    with running(config) as ours, running(config, code=other.resolve()) as theirs:
         yield [
             Mcpd(prefix + way, daemon, "category" if way == CATEGORY else "full", bridged=way == CONNECT)
             for prefix, daemon in (("", ours), (OTHER, theirs))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from bench.calls.wires import Unmeasurable
+from bench.running import Unmeasurable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

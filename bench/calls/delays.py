@@ -18,17 +18,19 @@ from typing import TYPE_CHECKING, Protocol
 
 import attrs
 
-from bench.calls.daemons import running, servers
+from bench.calls.daemons import connected, servers
 from bench.calls.rounds import MB, quantiles
 from bench.calls.targets import FEW_TOOLS
-from bench.calls.wires import FIRST_ID, Request, Unmeasurable, within
+from bench.calls.wires import FIRST_ID, Request, within
+from bench.running import Unmeasurable, running
+from tests.e2e.harness import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from multiprocessing.connection import Connection
 
-    from bench.calls.daemons import Daemon
     from bench.calls.wires import Wire
+    from bench.running import Daemon
 
 MANY_TOOLS = 5000
 """Tools of the server that lists them anew."""
@@ -95,7 +97,7 @@ def delays(times: int, tools: int = MANY_TOOLS) -> list[Delay]:
         "mcpServers": servers([FEW_TOOLS, FEW_TOOLS, tools, FEW_TOOLS]),
         "metrics": {"enabled": True, "listen": f"127.0.0.1:{port}"},
     }
-    with running(config) as daemon, closing(daemon.connect("category")) as wire:
+    with running(config) as daemon, closing(connected(daemon, "category")) as wire:
         # Of its own surface: a client that was shown all tools is told of each change, which is work for it.
         request = Request.of("echo_0", {"text": "x" * 100}, "s0")
         wire.try_out(request)
@@ -206,35 +208,28 @@ def between(begins: list[float], ends: list[float], first: float, last: float) -
     return list(zip(begins[start:stop], ends[start:stop], strict=True))
 
 
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 # --- what is done to others, in a process of its own ----------------------------------------------------
 
 
 def _large(daemon: Daemon) -> Action:
-    wire = daemon.connect("category")
+    wire = connected(daemon, "category")
     line = Request.of("answer_1", {"bytes": 10 * MB}, "s1").line(0)
     return lambda: _done(wire.exchange(line))
 
 
 def _search(daemon: Daemon) -> Action:
-    wire = daemon.connect("search")
+    wire = connected(daemon, "search")
     params = {"name": "search_tools", "arguments": {"query": "read a file by its path"}}
     return lambda: _done(wire.ask("tools/call", params))
 
 
 def _list(daemon: Daemon) -> Action:
-    wire = daemon.connect("full")
+    wire = connected(daemon, "full")
     return lambda: _done(wire.ask("tools/list", {}))
 
 
 def _relist(daemon: Daemon, *, change: bool = False) -> Action:
-    wire = daemon.connect("category")
+    wire = connected(daemon, "category")
     arguments = {"category": "s2", "name": "change_2", "args": {"text": "more"}}
 
     def act() -> None:
@@ -246,7 +241,7 @@ def _relist(daemon: Daemon, *, change: bool = False) -> Action:
 
 
 def _reload(daemon: Daemon, *, change: bool) -> Action:
-    env = daemon.config["mcpServers"]["s3"].setdefault("env", {})
+    env = daemon.configured["mcpServers"]["s3"].setdefault("env", {})
 
     def act() -> None:
         if change:

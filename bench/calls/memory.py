@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from bench.calls.daemons import running, servers
+from bench.calls.daemons import connected, servers
 from bench.calls.rounds import MB
 from bench.calls.targets import FEW_TOOLS
 from bench.calls.wires import Request, kilobytes, within
+from bench.running import running
 
 if TYPE_CHECKING:
-    from bench.calls.daemons import Daemon
     from bench.calls.wires import Wire
+    from bench.running import Daemon
 
 PAYLOAD = 10 * MB
 """Bytes of the large answer."""
@@ -52,9 +53,9 @@ class Memory:
 def memory(clients: int, settle: float) -> Memory:
     """Measure, in a daemon that has done nothing else; `settle` is how long it has to give memory back."""
     with running({"mcpServers": servers([FEW_TOOLS])}) as daemon:
-        first = daemon.connect("full")
+        first = connected(daemon, "full")
         rss = kilobytes(daemon.pid, "VmRSS")
-        wires = [daemon.connect("full") for _ in range(clients)]
+        wires = [connected(daemon, "full") for _ in range(clients)]
         full = kilobytes(daemon.pid, "VmRSS")
         for wire in wires:
             wire.close()

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import platform
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from bench.tables import markdown, number, put, text
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator
+    from pathlib import Path
 
     from bench.calls.bars import Bar
     from bench.calls.delays import Delay
     from bench.calls.memory import Memory
     from bench.calls.rest import Rest
     from bench.calls.rounds import Row
+    from bench.tables import Table
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 """What `--write` replaces stands between these."""
@@ -44,20 +45,6 @@ class Results:
         """With whether each bar is met."""
         bars = [{**attrs.asdict(bar), "met": bar.met} for bar in self.bars]
         return {**attrs.asdict(self), "bars": bars}
-
-
-def machine() -> str:
-    """Processor, kernel, interpreter."""
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "?")
-    return (
-        f"{model}, {os.cpu_count()} CPUs, Linux {platform.release()},"
-        f" {platform.python_implementation()} {platform.python_version()}"
-    )
-
-
-Table = tuple[str, list[str], list[list[str]]]
-"""Its title, its heads, its cells."""
 
 
 def tables(results: Results) -> Iterator[Table]:
@@ -137,15 +124,6 @@ def _rest(rest: Rest | None) -> list[list[str]]:
     ]
 
 
-def number(value: float | None) -> str:
-    """Three digits that mean something."""
-    if value is None:
-        return "-"
-    if abs(value) >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
-
-
 def head(results: Results) -> str:
     """How it was had."""
     first, last = results.load
@@ -157,32 +135,7 @@ def head(results: Results) -> str:
 
 def as_text(results: Results) -> str:
     """For a terminal."""
-    parts = [head(results)]
-    for title, heads, rows in tables(results):
-        widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-        parts.append("\n".join([title, *(_line(cells, widths) for cells in [heads, *rows])]))
-    return "\n\n".join(parts)
-
-
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    first, *rest = zip(cells, widths, strict=True)
-    left = [f"{first[0]:<{first[1]}}"]
-    # Words to the left, numbers to the right.
-    left += [f"{cell:>{width}}" if cell[:1] in "-0123456789" else f"{cell:<{width}}" for cell, width in rest]
-    return "  ".join(left).rstrip()
-
-
-def as_markdown(results: Results) -> str:
-    """For `docs/performance.md`."""
-    parts = [head(results)]
-    for title, heads, rows in tables(results):
-        lines = [_cells(heads), _cells("---" for _ in heads), *map(_cells, rows)]
-        parts.append("\n".join([f"### {title}\n", *lines]))
-    return "\n\n".join(parts)
-
-
-def _cells(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    return "\n\n".join([head(results), *map(text, tables(results))])
 
 
 def write(path: Path, results: Results) -> None:
@@ -191,8 +144,4 @@ def write(path: Path, results: Results) -> None:
     Raises:
         ValueError: it has no such marks.
     """
-    before, begin, rest = path.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{path} has no place for the numbers: {BEGIN} ... {END}")
-    path.write_text(f"{before}{begin}\n\n{as_markdown(results)}\n\n{end}{after}", encoding="utf-8")
+    put(path, BEGIN, END, "\n\n".join([head(results), *map(markdown, tables(results))]))

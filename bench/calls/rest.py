@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import select
-import socket
 import statistics
 import subprocess
 import time
@@ -14,11 +13,12 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from bench.calls.daemons import end, mcpd, prepared, servers
-from bench.calls.wires import Unmeasurable, cpu_of, kilobytes, within
+from bench.calls.daemons import end, environment, mcpd, servers
+from bench.calls.wires import cpu_of, kilobytes
+from bench.running import Unmeasurable, prepared
 
 if TYPE_CHECKING:
-    from bench.calls.daemons import Daemon
+    from bench.running import Daemon
 
 LIMIT = 60.0
 """Seconds after which a start hangs."""
@@ -107,33 +107,19 @@ def rest(*, count: int, tools: int, starts: int, idle: float, settle: float) -> 
 
 def _started(daemon: Daemon) -> tuple[float, float]:
     """Start it. Returns the seconds until it was ready, and until all servers had listed."""
-    path = daemon.directory / "notify.sock"
-    path.unlink(missing_ok=True)
-    daemon.environ |= {"NOTIFY_SOCKET": str(path)}
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as news:
-        news.bind(str(path))
-        begun = time.perf_counter()
-        daemon.start()
-        with within(LIMIT, "READY=1"):
-            ready = _wait_ready(news) - begun
-        daemon.wait_listed()
-        listed = time.perf_counter() - begun
-    del daemon.environ["NOTIFY_SOCKET"]
-    return ready, listed
-
-
-def _wait_ready(news: socket.socket) -> float:
-    while b"READY=1" not in news.recv(4096):
-        pass
-    return time.perf_counter()
+    begun = time.perf_counter()
+    daemon.start()
+    ready = time.perf_counter() - begun
+    daemon.wait_listed()
+    return ready, time.perf_counter() - begun
 
 
 def _bridge(daemon: Daemon) -> tuple[float, int, int]:
     """Seconds to the first byte; kilobytes of it, and those that are its own."""
     begun = time.perf_counter()
-    command = mcpd("connect", "--socket", daemon.socket)
+    command = mcpd("connect", "--socket", str(daemon.socket))
     child = subprocess.Popen(
-        command, env=daemon.environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+        command, env=environment(daemon), stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
     )
     assert child.stdin is not None
     assert child.stdout is not None
@@ -156,5 +142,6 @@ def _own(pid: int) -> int:
 
 def _look(daemon: Daemon) -> float:
     begun = time.perf_counter()
-    subprocess.run(mcpd("status"), env=daemon.environ, stdout=subprocess.DEVNULL, check=True, timeout=LIMIT)
+    words, environ = mcpd("status"), environment(daemon)
+    subprocess.run(words, env=environ, stdout=subprocess.DEVNULL, check=True, timeout=LIMIT)
     return time.perf_counter() - begun

@@ -12,7 +12,8 @@ import attrs
 
 from bench.calls.crowd import Crowd
 from bench.calls.targets import BARE, CATEGORY, CONNECT, DIRECT, NAIVE, SOCKET, among
-from bench.calls.wires import Request, Unmeasurable, cpu_of, within
+from bench.calls.wires import Request, cpu_of, within
+from bench.running import Unmeasurable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

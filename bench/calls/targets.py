@@ -12,13 +12,15 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from bench.calls.daemons import ECHO, ROOT, end, mcpd, over_socket, running, servers
-from bench.calls.wires import Request, Unmeasurable, Wire, within
+from bench.calls.daemons import ECHO, connected, end, environment, mcpd, over_socket, servers
+from bench.calls.wires import Request, Wire, within
+from bench.running import Unmeasurable, running
+from tests.e2e.harness import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from bench.calls.daemons import Daemon
+    from bench.running import Daemon
 
 DIRECT, SOCKET, CATEGORY, CONNECT = "direct", "socket", "category", "connect"
 NAIVE, BARE = "naive", "bare"
@@ -76,14 +78,14 @@ class Mcpd:
         self._daemon = daemon
         self._surface = surface
         self._bridged = bridged
-        self._servers = len(daemon.config["mcpServers"])
+        self._servers = len(daemon.configured["mcpServers"])
 
     def connect(self, number: int) -> Wire:
         """Another client."""
         if not self._bridged:
-            return self._daemon.connect(self._surface)
-        words = mcpd("connect", "--socket", self._daemon.socket, "--surface", self._surface)
-        return over_stdio(words, self._daemon.environ)
+            return connected(self._daemon, self._surface)
+        words = mcpd("connect", "--socket", str(self._daemon.socket), "--surface", self._surface)
+        return over_stdio(words, environment(self._daemon))
 
     def request(self, number: int, arguments: Mapping[str, object], tool: str) -> Request:
         """By its name, or through the wrapper."""

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from bench.running import Unmeasurable
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
@@ -26,10 +28,6 @@ FIRST_ID = 10_000_000
 NEWLINE = 0x0A
 
 _room = memoryview(bytearray(ROOM_BYTES))
-
-
-class Unmeasurable(Exception):
-    """Something did not start, did not answer, or answered something else."""
 
 
 @contextmanager

@@ -4,7 +4,6 @@
     python -m bench.reliability --quick               with a fiftieth of the numbers: three minutes
     python -m bench.reliability --only R1,R8 --write  some, and their lines in docs/reliability.md
     python -m bench.reliability --soak 24             R25: so many hours
-    python -m bench.reliability --repeat 20           R26: the test suite so many times
 
 R6 and R7 are in virtual time. The exit status is 1 if a promise was not kept.
 """
@@ -17,10 +16,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.reliability.long import soak, suite
 from bench.reliability.measures import MEASURES, Measure, take
 from bench.reliability.promise import PROMISES, Finding, Scale, chosen
-from bench.reliability.table import load, place_in, run_of, shown, write, write_json
+from bench.reliability.soak import soak
+from bench.reliability.table import BEGIN, END, load, run_of, shown, write, write_json
+from bench.tables import place_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,10 +30,7 @@ ROOT = Path(__file__).parents[2]
 QUICK = 0.02
 """Share of the full measures that `--quick` takes."""
 
-ELSEWHERE = {
-    "R25": "`python -m bench.reliability --soak 24`",
-    "R26": "`python -m bench.reliability --repeat 20`",
-}
+ELSEWHERE = {"R25": "`python -m bench.reliability --soak 24`"}
 """Promises that take hours, and what measures them."""
 
 
@@ -56,8 +53,6 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--json", type=Path, metavar="FILE", help="write numbers for programs, too")
     made.add_argument("--soak", type=_share, metavar="HOURS", help="R25, and nothing else")
     made.add_argument("--seed", type=int, metavar="N", help="of the soak (default: any)")
-    made.add_argument("--repeat", type=_count, metavar="N", help="R26, and nothing else")
-    made.add_argument("words", nargs="*", metavar="WORD", help="for pytest, with --repeat, after --")
     return made
 
 
@@ -65,11 +60,9 @@ def understood(argv: list[str]) -> argparse.Namespace:
     """The command line, understood before anything is measured; ends the program if it is not."""
     made = parser()
     options = made.parse_args(argv)
-    if options.words and options.repeat is None:
-        made.error("words for pytest come with --repeat")
     if options.write:
         try:
-            place_in(options.doc)
+            place_in(options.doc, BEGIN, END)
         except (OSError, ValueError) as error:
             made.error(str(error))
     return options
@@ -78,13 +71,6 @@ def understood(argv: list[str]) -> argparse.Namespace:
 def _share(text: str) -> float:
     number = float(text)
     if not number > 0:
-        raise ValueError(text)
-    return number
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
         raise ValueError(text)
     return number
 
@@ -98,9 +84,9 @@ def _names(text: str) -> list[str]:
 
 def found(options: argparse.Namespace) -> Iterator[Finding]:
     """Measure what was asked for."""
-    if options.soak is not None or options.repeat is not None:
-        for measure in _long(options):
-            yield from take(measure, Scale(), measure.names)
+    if options.soak is not None:
+        seed = random.randrange(2**32) if options.seed is None else options.seed
+        yield from take(Measure(("R25",), lambda _scale: soak(options.soak, seed)), Scale(), ["R25"])
         return
     wanted = options.only or [promise.name for promise in PROMISES]
     for measure in MEASURES:
@@ -108,14 +94,6 @@ def found(options: argparse.Namespace) -> Iterator[Finding]:
             yield from take(measure, Scale(options.share or 1.0), wanted)
     for name in sorted(set(wanted) & set(ELSEWHERE)):
         yield Finding(name=name, measured=f"not in this run: {ELSEWHERE[name]}", kept=None)
-
-
-def _long(options: argparse.Namespace) -> Iterator[Measure]:
-    if options.soak is not None:
-        seed = random.randrange(2**32) if options.seed is None else options.seed
-        yield Measure(("R25",), lambda _scale: soak(options.soak, seed))
-    if options.repeat is not None:
-        yield Measure(("R26",), lambda _scale: suite(options.repeat, options.words))
 
 
 def main(argv: list[str]) -> int:

@@ -7,11 +7,10 @@ the daemon's own code, with its own defaults.
 from __future__ import annotations
 
 import json
-import math
 import tempfile
 import time
 from collections import Counter
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +28,7 @@ from daemon.servers import Ground, Servers
 from daemon.states import ServerState
 from daemon.transports.children import Children
 from daemon.wire.outbox import Outbox
+from tests.conftest import run_patiently
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -57,18 +57,6 @@ MEAN_DELAY = 45.0
 
 FOREVER = 1e6
 """Virtual seconds that nothing may take."""
-
-
-class Patience(trio.abc.Instrument):
-    """Lets the clock leap only while no thread is at work: what a thread does takes no virtual time."""
-
-    def __init__(self, clock: trio.testing.MockClock) -> None:
-        """Hold this clock."""
-        self._clock = clock
-
-    def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        """Look whether a thread is at work."""
-        self._clock.autojump_threshold = math.inf if trio.testing.active_thread_count() else 0
 
 
 @attrs.define
@@ -204,13 +192,6 @@ async def herd(found: dict[str, float], count: int) -> None:
     found.update(attempts=len(house.attempts), starting=house.most_starting, fullest=max(bins.values()))
 
 
-@contextmanager
-def quietly() -> Iterator[None]:
-    """Without the log of what fails a thousand times."""
-    logger.remove()
-    yield
-
-
 def never_gives_up(_scale: Scale) -> Iterator[Finding]:
     """R6."""
     found: dict[str, float] = {}
@@ -240,5 +221,5 @@ def no_herd(_scale: Scale) -> Iterator[Finding]:
 
 def _virtually(main: Callable[[], Awaitable[None]]) -> None:
     clock = trio.testing.MockClock()
-    with quietly():
-        trio.run(main, clock=clock, instruments=[Patience(clock)])
+    logger.remove()  # of what fails a thousand times
+    run_patiently(main, clock=clock, instruments=[])

@@ -7,14 +7,12 @@ when one has ended. What only systemd can do, ending children by their cgroup, i
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from contextlib import ExitStack, suppress
@@ -22,8 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from bench.reliability.stage import LOOK_SECONDS, Line, when
+from bench.running import Daemon
 from daemon.cli import control
-from tests.e2e.harness import ROOT, WAIT, left_behind
+from tests.e2e.harness import ROOT, left_behind, own_directory
+from tests.waiting import WAIT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,16 +55,14 @@ class Keeper:
 
     def __init__(self, servers: Mapping[str, Any]) -> None:
         """Write the configuration, listen; `run` starts the daemon."""
-        self.directory = Path(tempfile.mkdtemp(prefix="mcpd-"))
-        self.front = self.directory / "mcpd" / "mcpd.sock"
-        self.control = self.directory / "mcpd" / "control.sock"
+        self.daemon = Daemon(own_directory(), {"mcpServers": dict(servers)})
+        self.directory = self.daemon.directory
+        self.front = self.daemon.socket
         self.front.parent.mkdir(mode=0o700)
         self.ready: list[float] = []
         """When each daemon was ready, on `time.perf_counter`."""
         self.stuck = 0
         """Daemons that were ended because they gave no sign of life."""
-        self._config = self.directory / "mcpd.json"
-        self._config.write_text(json.dumps({"mcpServers": dict(servers)}))
         self._process: subprocess.Popen[bytes] | None = None
         self._over = threading.Event()
         self._alive_at = 0.0
@@ -79,7 +77,7 @@ class Keeper:
 
     def ask(self, method: str, **params: Any) -> dict[str, Any]:
         """Ask what an operator's command asks."""
-        return control.ask(method, params, path=str(self.control), timeout=WAIT)
+        return self.daemon.ask(method, **params)
 
     def client(self) -> Line:
         """A client on the daemon's socket."""
@@ -101,21 +99,10 @@ class Keeper:
         when(look)
         return {name: each["pid"] for name, each in self.ask("status")["servers"].items()}
 
-    def environ(self) -> dict[str, str]:
-        """What a client's bridge is started with."""
-        usual = {key: os.environ[key] for key in ("HOME", "PATH", "USER", "LANG") if key in os.environ}
-        return {
-            **usual,
-            "XDG_RUNTIME_DIR": str(self.directory),
-            "XDG_STATE_HOME": str(self.directory / "state"),
-            # Its descriptors and memory are looked at from outside.
-            "MCPD_DUMPABLE": "1",
-        }
-
     def _start(self) -> None:
-        words = [sys.executable, "-m", "daemon", "run", "--config", str(self._config)]
+        words = self.daemon.command("run", "--config", str(self.daemon.config))
         environ = {
-            **self.environ(),
+            **self.daemon.environ,
             "LISTEN_FDS": "2",
             "LISTEN_FDNAMES": "front:control",
             "NOTIFY_SOCKET": str(self.directory / "notify"),
@@ -166,7 +153,7 @@ class Keeper:
             self._process.wait(WAIT)
 
     def __enter__(self) -> Self:
-        for number, path in enumerate((self.front, self.control)):
+        for number, path in enumerate((self.front, self.front.with_name("control.sock"))):
             listener = self._open.enter_context(socket.socket(socket.AF_UNIX))
             listener.bind(str(path))
             listener.listen(1024)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from bench.reliability.promise import Finding, mebibytes, milliseconds, percentile
 from bench.reliability.stage import FREE, at_work, code_of, is_alive, server, text_of, when
-from tests.e2e.harness import WAIT
 from tests.scripted_server import command
+from tests.waiting import WAIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import random
-import signal
 import socket
-import sqlite3
 import subprocess
 import sys
-import threading
 import time
-from contextlib import ExitStack, closing
-from typing import TYPE_CHECKING, Any, Self
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
 
 from bench.reliability.promise import Finding, milliseconds, percentile
 from bench.reliability.stage import at_work, server, when
 from daemon.cli import control
-from tests.e2e.harness import ROOT, WAIT, RawClient, scripted
+from tests.e2e.forking import FORKS
+from tests.e2e.harness import ROOT, RawClient, scripted
+from tests.e2e.killing import TOOLS, Lives, loading, sound
+from tests.waiting import WAIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,121 +29,7 @@ if TYPE_CHECKING:
 KILLS = 1000
 """Lives that are cut off in the full measure of R12."""
 
-CLIENTS = 3
-
-TOOLS = 150
-"""Tools that clients load, again and again."""
-
 LIVES_BETWEEN_CHECKS = 25
-
-AGAIN_SECONDS = 0.01
-"""Until a client whose line broke connects again."""
-
-FORKER = """
-import os, sys
-from daemon import lifetime, logs, tree
-from daemon.cli import run
-from daemon.store import store
-for _ in sys.stdin:
-    life = os.fork()
-    if life == 0:
-        status = 70
-        try:
-            os.close(1)
-            status = run.main(sys.argv[1:])
-        finally:
-            os._exit(status)
-    print(life, flush=True)
-    os.waitpid(life, 0)
-    print("ended", flush=True)
-"""
-"""Begins one life after the other, with everything imported: interpreters would take most of the time."""
-
-
-class Lives:
-    """Daemons on one configuration and one state, one after the other."""
-
-    def __init__(self, daemon: Watched) -> None:
-        """Prepare; no life has begun."""
-        words = [sys.executable, "-c", FORKER, "--config", str(daemon.config)]
-        with daemon.log.open("ab") as log:
-            self._forker = subprocess.Popen(
-                words,
-                cwd=ROOT,
-                env=daemon.environ,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
-        self._pid = 0
-
-    def begin(self) -> None:
-        """Start one; it may not be listening yet."""
-        assert self._forker.stdin is not None
-        self._forker.stdin.write("\n")
-        self._forker.stdin.flush()
-        self._pid = int(self._said())
-
-    def kill(self) -> None:
-        """Cut it off, and wait until it is gone."""
-        os.kill(self._pid, signal.SIGKILL)
-        self._said()
-
-    def _said(self) -> str:
-        assert self._forker.stdout is not None
-        said = self._forker.stdout.readline()
-        assert said, "a life ended by itself"
-        return said
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            if self._pid:
-                os.kill(self._pid, signal.SIGKILL)
-        self._forker.communicate(timeout=WAIT)
-
-
-class Loader(threading.Thread):
-    """Loads tools under a key through all lives, and looks in each whether what was acknowledged is there."""
-
-    def __init__(self, daemon: Watched, key: str) -> None:
-        """Not yet."""
-        super().__init__(name=key)
-        self.key = key
-        self.acknowledged: list[str] = []
-        self.lost: set[str] = set()
-        self.fault: BaseException | None = None
-        self._daemon = daemon
-        self._chance = random.Random(key)
-        self._over = threading.Event()
-
-    def run(self) -> None:
-        """Until it is stopped."""
-        try:
-            while not self._over.is_set():
-                with contextlib.suppress(OSError, AssertionError, ValueError):
-                    self._converse()
-                self._over.wait(AGAIN_SECONDS)
-        except BaseException as fault:  # noqa: BLE001 - told by whoever started it
-            self.fault = fault
-
-    def stop(self) -> None:
-        """Stop after what is under way."""
-        self._over.set()
-        self.join(2 * WAIT)
-
-    def _converse(self) -> None:
-        with RawClient(self._daemon.socket) as client:
-            client.hello(session=self.key)
-            known = client.listed()
-            self.lost |= set(self.acknowledged) - set(known)
-            while not self._over.is_set():
-                names = [f"echo{self._chance.randrange(TOOLS)}" for _ in range(self._chance.randint(1, 3))]
-                client.load(*names)
-                self.acknowledged += names
 
 
 def state(scale: Scale) -> Iterator[Finding]:
@@ -155,7 +40,7 @@ def state(scale: Scale) -> Iterator[Finding]:
     config: dict[str, Any] = {"profiles": {"default": {"surface": "load"}}}
     with at_work({"s": scripted(tools=TOOLS)}, **config) as daemon:
         daemon.stop()
-        with Lives(daemon) as lives, loading(daemon) as crowd:
+        with forking(), Lives(daemon) as lives, loading(daemon, seed=12) as crowd:
             longest = 2 * beginning(daemon, lives)
             for kill in range(kills):
                 lives.begin()
@@ -165,7 +50,7 @@ def state(scale: Scale) -> Iterator[Finding]:
                     checks += 1
                     spoilt += not sound(daemon)
         daemon.start()
-        lost = sum(len(each.lost | missing(daemon, each)) for each in crowd)
+        lost = sum(len(each.missing()) for each in crowd)
         assert not [each.fault for each in crowd if each.fault], crowd
         spoilt += not sound(daemon) or bool(list(daemon.state.parent.glob("*corrupt*")))
     writes = sum(len(each.acknowledged) for each in crowd)
@@ -179,16 +64,13 @@ def state(scale: Scale) -> Iterator[Finding]:
 
 
 @contextlib.contextmanager
-def loading(daemon: Watched) -> Iterator[list[Loader]]:
-    """Clients that load while the block runs."""
-    crowd = [Loader(daemon, f"session {number}") for number in range(CLIENTS)]
-    for each in crowd:
-        each.start()
+def forking() -> Iterator[None]:
+    """Daemons can be forked while the block runs."""
+    FORKS.start()
     try:
-        yield crowd
+        yield
     finally:
-        for each in crowd:
-            each.stop()
+        FORKS.stop()
 
 
 def beginning(daemon: Watched, lives: Lives) -> float:
@@ -209,18 +91,6 @@ def answers(daemon: Watched) -> bool:
             return "result" in client.ask("ping")
     except (OSError, AssertionError):
         return False
-
-
-def missing(daemon: Watched, loader: Loader) -> set[str]:
-    """What was acknowledged, and is not in the session that comes back."""
-    with daemon.client().hello(session=loader.key) as client:
-        return set(loader.acknowledged) - set(client.listed())
-
-
-def sound(daemon: Watched) -> bool:
-    """Whether SQLite finds nothing wrong; it looks, and writes nothing."""
-    with closing(sqlite3.connect(f"file:{daemon.state}?mode=ro", uri=True, timeout=WAIT)) as connection:
-        return connection.execute("PRAGMA quick_check").fetchall() == [("ok",)]
 
 
 STOPS = 200

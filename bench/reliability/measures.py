@@ -46,7 +46,7 @@ MEASURES = (
     Measure(("R23",), neighbours.deaf_client),
     Measure(("R24",), kills.trees),
 )
-"""All but R25 and R26, which take hours and have options of their own."""
+"""All but R25, which takes hours and has an option of its own."""
 
 
 def take(measure: Measure, scale: Scale, wanted: Collection[str]) -> Iterator[Finding]:

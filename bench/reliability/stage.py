@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import sys
-import tempfile
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from tests.e2e.harness import ROOT, WAIT, Daemon, RawClient, eventually, left_behind, scripted
+from bench.calls.wires import kilobytes
+from tests.e2e.harness import Daemon, RawClient, own_directory, scripted, started
+from tests.waiting import WAIT, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -53,15 +53,6 @@ class Watched(Daemon):
         """Its process."""
         assert self.process is not None
         return self.process.pid
-
-    def start(self) -> None:
-        """Start it and wait for READY=1; one that ends instead says why."""
-        try:
-            super().start()
-        except TimeoutError:
-            raise AssertionError(
-                f"the daemon is not ready. Its log ends with:\n{self.said()[-2000:]}"
-            ) from None
 
     def look(self) -> Json:
         """What its loop holds now: `tasks`, and its longest `stall` in seconds since the last look."""
@@ -140,13 +131,8 @@ def status_of(pid: int) -> dict[str, str]:
 
 
 def memory_of(pid: int, *, peak: bool = False) -> int:
-    """Resident bytes of a process, or the most since `forget_peak`."""
-    return int(status_of(pid)["VmHWM" if peak else "VmRSS"].split()[0]) * 1024
-
-
-def forget_peak(pid: int) -> None:
-    """Let the kernel count the peak anew (proc(5), clear_refs)."""
-    Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")
+    """Resident bytes of a process, or the most since its peak was forgotten."""
+    return kilobytes(pid, "VmHWM" if peak else "VmRSS") * 1024
 
 
 def children_of(pid: int) -> list[int]:
@@ -245,21 +231,11 @@ def at_work(
     **config: Any,
 ) -> Iterator[Watched]:
     """A daemon with these servers, all ready unless `ready` is false; in the end nothing of it is left."""
-    directory = Path(tempfile.mkdtemp(prefix="mcpd-"))  # short: a unix socket's path has at most 108 bytes
-    daemon = Watched(directory, {"mcpServers": dict(servers), **config}, {}, ROOT)
-    try:
-        daemon.start()
+    daemon = Watched(own_directory(), {"mcpServers": dict(servers), **config}, {})
+    with started(daemon):
         if ready:
             daemon.ready()
         yield daemon
-        if daemon.process is not None and daemon.process.poll() is None:
-            assert daemon.stop() == 0, daemon.said()
-        assert not (left := left_behind(directory)), left
-    finally:
-        if daemon.process is not None and daemon.process.poll() is None:
-            daemon.process.kill()
-            daemon.process.wait(WAIT)
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def when(look: Any, *, seconds: float = WAIT) -> float:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from bench.reliability.promise import PROMISES, Finding
+from bench.tables import place_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -81,27 +82,13 @@ def write(path: Path, findings: Iterable[Finding], run: str) -> None:
     Raises:
         ValueError: the file has no place for the table.
     """
-    before, table, after = place_in(path)
+    before, table, after = place_in(path, BEGIN, END)
     rows = read(table)
     for finding in findings:
         if finding.kept is not None or rows.get(finding.name, Row()).measured == NOT_YET:
             mark = run if finding.kept is not None else ""
             rows[finding.name] = Row(finding.measured, word(finding.kept), mark)
     path.write_text(f"{before}{BEGIN}\n{render(rows)}\n{END}{after}", encoding="utf-8")
-
-
-def place_in(path: Path) -> tuple[str, str, str]:
-    """What stands before the table in a file, the table, and what stands behind it.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: it has no place for the table.
-    """
-    before, begin, rest = path.read_text(encoding="utf-8").partition(BEGIN)
-    table, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{path} has no place for the table: it goes between {BEGIN} and {END}")
-    return before, table, after
 
 
 def read(table: str) -> dict[str, Row]:

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 from bench.reliability.keeper import WATCHDOG_SECONDS, Keeper
 from bench.reliability.promise import Finding, milliseconds, percentile
 from bench.reliability.stage import LOOK_SECONDS, Line, code_of, is_alive, server, text_of
-from tests.e2e.harness import ROOT, WAIT, RawClient
+from tests.e2e.harness import ROOT, RawClient
+from tests.waiting import WAIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,7 +90,7 @@ class Bridge(Line):
             self.process = subprocess.Popen(
                 words,
                 cwd=ROOT,
-                env=keeper.environ(),
+                env=keeper.daemon.environ,
                 stdin=theirs.fileno(),
                 stdout=theirs.fileno(),
                 stderr=log,

@@ -14,7 +14,7 @@ import attrs
 
 from bench.reliability.promise import Finding, mebibytes, milliseconds, percentile
 from bench.reliability.stage import at_work, memory_of, server
-from tests.e2e.harness import WAIT
+from tests.waiting import WAIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

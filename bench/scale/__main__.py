@@ -1,12 +1,10 @@
-"""`python -m bench.scale`: what one daemon carries, where it saturates first, what a second one would win.
+"""`python -m bench.scale`: what docs/scale.md stands on and `bench.calls` does not measure.
 
-    python -m bench.scale [--costs FILE.json] [--measure] [--write]
-    python -m bench.scale --writers postgresql://... [--write]
+    python -m bench.scale --measure [--write]           memory, descriptors, connections, loads: half a minute
+    python -m bench.scale --writers URL [--write]       how often a store can be written
 
-The costs are read from the tables of docs/performance.md, or from what `python -m bench.calls --json` wrote;
-what those do not say is read from docs/scale.md, or measured (`--measure`, half a minute). `--write` puts the
-tables into docs/scale.md. The same costs give the same numbers. `--writers` measures only how often a file of
-SQLite and an empty database of PostgreSQL can be written, the latter by several at once.
+URL is that of an empty database of PostgreSQL, which several write at once; a file of SQLite, which has one
+writer, is measured beside it. `--write` puts the table into docs/scale.md.
 """
 
 from __future__ import annotations
@@ -18,111 +16,70 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.calls.daemons import ROOT
-from bench.calls.report import machine
-from bench.calls.wires import Unmeasurable
-from bench.scale import report
-from bench.scale.beside import beside
-from bench.scale.checking import checks
-from bench.scale.costs import fitted
-from bench.scale.points import Unreadable, from_document, from_json
-from bench.scale.scenarios import SCENARIOS, play, under_load
+import attrs
+
+from bench.running import Unmeasurable
+from bench.scale.beside import WORDS, beside
 from bench.scale.writers import writings
+from bench.tables import machine, markdown, number, put, text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from bench.scale.beside import Beside
-    from bench.scale.points import Points
-    from bench.scale.scenarios import Scenario
+    from bench.tables import Table
 
-MEASURED, DOCUMENT = ROOT / "docs" / "performance.md", ROOT / "docs" / "scale.md"
-
-STEPS = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
-"""Of what the loop can do at most, the rates of calls that are tried."""
-
-CALLS = 40_000
-"""Calls of each try."""
+DOCUMENT = Path(__file__).parents[2] / "docs" / "scale.md"
 
 
-def modelled(
-    points: Points, measured: Beside, scenarios: Sequence[Scenario] = SCENARIOS, calls: int = CALLS
-) -> report.Model:
-    """Everything, from what was measured.
+def marks(place: str) -> tuple[str, str]:
+    """What stands before and after a table of the document."""
+    return f"<!-- scale: {place} begins -->", f"<!-- scale: {place} ends -->"
+
+
+def beside_table(found: Beside) -> Table:
+    """What was measured beside `bench.calls`, in words."""
+    values = attrs.asdict(found)
+    rows = [[words, f"{number(values[name])} {unit}".rstrip()] for name, (words, unit) in WORDS.items()]
+    return "Measured beside", ["what", "measured"], rows
+
+
+def writers_table(url: str) -> Table:
+    """How often both stores were written.
 
     Raises:
-        Unreadable: something was not.
+        Unmeasurable: one cannot be opened or written.
     """
-    costs = fitted(points, measured)
-    return report.Model(
-        points=points,
-        beside=measured,
-        costs=costs,
-        played=[play(scenario, costs, calls=calls) for scenario in scenarios],
-        loaded=[under_load(step / costs.wrapped, costs, calls=calls) for step in STEPS],
-        checks=list(checks(points, costs, calls // 10)),
-    )
-
-
-def _parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog="python -m bench.scale", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    made.add_argument(
-        "--costs", metavar="FILE", type=Path, help="of bench.calls --json; else docs/performance.md"
-    )
-    made.add_argument("--measure", action="store_true", help="measure anew what bench.calls does not")
-    made.add_argument("--write", action="store_true", help="put the tables into docs/scale.md")
-    made.add_argument(
-        "--writers", metavar="URL", help="measure how often a store can be written, and nothing else"
-    )
-    return made
+    rows: list[list[str]] = []
+    with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
+        for store, place in (("SQLite", None), ("PostgreSQL", url)):
+            for each in writings(place, Path(directory)):
+                times = (f"{number(1e3 * each.p50)} ms", f"{number(1e3 * each.p99)} ms")
+                rows.append([store, str(each.writers), f"{each.rate:,.0f}", *times])
+    return "Writers of one store", ["store", "writers", "commits/s, all together", "p50", "p99"], rows
 
 
 def main(argv: list[str]) -> int:
-    """Read, reckon, print."""
-    options = _parser().parse_args(argv)
+    """Measure and print. Returns 1 if it could not be measured."""
+    made = argparse.ArgumentParser(
+        prog="python -m bench.scale", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    what = made.add_mutually_exclusive_group(required=True)
+    what.add_argument("--measure", action="store_true", help="what one of everything costs")
+    what.add_argument("--writers", metavar="URL", help="how often a store can be written")
+    made.add_argument("--write", action="store_true", help="put the table into docs/scale.md")
+    options = made.parse_args(argv)
     try:
-        if options.writers is not None:
-            return _writers(options.writers, write=options.write)
-        points = from_document(MEASURED) if options.costs is None else from_json(options.costs)
         if options.measure:
-            measured, head = beside(), _head("--measure")
+            table, place, words = beside_table(beside()), "beside", "--measure"
         else:
-            measured, head = report.beside_from(DOCUMENT)
-        model = modelled(points, measured)
-        if options.write:
-            _write(model, head)
-    except (Unreadable, Unmeasurable) as error:
-        print(f"no model: {error}", file=sys.stderr)
+            table, place, words = writers_table(options.writers), "writers", "--writers URL"
+    except Unmeasurable as error:
+        print(f"not measured: {error}", file=sys.stderr)
         return 1
-    print(f"From {points.head}\n")
-    for found in report.tables(model).values():
-        for table in found:
-            print(report.text(table), end="\n\n")
+    print(text(table))
+    if options.write:
+        head = f"`python -m bench.scale {words}`, {time.strftime('%Y-%m-%d', time.gmtime())}. {machine()}."
+        put(DOCUMENT, *marks(place), f"{head}\n\n{markdown(table)}")
     return 0
-
-
-def _writers(url: str, *, write: bool) -> int:
-    with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
-        file = report.writers_table("SQLite", writings(None, Path(directory)))
-        title, heads, rows = report.writers_table("PostgreSQL", writings(url, Path(directory)))
-    table = (title, heads, [*file[2], *rows])
-    print(report.text(table))
-    if write:
-        report.put(DOCUMENT, "writers", f"{_head('--writers URL')}\n\n{report.markdown(table)}")
-    return 0
-
-
-def _head(option: str) -> str:
-    return f"`python -m bench.scale {option}`, {time.strftime('%Y-%m-%d', time.gmtime())}. {machine()}."
-
-
-def _write(model: report.Model, head: str) -> None:
-    for place, found in report.tables(model).items():
-        report.put(DOCUMENT, place, "\n\n".join(map(report.markdown, found)))
-    report.put(DOCUMENT, "source", f"The costs are those of {model.points.head}")
-    report.put(DOCUMENT, report.BESIDE, report.beside_markdown(model.beside, head))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,4 @@
-"""What the model needs and `bench.calls` does not measure: shares of memory, descriptors, connections, loads.
-
-It takes a quarter of a minute; `python -m bench.scale --measure` keeps it in the document with its date.
-"""
+"""What one of everything costs, beside what `bench.calls` measures: memory, descriptors, connections, loads."""
 
 from __future__ import annotations
 
@@ -13,14 +10,15 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from bench.calls.daemons import over_socket, running, servers
+from bench.calls.daemons import connected, over_socket, servers
 from bench.calls.targets import FEW_TOOLS
-from bench.calls.wires import Request, Unmeasurable, cpu_of, kilobytes, within
+from bench.calls.wires import Request, cpu_of, kilobytes, within
+from bench.running import Unmeasurable, running
 from bench.scale.pair import descriptors, pair
 
 if TYPE_CHECKING:
-    from bench.calls.daemons import Daemon
     from bench.calls.wires import Wire
+    from bench.running import Daemon
 
 SETTLE = 2.0
 """Seconds after a start: the index is built then, the store written, memory given back."""
@@ -39,6 +37,23 @@ SESSIONS = 32
 
 LIMIT = 60.0
 """Seconds for each part."""
+
+
+WORDS = {
+    "base_mb": ("memory of a daemon with nothing in it", "MB"),
+    "server_kb": ("memory for each server, its own process not counted", "KB"),
+    "tool_kb": ("memory for each tool", "KB"),
+    "base_descriptors": ("descriptors of a daemon with nothing in it", ""),
+    "server_descriptors": ("descriptors for each server", ""),
+    "client_descriptors": ("descriptors for each client", ""),
+    "connection_us": ("CPU for each client that connects, shakes hands, lists and hangs up", "us"),
+    "load_ms": ("a load under a key, until it is on disk and answered", "ms"),
+    "load_us": ("CPU for it", "us"),
+    "loads": ("loads, 32 sessions at once", "a second"),
+    "idle_share": ("two idle daemons on one socket: of 200 connections, the first took", "%"),
+    "busy_share": ("the same while the first was busy without a pause", "%"),
+}
+"""Each measure in words, and its unit."""
 
 
 @attrs.frozen(kw_only=True)
@@ -76,7 +91,7 @@ def beside() -> Beside:
     """
     with running({"mcpServers": servers([FEW_TOOLS])}) as daemon:
         small = _size(daemon)
-        clients = [daemon.connect("category") for _ in range(SESSIONS)]
+        clients = [connected(daemon, "category") for _ in range(SESSIONS)]
         per_client = (descriptors(daemon.pid) - small[1]) / len(clients)
         for wire in clients:
             wire.close()
@@ -116,14 +131,14 @@ def _connections(daemon: Daemon) -> float:
     """Microseconds of CPU for each."""
     used = cpu_of(daemon.pid)
     for _ in range(CONNECTIONS):
-        daemon.connect("category").close()
+        connected(daemon, "category").close()
     daemon.ask("status")
     return 1e6 * (cpu_of(daemon.pid) - used) / CONNECTIONS
 
 
 def _loads(daemon: Daemon) -> tuple[float, float, float]:
     """Milliseconds and microseconds of CPU for a load of its own; loads a second of many sessions."""
-    with closing(daemon.connect("full")) as wire:
+    with closing(connected(daemon, "full")) as wire:
         names = [tool["name"] for tool in wire.ask("tools/list", {})["tools"]]
     with ExitStack() as stack:
         wires = [stack.enter_context(closing(_keyed(daemon, number))) for number in range(SESSIONS)]

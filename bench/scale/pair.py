@@ -14,9 +14,10 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from bench.calls.crowd import Crowd
-from bench.calls.daemons import Daemon, mcpd, over_socket, prepared, servers
+from bench.calls.daemons import over_socket, servers
 from bench.calls.targets import FEW_TOOLS
-from bench.calls.wires import Request, Unmeasurable, within
+from bench.calls.wires import Request, within
+from bench.running import Daemon, Unmeasurable, prepared
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -67,17 +68,17 @@ class Second(Daemon):
 
     def __init__(self, daemon: Daemon, listener: socket.socket) -> None:
         """Take the place of one that was prepared."""
-        super().__init__(daemon.directory, daemon.config, {})
+        super().__init__(daemon.directory, daemon.configured)
         self._listener = listener
 
     def start(self) -> None:
         """Start it, and wait for nothing."""
         passed = self._listener.fileno()
-        command = [*mcpd("run"), "--config", str(self.directory / "mcpd.json")]
-        with (self.directory / "log").open("ab") as log:
-            self._child = subprocess.Popen(
+        command = self.command("run", "--config", str(self.config))
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
                 [sys.executable, "-c", PASS, str(passed), *command],
-                cwd=self.directory,
+                cwd=self.code,
                 env=self.environ,
                 stderr=log,
                 pass_fds=[passed],
@@ -136,7 +137,7 @@ def _both() -> Iterator[tuple[Daemon, Daemon, str]]:
         listener.listen(PAIRED)
         daemons = [Second(place, listener) for place in places]
         for daemon in daemons:
-            stack.callback(daemon.stop)
+            stack.callback(daemon.quit)
             daemon.start()
             daemon.wait_listed()
         yield daemons[0], daemons[1], path

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from bench.calls.rounds import quantiles
-from bench.calls.wires import Unmeasurable
+from bench.running import Unmeasurable
 from daemon.catalog.loaded import Loaded, LoadedTool, Source
 from daemon.catalog.remembered import SessionRecord
 from daemon.store.faults import StoreFault

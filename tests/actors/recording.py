@@ -16,7 +16,8 @@ from daemon.facts import ServerStatus, StatusChanged
 from daemon.keeping.health import Condition
 from tests.catalog.samples import listed, servers, tool
 from tests.config.reading import config_of
-from tests.keeping.scripted_store import WHERE, Disk, until
+from tests.keeping.scripted_store import WHERE, Disk
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

@@ -17,7 +17,8 @@ from daemon.store.values import Changes
 from tests.actors.recording import DAY, START, Stage, begin, life, session, tools_of
 from tests.catalog.samples import servers
 from tests.config.reading import config_of
-from tests.keeping.scripted_store import Disk, until
+from tests.keeping.scripted_store import Disk
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

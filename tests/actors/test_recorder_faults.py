@@ -16,7 +16,8 @@ from daemon.facts import Recalled, Switched
 from daemon.keeping.health import Condition
 from daemon.store.faults import Kind, StoreFault
 from tests.actors.recording import START, Stage, begin, life, session, tools_of
-from tests.keeping.scripted_store import Disk, calm, until
+from tests.keeping.scripted_store import Disk, calm
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

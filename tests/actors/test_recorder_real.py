@@ -18,7 +18,7 @@ from daemon.keeping.health import Condition
 from daemon.store.faults import StoreFault
 from daemon.store.store import Store, set_aside
 from tests.actors.recording import START, Stage, begin, life, session, tools_of
-from tests.keeping.scripted_store import until
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

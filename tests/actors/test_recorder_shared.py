@@ -13,8 +13,8 @@ from daemon.facts import Switched
 from daemon.store.faults import StoreFault
 from daemon.store.store import Store
 from tests.actors.recording import Stage, begin, life, session, tools_of
-from tests.keeping.scripted_store import until
 from tests.store.postgres import postgres
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from tests.store.postgres import Server

@@ -15,12 +15,12 @@ from tests.bench.test_tokens import WAIT, tool
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PROGRAM = Path(__file__).parents[2] / "bench" / "answers.py"
+ROOT = Path(__file__).parents[2]
 
 
 def bench(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(PROGRAM), *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=WAIT, check=False)
+    command = [sys.executable, "-m", "bench.answers", *words]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=WAIT, check=False)
 
 
 def sizes_in(text: str) -> Iterator[tuple[str, int, int]]:

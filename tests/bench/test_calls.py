@@ -19,11 +19,11 @@ from bench.calls.crowd import Crowd
 from bench.calls.daemons import ECHO
 from bench.calls.delays import CALM, Delay, Kind, summed
 from bench.calls.memory import Memory
-from bench.calls.profiling import counted
 from bench.calls.rest import Rest
 from bench.calls.rounds import Row, Turn, cases, quantiles, ratio
 from bench.calls.targets import Direct, over_stdio
-from bench.calls.wires import Request, Unmeasurable, Wire, within
+from bench.calls.wires import Request, Wire, within
+from bench.running import Unmeasurable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -233,11 +233,3 @@ def test_a_document_without_a_place_is_left_alone(tmp_path: Path) -> None:
 def test_the_document_of_the_repo_has_its_place() -> None:
     text = (ROOT / "docs" / "performance.md").read_text()
     assert text.index(report.BEGIN) < text.index(report.END)
-
-
-def test_samples_are_counted_once_for_each_function_of_a_stack(tmp_path: Path) -> None:
-    path = tmp_path / "x.stacks"
-    path.write_text("3 a:f:1;b:g:2;b:g:5\n1 b:g:2\n")
-    alone, whole = counted(path)
-    assert alone == {"a:f": 3, "b:g": 1}
-    assert whole == {"a:f": 3, "b:g": 4}

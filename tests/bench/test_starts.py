@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bench.running import ROOT
 from bench.starts import Found, boot, told
+from tests.e2e.harness import ROOT
 
 
 def test_a_boot_is_measured_until_all_healthy_servers_are_up() -> None:

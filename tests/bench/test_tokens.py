@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-PROGRAM = Path(__file__).parents[2] / "bench" / "tokens.py"
+ROOT = Path(__file__).parents[2]
 SURFACES = ("category", "browse", "search", "load", "full")
 
 WAIT = 180.0
@@ -18,8 +18,8 @@ WAIT = 180.0
 
 
 def bench(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(PROGRAM), *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=WAIT, check=False)
+    command = [sys.executable, "-m", "bench.tokens", *words]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=WAIT, check=False)
 
 
 def tool(name: str, description: str) -> dict[str, Any]:
@@ -94,5 +94,5 @@ def test_a_directory_without_lists_is_wrong_usage(tmp_path: Path) -> None:
 def test_help_has_an_example_and_the_exit_statuses() -> None:
     done = bench("--help")
     assert done.returncode == 0
-    assert "example:\n  python bench/tokens.py" in done.stdout
+    assert "example:\n  python -m bench.tokens" in done.stdout
     assert "exit status:" in done.stdout

@@ -12,7 +12,8 @@ from daemon.cli.doctor import examine, main
 from daemon.redact import HIDDEN
 from tests.cli.checkup.scenes import House, as_somebody_else
 from tests.cli.daemons import down
-from tests.e2e.harness import Daemon, eventually, scripted
+from tests.e2e.harness import Daemon, scripted
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bench.fuzz.mutation import CONFIGS, malformed
-from bench.fuzz.oracles import a_config
 from tests.config.reading import faults_in_text
+from tests.fuzz.mutation import CONFIGS, malformed
+from tests.fuzz.oracles import a_config
 
 INPUTS = 300
 SEED = 9

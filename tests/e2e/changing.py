@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
-from tests.e2e.harness import WAIT, RawClient, eventually
+from tests.e2e.harness import RawClient
+from tests.waiting import WAIT, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,39 +12,22 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from daemon.cli import control
 from tests.e2e.forking import FORKS, Life
 from tests.scripted_server import command
+from tests.waiting import WAIT, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-T = TypeVar("T")
+    from collections.abc import Iterator, Mapping
 
 ROOT = Path(__file__).parents[2]
 NODE = ROOT / ".cache" / "node" / "node_modules"
 MCPD = (sys.executable, "-m", "daemon")
 MCP1 = ROOT / ".cache" / "mcp1" / "bin" / "python"
-
-WAIT = 60.0
-"""Seconds that anything here may take: servers on node need several on a busy machine."""
-
-LOOK_SECONDS = 0.03
-"""Between looks for something that happens in another process."""
-
-
-def eventually(look: Callable[[], T | Literal[False] | None], why: Callable[[], object] = str) -> T:
-    """What a look finds once it finds something; the wait is bounded, and `why` is shown if it was in vain."""
-    deadline = time.monotonic() + WAIT
-    while not (found := look()):
-        assert time.monotonic() < deadline, why()
-        time.sleep(LOOK_SECONDS)
-    return found
 
 
 def free_port() -> int:
@@ -295,23 +278,33 @@ def running(
     `code` holds its package; if not `forked`, it is run as users run it, by an interpreter of its own; `level`
     is the least severe one that it logs.
     """
-    # Not pytest's tmp_path: the path of a unix socket has at most 108 bytes.
-    directory = Path(tempfile.mkdtemp(prefix="mcpd-"))
-    daemon = Daemon(directory, config, environ or {}, code)
+    daemon = Daemon(own_directory(), config, environ or {}, code)
     daemon.forked &= forked
     daemon.level = level
+    with started(daemon):
+        yield daemon
+
+
+def own_directory() -> Path:
+    """A directory for one daemon. Not pytest's: the path of a unix socket has at most 108 bytes."""
+    return Path(tempfile.mkdtemp(prefix="mcpd-"))
+
+
+@contextmanager
+def started(daemon: Daemon) -> Iterator[None]:
+    """Start a daemon, and in the end stop it; nothing of it may be left, and its directory is removed."""
     try:
         daemon.start()
-        yield daemon
+        yield
         if daemon.process is not None and daemon.process.poll() is None:
             assert daemon.stop() == 0, daemon.said()
         assert not daemon.socket.exists()
-        assert not left_behind(directory), daemon.said()
+        assert not left_behind(daemon.directory), daemon.said()
     finally:
         if daemon.process is not None and daemon.process.poll() is None:
             daemon.process.kill()
             daemon.process.wait(WAIT)
-        shutil.rmtree(directory, ignore_errors=True)
+        shutil.rmtree(daemon.directory, ignore_errors=True)
 
 
 def left_behind(directory: Path) -> list[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import subprocess
 from typing import TYPE_CHECKING, Any
 
-from tests.e2e.harness import WAIT, node_server, program
+from tests.e2e.harness import node_server, program
+from tests.waiting import WAIT
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,8 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 from tests.e2e.changing import CATALOG, SURFACES, Guest
-from tests.e2e.harness import ROOT, WAIT, Daemon, scripted
+from tests.e2e.harness import ROOT, Daemon, scripted
+from tests.waiting import WAIT
 
 if TYPE_CHECKING:
     import signal

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Self
 import attrs
 import pytest
 
-from tests.e2e.harness import NODE, ROOT, WAIT
+from tests.e2e.harness import NODE, ROOT
+from tests.waiting import WAIT
 
 if TYPE_CHECKING:
     from tests.e2e.harness import Daemon

@@ -13,7 +13,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.harness import ROOT, WAIT, eventually, running, scripted
+from tests.e2e.harness import ROOT, running, scripted
+from tests.waiting import WAIT, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.changing import SURFACES, Changing, Guest, Outcome
-from tests.e2e.harness import Daemon, eventually, running
+from tests.e2e.harness import Daemon, running
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

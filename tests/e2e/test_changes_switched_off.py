@@ -20,10 +20,11 @@ import attrs
 import msgspec
 import pytest
 
-from tests.e2e.harness import ROOT, Daemon, changeable, eventually, node_server, program, running
+from tests.e2e.harness import ROOT, Daemon, changeable, node_server, program, running
 from tests.e2e.loading import repository
 from tests.e2e.test_seed_002_switches import HANDSHAKE, MODERN, request
 from tests.scripted_server import tool
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

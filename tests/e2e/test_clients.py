@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.harness import MCP1, NODE, ROOT, WAIT, Daemon, program, running
+from tests.e2e.harness import MCP1, NODE, ROOT, Daemon, program, running
+from tests.waiting import WAIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

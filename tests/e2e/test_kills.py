@@ -1,31 +1,24 @@
 """kill -9 at random moments while sessions load: what was acknowledged is on disk, and the file is sound.
 
-Each life is the whole daemon, `mcpd run`, in a process of its own. It is forked from one that has imported
-everything: starting an interpreter would take ten times as long as all the rest.
+Each life is the whole daemon, `mcpd run`, in a process of its own (`killing`).
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import random
 import shutil
-import signal
 import sqlite3
-import subprocess
-import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from daemon.cli import control
-from tests.e2e.harness import ROOT, WAIT, Daemon, RawClient, eventually, running, scripted
-from tests.e2e.loading import META_TOOLS
+from tests.e2e.harness import Daemon, running, scripted
+from tests.e2e.killing import TOOLS, Cut, Line, Lives, Loader, loading
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,129 +44,14 @@ LATEST_SECONDS = 0.8
 DRY_LIVES = 10
 """After so many in which nothing was acknowledged, one is waited for until something is."""
 
-AGAIN_SECONDS = 0.01
-"""Until a client whose line broke connects again."""
-
-CLIENTS = 3
-
 WORDS = 10
 """Operators' words, each of which is the last one of a life."""
-
-TOOLS = 150
-"""Tools of the server that stays as it is; some load them all and begin again."""
-
-FORKER = """
-import os, sys
-from daemon import lifetime, logs, tree
-from daemon.cli import run
-from daemon.store import store
-for _ in sys.stdin:
-    life = os.fork()
-    if life == 0:
-        status = 70
-        try:
-            os.close(1)
-            status = run.main(sys.argv[1:])
-        finally:
-            os._exit(status)
-    print(life, flush=True)
-    os.waitpid(life, 0)
-    print("ended", flush=True)
-"""
-"""Begins one life after the other, each when it is told to; says its pid, and when it has ended."""
-
-
-class Lives:
-    """Daemons on one configuration and one state, one after the other."""
-
-    def __init__(self, daemon: Daemon) -> None:
-        self.pid = 0
-        words = [sys.executable, "-c", FORKER, "--config", str(daemon.config)]
-        with daemon.log.open("ab") as log:
-            self._forker = subprocess.Popen(
-                words,
-                cwd=ROOT,
-                env=daemon.environ,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
-
-    def begin(self) -> None:
-        """Start one; it may not be listening yet."""
-        assert self._forker.stdin is not None
-        self._forker.stdin.write("\n")
-        self._forker.stdin.flush()
-        self.pid = int(self._said())
-
-    def kill(self) -> None:
-        """Cut it off, and wait until it is gone."""
-        os.kill(self.pid, signal.SIGKILL)
-        self._said()
-
-    def _said(self) -> str:
-        assert self._forker.stdout is not None
-        said = self._forker.stdout.readline()
-        assert said, "a life ended by itself, and its forker with it"
-        return said
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            if self.pid:
-                os.kill(self.pid, signal.SIGKILL)
-        self._forker.communicate(timeout=WAIT)
-
-
-class Client(threading.Thread):
-    """Loads tools under a key, one after the other, through all lives; remembers what was acknowledged."""
-
-    def __init__(self, daemon: Daemon, key: str, seed: int) -> None:
-        super().__init__(name=key)
-        self.key = key
-        self.acknowledged: list[str] = []
-        self.fault: BaseException | None = None
-        self.found = 0
-        self._daemon = daemon
-        self._random = random.Random(seed)
-        self._over = threading.Event()
-
-    def run(self) -> None:
-        """Until it is stopped: connect, look, load, until the line breaks."""
-        try:
-            while not self._over.is_set():
-                with contextlib.suppress(OSError, Cut):
-                    self._converse()
-                self._over.wait(AGAIN_SECONDS)
-        except BaseException as fault:  # noqa: BLE001 - shown by the test
-            self.fault = fault
-
-    def stop(self) -> None:
-        """Stop after what is under way."""
-        self._over.set()
-        self.join(2 * WAIT)
-
-    def _converse(self) -> None:
-        with Line(self._daemon.socket) as client:
-            client.hello(session=self.key)
-            known = client.listed()
-            assert known[:2] == META_TOOLS
-            lost = set(self.acknowledged) - set(known)
-            assert not lost, f"{self.key} has lost {sorted(lost)}"
-            self.found += len(self.acknowledged)
-            while not self._over.is_set():
-                names = [f"echo{self._random.randrange(TOOLS)}" for _ in range(self._random.randint(1, 3))]
-                client.load(*names)
-                self.acknowledged += names
 
 
 class Tried:
     """Whether the lives are long enough for anything to be acknowledged in them."""
 
-    def __init__(self, crowd: list[Client]) -> None:
+    def __init__(self, crowd: list[Loader]) -> None:
         self._crowd = crowd
         self._seen = 0
         self._dry = 0
@@ -191,21 +69,6 @@ class Tried:
     def has_more(self) -> bool:
         """Whether something was acknowledged since."""
         return self._count() > self._seen
-
-
-class Cut(Exception):
-    """The daemon was killed."""
-
-
-class Line(RawClient):
-    """A connection whose daemon may be killed at any moment."""
-
-    def receive(self) -> dict[str, Any]:
-        line = self._file.readline()
-        if not line.endswith(b"\n"):
-            raise Cut
-        message: dict[str, Any] = json.loads(line)
-        return message
 
 
 def test_no_kill_loses_what_was_acknowledged_or_spoils_the_file(tmp_path: Path) -> None:
@@ -226,7 +89,7 @@ def kill_again_and_again(place: Path) -> None:
     with told(f"seed {seed}"), running(config) as daemon:
         daemon.ready()
         daemon.stop()
-        with Lives(daemon) as lives, clients(daemon, seed) as crowd:
+        with Lives(daemon) as lives, loading(daemon, seed) as crowd:
             epochs: dict[str, int] = {}
             longest = min(LATEST_SECONDS, LONGEST_LIFE * beginning(daemon, lives))
             tried = Tried(crowd)
@@ -237,14 +100,12 @@ def kill_again_and_again(place: Path) -> None:
                     eventually(tried.has_more, daemon.said)
                 time.sleep(chance.uniform(0, longest))
                 lives.kill()
-                assert not [each.fault for each in crowd if each.fault], (kill, daemon.said()[-4000:])
+                assert not [each for each in crowd if each.fault or each.lost], (kill, daemon.said()[-4000:])
                 if kill % LIVES_BETWEEN_CHECKS == 0:
                     epochs = check(daemon, place, crowd, epochs)
         check(daemon, place, crowd, epochs)
         daemon.start()
-        for each in crowd:
-            with daemon.client().hello(session=each.key) as client:
-                assert set(each.acknowledged) <= set(client.listed())
+        assert not [lost for each in crowd if (lost := each.missing())]
         assert not list(daemon.state.parent.glob("*corrupt*"))
         assert "a fault of mcpd's own" not in daemon.said()
     # Otherwise nothing was tried.
@@ -315,19 +176,7 @@ def moving() -> list[dict[str, Any]]:
     return [{"tools": [f"moved{number}", f"moved{number + 1}"]} for number in range(2 * KILLS)]
 
 
-@contextmanager
-def clients(daemon: Daemon, seed: int) -> Iterator[list[Client]]:
-    crowd = [Client(daemon, f"session {number}", seed + number) for number in range(CLIENTS)]
-    for each in crowd:
-        each.start()
-    try:
-        yield crowd
-    finally:
-        for each in crowd:
-            each.stop()
-
-
-def check(daemon: Daemon, place: Path, crowd: list[Client], before: dict[str, int]) -> dict[str, int]:
+def check(daemon: Daemon, place: Path, crowd: list[Loader], before: dict[str, int]) -> dict[str, int]:
     """Look at what a kill has left, in a copy: what recovers the file itself is to be the next daemon.
 
     Returns the epochs in it, which never fall.

@@ -13,7 +13,8 @@ import pytest
 
 from daemon.processes import table
 from tests.e2e import harness
-from tests.e2e.harness import WAIT, Daemon, scripted
+from tests.e2e.harness import Daemon, scripted
+from tests.waiting import WAIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from tests.e2e import harness
-from tests.e2e.harness import WAIT, RawClient, eventually, node_server, program
+from tests.e2e.harness import RawClient, node_server, program
+from tests.waiting import WAIT, eventually
 
 pytestmark = pytest.mark.e2e
 

@@ -11,8 +11,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from daemon.metrics.table import METRICS
-from tests.e2e.harness import WAIT, changeable, eventually, free_port, program, running
+from tests.e2e.harness import changeable, free_port, program, running
 from tests.scripted_server import tool
+from tests.waiting import WAIT, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

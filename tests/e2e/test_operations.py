@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.harness import Daemon, eventually, running
+from tests.e2e.harness import Daemon, running
 from tests.houses import ECHO, LISTING_SERVER
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path

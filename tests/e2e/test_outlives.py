@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon.cli.bridging.stand_in import ARRIVED, STATUS
-from tests.e2e.harness import MCP1, ROOT, WAIT, Daemon, RawClient, eventually, running, scripted
+from tests.e2e.harness import MCP1, ROOT, Daemon, RawClient, running, scripted
 from tests.e2e.scripts import CHANGED, LIST, PYTHON, TYPESCRIPT, Clients, call, link, names, refusal
+from tests.waiting import WAIT, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

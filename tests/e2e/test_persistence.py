@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.harness import Daemon, RawClient, changeable, eventually, running
+from tests.e2e.harness import Daemon, RawClient, changeable, running
 from tests.e2e.loading import META_TOOLS
 from tests.scripted_server import tool
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

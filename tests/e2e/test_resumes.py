@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.e2e.changing import SURFACES, Changing, Guest, Outcome
-from tests.e2e.harness import eventually, running
+from tests.e2e.harness import running
 from tests.e2e.resuming import PROFILES, Bridged, Party, Way
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path

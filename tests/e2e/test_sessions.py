@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 
-from tests.e2e.harness import Daemon, RawClient, changeable, eventually, running
+from tests.e2e.harness import Daemon, RawClient, changeable, running
 from tests.e2e.loading import META_TOOLS
 from tests.e2e.scripts import CHANGED, LIST, Clients, call, names
 from tests.scripted_server import tool
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

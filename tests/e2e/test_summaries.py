@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from tests.e2e.harness import WAIT, Daemon, changeable, eventually, running
+from tests.e2e.harness import Daemon, changeable, running
 from tests.e2e.test_seed_002_switches import MODERN
 from tests.scripted_server import tool
 from tests.summaries.endpoint_server import (
@@ -25,6 +25,7 @@ from tests.summaries.endpoint_server import (
     status,
     well,
 )
+from tests.waiting import WAIT, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.harness import ROOT, WAIT, Daemon, running
+from tests.e2e.harness import ROOT, Daemon, running
 from tests.e2e.scripts import LIST, Clients, call, names, refusal
 from tests.scripted_server import command, tool
+from tests.waiting import WAIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

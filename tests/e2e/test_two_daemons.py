@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.harness import WAIT, Daemon, changeable, eventually, running
+from tests.e2e.harness import Daemon, changeable, running
 from tests.e2e.loading import META_TOOLS
 from tests.scripted_server import tool
 from tests.store.postgres import shared
+from tests.waiting import WAIT, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.harness import WAIT, RawClient, eventually, free_port, node_server, program, running
+from tests.e2e.harness import RawClient, free_port, node_server, program, running
+from tests.waiting import WAIT, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

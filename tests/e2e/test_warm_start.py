@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon.catalog.entry import EMPTIED
-from tests.e2e.harness import Daemon, changeable, eventually, running, scripted
+from tests.e2e.harness import Daemon, changeable, running, scripted
 from tests.e2e.loading import META_TOOLS
 from tests.scripted_server import tool
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,7 +19,8 @@ import trio
 from daemon.processes.own import OPEN
 from tests.e2e.harness import running, scripted
 from tests.faults.history import Answered, Asked, HungUp, Withdrawn
-from tests.faults.wire import HARMLESS, Direction, Toxic, join, wait_until
+from tests.faults.wire import HARMLESS, Direction, Toxic, join
+from tests.waiting import LOOK_SECONDS, until
 
 if TYPE_CHECKING:
     import random
@@ -340,5 +341,5 @@ async def visiting(arena_: Arena, history: History, rng: random.Random) -> Async
 async def settled(look: Any, wanted: object) -> object:
     """What a look finds once it finds what is wanted, or in the end: clean-ups may lag behind."""
     with suppress(AssertionError):
-        await wait_until(lambda: look() == wanted, str, seconds=BOUND)
+        await until(lambda: look() == wanted, str, seconds=BOUND, every=LOOK_SECONDS)
     return look()

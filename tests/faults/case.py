@@ -20,7 +20,8 @@ from tests.faults.arena import BOUND, CANARY, settled, visiting
 from tests.faults.history import Born, Connections, Described, History, Left, Said, Seen, Took
 from tests.faults.stage import is_alive, recording
 from tests.faults.upstreams import SERVERS
-from tests.faults.wire import HARMLESS, Wire, wait_until
+from tests.faults.wire import HARMLESS, Wire
+from tests.waiting import LOOK_SECONDS, until
 
 if TYPE_CHECKING:
     import random
@@ -294,7 +295,7 @@ class Play:
 
     async def until(self, holds: Callable[[], object], what: str) -> None:
         """Look again and again until something holds."""
-        await wait_until(holds, lambda: f"{what}\n{self.log()}", seconds=self.case.bound)
+        await until(holds, lambda: f"{what}\n{self.log()}", seconds=self.case.bound, every=LOOK_SECONDS)
 
     async def describe(self) -> Described:
         """What a model is told of the server; noted."""

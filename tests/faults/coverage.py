@@ -45,7 +45,7 @@ FIFTY = (
     row(
         "2 a stdio server never reconnects",
         f"{CHILD}a_server_killed_again_and_again_always_comes_back",
-        note="A thousand times: bench/reliability.py, R8.",
+        note="A thousand times: bench.reliability, R8.",
     ),
     row(
         "3 a proxy becomes a zombie after a crash behind it",
@@ -178,7 +178,7 @@ FIFTY = (
         "29 ids of clients collide",
         "clients: thirty-two clients that all use id 1",
         "stdio: sixteen clients with the same ids",
-        note="A million calls: bench/reliability.py, R20.",
+        note="A million calls: bench.reliability, R20.",
     ),
     row(
         "30 odd ids of clients",
@@ -201,7 +201,7 @@ FIFTY = (
     row(
         "33 a memory leak",
         "tests/faults/test_matrix.py::test_nothing_is_left_of_all_that_happened",
-        note="Memory takes a million calls to judge: bench/reliability.py, R9.",
+        note="Memory takes a million calls to judge: bench.reliability, R9.",
     ),
     row(
         "34 a leak of descriptors",
@@ -249,7 +249,7 @@ FIFTY = (
         "43 a reconnect replays a call",
         "stdio: it commits, then is killed",
         f"{CHILD}a_call_with_side_effects_is_never_sent_twice",
-        note="A thousand times: bench/reliability.py, R22.",
+        note="A thousand times: bench.reliability, R22.",
     ),
     row(
         "44 a stale daemon is adopted",

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import trio
 
 from daemon.processes.own import OPEN
-from tests.e2e.harness import eventually, running, scripted
+from tests.e2e.harness import running, scripted
 from tests.faults.arena import BOUND, CANARY, arena, code_of, visiting
 from tests.faults.history import History
-from tests.faults.wire import wait_until
+from tests.waiting import LOOK_SECONDS, eventually, until
 
 if TYPE_CHECKING:
     import random
@@ -43,7 +43,12 @@ async def test_a_daemon_without_descriptors_serves_on_and_recovers(rng: random.R
                 # Who is there is served.
                 assert code_of(await (await client.call(CANARY, "echo")).wait()) == ""
                 os.kill(pid, signal.SIGKILL)
-                await wait_until(lambda: "killed by SIGKILL" in it.daemon.said(), it.daemon.said, seconds=BOUND)
+                await until(
+                    lambda: "killed by SIGKILL" in it.daemon.said(),
+                    it.daemon.said,
+                    seconds=BOUND,
+                    every=LOOK_SECONDS,
+                )
             late = await visitors.client()
             await (await late.ask("ping")).wait()
             with trio.fail_after(BOUND):
@@ -59,7 +64,9 @@ async def _without_descriptors(it: Arena, visitors: Visitors) -> AsyncIterator[N
     resource.prlimit(it.pid, resource.RLIMIT_NOFILE, (_highest(it.pid) + SPARE, had[1]))
     silent = [await visitors.silent() for _ in range(4 * SPARE)]
     try:
-        await wait_until(lambda: "Too many open files" in it.daemon.said(), it.daemon.said, seconds=BOUND)
+        await until(
+            lambda: "Too many open files" in it.daemon.said(), it.daemon.said, seconds=BOUND, every=LOOK_SECONDS
+        )
         yield
     finally:
         resource.prlimit(it.pid, resource.RLIMIT_NOFILE, had)

@@ -345,14 +345,5 @@ class Wire:
             await _close(near)
 
 
-async def wait_until(holds: Callable[[], object], why: Callable[[], object], *, seconds: float) -> None:
-    """Look again and again, at what happens in another process or behind a socket, until something holds."""
-    with trio.move_on_after(seconds):
-        while not holds():  # noqa: ASYNC110
-            await trio.sleep(LOOK_SECONDS)
-        return
-    raise AssertionError(why())
-
-
 LOOK_SECONDS = 0.01
 """Between looks at what no event tells of."""

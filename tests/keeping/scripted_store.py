@@ -7,7 +7,6 @@ test looks at what is on it with `until`.
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,7 @@ from daemon.store.faults import Kind, StoreFault
 from daemon.store.values import Batch, Changes, Kept, Recollection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
 
     from daemon.catalog.loaded import LoadedStatus, LoadedTool, Verdict
     from daemon.catalog.remembered import ServerRecord, SessionRecord
@@ -29,18 +28,6 @@ PATIENCE = 30.0
 """Real seconds after which a test stops waiting."""
 
 WHERE = "scripted://disk"
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Let everything go on until something holds; by the real clock, whatever trio's says."""
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, "it does not happen"
-        # Lets other threads run, which a checkpoint of ours alone does not: it would keep the interpreter busy.
-        await trio.to_thread.run_sync(_nothing)
-
-
-def _nothing() -> None: ...
 
 
 async def calm() -> None:

@@ -10,7 +10,8 @@ import trio
 from daemon.keeping.custody import Custody, Pulse
 from daemon.keeping.opening import Opener
 from daemon.store.faults import Kind, StoreFault
-from tests.keeping.scripted_store import WHERE, Disk, until
+from tests.keeping.scripted_store import WHERE, Disk
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

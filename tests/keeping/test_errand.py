@@ -8,7 +8,8 @@ import pytest
 import trio
 
 from daemon.keeping.errand import Errand, Errands
-from tests.keeping.scripted_store import PATIENCE, until
+from tests.keeping.scripted_store import PATIENCE
+from tests.waiting import until
 
 
 def refuse() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.harness import WAIT, Daemon, left_behind, scripted
+from tests.e2e.harness import Daemon, left_behind, scripted
 from tests.scripted_server import tool
 from tests.security.hostile import (
     BAD_NAMES,
@@ -22,6 +22,7 @@ from tests.security.hostile import (
     remotes,
     sly,
 )
+from tests.waiting import WAIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,8 +13,8 @@ import trio
 from daemon.processes.own import OOM_SCORE
 from daemon.transports.children import Children
 from daemon.transports.stdio import INHERITED
-from tests.e2e.harness import eventually
 from tests.security.hostile import SECRETS
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.security.conftest import Watched

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.harness import MCPD, WAIT, eventually, running, scripted
+from tests.e2e.harness import MCPD, running, scripted
+from tests.waiting import WAIT, eventually
 
 if TYPE_CHECKING:
     from pathlib import Path

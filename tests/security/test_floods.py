@@ -10,8 +10,9 @@ import pytest
 
 from daemon.catalog.listing import MAX_TOOL_BYTES
 from daemon.measures import LOG_BURST_BYTES, LOG_BYTES_PER_SECOND
-from tests.e2e.harness import changeable, eventually, running, scripted
+from tests.e2e.harness import changeable, running, scripted
 from tests.scripted_server import tool
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.e2e
 

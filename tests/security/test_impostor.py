@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.harness import MCPD, ROOT, WAIT, eventually
+from tests.e2e.harness import MCPD, ROOT
 from tests.security.unprivileged import DROP, PATHS, USER, interpreter
+from tests.waiting import WAIT, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

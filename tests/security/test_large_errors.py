@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon.redact import CUT, REASON, SHOWN
-from tests.e2e.harness import eventually, running, scripted
+from tests.e2e.harness import running, scripted
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,9 +17,10 @@ import pytest
 from daemon.processes import table
 from daemon.processes.own import OOM_SCORE
 from daemon.transports.stdio import INHERITED
-from tests.e2e.harness import ROOT, WAIT, eventually, running, scripted
+from tests.e2e.harness import ROOT, running, scripted
 from tests.faults.stage import is_alive
 from tests.security.unprivileged import USER, after, unprivileged
+from tests.waiting import WAIT, eventually
 
 if TYPE_CHECKING:
     from tests.e2e.harness import Daemon

@@ -10,8 +10,8 @@ import pytest
 
 from daemon.measures import NOISE_CHARACTERS, STDERR_LINE
 from daemon.redact import CUT, HIDDEN
-from tests.e2e.harness import eventually
 from tests.security.hostile import SECRETS, everything, spellings
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.harness import eventually
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.security.conftest import Watched

@@ -14,7 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.e2e.harness import ROOT, WAIT, Daemon, left_behind
+from tests.e2e.harness import ROOT, Daemon, left_behind
+from tests.waiting import WAIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

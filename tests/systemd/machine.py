@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from daemon.cli import control
-from tests.e2e.harness import RawClient, eventually
+from tests.e2e.harness import RawClient
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

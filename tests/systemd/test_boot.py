@@ -6,7 +6,6 @@ import json
 import socket
 from pathlib import Path
 
-from tests.e2e.harness import eventually
 from tests.systemd.machine import (
     AS_INSTALLED,
     CONFIG,
@@ -19,6 +18,7 @@ from tests.systemd.machine import (
     run,
     scripted,
 )
+from tests.waiting import eventually
 
 STARTS = 40
 """Twice as many as systemd allows in two seconds by default."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from tests.e2e.harness import eventually
 from tests.systemd.machine import STATE, ended, scripted, watched
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.systemd.machine import Service

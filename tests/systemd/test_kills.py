@@ -8,8 +8,9 @@ import threading
 import time
 from typing import TYPE_CHECKING, Self
 
-from tests.e2e.harness import RawClient, eventually
+from tests.e2e.harness import RawClient
 from tests.systemd.machine import FRONT, PATIENCE, UNIT, ended, greet, scripted, told, watched
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.systemd.machine import Service

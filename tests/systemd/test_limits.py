@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.e2e.harness import eventually
 from tests.systemd.machine import PROGRAM, ended, hierarchy_of, scripted, told, watched
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.systemd.machine import Service

@@ -6,7 +6,6 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.e2e.harness import eventually
 from tests.systemd.machine import (
     CONTROL,
     FRONT,
@@ -20,6 +19,7 @@ from tests.systemd.machine import (
     run,
     scripted,
 )
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -152,11 +152,6 @@ async def receive_all(far: trio.SocketStream) -> bytes:
     return b"".join([chunk async for chunk in far])
 
 
-async def wait_until(holds: Callable[[], bool]) -> None:
-    while not holds():
-        await trio.lowlevel.checkpoint()
-
-
 def open_descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 

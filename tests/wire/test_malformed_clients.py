@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import trio
 
-from bench.fuzz.mutation import FROM_CLIENTS, malformed
-from bench.fuzz.talking import Results, talk
 from tests.fakes_upstream import Sent, Stage
+from tests.fuzz.mutation import FROM_CLIENTS, malformed
+from tests.fuzz.talking import Results, talk
 
 INPUTS = 2000
 SEED = 5

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from bench.fuzz import saying_server
-from bench.fuzz.listening import listen
-from bench.fuzz.mutation import FROM_CLIENTS, FROM_SERVERS, malformed
-from bench.fuzz.talking import Results, talk
+from tests.fuzz import saying_server
+from tests.fuzz.listening import listen
+from tests.fuzz.mutation import FROM_CLIENTS, FROM_SERVERS, malformed
+from tests.fuzz.talking import Results, talk
 from tests.houses import house
 
 INPUTS = 300

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.fuzz.mutation import FROM_CLIENTS, FROM_SERVERS, malformed
-from bench.fuzz.oracles import UID, an_envelope, framing
-from bench.fuzz.promises import depth, read
 from daemon.wire import envelope
 from daemon.wire.envelope import MAX_CONTAINERS, MAX_DEPTH, BadMessage, decode, decode_strictly
 from daemon.wire.malformed import id_in_head
+from tests.fuzz.mutation import FROM_CLIENTS, FROM_SERVERS, malformed
+from tests.fuzz.oracles import UID, an_envelope, framing
+from tests.fuzz.promises import depth, read
 
 INPUTS = 600
 PARSE, REQUEST = envelope.PARSE_ERROR, envelope.INVALID_REQUEST

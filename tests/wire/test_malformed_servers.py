@@ -8,13 +8,13 @@ import msgspec
 import trio
 import trio.testing
 
-from bench.fuzz.listening import expected
-from bench.fuzz.mutation import FROM_SERVERS, UID, Malformed, malformed
-from bench.fuzz.promises import Said, read
 from daemon.errors import ConnectionLost
 from daemon.wire.frames import LineBuffer
 from daemon.wire.outbox import Outbox
 from daemon.wire.peer import Peer
+from tests.fuzz.listening import expected
+from tests.fuzz.mutation import FROM_SERVERS, UID, Malformed, malformed
+from tests.fuzz.promises import Said, read
 from tests.wire.fakes import RecordingExchange, RecordingHandler, ScriptedLink
 
 INPUTS = 2000

@@ -13,6 +13,7 @@ from loguru import logger
 from trio.testing import wait_all_tasks_blocked
 
 from daemon.wire.poll import EVENTS_AT_ONCE, IN, MAX_SKIPS, OUT, Poll
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,12 +39,6 @@ def reading(fd: int, into: list[bytes]) -> Callable[[int], None]:
         into.append(os.read(fd, 100))
 
     return on_ready
-
-
-async def until(holds: Callable[[], object]) -> None:
-    with trio.fail_after(30):
-        while not holds():
-            await trio.lowlevel.checkpoint()
 
 
 async def test_who_is_ready_is_called_until_he_is_not() -> None:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import trio
 
-from bench.fuzz.mutation import UID
-from bench.fuzz.promises import Members, Said, canonical, from_server, read
+from tests.fuzz.mutation import UID
+from tests.fuzz.promises import Members, Said, canonical, from_server, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from bench.fuzz.mutation import Malformed
-    from bench.fuzz.talking import Results
+    from tests.fuzz.mutation import Malformed
+    from tests.fuzz.talking import Results
 
 PATIENCE = 30.0
 """Seconds without an answer after which a call hangs."""

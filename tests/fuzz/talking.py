@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from bench.fuzz.promises import Due, Members, Number, Promise, cancels, read, to_client
+from tests.fuzz.promises import Due, Members, Number, Promise, cancels, read, to_client
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
-    from bench.fuzz.mutation import Malformed
+    from tests.fuzz.mutation import Malformed
 
     Connect = Callable[[], Awaitable[trio.abc.Stream]]
 

@@ -1,31 +1,24 @@
-"""What must hold of any bytes, without a daemon: one function for each target, which raises `Disagreement`."""
+"""What must hold of any bytes, without a daemon; each function raises `Disagreement`."""
 
 from __future__ import annotations
 
 import atexit
-import json
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import msgspec
 from msgspec import UNSET, Raw
 
-from bench.fuzz.mutation import PASSWORD
-from bench.fuzz.promises import Due, Members, Said, from_server, read, to_client
-from daemon.arguments.reading import Checker
-from daemon.catalog.listing import read_tools
 from daemon.config.model import Config
 from daemon.config.parse import load
-from daemon.errors import CallError, ConfigError
+from daemon.errors import ConfigError
 from daemon.surfaces.table import SURFACES
 from daemon.wire import envelope
 from daemon.wire.frames import HEAD_BYTES, Line, LineBuffer
 from daemon.wire.malformed import id_in_head
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tests.fuzz.mutation import PASSWORD
+from tests.fuzz.promises import Due, Members, Said, from_server, read, to_client
 
 UID = 1
 """The id that a server's answer has to carry."""
@@ -176,76 +169,3 @@ def a_config(data: bytes) -> None:
         return
     _require(isinstance(config, Config), "no configuration")
     _require(CANARY not in repr(config), "the secret in the repr")
-
-
-# --- arguments ----------------------------------------------------------------------------------------------
-
-_SCHEMAS: tuple[dict[str, Any], ...] = (
-    {"type": "object"},
-    {"type": "object", "properties": {"args": {"type": "string"}, "n": {"type": "integer"}}, "required": ["n"]},
-    {
-        "type": "object",
-        "properties": {
-            "a": {"$ref": "#/$defs/a"},
-            "list": {"type": "array", "items": {"enum": ["x", 1, None]}},
-        },
-        "$defs": {
-            "a": {"anyOf": [{"type": "string", "pattern": "^a+$"}, {"type": "object", "required": ["b"]}]}
-        },
-        "additionalProperties": False,
-    },
-    {"type": "object", "patternProperties": {"^k": {"type": "number"}}, "minProperties": 1},
-)
-
-
-def _tools() -> list[Any]:
-    raws = [
-        Raw(json.dumps({"name": f"t{number}", "description": "", "inputSchema": schema}).encode())
-        for number, schema in enumerate(_SCHEMAS)
-    ]
-    return [None, *read_tools("s", raws)[0]]
-
-
-_TOOLS = _tools()
-_CHECKER = Checker()
-_members = msgspec.json.Decoder(dict[str, Raw]).decode
-
-
-def arguments(data: bytes) -> None:
-    """A wrapper call's members, `args` and what stands beside it: read, or refused with words.
-
-    The first byte chooses the tool. What needed no repair goes on byte for byte; what did is an object of the
-    standard library's opinion, too.
-    """
-    if not data:
-        return
-    tool, line = _TOOLS[data[0] % len(_TOOLS)], data[1:]
-    try:
-        envelope.decode_strictly(
-            b'{"jsonrpc":"2.0","id":1,"method":"m","params":%b}' % line.replace(b"\n", b" ")
-        )
-        members = _members(line)
-    except (envelope.BadMessage, msgspec.MsgspecError):
-        return
-    args = members.pop("args", None)
-    try:
-        found = _CHECKER.read(tool, "t", args, members)
-    except CallError as error:
-        _require(error.message, "refused without a word")
-        json.dumps(error.message).encode()
-        return
-    value = read(bytes(found.arguments).decode())
-    _require(isinstance(value, Members), "arguments that are no object")
-    if found.repair is None:
-        nothing = args is None or bytes(args) == b"null"
-        _require(nothing or bytes(found.arguments) == bytes(args or b""), "changed, and nobody says so")
-        _require(not members, "something beside them was dropped")
-
-
-TARGETS: dict[str, Callable[[bytes], None]] = {
-    "framing": framing,
-    "envelope": an_envelope,
-    "config": a_config,
-    "arguments": arguments,
-}
-"""By the name that `--target` takes."""

@@ -1,10 +1,8 @@
-"""What takes hours: the soak (R25), and the test suite again and again (R26)."""
+"""The soak (R25): hours of calls to servers that have a fault every few seconds."""
 
 from __future__ import annotations
 
 import random
-import re
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -14,9 +12,8 @@ from typing import TYPE_CHECKING
 import attrs
 
 from bench.reliability.neighbours import WAYS
-from bench.reliability.promise import Finding, mebibytes, percentile
+from bench.reliability.promise import Finding, mebibytes
 from bench.reliability.stage import at_work, code_of, server, when
-from tests.e2e.harness import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -166,40 +163,4 @@ def r25(log: Log, growth: dict[str, float], hours: float, restarts: int, seed: i
         f" {counted}, memory {mebibytes(growth['memory'])}",
         kept=not log.wrong and not grown,
         numbers={**growth, "hours": hours, "calls": log.calls, "wrong": len(log.wrong), "seed": seed},
-    )
-
-
-SUITE_SECONDS = 3600.0
-"""How long one run of the suite may take."""
-
-
-def suite(times: int, words: list[str]) -> Iterator[Finding]:
-    """R26: the test suite so many times. Every failure is shown, with the seed that it prints."""
-    green, took = 0, []
-    failed: Counter[str] = Counter()
-    for number in range(1, times + 1):
-        begun = time.monotonic()
-        ran = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", *words],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=SUITE_SECONDS,
-            check=False,
-        )
-        took.append(time.monotonic() - begun)
-        green += ran.returncode == 0
-        failed.update(re.findall(r"^(?:FAILED|ERROR) (\S+)", ran.stdout, re.MULTILINE))
-        print(
-            f"run {number} of {times}: status {ran.returncode}, {took[-1]:.0f} s", file=sys.stderr, flush=True
-        )
-        if ran.returncode:
-            print(ran.stdout[-20_000:], file=sys.stderr, flush=True)
-    names = ", ".join(name for name, _ in failed.most_common(3))
-    yield Finding(
-        name="R26",
-        measured=f"{green} of {times} runs green, p50 {percentile(took, 0.5):.0f} s"
-        + (f"; {names}" if names else ""),
-        kept=green == times,
-        numbers={"green": green, "runs": times, "p50_seconds": percentile(took, 0.5)},
     )

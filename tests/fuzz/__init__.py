@@ -1,0 +1,1 @@
+"""Malformed input: what is made of real messages, what is promised for it, and both sides of a talk."""

@@ -1,0 +1,59 @@
+"""Waiting for what no event tells of: another thread, another process, the far end of a socket."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+PATIENCE = 30.0
+"""Real seconds after which a wait is in vain: long enough for a loaded machine."""
+
+WAIT = 60.0
+"""Real seconds that another process may take: servers on node need several on a busy machine."""
+
+LOOK_SECONDS = 0.03
+"""Between two looks at another process: it wants the processor as well."""
+
+
+async def until(
+    holds: Callable[[], object],
+    why: Callable[[], object] = str,
+    *,
+    seconds: float = PATIENCE,
+    every: float = 0.0,
+) -> None:
+    """Look again and again until something holds; `why` is shown if it never does.
+
+    Args:
+        holds: the look.
+        why: what an expired wait says.
+        seconds: the bound, by the real clock whatever trio's says.
+        every: seconds of trio's clock between two looks. Without any, a virtual clock stands still meanwhile.
+    """
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, why()
+        if every:
+            await trio.sleep(every)
+        else:
+            # A checkpoint alone would keep the interpreter busy, and other threads waiting for it.
+            await trio.to_thread.run_sync(_nothing)
+
+
+def _nothing() -> None: ...
+
+
+def eventually(look: Callable[[], T | Literal[False] | None], why: Callable[[], object] = str) -> T:
+    """What a look finds once it finds something, for tests without a loop; `why` is shown if it was in vain."""
+    end = time.monotonic() + WAIT
+    while not (found := look()):
+        assert time.monotonic() < end, why()
+        time.sleep(LOOK_SECONDS)
+    return found
