@@ -264,7 +264,7 @@ def test_a_server_without_tools_is_up_of_no_use_and_asked_again() -> None:
     desk = Desk()
     desk.stage.lists("alpha")
     assert desk.status()["daemon"]["available"] == 2
-    desk.stage.becomes("alpha", ServerState.DEGRADED, reason=EMPTY)
+    desk.stage.becomes("alpha", ServerState.DEGRADED, reason=EMPTY.text, cause=EMPTY.cause)
     desk.alpha.standing = Standing(problem=EMPTY, attempt=3, next_at=NOW + 12.4)
     status = desk.status()
     assert status["daemon"]["available"] == 1

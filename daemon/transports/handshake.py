@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import attrs
 import msgspec
 
+from daemon.causes import Cause
 from daemon.errors import ConnectionLost, ProtocolFault, StartTimeout, UpstreamLost, UpstreamTimeout
 from daemon.model import Era
 from daemon.protocol import HANDSHAKE_VERSIONS, IDENTITY, MODERN_VERSION, SERVER_INFO_KEY
@@ -156,13 +157,16 @@ async def initialize(connection: Connection, seconds: float) -> Greeting:
     try:
         raw = await connection.request("initialize", params, timeout=seconds)
     except UpstreamTimeout:
-        raise StartTimeout(f"no answer to initialize within {seconds:g} s") from None
+        text = f"no answer to initialize within {seconds:g} s"
+        raise StartTimeout(text, Cause.HANDSHAKE_TIMEOUT, seconds=seconds) from None
     except RemoteError as error:
-        raise ProtocolFault(f"initialize was refused: {error}") from None
+        text = f"initialize was refused: {error}"
+        raise ProtocolFault(text, Cause.HANDSHAKE_REFUSED, error=str(error)) from None
     result = _object(raw)
     version = result.get("protocolVersion")
     if version not in HANDSHAKE_VERSIONS:
-        raise ProtocolFault(f"no common protocol version: the server wants {version!r}")
+        text = f"no common protocol version: the server wants {version!r}"
+        raise ProtocolFault(text, Cause.NO_COMMON_VERSION, version=repr(version))
     greeting = _greeting(Era.HANDSHAKE, str(version), result)
     connection.adopt(Era.HANDSHAKE, greeting.version)
     connection.notify("notifications/initialized")
