@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
+from msgspec import Struct
 
-from daemon.causes import Cause
+from daemon.causes import Cause, of_status
 from daemon.errors import ConnectionLost, ProtocolFault, StartTimeout, UpstreamLost, UpstreamTimeout
 from daemon.model import Era
 from daemon.protocol import HANDSHAKE_VERSIONS, IDENTITY, MODERN_VERSION, SERVER_INFO_KEY
@@ -160,8 +161,7 @@ async def initialize(connection: Connection, seconds: float) -> Greeting:
         text = f"no answer to initialize within {seconds:g} s"
         raise StartTimeout(text, Cause.HANDSHAKE_TIMEOUT, seconds=seconds) from None
     except RemoteError as error:
-        text = f"initialize was refused: {error}"
-        raise ProtocolFault(text, Cause.HANDSHAKE_REFUSED, error=str(error)) from None
+        raise _refusal(error) from None
     result = _object(raw)
     version = result.get("protocolVersion")
     if version not in HANDSHAKE_VERSIONS:
@@ -171,6 +171,22 @@ async def initialize(connection: Connection, seconds: float) -> Greeting:
     connection.adopt(Era.HANDSHAKE, greeting.version)
     connection.notify("notifications/initialized")
     return greeting
+
+
+class _HttpAnswer(Struct):
+    """The `data` of an error that stands for an HTTP error: the transport's words, not the server's."""
+
+    httpStatus: int  # noqa: N815 - as it stands in the JSON
+    place: str
+
+
+def _refusal(error: RemoteError) -> ProtocolFault:
+    text = f"initialize was refused: {error}"
+    try:
+        answer = msgspec.json.decode(error.data, type=_HttpAnswer)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return ProtocolFault(text, Cause.HANDSHAKE_REFUSED, error=str(error))
+    return ProtocolFault(text, of_status(answer.httpStatus), place=answer.place, status=answer.httpStatus)
 
 
 def _object(raw: bytes) -> dict[str, object]:
