@@ -12,14 +12,13 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 import attrs
-from tenacity.wait import wait_base
 
 from daemon.states import ServerState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tenacity import RetryCallState
+    from daemon.causes import Reason
 
 
 class Ending(StrEnum):
@@ -43,8 +42,8 @@ class Run:
 
     ending: Ending
     """What kind of end it was."""
-    reason: str
-    """In words."""
+    reason: Reason
+    """Why, without secrets."""
     healthy: float
     """Seconds from ready to the end; 0 if it never was ready."""
     ended_at: float
@@ -159,35 +158,33 @@ def equal_jitter(policy: RestartPolicy, nominal: float, jitter: float) -> float:
     return max(policy.floor, half + half * jitter)
 
 
-class wait_for_verdict(wait_base):  # noqa: N801 - tenacity names its strategies so
-    """tenacity's wait strategy of a supervised child: its attempts return `Run`s, this judges them."""
+class Streak:
+    """The failed runs of a child since it was last stable."""
 
     def __init__(self, policy: RestartPolicy, rng: Callable[[], float]) -> None:
+        """Begin without any.
+
+        Args:
+            policy: the numbers.
+            rng: a random number in [0, 1), for the jitter.
+        """
         self._policy = policy
         self._rng = rng
-        self._streak: list[Run] = []
-        self._forgotten = 0
-        self._looping = False
-        self.verdict = Verdict(state=ServerState.BACKOFF, delay=0.0)
+        self.forget()
 
     def forget(self) -> None:
-        """Start a new streak: an operator wants a fresh beginning."""
-        self._streak.clear()
+        """Start anew: the child was stable, or an operator wants a fresh beginning."""
+        self._runs: list[Run] = []
         self._forgotten = 0
         self._looping = False
 
-    def __call__(self, retry_state: RetryCallState) -> float:
-        """Judge the run that just ended; `verdict` keeps more than the number that tenacity wants."""
-        if retry_state.attempt_number == 1:
-            self.forget()
-        assert retry_state.outcome is not None
-        self._streak.append(retry_state.outcome.result())
+    def judge(self, run: Run) -> Verdict:
+        """Add a failed run, and decide when the next one begins."""
+        self._runs.append(run)
         # The first run tells whether a restart was free, the last ones whether it is a crash loop.
-        surplus = self._streak[1 : -self._policy.intensity - 1]
+        surplus = self._runs[1 : -self._policy.intensity - 1]
         self._forgotten += len(surplus)
-        del self._streak[1 : 1 + len(surplus)]
-        self.verdict = judge(
-            self._policy, self._streak, self._rng(), forgotten=self._forgotten, looping=self._looping
-        )
-        self._looping |= self.verdict.state is ServerState.CRASHLOOP
-        return self.verdict.delay
+        del self._runs[1 : 1 + len(surplus)]
+        verdict = judge(self._policy, self._runs, self._rng(), forgotten=self._forgotten, looping=self._looping)
+        self._looping |= verdict.state is ServerState.CRASHLOOP
+        return verdict

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
@@ -12,7 +13,8 @@ from msgspec import Raw
 
 from daemon.catalog.legible import ScreenedTools
 from daemon.catalog.listing import MAX_TOOL_BYTES, read_tools
-from daemon.errors import SchemaFetchError, UpstreamLost, UpstreamUnavailable
+from daemon.causes import HEALTHY, Cause, Reason
+from daemon.errors import ListingFault, UpstreamLost, UpstreamUnavailable
 from daemon.facts import ListingFailed, ToolsListed
 from daemon.redact import HIDDEN, REASON
 from daemon.transports.paging import list_all
@@ -49,10 +51,10 @@ UNSPEAKABLE = "its name holds a secret of the configuration, so it cannot be cal
 """Why such a tool is quarantined."""
 
 
-EMPTY = "it lists no tools"
+EMPTY = Reason("it lists no tools", Cause.NO_TOOLS)
 """What is wrong with a server that has said that it has some."""
 
-NOTHING = "it declares neither tools nor prompts nor resources"
+NOTHING = Reason("it declares neither tools nor prompts nor resources", Cause.NOTHING_OFFERED)
 """What is wrong with a server that has nothing to say for itself."""
 
 
@@ -60,8 +62,8 @@ NOTHING = "it declares neither tools nor prompts nor resources"
 class Standing:
     """How a server that is up does with its list."""
 
-    problem: str = ""
-    """Why it has no tools to offer, or not those that it may have by now; empty if nothing is wrong."""
+    problem: Reason = HEALTHY
+    """Why it has no tools to offer, or not those that it may have by now."""
     attempt: int = 0
     """Lists in a row that were not as they should be."""
     next_at: float | None = None
@@ -212,12 +214,12 @@ class Listing:
         self._outcome.set((number, problem))
         return problem
 
-    async def keep(self, problem: str, report: Callable[[str], None]) -> None:
+    async def keep(self, problem: str, report: Callable[[Reason], None]) -> None:
         """List again when asked to, when the list is old, and soon after a failure; until cancelled.
 
         Args:
             problem: what went wrong with the first list.
-            report: told what is wrong after each further one, empty if nothing is.
+            report: told what is wrong after each further one, `HEALTHY` if nothing is.
         """
         pause = DEBOUNCE
         while True:
@@ -236,7 +238,7 @@ class Listing:
                 await self._needed_now.wait()
 
     def _expect_next(self, seconds: float) -> None:
-        if self._standing.problem:
+        if self._standing.problem.cause:
             self._standing = attrs.evolve(self._standing, next_at=self._wall() + seconds)
 
     async def listen(self, connection: Connection) -> None:
@@ -258,13 +260,13 @@ class Listing:
         name = self._server.name
         try:
             raws = await list_all(connection, seconds=self._server.timeouts.list)
-        except SchemaFetchError as error:
+        except ListingFault as error:
             if self._lists_tools:
-                reason = self._redact(error.message, REASON)
-                self._log.warning("does not list its tools: {}", reason)
-                self._tell(ListingFailed(server=name, incarnation=self._incarnation, reason=reason))
-                self._stand(reason)
-                return reason
+                problem = error.reason.redacted(partial(self._redact, most=REASON))
+                self._log.warning("does not list its tools: {}", problem.text)
+                self._tell(ListingFailed(server=name, incarnation=self._incarnation, reason=problem.text))
+                self._stand(problem)
+                return problem.text
             raws = []
         tools, quarantined = await trio.to_thread.run_sync(_looked_through, name, raws, self._redact)
         self._warn_quarantined(quarantined)
@@ -281,23 +283,23 @@ class Listing:
             )
         )
         self._has_listed |= bool(tools)
-        self._stand("" if tools else self._why_none(quarantined))
+        self._stand(HEALTHY if tools else self._why_none(quarantined))
         return ""
 
-    def _why_none(self, quarantined: Mapping[str, str]) -> str:
-        """What is wrong with a list from which nothing can be offered; empty if that is all right."""
+    def _why_none(self, quarantined: Mapping[str, str]) -> Reason:
+        """What is wrong with a list from which nothing can be offered."""
         if quarantined:
-            tool, reason = next(iter(quarantined.items()))
+            tool, fault = next(iter(quarantined.items()))
             count = len(quarantined)
-            return (
-                f"it lists {count} tool{'s' if count > 1 else ''}, of which none can be used; {tool}: {reason}"
-            )
+            tools = f"{count} tool{'s' if count > 1 else ''}"
+            text = f"it lists {tools}, of which none can be used; {tool}: {fault}"
+            return Reason(text, Cause.TOOLS_UNUSABLE, {"count": count, "tool": tool, "error": fault})
         if not self._should_offer:
-            return ""
+            return HEALTHY
         return EMPTY if self._lists_tools else NOTHING
 
-    def _stand(self, problem: str) -> None:
-        if problem:
+    def _stand(self, problem: Reason) -> None:
+        if problem.cause:
             attempt = self._standing.attempt + 1
             self._standing = attrs.evolve(self._standing, problem=problem, attempt=attempt)
         else:

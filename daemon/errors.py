@@ -2,7 +2,7 @@
 
 Two families. What a *call* can meet (`CallError` and below) is answered to a model: it has a code of
 `design.md` §6, a text that says what to do next, and details for programs. What a *run* of an upstream can
-meet (`RunError` and below) is read by the supervisor and shown in `mcpd status`: its class decides whether
+meet (`RunError` and below) is read by the supervisor and shown in `mcpd status`: its cause decides whether
 to retry soon, to retry slowly or to wait for the operator. Names say who is to blame, then whether the call
 was sent: only what was certainly not sent may be called "safe to retry".
 """
@@ -13,8 +13,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
+from daemon.causes import Cause, Reason
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from daemon.causes import Datum
 
 
 class McpdError(Exception):
@@ -163,25 +167,36 @@ class Overloaded(CallError):
 
 
 class RunError(McpdError):
-    """A run of an upstream ended or never began; retried with backoff."""
+    """A run of an upstream ended or never began. `reason` says why; its cause decides when it is tried again.
+
+    The classes below are for what is caught apart somewhere; a cause that is not given is the class's.
+    """
+
+    default: ClassVar[Cause] = Cause.CONNECTION_LOST
+
+    def __init__(self, message: str, cause: Cause | None = None, **data: Datum) -> None:
+        """Say what happened.
+
+        Args:
+            message: in words.
+            cause: for programs.
+            **data: what the cause says that it carries.
+        """
+        super().__init__(message)
+        self.reason = Reason(message, cause or self.default, data)
 
 
 class ConnectionLost(RunError):
-    """The link to the server ended: EOF, a reset, an exit, too many missed pings.
-
-    `normal` tells that the server ended by itself and reported success (exit status 0).
-    """
-
-    def __init__(self, message: str, *, normal: bool = False) -> None:
-        super().__init__(message)
-        self.normal = normal
+    """The link to the server ended: EOF, a reset, an exit, too many missed pings."""
 
 
 class Busy(ConnectionLost):
     """The server has no time for us (HTTP 429, 503), and may have said for how long."""
 
-    def __init__(self, message: str, *, wait: float) -> None:
-        super().__init__(message)
+    default = Cause.BUSY
+
+    def __init__(self, message: str, cause: Cause | None = None, *, wait: float, **data: Datum) -> None:
+        super().__init__(message, cause, seconds=wait, **data)
         self.wait = wait
         """Seconds to leave it alone for."""
 
@@ -189,23 +204,37 @@ class Busy(ConnectionLost):
 class StartTimeout(RunError):
     """The server did not get through connect, handshake or first listing in time."""
 
+    default = Cause.HANDSHAKE_TIMEOUT
+
 
 class ProtocolFault(RunError):
     """The server broke JSON-RPC or MCP in a way that a connection does not survive."""
+
+    default = Cause.NOT_MCP
 
 
 class CannotStart(RunError):
     """Trying again soon is pointless: no such command, no permission, a configuration that cannot work."""
 
+    default = Cause.CANNOT_START
+
+
+class ListingFault(RunError):
+    """The server is up but did not list its tools: it goes on, degraded, and is asked again."""
+
+    default = Cause.LIST_REFUSED
+
 
 class NeedsAuth(RunError):
     """The server wants credentials that it was not given (401, 403)."""
+
+    default = Cause.UNAUTHORIZED
 
 
 def leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """The exception that a nursery's group is about: ours if it holds one, else its first.
 
-    trio wraps whatever leaves a nursery; policies (tenacity's, the supervisor's) want the plain error.
+    trio wraps whatever leaves a nursery; the supervisor wants the plain error.
     """
     ours = group.subgroup(McpdError)
     found: BaseException = ours or group.subgroup(Exception) or group

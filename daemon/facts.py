@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from daemon.causes import Reason
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from daemon.causes import Cause, Datum
     from daemon.config.model import Config
     from daemon.model import GivenName, Summary, Tool
     from daemon.states import ServerState
@@ -25,6 +28,10 @@ class ServerStatus:
     """The server's state."""
     reason: str = ""
     """In words: why it is not ready, or what is wrong although it is."""
+    cause: Cause | None = None
+    """The same for programs; None if nothing is wrong, or if it was wanted so."""
+    cause_data: Mapping[str, Datum] = attrs.field(factory=dict, hash=False)
+    """What the cause says that it carries."""
     since: float = 0.0
     """When it entered the state, in seconds since the epoch."""
     attempt: int = 0
@@ -35,6 +42,11 @@ class ServerStatus:
     """Which start of this server this is: a fencing token, facts of an older one are dropped."""
     restarts: int = 0
     """Runs that ended since the daemon started, whatever ended them."""
+
+    @property
+    def why(self) -> Reason:
+        """Its reason, cause and data together."""
+        return Reason(self.reason, self.cause, self.cause_data)
 
 
 @attrs.frozen(kw_only=True)

@@ -45,6 +45,10 @@ class Kept(Protocol):
         """In words: why it is degraded, or what was lost although it is not."""
 
     @property
+    def cause(self) -> str | None:
+        """Why it is degraded, for programs: a word of `store.faults.Kind`."""
+
+    @property
     def since(self) -> float:
         """Since when, in seconds since the epoch."""
 
@@ -287,6 +291,7 @@ class Reporter:
         told = {
             "state": str(kept.state),
             "reason": self.redact(kept.reason),
+            "cause": kept.cause,
             "since": round(kept.since, 3),
             "where": self.redact(kept.where),
             "waiting": kept.waiting,

@@ -117,7 +117,7 @@ class RunLog:
 
     def ended(self, number: int, run: Run) -> None:
         """A run has ended: say so, or count it."""
-        text = f"run {number} ended: {run.reason}"
+        text = f"run {number} ended: {run.reason.text}"
         if not self._ends_alike(run):
             level = "INFO" if run.ending in {Ending.ASKED, Ending.NORMAL} else "WARNING"
             self._log.log(level, "{}", text)
@@ -140,7 +140,7 @@ class RunLog:
 
     def _ends_alike(self, run: Run) -> bool:
         """Whether there is nothing to tell of a run that the runs before it had not."""
-        before, self._reason = self._reason, _LARGE.sub("#", run.reason)
+        before, self._reason = self._reason, _LARGE.sub("#", run.reason.text)
         known = self._failing and not self._news and not self._is_stable
         return known and before == self._reason and run.ending is not Ending.ASKED
 

@@ -84,6 +84,7 @@ def _standing(
     entry: ServerEntry, upstream: Observed | None, redact: Callable[[str], str], now: float
 ) -> dict[str, object]:
     status = entry.status
+    why = status.why.redacted(redact)
     attempt, due = status.attempt, status.next_retry_at
     if status.state is ServerState.DEGRADED and upstream is not None:
         # What is tried again is its list, while it runs.
@@ -93,7 +94,9 @@ def _standing(
         "since": round(status.since, 3),
         "attempt": attempt,
         "nextRetryInMs": None if due is None else max(0, round((due - now) * 1000)),
-        "reason": redact(status.reason),
+        "reason": why.text,
+        "cause": why.cause,
+        "causeData": why.data,
         "restarts": status.restarts,
         "tools": len(entry.tools or ()),
         "epoch": entry.epoch,

@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING
 
 import attrs
 import pytest
-import tenacity
 from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.backoff import (
     Ending,
     Run,
+    Streak,
     Verdict,
     equal_jitter,
     is_stable,
     judge,
-    wait_for_verdict,
     wants_restart,
 )
+from daemon.causes import Reason
 from daemon.config.model import Restart, RestartType
 from daemon.states import ServerState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 POLICY = Restart()
 ALMOST_ONE = 1 - 2**-53
@@ -34,7 +34,7 @@ FAR_APART = 1000.0
 
 
 def run(ending: Ending = Ending.CRASHED, *, healthy: float = 0.0, at: float = 0.0) -> Run:
-    return Run(ending=ending, reason="because", healthy=healthy, ended_at=at)
+    return Run(ending=ending, reason=Reason("because"), healthy=healthy, ended_at=at)
 
 
 def streak(length: int, *, apart: float = FAR_APART, first_healthy: float = 0.0) -> list[Run]:
@@ -193,47 +193,36 @@ def test_ten_thousand_failures_neither_overflow_nor_exceed_the_cap() -> None:
     assert judge(POLICY, streak(10_000), ALMOST_ONE).delay <= 60.0
 
 
-# --- as tenacity's wait strategy --------------------------------------------------------------------------
+# --- a streak of failures ---------------------------------------------------------------------------------
 
 
 @attrs.define
 class Supervised:
-    """A child whose runs are scripted, under tenacity, with a sleep that only takes notes."""
+    """A child whose runs are scripted; what it would wait, and in which state, is noted."""
 
     policy: Restart
-    wait: wait_for_verdict = attrs.field(init=False)
+    streak: Streak = attrs.field(init=False)
     slept: list[float] = attrs.field(factory=list)
     states: list[ServerState] = attrs.field(factory=list)
 
     def __attrs_post_init__(self) -> None:
-        self.wait = wait_for_verdict(self.policy, rng=lambda: 0.0)
+        self.streak = Streak(self.policy, rng=lambda: 0.0)
 
-    def live(self, runs: Iterator[Run]) -> Run:
+    def live(self, runs: Iterator[Run]) -> None:
         """Go through `runs` until one is stable."""
-        retrying = tenacity.Retrying(
-            sleep=self._sleep,
-            wait=self.wait,
-            retry=tenacity.retry_if_result(self._goes_on),
-            stop=tenacity.stop_never,
-        )
-        result: Run = retrying(self._next_of(runs))
-        return result
-
-    def _next_of(self, runs: Iterator[Run]) -> Callable[[], Run]:
-        return lambda: next(runs)
-
-    def _goes_on(self, ended: Run) -> bool:
-        return not is_stable(self.policy, ended)
-
-    def _sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.states.append(self.wait.verdict.state)
+        for ended in runs:
+            if is_stable(self.policy, ended):
+                self.streak.forget()
+                return
+            verdict = self.streak.judge(ended)
+            self.slept.append(verdict.delay)
+            self.states.append(verdict.state)
 
 
 STABLE = run(healthy=1000.0)
 
 
-def test_tenacity_sleeps_as_long_as_the_verdict_says() -> None:
+def test_a_streak_is_judged_run_by_run() -> None:
     child = Supervised(POLICY)
     child.live(iter([*streak(4), run(Ending.CANNOT_START, at=4000.0), run(at=5000.0), STABLE]))
     assert child.slept == [0.5, 1.0, 2.0, 4.0, 300.0, 16.0]
@@ -252,7 +241,7 @@ def test_an_operator_can_have_the_failures_forgotten() -> None:
 
     def runs() -> Iterator[Run]:
         yield from streak(3)
-        child.wait.forget()
+        child.streak.forget()
         yield run(at=3000.0)
         yield STABLE
 

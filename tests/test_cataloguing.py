@@ -25,6 +25,7 @@ from daemon.cataloguing import (
     Listing,
     Standing,
 )
+from daemon.causes import HEALTHY, Cause, Reason
 from daemon.config.model import Server, Timeouts
 from daemon.config.redaction import doubtful, secrets
 from daemon.errors import UpstreamLost, UpstreamUnavailable
@@ -118,7 +119,7 @@ class Scene:
         **timeouts: Any,
     ) -> None:
         self.facts: list[Fact] = []
-        self.problems: list[str] = []
+        self.problems: list[Reason] = []
         self.connection = Lists()
         redact = Redactor(())
         redact.learn(secrets, doubtful)
@@ -169,7 +170,7 @@ async def test_a_failure_is_told_without_secrets_and_tried_again_soon(
     began = trio.current_time()
     scene.connection.failure = None
     await until(lambda: bool(scene.problems), every=0.05)
-    assert scene.problems[0] == ""
+    assert scene.problems[0] == HEALTHY
     assert scene.connection.listed[1] - began == RELIST_AFTER_FAILURE
 
 
@@ -204,7 +205,7 @@ async def test_an_empty_list_is_no_failure_and_not_as_it_should_be(
     assert 42.0 < standing.next_at <= 42.0 + DEBOUNCE + RELIST_AFTER_FAILURE
     scene.connection.tools = ["echo"]
     await until(lambda: len(scene.problems) == 3, every=0.05)
-    assert scene.problems[-1] == ""
+    assert scene.problems[-1] == HEALTHY
     assert scene.listing.standing == Standing()
 
 
@@ -212,9 +213,9 @@ async def test_a_list_of_which_nothing_can_be_used_says_why() -> None:
     scene = Scene()
     scene.connection.members = {"inputSchema": 5}
     assert await scene.listing.list_now() == ""
-    assert scene.listing.standing.problem == (
-        "it lists 1 tool, of which none can be used; echo: its inputSchema is no object"
-    )
+    text = "it lists 1 tool, of which none can be used; echo: its inputSchema is no object"
+    data: dict[str, str | int | float] = {"count": 1, "tool": "echo", "error": "its inputSchema is no object"}
+    assert scene.listing.standing.problem == Reason(text, Cause.TOOLS_UNUSABLE, data)
 
 
 async def test_a_word_is_obeyed_at_once_and_further_ones_together(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from daemon import errors
+from daemon.causes import Cause, Reason
 from daemon.errors import CallError, ConfigError, ConnectionLost, Fault, McpdError, RunError, leaf
 
 CODES = {
@@ -53,15 +54,19 @@ def test_what_a_call_meets_and_what_a_run_meets_are_two_families() -> None:
         errors.StartTimeout,
         errors.ProtocolFault,
         errors.CannotStart,
+        errors.ListingFault,
         errors.NeedsAuth,
     }
     assert not runs & set(CALL_ERRORS)
     assert all(issubclass(kind, McpdError) for kind in [*runs, *CALL_ERRORS])
 
 
-def test_a_lost_connection_is_a_failure_unless_it_says_otherwise() -> None:
-    assert not ConnectionLost("EOF").normal
-    assert ConnectionLost("exited with status 0", normal=True).normal
+def test_a_run_error_carries_a_cause_and_its_data_or_that_of_its_class() -> None:
+    exited = ConnectionLost("exited with status 1", Cause.EXITED, status=1)
+    assert exited.reason == Reason("exited with status 1", Cause.EXITED, {"status": 1})
+    assert str(exited) == "exited with status 1"
+    assert errors.CannotStart("no").reason.cause is Cause.CANNOT_START
+    assert errors.Busy("later", wait=3.0).reason == Reason("later", Cause.BUSY, {"seconds": 3.0})
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ DAEMON = Path(__file__).parent.parent / "daemon"
 
 # A module imports only what stands above it; rooms on one line do not import each other.
 ORDER = (
+    ("causes",),
     ("errors", "later"),
     ("model",),
     ("states",),

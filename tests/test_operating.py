@@ -171,7 +171,7 @@ async def room(
         made.list("git", raw("log"), raw("push"), raw("a/b"))
         with trio.fail_after(patience):
             for child in made.supervisor.children.values():
-                assert await child.wait_settled()
+                assert await child.status.wait_settled()
             await made.registry.settle()
             yield made
         nursery.cancel_scope.cancel()

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from daemon.cataloguing import EMPTY, Standing
+from daemon.causes import Cause
 from daemon.config.redactors import Redactors
 from daemon.context import SessionStatistics
 from daemon.errors import InvalidArguments, ToolDisabled, UnknownServer, UnknownTool
@@ -30,8 +31,8 @@ from tests.fakes_upstream import Stage, tool, tools_of
 
 NOW = 1_800_000_000.0
 PROMISED = {
-    *("state", "since", "attempt", "nextRetryInMs", "reason", "stderr", "pid", "rssBytes"),
-    *("tools", "epoch", "restarts", "calls", "p50Ms", "p95Ms"),
+    *("state", "since", "attempt", "nextRetryInMs", "reason", "cause", "causeData"),
+    *("stderr", "pid", "rssBytes", "tools", "epoch", "restarts", "calls", "p50Ms", "p95Ms"),
 }
 CANARY = "canary-1234567"
 
@@ -74,6 +75,7 @@ class FakeKept:
 
     state: str = "ok"
     reason: str = ""
+    cause: str | None = None
     since: float = NOW - 2.00049
     where: str = "/var/lib/mcpd/mcpd.db"
     waiting: int = 0
@@ -207,6 +209,8 @@ def test_a_server_that_is_down_shows_when_it_is_tried_again(due: float | None, t
         "alpha",
         ServerState.BACKOFF,
         reason="exited with status 1",
+        cause=Cause.EXITED,
+        cause_data={"status": 1},
         attempt=3,
         restarts=4,
         since=NOW - 2.00049,
@@ -214,6 +218,7 @@ def test_a_server_that_is_down_shows_when_it_is_tried_again(due: float | None, t
     )
     server = desk.server()
     assert (server["state"], server["reason"]) == ("backoff", "exited with status 1")
+    assert (server["cause"], server["causeData"]) == ("exited", {"status": 1})
     assert (server["attempt"], server["restarts"], server["nextRetryInMs"]) == (3, 4, told)
     assert server["since"] == pytest.approx(NOW - 2, abs=0.001)
     assert desk.status()["daemon"]["available"] == 1
@@ -264,7 +269,7 @@ def test_a_server_without_tools_is_up_of_no_use_and_asked_again() -> None:
     desk = Desk()
     desk.stage.lists("alpha")
     assert desk.status()["daemon"]["available"] == 2
-    desk.stage.becomes("alpha", ServerState.DEGRADED, reason=EMPTY)
+    desk.stage.becomes("alpha", ServerState.DEGRADED, reason=EMPTY.text, cause=EMPTY.cause)
     desk.alpha.standing = Standing(problem=EMPTY, attempt=3, next_at=NOW + 12.4)
     status = desk.status()
     assert status["daemon"]["available"] == 1
@@ -280,7 +285,10 @@ def test_what_a_server_has_besides_tools_is_told() -> None:
 
 def test_no_secret_is_in_a_status() -> None:
     desk = Desk()
-    desk.stage.becomes("alpha", ServerState.BACKOFF, reason=f"cannot reach https://u:{CANARY}@h")
+    data = {"error": f"no key {CANARY}"}
+    desk.stage.becomes(
+        "alpha", ServerState.BACKOFF, reason=f"cannot reach https://u:{CANARY}@h", cause_data=data
+    )
     desk.stage.fails_to_list("alpha", f"the server said {CANARY}")
     desk.alpha.stderr.add(f"using token {CANARY}")
     desk.alpha.stderr.add("Authorization: Bearer abcdefghijkl")
@@ -395,10 +403,11 @@ def test_repairs_are_told_by_client() -> None:
 
 
 def test_what_is_kept_is_told_with_the_daemon() -> None:
-    kept = FakeKept(state="degraded", reason="the disk is full", waiting=3)
+    kept = FakeKept(state="degraded", reason="the disk is full", cause="full", waiting=3)
     assert Desk(persistence=lambda: kept).status()["daemon"]["persistence"] == {
         "state": "degraded",
         "reason": "the disk is full",
+        "cause": "full",
         "since": pytest.approx(NOW - 2, abs=0.001),
         "where": "/var/lib/mcpd/mcpd.db",
         "waiting": 3,

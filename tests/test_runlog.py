@@ -11,6 +11,7 @@ import trio.testing
 from loguru import logger
 
 from daemon.backoff import Ending, Run
+from daemon.causes import Reason
 from daemon.runlog import CHARACTERS, KNOWN, LINES, SAID_AGAIN_FIRST, SAID_AGAIN_LATEST, RunLog
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ TRACEBACK = (
     "ValueError: no licence",
 )
 STABLE = 120.0
+FAILED = Run(ending=Ending.CRASHED, reason=Reason("exited with status 1"), healthy=0.0, ended_at=0.0)
 
 
 class Stage:
@@ -45,7 +47,7 @@ class Stage:
         self.log.say("INFO", f"started x as pid {4711 + number}")
         for line in said:
             self.log.stderr(line)
-        self.log.ended(number, Run(ending=ending, reason=reason, healthy=0.0, ended_at=0.0))
+        self.log.ended(number, Run(ending=ending, reason=Reason(reason), healthy=0.0, ended_at=0.0))
         return self.told()
 
     def told(self) -> list[str]:
@@ -126,13 +128,13 @@ async def test_a_program_that_is_started_twice_in_a_run_is_told_once(
     stage.log.stderr("a")
     stage.log.retried()
     stage.log.stderr("a")
-    stage.log.ended(1, Run(ending=Ending.CRASHED, reason="exited with status 1", healthy=0.0, ended_at=0.0))
+    stage.log.ended(1, FAILED)
     assert stage.told() == ["INFO stderr: a", "WARNING run 1 ended: exited with status 1"]
     stage.log.begin(failing=True)
     stage.log.stderr("b")
     stage.log.retried()
     stage.log.stderr("b")
-    stage.log.ended(2, Run(ending=Ending.CRASHED, reason="exited with status 1", healthy=0.0, ended_at=0.0))
+    stage.log.ended(2, FAILED)
     assert stage.told() == ["INFO stderr: b", "WARNING run 2 ended: exited with status 1"]
 
 
@@ -173,7 +175,7 @@ async def test_once_it_is_well_for_long_every_line_is_told_again(
     assert stage.told() == []
     await trio.sleep(STABLE / 2)
     stage.log.stderr("hello")
-    stage.log.ended(3, Run(ending=Ending.CRASHED, reason="exited with status 1", healthy=STABLE, ended_at=0.0))
+    stage.log.ended(3, FAILED)
     assert stage.told() == ["INFO stderr: hello", "WARNING run 3 ended: exited with status 1"]
 
 
@@ -185,9 +187,7 @@ async def test_who_comes_up_and_falls_again_and_again_is_told_of_once(
     for number, told in ((3, 2), (4, 1), (5, 0)):
         stage.log.begin(failing=True)
         stage.log.ready()
-        stage.log.ended(
-            number, Run(ending=Ending.CRASHED, reason="exited with status 1", healthy=1.0, ended_at=0.0)
-        )
+        stage.log.ended(number, FAILED)
         assert len(stage.told()) == told
 
 

@@ -256,7 +256,7 @@ async def test_what_is_switched_off_from_elsewhere_is_stopped_and_started_again(
 async def test_a_server_that_was_switched_off_before_the_start_is_not_started(tmp_path: Path) -> None:
     home = House(tmp_path, config_of(of(a=ECHO, b=ECHO)))
     starts: list[ServerState] = []
-    home.tree.supervisor.children["a"]._on_status = lambda _name, status: starts.append(status.state)
+    home.tree.supervisor.children["a"].status._on_change = lambda status: starts.append(status.state)
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(home.tree.registry.run)
@@ -264,7 +264,7 @@ async def test_a_server_that_was_switched_off_before_the_start_is_not_started(tm
                 home.tree.registry.tell(Switched(off=frozenset({("a", "")})))
                 await home.tree.registry.settle()
                 nursery.start_soon(home.tree.servers.run)
-                assert await home.tree.supervisor.children["b"].wait_settled()
+                assert await home.tree.supervisor.children["b"].status.wait_settled()
             nursery.cancel_scope.cancel()
     finally:
         home.close()
@@ -298,7 +298,7 @@ async def test_a_start_that_works_is_not_joined_by_another_and_one_that_hangs_is
             nursery.start_soon(home.tree.servers.run)
             with trio.fail_after(3 * PATIENCE):
                 for name in "ab":
-                    assert await home.tree.supervisor.children[name].wait_settled()
+                    assert await home.tree.supervisor.children[name].status.wait_settled()
             assert home.tree.supervisor.children["c"].status.value.state not in {READY, FAILED}
             nursery.cancel_scope.cancel()
     finally:

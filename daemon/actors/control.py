@@ -272,7 +272,7 @@ class Control:
             raise InvalidArguments(f"server {name} is {child.off}")
         child.restart()
         with trio.move_on_after(RESTART_SECONDS):
-            await child.wait_settled()
+            await child.status.wait_settled()
         status = child.status.value
         return msgspec.json.encode({"server": name, "state": str(status.state), "reason": status.reason})
 

@@ -384,7 +384,7 @@ class Recorder:
         delay = self._health.next_delay(fault.kind)
         self._retry_at = trio.current_time() + (0 if at_once else delay)
         if not at_once:
-            self._health.degrade(str(fault), self._waiting)
+            self._health.degrade(fault, self._waiting)
             self._custody.give_up(fault)
 
     def _failed_ourselves(self) -> None:
@@ -392,8 +392,8 @@ class Recorder:
         logger.exception("a fault of mcpd's own while keeping things")
         fault = StoreFault(Kind.UNAVAILABLE, self._where, "a fault of mcpd's own, see its log")
         self._retry_at = trio.current_time() + self._health.next_delay(fault.kind)
-        self._health.degrade(str(fault), self._waiting)
+        self._health.degrade(fault, self._waiting)
         self._custody.give_up(fault)
 
     def _overdue(self, fault: StoreFault) -> None:
-        self._health.degrade(str(fault), self._waiting)
+        self._health.degrade(fault, self._waiting)

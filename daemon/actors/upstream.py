@@ -17,11 +17,13 @@ import trio
 
 from daemon.admission import Admission
 from daemon.cataloguing import Listing
+from daemon.causes import HEALTHY, Cause, Reason
 from daemon.errors import (
     Busy,
     CallError,
     ConnectionLost,
     ProtocolFault,
+    RunError,
     UpstreamLost,
     UpstreamTimeout,
     UpstreamUnavailable,
@@ -111,7 +113,7 @@ class Upstream:
         self._lifecycle: Lifecycle | None = None
         self._connection: Connection | None = None
         self._end_asked = trio.Event()
-        self._end_reason = ""
+        self._end_reason = HEALTHY
 
     def __repr__(self) -> str:
         return f"<Upstream {self.name}: {'up' if self._admission else 'down'}, {self.stats.calls} calls>"
@@ -132,7 +134,7 @@ class Upstream:
     def can_wake(self) -> bool:
         """Whether a call should wait for `wake` instead of failing at once."""
         state = self.child.status.value.state
-        return state in WAKEABLE | COMING and not self.child.held
+        return state in WAKEABLE | COMING and not self.child.pause.held
 
     def send(self, call: CallToSend, exchange: Exchange, client: int = 0) -> int:
         """Forward a call of a client's now (`ports.Upstream.send`)."""
@@ -214,7 +216,7 @@ class Upstream:
             self._greeter.begin(probing=False)
             await self._connect(lifecycle)
 
-    def end(self, reason: str) -> None:
+    def end(self, reason: Reason) -> None:
         """End this run for a reason of ours, which its calls are told."""
         if self._connection is None or self._lifecycle is None or self._end_asked.is_set():
             return
@@ -223,7 +225,7 @@ class Upstream:
         self._lifecycle.ending(reason)
         self._shut()
         for _key, exchange in self._connection.expire(idle=0.0, total=0.0):
-            exchange.lost(UpstreamLost(f"{reason}; whether the call ran is unknown", server=self.name))
+            exchange.lost(UpstreamLost(f"{reason.text}; whether the call ran is unknown", server=self.name))
         self._context.outbox.flush()
 
     async def _connect(self, lifecycle: Lifecycle) -> None:
@@ -242,7 +244,8 @@ class Upstream:
             raise
         except Exception as error:
             # Told at once: the clean-up of the connection may take seconds.
-            lifecycle.ending(str(error))
+            ours = Reason(str(error), Cause.INTERNAL, {"error": str(error)})
+            lifecycle.ending(error.reason if isinstance(error, RunError) else ours)
             raise
         finally:
             self._shut()
@@ -266,7 +269,8 @@ class Upstream:
 
     async def _await_end(self) -> None:
         await self._end_asked.wait()
-        raise ConnectionLost(self._end_reason)
+        why = self._end_reason
+        raise ConnectionLost(why.text, why.cause, **why.data)
 
     async def _greet(self, connection: Connection) -> Greeting:
         return await self._greeter.greet(connection, self.server.timeouts, installs=self._may_install)
@@ -295,8 +299,8 @@ class Upstream:
             nursery.start_soon(self._keep_alive, connection, greeting.era)
             nursery.start_soon(self._expire_calls, connection)
 
-    def _report(self, lifecycle: Lifecycle, problem: str) -> None:
-        if problem:
+    def _report(self, lifecycle: Lifecycle, problem: Reason) -> None:
+        if problem.cause:
             lifecycle.degraded(problem)
         else:
             lifecycle.ready()
@@ -342,7 +346,7 @@ class Upstream:
     def on_lost(self, reason: str) -> None:
         """Take no more calls from this very moment: the clean-up, and the reason, take longer."""
         if self._admission is not None and self._lifecycle is not None:
-            self._lifecycle.ending(reason)
+            self._lifecycle.ending(Reason(reason, Cause.CONNECTION_LOST))
             self._shut()
 
     def on_noise(self, line: bytes, problem: str) -> None:
@@ -354,10 +358,11 @@ class Upstream:
         too_much = self.noise.add(line, trio.current_time(), self._redact.cut)
         if self.noise.count == 1:
             self.log.say("WARNING", f"prints something that is not MCP ({problem}): {self.noise.first!r}")
+        text = f"floods its stdout with what is not MCP, e.g. {self.noise.first!r}"
         if self.noise.is_unbearable:
-            raise ProtocolFault(f"floods its stdout with what is not MCP, e.g. {self.noise.first!r}")
+            raise ProtocolFault(text, Cause.NOISE, first=self.noise.first)
         if too_much and self._admission is not None and self._lifecycle is not None:
-            self._lifecycle.degraded(f"floods its stdout with what is not MCP, e.g. {self.noise.first!r}")
+            self._lifecycle.degraded(Reason(text, Cause.NOISE, {"first": self.noise.first}))
 
     def on_child(self, pid: int, mark: int) -> None:
         """Remember the child for `mcpd status`."""

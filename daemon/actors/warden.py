@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 from loguru import logger
 
+from daemon.causes import Cause, Reason
 from daemon.measures import Ceiling, bytes_in_words
 from daemon.processes import marks, table
 
@@ -39,7 +40,7 @@ class Watched(Protocol):
     mark: int | None
     """Tells its processes; None while it has none."""
 
-    def end(self, reason: str) -> None:
+    def end(self, reason: Reason) -> None:
         """End its run, now."""
 
 
@@ -95,12 +96,13 @@ class Warden:
                 each.end(too_much(taken, most[mark]))
 
 
-def too_much(used: int, most: int) -> str:
+def too_much(used: int, most: int) -> Reason:
     """Why a server is ended that uses `used` bytes of `most`."""
-    return (
+    text = (
         f"uses {bytes_in_words(used)} of memory, its ceiling is {bytes_in_words(most)} (limits.memoryBytes):"
         " mcpd ended it"
     )
+    return Reason(text, Cause.MEMORY_CEILING, {"used": used, "limit": most})
 
 
 def _limited(upstreams: Iterable[Watched]) -> Iterator[tuple[int, Watched]]:

@@ -111,7 +111,7 @@ def _explain(status: dict[str, Any], options: argparse.Namespace) -> None:
     from daemon.cli.checkup.remedies import remedy  # noqa: PLC0415
 
     for name, words in last_words(servers, partial(ask_with, options)).items():
-        found = remedy(name, servers[name]["reason"], words)
+        found = remedy(name, servers[name], words)
         if found is not None:
             servers[name].update(found._asdict())
 

@@ -54,6 +54,8 @@ class Persistence:
     """`degraded`: what changes is kept in memory only, until the store works."""
     reason: str = ""
     """In words: why it is degraded, or what was lost although it is not."""
+    cause: Kind | None = None
+    """The same for programs; None if it works, or was not opened yet."""
     since: float = 0.0
     """When it entered the state, in seconds since the epoch."""
     where: str = ""
@@ -83,6 +85,7 @@ class Health:
         self._notes: dict[str, str] = {}
         self._said = ""
         self._why = NOT_YET
+        self._cause: Kind | None = None
 
     @property
     def degraded(self) -> bool:
@@ -122,17 +125,18 @@ class Health:
         text = f"{count} changes of sessions were dropped: more than {MAX_SESSIONS} waited for the store"
         self.note("dropped", text, aloud=count % DROPS_PER_LINE == 1)
 
-    def degrade(self, reason: str, waiting: int) -> None:
+    def degrade(self, fault: StoreFault, waiting: int) -> None:
         """It does not work.
 
         Args:
-            reason: in words.
+            fault: why.
             waiting: things that are not written.
         """
+        reason = str(fault)
         if reason != self._said:
             self._said = reason
             logger.error("{}", reason)
-        self._why = reason
+        self._why, self._cause = reason, fault.kind
         self._show(Condition.DEGRADED, waiting)
 
     def mend(self, waiting: int) -> None:
@@ -141,7 +145,7 @@ class Health:
         if self._said:
             self._said = ""
             logger.info("the store {} works again", self.persistence.value.where)
-        self._why = ""
+        self._why, self._cause = "", None
         self._show(Condition.OK, waiting)
 
     def count(self, waiting: int) -> None:
@@ -161,6 +165,6 @@ class Health:
         now = self.persistence.value
         reason = "; ".join(filter(None, [self._why, *self._notes.values()]))
         since = now.since if state is now.state else self._wall()
-        shown = attrs.evolve(now, state=state, reason=reason, since=since, waiting=waiting)
+        shown = attrs.evolve(now, state=state, reason=reason, cause=self._cause, since=since, waiting=waiting)
         if shown != now:
             self.persistence.set(shown)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import attrs
 import trio
 
+from daemon.causes import HEALTHY
 from daemon.states import ServerState
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from daemon.backoff import RestartPolicy, Run
+    from daemon.causes import Reason
+    from daemon.supervision.pause import Pause
     from daemon.supervision.starts import Start
+    from daemon.supervision.status import ChildStatus
 
 
 @attrs.frozen(kw_only=True)
@@ -34,32 +38,20 @@ class ChildSpec:
     """Told of each run that has ended, and which it was."""
 
 
-class Told(Protocol):
-    """Who is told: the child that runs."""
-
-    untried: bool
-    """Whether it has neither served nor failed since it was configured."""
-
-    @property
-    def restarting(self) -> bool:
-        """Whether the run is being ended because an operator wants a fresh one."""
-
-    def become(self, state: ServerState, reason: str = "") -> None:
-        """Change the state."""
-
-    def hold_off(self, seconds: float) -> None:
-        """See `Lifecycle.hold_off`."""
-
-
 class Lifecycle:
     """A running child's way to tell how it is."""
 
-    def __init__(self, child: Told, incarnation: int, start: Start) -> None:
-        self.incarnation = incarnation
-        self._child = child
+    def __init__(self, status: ChildStatus, pause: Pause, start: Start) -> None:
+        self.incarnation = status.runs
+        self.ready_at: float | None = None
+        self.scope = trio.CancelScope()
+        """Around the run."""
+        self.restarting = False
+        """Whether the run is being ended because an operator wants a fresh one."""
+        self._status = status
+        self._pause = pause
         self._start = start
         self._over = False
-        self.ready_at: float | None = None
 
     def runs_as(self, mark: int) -> None:
         """It is the tree of processes with this mark: as long as that works, its start keeps its place."""
@@ -67,30 +59,37 @@ class Lifecycle:
 
     def ready(self) -> None:
         """The child does its work."""
-        self._serve(ServerState.READY, "")
+        # A child that is being ended may have a step to go before it notices.
+        if self.ready_at is None and not self._over:
+            self.ready_at = trio.current_time()
+        self._serve(ServerState.READY, HEALTHY)
 
-    def degraded(self, reason: str) -> None:
-        """It works, but not as it should."""
+    def degraded(self, reason: Reason) -> None:
+        """It works, but not as it should: of use, but not healthy, so it earns no forgetting."""
         self._serve(ServerState.DEGRADED, reason)
 
-    def ending(self, reason: str) -> None:
+    def ending(self, reason: Reason) -> None:
         """The run is over and only cleans up: tell everybody now, not after the clean-up."""
-        if self._over and self._child.restarting:
+        if self.restarting:
             return
         self._over = True
-        self._child.become(ServerState.BACKOFF, reason)
+        self._status.become(ServerState.BACKOFF, reason)
+
+    def restart(self, reason: Reason) -> None:
+        """An operator wants a fresh run: end this one."""
+        if not self._over:
+            self.ending(reason)
+        self.restarting = True
+        self.scope.cancel()
 
     def hold_off(self, seconds: float) -> None:
         """The server wants to be left alone for so long: no next run before, unless an operator says so."""
-        self._child.hold_off(seconds)
+        if not self.restarting:
+            self._pause.hold(seconds)
 
-    def _serve(self, state: ServerState, reason: str) -> None:
-        # A child that is being ended may have a step to go before it notices.
+    def _serve(self, state: ServerState, reason: Reason) -> None:
         if self._over:
             return
-        # A server that does not list its tools is of use, but not healthy: it earns no forgetting.
-        if self.ready_at is None and state is ServerState.READY:
-            self.ready_at = trio.current_time()
         self._start.leave()
-        self._child.untried = False
-        self._child.become(state, reason)
+        self._status.untried = False
+        self._status.become(state, reason)

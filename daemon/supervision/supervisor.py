@@ -1,4 +1,4 @@
-"""A one_for_one supervisor: children that are restarted for ever, each behind a boundary of its own.
+"""A one_for_one supervisor: children that are restarted again and again, each behind a boundary of its own.
 
 trio's nurseries are one_for_all; here whatever happens in one child (`child`) is noticed by no other. Children
 come, go, change and are switched off while the others run on.
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from daemon.causes import Reason
 from daemon.states import ServerState
 from daemon.supervision.child import Child
 from daemon.supervision.lifecycle import ChildSpec, Lifecycle
@@ -94,7 +95,7 @@ class Supervisor:
         child.leave(reason)
         if self._nursery is not None:
             await child.left.wait()
-        child.become(ServerState.STOPPED, reason)
+        child.status.become(ServerState.STOPPED, Reason(reason))
 
     async def run(self) -> None:
         """Supervise until cancelled; then every child has cleaned up."""
@@ -108,9 +109,9 @@ class Supervisor:
             self._nursery = None
             self.announce_stop()
             for child in self._children.values():
-                child.become(ServerState.STOPPED)
+                child.status.become(ServerState.STOPPED)
 
     def announce_stop(self) -> None:
         """Show all children as stopping; `run` is about to be cancelled."""
         for child in self._children.values():
-            child.end()
+            child.status.end()

@@ -170,6 +170,8 @@ def unavailable_entry(entry: ServerEntry, now: float) -> dict[str, object]:
         "since": round(status.since, 3),
         "attempt": status.attempt,
     }
+    if status.cause is not None:
+        described["cause"] = str(status.cause)
     if status.next_retry_at is not None:
         described["nextRetryInMs"] = max(0, round((status.next_retry_at - now) * 1000))
     return described

@@ -19,9 +19,11 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
+import tenacity
 import trio
 from loguru import logger
 
+from daemon.causes import Cause
 from daemon.errors import CannotStart, ConnectionLost
 from daemon.processes import leftovers, marks, own, table
 
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 PIPE_BYTES = 1024 * 1024
 """Larger pipes halve the time of a large message; the limit of an ordinary user (pipe(7))."""
 SWEEPS = 10
-"""A tree that forks while it is killed is gone after a few sweeps; a fork bomb is not waited for for ever."""
+"""A tree that forks while it is killed is gone after a few sweeps; a fork bomb is not waited for longer."""
 SWEEP_PAUSE = 0.02
 """Seconds between sweeps: SIGKILL is carried out when its process is next scheduled, not when it is sent."""
 LOOK_SECONDS = 2.0
@@ -44,7 +46,7 @@ DEAD_WITHIN = 0.5
 """Seconds that SIGKILL may take to be carried out; longer means uninterruptible sleep, which we cannot end."""
 
 
-class Child:
+class ChildProcess:
     """One running child and our ends of its pipes (non-blocking descriptors; the taker closes them)."""
 
     def __init__(self, process: trio.Process, mark: int, pipes: tuple[int, int, int]) -> None:
@@ -82,7 +84,7 @@ class Children:
 
     async def start(
         self, command: str, args: Sequence[str], env: Mapping[str, str], cwd: str | None, *, server: str = ""
-    ) -> Child:
+    ) -> ChildProcess:
         """Start a child with exactly descriptors 0, 1 and 2; `server` is whose it is.
 
         Raises:
@@ -113,9 +115,9 @@ class Children:
             raise
         finally:
             _close(inside)
-        return Child(process, mark, ours)
+        return ChildProcess(process, mark, ours)
 
-    async def stop(self, child: Child, *, eof: float, term: float) -> None:
+    async def stop(self, child: ChildProcess, *, eof: float, term: float) -> None:
         """End a child and everything it started. Its stdin must be closed already.
 
         EOF is the one clean way to stop an MCP server, so it comes first, then SIGTERM to the group, then
@@ -193,17 +195,14 @@ class Children:
         Args:
             mark: the server's; None: only strays.
         """
-        found: list[int] = []
-        for _ in range(SWEEPS):
-            try:
-                found = await trio.to_thread.run_sync(_kill_tree, mark)
-            except OSError as error:
-                logger.warning("whom a server leaves behind cannot be seen: {}", error)
-            else:
-                if not found:
-                    return
-            await trio.sleep(SWEEP_PAUSE)
-        logger.error("processes of a stopped server survive SIGKILL: {}", found)
+        sweeps = tenacity.AsyncRetrying(
+            sleep=trio.sleep,
+            stop=tenacity.stop_after_attempt(SWEEPS),
+            wait=tenacity.wait_fixed(SWEEP_PAUSE),
+            retry=tenacity.retry_if_result(bool) | tenacity.retry_if_exception_type(OSError),
+            retry_error_callback=_tell_survivors,
+        )
+        await sweeps(trio.to_thread.run_sync, _kill_tree, mark)
 
     @contextlib.asynccontextmanager
     async def _starting(self, mark: int) -> AsyncIterator[None]:
@@ -224,7 +223,7 @@ class Children:
             return seconds
         return max(0.0, min(seconds, (self._stop_by - trio.current_time()) * share))
 
-    async def _ended_within(self, child: Child, seconds: float) -> bool:
+    async def _ended_within(self, child: ChildProcess, seconds: float) -> bool:
         with trio.move_on_after(seconds) as scope:
             self._stopping.add(scope)
             try:
@@ -249,6 +248,14 @@ def _kill_tree(mark: int | None) -> list[int]:
     return doomed
 
 
+def _tell_survivors(last: tenacity.RetryCallState) -> None:
+    assert last.outcome is not None
+    if last.outcome.failed:
+        logger.error("what a stopped server leaves behind cannot be seen: {}", last.outcome.exception())
+    else:
+        logger.error("processes of a stopped server survive SIGKILL: {}", last.outcome.result())
+
+
 def _orphans() -> tuple[set[int], list[int]]:
     """Children that have ended and wait to be reaped, and strays among the living."""
     dead = {pid for pid in table.own_children() if (child := table.read_child(pid)) and child.is_dead}
@@ -263,7 +270,7 @@ def _pipes() -> tuple[tuple[int, int, int], tuple[int, int, int]]:
             fds += os.pipe2(os.O_CLOEXEC)
     except OSError as error:
         _close(fds)
-        raise ConnectionLost(f"no pipe for a new process: {error.strerror}") from None
+        raise ConnectionLost(f"no pipe for a new process: {error.strerror}", Cause.OUT_OF_FILES) from None
     stdin_r, stdin_w, stdout_r, stdout_w, stderr_r, stderr_w = fds
     for fd in (stdin_w, stdout_r, stderr_r):
         os.set_blocking(fd, False)
@@ -284,16 +291,35 @@ def _close(fds: Sequence[int]) -> None:
 
 def _explain(error: OSError, command: str, cwd: str | None) -> CannotStart | ConnectionLost:
     """Say what is missing; what the machine is merely short of is worth another try."""
+    text, why = f"cannot start {command}: {error.strerror}", str(error.strerror)
     if error.errno in _SHORTAGES:
-        return ConnectionLost(f"cannot start {command}: {error.strerror}")
+        return ConnectionLost(text, _SHORTAGES[error.errno], command=command)
     if cwd is not None and error.filename == cwd:
-        return CannotStart(f"cannot start {command}: its directory {cwd}: {error.strerror}")
+        text = f"cannot start {command}: its directory {cwd}: {why}"
+        return CannotStart(text, Cause.DIRECTORY_UNUSABLE, command=command, directory=cwd, error=why)
     if error.errno == errno.ENOENT:
-        relative = cwd is not None and "/" in command and not command.startswith("/")
-        begins = f"; it begins in {cwd} (`cwd`, or the home directory without one)" if relative else ""
-        found = f"command not found: {command}{begins}"
-        return CannotStart(f"{found}. Install it, or write its full path in the config")
-    return CannotStart(f"cannot start {command}: {error.strerror}")
+        return _not_found(command, cwd)
+    if error.errno in _UNFIT:
+        return CannotStart(text, _UNFIT[error.errno], command=command)
+    return CannotStart(text, Cause.CANNOT_START, command=command, error=why)
 
 
-_SHORTAGES = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
+def _not_found(command: str, cwd: str | None) -> CannotStart:
+    data = {"command": command}
+    begins = ""
+    if "/" in command:
+        data["file"] = os.path.normpath(os.path.join(cwd or "/", command))  # noqa: PTH118 - of a path as it is written
+        if cwd is not None and not command.startswith("/"):
+            begins = f"; it begins in {cwd} (`cwd`, or the home directory without one)"
+    text = f"command not found: {command}{begins}. Install it, or write its full path in the config"
+    return CannotStart(text, Cause.COMMAND_NOT_FOUND, **data)
+
+
+_SHORTAGES = {
+    errno.EAGAIN: Cause.OUT_OF_PROCESSES,
+    errno.ENOMEM: Cause.OUT_OF_MEMORY,
+    errno.EMFILE: Cause.OUT_OF_FILES,
+    errno.ENFILE: Cause.OUT_OF_FILES,
+}
+
+_UNFIT = {errno.EACCES: Cause.NOT_EXECUTABLE, errno.ENOEXEC: Cause.NOT_A_PROGRAM}

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
+from msgspec import Struct
 
+from daemon.causes import Cause, of_status
 from daemon.errors import ConnectionLost, ProtocolFault, StartTimeout, UpstreamLost, UpstreamTimeout
 from daemon.model import Era
 from daemon.protocol import HANDSHAKE_VERSIONS, IDENTITY, MODERN_VERSION, SERVER_INFO_KEY
@@ -156,17 +158,35 @@ async def initialize(connection: Connection, seconds: float) -> Greeting:
     try:
         raw = await connection.request("initialize", params, timeout=seconds)
     except UpstreamTimeout:
-        raise StartTimeout(f"no answer to initialize within {seconds:g} s") from None
+        text = f"no answer to initialize within {seconds:g} s"
+        raise StartTimeout(text, Cause.HANDSHAKE_TIMEOUT, seconds=seconds) from None
     except RemoteError as error:
-        raise ProtocolFault(f"initialize was refused: {error}") from None
+        raise _refusal(error) from None
     result = _object(raw)
     version = result.get("protocolVersion")
     if version not in HANDSHAKE_VERSIONS:
-        raise ProtocolFault(f"no common protocol version: the server wants {version!r}")
+        text = f"no common protocol version: the server wants {version!r}"
+        raise ProtocolFault(text, Cause.NO_COMMON_VERSION, version=repr(version))
     greeting = _greeting(Era.HANDSHAKE, str(version), result)
     connection.adopt(Era.HANDSHAKE, greeting.version)
     connection.notify("notifications/initialized")
     return greeting
+
+
+class _HttpAnswer(Struct):
+    """The `data` of an error that stands for an HTTP error: the transport's words, not the server's."""
+
+    httpStatus: int  # noqa: N815 - as it stands in the JSON
+    place: str
+
+
+def _refusal(error: RemoteError) -> ProtocolFault:
+    text = f"initialize was refused: {error}"
+    try:
+        answer = msgspec.json.decode(error.data, type=_HttpAnswer)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return ProtocolFault(text, Cause.HANDSHAKE_REFUSED, error=str(error))
+    return ProtocolFault(text, of_status(answer.httpStatus), place=answer.place, status=answer.httpStatus)
 
 
 def _object(raw: bytes) -> dict[str, object]:

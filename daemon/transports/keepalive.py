@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from daemon.causes import Cause, Reason
 from daemon.errors import UpstreamTimeout
 from daemon.model import Era
 from daemon.wire.peer import RemoteError
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from daemon.ports import Connection
 
 
-async def fallen_silent(connection: Connection, era: Era, timeouts: Timeouts) -> str:
+async def fallen_silent(connection: Connection, era: Era, timeouts: Timeouts) -> Reason:
     """Return once a server has left too many pings unanswered, and how that is told.
 
     Any sign of life counts, and calls in flight are one: a server may be too busy with them to answer.
@@ -38,4 +39,5 @@ async def fallen_silent(connection: Connection, era: Era, timeouts: Timeouts) ->
             missed = missed + 1 if silent and not connection.in_flight else 0
         if not missed:
             await trio.sleep(timeouts.ping_interval)
-    return f"no answer to {missed} pings of {timeouts.ping:g} s"
+    text = f"no answer to {missed} pings of {timeouts.ping:g} s"
+    return Reason(text, Cause.NOT_ANSWERING, {"count": missed, "seconds": timeouts.ping})

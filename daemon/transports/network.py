@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import trio
 
+from daemon.causes import Cause, of_errno, of_status
 from daemon.errors import CannotStart, ConnectionLost, NeedsAuth, RunError
 
 if TYPE_CHECKING:
@@ -37,12 +38,12 @@ def host_and_port(url: str, *schemes: str) -> tuple[str, int]:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise CannotStart("the url is not valid") from None
+        raise CannotStart("the url is not valid", Cause.BAD_URL) from None
     if parts.scheme not in schemes:
         known = " or ".join(f"{scheme}://" for scheme in schemes)
-        raise CannotStart(f"the url must begin with {known}")
+        raise CannotStart(f"the url must begin with {known}", Cause.BAD_URL)
     if not parts.hostname:
-        raise CannotStart("the url names no host")
+        raise CannotStart("the url names no host", Cause.BAD_URL)
     return parts.hostname, PORTS[parts.scheme] if port is None else port
 
 
@@ -77,22 +78,46 @@ async def connect(host: str, port: int, tls: ssl.SSLContext | None) -> Stream:
 
 def opening_error(error: BaseException, place: str) -> RunError:
     """What a failed attempt to connect means for the supervisor."""
-    why = reason(error)
+    why, cause = reason(error), cause_of(error)
     if is_untrusted(error):
-        return CannotStart(f"tls: the certificate of {place} is not trusted: {why}")
-    return ConnectionLost(f"cannot connect to {place}: {why}")
+        text = f"tls: the certificate of {place} is not trusted: {why}"
+        return CannotStart(text, cause, place=place, error=why)
+    return ConnectionLost(f"cannot connect to {place}: {why}", cause, place=place, error=why)
 
 
 def refused(status: int, place: str) -> RunError:
     """What an HTTP status instead of a connection means for the supervisor."""
     if status in {UNAUTHORIZED, FORBIDDEN}:
-        return NeedsAuth(f"{place} wants credentials that it was not given (HTTP {status})")
-    return ConnectionLost(f"{place} answered HTTP {status}")
+        text = f"{place} wants credentials that it was not given (HTTP {status})"
+        return NeedsAuth(text, of_status(status), place=place, status=status)
+    return ConnectionLost(f"{place} answered HTTP {status}", of_status(status), place=place, status=status)
 
 
 def is_untrusted(error: BaseException) -> bool:
     """Whether a connection failed because the server's certificate does not verify."""
     return any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _causes(error))
+
+
+def cause_of(error: BaseException) -> Cause:
+    """The cause of a failed attempt to connect: of what it was made from, the innermost that says one."""
+    found = Cause.CANNOT_CONNECT
+    for each in _causes(error):
+        if isinstance(each, ssl.SSLCertVerificationError):
+            return _OF_CERTIFICATES.get(each.verify_code, Cause.TLS_UNTRUSTED)
+        if isinstance(each, ssl.SSLError):
+            found = Cause.NOT_TLS if each.reason in _NOT_TLS else found
+        elif isinstance(each, socket.gaierror):
+            found = Cause.NAME_NOT_FOUND
+        elif isinstance(each, OSError) and each.errno:
+            found = of_errno(each.errno)
+    return found
+
+
+_OF_CERTIFICATES = {10: Cause.TLS_EXPIRED, 62: Cause.TLS_NAME, 64: Cause.TLS_NAME}
+"""By OpenSSL's X509_V_ERR_CERT_HAS_EXPIRED, _HOSTNAME_MISMATCH and _IP_ADDRESS_MISMATCH (x509_vfy.h)."""
+
+_NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"})
+"""OpenSSL's reasons for a peer that answers a handshake with something else."""
 
 
 def reason(error: BaseException) -> str:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from daemon.catalog.listing import MAX_TOOLS, read_page
-from daemon.errors import SchemaFetchError, UpstreamTimeout
+from daemon.causes import Cause
+from daemon.errors import ListingFault, UpstreamTimeout
 from daemon.wire.envelope import MAX_ERROR_BYTES
 from daemon.wire.peer import RemoteError
 
@@ -32,7 +33,9 @@ async def list_all(connection: Connection, *, seconds: float) -> list[Raw]:
     """All raw tools of a server (`_list_pages`), within a bound for the whole."""
     with trio.move_on_after(seconds * PAGES_SHARE):
         return await _list_pages(connection, seconds=seconds)
-    raise SchemaFetchError(f"tools/list did not come to its end within {seconds * PAGES_SHARE:g} s")
+    longest = seconds * PAGES_SHARE
+    text = f"tools/list did not come to its end within {longest:g} s"
+    raise ListingFault(text, Cause.LIST_TIMEOUT, seconds=longest)
 
 
 async def _list_pages(connection: Connection, *, seconds: float) -> list[Raw]:
@@ -43,7 +46,7 @@ async def _list_pages(connection: Connection, *, seconds: float) -> list[Raw]:
         seconds: how long each page may take.
 
     Raises:
-        SchemaFetchError: the server refuses, answers something else, does not answer in time, or its pages
+        ListingFault: the server refuses, answers something else, does not answer in time, or its pages
             do not end.
         UpstreamLost: the connection ended.
     """
@@ -54,20 +57,23 @@ async def _list_pages(connection: Connection, *, seconds: float) -> list[Raw]:
         try:
             page = await _read(await connection.request("tools/list", params, timeout=seconds))
         except RemoteError as error:
-            raise SchemaFetchError(f"tools/list was refused: {error}") from None
+            text = f"tools/list was refused: {error}"
+            raise ListingFault(text, Cause.LIST_REFUSED, error=str(error)) from None
         except UpstreamTimeout:
-            raise SchemaFetchError(f"no answer to tools/list within {seconds:g} s") from None
+            text = f"no answer to tools/list within {seconds:g} s"
+            raise ListingFault(text, Cause.LIST_TIMEOUT, seconds=seconds) from None
         except ValueError as error:
-            raise SchemaFetchError(str(error)) from None
+            raise ListingFault(str(error), Cause.LIST_REFUSED, error=str(error)) from None
         tools += page.tools
         if not page.nextCursor or len(tools) > MAX_TOOLS:
             return tools
         if page.nextCursor in seen:
             # Whoever shows it cuts it where it holds no secret.
-            raise SchemaFetchError(f"tools/list repeats the cursor {page.nextCursor[:MAX_ERROR_BYTES]!r}")
+            text = f"tools/list repeats the cursor {page.nextCursor[:MAX_ERROR_BYTES]!r}"
+            raise ListingFault(text, Cause.LIST_ENDLESS)
         seen.add(page.nextCursor)
         params = {"cursor": page.nextCursor}
-    raise SchemaFetchError(f"tools/list has more than {MAX_PAGES} pages")
+    raise ListingFault(f"tools/list has more than {MAX_PAGES} pages", Cause.LIST_ENDLESS)
 
 
 async def _read(result: bytes) -> Page:

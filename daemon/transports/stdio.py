@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING
 import trio
 
 from daemon import paths
-from daemon.errors import CannotStart, ConnectionLost, leaf
+from daemon.causes import Cause
+from daemon.errors import ConnectionLost, leaf
 from daemon.transports.raw import UPSTREAM_QUEUE_BYTES, RawConnection
 from daemon.wire.link import FdLink
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from daemon.transports.children import Child
+    from daemon.transports.children import ChildProcess
     from daemon.transports.context import OpenContext
 
 INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
@@ -38,12 +39,13 @@ STDERR_CHUNK = 64 * 1024
 
 LINES_AT_ONCE = 1000
 """Of one chunk, no more lines than are kept anyway: a flood of short ones must not own the loop."""
+
 EXIT_MEANINGS = {
-    78: "configuration error (EX_CONFIG)",
-    126: "found but not executable",
-    127: "command not found",
+    78: ": configuration error (EX_CONFIG)",
+    126: ": found but not executable",
+    127: ": command not found",
 }
-"""Exit statuses that trying again does not cure (sysexits.h, and the shell's own)."""
+"""What some exit statuses say (sysexits.h, and the shell's own)."""
 
 
 def child_environment(environ: Mapping[str, str], configured: Mapping[str, str]) -> dict[str, str]:
@@ -93,7 +95,7 @@ async def open_connection(context: OpenContext) -> AsyncIterator[StdioConnection
 class StdioConnection(RawConnection):
     """A `RawConnection` whose other end can also exit."""
 
-    def __init__(self, link: FdLink, child: Child, context: OpenContext) -> None:
+    def __init__(self, link: FdLink, child: ChildProcess, context: OpenContext) -> None:
         super().__init__(link, outbox=context.outbox, events=context.events)
         self._child = child
 
@@ -110,32 +112,33 @@ class StdioConnection(RawConnection):
     async def _watch_exit(self) -> None:
         await self._child.process.wait()
         await trio.sleep(LAST_WORDS)
-        raise self._explain_exit()
+        raise self._exit()
 
-    async def _with_exit(self, lost: ConnectionLost) -> ConnectionLost | CannotStart:
+    async def _with_exit(self, lost: ConnectionLost) -> ConnectionLost:
         """EOF usually means that the child is about to exit: its status tells more than the EOF."""
         with trio.move_on_after(LAST_WORDS):
             await self._child.process.wait()
-            return self._explain_exit()
+            return self._exit()
         return lost
 
-    def _explain_exit(self) -> ConnectionLost | CannotStart:
+    def _exit(self) -> ConnectionLost:
         status = self._child.process.returncode
         assert status is not None
-        if status in EXIT_MEANINGS:
-            return CannotStart(f"exited with status {status}: {EXIT_MEANINGS[status]}")
-        return ConnectionLost(describe_exit(status), normal=status == 0)
+        return exited(status)
 
 
-def describe_exit(status: int) -> str:
-    """An exit status in words; negative numbers are signals, as in `subprocess`."""
-    if status >= 0:
-        return f"exited with status {status}"
+def exited(status: int) -> ConnectionLost:
+    """What an exit status means; negative numbers are signals, as in `subprocess`."""
+    if status == 0:
+        return ConnectionLost("exited with status 0", Cause.ENDED)
+    if status > 0:
+        text = f"exited with status {status}{EXIT_MEANINGS.get(status, '')}"
+        return ConnectionLost(text, Cause.EXITED, status=status)
     try:
         name = signal.Signals(-status).name
     except ValueError:
         name = f"signal {-status}"
-    return f"killed by {name}"
+    return ConnectionLost(f"killed by {name}", Cause.KILLED, signal=name)
 
 
 async def drain(fd: int, on_line: Callable[[bytes], None]) -> None:

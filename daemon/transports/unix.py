@@ -6,6 +6,7 @@ is final: both are retried as a lost connection.
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from contextlib import asynccontextmanager
@@ -14,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 import trio
 
+from daemon.causes import Cause, of_errno
 from daemon.errors import CannotStart, ConnectionLost
 from daemon.transports.raw import UPSTREAM_QUEUE_BYTES, RawConnection
 from daemon.wire.link import FdLink
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from daemon.transports.context import OpenContext
+
+_OF_SOCKETS = {errno.ENOENT: Cause.SOCKET_MISSING, errno.EACCES: Cause.SOCKET_DENIED}
 
 
 @asynccontextmanager
@@ -54,7 +58,7 @@ def socket_path(url: str) -> str:
         return url
     parts = urlsplit(url)
     if parts.scheme != "unix" or parts.netloc or not parts.path.startswith("/"):
-        raise CannotStart("the url must be unix:///path/of/the/socket or an absolute path")
+        raise CannotStart("the url must be unix:///path/of/the/socket or an absolute path", Cause.BAD_URL)
     return unquote(parts.path)
 
 
@@ -65,11 +69,15 @@ async def _connect(path: str, seconds: float) -> int:
             with trio.fail_after(seconds):
                 await connecting.connect(path)
         except trio.TooSlowError:
-            raise ConnectionLost(f"{path} did not take a connection within {seconds:g} s") from None
+            text = f"{path} did not take a connection within {seconds:g} s"
+            raise ConnectionLost(text, Cause.CONNECT_TIMEOUT, place=path) from None
         except (OSError, ValueError) as error:
             # ValueError and a plain OSError without errno: the path cannot be one (too long, a NUL in it).
             why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-            raise ConnectionLost(f"cannot connect to {path}: {why}") from None
+            number = error.errno if isinstance(error, OSError) else None
+            cause = _OF_SOCKETS.get(number or 0) or of_errno(number)
+            text = f"cannot connect to {path}: {why}"
+            raise ConnectionLost(text, cause, place=path, error=why) from None
         fd = connecting.detach()
     os.set_blocking(fd, False)
     return fd

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import trio
 from trio_websocket import ConnectionClosed, ConnectionRejected, wrap_client_stream
 
+from daemon.causes import Cause
 from daemon.errors import ConnectionLost, leaf
 from daemon.transports.network import connect, host_and_port, place_of, refused
 from daemon.transports.raw import UPSTREAM_QUEUE_BYTES, RawConnection
@@ -43,8 +44,8 @@ UNHEARD_SECONDS = 0.1
 RECEIVE_BYTES = 256 * 1024
 """One read from the socket; the library's 4 KiB would make 4000 reads of one large message."""
 
-TOO_BIG = 1009
-"""The close code for a message over the limit (RFC 6455, 7.4.1)."""
+POLICY, TOO_BIG = 1008, 1009
+"""The close codes for a client that is not wanted, and for a message over the limit (RFC 6455, 7.4.1)."""
 
 
 @asynccontextmanager
@@ -102,8 +103,9 @@ async def _open(
         if stream is not None:
             await trio.aclose_forcefully(stream)
         if isinstance(error, trio.TooSlowError):
-            text = f"{place_of(host, port)} did not open a WebSocket within {seconds:g} s"
-            raise ConnectionLost(text) from None
+            place = place_of(host, port)
+            text = f"{place} did not open a WebSocket within {seconds:g} s"
+            raise ConnectionLost(text, Cause.CONNECT_TIMEOUT, place=place) from None
         raise
     return stream, socket
 
@@ -177,7 +179,7 @@ class MessageLink:
         except BaseExceptionGroup as group:
             error = leaf(group)
             if isinstance(error, ConnectionClosed):
-                raise ConnectionLost(self._farewell(error.reason)) from None
+                raise self._farewell(error.reason) from None
             raise error from None
         finally:
             self._done = True
@@ -216,12 +218,16 @@ class MessageLink:
     async def _watch_queue(self) -> None:
         """The writer cannot cut off a server that does not read: it is waiting for it."""
         await self._cut.wait()
-        raise ConnectionLost(f"{self._place} does not read: {self.queued} bytes are waiting for it")
+        text = f"{self._place} does not read: {self.queued} bytes are waiting for it"
+        raise ConnectionLost(text, Cause.NOT_READING)
 
-    def _farewell(self, closing: CloseReason | None) -> str:
+    def _farewell(self, closing: CloseReason | None) -> ConnectionLost:
         if closing is None:
-            return f"{self._place} closed the WebSocket"
+            return ConnectionLost(f"{self._place} closed the WebSocket")
         if closing.code == TOO_BIG:
-            return f"a message of {self._place} or to it was over the limit: {closing.reason} (close code 1009)"
+            text = f"a message of {self._place} or to it was over the limit: {closing.reason} (close code 1009)"
+            return ConnectionLost(text, Cause.MESSAGE_TOO_LARGE)
         said = f": {closing.reason}" if closing.reason else ""
-        return f"{self._place} closed the WebSocket with code {closing.code} ({closing.name}){said}"
+        text = f"{self._place} closed the WebSocket with code {closing.code} ({closing.name}){said}"
+        cause = Cause.WEBSOCKET_REFUSED if closing.code == POLICY else Cause.CONNECTION_LOST
+        return ConnectionLost(text, cause, place=self._place)

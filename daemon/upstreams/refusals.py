@@ -36,6 +36,7 @@ def unavailable(server: str, status: ServerStatus, now: float) -> UpstreamUnavai
         server=server,
         state=str(status.state),
         reason=status.reason,
+        cause=status.cause,
         attempt=status.attempt,
         nextRetryInMs=None if wait is None else round(wait * 1000),
     )

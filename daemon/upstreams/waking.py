@@ -41,11 +41,11 @@ class Waking:
         and before for its turn. One that has failed or gone down is waited for no longer than `timeouts.wake`.
         """
         child.wake()
-        if child.untried:
+        if child.status.untried:
             await self._first_start(child)
             return
         with trio.move_on_after(self._timeouts.wake):
-            await child.wait_settled()
+            await child.status.wait_settled()
 
     async def for_list(self, child: Child) -> None:
         """As `for_call`, for one who wants to know its tools: once for each run, whoever asks, and not as long.
@@ -56,12 +56,12 @@ class Waking:
         state = child.status.value.state
         run = child.status.value.incarnation + (state not in COMING | SERVING)
         if run != self._awaited_run:
-            patience = self._whole_start if child.spec.lazy and child.untried else self._timeouts.wake
+            patience = self._whole_start if child.spec.lazy and child.status.untried else self._timeouts.wake
             self._awaited_run, self._until = run, trio.current_time() + patience
         # Who asks for all that there is must not put all before the one that is called.
         child.wake(called=False)
         with trio.move_on_at(self._until):
-            await child.wait_settled()
+            await child.status.wait_settled()
 
     async def _first_start(self, child: Child) -> None:
         before = child.status.value
@@ -72,7 +72,7 @@ class Waking:
         if not line.cancelled_caught:
             with trio.move_on_after(self._whole_start):
                 # It may have failed already, of which only the newest state tells.
-                await child.wait_settled(since=before)
+                await child.status.wait_settled(since=before)
 
     @property
     def _whole_start(self) -> float:

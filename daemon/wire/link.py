@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from daemon.causes import Cause
 from daemon.errors import ConnectionLost
 from daemon.wire.frames import LineBuffer
 from daemon.wire.poll import IN, OUT
@@ -321,7 +322,7 @@ class FdLink:
                 moved = now if taken else moved
                 late = now - moved >= STUCK_SECONDS or (held and taken < HELD_BYTES)
                 if late and self.queued > self.max_queue:
-                    self._fail(f"the peer does not read: {self.queued} bytes are waiting for it")
+                    self._fail(f"the peer does not read: {self.queued} bytes wait for it", Cause.NOT_READING)
 
     # --- writing -------------------------------------------------------------------------------------------
 
@@ -385,11 +386,11 @@ class FdLink:
 
     # --- ending --------------------------------------------------------------------------------------------
 
-    def _fail(self, reason: str) -> None:
+    def _fail(self, reason: str, cause: Cause = Cause.CONNECTION_LOST) -> None:
         """Nothing is written from now on, and `run` ends."""
         self._failure = self._failure or reason
         self._clear()
-        self._end(ConnectionLost(reason))
+        self._end(ConnectionLost(reason, cause))
 
     def _end(self, reason: Exception) -> None:
         if self._reason is None:

@@ -13,6 +13,7 @@ import msgspec
 import trio
 from msgspec import UNSET, Raw, Struct
 
+from daemon.causes import Cause
 from daemon.errors import (
     CallError,
     ProtocolFault,
@@ -339,7 +340,7 @@ class Peer:
             return
         entry = self._take(_as_uid(Raw(request_id)))
         if entry is None:
-            raise ProtocolFault("sent a message over the limit (limits.messageBytes)")
+            raise ProtocolFault("sent a message over the limit (limits.messageBytes)", Cause.MESSAGE_TOO_LARGE)
         text = "the answer is over the limit (limits.messageBytes). The call ran; ask for less at once."
         entry.exchange.lost(RequestTooLarge(text))
 

@@ -170,7 +170,7 @@ async def test_a_server_that_does_not_list_is_degraded_and_stays_up(
 
 async def test_a_server_without_a_tool_is_degraded_and_says_so() -> None:
     async with stage(scripted(tools=[])) as it:
-        assert (await it.reach(DEGRADED)).reason == EMPTY
+        assert (await it.reach(DEGRADED)).why == EMPTY
 
 
 async def test_an_endless_list_is_cut_off() -> None:

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from daemon.actors.warden import Warden, too_much
+from daemon.causes import Cause, Reason
 from daemon.config.model import Server, ServerLimits, Timeouts, TransportType
 from daemon.errors import Overloaded, RequestTooLarge, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
 from daemon.states import ServerState
@@ -74,15 +75,15 @@ async def test_one_that_is_above_before_it_is_ready_is_ended_too(tmp_path: Path)
         server = scripted(record=record.path, on={"initialize": {"never": True}}, restart={"base": 50.0})
         async with stage(server) as it:
             await record.wait_message("initialize")
-            it.one.end("too much")
-            it.one.end("told twice")
+            it.one.end(Reason("too much", Cause.MEMORY_CEILING))
+            it.one.end(Reason("told twice", Cause.MEMORY_CEILING))
             assert (await it.reach(BACKOFF)).reason == "too much"
 
 
 async def test_ending_one_that_is_down_is_no_matter() -> None:
     async with stage(scripted(lazy=True)) as it:
         await it.reach(ServerState.DORMANT)
-        it.one.end("too much")
+        it.one.end(Reason("too much", Cause.MEMORY_CEILING))
         assert (await it.reach(ServerState.DORMANT)).reason == ""
         with trio.fail_after(LONG):
             assert await it.one.wake()
@@ -164,7 +165,7 @@ async def test_a_server_that_has_no_time_at_connect_is_tried_again_when_it_said(
             with trio.fail_after(LONG):
                 status = await it.one.child.status.wait_until(lambda status: status.next_retry_at is not None)
             assert f"127.0.0.1:{port} answered HTTP 429 Too Many Requests, retry after 200 s" in status.reason
-            assert 190 < it.one.child.held <= 200
+            assert 190 < it.one.child.pause.held <= 200
             error = refusal(it.one, it)
             wait = error.details["nextRetryInMs"]
             assert isinstance(wait, int)

@@ -11,6 +11,7 @@ import trio
 from loguru import logger
 
 from daemon.actors.warden import LOOKS, WALK_SECONDS, Warden, memory_of
+from daemon.causes import Cause, Reason
 from daemon.config.model import Server, ServerLimits
 from daemon.transports.children import Children, memory_by_mark
 
@@ -30,9 +31,9 @@ class Fake:
 
     server: Server
     mark: int | None
-    ended: list[str] = attrs.field(factory=list)
+    ended: list[Reason] = attrs.field(factory=list)
 
-    def end(self, reason: str) -> None:
+    def end(self, reason: Reason) -> None:
         self.ended.append(reason)
         self.mark = None
 
@@ -76,9 +77,9 @@ async def test_a_server_that_stays_above_its_ceiling_is_ended_with_both_numbers(
         await trio.sleep(LOOKS * WALK_SECONDS - 0.1)
         assert greedy.ended == []
         await trio.sleep(0.2)
-        assert greedy.ended == [
-            "uses 133 MiB of memory, its ceiling is 100 MiB (limits.memoryBytes): mcpd ended it"
-        ]
+        text = "uses 133 MiB of memory, its ceiling is 100 MiB (limits.memoryBytes): mcpd ended it"
+        data = {"used": 133 * MIB, "limit": 100 * MIB}
+        assert greedy.ended == [Reason(text, Cause.MEMORY_CEILING, data)]
         await trio.sleep(10 * WALK_SECONDS)
     assert (len(greedy.ended), modest.ended) == (1, [])
 

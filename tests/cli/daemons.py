@@ -26,6 +26,8 @@ SERVER: dict[str, Any] = {
     "attempt": 1,
     "nextRetryInMs": None,
     "reason": "",
+    "cause": None,
+    "causeData": {},
     "stderr": [],
     "pid": 4711,
     "rssBytes": 50 * 1024**2,
@@ -52,10 +54,11 @@ def server(**changed: Any) -> dict[str, Any]:
     return {**SERVER, **changed}
 
 
-def down(**changed: Any) -> dict[str, Any]:
+def down(cause: str | None = "exited", /, **changed: Any) -> dict[str, Any]:
     """A server that is not running."""
     gone = {"pid": None, "rssBytes": None, "p50Ms": None, "p95Ms": None, "calls": 0}
-    return server(**{"state": "backoff", "reason": "exited with status 1", **gone, **changed})
+    why = {"reason": "exited with status 1", "cause": cause, "causeData": {"status": 1}}
+    return server(**{"state": "backoff", **why, **gone, **changed})
 
 
 def status_of(servers: Mapping[str, Any], **more: Any) -> dict[str, Any]:

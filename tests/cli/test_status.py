@@ -66,7 +66,7 @@ def test_what_is_not_kept_is_not_well(
 
 
 def test_json_is_the_daemons_answer(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = status_of({"git": server(), "time": down(reason="")})
+    answer = status_of({"git": server(), "time": down(None, reason="")})
     daemon = control({"status": answer})
     assert main(["--json"]) == 1
     assert json.loads(capsys.readouterr().out) == answer
@@ -76,7 +76,9 @@ def test_json_is_the_daemons_answer(control: Controls, capsys: pytest.CaptureFix
 def test_what_happened_to_a_server_and_what_helps_is_added(
     control: Controls, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answer = status_of({"git": server(), "time": down(reason="killed by SIGKILL")})
+    answer = status_of(
+        {"git": server(), "time": down("killed", reason="killed by SIGKILL", causeData={"signal": "SIGKILL"})}
+    )
     daemon = control({"status": answer})
     assert main(["--json"]) == 1
     told = json.loads(capsys.readouterr().out)["servers"]

@@ -7,6 +7,8 @@ import pytest
 from daemon.keeping.health import Condition, Health
 from daemon.store.faults import Kind, StoreFault
 
+LOCKED = StoreFault(Kind.LOCKED, "state.db", "somebody writes")
+
 
 class Clock:
     now = 1000.0
@@ -34,15 +36,17 @@ def test_since_is_when_the_state_changed_not_when_the_reason_did() -> None:
     it = health(clock)
     it.mend(0)
     clock.now = 1001
-    it.degrade("full", 3)
+    it.degrade(StoreFault(Kind.FULL, "state.db", "no room"), 3)
     clock.now = 1002
-    it.degrade("locked", 4)
+    it.degrade(LOCKED, 4)
     shown = it.persistence.value
-    assert (shown.state, shown.reason, shown.since, shown.waiting) == (Condition.DEGRADED, "locked", 1001, 4)
+    assert (shown.state, shown.reason, shown.cause) == (Condition.DEGRADED, str(LOCKED), Kind.LOCKED)
+    assert (shown.since, shown.waiting) == (1001, 4)
     clock.now = 1003
     it.mend(0)
     shown = it.persistence.value
-    assert (shown.state, shown.reason, shown.since, shown.waiting) == (Condition.OK, "", 1003, 0)
+    assert (shown.state, shown.reason, shown.cause) == (Condition.OK, "", None)
+    assert (shown.since, shown.waiting) == (1003, 0)
 
 
 def test_what_was_lost_is_shown_for_good() -> None:
@@ -56,8 +60,8 @@ def test_what_was_lost_is_shown_for_good() -> None:
     assert "removed the file" in reason
     assert "1970-01-01T00:16:40+00:00" in reason
     assert "3 changes of sessions were dropped" in reason
-    it.degrade("full", 1)
-    assert it.persistence.value.reason == f"full; {reason}"
+    it.degrade(LOCKED, 1)
+    assert it.persistence.value.reason == f"{LOCKED}; {reason}"
 
 
 def test_nobody_is_woken_when_nothing_changed() -> None:

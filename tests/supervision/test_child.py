@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loguru import logger
 
+from daemon.causes import Cause, Reason
 from daemon.config.tuning import RestartType
 from daemon.errors import CannotStart, ConnectionLost, NeedsAuth, StartTimeout
 from daemon.facts import ServerStatus
@@ -43,7 +44,7 @@ from tests.plays import (
 
 ENDINGS: dict[str, tuple[BaseException | None, set[RestartType]]] = {
     "it returns": (None, {RestartType.PERMANENT}),
-    "it exits with status 0": (ConnectionLost("bye", normal=True), {RestartType.PERMANENT}),
+    "it exits with status 0": (ConnectionLost("bye", Cause.ENDED), {RestartType.PERMANENT}),
     "it crashes": (LOST, {RestartType.PERMANENT, RestartType.TRANSIENT}),
     "it never came up": (StartTimeout("no answer"), {RestartType.PERMANENT, RestartType.TRANSIENT}),
     "a bug of ours": (KeyError("bug"), {RestartType.PERMANENT, RestartType.TRANSIENT}),
@@ -106,7 +107,13 @@ async def test_a_status_tells_attempt_reason_retry_and_incarnation(
     async with supervised(Actor(play(LOST, start=3.0)).spec()) as stage:
         status = await stage.reach(BACKOFF)
         assert status == ServerStatus(
-            state=BACKOFF, reason="it hung up", since=3.0, attempt=1, next_retry_at=3.5, incarnation=1
+            state=BACKOFF,
+            reason="it hung up",
+            cause=Cause.CONNECTION_LOST,
+            since=3.0,
+            attempt=1,
+            next_retry_at=3.5,
+            incarnation=1,
         )
         await stage.reach(STARTING)
         again = await stage.reach(BACKOFF)
@@ -124,7 +131,7 @@ async def test_every_start_has_a_new_incarnation(autojump_clock: trio.testing.Mo
 async def test_the_end_of_a_run_is_told_before_its_clean_up(autojump_clock: trio.testing.MockClock) -> None:
     async def run(life: Lifecycle) -> None:
         life.ready()
-        life.ending("it hung up")
+        life.ending(Reason("it hung up"))
         raise LOST
 
     actor = Actor(run, cleanup=4.0)
@@ -278,7 +285,7 @@ async def test_many_calls_wake_a_child_once(autojump_clock: trio.testing.MockClo
             stage.child.wake()
             await trio.sleep(0.001)
         assert actor.starts[4:] == [6.5]
-        assert await stage.child.wait_settled()
+        assert await stage.child.status.wait_settled()
 
 
 async def test_calls_wake_a_child_at_most_once_per_second(autojump_clock: trio.testing.MockClock) -> None:
@@ -301,7 +308,7 @@ async def test_a_call_soon_after_a_failed_start_does_not_wait_for_longer_than_a_
         await trio.sleep(after)
         stage.child.wake()
         with trio.fail_after(1.5):
-            assert await stage.child.wait_settled()
+            assert await stage.child.status.wait_settled()
     assert actor.starts == [0.0, 1.0]
 
 
@@ -320,7 +327,7 @@ async def test_a_crash_loop_can_be_woken(autojump_clock: trio.testing.MockClock)
         await stage.reach(CRASHLOOP)
         await trio.sleep(1)
         stage.child.wake()
-        assert await stage.child.wait_settled()
+        assert await stage.child.status.wait_settled()
         assert actor.gaps[-1] == pytest.approx(1.0)
 
 
@@ -332,7 +339,7 @@ async def test_whoever_waits_learns_that_the_attempt_under_way_failed(
         await trio.sleep(10)
         stage.child.wake()
         with trio.fail_after(5):
-            assert not await stage.child.wait_settled()
+            assert not await stage.child.status.wait_settled()
         assert trio.current_time() == 13.0
 
 
@@ -342,7 +349,7 @@ async def test_a_call_during_the_clean_up_makes_the_next_start_immediate(
     async def run(life: Lifecycle) -> None:
         life.ready()
         await trio.sleep(2)
-        life.ending("it hung up")
+        life.ending(Reason("it hung up"))
         raise LOST
 
     actor = Actor(run, cleanup=3.0)
@@ -359,7 +366,7 @@ async def test_a_call_during_a_quick_clean_up_waits_for_the_start_that_it_brings
     async def run(life: Lifecycle) -> None:
         life.ready()
         await trio.sleep(0.1)
-        life.ending("it hung up")
+        life.ending(Reason("it hung up"))
         raise LOST
 
     actor = Actor(run, FOREVER, cleanup=0.3)
@@ -367,7 +374,7 @@ async def test_a_call_during_a_quick_clean_up_waits_for_the_start_that_it_brings
         await trio.sleep(0.2)
         stage.child.wake()
         with trio.fail_after(1.5):
-            assert await stage.child.wait_settled()
+            assert await stage.child.status.wait_settled()
     assert actor.starts == [0.0, 1.0]
 
 
@@ -379,7 +386,7 @@ async def _in_state(stage: Stage, state: ServerState) -> None:
 
 def _degraded() -> Play:
     async def run(life: Lifecycle) -> None:
-        life.degraded("half of it")
+        life.degraded(Reason("half of it"))
         await trio.sleep_forever()
 
     return run
@@ -467,7 +474,7 @@ async def test_a_lazy_child_sleeps_until_it_is_called(autojump_clock: trio.testi
         await trio.sleep(DAY)
         assert (stage.state, actor.starts) == (DORMANT, [])
         stage.child.wake()
-        assert await stage.child.wait_settled()
+        assert await stage.child.status.wait_settled()
         assert actor.starts == [DAY]
 
 
@@ -509,7 +516,7 @@ async def test_a_child_can_be_switched_off_and_on_in_every_state(
         assert (await stage.reach(DISABLED, within=2)).reason == OFF
         stage.child.wake()
         stage.child.restart()
-        assert not await stage.child.wait_settled()
+        assert not await stage.child.status.wait_settled()
         await trio.sleep(DAY)
         assert (stage.state, actor.live, len(actor.starts)) == (DISABLED, 0, starts)
         stage.child.switch_on()

@@ -8,6 +8,7 @@ import pytest
 import trio
 import trio.testing
 
+from daemon.causes import Reason
 from tests.plays import BACKOFF, FOREVER, LOST, READY, Actor, play, supervised
 
 if TYPE_CHECKING:
@@ -59,18 +60,18 @@ async def test_no_call_starts_it_before_and_an_operator_does(autojump_clock: Moc
             await trio.sleep(5.0)
             stage.child.wake()
         await trio.testing.wait_all_tasks_blocked()
-        assert (actor.starts, stage.child.held) == ([0.0], 150.0)
+        assert (actor.starts, stage.child.pause.held) == ([0.0], 150.0)
         stage.child.restart()
         await stage.reach(READY)
         assert actor.starts == [0.0, 50.0]
-        assert stage.child.held == 0
+        assert stage.child.pause.held == 0
 
 
 async def test_a_call_that_came_while_it_was_ending_does_not_start_it_either(autojump_clock: MockClock) -> None:
     async def run(life: Lifecycle) -> None:
         life.ready()
         await trio.sleep(5.0)
-        life.ending("busy")
+        life.ending(Reason("busy"))
         stage.child.wake()
         life.hold_off(100.0)
         raise LOST

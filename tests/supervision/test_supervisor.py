@@ -320,7 +320,7 @@ async def test_a_child_that_is_added_is_started_and_nobody_else_is_touched(
         await stage.reach(READY)
         child = stage.supervisor.add(new.spec("new"))
         with trio.fail_after(5):
-            assert await child.wait_settled()
+            assert await child.status.wait_settled()
         assert (old.incarnations, new.incarnations) == ([1], [1])
         assert list(stage.supervisor.children) == ["a", "new"]
 
@@ -361,7 +361,7 @@ async def test_who_waits_for_a_child_learns_that_it_is_removed(autojump_clock: t
         await stage.reach(STARTING)
         nursery.start_soon(stage.supervisor.remove, "a", "gone")
         with trio.fail_after(1):
-            assert not await child.wait_settled()
+            assert not await child.status.wait_settled()
 
 
 async def test_a_removed_name_can_be_given_again(autojump_clock: trio.testing.MockClock) -> None:

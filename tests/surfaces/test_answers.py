@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from daemon.causes import Cause
 from daemon.errors import InvalidArguments, UnknownTool
 from daemon.states import ServerState
 from daemon.surfaces.answers import (
@@ -144,6 +145,7 @@ def test_a_server_that_is_down_is_described_with_reason_and_next_try(
         "git",
         ServerState.BACKOFF,
         reason="exited with status 1",
+        cause=Cause.EXITED,
         since=1000.12345,
         attempt=3,
         next_retry_at=next_retry_at,
@@ -152,6 +154,7 @@ def test_a_server_that_is_down_is_described_with_reason_and_next_try(
     assert unavailable_entry(entry, 1010.0) == {
         "state": "backoff",
         "reason": "exited with status 1",
+        "cause": "exited",
         "since": 1000.123,
         "attempt": 3,
         **shown,

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
+from daemon.causes import Cause
 from daemon.errors import CannotStart, ConnectionLost
-from daemon.transports.children import Child, Children, memory_by_mark
+from daemon.transports.children import ChildProcess, Children, memory_by_mark
 from tests.faults.stage import (
     PATIENCE,
     Recorder,
@@ -54,7 +55,7 @@ async def keeping(path: Path) -> AsyncIterator[tuple[Children, Recorder]]:
         nursery.cancel_scope.cancel()
 
 
-async def start(children: Children, recorder: Recorder, **script: Any) -> Child:
+async def start(children: Children, recorder: Recorder, **script: Any) -> ChildProcess:
     """Start a scripted child and wait until it plays."""
     program, *args = command(record=recorder.path, **script)
     number = len(recorder.all("start")) + 1
@@ -64,13 +65,13 @@ async def start(children: Children, recorder: Recorder, **script: Any) -> Child:
     return child
 
 
-def close_stdin(child: Child) -> None:
+def close_stdin(child: ChildProcess) -> None:
     os.close(child.stdin)
     os.close(child.stdout)
     os.close(child.stderr)
 
 
-async def stop(children: Children, child: Child, *, eof: float = 0.1, term: float = 0.1) -> float:
+async def stop(children: Children, child: ChildProcess, *, eof: float = 0.1, term: float = 0.1) -> float:
     """Stop a child; how long it took."""
     before = trio.current_time()
     close_stdin(child)
@@ -145,22 +146,26 @@ async def test_a_missing_command_with_a_relative_path_is_named_with_where_it_beg
             await children.start("./run.sh", [], {}, str(tmp_path))
     begins = f"it begins in {tmp_path} (`cwd`, or the home directory without one)"
     assert str(raised.value).startswith(f"command not found: ./run.sh; {begins}. Install it, or write")
+    assert raised.value.reason.data == {"command": "./run.sh", "file": f"{tmp_path}/run.sh"}
 
 
 @pytest.mark.parametrize(
-    ("broken", "text"),
+    ("broken", "text", "cause"),
     [
-        (_not_executable, "Permission denied"),
-        (_not_a_program, "Exec format error"),
-        (_without_interpreter, "command not found"),
+        (_not_executable, "Permission denied", Cause.NOT_EXECUTABLE),
+        (_not_a_program, "Exec format error", Cause.NOT_A_PROGRAM),
+        (_without_interpreter, "command not found", Cause.COMMAND_NOT_FOUND),
     ],
 )
-async def test_what_cannot_be_executed_is_named_with_the_reason(broken: Any, text: str, tmp_path: Path) -> None:
+async def test_what_cannot_be_executed_is_named_with_the_reason(
+    broken: Any, text: str, cause: Cause, tmp_path: Path
+) -> None:
     async with keeping(tmp_path) as (children, _):
         path = broken(tmp_path / "program")
         with pytest.raises(CannotStart, match=text) as raised:
             await children.start(path, [], {}, None)
         assert path in str(raised.value)
+        assert (raised.value.reason.cause, raised.value.reason.data["command"]) == (cause, path)
 
 
 @pytest.mark.parametrize("kind", ["missing", "a file"])
@@ -169,8 +174,10 @@ async def test_a_bad_directory_is_not_reported_as_a_missing_command(kind: str, t
     if kind == "a file":
         where.touch()
     async with keeping(tmp_path) as (children, _):
-        with pytest.raises(CannotStart, match=f"its directory {where}: "):
+        with pytest.raises(CannotStart, match=f"its directory {where}: ") as raised:
             await children.start(sys.executable, [], {}, str(where))
+    assert raised.value.reason.cause is Cause.DIRECTORY_UNUSABLE
+    assert raised.value.reason.data["directory"] == str(where)
 
 
 async def test_a_cancelled_start_leaves_no_child(tmp_path: Path) -> None:
@@ -179,11 +186,11 @@ async def test_a_cancelled_start_leaves_no_child(tmp_path: Path) -> None:
         program, *args = command(record=recorder.path)
         others = set(children_of_ours())
         for steps in range(12):
-            got: list[Child] = []
+            got: list[ChildProcess] = []
             with trio.CancelScope() as scope:
                 async with trio.open_nursery() as nursery:
 
-                    async def begin(got: list[Child] = got) -> None:
+                    async def begin(got: list[ChildProcess] = got) -> None:
                         got.append(await children.start(program, args, {}, None))
 
                     nursery.start_soon(begin)
@@ -415,9 +422,10 @@ async def test_a_shortage_of_descriptors_is_worth_another_try(tmp_path: Path) ->
         held = [os.dup(0) for _ in range(4)]
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(held), hard))
         try:
-            with pytest.raises(ConnectionLost, match="Too many open files"):
+            with pytest.raises(ConnectionLost, match="Too many open files") as raised:
                 await children.start(sys.executable, [], {}, None)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
             for fd in held:
                 os.close(fd)
+    assert raised.value.reason.cause is Cause.OUT_OF_FILES

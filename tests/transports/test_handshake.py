@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from daemon.causes import Cause
 from daemon.config.tuning import Timeouts
 from daemon.errors import ProtocolFault, StartTimeout, UpstreamLost
 from daemon.model import Era
 from daemon.protocol import HANDSHAKE_VERSIONS, IDENTITY, MODERN_VERSION, SERVER_INFO_KEY
 from daemon.transports.handshake import ABOUT_CHARACTERS, LONGEST_START, Greeter, Greeting, initialize, probe
+from daemon.wire.peer import RemoteError
 from tests.transports.replies import DEATH, SILENCE, TableConnection, refusal
 
 NEWEST = HANDSHAKE_VERSIONS[-1]
@@ -115,8 +117,18 @@ async def test_silence_is_a_start_timeout() -> None:
 
 
 async def test_a_refusal_is_quoted() -> None:
-    with pytest.raises(ProtocolFault, match="initialize was refused: no licence"):
+    with pytest.raises(ProtocolFault, match="initialize was refused: no licence") as raised:
         await initialize(TableConnection(initialize=[refusal(-32000, "no licence")]), 1.0)
+    assert raised.value.reason.cause is Cause.HANDSHAKE_REFUSED
+    assert raised.value.reason.data == {"error": "no licence (-32000)"}
+
+
+async def test_an_http_error_that_the_transport_tells_of_is_the_cause() -> None:
+    told = RemoteError(-32601, "h:80 answered HTTP 404", b'{"httpStatus":404,"place":"h:80"}')
+    with pytest.raises(ProtocolFault, match="initialize was refused: h:80 answered HTTP 404") as raised:
+        await initialize(TableConnection(initialize=[told]), 1.0)
+    assert raised.value.reason.cause is Cause.NOT_AN_ENDPOINT
+    assert raised.value.reason.data == {"place": "h:80", "status": 404}
 
 
 @pytest.mark.parametrize("reply", [b"[]", b"null", b'{"a":"\xff"}', b'{"a":' + b"[" * 5000])

@@ -8,6 +8,7 @@ import attrs
 import pytest
 import trio
 
+from daemon.causes import Cause, Reason
 from daemon.config.model import Timeouts
 from daemon.errors import UpstreamTimeout
 from daemon.model import Era
@@ -51,7 +52,7 @@ class Server:
         return b"{}"
 
 
-async def given_up(server: Server, era: Era = Era.HANDSHAKE) -> str | None:
+async def given_up(server: Server, era: Era = Era.HANDSHAKE) -> Reason | None:
     """Why; None if it is not, however long that is waited for."""
     with trio.move_on_after(LONG):
         return await fallen_silent(cast("Connection", server), era, TIMEOUTS)
@@ -62,7 +63,9 @@ async def given_up(server: Server, era: Era = Era.HANDSHAKE) -> str | None:
 async def test_who_answers_nothing_is_given_up(era: Era, method: str, autojump_clock: MockClock) -> None:
     server = Server(lambda _: None)
     begun = trio.current_time()
-    assert await given_up(server, era) == "no answer to 3 pings of 10 s"
+    assert await given_up(server, era) == Reason(
+        "no answer to 3 pings of 10 s", Cause.NOT_ANSWERING, {"count": 3, "seconds": 10.0}
+    )
     assert server.asked == [method] * 3
     assert trio.current_time() - begun == pytest.approx(25 + 3 * 10)
 

@@ -10,6 +10,7 @@ import httpx2
 import pytest
 import trio
 
+from daemon.causes import Cause
 from daemon.errors import CannotStart, ConnectionLost, NeedsAuth
 from daemon.transports.network import (
     connect,
@@ -67,13 +68,37 @@ def test_the_root_of_a_failure_is_named(error: BaseException, text: str) -> None
     assert reason(wrapped(error)) == text
 
 
+def unverified(code: int) -> ssl.SSLCertVerificationError:
+    """What OpenSSL makes of a certificate."""
+    error = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    error.verify_code, error.verify_message = code, "self-signed certificate"
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Error connecting to 1.2.3.4"), Cause.REFUSED),
+        (OSError(errno.ENETUNREACH, "no"), Cause.UNREACHABLE),
+        (TimeoutError(errno.ETIMEDOUT, "late"), Cause.CONNECT_TIMEOUT),
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), Cause.NAME_NOT_FOUND),
+        (unverified(10), Cause.TLS_EXPIRED),
+        (unverified(62), Cause.TLS_NAME),
+        (unverified(18), Cause.TLS_UNTRUSTED),
+        (OSError(errno.EPIPE, "x"), Cause.CANNOT_CONNECT),
+    ],
+)
+def test_the_root_of_a_failure_is_its_cause(error: BaseException, cause: Cause) -> None:
+    found = opening_error(wrapped(error), "h:443").reason
+    assert (found.cause, found.data["place"]) == (cause, "h:443")
+
+
 def test_an_error_without_words_has_a_name() -> None:
     assert reason(trio.BrokenResourceError()) == "BrokenResourceError"
 
 
 def test_a_certificate_that_does_not_verify_is_no_outage() -> None:
-    error = ssl.SSLCertVerificationError(1, "certificate verify failed")
-    error.verify_message = "self-signed certificate"
+    error = unverified(18)
     assert is_untrusted(wrapped(error))
     found = opening_error(wrapped(error), "h:443")
     assert isinstance(found, CannotStart)
@@ -84,6 +109,8 @@ def test_a_certificate_that_does_not_verify_is_no_outage() -> None:
 def test_a_refusal_by_status() -> None:
     assert isinstance(refused(401, "h:1"), NeedsAuth)
     assert isinstance(refused(500, "h:1"), ConnectionLost)
+    assert refused(403, "h:1").reason.cause is Cause.FORBIDDEN
+    assert refused(404, "h:1").reason.data == {"place": "h:1", "status": 404}
 
 
 async def test_tls_to_a_server_that_speaks_none_is_a_lost_connection() -> None:
@@ -93,6 +120,8 @@ async def test_tls_to_a_server_that_speaks_none_is_a_lost_connection() -> None:
     async with trio.open_nursery() as nursery:
         [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
         nursery.start_soon(trio.serve_listeners, hang_up, [listener])
-        with trio.fail_after(30), pytest.raises(ConnectionLost, match=r"cannot connect to 127\.0\.0\.1:"):
+        expected = pytest.raises(ConnectionLost, match=r"cannot connect to 127\.0\.0\.1:")
+        with trio.fail_after(30), expected as raised:
             await connect("127.0.0.1", listener.socket.getsockname()[1], ssl.create_default_context())
         nursery.cancel_scope.cancel()
+    assert raised.value.reason.cause is Cause.NOT_TLS

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from daemon.catalog.listing import MAX_TOOLS
-from daemon.errors import SchemaFetchError, UpstreamLost
+from daemon.errors import ListingFault, UpstreamLost
 from daemon.transports.paging import LONG_PAGE, MAX_PAGES, list_all
 from tests.transports.replies import DEATH, SILENCE, TableConnection, refusal
 
@@ -55,12 +55,12 @@ async def test_tools_are_handed_over_as_they_came_however_malformed() -> None:
 @pytest.mark.parametrize("pages", [1, 2, 5])
 async def test_a_cursor_that_comes_again_is_named(pages: int) -> None:
     cursors = [*map(str, range(pages)), "0"]
-    with pytest.raises(SchemaFetchError, match="repeats the cursor '0'"):
+    with pytest.raises(ListingFault, match="repeats the cursor '0'"):
         await listed(*[page("a", cursor=cursor) for cursor in cursors])
 
 
 async def test_cursors_without_end_are_cut_off() -> None:
-    with pytest.raises(SchemaFetchError, match=f"more than {MAX_PAGES} pages"):
+    with pytest.raises(ListingFault, match=f"more than {MAX_PAGES} pages"):
         await listed(*[page(cursor=str(number)) for number in range(MAX_PAGES + 1)])
 
 
@@ -84,12 +84,12 @@ async def test_no_more_pages_are_asked_for_once_there_are_too_many_tools() -> No
     ],
 )
 async def test_what_went_wrong_is_named(reply: Any, text: str) -> None:
-    with pytest.raises(SchemaFetchError, match=text):
+    with pytest.raises(ListingFault, match=text):
         await listed(reply)
 
 
 async def test_a_failure_on_a_later_page_fails_the_list() -> None:
-    with pytest.raises(SchemaFetchError):
+    with pytest.raises(ListingFault):
         await listed(page("a", cursor="x"), refusal())
 
 
@@ -116,5 +116,5 @@ async def test_a_long_page_is_read_while_others_go_on() -> None:
 
 
 async def test_a_long_page_that_is_none_is_refused_like_a_short_one() -> None:
-    with pytest.raises(SchemaFetchError, match="answered something else"):
+    with pytest.raises(ListingFault, match="answered something else"):
         await listed(b'{"tools":7,"x":"' + b"x" * LONG_PAGE + b'"}')

@@ -11,7 +11,8 @@ import pytest
 import trio
 import trio.testing
 
-from daemon.errors import CannotStart, ConnectionLost, UpstreamLost
+from daemon.causes import Cause, Reason
+from daemon.errors import CannotStart, ConnectionLost, RunError, UpstreamLost
 from daemon.transports.children import Children
 from daemon.transports.context import OpenContext
 from daemon.transports.stdio import (
@@ -19,8 +20,8 @@ from daemon.transports.stdio import (
     STDERR_CHUNK,
     StdioConnection,
     child_environment,
-    describe_exit,
     drain,
+    exited,
     open_connection,
 )
 from daemon.wire.outbox import Outbox
@@ -159,22 +160,20 @@ async def test_a_request_is_answered(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("action", "text", "kind"),
+    ("action", "text", "cause"),
     [
-        ({"exit": 0}, "exited with status 0", "normal"),
-        ({"exit": 1}, "exited with status 1", "lost"),
-        ({"exit": 255}, "exited with status 255", "lost"),
-        ({"exit": 78}, "exited with status 78: configuration error", "never"),
-        ({"exit": 126}, "exited with status 126: found but not executable", "never"),
-        ({"exit": 127}, "exited with status 127: command not found", "never"),
-        ({"signal": "SIGKILL"}, "killed by SIGKILL", "lost"),
-        ({"signal": "SIGTERM"}, "killed by SIGTERM", "lost"),
-        ({"signal": "SIGUSR1"}, "killed by SIGUSR1", "lost"),
+        ({"exit": 0}, "exited with status 0", Cause.ENDED),
+        ({"exit": 1}, "exited with status 1", Cause.EXITED),
+        ({"exit": 255}, "exited with status 255", Cause.EXITED),
+        ({"exit": 78}, "exited with status 78: configuration error", Cause.EXITED),
+        ({"exit": 126}, "exited with status 126: found but not executable", Cause.EXITED),
+        ({"signal": "SIGKILL"}, "killed by SIGKILL", Cause.KILLED),
+        ({"signal": "SIGUSR1"}, "killed by SIGUSR1", Cause.KILLED),
     ],
 )
 @pytest.mark.parametrize("moment", ["start", "tools/call"])
 async def test_the_way_a_child_ended_is_told(
-    action: dict[str, Any], text: str, kind: str, moment: str, tmp_path: Path
+    action: dict[str, Any], text: str, cause: Cause, moment: str, tmp_path: Path
 ) -> None:
     async with connected(tmp_path, on={moment: action}) as line:
         if moment != "start":
@@ -182,8 +181,8 @@ async def test_the_way_a_child_ended_is_told(
             with pytest.raises(UpstreamLost, match="whether the call ran is unknown"):
                 await line.act()
         assert text in await line.over()
-        assert isinstance(line.end, CannotStart) == (kind == "never")
-        assert getattr(line.end, "normal", False) == (kind == "normal")
+        assert isinstance(line.end, RunError)
+        assert line.end.reason.cause is cause
 
 
 async def test_an_exit_ends_the_connection_although_a_grandchild_holds_stdout(tmp_path: Path) -> None:
@@ -322,17 +321,20 @@ async def _live(context: OpenContext) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "text"),
+    ("status", "text", "cause", "data"),
     [
-        (0, "exited with status 0"),
-        (1, "exited with status 1"),
-        (-9, "killed by SIGKILL"),
-        (-11, "killed by SIGSEGV"),
-        (-99, "killed by signal 99"),
+        (0, "exited with status 0", Cause.ENDED, {}),
+        (1, "exited with status 1", Cause.EXITED, {"status": 1}),
+        (127, "exited with status 127: command not found", Cause.EXITED, {"status": 127}),
+        (-9, "killed by SIGKILL", Cause.KILLED, {"signal": "SIGKILL"}),
+        (-11, "killed by SIGSEGV", Cause.KILLED, {"signal": "SIGSEGV"}),
+        (-99, "killed by signal 99", Cause.KILLED, {"signal": "signal 99"}),
     ],
 )
-def test_an_exit_status_is_told_in_words(status: int, text: str) -> None:
-    assert describe_exit(status) == text
+def test_an_exit_status_is_told_in_words_and_as_a_cause(
+    status: int, text: str, cause: Cause, data: dict[str, Any]
+) -> None:
+    assert exited(status).reason == Reason(text, cause, data)
 
 
 ENDLESS = b"x" * (STDERR_CHUNK + 1)

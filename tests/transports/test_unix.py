@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from daemon.causes import Cause
 from daemon.config.model import TransportType
 from daemon.errors import CannotStart, ConnectionLost, UpstreamLost
 from daemon.model import Era
@@ -67,17 +68,21 @@ async def test_hanging_up_ends_the_connection(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["missing", "x" * 200])
 async def test_nobody_there(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ConnectionLost, match=f"cannot connect to {tmp_path}/{name}: "):
-        async with connected(context_for(TransportType.UNIX, f"{tmp_path}/{name}")):
+    path = f"{tmp_path}/{name}"
+    with pytest.raises(ConnectionLost, match=f"cannot connect to {path}: ") as raised:
+        async with connected(context_for(TransportType.UNIX, path)):
             pass
+    assert raised.value.reason.cause is (Cause.SOCKET_MISSING if name == "missing" else Cause.CANNOT_CONNECT)
+    assert raised.value.reason.data["place"] == path
 
 
 async def test_nobody_there_any_more(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(tmp_path / "s"))
-    with pytest.raises(ConnectionLost, match="Connection refused"):
+    with pytest.raises(ConnectionLost, match="Connection refused") as raised:
         async with connected(context_for(TransportType.UNIX, str(tmp_path / "s"))):
             pass
+    assert raised.value.reason.cause is Cause.REFUSED
 
 
 def test_a_url_is_percent_decoded_and_a_path_is_not() -> None:

@@ -12,6 +12,7 @@ import trio
 import trio.testing
 from trio_websocket import ConnectionClosed, serve_websocket
 
+from daemon.causes import Cause
 from daemon.config.model import TransportType
 from daemon.errors import CannotStart, ConnectionLost, NeedsAuth, UpstreamLost
 from daemon.model import Era
@@ -108,6 +109,8 @@ async def test_a_message_over_the_limit_ends_the_connection() -> None:
         assert isinstance(caller.loss, UpstreamLost)
         await client.over.wait()
         assert "close code 1009" in str(client.end)
+        assert isinstance(client.end, ConnectionLost)
+        assert client.end.reason.cause is Cause.MESSAGE_TOO_LARGE
 
 
 @pytest.mark.parametrize(("status", "error"), [(401, NeedsAuth), (403, NeedsAuth), (404, ConnectionLost)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from daemon.causes import Cause
 from daemon.facts import ServerStatus
 from daemon.states import ServerState
 from daemon.upstreams.refusals import outlook, unavailable
@@ -11,7 +12,9 @@ from daemon.upstreams.refusals import outlook, unavailable
 
 def test_a_call_that_is_not_sent_is_told_why_since_when_and_when_to_try_again() -> None:
     reason = "exited with status 3"
-    status = ServerStatus(state=ServerState.BACKOFF, since=5.0, reason=reason, attempt=4, next_retry_at=12.5)
+    status = ServerStatus(
+        state=ServerState.BACKOFF, since=5.0, reason=reason, cause=Cause.EXITED, attempt=4, next_retry_at=12.5
+    )
     error = unavailable("git", status, 10.0)
     assert error.message == (
         "server git is backoff: exited with status 3. The call was not sent. The next attempt is in 2.5 s."
@@ -21,6 +24,7 @@ def test_a_call_that_is_not_sent_is_told_why_since_when_and_when_to_try_again() 
         "server": "git",
         "state": "backoff",
         "reason": reason,
+        "cause": "exited",
         "attempt": 4,
         "nextRetryInMs": 2500,
     }

@@ -27,7 +27,7 @@ def last_words(servers: Mapping[str, Any], ask: Ask) -> dict[str, list[str]]:
 
 def _words(name: str, server: Mapping[str, Any], ask: Ask) -> list[str]:
     shown: list[str] = server["stderr"]
-    if shown and needs_words(server["reason"]):
+    if shown and needs_words(server):
         # An older daemon does not know the question; or the server was just taken out of the configuration.
         with contextlib.suppress(RemoteFault, DaemonUnreachable):
             return [line["text"] for line in ask("logs", {"server": name, "last": LINES})["lines"]]

@@ -1,55 +1,113 @@
-"""What happened to a server that does not run, and what helps, read from its end and its last words.
+"""What happened to a server that is not well, and what helps: two tables of data, and how they are read.
 
-Three tables, in the order in which they are asked; in each the first row that fits decides. `reasons` knows
-mcpd's own sentences that say all there is to say. Where they only say that the program ended or kept silent,
-its last words on stderr (`words`) tell more; where these tell nothing, the way in which it ended (`endings`).
-Standard library only: `mcpd status --json` is run by watchers.
+`remedies.toml` is keyed by the cause in the server's status. Where that only says that a program ended or kept
+silent, its last words on stderr tell more (`words.toml`). Standard library only: `mcpd status --json` is run by
+watchers.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
-
-from daemon.cli.checkup.endings import ENDINGS
-from daemon.cli.checkup.reasons import REASONS
-from daemon.cli.checkup.rows import Remedy, search
-from daemon.cli.checkup.words import WORDS
+import signal
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 LINES = 60
 """Last lines of stderr that are read: a stack trace of node's puts some 15 below the line that matters."""
 
-AGAIN = "trying again after: "
-"""What stands before the reason of a server that is being started again (`daemon.supervision.child`)."""
+LINE = 400
+"""Characters of a line that are read: patterns take the longer for it, and servers write what they like."""
 
-_OPEN = re.compile(
-    r"exited with status (?!0\b)\d|killed by SIG(?:ABRT|TRAP)|no answer to initialize|initialize was refused"
-    r"|the (?:peer closed the )?connection (?:was )?(?:lost|closed)|closed the connection$|writing failed"
-)
-"""Reasons that leave open what the program stumbled over."""
+SHOWN = 120
+"""Characters of somebody else's words that a remedy repeats."""
+
+BY_SIGNAL = 128
+"""A shell reports that signal n ended what it ran as this + n."""
+
+_OPEN = frozenset({"exited", "connection-lost", "handshake-timeout", "handshake-refused"})
+"""Causes that leave open what the program stumbled over, ..."""
+
+_OPEN_SIGNALS = frozenset({"SIGABRT", "SIGTRAP"})
+"""... as do these signals: a runtime that gives up has mostly said why."""
 
 
-def needs_words(reason: str) -> bool:
-    """Whether the last lines of its stderr can say more than this reason does."""
-    return bool(_OPEN.search(reason)) and search(REASONS, [reason.removeprefix(AGAIN)], "") is None
+class Remedy(NamedTuple):
+    """A sentence or two each."""
+
+    happened: str
+    """What happened."""
+    helps: str
+    """What to do about it."""
 
 
-def remedy(server: str, reason: str, stderr: Sequence[str]) -> Remedy | None:
-    """What is known about a server that does not run.
+def needs_words(seen: Mapping[str, Any]) -> bool:
+    """Whether the last lines of a server's stderr can say more than its cause does.
+
+    Args:
+        seen: the server as `mcpd status --json` shows it.
+    """
+    cause, data = seen.get("cause"), seen.get("causeData") or {}
+    return cause in _OPEN or (cause == "killed" and data.get("signal") in _OPEN_SIGNALS)
+
+
+def remedy(server: str, seen: Mapping[str, Any], stderr: Sequence[str]) -> Remedy | None:
+    """What is known about a server that is not well.
 
     Args:
         server: its name.
-        reason: as in its status.
+        seen: as `mcpd status --json` shows it; one without a cause is of an older daemon, or well.
         stderr: its last lines, oldest first.
 
     Returns:
         None: nothing that its reason does not say already.
     """
-    ended = [reason.removeprefix(AGAIN)]
-    found = search(REASONS, ended, server)
-    if found is None and _OPEN.search(reason):
-        found = search(WORDS, stderr[: -LINES - 1 : -1], server)
-    return found or search(ENDINGS, ended, server)
+    found = _by_words(server, stderr) if needs_words(seen) else None
+    return found or _by_cause(server, seen.get("cause") or "", seen.get("causeData") or {})
+
+
+def _by_cause(server: str, cause: str, data: Mapping[str, Any]) -> Remedy | None:
+    status = data.get("status", 0)
+    if cause == "exited" and status > BY_SIGNAL and status - BY_SIGNAL in set(signal.Signals):
+        cause, data = "killed", {"signal": signal.Signals(status - BY_SIGNAL).name}
+    for entry in table("remedies").get(cause, ()):
+        if all(data.get(key) in values for key, values in entry.get("when", {}).items()):
+            try:
+                return _filled(entry, (), {**data, "server": server})
+            except KeyError:
+                # This entry tells of something that the cause does not carry this time.
+                continue
+    return None
+
+
+def _by_words(server: str, stderr: Sequence[str]) -> Remedy | None:
+    """What the first pattern says that is found in a line, about the last line that it is found in."""
+    lines = [line[:LINE] for line in stderr[: -LINES - 1 : -1]]
+    for entry in table("words")["words"]:
+        pattern = re.compile(entry["pattern"])
+        if match := next(filter(None, map(pattern.search, lines)), None):
+            said = tuple((group or "").strip() for group in match.groups())
+            return _filled(entry, said, {"server": server})
+    return None
+
+
+@cache
+def table(name: str) -> dict[str, list[dict[str, Any]]]:
+    """One of the tables beside this module."""
+    return tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def _filled(entry: Mapping[str, Any], said: Sequence[str], data: Mapping[str, Any]) -> Remedy:
+    shown = {key: value[:SHOWN] if isinstance(value, str) else value for key, value in data.items()}
+    words = [text[:SHOWN] for text in said]
+    return Remedy(*(_sentence(entry[key].format(*words, **shown)) for key in Remedy._fields))
+
+
+def _sentence(text: str) -> str:
+    """With a full stop, also where a group at its end matched nothing."""
+    whole = text.rstrip(" :")
+    return whole if whole.endswith((".", "!", "?")) else f"{whole}."

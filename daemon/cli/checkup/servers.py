@@ -62,7 +62,7 @@ def _now(name: str, running: Running) -> Finding | None:
     seen = running.status["servers"].get(name)
     if seen is None or seen["state"] in WELL | COMING:
         return None
-    known = remedy(name, seen["reason"], running.words.get(name, ()))
+    known = remedy(name, seen, running.words.get(name, ()))
     return fault(
         f"{name}: {seen['state']}: {seen['reason'] or 'no reason is known'}",
         known.happened if known else "",

@@ -32,7 +32,7 @@ def test_only_servers_that_may_say_more_are_asked_about() -> None:
         "well": server(stderr=["chatter"]),
         "open": down(stderr=["later"]),
         "mute": down(),
-        "plain": down(reason="killed by SIGKILL", stderr=["later"]),
+        "plain": down("killed", reason="killed by SIGKILL", causeData={"signal": "SIGKILL"}, stderr=["later"]),
     }
     assert last_words(servers, daemon) == {"open": ["earlier", "later"], "mute": [], "plain": ["later"]}
     assert daemon.asked == [("logs", {"server": "open", "last": LINES})]

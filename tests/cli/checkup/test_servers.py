@@ -64,7 +64,7 @@ def test_a_server_that_is_not_well_is_a_fault_with_what_helps(house: House) -> N
 def test_a_reason_that_nothing_is_known_about_is_told_as_it_is(house: House) -> None:
     house.program("tool")
     house.servers(git={"command": "tool"})
-    with house.daemon({"git": down(state="degraded", reason="")}):
+    with house.daemon({"git": down(None, state="degraded", reason="")}):
         said = only(check(house.look()), Level.FAULT)
     assert "degraded: no reason is known" in said
     assert "mcpd logs git" in said
@@ -79,9 +79,9 @@ def test_servers_that_are_well_or_only_starting_or_not_known_yet_are_fine(house:
 
 def test_a_cause_that_is_seen_is_not_said_twice(house: House) -> None:
     house.servers(git={"command": "tool"}, web={"url": "http://127.0.0.1:1/"})
-    reason = "command not found: tool. Install it, or write its full path in the config"
-    refused = "cannot connect to 127.0.0.1:1: Connection refused"
-    with house.daemon({"git": down(state="failed", reason=reason), "web": down(reason=refused)}):
+    missing = down("command-not-found", state="failed", causeData={"command": "tool"})
+    refused = down("refused", causeData={"place": "127.0.0.1:1"})
+    with house.daemon({"git": missing, "web": refused}):
         found = list(check(house.look()))
     assert levels(found) == ["fault", "fault"]
     assert "tool is not on the PATH" in found[0].what

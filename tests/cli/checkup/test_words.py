@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from daemon.cli.checkup.rows import search
-from daemon.cli.checkup.words import WORDS
-from tests.cli.checkup.tables import holds_its_cases, meant
+from daemon.cli.checkup.remedies import Remedy, remedy, table
+from tests.cli.checkup.test_remedies import read_well
 
 CASES = [
     ("Error: Cannot find module '/srv/mcp/index.js'", "/srv/mcp/index.js", "npm install"),
@@ -95,25 +96,32 @@ CASES = [
 ]  # fmt: skip
 
 
+def told(*stderr: str) -> Remedy:
+    found = remedy("git", {"cause": "exited", "causeData": {"status": 1}}, stderr)
+    assert found is not None
+    return found
+
+
 @pytest.mark.parametrize(("said", "happened", "helps"), CASES)
 def test_what_a_program_said_last_is_explained(said: str, happened: str, helps: str) -> None:
-    found = meant(WORDS, said)
+    found = told(said)
     assert happened in found.happened
     assert helps in found.helps
+    read_well(found)
 
 
-def test_every_row_has_its_case_and_says_whole_sentences() -> None:
-    holds_its_cases(WORDS, [said for said, _, _ in CASES])
+def test_every_pattern_is_the_first_that_fits_one_of_the_cases() -> None:
+    patterns = [re.compile(entry["pattern"]) for entry in table("words")["words"]]
+    first = {next(n for n, pattern in enumerate(patterns) if pattern.search(said)) for said, _, _ in CASES}
+    assert first == set(range(len(patterns)))
 
 
 def test_whom_a_proxy_reads_along_is_told_of_it_and_not_to_bring_the_network_up() -> None:
-    said = [
+    found = told(
         "error: Failed to fetch: `https://pypi.org/simple/mcp-server-time/`",
         "  Caused by: error sending request for url (https://pypi.org/simple/mcp-server-time/)",
         "  Caused by: client error (Connect)",
         "  Caused by: invalid peer certificate: UnknownIssuer",
-    ]
-    found = search(WORDS, said, "time")
-    assert found is not None
+    )
     assert "certificate" in found.happened
     assert "network" not in found.helps

@@ -1,0 +1,127 @@
+"""The status of a supervised child: counted, changed through `states.move` only, and watched."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from daemon.causes import HEALTHY, Reason
+from daemon.facts import ServerStatus
+from daemon.states import SERVING, WAITING, ServerState, move
+from daemon.watch import Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+AT_REST = frozenset({ServerState.STOPPED, ServerState.STOPPING, ServerState.DISABLED, ServerState.DORMANT})
+"""States in which nothing has to be told to stop."""
+
+
+class ChildStatus(Watch[ServerStatus]):
+    """A child's `ServerStatus`, and the counts that go into it."""
+
+    def __init__(
+        self,
+        on_change: Callable[[ServerStatus], None],
+        wall: Callable[[], float],
+        redact: Callable[[str], str],
+    ) -> None:
+        """Begin as stopped.
+
+        Args:
+            on_change: told of each change, synchronously.
+            wall: seconds since the epoch.
+            redact: takes secrets out of reasons.
+        """
+        super().__init__(ServerStatus(state=ServerState.STOPPED, since=wall()))
+        self.runs = 0
+        """Runs that have begun."""
+        self.failures = 0
+        """Failed runs in the present streak."""
+        self.untried = True
+        """Whether it has neither served nor failed since it was configured."""
+        self.last = HEALTHY
+        """Why the last run ended."""
+        self._on_change = on_change
+        self._wall = wall
+        self._redact = redact
+        self._ends = False
+
+    def become(self, state: ServerState, reason: Reason = HEALTHY, *, retry_at: float | None = None) -> None:
+        """Change the state; a change to the same state only updates the reason and the clock."""
+        now = self.value
+        if state is not ServerState.STOPPED and now.state is ServerState.STOPPING:
+            return
+        if self._ends and state not in {ServerState.STOPPING, ServerState.STOPPED}:
+            return
+        shown = reason.redacted(self._redact)
+        if now.state is not state:
+            move(now.state, state)
+        elif (now.why, now.next_retry_at, now.incarnation) == (shown, retry_at, self.runs):
+            return
+        status = ServerStatus(
+            state=state,
+            reason=shown.text,
+            cause=shown.cause,
+            cause_data=shown.data,
+            since=now.since if now.state is state else self._wall(),
+            attempt=self.failures,
+            next_retry_at=retry_at,
+            incarnation=self.runs,
+            restarts=max(0, self.runs - 1),
+        )
+        self.set(status)
+        self._on_change(status)
+
+    def count_end(self, reason: Reason, *, asked: bool) -> Reason:
+        """A run has ended; return why, without secrets. One that was asked for is no failure."""
+        self.last = reason.redacted(self._redact)
+        self.failures = 0 if asked else self.failures + 1
+        self.untried &= asked
+        return self.last
+
+    def back_off(self, state: ServerState, seconds: float | None) -> None:
+        """Wait for the next run, which is so many seconds away; None: it is not announced."""
+        self.become(state, self.last, retry_at=None if seconds is None else self._wall() + seconds)
+
+    def queue(self, before: int) -> None:
+        """It waits in line for its start, with so many before it."""
+        line = f"waits for its turn to start, {before or 'nobody'} before it"
+        self.become(ServerState.QUEUED, self.again.after(f"{line}; ") if self.failures else Reason(line))
+
+    @property
+    def again(self) -> Reason:
+        """What is said of a start: what it follows, if that was a failure."""
+        return self.last.after("trying again after: ") if self.failures else HEALTHY
+
+    def stop(self, reason: Reason) -> None:
+        """Something runs that is about to be ended."""
+        if self.value.state not in AT_REST:
+            self.become(ServerState.STOPPING, reason)
+
+    def come_to_rest(self, reason: Reason) -> None:
+        """Nothing runs any more."""
+        self.stop(reason)
+        if self.value.state is ServerState.STOPPING:
+            self.become(ServerState.STOPPED, reason)
+
+    def end(self, reason: Reason = HEALTHY) -> None:
+        """Show nothing but stopping and stopped from now on: its task is about to be cancelled."""
+        self._ends = True
+        if self.value.state is not ServerState.STOPPED:
+            self.become(ServerState.STOPPING, reason)
+
+    async def wait_settled(self, since: ServerStatus | None = None) -> bool:
+        """Wait until the child serves, or the attempt under way has failed. True if it serves.
+
+        Args:
+            since: what it was when that attempt was under way, or about to be; what it is now.
+        """
+        seen = since or self.value
+        while seen.state not in SERVING:
+            if self._ends or seen.state is ServerState.DISABLED:
+                return False
+            attempts = seen.attempt
+            seen = await self.wait_changed(seen)
+            if seen.state in WAITING and seen.attempt > attempts and seen.next_retry_at is not None:
+                return False
+        return True

@@ -1,0 +1,70 @@
+"""What is shown of a child: legal moves, no secrets, and the cause of the last end while it is tried again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from daemon.causes import Cause, Reason
+from daemon.states import ServerState
+from daemon.supervision.status import ChildStatus
+
+if TYPE_CHECKING:
+    from daemon.facts import ServerStatus
+
+S = ServerState
+GONE = Reason("command not found: hush", Cause.COMMAND_NOT_FOUND, {"command": "hush"})
+
+
+@pytest.fixture
+def told() -> list[ServerStatus]:
+    return []
+
+
+@pytest.fixture
+def status(told: list[ServerStatus]) -> ChildStatus:
+    return ChildStatus(told.append, lambda: 5.0, lambda text: text.replace("hush", "***"))
+
+
+def test_no_secret_is_shown_neither_in_words_nor_in_data(status: ChildStatus, told: list[ServerStatus]) -> None:
+    status.become(S.STARTING)
+    status.become(S.FAILED, GONE)
+    assert told[-1].reason == "command not found: ***"
+    assert (told[-1].cause, told[-1].cause_data) == (Cause.COMMAND_NOT_FOUND, {"command": "***"})
+    assert status.count_end(GONE, asked=False).data == {"command": "***"}
+
+
+def test_the_same_is_told_once_and_another_cause_is_news(status: ChildStatus, told: list[ServerStatus]) -> None:
+    status.become(S.STARTING)
+    for reason in (GONE, GONE, Reason(GONE.text, Cause.CANNOT_START)):
+        status.become(S.FAILED, reason)
+    assert [each.cause for each in told[1:]] == [Cause.COMMAND_NOT_FOUND, Cause.CANNOT_START]
+
+
+def test_a_start_after_a_failure_keeps_its_cause_in_line_too(status: ChildStatus) -> None:
+    status.become(S.STARTING)
+    status.count_end(GONE, asked=False)
+    status.back_off(S.BACKOFF, 3.0)
+    assert status.value.next_retry_at == 8.0
+    status.queue(2)
+    assert status.value.reason == (
+        "waits for its turn to start, 2 before it; trying again after: command not found: ***"
+    )
+    assert status.value.cause is Cause.COMMAND_NOT_FOUND
+    status.count_end(Reason("restarted"), asked=True)
+    assert (status.failures, status.again.cause) == (0, None)
+
+
+def test_once_it_ends_nothing_but_stopping_is_shown(status: ChildStatus) -> None:
+    status.become(S.STARTING)
+    status.end(Reason("the daemon is going down"))
+    status.become(S.READY)
+    shown = [status.value.state]
+    status.come_to_rest(GONE)
+    assert [*shown, status.value.state] == [S.STOPPING, S.STOPPED]
+
+
+def test_a_move_that_is_not_in_the_table_is_refused(status: ChildStatus) -> None:
+    with pytest.raises(ValueError, match="from stopped to ready"):
+        status.become(S.READY)
