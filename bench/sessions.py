@@ -31,7 +31,7 @@ from daemon.catalog.loaded import Loaded, Source
 from daemon.catalog.remembered import SessionRecord
 from daemon.catalog.snapshot import fold
 from daemon.catalog.validity import judge, standing
-from daemon.session_report import MAX_LISTED, sessions_report
+from daemon.operators.sessions import MAX_LISTED, sessions_report
 from daemon.store.store import Store
 from daemon.store.values import Batch
 from daemon.watch import Watch
