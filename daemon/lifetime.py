@@ -16,7 +16,7 @@ from loguru import logger
 
 from daemon import heap
 from daemon.later import load_due
-from daemon.operators.wording import switches
+from daemon.operators.news import switches
 from daemon.surfaces.table import by_profile
 from daemon.tree import Tree
 from daemon.wire.frames import LineBuffer

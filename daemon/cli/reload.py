@@ -44,8 +44,6 @@ def main(argv: list[str]) -> int:
         exits={
             0: "the configuration is in force",
             1: "the daemon refused: it is going down",
-            2: "usage",
-            3: "the daemon cannot be reached",
             EX_CONFIG: "the configuration is faulty: nothing was changed",
         },
     )

@@ -13,7 +13,7 @@ import msgspec
 import trio
 
 from daemon.errors import McpdError, UnknownServer
-from daemon.operators.wording import hint
+from daemon.operators.news import hint
 from daemon.ports import Upstream
 from daemon.states import COMING, ServerState
 

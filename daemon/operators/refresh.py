@@ -9,7 +9,7 @@ import trio
 
 from daemon.errors import CallError
 from daemon.operators.base import Command
-from daemon.operators.wording import difference
+from daemon.operators.news import difference
 
 if TYPE_CHECKING:
     from daemon.catalog.snapshot import ServerEntry

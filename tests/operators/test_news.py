@@ -1,10 +1,10 @@
-"""What operators are told besides the outcome."""
+"""What operators are told has changed, and what was meant."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daemon.operators.wording import NAMED, difference, hint, switches
+from daemon.operators.news import NAMED, difference, hint, switches
 from tests.fakes_upstream import Stage, tool
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Sentences for operators: which name was meant, what a new list has changed, what loading on demand does."""
+"""What a new list of tools has changed, as data and as a line of the log; what is shown on demand."""
 
 from __future__ import annotations
 
