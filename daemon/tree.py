@@ -179,11 +179,12 @@ class Tree:
 
     async def serve(self, stop: trio.Event) -> None:
         """Run until `stop` is set, then end in order, within 5 s."""
+        around = self.around
         async with trio.open_nursery() as core:
             core.start_soon(self.registry.run)
             await self._recall()
             core.start_soon(self._record)
-            core.start_soon(self.around.children.look_after_orphans)
+            core.start_soon(around.children.look_after_orphans)
             core.start_soon(self.librarian.run)
             core.start_soon(self.calls.run)
             core.start_soon(self.sessions.run)
@@ -194,17 +195,19 @@ class Tree:
                     doors.start_soon(self.front.run)
                     doors.start_soon(self.control.run)
                     doors.start_soon(self.exposition.run)
-                    doors.start_soon(
-                        feed_watchdog, self.around.notify, self.around.watchdog, self.registry.settle
-                    )
+                    doors.start_soon(feed_watchdog, around.notify, around.watchdog, self.registry.settle)
                     doors.start_soon(Warden(self.upstreams).run)
-                    self.around.notify(SERVING)
+                    around.notify(SERVING)
                     self.serving.set()
-                    logger.info("ready: clients connect to {}", self.around.facts.socket)
-                    await self._reload_until(stop)
+                    logger.info("ready: clients connect to {}", around.facts.socket)
+                    async with trio.open_nursery() as changes:
+                        # Until the stop: from then on nothing changes any more.
+                        changes.start_soon(self.reloader.run)
+                        await stop.wait()
+                        changes.cancel_scope.cancel()
                     await self._drain()
                     doors.cancel_scope.cancel()
-                self.around.children.limit_stops(STOP_SECONDS)
+                around.children.limit_stops(STOP_SECONDS)
                 self.supervisor.announce_stop()
                 self._recording.cancel()
                 upstreams.cancel_scope.cancel()
@@ -225,13 +228,6 @@ class Tree:
             await self.recorder.run()
         await self.recorder.finish()
         self._written.set()
-
-    async def _reload_until(self, stop: trio.Event) -> None:
-        """Reload when asked to, until `stop`: from then on nothing changes any more."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.reloader.run)
-            await stop.wait()
-            nursery.cancel_scope.cancel()
 
     def hurry(self) -> None:
         """Skip what politeness is left: somebody asked twice."""
@@ -282,6 +278,7 @@ def _summarizer(registry: Registry, summaries: Summaries) -> Summarizer:
 
 
 def _front(tree: Tree, config: Config) -> Front[Session]:
+    listen = config.listen
     context = SessionContext(
         catalog=tree.registry.catalog,
         upstreams=tree.upstreams,
@@ -306,10 +303,8 @@ def _front(tree: Tree, config: Config) -> Front[Session]:
         peers=Peers(
             "clients",
             shares(config.limits.connections),
-            uids=own_and(config.listen.uids),
-            servers=lambda: {
-                each.pid for name, each in tree.upstreams.items() if name in config.listen.servers
-            },
+            uids=own_and(listen.uids),
+            servers=lambda: {each.pid for name, each in tree.upstreams.items() if name in listen.servers},
         ),
         max_line=config.limits.client_message_bytes,
         max_queue=config.limits.client_queue_bytes,
