@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from daemon.wire.envelope import Buffer
 
 
-class CallParams(msgspec.Struct):
+class OperatorCallParams(msgspec.Struct):
     """Which tool, by the names that servers have for them, and its arguments: a JSON object."""
 
     server: str
@@ -37,7 +37,7 @@ class CallParams(msgspec.Struct):
     arguments: Raw = Raw(b"{}")
 
 
-async def call(context: OperatorContext, params: CallParams) -> Raw:
+async def call(context: OperatorContext, params: OperatorCallParams) -> Raw:
     """Call a tool and wait for its result; an operator who goes away gives the call up."""
     try:
         upstream = _callable(context, params)
@@ -54,10 +54,10 @@ async def call(context: OperatorContext, params: CallParams) -> Raw:
         upstream.record(trio.current_time() - started, ok=outcome.ok)
 
 
-CALL = Command("call", CallParams, call)
+CALL = Command("call", OperatorCallParams, call)
 
 
-def _callable(context: OperatorContext, params: CallParams) -> Upstream:
+def _callable(context: OperatorContext, params: OperatorCallParams) -> Upstream:
     """The server, unless a model could not call the tool either: none lists it, or it is switched off."""
     server, tool, catalog = params.server, params.tool, context.catalog
     upstream = context.upstreams.get(server)

@@ -84,8 +84,6 @@ def _daemon(context: OperatorContext) -> dict[str, object]:
 def _surroundings(context: OperatorContext) -> dict[str, object]:
     """For `mcpd doctor`, which cannot look for itself: the daemon is closed to its user."""
     facts = context.facts
-    if not facts.environ:
-        return {}
     return {
         "directory": facts.directory,
         "stateDirectory": facts.state,

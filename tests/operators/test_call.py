@@ -10,7 +10,7 @@ import pytest
 
 from daemon.errors import UpstreamLost
 from daemon.facts import Switched
-from daemon.operators.call import CallParams, call
+from daemon.operators.call import OperatorCallParams, call
 from tests.fakes_upstream import Client, Stage, error_of
 from tests.operators.stage import OperatorStage
 
@@ -128,7 +128,7 @@ async def test_a_call_is_refused_where_a_models_would_be() -> None:
         server.on_send = lambda sent: sent.exchange.answered(b"{}")
 
     async def refusal(server: str, tool: str) -> str:
-        result = json.loads(bytes(await call(daemon.context(), CallParams(server, tool))))
+        result = json.loads(bytes(await call(daemon.context(), OperatorCallParams(server, tool))))
         text: str = result["content"][0]["text"] if result else ""
         return text
 

@@ -51,7 +51,15 @@ GREETING = Greeting(
 )
 
 FACTS = DaemonFacts(
-    version="1.2", pid=4711, started_at=NOW - 60.5, socket="/s", control_socket="/c", config="/f"
+    version="1.2",
+    pid=4711,
+    started_at=NOW - 60.5,
+    socket="/s",
+    control_socket="/c",
+    config="/f",
+    directory="/home/me",
+    state="/state",
+    environ={"TOKEN": CANARY, "PATH": "/bin"},
 )
 WELL = Persistence(state=Condition.OK, since=NOW - 2.00049, where="/var/lib/mcpd/mcpd.db")
 
@@ -126,6 +134,11 @@ def test_the_daemon_tells_what_it_is_and_what_it_saves() -> None:
         "surfaceBytes": shown,
         "estimatedTokensSaved": (offered - shown) // 4,
         "persistence": told["persistence"],
+        "directory": "/home/me",
+        "stateDirectory": "/state",
+        "unrecorded": "",
+        "environment": {"PATH": "/bin"},
+        "variables": ["PATH", "TOKEN"],
     }
     view = View(
         catalog=daemon.stage.catalog.value,
