@@ -1,4 +1,4 @@
-"""The reloader: reads the configuration and puts it in force, one reload at a time, whoever asks.
+"""The reloader: reads the configuration and puts it in force, one reload at a time, no matter who asks.
 
 SIGHUP, the watched file and operators all ask here. One who goes away while a configuration is applied leaves
 nothing half done, and each waits for the one before.
@@ -63,11 +63,11 @@ class Reloader:
         self._notify = notify
         self._redact = redact
         self._patience = patience
-        # A rendezvous: with a buffer, who asks while the daemon goes down would wait for ever.
+        # A rendezvous: a request that is buffered when the daemon goes down would never be answered.
         self._ask, self._asked = trio.open_memory_channel[_Request](0)
 
     async def run(self) -> None:
-        """Serve reloads, one at a time, until cancelled; whoever waits then is refused."""
+        """Serve reloads, one at a time, until cancelled; those who wait then are refused."""
         async with self._asked:
             async for request in self._asked:
                 try:

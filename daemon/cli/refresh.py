@@ -1,4 +1,4 @@
-"""`mcpd refresh`: have servers list their tools now, and say what is other."""
+"""`mcpd refresh`: have servers list their tools now, and say what has changed."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class MetricKind(StrEnum):
     """How a metric behaves."""
 
     COUNTER = "counter"
-    """Only rises; begins anew with the daemon."""
+    """Only rises; starts at zero with the daemon."""
     GAUGE = "gauge"
     """How something is now."""
     HISTOGRAM = "histogram"
