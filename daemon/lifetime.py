@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING
 import trio
 from loguru import logger
 
-from daemon import heap, remarks
+from daemon import heap
 from daemon.later import load_due
+from daemon.operators.news import switches
 from daemon.surfaces.table import by_profile
 from daemon.tree import Tree
 from daemon.wire.frames import LineBuffer
 
 if TYPE_CHECKING:
     from daemon.config.model import Config
-    from daemon.ports import ConfigFile
+    from daemon.ports import WatchedFile
     from daemon.tree import Surroundings
 
 SWITCH_SECONDS = 0.0005
@@ -55,8 +56,7 @@ async def run(config: Config, around: Surroundings) -> None:
             nursery.start_soon(life.tell_switches)
             nursery.start_soon(life.stay_small)
             nursery.start_soon(life.reload_when_asked)
-            if around.file is not None:
-                nursery.start_soon(life.watch, around.file)
+            nursery.start_soon(life.watch, around.file)
             await tree.serve(life.stop)
             nursery.cancel_scope.cancel()
     finally:
@@ -107,7 +107,7 @@ class _Life:
         watched = self._tree.registry.catalog
         catalog, said = watched.value, ""
         while True:
-            now = remarks.switches(lazy=catalog.config.lazy, surfaces=by_profile(catalog.config))
+            now = switches(lazy=catalog.config.lazy, surfaces=by_profile(catalog.config))
             if now != said:
                 logger.info("{}", now)
             said = now
@@ -133,7 +133,7 @@ class _Life:
             self.wish = trio.Event()
             await self._reload()
 
-    async def watch(self, file: ConfigFile) -> None:
+    async def watch(self, file: WatchedFile) -> None:
         """Reload whenever the file has become another, as long as the configuration in force wants that."""
         catalog = self._tree.registry.catalog
         last: object = None
@@ -146,7 +146,7 @@ class _Life:
                 await self._reload()
             last = now
 
-    async def _look(self, file: ConfigFile) -> object:
+    async def _look(self, file: WatchedFile) -> object:
         """What the file is now; what was last read if nobody can say: no look is worth the daemon."""
         try:
             now = await trio.to_thread.run_sync(file.look, abandon_on_cancel=True)
@@ -160,6 +160,6 @@ class _Life:
 
     async def _reload(self) -> None:
         try:
-            await self._tree.operating.reload()
+            await self._tree.reloader.reload()
         except Exception as error:  # noqa: BLE001 - told in full where it happened; the daemon goes on as it was
             logger.debug("no reload: {}", error)

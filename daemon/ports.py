@@ -167,8 +167,8 @@ class Upstream(Protocol):
         """Count a call that ended after `seconds`."""
 
 
-class ConfigFile(Protocol):
-    """Where the configuration comes from; its methods are for worker threads."""
+class WatchedFile(Protocol):
+    """The file that the configuration comes from; its methods are for worker threads."""
 
     seen: object
     """What `look` said before it was last read."""

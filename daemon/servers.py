@@ -1,4 +1,4 @@
-"""The servers: their actors under one supervisor, in line with the configuration and the operators' words.
+"""The servers: their actors under one supervisor, in line with the configuration and what operators switch off.
 
 Both can change while the daemon runs. A change reaches the catalog first, so that nothing is offered that is
 gone; then the children. Whatever a change does not name is not touched.
@@ -10,7 +10,6 @@ import random
 from functools import partial
 from typing import TYPE_CHECKING
 
-import attrs
 import trio
 
 from daemon.actors.upstream import Upstream
@@ -26,12 +25,12 @@ from daemon.supervision.supervisor import ChildSpec, Supervisor
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from daemon.actors.registry import Registry
     from daemon.catalog.reconcile import Plan
     from daemon.catalog.snapshot import Catalog
     from daemon.config.model import Config, Server
     from daemon.config.redactors import Redactors
     from daemon.facts import Fact, ServerStatus
-    from daemon.operating import Book
     from daemon.processes.effort import Effort
     from daemon.transports.children import Children
     from daemon.wire.outbox import Outbox
@@ -43,30 +42,36 @@ UNCONFIGURED = "no longer in the configuration"
 """Why a server stops that was removed or switched off there."""
 
 
-@attrs.frozen(kw_only=True)
-class Ground:
-    """What servers stand on."""
-
-    registry: Book
-    """Is told what becomes of them."""
-    outbox: Outbox
-    """The daemon's outbox."""
-    children: Children
-    """The daemon's child processes."""
-    redact: Redactors
-    """Takes secrets out of what they say of themselves."""
-    wall: Callable[[], float]
-    """Seconds since the epoch."""
-
-
 class Servers:
-    """All of them."""
+    """The configured servers, each an actor that the supervisor runs."""
 
-    def __init__(self, config: Config, ground: Ground) -> None:
-        """Make an actor of each server that the configuration has switched on; nothing is started."""
-        self._ground = ground
+    def __init__(
+        self,
+        config: Config,
+        *,
+        registry: Registry,
+        outbox: Outbox,
+        children: Children,
+        redact: Redactors,
+        wall: Callable[[], float],
+    ) -> None:
+        """Make an actor of each server that the configuration has switched on; nothing is started.
+
+        Args:
+            config: the configuration.
+            registry: is told what becomes of them.
+            outbox: the daemon's outbox.
+            children: the daemon's child processes.
+            redact: takes secrets out of what they say of themselves.
+            wall: seconds since the epoch.
+        """
         self._config = config
-        self._voices: dict[str, _Voice] = {}
+        self._registry = registry
+        self._outbox = outbox
+        self._children = children
+        self._redact = redact
+        self._wall = wall
+        self._tells: dict[str, _RevocableTell] = {}
         self.upstreams: dict[str, Upstream] = {}
         """By name, in the configuration's order; always the same object."""
         self.supervisor = Supervisor(
@@ -74,16 +79,16 @@ class Servers:
             starts=config.limits.starts,
             on_status=self._on_status,
             rng=random.random,
-            wall=ground.wall,
+            wall=wall,
             look=_look,
-            redact=lambda name: partial(ground.redact.of(name), most=REASON),
+            redact=lambda name: partial(redact.of(name), most=REASON),
         )
         for server in config.mcp_servers.values():
             if server.enabled:
                 self._add(server)
 
     async def run(self) -> None:
-        """Supervise, and follow the operators' words, until cancelled; then every server has stopped."""
+        """Supervise, and follow what operators switch, until cancelled; then every server has stopped."""
         async with trio.open_nursery() as nursery:
             # Before anything is started: what is switched off must not run even for a moment.
             self._follow(self._catalog)
@@ -100,18 +105,18 @@ class Servers:
         made = plan(old, config)
         config = in_force(old, config)
         if same(old, config):
-            # The catalog would be made anew, and all that is made from it: that takes as long as it has tools.
+            # A new catalog would be made, and all that is made from it: that takes as long as it has tools.
             return made
         self._config = config
         for name in (*made.removed, *made.disabled, *made.restarted):
             # From here on the catalog means others by these names.
-            self._hush(name)
-        self._ground.registry.tell(Configured(config=config, now=self._ground.wall()))
+            self._revoke(name)
+        self._registry.tell(Configured(config=config, now=self._wall()))
         for name in (*made.added, *made.enabled):
             if config.mcp_servers[name].enabled:
                 self._add(config.mcp_servers[name])
         self._follow(self._catalog)
-        await self._ground.registry.settle()
+        await self._registry.settle()
         for name in made.restarted:
             self._replace(config.mcp_servers[name])
         self._sort()
@@ -120,7 +125,7 @@ class Servers:
 
     @property
     def _catalog(self) -> Catalog:
-        return self._ground.registry.catalog.value
+        return self._registry.catalog.value
 
     def _add(self, server: Server) -> None:
         upstream = self._upstream(server)
@@ -136,22 +141,21 @@ class Servers:
         self._on_status(server.name, upstream.child.status.value)
 
     def _upstream(self, server: Server) -> Upstream:
-        ground = self._ground
-        voice = self._voices[server.name] = _Voice(ground.registry.tell)
+        tell = self._tells[server.name] = _RevocableTell(self._registry.tell)
         return Upstream(
             server,
-            outbox=ground.outbox,
-            children=ground.children,
-            tell=voice,
-            wall=ground.wall,
-            redact=ground.redact.of(server.name),
-            settle=ground.registry.settle,
+            outbox=self._outbox,
+            children=self._children,
+            tell=tell,
+            wall=self._wall,
+            redact=self._redact.of(server.name),
+            settle=self._registry.settle,
         )
 
-    def _hush(self, name: str) -> None:
-        voice = self._voices.pop(name, None)
-        if voice is not None:
-            voice.is_heard = False
+    def _revoke(self, name: str) -> None:
+        tell = self._tells.pop(name, None)
+        if tell is not None:
+            tell.revoked = True
 
     def _sort(self) -> None:
         """In the configuration's order, without those that are gone from it: nobody calls them any more."""
@@ -168,11 +172,11 @@ class Servers:
 
     async def _keep_following(self, seen: Catalog) -> None:
         while True:
-            seen = await self._ground.registry.catalog.wait_changed(seen)
+            seen = await self._registry.catalog.wait_changed(seen)
             self._follow(seen)
 
     def _follow(self, catalog: Catalog) -> None:
-        """The only place where operators' words reach servers, whoever said them, and when."""
+        """The only place where what operators switch off reaches servers, here or through another daemon."""
         for name, child in self.supervisor.children.items():
             if (name, WHOLE) in catalog.switched:
                 child.switch_off(SWITCHED_OFF.format(name))
@@ -183,18 +187,18 @@ class Servers:
         server = self._config.mcp_servers.get(name)
         # One that the configuration has switched off is shown so from the first moment, not as stopping.
         if server is not None and server.enabled:
-            self._ground.registry.tell(StatusChanged(server=name, status=status))
+            self._registry.tell(StatusChanged(server=name, status=status))
 
 
-class _Voice:
-    """What one actor tells, until another has its name: the last list of the old one is not the new one's."""
+class _RevocableTell:
+    """Tells facts for one actor until another has its name: an old actor's last list is not the new one's."""
 
     def __init__(self, tell: Callable[[Fact], None]) -> None:
-        self.is_heard = True
+        self.revoked = False
         self._tell = tell
 
     def __call__(self, fact: Fact) -> None:
-        if self.is_heard:
+        if not self.revoked:
             self._tell(fact)
 
 

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections import Counter
 from itertools import islice
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -76,8 +76,8 @@ REPAIRS = frozenset(map(str, Repair))
 
 
 @attrs.define
-class Calls:
-    """Calls of one server that have ended."""
+class ServerCalls:
+    """ServerCalls of one server that have ended."""
 
     outcomes: dict[tuple[str, str], int] = attrs.field(factory=dict)
     """How many, by surface and outcome."""
@@ -92,7 +92,7 @@ class Calls:
         """All of them."""
         return sum(self.buckets)
 
-    def absorb(self, other: Calls) -> None:
+    def absorb(self, other: ServerCalls) -> None:
         """Add those of another."""
         for key, count in other.outcomes.items():
             self.outcomes[key] = self.outcomes.get(key, 0) + count
@@ -131,24 +131,24 @@ class Tally:
             servers: names of the configuration's servers.
             surfaces: those that there are, by name.
         """
-        self.servers: dict[str, Calls] = {}
+        self.servers: dict[str, ServerCalls] = {}
         """Ended calls by configured server."""
-        self.elsewhere = Calls()
+        self.elsewhere = ServerCalls()
         """Those of servers that are not, or no longer, counted apart."""
         self.tools: Counter[ToolKey] = Counter()
-        """Calls that a server has answered, by tool; at most `MAX_TOOLS` of them."""
+        """ServerCalls that a server has answered, by tool; at most `MAX_TOOLS` of them."""
         self.meta_calls: Counter[tuple[str, str, str]] = Counter()
-        """Calls that no server had, by surface, meta-tool and outcome."""
+        """ServerCalls that no server had, by surface, meta-tool and outcome."""
         self.lookups: Counter[tuple[bool, str]] = Counter()
-        """Calls on a surface that loads, by whether the tool was loaded, and source."""
+        """ServerCalls on a surface that loads, by whether the tool was loaded, and source."""
         self.loads: Counter[str] = Counter(dict.fromkeys(sorted(SOURCES), 0))
         """Tools that were loaded, by source."""
         self.invalidations: Counter[str] = Counter(dict.fromkeys(sorted(INVALIDATIONS), 0))
         """Loaded tools that became invalid, by status."""
         self.repairs: Counter[str] = Counter(dict.fromkeys(sorted(REPAIRS), 0))
-        """Calls whose arguments were repaired, by kind."""
+        """ServerCalls whose arguments were repaired, by kind."""
         self.refusals: Counter[str] = Counter(dict.fromkeys(sorted(CODES), 0))
-        """Calls that were answered with an error before any server had them, by code."""
+        """ServerCalls that were answered with an error before any server had them, by code."""
         self.lists: dict[str, Lists] = {name: Lists() for name in surfaces}
         """Answers to `tools/list`, by surface."""
         self._surfaces = frozenset(surfaces) | {OPERATOR}
@@ -160,7 +160,7 @@ class Tally:
         names = list(islice(servers, MAX_SERVERS))
         known, self.servers = self.servers, {}
         for name in names:
-            self.servers[name] = known.pop(name) if name in known else Calls()
+            self.servers[name] = known.pop(name) if name in known else ServerCalls()
         for gone in known.values():
             self.elsewhere.absorb(gone)
 
@@ -258,98 +258,6 @@ class Tally:
     def refused(self, code: str) -> None:
         """A call was answered with an error before any server had it."""
         self.refusals[_one_of(code, CODES)] += 1
-
-
-def summary(tally: Tally) -> dict[str, object]:
-    """The numbers for `mcpd status`; those of servers stand with the servers."""
-    hits, misses = (_of_lookups(tally, hit=hit) for hit in (True, False))
-    loads = sum(tally.loads.values())
-    invalidations = sum(tally.invalidations.values())
-    spared = sum(tokens_in(lists.spared) for lists in tally.lists.values())
-    instead = sum(tokens_in(lists.instead) for lists in tally.lists.values())
-    return {
-        "loads": loads,
-        "loadHits": hits,
-        "loadMisses": misses,
-        "loadHitRate": _share(hits, hits + misses),
-        "invalidations": _that_happened(tally.invalidations),
-        "invalidationRate": _share(invalidations, loads),
-        "repairs": _that_happened(tally.repairs),
-        "refusals": _that_happened(tally.refusals),
-        "extraRoundTrips": sum(tally.meta_calls.values()),
-        "estimatedTokensSpared": spared,
-        "estimatedTokensSentInstead": instead,
-        NET: spared - instead,
-    }
-
-
-NET = "estimatedTokensNotSent"
-"""What is made of two counters, and may fall."""
-
-
-TOOL_CALLS = "toolCalls."
-"""What the names of counted tools begin with, `SERVER/TOOL` follows: many, and in no summary."""
-
-
-def counters(tally: Tally) -> dict[str, int]:
-    """What is kept over restarts, by name: numbers of `summary`, and calls of each tool. None ever falls."""
-    found: dict[str, int] = {}
-    for name, value in summary(tally).items():
-        if isinstance(value, dict):
-            found |= {f"{name}.{each}": count for each, count in value.items() if _is_count(count)}
-        elif _is_count(value) and name != NET:
-            found[name] = value
-    return found | {
-        f"{TOOL_CALLS}{server}/{tool}": count for (server, tool), count in tally.tools.items() if count
-    }
-
-
-def most_called(counted: Mapping[str, int]) -> list[ToolKey]:
-    """The tools among what `counters` come to, those called most first."""
-    tools = [name for name in counted if name.startswith(TOOL_CALLS)]
-    tools.sort(key=lambda name: (-counted[name], name))
-    return [(server, tool) for name in tools for server, _, tool in (name[len(TOOL_CALLS) :].partition("/"),)]
-
-
-def in_all(counted: Mapping[str, int], since: float) -> dict[str, object]:
-    """What `counters` come to over restarts, as `summary` has it.
-
-    Args:
-        counted: by name.
-        since: seconds since the epoch.
-    """
-    told: dict[str, Any] = {}
-    for name, value in counted.items():
-        if name.startswith(TOOL_CALLS):
-            continue
-        kind, _, each = name.partition(".")
-        if each:
-            told.setdefault(kind, {})[each] = value
-        else:
-            told[kind] = value
-    hits, lost = told.get("loadHits", 0), sum(told.get("invalidations", {}).values())
-    rates = {
-        "loadHitRate": _share(hits, hits + told.get("loadMisses", 0)),
-        "invalidationRate": _share(lost, told.get("loads", 0)),
-    }
-    net = told.get("estimatedTokensSpared", 0) - told.get("estimatedTokensSentInstead", 0)
-    return {"since": round(since, 3), **told, NET: net, **rates}
-
-
-def _is_count(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _of_lookups(tally: Tally, *, hit: bool) -> int:
-    return sum(count for (was_hit, _source), count in tally.lookups.items() if was_hit is hit)
-
-
-def _share(part: int, whole: int) -> float | None:
-    return round(part / whole, 4) if whole else None
-
-
-def _that_happened(counts: Mapping[str, int]) -> dict[str, int]:
-    return {name: count for name, count in counts.items() if count}
 
 
 def _one_of(value: str, known: frozenset[str]) -> str:

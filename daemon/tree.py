@@ -17,12 +17,13 @@ import attrs
 import trio
 from loguru import logger
 
-from daemon.actors.control import Control, Operations
+from daemon.actors.control import Control
 from daemon.actors.exposition import Exposition
 from daemon.actors.front import Front
 from daemon.actors.librarian import Librarian
 from daemon.actors.recorder import Recorder
 from daemon.actors.registry import Registry
+from daemon.actors.reloader import Reloader
 from daemon.actors.session import Session
 from daemon.actors.summarizing import Summarizing
 from daemon.actors.warden import Warden
@@ -31,34 +32,33 @@ from daemon.calllog import CallLogger
 from daemon.catalog.offer import Offers
 from daemon.clients.moving import Moves
 from daemon.context import SessionContext
-from daemon.errors import ConfigError, Fault, UpstreamLost
+from daemon.errors import UpstreamLost
 from daemon.later import later
 from daemon.measures import Mended
-from daemon.metrics.exporting import Exporter
-from daemon.metrics.readings import Sources
+from daemon.metrics.readings import Exporter
+from daemon.metrics.summary import counters, most_called
 from daemon.notify import SERVING, feed_watchdog
-from daemon.operating import Desk, Operating
+from daemon.operators.base import Clients, Counters, OperatorContext
 from daemon.processes.peers import Peers, own_and, shares
-from daemon.report import DaemonFacts, Reporter
-from daemon.servers import Ground, Servers
-from daemon.session_report import SessionReporter
+from daemon.servers import Servers
 from daemon.sessions import Sessions
 from daemon.surfaces.base import Means
 from daemon.surfaces.table import META_TOOLS, SURFACES
-from daemon.tally import Tally, counters, in_all, most_called, summary
+from daemon.tally import Tally
 from daemon.transports.children import Children
 from daemon.wire.outbox import Outbox
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from daemon.actors.summarizer import Summarizer
     from daemon.catalog.reconcile import Plan
+    from daemon.catalog.remembered import SessionRecord
     from daemon.config.model import Config, Summaries
     from daemon.config.redactors import Redactors
-    from daemon.context import SessionStatistics
-    from daemon.ports import ConfigFile
+    from daemon.operators.base import DaemonFacts
+    from daemon.ports import WatchedFile
     from daemon.processes.peers import Connections
     from daemon.store.place import Place
     from daemon.summaries.endpoint import open_endpoint
@@ -99,8 +99,8 @@ class Surroundings:
     """Has signals delivered, those too that came before anybody listened (`signals.Signals.listen`)."""
     place: Place
     """Where the state is kept."""
-    file: ConfigFile | None = None
-    """The configuration's file; without one it cannot be reloaded."""
+    file: WatchedFile
+    """The configuration's file."""
     children: Children = attrs.field(factory=Children)
     """The daemon's child processes."""
 
@@ -109,284 +109,133 @@ class Tree:
     """All rooms of one daemon."""
 
     def __init__(self, config: Config, around: Surroundings) -> None:
-        """Wire everything; nothing is started."""
-        self._around = around
-        self._outbox = Outbox()
-        self._children = around.children
+        """Wire everything; nothing is started. Each room knows those above it."""
+        self.around = around
+        self.outbox = Outbox()
         self.registry = Registry(config, wall=time.time, reserved=META_TOOLS)
         self.servers = Servers(
             config,
-            Ground(
-                registry=self.registry,
-                outbox=self._outbox,
-                children=self._children,
-                redact=around.redact,
-                wall=time.time,
-            ),
+            registry=self.registry,
+            outbox=self.outbox,
+            children=around.children,
+            redact=around.redact,
+            wall=time.time,
         )
         self.upstreams = self.servers.upstreams
         self.supervisor = self.servers.supervisor
-        self.operating = self._operating()
-        self._calls = CallLogger()
-        self._librarian = Librarian(self.registry.catalog, config.search)
-        self._mended = Mended()
-        self._tally = Tally(config.mcp_servers)
-        self.recorder = self._recorder(config)
-        self._recording = trio.CancelScope()
-        self._written, self.serving = trio.Event(), trio.Event()
-        """`serving` is set once clients are served."""
-        self._sessions = self._remembering()
-        self._summarizing = Summarizing(self.registry.catalog, self._summarizer)
-        self._means = Means(
-            offers=Offers(),
-            checker=Checker(),
-            index=lambda: self._librarian.index.value,
-            index_characters=config.limits.index_characters,
-            most_called=lambda: most_called(self.recorder.totals.known),
-        )
-        self._exporter = self._exporting()
-        self._exposition = Exposition(self.registry.catalog, self._exporter.text)
-        live = lambda: self.front.guests.values()  # noqa: E731, PLW0108 - the front is made later
-        self._moves = Moves(self.registry.catalog, live, self._session_reporter().answer)
-        self.front: Front[Session] = self._front(config)
-        self.control = self._control(config)
-
-    def _remembering(self) -> Sessions:
-        return Sessions(
+        self.librarian = Librarian(self.registry.catalog, config.search)
+        self.calls = CallLogger()
+        self.tally = Tally(config.mcp_servers)
+        self.mended = Mended()
+        self.moves = Moves()
+        self.recorder = _recorder(self, config)
+        self.sessions = Sessions(
             self.registry.catalog,
             self.recorder,
             wall=time.time,
-            on_loaded=self._tally.loaded,
-            on_invalid=self._tally.invalidated,
+            on_loaded=self.tally.loaded,
+            on_invalid=self.tally.invalidated,
         )
-
-    def _recorder(self, config: Config) -> Recorder:
-        place, writer = self._around.place, os.urandom(16).hex()
-        return Recorder(
-            partial(place.open, writer),
-            catalog=self.registry.catalog,
-            tell=self.registry.tell,
-            settle=self.registry.settle,
-            wall=time.time,
-            where=place.where,
-            session_idle=config.state.session_idle,
-            # Sessions are made later, they need the recorder.
-            live_keys=lambda: self._sessions.keys(),  # noqa: PLW0108
-            adopt=lambda record: self._sessions.adopt(record),  # noqa: PLW0108
-            count=lambda: counters(self._tally),
-            set_aside=None if place.shared else lambda: place.set_aside(time.time()),
-            shared=place.shared,
+        self.summarizing = Summarizing(self.registry.catalog, partial(_summarizer, self.registry))
+        self.means = Means(
+            offers=Offers(),
+            checker=Checker(),
+            index=lambda: self.librarian.index.value,
+            index_characters=config.limits.index_characters,
+            most_called=lambda: most_called(self.recorder.totals.known),
         )
-
-    def _summarizer(self, summaries: Summaries) -> Summarizer:
-        return Summarizer(
-            self.registry.catalog,
-            summaries,
-            connect=partial(open_endpoint, summaries, os.environ),
-            tell=self.registry.tell,
-            wall=time.time,
+        self.reloader = Reloader(
+            read=around.file.read,
+            apply=self._apply,
+            source=around.facts.config,
+            notify=around.notify,
+            redact=around.redact,
         )
-
-    def _operating(self) -> Operating:
-        return Operating(
-            Desk(
-                registry=self.registry,
-                read=self._read,
-                apply=self._apply,
-                children=self.supervisor.children,
-                upstreams=self.upstreams,
-                source=self._around.facts.config,
-                notify=self._around.notify,
-                redact=self._around.redact,
-                unkept=self._unkept,
-            )
-        )
-
-    async def _unkept(self) -> str:
-        return "" if await self.recorder.kept() else self.recorder.persistence.value.reason
+        self.front = _front(self, config)
+        self.exporter = _exporter(self)
+        self.exposition = Exposition(self.registry.catalog, self.exporter.text)
+        self.control = _control(self, config)
+        self.serving = trio.Event()
+        """Set once clients are served."""
+        self._recording = trio.CancelScope()
+        self._written = trio.Event()
 
     async def _apply(self, config: Config) -> Plan:
         plan = await self.servers.apply(config)
-        self._tally.serve(self.registry.catalog.value.config.mcp_servers)
+        self.tally.serve(self.registry.catalog.value.config.mcp_servers)
         return plan
 
-    def _read(self) -> Config:
-        if self._around.file is None:
-            fault = Fault(path="$", message="mcpd was started without a file")
-            raise ConfigError(self._around.facts.config, [fault])
-        return self._around.file.read()
+    def live_keys(self) -> Iterator[str]:
+        """The keys of the sessions that somebody uses."""
+        return self.sessions.keys()
 
-    def _front(self, config: Config) -> Front[Session]:
-        context = SessionContext(
-            catalog=self.registry.catalog,
-            upstreams=self.upstreams,
-            surfaces=SURFACES,
-            means=self._means,
-            index=self._librarian.index,
-            mended=self._mended,
-            sessions=self._sessions,
-            tally=self._tally,
-            settle_names=self.registry.settle_names,
-            settled=self.registry.settle,
-            outbox=self._outbox,
-            log=self._calls,
-            wall=time.time,
-            redact=self._around.redact,
-            moved=self._moves.of,
-        )
-        return Front(
-            self._around.front,
-            lambda link, number, uid: Session(link, number, context, uid),
-            outbox=self._outbox,
-            peers=Peers(
-                "clients",
-                shares(config.limits.connections),
-                uids=own_and(config.listen.uids),
-                servers=lambda: {
-                    each.pid for name, each in self.upstreams.items() if name in config.listen.servers
-                },
-            ),
-            max_line=config.limits.client_message_bytes,
-            max_queue=config.limits.client_queue_bytes,
-        )
+    def adopt(self, record: SessionRecord) -> None:
+        """Take a live session as another daemon has written it."""
+        self.sessions.adopt(record)
 
-    def _control(self, config: Config) -> Front[Control]:
-        reporter = Reporter(
-            facts=self._around.facts,
-            config=lambda: self.registry.catalog.value.config,
-            catalog=lambda: self.registry.catalog.value,
-            upstreams=self.upstreams,
-            sessions=self._statistics,
-            surfaces=SURFACES,
-            means=self._means,
-            mended=self._mended,
-            redact=self._around.redact,
-            wall=time.time,
-            persistence=lambda: self.recorder.persistence.value,
-            metrics=self._counted,
-            connections=self._connections,
-            summarizer=lambda: self._summarizing.state,
-        )
-        operations = Operations(
-            reporter=reporter,
-            upstreams=self.upstreams,
-            children=self.supervisor.children,
-            outbox=self._outbox,
-            reload=self.operating.report_reload,
-            switch=self.operating.switch,
-            refresh=self.operating.refresh,
-            sessions=self._session_reporter().answer,
-            move=self._moves.move,
-            metrics=self._exporter.answer,
-        )
-        return Front(
-            self._around.control,
-            lambda link, _number, _uid: Control(link, operations),
-            outbox=self._outbox,
-            peers=Peers("operators", shares(CONTROL_CONNECTIONS), uids=own_and(())),
-            max_line=config.limits.client_message_bytes,
-            max_queue=config.limits.client_queue_bytes,
-        )
-
-    def _connections(self) -> dict[str, Connections]:
+    def connections(self) -> dict[str, Connections]:
+        """How many are connected through each door, and how many were refused."""
         return {"clients": self.front.peers.report(), "operators": self.control.peers.report()}
-
-    def _statistics(self) -> list[SessionStatistics]:
-        return [session.statistics() for session in self.front.guests.values()]
-
-    def _counted(self) -> dict[str, object]:
-        totals = self.recorder.totals
-        return {**summary(self._tally), "inAll": in_all(totals.known, totals.since)}
-
-    def _session_reporter(self) -> SessionReporter:
-        persistence = self.recorder.persistence
-        return SessionReporter(
-            archive=self.recorder,
-            live=self._statistics,
-            catalog=lambda: self.registry.catalog.value,
-            wall=time.time,
-            held=self._sessions.in_use,
-            degraded=lambda: "" if persistence.value.state == "ok" else persistence.value.reason,
-        )
-
-    def _exporting(self) -> Exporter:
-        return Exporter(
-            Sources(
-                tally=self._tally,
-                catalog=lambda: self.registry.catalog.value,
-                upstreams=self.upstreams,
-                sessions=self._statistics,
-                persistence=lambda: self.recorder.persistence.value,
-                version=self._around.facts.version,
-                connections=self._connections,
-            )
-        )
 
     async def serve(self, stop: trio.Event) -> None:
         """Run until `stop` is set, then end in order, within 5 s."""
+        around = self.around
         async with trio.open_nursery() as core:
             core.start_soon(self.registry.run)
             await self._recall()
             core.start_soon(self._record)
-            core.start_soon(self._children.look_after_orphans)
-            core.start_soon(self._librarian.run)
-            core.start_soon(self._calls.run)
-            core.start_soon(self._sessions.run)
-            core.start_soon(self._summarizing.run)
+            core.start_soon(around.children.look_after_orphans)
+            core.start_soon(self.librarian.run)
+            core.start_soon(self.calls.run)
+            core.start_soon(self.sessions.run)
+            core.start_soon(self.summarizing.run)
             async with trio.open_nursery() as upstreams:
                 upstreams.start_soon(self.servers.run)
                 async with trio.open_nursery() as doors:
                     doors.start_soon(self.front.run)
                     doors.start_soon(self.control.run)
-                    doors.start_soon(self._exposition.run)
-                    doors.start_soon(
-                        feed_watchdog, self._around.notify, self._around.watchdog, self.registry.settle
-                    )
+                    doors.start_soon(self.exposition.run)
+                    doors.start_soon(feed_watchdog, around.notify, around.watchdog, self.registry.settle)
                     doors.start_soon(Warden(self.upstreams).run)
-                    self._around.notify(SERVING)
+                    around.notify(SERVING)
                     self.serving.set()
-                    logger.info("ready: clients connect to {}", self._around.facts.socket)
-                    await self._operate(stop)
+                    logger.info("ready: clients connect to {}", around.facts.socket)
+                    async with trio.open_nursery() as changes:
+                        # Until the stop: from then on nothing changes any more.
+                        changes.start_soon(self.reloader.run)
+                        await stop.wait()
+                        changes.cancel_scope.cancel()
                     await self._drain()
                     doors.cancel_scope.cancel()
-                self._children.limit_stops(STOP_SECONDS)
+                around.children.limit_stops(STOP_SECONDS)
                 self.supervisor.announce_stop()
                 self._recording.cancel()
-                core.start_soon(self._write_the_rest)
                 upstreams.cancel_scope.cancel()
             await self._written.wait()
             core.cancel_scope.cancel()
 
     async def _recall(self) -> None:
         """Know what was known before anybody is served, or any server started that is switched off."""
-        await self._children.end_leftovers()
-        await trio.to_thread.run_sync(self._around.place.load)
+        await self.around.children.end_leftovers()
+        await trio.to_thread.run_sync(self.around.place.load)
         await self.recorder.open()
-        self._tally.know(most_called(self.recorder.totals.known))
+        self.tally.know(most_called(self.recorder.totals.known))
         await self.registry.settle()
 
     async def _record(self) -> None:
+        """Write what changes until the upstreams stop, then the rest while they do."""
         with self._recording:
             await self.recorder.run()
-
-    async def _write_the_rest(self) -> None:
         await self.recorder.finish()
         self._written.set()
 
-    async def _operate(self, stop: trio.Event) -> None:
-        """Obey operators until `stop`: from then on nothing changes any more."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.operating.run)
-            await stop.wait()
-            nursery.cancel_scope.cancel()
-
     def hurry(self) -> None:
         """Skip what politeness is left: somebody asked twice."""
-        self._children.hurry()
+        self.around.children.hurry()
 
     async def _drain(self) -> None:
         """Let calls in flight finish for a moment, then answer for those that have not."""
-        self._around.notify("STOPPING=1\nSTATUS=stopping")
+        self.around.notify("STOPPING=1\nSTATUS=stopping")
         logger.info("stopping")
         self.front.stop_accepting()
         with trio.move_on_after(DRAIN_SECONDS):
@@ -397,3 +246,113 @@ class Tree:
         gone = UpstreamLost("mcpd is shutting down; whether the call ran is unknown. Reconnect and check.")
         for session in list(self.front.guests.values()):
             session.lose_calls(gone)
+
+
+def _recorder(tree: Tree, config: Config) -> Recorder:
+    place, registry, writer = tree.around.place, tree.registry, os.urandom(16).hex()
+    return Recorder(
+        partial(place.open, writer),
+        catalog=registry.catalog,
+        tell=registry.tell,
+        settle=registry.settle,
+        wall=time.time,
+        where=place.where,
+        session_idle=config.state.session_idle,
+        # The tree's own methods: sessions are made later, they need the recorder.
+        live_keys=tree.live_keys,
+        adopt=tree.adopt,
+        count=lambda: counters(tree.tally),
+        set_aside=None if place.shared else lambda: place.set_aside(time.time()),
+        shared=place.shared,
+    )
+
+
+def _summarizer(registry: Registry, summaries: Summaries) -> Summarizer:
+    return Summarizer(
+        registry.catalog,
+        summaries,
+        connect=partial(open_endpoint, summaries, os.environ),
+        tell=registry.tell,
+        wall=time.time,
+    )
+
+
+def _front(tree: Tree, config: Config) -> Front[Session]:
+    listen = config.listen
+    context = SessionContext(
+        catalog=tree.registry.catalog,
+        upstreams=tree.upstreams,
+        surfaces=SURFACES,
+        means=tree.means,
+        index=tree.librarian.index,
+        mended=tree.mended,
+        sessions=tree.sessions,
+        tally=tree.tally,
+        settle_names=tree.registry.settle_names,
+        settled=tree.registry.settle,
+        outbox=tree.outbox,
+        log=tree.calls,
+        wall=time.time,
+        redact=tree.around.redact,
+        moved=tree.moves.of,
+    )
+    return Front(
+        tree.around.front,
+        lambda link, number, uid: Session(link, number, context, uid),
+        outbox=tree.outbox,
+        peers=Peers(
+            "clients",
+            shares(config.limits.connections),
+            uids=own_and(listen.uids),
+            servers=lambda: {each.pid for name, each in tree.upstreams.items() if name in listen.servers},
+        ),
+        max_line=config.limits.client_message_bytes,
+        max_queue=config.limits.client_queue_bytes,
+    )
+
+
+def _exporter(tree: Tree) -> Exporter:
+    return Exporter(
+        tally=tree.tally,
+        catalog=tree.registry.catalog,
+        upstreams=tree.upstreams,
+        sessions=lambda: [session.statistics() for session in tree.front.guests.values()],
+        persistence=tree.recorder.persistence,
+        version=tree.around.facts.version,
+        connections=tree.connections,
+    )
+
+
+def _control(tree: Tree, config: Config) -> Front[Control]:
+    context = OperatorContext(
+        facts=tree.around.facts,
+        registry=tree.registry,
+        upstreams=tree.upstreams,
+        children=tree.supervisor.children,
+        reload=tree.reloader.reload,
+        archive=tree.recorder,
+        clients=Clients(
+            live=tree.front.guests.values,
+            in_use=tree.sessions.in_use,
+            moves=tree.moves,
+            connections=tree.connections,
+        ),
+        counters=Counters(
+            tally=tree.tally,
+            mended=tree.mended,
+            summarizer=lambda: tree.summarizing.state,
+            export=tree.exporter.text,
+        ),
+        means=tree.means,
+        redact=tree.around.redact,
+        outbox=tree.outbox,
+        wall=time.time,
+    )
+    return Front(
+        tree.around.control,
+        lambda link, _number, _uid: Control(link, context),
+        outbox=tree.outbox,
+        peers=Peers("operators", shares(CONTROL_CONNECTIONS), uids=own_and(())),
+        max_line=config.limits.client_message_bytes,
+        max_queue=config.limits.client_queue_bytes,
+    )

@@ -17,7 +17,7 @@ import trio
 
 from daemon.cli.run import ConfigFile
 from daemon.config.redactors import Redactors
-from daemon.report import DaemonFacts
+from daemon.operators.base import DaemonFacts
 from daemon.states import ServerState
 from daemon.store.place import place_of
 from daemon.tree import Surroundings, Tree
@@ -73,7 +73,7 @@ class House:
             ),
             notify=self._notify,
             place=place_of(None, directory),
-            **{"redact": _knowing(config), **more},
+            **{"redact": _knowing(config), "file": ConfigFile(directory / "mcpd.json"), **more},
         )
         self.tree = Tree(config, self.around)
 
@@ -123,7 +123,7 @@ class House:
         """Write the file, and have it read."""
         self.write(config)
         with trio.fail_after(PATIENCE):
-            return await self.tree.operating.reload()
+            return await self.tree.reloader.reload()
 
     async def wait_state(self, server: str, state: ServerState) -> None:
         """Until the catalog shows it."""

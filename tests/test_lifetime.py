@@ -201,7 +201,7 @@ class FakeTree:
 
     def __init__(self, file: FakeFile, *, watch: bool) -> None:
         self.registry = Registry(config_of({"watch": watch}), wall=lambda: 0.0)
-        self.operating = self
+        self.reloader = self
         self._file = file
 
     async def reload(self) -> None:

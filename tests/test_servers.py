@@ -17,7 +17,7 @@ from daemon.actors.registry import Registry
 from daemon.catalog.listing import read_tools
 from daemon.config.redactors import Redactors
 from daemon.facts import Switched, ToolsListed
-from daemon.servers import Ground, Servers
+from daemon.servers import Servers
 from daemon.states import ServerState
 from daemon.transports.children import Children
 from daemon.wire.outbox import Outbox
@@ -217,10 +217,14 @@ async def test_a_last_list_of_the_old_server_is_not_taken_for_the_new_ones(tmp_p
     """A thread that reads a list may finish after the configuration has given the name to another."""
     registry = Registry(config_of(of(a=ECHO)), wall=lambda: 0.0)
     told: list[object] = []
-    ground = Ground(
-        registry=registry, outbox=Outbox(), children=Children(), redact=Redactors(), wall=lambda: 0.0
+    servers = Servers(
+        config_of(of(a=ECHO)),
+        registry=registry,
+        outbox=Outbox(),
+        children=Children(),
+        redact=Redactors(),
+        wall=lambda: 0.0,
     )
-    servers = Servers(config_of(of(a=ECHO)), ground)
     old = servers.upstreams["a"]
     tools, _ = read_tools("a", [Raw(b'{"name":"t","inputSchema":{"type":"object"}}')])
     async with trio.open_nursery() as nursery:
@@ -321,7 +325,7 @@ async def test_a_word_holds_for_a_server_that_comes_later_and_for_one_that_chang
         await home.wait_ready("a", "late")
 
 
-async def test_the_tools_of_a_server_are_listed_anew_when_told(tmp_path: Path) -> None:
+async def test_the_tools_of_a_server_are_listed_again_when_told(nursery: trio.Nursery, tmp_path: Path) -> None:
     listing = tmp_path / "tools.json"
     listing.write_text(json.dumps([{"name": "one", "inputSchema": {"type": "object"}}]))
     server = {"command": sys.executable, "args": ["-S", "-E", "-c", LISTING_SERVER, str(listing)]}
@@ -329,9 +333,9 @@ async def test_the_tools_of_a_server_are_listed_anew_when_told(tmp_path: Path) -
         await home.wait_ready("a")
         await home.wait_state("down", FAILED)
         listing.write_text(json.dumps([{"name": "two", "inputSchema": {"type": "object"}}]))
-        with trio.fail_after(PATIENCE):
-            told: Any = await home.tree.operating.refresh(None)
-            failed: Any = await home.tree.operating.refresh("down")
+        operator = await home.connect(nursery, "control")
+        told = (await operator.request("refresh"))["result"]
+        failed = (await operator.request("refresh", {"server": "down"}))["result"]
         assert told["servers"]["a"] == {
             "state": "ready",
             "epoch": 2,

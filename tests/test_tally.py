@@ -20,13 +20,8 @@ from daemon.tally import (
     OPERATOR,
     OTHER,
     OUTCOMES,
-    REPAIRS,
-    Calls,
+    ServerCalls,
     Tally,
-    counters,
-    in_all,
-    most_called,
-    summary,
     tokens_in,
 )
 
@@ -131,12 +126,12 @@ def test_a_server_that_stays_keeps_its_counts_and_one_that_goes_leaves_them_to_t
     tally.call("time", "load", "UpstreamLost", 3.0)
     tally.serve(["new", "git"])
     assert tally.servers["git"].outcomes == {("load", OK): 1}
-    assert tally.servers["new"] == Calls()
+    assert tally.servers["new"] == ServerCalls()
     assert tally.elsewhere.outcomes == {("load", "UpstreamLost"): 1}
     tally.call("time", "load", "UpstreamLost", 3.0)
     assert tally.elsewhere.outcomes == {("load", "UpstreamLost"): 2}
     tally.serve(["time"])
-    assert tally.servers["time"] == Calls()
+    assert tally.servers["time"] == ServerCalls()
 
 
 @pytest.mark.parametrize(
@@ -194,81 +189,10 @@ def test_what_was_sent_instead_is_counted_apart_from_what_was_spared() -> None:
     tally.spared("search", -9 * BYTES_PER_TOKEN)
     lists = tally.lists["search"]
     assert (tokens_in(lists.spared), tokens_in(lists.instead)) == (7, 9)
-    assert summary(tally)["estimatedTokensNotSent"] == -2
 
 
 def test_fewer_bytes_than_none_are_as_many_tokens_as_they_would_be() -> None:
     assert [tokens_in(size) for size in (-9, -8, -3, 0, 3, 8, 9)] == [-2, -2, 0, 0, 0, 2, 2]
-
-
-def test_the_summary_of_nothing_has_no_rates_and_no_reasons() -> None:
-    assert summary(Tally(["git"])) == {
-        "loads": 0,
-        "loadHits": 0,
-        "loadMisses": 0,
-        "loadHitRate": None,
-        "invalidations": {},
-        "invalidationRate": None,
-        "repairs": {},
-        "refusals": {},
-        "extraRoundTrips": 0,
-        "estimatedTokensSpared": 0,
-        "estimatedTokensSentInstead": 0,
-        "estimatedTokensNotSent": 0,
-    }
-
-
-def test_the_summary_says_what_loading_spared_and_cost() -> None:
-    tally = Tally(["git"])
-    tally.loaded("manual", 3)
-    tally.loaded("auto")
-    for hit in (True, True, True, False):
-        tally.load(hit, "manual")
-    tally.invalidated("invalid_changed")
-    tally.invalidated("invalid_renamed", 2)
-    tally.repaired(min(REPAIRS))
-    tally.refused("ToolNotLoaded")
-    tally.meta_call("load", "load_mcp_tool", OK)
-    tally.meta_call("browse", "get_tools", "UnknownCategory")
-    tally.spared("load", 4000)
-    tally.spared("browse", 400)
-    tally.spared("browse", -200)
-    assert summary(tally) == {
-        "loads": 4,
-        "loadHits": 3,
-        "loadMisses": 1,
-        "loadHitRate": 0.75,
-        "invalidations": {"invalid_changed": 1, "invalid_renamed": 2},
-        "invalidationRate": 0.75,
-        "repairs": {min(REPAIRS): 1},
-        "refusals": {"ToolNotLoaded": 1},
-        "extraRoundTrips": 2,
-        "estimatedTokensSpared": 1100,
-        "estimatedTokensSentInstead": 50,
-        "estimatedTokensNotSent": 1050,
-    }
-
-
-def test_what_is_counted_can_be_kept_and_told_over_restarts() -> None:
-    tally = Tally(["s"])
-    tally.loaded("manual", 4)
-    tally.load(True, "manual")
-    tally.load(True, "manual")
-    tally.load(False, "auto")
-    tally.invalidated("invalid_changed", 1)
-    tally.spared("load", 4400)
-    tally.spared("load", -400)
-    kept = counters(tally)
-    assert kept["invalidations.invalid_changed"] == 1
-    assert (kept["loads"], kept["loadHits"], kept["loadMisses"]) == (4, 2, 1)
-    told = in_all({name: 10 * count for name, count in kept.items()}, 5.00049)
-    assert told["since"] == pytest.approx(5, abs=0.001)
-    assert told["invalidations"] == {"invalid_changed": 10}
-    assert (told["loads"], told["loadHits"], told["loadMisses"]) == (40, 20, 10)
-    assert told["estimatedTokensNotSent"] == 10_000
-    assert (told["loadHitRate"], told["invalidationRate"]) == (0.6667, 0.25)
-    nothing = {"since": 0.0, "estimatedTokensNotSent": 0, "loadHitRate": None, "invalidationRate": None}
-    assert in_all({}, 0.0) == nothing
 
 
 def called(tally: Tally, *tools: str) -> None:
@@ -276,21 +200,11 @@ def called(tally: Tally, *tools: str) -> None:
         tally.call("s", "full", OK, 0.1, name)
 
 
-def test_the_tools_called_most_come_first_and_count_on_over_restarts_without_showing_in_the_summary() -> None:
-    tally = Tally(["s"])
-    called(tally, "a", "b", "b", "c/d", "c/d")
-    tally.call("s", "full", "UpstreamLost", 0.1, "a")
-    tally.call("s", "full", OK, 0.1)
-    assert most_called(counters(tally)) == [("s", "b"), ("s", "c/d"), ("s", "a")]
-    assert in_all(counters(tally), 0.0).keys() == in_all(counters(Tally(["s"])), 0.0).keys()
-
-
 def test_more_tools_than_are_counted_apart_are_not_counted_and_those_of_earlier_lives_keep_their_places() -> (
     None
 ):
     tally = Tally(["s"])
     tally.know([("s", "old")])
-    assert most_called(counters(tally)) == []
     called(tally, *(f"t{number}" for number in range(MAX_TOOLS)), "old")
     assert len(tally.tools) == MAX_TOOLS
     assert tally.tools["s", "old"] == 1

@@ -16,9 +16,8 @@ import trio
 import trio.testing
 
 from daemon.config.parse import secrets
-from daemon.errors import ConfigError
 from daemon.notify import feed_watchdog
-from daemon.operating import Refused
+from daemon.operators.base import Refused
 from daemon.states import ServerState
 from daemon.tree import DRAIN_SECONDS, STOP_SECONDS
 from tests.config.reading import config_of
@@ -321,10 +320,4 @@ async def test_the_end_does_not_wait_for_a_reload(tmp_path: Path) -> None:
 
 async def _refused(home: House) -> None:
     with trio.fail_after(PATIENCE), pytest.raises(Refused, match="shutting down"):
-        await home.tree.operating.reload()
-
-
-async def test_without_a_file_a_reload_says_so(tmp_path: Path) -> None:
-    async with house(tmp_path, {}, file=None) as home:
-        with trio.fail_after(PATIENCE), pytest.raises(ConfigError, match="without a file"):
-            await home.tree.operating.reload()
+        await home.tree.reloader.reload()

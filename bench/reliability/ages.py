@@ -24,7 +24,7 @@ from bench.reliability.promise import Finding
 from daemon.actors.registry import Registry
 from daemon.config.model import Config, Server, TransportType
 from daemon.config.redactors import Redactors
-from daemon.servers import Ground, Servers
+from daemon.servers import Servers
 from daemon.states import ServerState
 from daemon.transports.children import Children
 from daemon.wire.outbox import Outbox
@@ -141,8 +141,15 @@ def _answer(message: dict[str, object]) -> dict[str, object]:
 def make(config: Config) -> tuple[Registry, Servers]:
     """The daemon's registry and servers, wired as it wires them; nothing is started."""
     registry = Registry(config, wall=time.time)
-    ground = Ground(registry=registry, outbox=Outbox(), children=Children(), redact=Redactors(), wall=time.time)
-    return registry, Servers(config, ground)
+    servers = Servers(
+        config,
+        registry=registry,
+        outbox=Outbox(),
+        children=Children(),
+        redact=Redactors(),
+        wall=time.time,
+    )
+    return registry, servers
 
 
 async def reach(servers: Servers, state: ServerState, name: str) -> None:

@@ -12,7 +12,7 @@ from loguru import logger
 from daemon.catalog.snapshot import UNSETTLED, begin, fold_all, with_settled_names
 from daemon.facts import Configured, NamesRecalled, Recalled, Switched
 from daemon.mailbox import Mailbox
-from daemon.remarks import news
+from daemon.operators.news import news
 from daemon.watch import Watch
 
 if TYPE_CHECKING:

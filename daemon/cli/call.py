@@ -52,12 +52,7 @@ def _parser() -> argparse.ArgumentParser:
             'mcpd call git/git_log \'{"repo_path": ".", "max_count": 3}\'',
             "mcpd call fs/read_file - <arguments.json",
         ),
-        exits={
-            0: "the tool's result is printed",
-            1: "the call failed: the reason is on stderr",
-            2: "usage",
-            3: "the daemon cannot be reached",
-        },
+        exits={0: "the tool's result is printed", 1: "the call failed: the reason is on stderr"},
     )
     made.add_argument("tool", metavar="SERVER/TOOL", help="as `mcpd tools` shows them")
     made.add_argument("arguments", metavar="ARGS", nargs="*", help="JSON object, KEY=VALUE ..., or -")

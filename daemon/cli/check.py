@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
         " file. Warnings (a command that is not on PATH, a package without a version, a server without a"
         " description) do not fail it.",
         examples=("mcpd check", "mcpd check config/demo.json", "mcpd check mcpd.json --json | jq .faults"),
-        exits={0: "it can be used", 2: "usage", 78: "it has faults"},
+        exits={0: "it can be used", 78: "it has faults"},
         reaches=False,
     )
     made.add_argument(

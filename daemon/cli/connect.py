@@ -127,8 +127,8 @@ def _parse(argv: list[str]) -> tuple[str | None, dict[str, object]]:
         exits={
             0: "the client has ended",
             1: "the client ended before it was answered, or the daemon refuses this user",
-            2: "usage",
         },
+        asks=False,
     )
     options.add_argument("--profile", metavar="N", help="the profile to use (default: `default`)")
     options.add_argument(

@@ -71,7 +71,8 @@ def _parser() -> argparse.ArgumentParser:
             "mcpd doctor --end-leftovers",
             "mcpd doctor --json | jq '.findings[] | select(.level != \"ok\")'",
         ),
-        exits={0: "there is no fault, perhaps warnings", 1: "there is a fault", 2: "usage"},
+        exits={0: "there is no fault, perhaps warnings", 1: "there is a fault"},
+        asks=False,
     )
     made.add_argument(
         "--config",

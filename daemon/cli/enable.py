@@ -11,12 +11,6 @@ from daemon.escape import document, visible
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_EXITS = {
-    1: "no such server or tool, or it is the configuration that switches it off",
-    2: "usage",
-    3: "the daemon cannot be reached",
-}
-
 
 def main(argv: list[str]) -> int:
     """Switch on.
@@ -47,7 +41,10 @@ def switch(argv: list[str], *, off: bool, description: str, examples: Sequence[s
         0, 1, 2 or 3: see `main`.
     """
     word = "off" if off else "on"
-    exits = {0: f"it is switched {word}, also if it was already", **_EXITS}
+    exits = {
+        0: f"it is switched {word}, also if it was already",
+        1: "no such server or tool, or it is the configuration that switches it off",
+    }
     made = parser("disable" if off else "enable", description, examples=tuple(examples), exits=exits)
     made.add_argument(
         "name", metavar="SERVER[/TOOL]", help="a server's name in mcpServers, or one of its tools"

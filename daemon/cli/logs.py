@@ -44,12 +44,7 @@ def _parser() -> argparse.ArgumentParser:
         " over restarts of the server. Without SERVER, show how many lines there are of each. Terminal escapes"
         " are spelt out, known secrets are left out. Changes nothing.",
         examples=("mcpd logs", "mcpd logs git -n 20", "mcpd logs git -f", "mcpd logs git --json | jq -r .text"),
-        exits={
-            0: "shown, also if Ctrl-C ended it",
-            1: "no such server",
-            2: "usage",
-            3: "the daemon cannot be reached",
-        },
+        exits={0: "shown, also if Ctrl-C ended it", 1: "no such server"},
     )
     made.add_argument("server", metavar="SERVER", nargs="?", help="its name in mcpServers")
     made.add_argument(

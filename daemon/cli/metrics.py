@@ -18,7 +18,7 @@ def main(argv: list[str]) -> int:
         "Print the daemon's numbers in Prometheus' text format: calls, latencies, states, what loading spared"
         " and cost. docs/metrics.md says what each means. They must be switched on in the configuration.",
         examples=("mcpd metrics", "mcpd metrics | grep mcpd_server_state"),
-        exits={0: "printed", 1: "metrics are off", 2: "usage", 3: "the daemon cannot be reached"},
+        exits={0: "printed", 1: "metrics are off"},
     )
     add_control(made)
     options = made.parse_args(argv)

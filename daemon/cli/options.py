@@ -13,12 +13,21 @@ _SOCKET = (
     " $XDG_RUNTIME_DIR/mcpd, or the system's)"
 )
 
+EXITS = {2: "usage", 3: "the daemon cannot be reached"}
+"""What exit statuses mean of all commands that ask the daemon; 2 of all commands."""
+
 ANSWER_SECONDS = 10.0
 """How long a command waits for the daemon: it answers from memory in milliseconds, so this is a hung one."""
 
 
 def parser(
-    command: str, description: str, *, examples: tuple[str, ...], exits: Mapping[int, str], reaches: bool = True
+    command: str,
+    description: str,
+    *,
+    examples: tuple[str, ...],
+    exits: Mapping[int, str],
+    asks: bool = True,
+    reaches: bool = True,
 ) -> argparse.ArgumentParser:
     """A parser with `--socket`, whose `--help` ends with examples and the meaning of every exit status.
 
@@ -26,12 +35,14 @@ def parser(
         command: its name.
         description: what it does.
         examples: command lines.
-        exits: what each exit status means.
+        exits: what each exit status means, but for those of `EXITS`.
+        asks: whether it asks the daemon something, and fails where that cannot be reached.
         reaches: whether it has to do with a daemon. The others take `--socket` as well, for scripts that give
             it to every command.
     """
     shown = "\n".join(f"  {example}" for example in examples)
-    codes = "\n".join(f"  {code:<4}{meaning}" for code, meaning in exits.items())
+    shared = EXITS if asks and reaches else {2: EXITS[2]}
+    codes = "\n".join(f"  {code:<4}{meaning}" for code, meaning in sorted({**exits, **shared}.items()))
     made = argparse.ArgumentParser(
         prog=f"mcpd {command}",
         description=description,

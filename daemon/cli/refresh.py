@@ -1,4 +1,4 @@
-"""`mcpd refresh`: have servers list their tools now, and say what is other."""
+"""`mcpd refresh`: have servers list their tools now, and say what has changed."""
 
 from __future__ import annotations
 
@@ -24,12 +24,7 @@ def main(argv: list[str]) -> int:
         " (timeouts.refresh). Shows its epoch, and which tools came, went or changed. One that sleeps is"
         " woken. Without SERVER: all that are up.",
         examples=("mcpd refresh git", "mcpd refresh"),
-        exits={
-            0: "listed",
-            1: "no such server, or one could not be listed",
-            2: "usage",
-            3: "the daemon cannot be reached",
-        },
+        exits={0: "listed", 1: "no such server, or one could not be listed"},
     )
     made.add_argument("server", metavar="SERVER", nargs="?", help="its name in mcpServers")
     add_json(made)

@@ -1,4 +1,4 @@
-"""`mcpd reload`: read the configuration anew, and change only what is other."""
+"""`mcpd reload`: read the configuration again, and change only what has changed in it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
     """
     made = parser(
         "reload",
-        "Read the configuration anew. Only servers whose entry is other are touched: new ones are started,"
+        "Read the configuration again. Only servers whose entry has changed are touched: new ones are started,"
         " removed ones stopped, changed ones restarted. A faulty file changes nothing. `mcpd check` looks"
         " for faults without a daemon; SIGHUP does the same as this, and so does every change of the file"
         ' if it says "watch": true.',
@@ -44,8 +44,6 @@ def main(argv: list[str]) -> int:
         exits={
             0: "the configuration is in force",
             1: "the daemon refused: it is going down",
-            2: "usage",
-            3: "the daemon cannot be reached",
             EX_CONFIG: "the configuration is faulty: nothing was changed",
         },
     )

@@ -18,12 +18,7 @@ def main(argv: list[str]) -> int:
         "Restart one server now. One that waits for its next try, or was given up until somebody looks"
         " (failed, needs_auth), is tried at once. Waits a few seconds for the outcome.",
         examples=("mcpd restart git",),
-        exits={
-            0: "the server is being restarted",
-            1: "no such server",
-            2: "usage",
-            3: "the daemon cannot be reached",
-        },
+        exits={0: "the server is being restarted", 1: "no such server"},
     )
     made.add_argument("server", metavar="SERVER", help="its name in mcpServers")
     add_json(made)

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from daemon.config.model import Config
+    from daemon.operators.base import DaemonFacts
     from daemon.processes.starts import Starts
-    from daemon.report import DaemonFacts
     from daemon.store.place import Place
 
 EX_CONFIG = 78
@@ -248,7 +248,7 @@ def _serve(
 
 
 def _facts(doors: _Doors, file: ConfigFile, state: Path, unrecorded: str) -> DaemonFacts:
-    from daemon.report import DaemonFacts  # noqa: PLC0415 - see `_serve`
+    from daemon.operators.base import DaemonFacts  # noqa: PLC0415 - see `_serve`
 
     return DaemonFacts(
         version=__version__,

@@ -14,7 +14,7 @@ def main(argv: list[str]) -> int:
         "Print the JSON Schema of the configuration. Editors that find it complete and check while you type:"
         ' write "$schema": "./mcpd.schema.json" into the configuration.',
         examples=("mcpd schema > ~/.config/mcpd/mcpd.schema.json",),
-        exits={0: "printed", 2: "usage"},
+        exits={0: "printed"},
         reaches=False,
     ).parse_args(argv)
     # Here, so that `--help` does not read the sources of the model.

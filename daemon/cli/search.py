@@ -45,12 +45,7 @@ def _parser() -> argparse.ArgumentParser:
             "mcpd search what changed lately --or commit history",
             "mcpd search list --category git-read --json",
         ),
-        exits={
-            0: "found",
-            1: "nothing fits, or there is no such category or profile",
-            2: "usage",
-            3: "the daemon cannot be reached",
-        },
+        exits={0: "found", 1: "nothing fits, or there is no such category or profile"},
     )
     made.add_argument("words", metavar="WORDS", nargs="*", help="what you need")
     made.add_argument(

@@ -47,8 +47,6 @@ def _parser() -> argparse.ArgumentParser:
         exits={
             0: "shown, or given the profile",
             1: "no such session or profile, or not all sessions could be read",
-            2: "usage",
-            3: "the daemon cannot be reached",
         },
     )
     made.add_argument(

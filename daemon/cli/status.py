@@ -55,8 +55,6 @@ def _parser() -> argparse.ArgumentParser:
         exits={
             0: "every enabled server is ready (or dormant: started by its next call)",
             1: "a server is unavailable or degraded, or persistence is, or the daemon refused to answer",
-            2: "usage",
-            3: "the daemon cannot be reached",
         },
     )
     add_json(made)

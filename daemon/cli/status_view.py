@@ -9,7 +9,7 @@ from rich.text import Text
 
 from daemon.cli.terminal import draw, duration, grid, milliseconds, paragraph, safe, size
 from daemon.escape import visible
-from daemon.remarks import switches
+from daemon.operators.news import switches
 from daemon.states import COMING, WELL
 
 if TYPE_CHECKING:

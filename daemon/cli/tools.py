@@ -37,12 +37,7 @@ def _parser() -> argparse.ArgumentParser:
         "Show the categories and the tools in them; tools that are switched off or cannot be called now are"
         " marked. With --surface: what a model is told when it connects, with what it costs.",
         examples=("mcpd tools", "mcpd tools files", "mcpd tools --surface search", "mcpd tools --json"),
-        exits={
-            0: "shown",
-            1: "no such category, profile or surface",
-            2: "usage",
-            3: "the daemon cannot be reached",
-        },
+        exits={0: "shown", 1: "no such category, profile or surface"},
     )
     made.add_argument("category", metavar="CATEGORY", nargs="?", help="only this one")
     made.add_argument(

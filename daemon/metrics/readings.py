@@ -1,23 +1,44 @@
-"""What every metric is at one moment: copied on the event loop, rendered elsewhere."""
+"""What every metric is at one moment: copied on the event loop, rendered in a worker thread.
+
+What is read on the event loop are numbers that are there already. The client library, and the memory of the
+children, which stands in /proc, are the thread's business; the library is loaded when first needed.
+"""
 
 from __future__ import annotations
 
+import importlib
 from collections import Counter
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
+import trio
 
+from daemon.errors import InvalidArguments
 from daemon.states import ServerState
 from daemon.tally import MAX_SERVERS, OPERATOR, OTHER, tokens_in
+from daemon.transports.children import memory_by_mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from daemon.catalog.snapshot import Catalog, ServerEntry
+    from daemon.keeping.health import Persistence
     from daemon.processes.peers import Connections
-    from daemon.report import Kept
-    from daemon.tally import Calls, Tally
+    from daemon.tally import ServerCalls, Tally
+    from daemon.watch import Watch
+
+RENDERING = "daemon.metrics.rendering"
+"""Has `render(reading)`."""
+
+AT_ONCE = 1
+"""Exports under way: a sweep of /proc takes a core for some milliseconds, and askers must not multiply that."""
+
+OFF = (
+    'metrics are off. Put `"metrics": {"enabled": true}` into the configuration and `mcpd reload`; with'
+    ' `"listen": "127.0.0.1:9464"` beside it they are served over HTTP, too.'
+)
+"""What somebody is told who asks for them nevertheless."""
 
 Labels = tuple[str, ...]
 """Values of a metric's labels, in the order of the table."""
@@ -55,21 +76,21 @@ class Reading:
         return Reading({**self.values, "mcpd_server_memory_bytes": memory}, self.marks)
 
 
-class Measured(Protocol):
+class CountedUpstream(Protocol):
     """What an upstream lets be counted."""
 
     mark: int | None
 
     @property
     def in_flight(self) -> int:
-        """Calls without an answer yet, those in line included."""
+        """ServerCalls without an answer yet, those in line included."""
 
     @property
     def queued(self) -> int:
-        """Calls in line."""
+        """ServerCalls in line."""
 
 
-class Connected(Protocol):
+class CountedSession(Protocol):
     """What an open session lets be counted."""
 
     @property
@@ -82,29 +103,44 @@ class Connected(Protocol):
 
 
 @attrs.frozen(kw_only=True)
-class Sources:
-    """Where readings come from."""
+class Exporter:
+    """Exports all metrics as they are when somebody asks: operators, and Prometheus over HTTP."""
 
     tally: Tally
     """What has happened."""
-    catalog: Callable[[], Catalog]
+    catalog: Watch[Catalog]
     """The newest catalog."""
-    upstreams: Mapping[str, Measured]
+    upstreams: Mapping[str, CountedUpstream]
     """Running servers by name."""
-    sessions: Callable[[], Iterable[Connected]]
+    sessions: Callable[[], Iterable[CountedSession]]
     """Open sessions."""
     version: str
     """Of mcpd."""
-    connections: Callable[[], Mapping[str, Connections]] = dict
+    connections: Callable[[], Mapping[str, Connections]]
     """The connections through each door."""
-    persistence: Callable[[], Kept] | None = None
-    """How keeping things for the daemon's next life goes; None where nothing is kept."""
+    persistence: Watch[Persistence]
+    """How keeping things for the daemon's next life goes."""
+    _limiter: trio.CapacityLimiter = attrs.field(
+        factory=lambda: trio.CapacityLimiter(AT_ONCE), init=False, repr=False
+    )
+
+    async def text(self) -> str:
+        """All metrics in the text format of Prometheus.
+
+        Raises:
+            InvalidArguments: the configuration has them off.
+        """
+        if not self.catalog.value.config.metrics.enabled:
+            raise InvalidArguments(OFF)
+        async with self._limiter:
+            # The limiter is ours for the thread, and held from before the reading: nobody is given old numbers.
+            return await trio.to_thread.run_sync(_rendered, read(self))
 
 
-def read(sources: Sources) -> Reading:
+def read(sources: Exporter) -> Reading:
     """Copy everything as it is now; on the event loop, where nothing changes meanwhile."""
     # One limit for counters and gauges: a server has all of its series, or none.
-    servers = dict(islice(sources.catalog().servers.items(), MAX_SERVERS))
+    servers = dict(islice(sources.catalog.value.servers.items(), MAX_SERVERS))
     upstreams = {name: each for name, each in sources.upstreams.items() if name in servers}
     return Reading(
         {
@@ -129,7 +165,7 @@ def _calls(tally: Tally) -> dict[str, Values]:
     return {"mcpd_calls_total": ended, "mcpd_call_duration_seconds": durations}
 
 
-def _by_server(tally: Tally) -> Iterator[tuple[str, Calls]]:
+def _by_server(tally: Tally) -> Iterator[tuple[str, ServerCalls]]:
     yield from tally.servers.items()
     if tally.elsewhere.count:
         yield OTHER, tally.elsewhere
@@ -186,27 +222,28 @@ def _is_unavailable(entry: ServerEntry) -> bool:
     return not (entry.of_use if entry.available else entry.usable)
 
 
-def _upstreams(upstreams: Mapping[str, Measured]) -> dict[str, Values]:
+def _upstreams(upstreams: Mapping[str, CountedUpstream]) -> dict[str, Values]:
     return {
         "mcpd_server_calls_in_flight": {(name,): each.in_flight for name, each in upstreams.items()},
         "mcpd_server_calls_queued": {(name,): each.queued for name, each in upstreams.items()},
     }
 
 
-def _whole(sources: Sources) -> dict[str, Values]:
-    entries = sources.catalog().servers.values()
-    sessions = list(sources.sessions())
+def _whole(sources: Exporter) -> dict[str, Values]:
+    entries = sources.catalog.value.servers.values()
+    sessions, persistence = list(sources.sessions()), sources.persistence.value
     return {
         "mcpd_servers": {(): len(entries)},
         "mcpd_servers_unavailable": {(): sum(map(_is_unavailable, entries))},
         "mcpd_sessions": _by_surface(sessions, sources.tally.lists.keys() - {OPERATOR, OTHER}),
         "mcpd_loaded_tools": {(): sum(session.loaded for session in sessions)},
         "mcpd_build_info": {(sources.version,): 1},
-        **_kept(None if sources.persistence is None else sources.persistence()),
+        "mcpd_persistence_ok": {(): persistence.state == "ok"},
+        "mcpd_persistence_unwritten": {(): persistence.waiting},
     }
 
 
-def _by_surface(sessions: Iterable[Connected], known: Collection[str]) -> Values:
+def _by_surface(sessions: Iterable[CountedSession], known: Collection[str]) -> Values:
     counts = Counter(dict.fromkeys(known, 0))
     counts.update(each.surface if each.surface in known else OTHER for each in sessions)
     return _by_one(counts)
@@ -221,10 +258,7 @@ def _connections(doors: Mapping[str, Connections]) -> dict[str, Values]:
     }
 
 
-def _kept(kept: Kept | None) -> dict[str, Values]:
-    if kept is None:
-        return {"mcpd_persistence_ok": {}, "mcpd_persistence_unwritten": {}}
-    return {
-        "mcpd_persistence_ok": {(): kept.state == "ok"},
-        "mcpd_persistence_unwritten": {(): kept.waiting},
-    }
+def _rendered(reading: Reading) -> str:
+    module: Any = importlib.import_module(RENDERING)
+    text: str = module.render(reading.with_memory(memory_by_mark()))
+    return text

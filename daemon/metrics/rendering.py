@@ -1,6 +1,6 @@
 """A reading as the text that Prometheus reads, through its maintained client library.
 
-Importing the library takes 0.1 s and its servers' modules: only `exporting` does, when somebody asks.
+Importing the library takes 0.1 s and its servers' modules: only `readings` does, when somebody asks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from daemon.metrics.readings import Distribution
-from daemon.metrics.table import METRICS, Kind
+from daemon.metrics.table import METRICS, MetricKind
 from daemon.tally import LATENCY_BOUNDS
 
 if TYPE_CHECKING:
@@ -35,12 +35,12 @@ def render(reading: Reading) -> str:
         KeyError: the reading has no value for a metric of the table.
     """
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Given(reading))
+    registry.register(_ReadingCollector(reading))
     ProcessCollector(registry=registry)
     return generate_latest(registry).decode()
 
 
-class _Given(Collector):
+class _ReadingCollector(Collector):
     """A collector of what was read already."""
 
     def __init__(self, reading: Reading) -> None:
@@ -64,8 +64,8 @@ class _Given(Collector):
         return family
 
 
-_FAMILIES: dict[Kind, type[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]] = {
-    Kind.COUNTER: CounterMetricFamily,
-    Kind.GAUGE: GaugeMetricFamily,
-    Kind.HISTOGRAM: HistogramMetricFamily,
+_FAMILIES: dict[MetricKind, type[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]] = {
+    MetricKind.COUNTER: CounterMetricFamily,
+    MetricKind.GAUGE: GaugeMetricFamily,
+    MetricKind.HISTOGRAM: HistogramMetricFamily,
 }

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from daemon.catalog.snapshot import Catalog, ServerEntry
     from daemon.model import Tool
-    from daemon.summaries.reading import Answer
+    from daemon.summaries.reading import ModelAnswer
 
 GIVE_UP = 3
 """Answers that may be of no use before a tool is left alone: a model that failed thrice fails again."""
@@ -79,7 +79,7 @@ class Ledger:
         """How many servers and tools are left without a sentence."""
         return sum(count >= GIVE_UP for count in self._tried.values())
 
-    def learn(self, question: Question, answer: Answer, at: float) -> None:
+    def learn(self, question: Question, answer: ModelAnswer, at: float) -> None:
         """Take in what was answered; what was not counts as tried.
 
         Args:

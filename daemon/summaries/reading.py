@@ -37,7 +37,7 @@ class Said:
 
 
 @attrs.frozen(kw_only=True)
-class Answer:
+class ModelAnswer:
     """What was taken of an answer."""
 
     server: Said | None = None
@@ -48,7 +48,7 @@ class Answer:
     """Why others cannot be taken, each with its name."""
 
 
-def read(text: str, question: Question) -> Answer:
+def read(text: str, question: Question) -> ModelAnswer:
     """Take what an answer says about what was asked for.
 
     Raises:
@@ -68,7 +68,7 @@ def read(text: str, question: Question) -> Answer:
     server = None
     if question.overview is not None and "server" in answer:
         server = _said("the server", answer["server"], MAX_SERVER, refused)
-    return Answer(server=server, tools=taken, refused=tuple(refused))
+    return ModelAnswer(server=server, tools=taken, refused=tuple(refused))
 
 
 def _object_in(text: str) -> dict[str, Any]:

@@ -28,9 +28,8 @@ from daemon.actors.exposition import (
 )
 from daemon.config.model import Metrics
 from daemon.errors import Overloaded
-from daemon.metrics.exporting import Exporter
 from daemon.watch import Watch
-from tests.metrics.samples import catalog, sources
+from tests.metrics.samples import catalog, exporter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -145,7 +144,7 @@ async def turn(clock: trio.testing.MockClock, seconds: float, until: Callable[[]
 
 async def test_a_real_client_scrapes_what_a_parser_understands() -> None:
     with trio.fail_after(PATIENCE):
-        async with exposed(Exporter(sources()).text) as here:
+        async with exposed(exporter().text) as here:
             answer = await here.ask()
     assert (answer.status, answer.headers["content-type"]) == (200, TEXT_FORMAT)
     assert int(answer.headers["content-length"]) == len(body(answer).encode())
@@ -156,7 +155,7 @@ async def test_a_real_client_scrapes_what_a_parser_understands() -> None:
 async def test_scrapes_at_the_same_time_are_all_answered() -> None:
     bodies: list[str] = []
     with trio.fail_after(PATIENCE):
-        async with exposed(Exporter(sources()).text) as here:
+        async with exposed(exporter().text) as here:
 
             async def scrape() -> None:
                 bodies.append(body(await here.ask()))

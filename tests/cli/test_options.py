@@ -10,7 +10,14 @@ from daemon.cli.options import ANSWER_SECONDS, add_control, add_json, parser
 def test_help_ends_with_examples_and_exit_statuses() -> None:
     shown = parser("x", "Does it.", examples=("mcpd x y",), exits={0: "done", 78: "bad"}).format_help()
     assert "usage: mcpd x" in shown
-    assert shown.endswith("examples:\n  mcpd x y\n\nexit status:\n  0   done\n  78  bad\n")
+    statuses = "0   done\n  2   usage\n  3   the daemon cannot be reached\n  78  bad\n"
+    assert shown.endswith(f"examples:\n  mcpd x y\n\nexit status:\n  {statuses}")
+
+
+@pytest.mark.parametrize("alone", [{"asks": False}, {"reaches": False}])
+def test_a_command_that_asks_no_daemon_does_not_say_that_it_may_be_out_of_reach(alone: dict[str, bool]) -> None:
+    shown = parser("x", "", examples=(), exits={0: "done"}, **alone).format_help()
+    assert shown.endswith("exit status:\n  0   done\n  2   usage\n")
 
 
 def test_the_shared_options_have_defaults() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.e2e import harness
-from tests.e2e.harness import eventually
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.e2e
 

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from daemon.metrics.readings import Sources
+from daemon.keeping.health import Condition, Persistence
+from daemon.metrics.readings import Exporter
 from daemon.states import ServerState
 from daemon.surfaces.table import SURFACES
 from daemon.tally import CODES, INVALIDATIONS, OK, OPERATOR, REPAIRS, SOURCES, Tally
+from daemon.watch import Watch
 from tests.catalog.samples import after, catalog_of, listed, servers, status
 
 if TYPE_CHECKING:
@@ -34,17 +36,6 @@ class FakeSession:
 
     surface: str = "load"
     loaded: int = 0
-
-
-@attrs.frozen(kw_only=True)
-class FakeKept:
-    """How keeping goes."""
-
-    state: str = "ok"
-    reason: str = ""
-    since: float = 0.0
-    where: str = "/var/lib/mcpd/mcpd.db"
-    waiting: int = 0
 
 
 def catalog(**written: Any) -> Catalog:
@@ -85,19 +76,18 @@ def eventful() -> Tally:
     return tally
 
 
-def sources(tally: Tally | None = None, **changed: Any) -> Sources:
-    """Sources of which every metric has a value."""
-    now = catalog()
+def exporter(tally: Tally | None = None, **changed: Any) -> Exporter:
+    """An exporter of which every metric has a value."""
     given: dict[str, Any] = {
         "tally": eventful() if tally is None else tally,
-        "catalog": lambda: now,
+        "catalog": Watch(catalog()),
         "upstreams": {"git": FakeUpstream(mark=77, in_flight=5, queued=2), "time": FakeUpstream()},
         "sessions": lambda: [FakeSession(loaded=3), FakeSession(loaded=1), FakeSession(surface="full")],
-        "persistence": lambda: FakeKept(waiting=4),
+        "persistence": Watch(Persistence(state=Condition.OK, waiting=4)),
         "version": "1.2.3",
         "connections": lambda: {
             "clients": {"open": 3, "places": 1024, "refused": {"server": 2}},
             "operators": {"open": 1, "places": 32, "refused": {}},
         },
     }
-    return Sources(**{**given, **changed})
+    return Exporter(**{**given, **changed})

@@ -10,21 +10,21 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from daemon.metrics.readings import read
 from daemon.metrics.rendering import render
-from daemon.metrics.table import METRICS, Kind
+from daemon.metrics.table import METRICS, MetricKind
 from daemon.tally import LATENCY_BOUNDS, OTHER, Tally
-from tests.metrics.samples import eventful, sources
+from tests.metrics.samples import eventful, exporter
 
 if TYPE_CHECKING:
     from prometheus_client import Metric as Family
 
-    from daemon.metrics.readings import Sources
+    from daemon.metrics.readings import Exporter
 
 LINE = re.compile(r'[a-z_]+(\{[a-z_]+="[^"\n]*"(,[a-z_]+="[^"\n]*")*\})? -?[0-9.e+-]+|# (HELP|TYPE) [a-z_]+ .+')
 """A line of the text format, as strict as our own names allow."""
 
 
-def export(given: Sources | None = None) -> str:
-    return render(read(given or sources()).with_memory({77: 4096}))
+def export(given: Exporter | None = None) -> str:
+    return render(read(given or exporter()).with_memory({77: 4096}))
 
 
 def families(text: str) -> dict[str, Family]:
@@ -76,7 +76,7 @@ def test_the_order_of_events_does_not_show() -> None:
             tally.call(*event, 0.01)
 
     def calls(tally: Tally) -> list[str]:
-        return [line for line in export(sources(tally)).splitlines() if line.startswith("mcpd_call")]
+        return [line for line in export(exporter(tally)).splitlines() if line.startswith("mcpd_call")]
 
     assert calls(one) == calls(other)
     assert len(calls(one)) > 3
@@ -86,7 +86,7 @@ def test_a_histogram_is_cumulative_and_ends_with_all() -> None:
     tally = Tally(["git"])
     for seconds in (0.0005, 0.003, 0.003, 1000.0):
         tally.call("git", "full", "ok", seconds)
-    samples = families(export(sources(tally)))["mcpd_call_duration_seconds"].samples
+    samples = families(export(exporter(tally)))["mcpd_call_duration_seconds"].samples
     buckets = [(each.labels["le"], each.value) for each in samples if each.name.endswith("_bucket")]
     assert [float(bound) for bound, _ in buckets] == [*LATENCY_BOUNDS, float("inf")]
     assert buckets[:4] == [("0.001", 1), ("0.0025", 1), ("0.005", 3), ("0.01", 3)]
@@ -97,10 +97,14 @@ def test_a_histogram_is_cumulative_and_ends_with_all() -> None:
 
 def test_what_the_text_says_is_what_was_read() -> None:
     tally = eventful()
-    reading = read(sources(tally))
-    for name, family in families(export(sources(tally))).items():
+    reading = read(exporter(tally))
+    for name, family in families(export(exporter(tally))).items():
         metric = METRICS[name]
-        if metric.kind is not Kind.HISTOGRAM and not metric.from_library and name != "mcpd_server_memory_bytes":
+        if (
+            metric.kind is not MetricKind.HISTOGRAM
+            and not metric.from_library
+            and name != "mcpd_server_memory_bytes"
+        ):
             said = {tuple(each.labels[label] for label in metric.labels): each.value for each in family.samples}
             assert said == reading.values[name], name
 
@@ -111,13 +115,13 @@ def test_names_that_were_made_up_do_not_stand_in_the_text() -> None:
     tally.call(hostile, hostile, hostile, 0.1)
     tally.meta_call("load", hostile, hostile)
     tally.refused(hostile)
-    text = export(sources(tally))
+    text = export(exporter(tally))
     assert "mcpd_fake" not in text
     assert f'mcpd_calls_total{{outcome="{OTHER}",server="{OTHER}",surface="{OTHER}"}} 1.0' in text
 
 
 def test_a_version_with_odd_characters_is_escaped() -> None:
-    text = export(sources(version='1"\\\n2'))
+    text = export(exporter(version='1"\\\n2'))
     (sample,) = families(text)["mcpd_build_info"].samples
     assert sample.labels == {"version": '1"\\\n2'}
 

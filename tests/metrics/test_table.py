@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.metrics.table import METRICS, Kind, Metric
+from daemon.metrics.table import METRICS, Metric, MetricKind
 from daemon.processes.peers import Refusal
 from daemon.surfaces.table import SURFACES
 from daemon.tally import INVALIDATIONS, MAX_SERVERS, OPERATOR, OTHER, REPAIRS, SOURCES
@@ -34,7 +34,7 @@ def test_the_page_and_the_table_say_the_same_in_the_same_order() -> None:
 def test_no_name_on_the_page_is_missing_from_the_table() -> None:
     series = {name: name for name in METRICS}
     for metric in METRICS.values():
-        if metric.kind is Kind.HISTOGRAM:
+        if metric.kind is MetricKind.HISTOGRAM:
             series |= {f"{metric.name}{end}": metric.name for end in ("_bucket", "_sum", "_count")}
     assert set(re.findall(r"\b(?:mcpd|process)_[a-z_]+", PAGE)) <= series.keys()
 
@@ -60,8 +60,8 @@ def test_every_label_is_explained_and_every_explained_one_exists() -> None:
 @pytest.mark.parametrize("metric", METRICS.values(), ids=lambda metric: metric.name)
 def test_names_keep_the_conventions(metric: Metric) -> None:
     assert metric.name.startswith("process_" if metric.from_library else "mcpd_")
-    assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
-    if metric.kind is Kind.HISTOGRAM:
+    assert metric.name.endswith("_total") == (metric.kind is MetricKind.COUNTER)
+    if metric.kind is MetricKind.HISTOGRAM:
         assert metric.name.endswith(BASE_UNITS)
     # A unit stands at the end, before `_total`; milliseconds and megabytes never.
     assert not re.search(r"_(ms|milliseconds|kb|mb|percent)(_|$)", metric.name)

@@ -12,7 +12,7 @@ from daemon.facts import Summarized, Switched
 from daemon.model import Summary
 from daemon.summaries import ledger as module
 from daemon.summaries.ledger import GIVE_UP, Ledger
-from daemon.summaries.reading import Answer, Said
+from daemon.summaries.reading import ModelAnswer, Said
 from tests.catalog.samples import after, catalog_of, listed, servers, tool
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ def names(question: Question | None) -> list[str]:
     return [each.name for each in question.tools]
 
 
-def all_answered(question: Question) -> Answer:
-    return Answer(
+def all_answered(question: Question) -> ModelAnswer:
+    return ModelAnswer(
         server=None if question.overview is None else Said(text="Does things."),
         tools={each.name: Said(text=f"Does {each.name}.", keywords=("k",)) for each in question.tools},
     )
@@ -152,7 +152,7 @@ def test_a_tool_that_spoils_the_answer_costs_its_neighbours_no_sentence() -> Non
 def test_what_was_given_up_is_asked_about_when_it_has_changed() -> None:
     ledger, there = Ledger(), catalog(a=["one"])
     while (question := ledger.next_question(there, 20)) is not None:
-        ledger.learn(question, Answer(), NOW)
+        ledger.learn(question, ModelAnswer(), NOW)
     there = after(there, [listed("a", tool("a", "one", description="New."))])
     assert names(ledger.next_question(there, 20)) == ["one"]
 

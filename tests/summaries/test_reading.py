@@ -7,20 +7,20 @@ import json
 import pytest
 
 from daemon.summaries.judging import MAX_KEYWORD, MAX_KEYWORDS, MAX_SERVER, MAX_TOOL
-from daemon.summaries.reading import Answer, Nonsense, Said, read
+from daemon.summaries.reading import ModelAnswer, Nonsense, Said, read
 from tests.summaries.samples import answer, question
 
 
 def test_what_was_asked_for_is_taken() -> None:
     said = read(answer(server="Does things.", a="Does a.", b=" Does b. "), question("a", "b", overview=True))
-    assert said == Answer(
+    assert said == ModelAnswer(
         server=Said(text="Does things."), tools={"a": Said(text="Does a."), "b": Said(text="Does b.")}
     )
 
 
 def test_what_was_not_asked_for_is_not_taken() -> None:
     said = read(answer(server="Does things.", a="Does a.", other="Does more."), question("a", "b"))
-    assert said == Answer(tools={"a": Said(text="Does a.")})
+    assert said == ModelAnswer(tools={"a": Said(text="Does a.")})
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,9 @@ def test_a_server_that_was_asked_for_alone_needs_no_tools() -> None:
 )
 def test_an_entry_without_a_text_is_refused_and_costs_no_other(entry: object) -> None:
     text = json.dumps({"tools": {"a": entry, "b": {"summary": "Does b."}}})
-    assert read(text, question("a", "b")) == Answer(tools={"b": Said(text="Does b.")}, refused=("a: no text",))
+    assert read(text, question("a", "b")) == ModelAnswer(
+        tools={"b": Said(text="Does b.")}, refused=("a: no text",)
+    )
 
 
 def test_a_sentence_that_speaks_to_models_is_refused_and_costs_no_other() -> None:

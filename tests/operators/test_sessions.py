@@ -16,12 +16,21 @@ from daemon.catalog.remembered import SessionRecord, anonymous_key
 from daemon.context import SessionStatistics
 from daemon.errors import CallError, InvalidArguments, McpdError
 from daemon.facts import Configured, Switched
-from daemon.session_report import MAX_LISTED, SessionReporter, session_report, sessions_report
+from daemon.operators.sessions import (
+    MAX_LISTED,
+    SessionsParams,
+    session_report,
+    sessions,
+    sessions_report,
+)
 from tests.config.reading import config_of
 from tests.fakes_upstream import Stage, tool, tools_of
+from tests.operators.stage import FakeArchive, FakeSession, clients_of, operator_context
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from daemon.operators.base import OperatorContext
 
 NOW = 1_800_000_000.0
 DAY = 24 * 3600
@@ -197,44 +206,23 @@ class Unreadable(McpdError):
     """What a store raises."""
 
 
-@attrs.define
-class FakeArchive:
-    """What is kept, or why it cannot be read."""
-
-    records: list[SessionRecord] = attrs.field(factory=list)
-    fault: str = ""
-
-    async def sessions(self, limit: int) -> tuple[SessionRecord, ...]:
-        if self.fault:
-            raise Unreadable(self.fault)
-        return tuple(sorted(self.records, key=lambda each: -each.seen_at)[:limit])
-
-    async def recall(self, key: str) -> SessionRecord | None:
-        if self.fault:
-            raise Unreadable(self.fault)
-        return next((each for each in self.records if each.key == key), None)
-
-
-def reporter(
+def daemon_with(
     stage: Stage,
     archive: FakeArchive,
     *live: SessionStatistics,
     held: Iterable[tuple[SessionRecord, int]] = (),
-    degraded: str = "",
-) -> SessionReporter:
-    return SessionReporter(
-        archive=archive,
-        live=lambda: live,
-        catalog=lambda: stage.catalog.value,
-        wall=lambda: NOW,
-        held=lambda: held,
-        degraded=lambda: degraded,
-    )
+) -> OperatorContext:
+    clients = clients_of(*map(FakeSession, live), in_use=held)
+    return operator_context(stage, archive=archive, clients=clients, wall=lambda: NOW)
+
+
+async def ask(context: OperatorContext, key: str | None = None) -> Any:
+    return await sessions(context, SessionsParams(key))
 
 
 async def test_without_a_key_all_sessions_are_answered() -> None:
     archive = FakeArchive([record("a"), record("b", seen_at=NOW)])
-    answer: Any = await reporter(Stage(), archive, connection(1)).answer(None)
+    answer: Any = await ask(daemon_with(Stage(), archive, connection(1)))
     assert [row["key"] for row in answer["sessions"]] == ["b", "a", None]
     assert answer.keys() == {"sessions"}
 
@@ -242,7 +230,7 @@ async def test_without_a_key_all_sessions_are_answered() -> None:
 async def test_with_a_key_that_session_is_answered() -> None:
     stage = Stage()
     archive = FakeArchive([record("a", loaded_of(stage, ("alpha", "echo"))), record("b")])
-    answer: Any = await reporter(stage, archive).answer("a")
+    answer: Any = await ask(daemon_with(stage, archive), "a")
     assert (answer["key"], [each["name"] for each in answer["loaded"]]) == ("a", ["echo"])
 
 
@@ -250,66 +238,74 @@ async def test_a_session_in_use_is_shown_as_it_is_in_memory() -> None:
     stage = Stage()
     archive = FakeArchive([record("a", seen_at=NOW - DAY)])
     newer = record("a", loaded_of(stage, ("alpha", "echo")), seen_at=NOW)
-    desk = reporter(stage, archive, connection(1, "a"), held=[(newer, 1)])
-    one: Any = await desk.answer("a")
-    everything: Any = await desk.answer(None)
+    daemon = daemon_with(stage, archive, connection(1, "a"), held=[(newer, 1)])
+    one: Any = await ask(daemon, "a")
+    everything: Any = await ask(daemon)
     assert len(one["loaded"]) == 1
     assert [(row["loaded"], row["seenAt"]) for row in everything["sessions"]] == [(1, NOW)]
 
 
 async def test_an_unknown_key_is_refused_with_those_that_are_close() -> None:
     archive = FakeArchive([record("/home/me/projekt"), record("other")])
-    desk = reporter(Stage(), archive, connection(1, "/home/me/project2"), connection(2), connection(3, "other"))
+    daemon = daemon_with(
+        Stage(), archive, connection(1, "/home/me/project2"), connection(2), connection(3, "other")
+    )
     text = (
         "no session is named '/home/me/project'. Did you mean /home/me/project2 or /home/me/projekt?"
         " There are: /home/me/projekt, other, /home/me/project2."
     )
     with pytest.raises(InvalidArguments, match=re.escape(text)):
-        await desk.answer("/home/me/project")
+        await ask(daemon, "/home/me/project")
 
 
 @pytest.mark.parametrize("key", ["", "x" * 100_000, "\x1b[31m", "\udcff"])
 async def test_a_key_that_cannot_be_one_is_refused_in_a_short_text(key: str) -> None:
     with pytest.raises(InvalidArguments, match="There are none") as refused:
-        await reporter(Stage(), FakeArchive()).answer(key)
+        await ask(daemon_with(Stage(), FakeArchive()), key)
     assert len(str(refused.value)) < 400
     assert str(refused.value).isprintable()
 
 
 async def test_a_connection_that_has_not_loaded_anything_under_its_key_is_a_session() -> None:
-    answer: Any = await reporter(Stage(), FakeArchive(), connection(1, "a")).answer("a")
+    answer: Any = await ask(daemon_with(Stage(), FakeArchive(), connection(1, "a")), "a")
     assert (answer["key"], answer["connections"], answer["loaded"]) == ("a", 1, [])
 
 
 async def test_while_nothing_can_be_read_what_is_in_use_is_shown_and_the_rest_is_said_to_lack() -> None:
     stage = Stage()
     held = record("a", loaded_of(stage, ("alpha", "echo")))
-    desk = reporter(
-        stage, FakeArchive(fault="the disk is gone"), connection(1, "a"), connection(2), held=[(held, 1)]
+    daemon = daemon_with(
+        stage,
+        FakeArchive(fault=Unreadable("the disk is gone")),
+        connection(1, "a"),
+        connection(2),
+        held=[(held, 1)],
     )
-    answer: Any = await desk.answer(None)
+    answer: Any = await ask(daemon)
     assert [row["key"] for row in answer["sessions"]] == ["a", None]
     assert answer["incomplete"].endswith("cannot be read now: the disk is gone")
-    one: Any = await desk.answer("a")
+    one: Any = await ask(daemon, "a")
     assert len(one["loaded"]) == 1
     with pytest.raises(CallError, match="what session 'b' has loaded cannot be read now: the disk is gone"):
-        await desk.answer("b")
+        await ask(daemon, "b")
 
 
 async def test_while_persistence_is_degraded_a_list_is_not_called_whole() -> None:
-    desk = reporter(Stage(), FakeArchive([record("a")]), degraded="the disk is full")
-    answer: Any = await desk.answer(None)
+    archive = FakeArchive([record("a")])
+    archive.degrade("the disk is full")
+    daemon = daemon_with(Stage(), archive)
+    answer: Any = await ask(daemon)
     assert [row["key"] for row in answer["sessions"]] == ["a"]
     assert answer["incomplete"].endswith("older sessions may be missing: the disk is full")
     with pytest.raises(InvalidArguments, match=r"There are: a\. But persistence is degraded, .* disk is full"):
-        await desk.answer("b")
+        await ask(daemon, "b")
 
 
 async def test_a_session_that_a_connection_takes_part_in_besides_its_own_is_in_use() -> None:
     held = [(record("a"), 2)]
-    desk = reporter(Stage(), FakeArchive(), connection(1, "own"), held=held)
-    one: Any = await desk.answer("a")
-    everything: Any = await desk.answer(None)
+    daemon = daemon_with(Stage(), FakeArchive(), connection(1, "own"), held=held)
+    one: Any = await ask(daemon, "a")
+    everything: Any = await ask(daemon)
     assert (one["connections"], one["forgottenInSeconds"]) == (2, None)
     assert [(row["key"], row["connections"]) for row in everything["sessions"]] == [("a", 2), ("own", 1)]
 
@@ -318,42 +314,42 @@ async def test_a_connection_without_a_key_is_shown_by_its_number() -> None:
     stage = Stage()
     own = loaded_of(stage, ("alpha", "echo"), ("beta", "echo"), at=NOW - 5)
     stage.lists("beta", "add")
-    desk = reporter(stage, FakeArchive(), connection(4, loaded=2, own=own), connection(5, "k"))
-    answer: Any = await desk.answer("#4")
+    daemon = daemon_with(stage, FakeArchive(), connection(4, loaded=2, own=own), connection(5, "k"))
+    answer: Any = await ask(daemon, "#4")
     assert (answer["key"], answer["number"], answer["connections"]) == (None, 4, 1)
     assert [(each["name"], each["status"], bool(each["reason"])) for each in answer["loaded"]] == [
         ("echo", "valid", False),
         ("echo", "invalid_deleted", True),
     ]
-    keyed: Any = await desk.answer("#5")
+    keyed: Any = await ask(daemon, "#5")
     assert keyed["key"] == "k"
     with pytest.raises(InvalidArguments, match=r"no session is named '#6'.*#4"):
-        await desk.answer("#6")
+        await ask(daemon, "#6")
 
 
 async def test_a_key_that_looks_like_a_number_is_the_key_where_it_is_known() -> None:
     archive = FakeArchive([record("#4")])
-    desk = reporter(Stage(), archive, connection(4))
-    named: Any = await desk.answer("#4")
+    daemon = daemon_with(Stage(), archive, connection(4))
+    named: Any = await ask(daemon, "#4")
     assert named["key"] == "#4"
-    archive.fault = "no disk"
-    numbered: Any = await desk.answer("#4")
+    archive.fault = Unreadable("no disk")
+    numbered: Any = await ask(daemon, "#4")
     assert numbered["number"] == 4
 
 
 async def test_sessions_that_nobody_has_named_are_no_rows_of_their_own() -> None:
     archive = FakeArchive([record(anonymous_key("a" * 32) or ""), record("k")])
-    desk = reporter(Stage(), archive)
-    answer: Any = await desk.answer(None)
+    daemon = daemon_with(Stage(), archive)
+    answer: Any = await ask(daemon)
     assert [row["key"] for row in answer["sessions"]] == ["k"]
     with pytest.raises(InvalidArguments) as refused:
-        await desk.answer("kk")
+        await ask(daemon, "kk")
     assert "anonymous" not in str(refused.value)
 
 
 async def test_more_sessions_than_are_listed_are_said_to_be_left_out() -> None:
     archive = FakeArchive([record(f"s{number}", seen_at=NOW - number) for number in range(MAX_LISTED + 1)])
-    answer: Any = await reporter(Stage(), archive).answer(None)
+    answer: Any = await ask(daemon_with(Stage(), archive))
     assert len(answer["sessions"]) == MAX_LISTED
     assert answer["more"] is True
     assert "incomplete" not in answer
@@ -367,7 +363,7 @@ async def test_many_tools_are_not_judged_on_the_event_loop() -> None:
         async def sessions(self, limit: int) -> tuple[SessionRecord, ...]:
             return (attrs.evolve(record("a"), loaded=Loaded(Noted(threads))),)
 
-    await reporter(stage, Watched()).answer(None)
+    await ask(daemon_with(stage, Watched()))
     assert threads
     assert threading.get_ident() not in threads
 

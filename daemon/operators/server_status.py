@@ -1,8 +1,8 @@
-"""What `mcpd status` says of one server, as plain data (design.md §6)."""
+"""One server in the answer to `mcpd status` (design.md §6)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from daemon.states import ServerState
 
@@ -10,34 +10,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from daemon.catalog.snapshot import Catalog, ServerEntry
-    from daemon.cataloguing import Standing
-    from daemon.measures import CallStats, Noise, StderrTail
-    from daemon.transports.handshake import Greeting
+    from daemon.operators.base import ObservedUpstream, OperatorContext
 
 STDERR_SHOWN = 5
 """Lines of a server's stderr in a status."""
 
 
-class Observed(Protocol):
-    """What an upstream lets be seen."""
-
-    stats: CallStats
-    noise: Noise
-    stderr: StderrTail
-    greeting: Greeting | None
-    pid: int | None
-    mark: int | None
-
-    @property
-    def in_flight(self) -> int:
-        """Calls without an answer yet."""
-
-    @property
-    def standing(self) -> Standing:
-        """How it does with its list of tools."""
-
-
-_UNOBSERVED: dict[str, object] = {
+_NOT_RUNNING: dict[str, object] = {
     "stderr": [],
     "pid": None,
     "rssBytes": None,
@@ -54,34 +33,26 @@ _UNOBSERVED: dict[str, object] = {
 """A server that is disabled has nothing to observe."""
 
 
-def server_report(
-    entry: ServerEntry,
-    catalog: Catalog,
-    upstream: Observed | None,
-    *,
-    redact: Callable[[str], str],
-    now: float,
-    memory: Mapping[int, int],
-) -> dict[str, object]:
-    """All that is known of a server.
+def server_status(context: OperatorContext, entry: ServerEntry, memory: Mapping[int, int]) -> dict[str, object]:
+    """All that is known of a server; the same keys whether it runs or not.
 
     Args:
-        entry: what the catalog has of it.
-        catalog: where its tools are switched off.
-        upstream: the server as it runs; None if it is disabled.
-        redact: takes the server's secrets out of its texts.
-        now: seconds since the epoch.
+        context: the daemon.
+        entry: what the catalog has of the server.
         memory: resident bytes of each child's tree, by its mark.
     """
+    upstream = context.upstreams.get(entry.name)
+    redact = context.redact.of(entry.name)
     return {
-        **_standing(entry, upstream, redact, now),
-        **_observed(upstream, redact, memory),
-        **_learned(entry, catalog, redact),
+        "type": str(context.config.mcp_servers[entry.name].type),
+        **_standing(entry, upstream, redact, context.wall()),
+        **(_NOT_RUNNING if upstream is None else _running(upstream, redact, memory)),
+        **_learned(entry, context.catalog, redact),
     }
 
 
 def _standing(
-    entry: ServerEntry, upstream: Observed | None, redact: Callable[[str], str], now: float
+    entry: ServerEntry, upstream: ObservedUpstream | None, redact: Callable[[str], str], now: float
 ) -> dict[str, object]:
     status = entry.status
     why = status.why.redacted(redact)
@@ -116,11 +87,9 @@ def _learned(entry: ServerEntry, catalog: Catalog, redact: Callable[[str], str])
     }
 
 
-def _observed(
-    upstream: Observed | None, redact: Callable[[str], str], memory: Mapping[int, int]
+def _running(
+    upstream: ObservedUpstream, redact: Callable[[str], str], memory: Mapping[int, int]
 ) -> dict[str, object]:
-    if upstream is None:
-        return _UNOBSERVED
     greeting = upstream.greeting
     return {
         "stderr": [redact(line) for line in upstream.stderr.last(STDERR_SHOWN)],

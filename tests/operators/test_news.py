@@ -1,16 +1,14 @@
-"""What operators are told besides the outcome."""
+"""What operators are told has changed, and what was meant."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daemon.remarks import NAMED, difference, hint, may_have, note, switches
+from daemon.operators.news import NAMED, difference, hint, switches
 from tests.fakes_upstream import Stage, tool
 
 if TYPE_CHECKING:
     from daemon.catalog.entry import ServerEntry
-
-ECHO = ("alpha", "echo")
 
 
 def entry(stage: Stage, server: str = "alpha") -> ServerEntry:
@@ -29,24 +27,6 @@ def test_the_switches_are_told_by_profile_and_not_without_end() -> None:
     assert switches(lazy=False, surfaces=surfaces) == "lazy loading is off: every profile lists all tools"
     many = {f"p{number}": "load" for number in range(NAMED + 2)}
     assert switches(lazy=True, surfaces=many).endswith("p9 shows load, 2 more")
-
-
-def test_a_server_that_has_not_listed_anything_may_have_any_tool() -> None:
-    assert may_have(entry(Stage()), "echo")
-    assert not may_have(entry(Stage()), "ghost")
-    assert may_have(entry(Stage(listed=False)), "ghost")
-
-
-def test_a_word_that_does_all_that_one_expects_needs_no_note() -> None:
-    stage = Stage()
-    assert note(stage.catalog.value, ECHO, off=True) == ""
-    assert note(stage.catalog.value, ECHO, off=False) == ""
-
-
-def test_what_one_might_not_expect_of_a_word_is_said() -> None:
-    unlisted = Stage(listed=False).catalog.value
-    assert "is not in the configuration" in note(unlisted, ("gone", ""), off=False)
-    assert "are not known yet" in note(unlisted, ECHO, off=True)
 
 
 def test_a_difference_has_what_came_went_and_changed() -> None:

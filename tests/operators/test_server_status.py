@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from daemon.config.redactors import Redactors
-from daemon.server_report import server_report
+from daemon.operators.server_status import server_status
 from daemon.states import ServerState
 from tests.config.reading import config_of
 from tests.fakes_upstream import Stage
-from tests.test_report import NOW, PROMISED, FakeObserved
+from tests.operators.stage import FakeServer, operator_context
+from tests.operators.test_status import PROMISED
 
 SECRET = "reading"
 
@@ -22,18 +23,16 @@ def told(server: str, reason: str) -> dict[str, Any]:
     redactors.learn(config_of({"mcpServers": {**entries, "alpha": guarded}}))
     stage = Stage()
     stage.becomes(server, ServerState.BACKOFF, reason=reason)
-    catalog = stage.catalog.value
-    entry = catalog.servers[server]
-    return server_report(entry, catalog, FakeObserved(), redact=redactors.of(server), now=NOW, memory={})
+    context = operator_context(stage, upstreams={server: FakeServer(server)}, redact=redactors)
+    return server_status(context, context.catalog.servers[server], {})
 
 
 def test_a_server_has_all_that_is_promised_whether_it_runs_or_not() -> None:
     stage = Stage()
-    catalog = stage.catalog.value
-    entry = catalog.servers["alpha"]
+    entry = stage.catalog.value.servers["alpha"]
     runs, rests = (
-        server_report(entry, catalog, upstream, redact=str, now=NOW, memory={})
-        for upstream in (FakeObserved(), None)
+        server_status(operator_context(stage, upstreams=upstreams), entry, {})
+        for upstreams in ({"alpha": FakeServer("alpha")}, {})
     )
     assert runs.keys() == rests.keys()
     assert runs.keys() >= PROMISED

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import pytest
 
 from daemon.config.redactors import Redactors
 from daemon.measures import STDERR_LINES, StderrTail
-from tests.actors.test_control import Desk, FakeObserved
+from tests.operators.stage import OperatorStage
 
 if TYPE_CHECKING:
     import trio
@@ -17,20 +16,15 @@ if TYPE_CHECKING:
     from tests.fakes_upstream import Client
 
 
-class Chatty:
-    """A desk whose servers have written on their stderr."""
-
-    def __init__(self) -> None:
-        self.desk = Desk()
-        self.seen = {name: FakeObserved() for name in self.desk.stage.upstreams}
-        self.reporter = attrs.evolve(self.desk.reporter(), upstreams=self.seen, redact=Redactors(["hunter2"]))
+class Chatty(OperatorStage):
+    """A daemon whose servers have written on their stderr."""
 
     def write(self, *texts: str) -> None:
         for text in texts:
-            self.seen["alpha"].stderr.add(text)
+            self.alpha.stderr.add(text)
 
-    async def connect(self, nursery: trio.Nursery) -> Client:
-        return await self.desk.connect(nursery, self.reporter)
+    async def connect(self, nursery: trio.Nursery, **changed: Any) -> Client:
+        return await super().connect(nursery, redact=Redactors(["hunter2"]), **changed)
 
 
 def numbered(page: dict[str, Any]) -> list[tuple[int, str]]:
@@ -68,7 +62,7 @@ async def test_numbers_of_another_life_are_not_counted_from(nursery: trio.Nurser
     chatty.write(*"abc")
     client = await chatty.connect(nursery)
     seen = (await client.request("logs", {"server": "alpha"}))["result"]
-    chatty.seen["alpha"].stderr = StderrTail()
+    chatty.alpha.stderr = StderrTail()
     chatty.write("new")
     later = (await client.request("logs", {"server": "alpha", "after": 3, "source": seen["source"]}))["result"]
     assert (numbered(later), later["dropped"]) == ([(1, "new")], 0)

@@ -1,4 +1,4 @@
-"""What operators are told besides the outcome: what they might not expect, what is other, what was meant."""
+"""What a new list of tools has changed, as data and as a line of the log; what is shown on demand."""
 
 from __future__ import annotations
 
@@ -9,17 +9,12 @@ from daemon.closest import closest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from daemon.catalog.snapshot import Catalog, ServerEntry
+    from daemon.catalog.snapshot import ServerEntry
     from daemon.model import Tool
 
 NAMED = 10
 """Tools of each kind that are named in a line of the log, and profiles. `mcpd tools` has all tools, and
 `mcpd status --json` all profiles."""
-
-
-def may_have(entry: ServerEntry, tool: str) -> bool:
-    """Whether a server lists a tool, offered or not, or could: it has not listed any yet."""
-    return entry.tools is None or tool in entry.tools or tool in entry.quarantined
 
 
 def hint(wanted: str, names: Mapping[str, object]) -> str:
@@ -28,27 +23,6 @@ def hint(wanted: str, names: Mapping[str, object]) -> str:
     if close:
         return f"Did you mean {', '.join(close)}?"
     return f"There are: {', '.join(names)}." if names else "There are none."
-
-
-def note(catalog: Catalog, key: tuple[str, str], *, off: bool) -> str:
-    """What an operator might not expect of a word.
-
-    Args:
-        catalog: with the word taken in.
-        key: what was switched: a server and its tool, empty for the whole server.
-        off: whether off.
-    """
-    server, tool = key
-    entry = catalog.servers.get(server)
-    if entry is None:
-        return f"server {server} is not in the configuration"
-    if not catalog.config.mcp_servers[server].enabled:
-        return f"the configuration switches server {server} off, too"
-    if tool and entry.tools is None:
-        return f"the tools of server {server} are not known yet: it counts once one of that name is listed"
-    if tool and not off and (key in catalog.off or entry.disabled):
-        return f"{server}/{tool} stays off: {_other_reason(entry)}"
-    return ""
 
 
 def switches(*, lazy: bool, surfaces: Mapping[str, str]) -> str:
@@ -103,7 +77,3 @@ def _some(word: str, names: object) -> str:
 def _changed(had: Mapping[str, Tool], has: Mapping[str, Tool]) -> list[str]:
     both = ((name, had[name], tool) for name, tool in has.items() if name in had)
     return [name for name, one, other in both if one is not other and one.schema_hash != other.schema_hash]
-
-
-def _other_reason(entry: ServerEntry) -> str:
-    return "its server is switched off" if entry.disabled else "every category that has it switches it off"

@@ -1,32 +1,33 @@
-"""What `mcpd sessions` says, as plain data (design.md §6): who has loaded what, and what became of it.
+"""`mcpd sessions`: who has loaded what, and what became of it (design.md §6).
 
-Verdicts are given anew, by the catalog of this moment: what a session was told at its last request may be
-older. Reads, never changes.
+Loaded tools are judged by the catalog of this moment: what a session was told at its last request may be older.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-import attrs
+import msgspec
 import trio
 
 from daemon.catalog.loaded import LoadedStatus
 from daemon.catalog.remembered import is_anonymous
 from daemon.catalog.validity import judge_in
 from daemon.errors import CallError, InvalidArguments, McpdError
+from daemon.operators.base import Command
 from daemon.surfaces.answers import choices, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from daemon.catalog.loaded import LoadedTool
     from daemon.catalog.remembered import SessionRecord
     from daemon.catalog.snapshot import Catalog
     from daemon.context import SessionStatistics
     from daemon.model import ToolKey
+    from daemon.operators.base import Archive, OperatorContext
 
 MAX_LISTED = 200
 """Sessions with a key in one list, those used last: more than anybody reads. The store takes a tenth of a
@@ -36,102 +37,91 @@ NOBODY: Mapping[str, int] = MappingProxyType({})
 """No session is in use."""
 
 
-class Archive(Protocol):
-    """Where sessions with a key are kept (`actors.recorder`)."""
+class SessionsParams(msgspec.Struct):
+    """Which session."""
 
-    async def sessions(self, limit: int) -> tuple[SessionRecord, ...]:
-        """The sessions used last, newest first.
-
-        Raises:
-            McpdError: they cannot be read now.
-        """
-
-    async def recall(self, key: str) -> SessionRecord | None:
-        """One session; None if there is none of this key.
-
-        Raises:
-            McpdError: it cannot be known now.
-        """
+    key: str | None = None
+    """Its key, or `#` and a connection's number; None is all."""
 
 
-@attrs.frozen(kw_only=True)
-class SessionReporter:
-    """Answers `mcpd sessions`."""
+async def sessions(context: OperatorContext, params: SessionsParams) -> dict[str, object]:
+    """All sessions, or one with what it has loaded.
 
-    archive: Archive
-    """What is kept."""
-    live: Callable[[], Iterable[SessionStatistics]]
-    """Open connections."""
-    catalog: Callable[[], Catalog]
-    """The newest catalog."""
-    wall: Callable[[], float]
-    """Seconds since the epoch."""
-    held: Callable[[], Iterable[tuple[SessionRecord, int]]] = tuple
-    """Sessions with a key that are in use, as they are in memory, each with the number of its connections: a
-    connection may take part in several."""
-    degraded: Callable[[], str] = str
-    """Why some of what was kept may not be found now; empty while persistence is as it should be."""
+    Raises:
+        InvalidArguments: there is no such session.
+        CallError: what is kept cannot be read now, and the session is not in use.
+    """
+    return await (_all(context) if params.key is None else session_named(context, params.key))
 
-    async def answer(self, key: str | None) -> dict[str, object]:
-        """All sessions, or one with what it has loaded.
 
-        Args:
-            key: of the one, or `#` and a connection's number; None for all.
+SESSIONS = Command("sessions", SessionsParams, sessions)
 
-        Raises:
-            InvalidArguments: there is no such session.
-            CallError: what is kept cannot be read now, and the session is not in use.
-        """
-        return await (self._all() if key is None else self._one(key))
 
-    async def _all(self) -> dict[str, object]:
-        kept, problem = await self._kept()
-        held = list(self.held())
-        records = {record.key: record for record in (*_named(kept), *(record for record, _users in held))}
-        users = {record.key: users for record, users in held}
-        # Thousands of sessions with hundreds of tools each are judged: not in the turn of anybody's call.
-        report = await trio.to_thread.run_sync(
-            sessions_report, tuple(records.values()), tuple(self.live()), self.catalog(), self.wall(), users
-        )
-        more: dict[str, object] = {"more": True} if len(kept) >= MAX_LISTED else {}
-        return {**report, **more, **({"incomplete": problem} if problem else {})}
+async def session_named(context: OperatorContext, key: str) -> dict[str, object]:
+    """One session with what it has loaded.
 
-    async def _one(self, key: str) -> dict[str, object]:
-        record, users = next((held for held in self.held() if held[0].key == key), (None, 0))
-        live = tuple(self.live())
-        numbered = next((session for session in live if key == f"#{session.number}"), None)
-        # A key may look like a number; then it is the key that is meant.
-        record = record or await self._recalled(key, needed=numbered is None)
-        if record is not None:
-            return session_report(record, live, self.catalog(), self.wall(), users)
-        if numbered is not None and numbered.key is not None:
-            return await self._one(numbered.key)
-        if numbered is not None:
-            return connection_report(numbered, self.catalog(), self.wall())
-        if connected := _connected(live)[key]:
-            return {**_unrecorded(connected), "loaded": []}
-        kept, problem = await self._kept()
-        keys = [record.key for record in _named(kept)]
-        keys += [session.key or f"#{session.number}" for session in live if session.key or key.startswith("#")]
-        known = choices(dict.fromkeys(keys), key)
-        raise InvalidArguments(f"no session is named {quoted(key)}. {known}{problem and f' But {problem}'}")
+    Args:
+        context: the daemon.
+        key: its key, or `#` and a connection's number.
 
-    async def _recalled(self, key: str, *, needed: bool) -> SessionRecord | None:
-        try:
-            return await self.archive.recall(key)
-        except McpdError as error:
-            if not needed:
-                return None
-            raise CallError(f"what session {quoted(key)} has loaded cannot be read now: {error}") from None
+    Raises:
+        InvalidArguments: there is no such session.
+        CallError: what is kept cannot be read now, and the session is not in use.
+    """
+    catalog, now = context.catalog, context.wall()
+    record, users = next((held for held in context.clients.in_use() if held[0].key == key), (None, 0))
+    live = context.clients.statistics()
+    numbered = next((session for session in live if key == f"#{session.number}"), None)
+    # A key may look like a number; then it is the key that is meant.
+    record = record or await _recalled(context.archive, key, needed=numbered is None)
+    if record is not None:
+        return session_report(record, live, catalog, now, users)
+    if numbered is not None and numbered.key is not None:
+        return await session_named(context, numbered.key)
+    if numbered is not None:
+        return connection_report(numbered, catalog, now)
+    if connected := _connected(live)[key]:
+        return {**_unrecorded(connected), "loaded": []}
+    kept, problem = await _kept(context.archive)
+    keys = [record.key for record in _named(kept)]
+    keys += [session.key or f"#{session.number}" for session in live if session.key or key.startswith("#")]
+    known = choices(dict.fromkeys(keys), key)
+    raise InvalidArguments(f"no session is named {quoted(key)}. {known}{problem and f' But {problem}'}")
 
-    async def _kept(self) -> tuple[tuple[SessionRecord, ...], str]:
-        """What is kept, the sessions used last; and why some may be missing, if so."""
-        try:
-            kept = await self.archive.sessions(MAX_LISTED)
-        except McpdError as error:
-            return (), f"only sessions in use are shown, what is kept cannot be read now: {error}"
-        reason = self.degraded()
-        return kept, f"persistence is degraded, older sessions may be missing: {reason}" if reason else ""
+
+async def _all(context: OperatorContext) -> dict[str, object]:
+    kept, problem = await _kept(context.archive)
+    held = list(context.clients.in_use())
+    records = {record.key: record for record in (*_named(kept), *(record for record, _users in held))}
+    users = {record.key: users for record, users in held}
+    live = context.clients.statistics()
+    # Thousands of sessions with hundreds of tools each are judged: not in the turn of anybody's call.
+    report = await trio.to_thread.run_sync(
+        sessions_report, tuple(records.values()), live, context.catalog, context.wall(), users
+    )
+    more: dict[str, object] = {"more": True} if len(kept) >= MAX_LISTED else {}
+    return {**report, **more, **({"incomplete": problem} if problem else {})}
+
+
+async def _recalled(archive: Archive, key: str, *, needed: bool) -> SessionRecord | None:
+    try:
+        return await archive.recall(key)
+    except McpdError as error:
+        if not needed:
+            return None
+        raise CallError(f"what session {quoted(key)} has loaded cannot be read now: {error}") from None
+
+
+async def _kept(archive: Archive) -> tuple[tuple[SessionRecord, ...], str]:
+    """What is kept, the sessions used last; and why some may be missing, if so."""
+    try:
+        kept = await archive.sessions(MAX_LISTED)
+    except McpdError as error:
+        return (), f"only sessions in use are shown, what is kept cannot be read now: {error}"
+    persistence = archive.persistence.value
+    if persistence.state == "ok":
+        return kept, ""
+    return kept, f"persistence is degraded, older sessions may be missing: {persistence.reason}"
 
 
 def _named(records: Iterable[SessionRecord]) -> list[SessionRecord]:
@@ -156,7 +146,7 @@ def sessions_report(
         users: connections by key, of sessions in use: one may take part in more than it names for itself.
     """
     connected = _connected(live)
-    judged = _Judged(catalog)
+    judged = _Validity(catalog)
     rows = [
         {
             **_about(record, connected.pop(record.key, []), users.get(record.key, 0), catalog, now),
@@ -246,7 +236,7 @@ def _unrecorded(sessions: list[SessionStatistics]) -> dict[str, object]:
     }
 
 
-def _numbered(session: SessionStatistics, judged: _Judged) -> dict[str, object]:
+def _numbered(session: SessionStatistics, judged: _Validity) -> dict[str, object]:
     invalid = sum(not judged.valid(tool) for tool in session.own.tools.values())
     return {**_unrecorded([session]), "invalid": invalid}
 
@@ -268,7 +258,7 @@ def _loaded(tool: LoadedTool, catalog: Catalog, now: float) -> dict[str, object]
     return told if verdict.renamed_to is None else {**told, "renamedTo": verdict.renamed_to}
 
 
-class _Judged:
+class _Validity:
     """Verdicts of one catalog, each given once: sessions load the same tools."""
 
     def __init__(self, catalog: Catalog) -> None:

@@ -1,0 +1,147 @@
+"""The reloader: reads the configuration and puts it in force, one reload at a time, no matter who asks.
+
+SIGHUP, the watched file and operators all ask here. One who goes away while a configuration is applied leaves
+nothing half done, and each waits for the one before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+from loguru import logger
+
+from daemon.config.trail import ROOT
+from daemon.errors import ConfigError, Fault, McpdError
+from daemon.notify import SERVING, reloading
+from daemon.operators.base import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from daemon.catalog.reconcile import Plan
+    from daemon.config.model import Config
+
+READ_SECONDS = 10.0
+"""How long the file may take to be read: a file system that hangs must not cost every later reload."""
+
+
+class _Request:
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.plan: Plan | None = None
+        self.error: Exception | None = None
+
+
+class Reloader:
+    """Reloads the configuration when it is asked to."""
+
+    def __init__(
+        self,
+        *,
+        read: Callable[[], Config],
+        apply: Callable[[Config], Awaitable[Plan]],
+        source: str,
+        notify: Callable[[str], None],
+        redact: Callable[[str], str],
+        patience: float = READ_SECONDS,
+    ) -> None:
+        """Prepare; `run` serves.
+
+        Args:
+            read: reads the configuration, in a worker thread; raises `ConfigError`.
+            apply: puts it in force.
+            source: the file, as texts name it.
+            notify: tells the service manager.
+            redact: takes secrets out of what is shown.
+            patience: seconds that reading may take.
+        """
+        self._read = read
+        self._apply = apply
+        self._source = source
+        self._notify = notify
+        self._redact = redact
+        self._patience = patience
+        # A rendezvous: a request that is buffered when the daemon goes down would never be answered.
+        self._ask, self._asked = trio.open_memory_channel[_Request](0)
+
+    async def run(self) -> None:
+        """Serve reloads, one at a time, until cancelled; those who wait then are refused."""
+        async with self._asked:
+            async for request in self._asked:
+                try:
+                    request.plan = await self._reload()
+                except Exception as error:  # noqa: BLE001 - the boundary: a bug of ours costs this reload
+                    if not isinstance(error, McpdError):
+                        logger.exception("a fault of mcpd's own while applying a configuration")
+                    request.error = error
+                finally:
+                    request.done.set()
+
+    async def reload(self) -> Plan:
+        """Read the configuration and put it in force; a reload that is under way is waited for.
+
+        Raises:
+            ConfigError: it is faulty: nothing was changed.
+            Refused: the daemon goes down.
+        """
+        request = _Request()
+        try:
+            await self._ask.send(request)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            raise _going_down() from None
+        await request.done.wait()
+        if request.error is not None:
+            raise request.error
+        if request.plan is None:
+            raise _going_down()
+        return request.plan
+
+    async def _reload(self) -> Plan:
+        self._notify(reloading())
+        try:
+            plan = await self._apply(await self._read_in_time())
+        # Not where it is cancelled: the daemon goes down then, and serves no more.
+        except Exception as error:
+            self._notify(SERVING)
+            if isinstance(error, ConfigError):
+                raise self._logged(error) from None
+            raise
+        self._notify(SERVING)
+        logger.info("{}: {}", self._source, in_words(plan))
+        return plan
+
+    async def _read_in_time(self) -> Config:
+        """Read in a thread that is left behind if it hangs."""
+        with trio.move_on_after(self._patience):
+            return await trio.to_thread.run_sync(self._read, abandon_on_cancel=True)
+        why = f"it cannot be read, no answer within {self._patience:g} s: look at its file system"
+        raise ConfigError(self._source, [Fault(path=ROOT, message=why)])
+
+    def _logged(self, error: ConfigError) -> ConfigError:
+        faults = [attrs.evolve(fault, message=self._redact(fault.message)) for fault in error.faults]
+        for fault in faults:
+            logger.error("{}: {}", error.source, fault)
+        logger.error("{} is faulty: nothing was changed", error.source)
+        return ConfigError(error.source, faults)
+
+
+def in_words(plan: Plan) -> str:
+    """A plan in one line, for logs."""
+    told = {
+        "added": plan.added,
+        "removed": plan.removed,
+        "switched on": plan.enabled,
+        "switched off": plan.disabled,
+        "restarted": plan.restarted,
+        "changed": plan.changed,
+        "applied": plan.sections,
+        "needs a new start of mcpd": plan.needs_restart_of_daemon,
+    }
+    parts = [f"{what}: {', '.join(names)}" for what, names in told.items() if names]
+    return "; ".join([*parts, f"unchanged servers: {len(plan.kept)}"])
+
+
+def _going_down() -> Refused:
+    return Refused("mcpd is shutting down: nothing was changed. Its next start reads the configuration anyway.")

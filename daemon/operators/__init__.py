@@ -1,0 +1,1 @@
+"""What operators may ask of the daemon: one file per command, listed in `table`."""

@@ -1,0 +1,119 @@
+"""`mcpd call`: a tool's result, unopened, or why there is none, as a model would be told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import trio
+from msgspec import Raw
+
+from daemon.clientcall import read_refusal
+from daemon.errors import (
+    CallError,
+    InvalidArguments,
+    ToolDisabled,
+    UnknownServer,
+    UnknownTool,
+    UpstreamUnavailable,
+)
+from daemon.operators.base import Command
+from daemon.ports import ToolCall
+from daemon.surfaces.answers import choices, error_result
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from daemon.operators.base import OperatorContext
+    from daemon.ports import CallToSend, Upstream
+    from daemon.wire.envelope import Buffer
+
+
+class OperatorCallParams(msgspec.Struct):
+    """Which tool, by the names that servers have for them, and its arguments: a JSON object."""
+
+    server: str
+    tool: str
+    arguments: Raw = Raw(b"{}")
+
+
+async def call(context: OperatorContext, params: OperatorCallParams) -> Raw:
+    """Call a tool and wait for its result; an operator who goes away gives the call up."""
+    try:
+        upstream = _callable(context, params)
+        outcome = _Outcome(context.redact.of(params.server))
+        started = trio.current_time()
+        key = await _send(upstream, ToolCall(tool=params.tool, arguments=params.arguments), outcome)
+    except CallError as error:
+        return Raw(error_result(error))
+    context.outbox.flush()
+    try:
+        return Raw(await outcome.wait())
+    finally:
+        upstream.cancel(key, "the operator went away")
+        upstream.record(trio.current_time() - started, ok=outcome.ok)
+
+
+CALL = Command("call", OperatorCallParams, call)
+
+
+def _callable(context: OperatorContext, params: OperatorCallParams) -> Upstream:
+    """The server, unless a model could not call the tool either: none lists it, or it is switched off."""
+    server, tool, catalog = params.server, params.tool, context.catalog
+    upstream = context.upstreams.get(server)
+    if upstream is None:
+        raise context.unknown(server)
+    if not bytes(params.arguments).startswith(b"{"):
+        raise InvalidArguments("the arguments of a tool are a JSON object")
+    entry = catalog.servers.get(server)
+    if entry is None:
+        # A new configuration leaves it out, and its child is being stopped.
+        raise UnknownServer(f"server {server} is no longer in mcpd's configuration", server=server)
+    known = entry.tools
+    if known is not None and tool not in known:
+        raise UnknownTool(f"server {server} has no tool {tool!r}. {choices(known, tool)}", tool=tool)
+    if (server, tool) in catalog.switched:
+        text = f"{tool} is switched off by an operator; `mcpd enable {server}/{tool}` switches it on again"
+        raise ToolDisabled(text, tool=tool)
+    if (server, tool) in catalog.off:
+        raise ToolDisabled(f"{tool} is switched off in mcpd's configuration", tool=tool)
+    return upstream
+
+
+async def _send(upstream: Upstream, wanted: CallToSend, outcome: _Outcome) -> int:
+    try:
+        return upstream.send(wanted, outcome)
+    except UpstreamUnavailable:
+        if not upstream.can_wake:
+            raise
+    await upstream.wake()
+    return upstream.send(wanted, outcome)
+
+
+class _Outcome:
+    """The exchange of an operator's call: waited for by its task."""
+
+    def __init__(self, redact: Callable[[str], str]) -> None:
+        self._redact = redact
+        self._done = trio.Event()
+        self._result = b""
+        self.ok = False
+
+    async def wait(self) -> bytes:
+        await self._done.wait()
+        return self._result
+
+    def answered(self, result: Buffer) -> None:
+        self._result = bytes(result)
+        self.ok = True
+        self._done.set()
+
+    def refused(self, error: Buffer) -> None:
+        self.lost(read_refusal(error, self._redact))
+
+    def lost(self, error: CallError) -> None:
+        self._result = error_result(error)
+        self._done.set()
+
+    def progressed(self, params: dict[str, Raw]) -> None:
+        """An operator's call asks for no progress."""

@@ -1,0 +1,134 @@
+"""`mcpd status`: the daemon, its servers and its sessions, as plain data (design.md §6)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from daemon.config.trail import camel
+from daemon.metrics.summary import in_all, summary
+from daemon.operators.base import Command, NoParams
+from daemon.operators.server_status import server_status
+from daemon.operators.tools import view_of
+from daemon.surfaces.table import by_profile
+from daemon.tally import tokens_in
+from daemon.transports.children import memory_by_mark
+from daemon.transports.stdio import child_environment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from daemon.context import SessionStatistics
+    from daemon.operators.base import OperatorContext
+
+
+async def status(context: OperatorContext, _params: NoParams) -> dict[str, object]:
+    """The whole status."""
+    return status_with(context, await trio.to_thread.run_sync(memory_by_mark))
+
+
+STATUS = Command("status", NoParams, status)
+
+
+def status_with(context: OperatorContext, memory: Mapping[int, int]) -> dict[str, object]:
+    """The whole status.
+
+    Args:
+        context: the daemon.
+        memory: resident bytes of each child's tree, by its mark.
+    """
+    catalog, counters = context.catalog, context.counters
+    told = {
+        "daemon": _daemon(context),
+        "servers": {name: server_status(context, entry, memory) for name, entry in catalog.servers.items()},
+        "sessions": [_session(session) for session in context.clients.statistics()],
+        "repairs": counters.mended.by_client(),
+        "unresolved": sorted({name for c in catalog.categories.values() for name in c.unresolved}),
+        "switchedOff": sorted(f"{server}/{tool}" if tool else server for server, tool in catalog.switched),
+        "metrics": _counted(context),
+        "connections": context.clients.connections(),
+    }
+    summarizer = counters.summarizer()
+    return told if summarizer is None else {**told, "summarizer": _summarizer(context, summarizer)}
+
+
+def _daemon(context: OperatorContext) -> dict[str, object]:
+    facts, catalog = context.facts, context.catalog
+    surface, view = view_of(context)
+    shown, offered = sum(len(tool) for tool in surface.list_tools(view)), view.offer.listing_bytes
+    tools = [tool for entry in catalog.servers.values() for tool in (entry.tools or {}).values()]
+    return {
+        "version": facts.version,
+        "pid": facts.pid,
+        "startedAt": round(facts.started_at, 3),
+        "uptimeSeconds": round(context.wall() - facts.started_at, 3),
+        "socket": facts.socket,
+        "controlSocket": facts.control_socket,
+        "config": facts.config,
+        "lazy": catalog.config.lazy,
+        "surfaces": by_profile(catalog.config),
+        "servers": len(catalog.servers),
+        "available": sum(entry.of_use for entry in catalog.servers.values()),
+        "tools": len(tools),
+        "schemaBytes": sum(len(tool.raw) for tool in tools),
+        "offeredTools": len(view.offer.tools),
+        "offeredBytes": offered,
+        "surfaceBytes": shown,
+        "estimatedTokensSaved": tokens_in(offered - shown),
+        "persistence": _persistence(context),
+        **_surroundings(context),
+    }
+
+
+def _surroundings(context: OperatorContext) -> dict[str, object]:
+    """For `mcpd doctor`, which cannot look for itself: the daemon is closed to its user."""
+    facts = context.facts
+    return {
+        "directory": facts.directory,
+        "stateDirectory": facts.state,
+        "unrecorded": facts.unrecorded,
+        "environment": child_environment(facts.environ, {}),
+        "variables": sorted(facts.environ),
+    }
+
+
+def _persistence(context: OperatorContext) -> dict[str, object]:
+    persistence = context.archive.persistence.value
+    return {
+        "state": str(persistence.state),
+        "reason": context.redact(persistence.reason),
+        "cause": persistence.cause,
+        "since": round(persistence.since, 3),
+        "where": context.redact(persistence.where),
+        "waiting": persistence.waiting,
+    }
+
+
+def _counted(context: OperatorContext) -> dict[str, object]:
+    totals = context.archive.totals
+    return {**summary(context.counters.tally), "inAll": in_all(totals.known, totals.since)}
+
+
+def _summarizer(context: OperatorContext, state: Mapping[str, object]) -> dict[str, object]:
+    return {
+        camel(name): context.redact(value) if isinstance(value, str) else value for name, value in state.items()
+    }
+
+
+def _session(session: SessionStatistics) -> dict[str, object]:
+    return {
+        "number": session.number,
+        "key": session.key,
+        "client": session.client,
+        "protocol": session.protocol,
+        "profile": session.profile,
+        "surface": session.surface,
+        "since": round(session.since, 3),
+        "calls": session.calls,
+        "inFlight": session.in_flight,
+        "loadedTools": session.loaded,
+        "repairedCalls": session.repaired,
+        "estimatedTokensNotSent": session.tokens_not_sent,
+        "defersTools": session.tokens_not_sent is None,
+    }

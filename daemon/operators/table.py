@@ -1,0 +1,40 @@
+"""The commands that operators have. A further one is its file and a line here (docs/operators.md)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from daemon.operators.call import CALL
+from daemon.operators.logs import LOGS
+from daemon.operators.metrics import METRICS
+from daemon.operators.move import MOVE
+from daemon.operators.refresh import REFRESH
+from daemon.operators.reload import RELOAD
+from daemon.operators.restart import RESTART
+from daemon.operators.search import SEARCH
+from daemon.operators.sessions import SESSIONS
+from daemon.operators.status import STATUS
+from daemon.operators.switch import SWITCH
+from daemon.operators.tools import TOOLS
+
+if TYPE_CHECKING:
+    from daemon.operators.base import Command
+
+COMMANDS: dict[str, Command[Any]] = {
+    command.name: command
+    for command in (
+        STATUS,
+        TOOLS,
+        SEARCH,
+        CALL,
+        RESTART,
+        RELOAD,
+        SWITCH,
+        REFRESH,
+        SESSIONS,
+        MOVE,
+        METRICS,
+        LOGS,
+    )
+}
+"""By the name of the JSON-RPC method."""

@@ -1,0 +1,240 @@
+"""What the tests of operators' commands share: a context over a `Stage`, and operators who are connected."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+import trio
+
+from daemon.actors.control import Control
+from daemon.cataloguing import Standing
+from daemon.clients.moving import Moves
+from daemon.config.redactors import Redactors
+from daemon.config.tuning import Restart
+from daemon.context import SessionStatistics
+from daemon.keeping.health import Condition, Persistence
+from daemon.keeping.totals import Totals
+from daemon.measures import CallStats, Noise, StderrTail
+from daemon.operators.base import Clients, Counters, DaemonFacts, OperatorContext
+from daemon.supervision.supervisor import ChildSpec, Supervisor
+from daemon.watch import Watch
+from daemon.wire.link import FdLink
+from tests.fakes_upstream import Client, FakeUpstream, Stage, keep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from daemon.catalog.reconcile import Plan
+    from daemon.catalog.remembered import SessionRecord
+    from daemon.errors import McpdError
+    from daemon.supervision.supervisor import Lifecycle
+    from daemon.transports.handshake import Greeting
+
+FACTS = DaemonFacts(
+    version="1", pid=os.getpid(), started_at=time.time(), socket="s", control_socket="c", config="f"
+)
+SESSION = SessionStatistics(
+    number=3,
+    key="/home/me/project",
+    client="claude 2",
+    protocol="2025-11-25",
+    profile="default",
+    surface="category",
+    since=1_800_000_000.0 - 1.23456,
+    calls=7,
+    in_flight=1,
+    loaded=2,
+    repaired=3,
+)
+
+
+class FakeServer(FakeUpstream):
+    """A server that can be looked at, and that lists its tools when it is told to."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.stats = CallStats()
+        self.noise = Noise()
+        self.stderr = StderrTail()
+        self.greeting: Greeting | None = None
+        self.pid: int | None = None
+        self.mark: int | None = None
+        self.in_flight = 0
+        self.standing = Standing()
+        self.problem = ""
+        self.error: Exception | None = None
+        self.on_refresh: Callable[[], None] = lambda: None
+        self.listed = 0
+
+    async def refresh(self) -> str:
+        """List, or fail as told."""
+        self.listed += 1
+        await trio.lowlevel.checkpoint()
+        if self.error is not None:
+            raise self.error
+        if not self.problem:
+            self.on_refresh()
+        return self.problem
+
+
+@attrs.define(slots=False)
+class FakeSession:
+    """A client's connection; notes which profiles it was given."""
+
+    facts: SessionStatistics
+    profiles: list[str] = attrs.field(factory=list)
+
+    def __attrs_post_init__(self) -> None:
+        self.number = self.facts.number
+
+    @property
+    def key(self) -> str | None:
+        """As it is told."""
+        return self.facts.key
+
+    def statistics(self) -> SessionStatistics:
+        """As it is told."""
+        return self.facts
+
+    def move(self, profile: str) -> None:
+        """Note it."""
+        self.profiles.append(profile)
+
+
+@attrs.define
+class FakeArchive:
+    """What outlives the daemon, or why it cannot be read or written."""
+
+    records: list[SessionRecord] = attrs.field(factory=list)
+    fault: McpdError | None = None
+    """Why nothing can be read."""
+    persistence: Watch[Persistence] = attrs.field(factory=lambda: Watch(Persistence(state=Condition.OK)))
+    totals: Totals = attrs.field(factory=lambda: Totals(dict))
+
+    def degrade(self, reason: str, **more: Any) -> None:
+        """Nothing is written any more."""
+        self.persistence.set(Persistence(state=Condition.DEGRADED, reason=reason, **more))
+
+    async def kept(self) -> bool:
+        """Unless it is degraded."""
+        return self.persistence.value.state is Condition.OK
+
+    async def sessions(self, limit: int) -> tuple[SessionRecord, ...]:
+        """Those used last."""
+        if self.fault is not None:
+            raise self.fault
+        return tuple(sorted(self.records, key=lambda each: -each.seen_at)[:limit])
+
+    async def recall(self, key: str) -> SessionRecord | None:
+        """The one of this key."""
+        if self.fault is not None:
+            raise self.fault
+        return next((each for each in self.records if each.key == key), None)
+
+
+class StageRegistry:
+    """A registry that takes facts in at once."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.catalog = stage.catalog
+        self.tell = stage.learn
+
+    async def settle(self) -> None:
+        """Everything is."""
+        await trio.lowlevel.checkpoint()
+
+
+def clients_of(
+    *live: FakeSession, in_use: Iterable[tuple[SessionRecord, int]] = (), moves: Moves | None = None
+) -> Clients:
+    return Clients(
+        live=lambda: live,
+        in_use=lambda: in_use,
+        moves=moves or Moves(),
+        connections=lambda: {
+            "clients": {"open": len(live), "places": 1024, "refused": {}},
+            "operators": {"open": 1, "places": 32, "refused": {"uid": 2}},
+        },
+    )
+
+
+def operator_context(stage: Stage, **changed: Any) -> OperatorContext:
+    """A context over a stage; what is not changed is idle, empty or well."""
+    given: dict[str, Any] = {
+        "facts": FACTS,
+        "registry": StageRegistry(stage),
+        "upstreams": {},
+        "children": {},
+        "reload": _no_reload,
+        "archive": FakeArchive(),
+        "clients": clients_of(),
+        "counters": Counters(
+            tally=stage.tally, mended=stage.mended, summarizer=lambda: None, export=_no_export
+        ),
+        "means": stage.means,
+        "redact": Redactors(),
+        "outbox": stage.outbox,
+        "wall": time.time,
+    }
+    return OperatorContext(**{**given, **changed})
+
+
+async def _no_reload() -> Plan:
+    raise AssertionError("nobody reloads here")
+
+
+async def _no_export() -> str:
+    raise AssertionError("nobody exports here")
+
+
+class OperatorStage:
+    """A daemon for operators: its servers are fakes, its children only say that they are ready."""
+
+    def __init__(self, stage: Stage | None = None) -> None:
+        self.stage = stage or Stage()
+        self.runs = 0
+        self.servers = {name: FakeServer(name) for name in self.stage.upstreams}
+        self.supervisor = Supervisor(
+            [ChildSpec(name=name, run=self._live, policy=Restart()) for name in self.servers],
+            starts=4,
+            on_status=lambda _name, _status: None,
+            rng=lambda: 0.5,
+            wall=time.time,
+        )
+
+    @property
+    def alpha(self) -> FakeServer:
+        """The first server."""
+        return self.servers["alpha"]
+
+    async def _live(self, lifecycle: Lifecycle) -> None:
+        self.runs += 1
+        lifecycle.ready()
+        await trio.sleep_forever()
+
+    def context(self, **changed: Any) -> OperatorContext:
+        """What commands work with here."""
+        parts = {"upstreams": self.servers, "children": self.supervisor.children}
+        return operator_context(self.stage, **{**parts, **changed})
+
+    async def connect(self, nursery: trio.Nursery, **changed: Any) -> Client:
+        """An operator connects."""
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        fd = ours.detach()
+        link = FdLink(fd, fd, outbox=self.stage.outbox, max_line=1 << 20, max_queue=8 << 20)
+        client = Client(theirs)
+        nursery.start_soon(_serve, Control(link, self.context(**changed)), link)
+        nursery.start_soon(keep, client)
+        return client
+
+
+async def _serve(control: Control, link: FdLink) -> None:
+    with pytest.raises(Exception, match=r"closed the connection|no request for 30 s"):
+        await control.run()
+    link.close()
