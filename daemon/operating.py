@@ -19,8 +19,9 @@ from daemon.config.trail import ROOT
 from daemon.errors import CallError, ConfigError, Fault, InvalidArguments, McpdError, UnknownServer, UnknownTool
 from daemon.facts import Switched
 from daemon.notify import SERVING, reloading
-from daemon.remarks import difference, hint, may_have, note
+from daemon.remarks import difference, may_have, note
 from daemon.states import COMING, WAITING, ServerState
+from daemon.wording import camel, hint
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -169,7 +170,7 @@ class Operating:
                 for child in started.values():
                     nursery.start_soon(child.status.wait_until, _is_known)
         told: dict[str, object] = {
-            _camel(field): list(names) for field, names in attrs.asdict(plan, recurse=False).items()
+            camel(field): list(names) for field, names in attrs.asdict(plan, recurse=False).items()
         }
         return {"config": self._desk.source, **told, "states": {name: self._state(name) for name in started}}
 
@@ -355,11 +356,6 @@ def in_words(plan: Plan) -> str:
 
 def _going_down() -> Refused:
     return Refused("mcpd is shutting down: nothing was changed. Its next start reads the configuration anyway.")
-
-
-def _camel(field: str) -> str:
-    head, *rest = field.split("_")
-    return head + "".join(map(str.capitalize, rest))
 
 
 def _is_known(status: ServerStatus) -> bool:

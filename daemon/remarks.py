@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daemon.closest import closest
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -20,14 +18,6 @@ NAMED = 10
 def may_have(entry: ServerEntry, tool: str) -> bool:
     """Whether a server lists a tool, offered or not, or could: it has not listed any yet."""
     return entry.tools is None or tool in entry.tools or tool in entry.quarantined
-
-
-def hint(wanted: str, names: Mapping[str, object]) -> str:
-    """What to say instead of a name that nothing has."""
-    close = closest(wanted, names)
-    if close:
-        return f"Did you mean {', '.join(close)}?"
-    return f"There are: {', '.join(names)}." if names else "There are none."
 
 
 def note(catalog: Catalog, key: tuple[str, str], *, off: bool) -> str:

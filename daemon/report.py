@@ -18,6 +18,7 @@ from daemon.surfaces.searching import scored
 from daemon.surfaces.table import by_profile, chosen
 from daemon.tally import tokens_in
 from daemon.transports.stdio import child_environment
+from daemon.wording import camel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -301,7 +302,7 @@ class Reporter:
         if summarizer is None:
             return counted
         told = {
-            _camel(name): self.redact(value) if isinstance(value, str) else value
+            camel(name): self.redact(value) if isinstance(value, str) else value
             for name, value in summarizer.items()
         }
         return {**counted, "summarizer": told}
@@ -318,12 +319,6 @@ class Reporter:
                 memory=memory,
             ),
         }
-
-
-def _camel(name: str) -> str:
-    """A field's name as JSON has it."""
-    first, *rest = name.split("_")
-    return first + "".join(map(str.capitalize, rest))
 
 
 def _session(session: SessionStatistics) -> dict[str, object]:

@@ -19,10 +19,10 @@ DAEMON = Path(__file__).parent.parent / "daemon"
 # A module imports only what stands above it; rooms on one line do not import each other.
 ORDER = (
     ("errors", "later"),
-    ("model",),
+    ("model", "wording"),
     ("states",),
     ("backoff", "shapes"),
-    ("redact", "measures", "protocol", "escape", "closest"),
+    ("redact", "measures", "protocol", "escape"),
     ("config",),
     ("facts",),
     ("catalog",),

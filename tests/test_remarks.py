@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daemon.remarks import NAMED, difference, hint, may_have, note, switches
+from daemon.remarks import NAMED, difference, may_have, note, switches
 from tests.fakes_upstream import Stage, tool
 
 if TYPE_CHECKING:
@@ -15,12 +15,6 @@ ECHO = ("alpha", "echo")
 
 def entry(stage: Stage, server: str = "alpha") -> ServerEntry:
     return stage.catalog.value.servers[server]
-
-
-def test_a_hint_has_what_is_close_or_all_there_is() -> None:
-    assert hint("ecko", {"echo": 1, "add": 2}) == "Did you mean echo?"
-    assert hint("zzz", {"echo": 1, "add": 2}) == "There are: echo, add."
-    assert hint("zzz", {}) == "There are none."
 
 
 def test_the_switches_are_told_by_profile_and_not_without_end() -> None:

@@ -14,7 +14,6 @@ from loguru import logger
 from msgspec import Raw
 
 from daemon.clientcall import read_refusal
-from daemon.closest import closest
 from daemon.config.model import DEFAULT_PROFILE
 from daemon.errors import (
     CallError,
@@ -34,6 +33,7 @@ from daemon.surfaces.answers import error_result
 from daemon.transports.children import memory_by_mark
 from daemon.wire import envelope
 from daemon.wire.peer import Peer
+from daemon.wording import hint
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -317,9 +317,7 @@ class Control:
         known = list(self._operations.upstreams)
         if name in self._operations.reporter.config().mcp_servers:
             return UnknownServer(f'server {name} is switched off in the configuration ("enabled": false)')
-        close = closest(name, known, 1)
-        hint = f"Did you mean {close[0]}?" if close else f"There are: {', '.join(known)}."
-        return UnknownServer(f"no server is named {name!r}. {hint}")
+        return UnknownServer(f"no server is named {name!r}. {hint(name, known)}")
 
 
 _METHODS: dict[str, Callable[[Control, Raw], Awaitable[Buffer]]] = {

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 from loguru import logger
 
-from daemon.measures import Ceiling, bytes_in_words
+from daemon.measures import Ceiling
 from daemon.processes import marks, table
+from daemon.wording import bytes_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -7,13 +7,13 @@ import shutil
 from typing import TYPE_CHECKING
 
 from daemon import paths
-from daemon.cli import containers, runners
-from daemon.cli.commands import started
-from daemon.cli.known import known
+from daemon.cli import commands, runners
+from daemon.cli.runners import known
 from daemon.config.redaction import secrets_of
-from daemon.config.trail import ROOT, below, camel
+from daemon.config.trail import ROOT, below
 from daemon.errors import Fault
 from daemon.surfaces.table import shows_summaries
+from daemon.wording import camel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -105,6 +105,6 @@ def _astray(server: Server, trail: str, beside: Path, home: Path) -> Iterator[Fa
 def _unwise(server: Server, trail: str) -> Iterator[Fault]:
     """What a server fetches anew at each start, and what a container is let out to."""
     assert server.command is not None
-    for words in started((server.command, *server.args)):
-        for message in (*runners.moving(words), *containers.warnings(words)):
+    for words in commands.started((server.command, *server.args)):
+        for message in (*runners.moving(words), *commands.warnings(words)):
             yield Fault(path=trail, message=message)

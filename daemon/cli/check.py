@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from daemon.cli import EX_CONFIG
 from daemon.cli.options import add_json, parser
 from daemon.escape import document, visible
 
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
 
     from daemon.config.model import Config
     from daemon.errors import Fault
-
-EX_CONFIG = 78
-"""The configuration is at fault (sysexits.h); `mcpd run` ends with the same."""
 
 
 def main(argv: list[str]) -> int:

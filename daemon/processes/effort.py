@@ -6,16 +6,12 @@ run, or waits for the disk. What is hidden from us (`processes.table`) looks as 
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from daemon.processes import marks, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-TICKS = os.sysconf("SC_CLK_TCK")
-"""Clock ticks in a second (proc(5), /proc/PID/stat)."""
 
 
 class Effort(NamedTuple):
@@ -39,4 +35,4 @@ def efforts(wanted: Iterable[int]) -> dict[int, Effort]:
 
 def _effort(pids: Iterable[int]) -> Effort:
     seen = [process for pid in pids if (process := table.read(pid)) is not None]
-    return Effort(sum(each.ticks for each in seen) / TICKS, any(each.is_working for each in seen))
+    return Effort(sum(each.ticks for each in seen) / table.TICKS, any(each.is_working for each in seen))

@@ -21,6 +21,9 @@ STAT_BYTES = 1024
 PAGE = os.sysconf("SC_PAGE_SIZE")
 """Bytes of a page of memory."""
 
+TICKS = os.sysconf("SC_CLK_TCK")
+"""Of the kernel's clock in a second: what `Process.started` and `Process.ticks` count."""
+
 _DEAD = frozenset("ZXx")
 _WORKING = frozenset("RD")
 _HIDDEN = "?"

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.closest import closest
 from daemon.search.floor import is_chance
 from daemon.search.language import NOTHING, Language, language
 from daemon.search.queries import Query, read
@@ -23,6 +22,7 @@ from daemon.search.segment import Phrase, Segment
 from daemon.search.semantic import fuse
 from daemon.search.spelling import Speller
 from daemon.search.text import plain
+from daemon.wording import closest
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence

@@ -9,7 +9,6 @@ import msgspec
 from msgspec import Raw
 
 from daemon.arguments.reading import WRAPPERS
-from daemon.closest import closest
 from daemon.config.names import read_reference
 from daemon.errors import InvalidArguments, ToolChanged, ToolDisabled, UnknownTool, UpstreamUnavailable
 from daemon.surfaces.answers import MAX_QUOTED, choices, cut, quoted, some_of, unavailable_entry
@@ -17,6 +16,7 @@ from daemon.surfaces.base import ALWAYS_LOAD, AwaitListing, Forward
 from daemon.surfaces.describing import definition, starting, unlisted
 from daemon.surfaces.fitting import share_of
 from daemon.surfaces.renames import renamed
+from daemon.wording import closest
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

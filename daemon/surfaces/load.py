@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from daemon.catalog.loaded import Source
-from daemon.closest import closest
 from daemon.errors import InvalidArguments, ToolNotLoaded, UnknownServer
 from daemon.surfaces import calling
 from daemon.surfaces.answers import (
@@ -32,6 +31,7 @@ from daemon.surfaces.listing import as_listed
 from daemon.surfaces.renames import is_as_shown, renamed
 from daemon.surfaces.resolving import MAX_FOUND, WORTH, resolve
 from daemon.surfaces.summing import server_line, server_words, tool_line
+from daemon.wording import closest
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

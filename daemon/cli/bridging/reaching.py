@@ -47,7 +47,7 @@ def reach(path: str) -> tuple[_socket.socket | None, str]:
     except OSError as error:
         from daemon.cli.unreachable import CLIENTS, explain  # noqa: PLC0415 - only a failure pays for it
 
-        trouble = explain(path, error, CLIENTS)
+        trouble = ".\n".join(explain(path, error, CLIENTS))
     if trouble:
         link.close()
         return None, trouble
