@@ -19,7 +19,7 @@ DAEMON = Path(__file__).parent.parent / "daemon"
 # A module imports only what stands above it; rooms on one line do not import each other.
 ORDER = (
     ("errors", "later"),
-    ("model", "wording"),
+    ("model", "wording", "delay"),
     ("states",),
     ("backoff", "shapes"),
     ("redact", "measures", "protocol", "escape"),

@@ -28,9 +28,9 @@ from daemon.errors import (
 )
 from daemon.measures import STDERR_LINES
 from daemon.ports import CallToSend, ToolCall
+from daemon.processes.effort import memory_by_mark
 from daemon.report import Wish
 from daemon.surfaces.answers import error_result
-from daemon.transports.children import memory_by_mark
 from daemon.wire import envelope
 from daemon.wire.peer import Peer
 from daemon.wording import hint

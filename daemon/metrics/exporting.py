@@ -13,7 +13,7 @@ import trio
 
 from daemon.errors import InvalidArguments
 from daemon.metrics.readings import read
-from daemon.transports.children import memory_by_mark
+from daemon.processes.effort import memory_by_mark
 
 if TYPE_CHECKING:
     from daemon.metrics.readings import Reading, Sources

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from daemon.catalog.loaded import Source
+from daemon.config.names import CLIENT_PREFIX
 from daemon.errors import InvalidArguments, ToolNotLoaded, UnknownServer
 from daemon.surfaces import calling
 from daemon.surfaces.answers import (
@@ -238,7 +239,7 @@ def _servers_meant(view: View, name: str | None) -> list[ServerEntry]:
     servers = view.servers
     if not name:
         return list(servers.values())
-    name = name.removeprefix("mcp__")
+    name = name.removeprefix(CLIENT_PREFIX)
     if name not in servers:
         raise UnknownServer(
             f"no server is named {quoted(name)}. {choices(servers, name, room=share_of(view))}",

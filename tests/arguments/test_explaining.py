@@ -40,7 +40,7 @@ def told(literal: object, schema: dict[str, Any] | None = None, *, beside: tuple
         ({"path": 5}, "$.path", 'this is not of type "string"'),
         ({"path": "x", "mode": "raed"}, "$.mode", 'this is not one of "read" or "write"'),
         ({"path": "x", "pth": 1}, "$", "there is no 'pth': did you mean 'path'?"),
-        ({"path": "x", "zzz": 1}, "$", "there is no 'zzz'; there are: path, mode, where, tag"),
+        ({"path": "x", "zzz": 1}, "$", "there is no 'zzz': known are path, mode, where, tag"),
         ({"path": "x", "where": {"lin": 1}}, "$.where", "there is no 'lin': did you mean 'line'?"),
         ({"path": "x", "where": {"line": "1"}}, "$.where.line", 'this is not of type "integer"'),
         ([1], "$", "an object is expected, not an array"),

@@ -14,8 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from daemon.config.parse import parse
 from daemon.errors import InvalidArguments
 from daemon.metrics.exporting import OFF, RENDERING, Exporter
+from daemon.processes.effort import memory_by_mark
 from daemon.tally import Tally
-from daemon.transports.children import memory_by_mark
 from tests.metrics.samples import FakeUpstream, catalog, sources
 
 

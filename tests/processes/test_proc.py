@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,12 +15,17 @@ from daemon.store.lock import hold
 from tests.cli.checkup.scenes import as_somebody_else, listening, process
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.cli.checkup.scenes import House
+    from collections.abc import Iterator
 
 GONE = 4_194_304 + 1
 """No process has this number: it is over the largest that Linux gives (proc(5), pid_max)."""
+
+
+@pytest.fixture
+def sockets() -> Iterator[Path]:
+    """Short: a unix socket's path has 107 bytes at most, and pytest's own directories can be longer."""
+    with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
+        yield Path(directory)
 
 
 def test_a_socket_listens_while_somebody_listens(sockets: Path) -> None:
@@ -80,10 +87,13 @@ def test_the_limit_of_open_files_is_read() -> None:
     assert proc.open_files(os.getpid()) == (soft, hard)
 
 
-def test_what_one_may_do_is_what_the_kernel_would_allow(house: House) -> None:
-    house.state.chmod(0o555)
+def test_what_one_may_do_is_what_the_kernel_would_allow(sockets: Path) -> None:
+    closed = sockets / "closed"
+    closed.mkdir(mode=0o755)
+    sockets.chmod(0o755)
+    closed.chmod(0o555)
     with as_somebody_else():
-        assert not proc.may(house.state, os.W_OK)
-        assert proc.may(house.state, os.R_OK | os.X_OK)
-    house.state.chmod(0o755)
-    assert proc.may(house.state, os.W_OK)
+        assert not proc.may(closed, os.W_OK)
+        assert proc.may(closed, os.R_OK | os.X_OK)
+    closed.chmod(0o755)
+    assert proc.may(closed, os.W_OK)

@@ -13,7 +13,8 @@ import pytest
 import trio
 
 from daemon.errors import CannotStart, ConnectionLost
-from daemon.transports.children import Child, Children, memory_by_mark
+from daemon.processes.effort import memory_by_mark
+from daemon.transports.children import Child, Children
 from tests.faults.stage import (
     PATIENCE,
     Recorder,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from daemon.delay import doubled, jittered
+
 FIRST_SECONDS = 0.1
 """After the first failure; an attempt on a socket in the file system costs microseconds."""
 
@@ -12,9 +14,6 @@ LONGEST_SECONDS = 5.0
 
 STABLE_SECONDS = 1.0
 """A connection that lasted as long ended for a reason of its own, so the next attempt is made at once."""
-
-DOUBLINGS = 6
-"""After these, the delay is the longest."""
 
 
 class Retry:
@@ -27,8 +26,7 @@ class Retry:
         """Seconds until the next attempt."""
         if not self._failures:
             return 0.0
-        whole = min(LONGEST_SECONDS, FIRST_SECONDS * (1 << min(self._failures - 1, DOUBLINGS)))
-        return whole / 2 + whole / 2 * os.urandom(1)[0] / 256
+        return jittered(doubled(FIRST_SECONDS, LONGEST_SECONDS, self._failures - 1), os.urandom(1)[0] / 256)
 
     def failed(self) -> None:
         """An attempt has come to nothing."""
