@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import _socket
 
+from daemon.cli.bridging.retry import Retry
 from daemon.cli.trust import distrust
+
+AWAITED_SECONDS = 0.5
+"""Between two attempts on a socket that nobody listens on, at the most, while a request waits."""
 
 TURNED_AWAY = (
     "the daemon at {path} closed the connection before it said anything: it may not accept this user"
@@ -52,3 +56,42 @@ def reach(path: str) -> tuple[_socket.socket | None, str]:
         link.close()
         return None, trouble
     return link, ""
+
+
+class Dialer:
+    """Connects to one socket again and again, and knows when the next attempt is due."""
+
+    def __init__(self, path: str) -> None:
+        """Begin with an attempt that is due at once."""
+        self._path = path
+        self._retry = Retry()
+        self._next = 0.0
+        self._vain: float | None = None
+        """When nobody was found; None: somebody was, and more attempts would trouble them."""
+
+    def dial(self, now: float) -> tuple[_socket.socket | None, str]:
+        """As `reach`; `now` in seconds, monotonic."""
+        link, trouble = reach(self._path)
+        if link is None:
+            self._failed(now)
+            self._vain = now
+        return link, trouble
+
+    def ended(self, now: float, lasted: float | None) -> None:
+        """A connection has ended after so many seconds; None: it was of no use."""
+        self._vain = None
+        if lasted is None:
+            self._failed(now)
+        else:
+            self._retry.ended(lasted)
+            self._next = now + self._retry.delay()
+
+    def due(self, *, awaited: bool) -> float:
+        """When the next attempt is made (seconds, monotonic); sooner if a request waits for it."""
+        if self._vain is None or not awaited:
+            return self._next
+        return min(self._next, self._vain + AWAITED_SECONDS)
+
+    def _failed(self, now: float) -> None:
+        self._retry.failed()
+        self._next = now + self._retry.delay()

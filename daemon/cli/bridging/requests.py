@@ -38,8 +38,8 @@ class Open:
         """When it has waited long enough, if it has waited for a daemon before (seconds, monotonic)."""
 
 
-class Ledger:
-    """Open requests by id."""
+class OpenRequests:
+    """Open requests, by id."""
 
     def __init__(self) -> None:
         self.calls: dict[bytes, int] = {}
