@@ -25,8 +25,6 @@ COVERED_ELSEWHERE: dict[str, str] = {
     "daemon/surfaces/by_category.py": "tests/surfaces/test_category.py",
     # What the client says is passed on or kept: seen in what the next daemon is given.
     "daemon/cli/bridging/client_side.py": "tests/cli/bridging/test_daemon_side.py",
-    # A table that one command prints.
-    "daemon/cli/search_view.py": "tests/cli/test_search.py",
     # Frozen values: the store's tests write and read them, the call path's work with what sessions share.
     "daemon/catalog/remembered.py": "tests/store/test_store.py",
     "daemon/context.py": "tests/test_callpath.py",

@@ -71,9 +71,9 @@ def _show(options: argparse.Namespace) -> int:
         print(surface_text(answer["surface"]))
     else:
         from daemon.cli.terminal import Screen  # noqa: PLC0415 - brings rich, which the others do without
-        from daemon.cli.tools_view import render  # noqa: PLC0415
+        from daemon.cli.views import render_tools  # noqa: PLC0415
 
-        print(render(answer["categories"], Screen.of(sys.stdout, os.environ)))
+        print(render_tools(answer["categories"], Screen.of(sys.stdout, os.environ)))
     return 0
 
 

@@ -6,8 +6,7 @@ from daemon.cli.bridging import peek, stand_in
 from daemon.cli.bridging.answers import TORN
 from daemon.cli.bridging.exchange import CANCELLED, INITIALIZED
 from daemon.cli.bridging.lines import Cutter, cut
-from daemon.cli.bridging.requests import CALL, MAX_OPEN
-from daemon.cli.bridging.waiting import WAIT_SECONDS, Item
+from daemon.cli.bridging.requests import CALL, MAX_OPEN, WAIT_SECONDS, Item
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

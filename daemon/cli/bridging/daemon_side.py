@@ -5,9 +5,8 @@ from __future__ import annotations
 from daemon.cli.bridging import peek, stand_in
 from daemon.cli.bridging.answers import LOST, TORN
 from daemon.cli.bridging.lines import Gatherer, cut
-from daemon.cli.bridging.requests import INITIALIZE, MAX_OPEN
+from daemon.cli.bridging.requests import INITIALIZE, MAX_OPEN, WAIT_SECONDS
 from daemon.cli.bridging.script import Beginning
-from daemon.cli.bridging.waiting import WAIT_SECONDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

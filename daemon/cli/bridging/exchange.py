@@ -11,9 +11,16 @@ from __future__ import annotations
 from daemon.cli.bridging import stand_in
 from daemon.cli.bridging.answers import FULL, absent, refuse
 from daemon.cli.bridging.outgoing import Outgoing
-from daemon.cli.bridging.requests import INITIALIZE, LISTEN, TOOLS_LIST, OpenRequests
+from daemon.cli.bridging.requests import (
+    INITIALIZE,
+    LISTEN,
+    TOOLS_LIST,
+    WAIT_SECONDS,
+    Item,
+    OpenRequests,
+    Waiting,
+)
 from daemon.cli.bridging.script import Script
-from daemon.cli.bridging.waiting import WAIT_SECONDS, Item, Waiting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

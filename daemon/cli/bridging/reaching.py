@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import _socket
+import os
 
-from daemon.cli.bridging.retry import Retry
 from daemon.cli.trust import distrust
+from daemon.delay import doubled, jittered
+
+FIRST_SECONDS = 0.1
+"""After the first failure; an attempt on a socket in the file system costs microseconds."""
+
+LONGEST_SECONDS = 5.0
+"""Between two attempts, at the most: a client that is used again finds its daemon within that."""
+
+STABLE_SECONDS = 1.0
+"""A connection that lasted as long ended for a reason of its own, so the next attempt is made at once."""
 
 AWAITED_SECONDS = 0.5
 """Between two attempts on a socket that nobody listens on, at the most, while a request waits."""
@@ -56,6 +66,27 @@ def reach(path: str) -> tuple[_socket.socket | None, str]:
         link.close()
         return None, trouble
     return link, ""
+
+
+class Retry:
+    """Delays that double from failure to failure; half of each is left to chance, against herds of bridges."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+
+    def delay(self) -> float:
+        """Seconds until the next attempt."""
+        if not self._failures:
+            return 0.0
+        return jittered(doubled(FIRST_SECONDS, LONGEST_SECONDS, self._failures - 1), os.urandom(1)[0] / 256)
+
+    def failed(self) -> None:
+        """An attempt has come to nothing."""
+        self._failures += 1
+
+    def ended(self, lasted: float) -> None:
+        """A connection that was of use has ended, after so many seconds."""
+        self._failures = 0 if lasted >= STABLE_SECONDS else 1
 
 
 class Dialer:

@@ -9,8 +9,7 @@ import pytest
 
 from daemon import protocol
 from daemon.cli.bridging.lines import LONG_BYTES
-from daemon.cli.bridging.requests import MAX_OPEN
-from daemon.cli.bridging.waiting import WAIT_SECONDS, WAITING_BYTES
+from daemon.cli.bridging.requests import MAX_OPEN, WAIT_SECONDS, WAITING_BYTES
 from daemon.wire import envelope
 from tests.cli.bridging.talking import (
     ACKNOWLEDGED,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon import protocol
+from daemon.cli.bridging.requests import WAIT_SECONDS
 from daemon.cli.bridging.stand_in import ARRIVED, HANDSHAKE_SECONDS, LIST_SECONDS, STATUS
-from daemon.cli.bridging.waiting import WAIT_SECONDS
 from tests.cli.bridging.talking import (
     ACKNOWLEDGED,
     BIG,

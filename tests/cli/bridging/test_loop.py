@@ -23,10 +23,9 @@ from daemon.cli.bridging.loop import (
     WORDLESS,
     Bridge,
 )
-from daemon.cli.bridging.reaching import AWAITED_SECONDS
-from daemon.cli.bridging.retry import LONGEST_SECONDS
+from daemon.cli.bridging.reaching import AWAITED_SECONDS, LONGEST_SECONDS
+from daemon.cli.bridging.requests import EACH_BYTES, WAIT_SECONDS, WAITING_BYTES
 from daemon.cli.bridging.stand_in import HANDSHAKE_SECONDS, STATUS
-from daemon.cli.bridging.waiting import EACH_BYTES, WAIT_SECONDS, WAITING_BYTES
 from tests.cli.bridging.bridged import (
     MIB,
     Bridged,
