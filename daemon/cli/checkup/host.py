@@ -161,9 +161,8 @@ def _failure(scope: str, state: str, journal: str, service: Unit) -> Finding:
     if status in {"", "0"}:
         result = service.get("Result") or "nothing"
         return found("unit-failed", scope=scope, state=state, journal=journal, result=result)
-    known = f"unit-exit-{status}"
-    if known in TABLE:
-        return found(known, scope=scope, state=state, journal=journal)
+    if f"unit-exit-{status}" in TABLE:
+        return found(f"unit-exit-{status}", scope=scope, state=state, journal=journal)
     return found("unit-exit", scope=scope, state=state, journal=journal, status=status)
 
 

@@ -32,9 +32,6 @@ INTERPRETERS = re.compile(r"(?:python|node|ruby|perl|php|bash|sh|deno|bun|tsx)[\
 
 SCRIPT = re.compile(r".+\.(?:py|js|mjs|cjs|ts|rb|pl|php|sh)")
 
-KNOWN_RUNNERS = {"npx": "package-asks-registry", "uvx": "package-cached"}
-"""Causes by runner, where more is known than that it may download."""
-
 
 class Program(NamedTuple):
     """What a command means, or why it means nothing."""
@@ -77,8 +74,13 @@ def packages(server: Server, advised: Sequence[Fault]) -> Iterator[Finding]:
             if image_of(words) is not None and not never:
                 yield found("image-downloaded", server=server.name, runner=words[0])
         elif not advised and fetches(words):
-            cause = KNOWN_RUNNERS.get(words[0], "package-downloaded")
-            yield found(cause, server=server.name, runner=words[0])
+            yield _fetched(server.name, words[0])
+
+
+def _fetched(name: str, runner: str) -> Finding:
+    if runner == "npx":
+        return found("package-asks-registry", server=name)
+    return found("package-cached" if runner == "uvx" else "package-downloaded", server=name, runner=runner)
 
 
 def base_of(server: Server, scene: Scene) -> Path:
@@ -120,15 +122,19 @@ def _missing(server: Server, search: str, base: Path, scene: Scene) -> Finding:
     command = server.command or ""
     if "/" in command:
         path = base / command
-        cause = "program-absent-at-home" if _begins_at_home(server, path) else "program-absent"
-        return found(cause, server=server.name, path=path)
+        astray = _begins_at_home(server, path)
+        return found("program-absent-at-home" if astray else "program-absent", server=server.name, path=path)
     elsewhere = shutil.which(command, path=scene.environ.get("PATH"))
     if elsewhere:
         return found(
             "program-on-other-path", server=server.name, command=command, elsewhere=elsewhere, search=search
         )
-    cause = "program-not-on-path" if scene.running else "program-not-on-path-of-shell"
-    return found(cause, server=server.name, command=command, search=search)
+    return found(
+        "program-not-on-path" if scene.running else "program-not-on-path-of-shell",
+        server=server.name,
+        command=command,
+        search=search,
+    )
 
 
 def _begins_at_home(server: Server, path: Path) -> bool:
@@ -173,5 +179,5 @@ def _script(server: Server, base: Path) -> Iterator[Finding]:
         return
     path = base / first
     if not _is_file(path):
-        cause = "script-absent-at-home" if _begins_at_home(server, path) else "script-absent"
-        yield found(cause, server=server.name, path=path)
+        astray = _begins_at_home(server, path)
+        yield found("script-absent-at-home" if astray else "script-absent", server=server.name, path=path)

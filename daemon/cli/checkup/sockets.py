@@ -31,7 +31,7 @@ def check(scene: Scene) -> Iterator[Finding]:
         yield found("daemon-absent", path=scene.control)
     for users, path in (("clients", scene.front), ("operators", scene.control)):
         problems = list(_socket(path, scene))
-        yield from problems or [found(_state(path), path=path, users=users)]
+        yield from problems or [_sound(path, users)]
     looked = paths.client_socket(scene.environ)
     if looked != scene.front and not _same(looked, scene.front):
         yield found("clients-look-elsewhere", looked=looked, path=scene.front)
@@ -88,14 +88,14 @@ def _directory(directory: Path, owners: Container[object]) -> Iterator[Finding]:
         yield found("socket-directory-open", path=directory)
 
 
-def _state(path: Path) -> str:
-    """The cause that tells how a socket is which nothing is wrong with."""
+def _sound(path: Path, users: str) -> Finding:
+    """How a socket is that nothing is wrong with."""
     if not os.path.lexists(path):
-        return "socket-absent"
+        return found("socket-absent", path=path, users=users)
     listens = proc.listens(path)
     if listens is None:
-        return "socket-present"
-    return "socket-served" if listens else "socket-left-over"
+        return found("socket-present", path=path, users=users)
+    return found("socket-served" if listens else "socket-left-over", path=path, users=users)
 
 
 def _same(one: Path, other: Path) -> bool:

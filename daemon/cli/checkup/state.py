@@ -59,8 +59,9 @@ def _file(file: Path, scene: Scene) -> Iterator[Finding]:
     if not directory.exists():
         above = next(parent for parent in directory.parents if parent.exists())
         makeable = proc.may(above, os.W_OK | os.X_OK)
-        cause = "state-directory-absent" if makeable else "state-directory-impossible"
-        yield found(cause, path=directory, above=above)
+        yield found(
+            "state-directory-absent" if makeable else "state-directory-impossible", path=directory, above=above
+        )
         return
     try:
         yield from _directory(directory)
