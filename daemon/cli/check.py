@@ -27,8 +27,7 @@ def main(argv: list[str]) -> int:
     """
     options = _parser().parse_args(argv)
     # Here, so that `--help` does not pay 70 ms for attrs and cattrs.
-    from daemon.cli.advice import advice  # noqa: PLC0415
-    from daemon.cli.oversights import oversights  # noqa: PLC0415
+    from daemon.cli.advice import advice, oversights  # noqa: PLC0415
     from daemon.config.parse import load  # noqa: PLC0415
     from daemon.errors import ConfigError  # noqa: PLC0415
     from daemon.paths import config_file  # noqa: PLC0415
