@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import attrs
 
+from daemon.delay import doubled, jittered
 from daemon.states import ServerState
 
 if TYPE_CHECKING:
@@ -143,19 +144,13 @@ def judge(
         return Verdict(state=ServerState.BACKOFF, delay=0.0)
     recent = sum(last.ended_at - run.ended_at <= policy.period for run in streak)
     if looping or recent > policy.intensity:
-        return Verdict(state=ServerState.CRASHLOOP, delay=equal_jitter(policy, policy.cap, jitter))
-    nominal = policy.base * 2 ** min(charged - 1, _MAX_DOUBLINGS)
-    return Verdict(state=ServerState.BACKOFF, delay=equal_jitter(policy, nominal, jitter))
+        return Verdict(state=ServerState.CRASHLOOP, delay=_delay(policy, policy.cap, jitter))
+    nominal = doubled(policy.base, policy.cap, charged - 1)
+    return Verdict(state=ServerState.BACKOFF, delay=_delay(policy, nominal, jitter))
 
 
-_MAX_DOUBLINGS = 30
-"""2^30 s is beyond any cap; without it the power of a long streak would overflow a float."""
-
-
-def equal_jitter(policy: RestartPolicy, nominal: float, jitter: float) -> float:
-    """Half of the capped delay for certain, the other half by chance, never under the floor."""
-    half = min(policy.cap, nominal) / 2
-    return max(policy.floor, half + half * jitter)
+def _delay(policy: RestartPolicy, nominal: float, jitter: float) -> float:
+    return max(policy.floor, jittered(nominal, jitter))
 
 
 class Streak:

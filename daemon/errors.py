@@ -33,6 +33,8 @@ class Fault:
     """Where, as a JSONPath-like trail: `$.mcpServers.git.command`."""
     message: str
     """What is wrong, and what to write instead."""
+    variable: str | None = None
+    """The environment variable that is not set, where that is the fault."""
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}"

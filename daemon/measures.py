@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from daemon.wording import bytes_in_words
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -50,12 +52,6 @@ read in one piece, and of what was left out there is a line twice a minute at th
 
 LOG_LINE_COSTS = 64
 """Bytes that a line takes in the log besides its text: the time, the level, the server."""
-
-KIB = 1024
-"""What each unit of bytes is of the one below it."""
-
-UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-"""Units of bytes, smallest first."""
 
 _births = count(1)
 
@@ -216,11 +212,3 @@ class Ceiling:
         """Note a measurement; True if it is one too many."""
         self._above = self._above + 1 if measured > self.most else 0
         return self._above >= self._looks
-
-
-def bytes_in_words(count: int) -> str:
-    """A number of bytes as `512 B`, `96 KiB`, `1.25 GiB`: exact enough to tell 1.04 GiB from a limit of 1."""
-    value, unit = float(count), 0
-    while value >= KIB and unit < len(UNITS) - 1:
-        value, unit = value / KIB, unit + 1
-    return f"{value:.2f}".rstrip("0").rstrip(".") + f" {UNITS[unit]}"

@@ -20,6 +20,7 @@ from daemon.arguments.reading import Repair
 from daemon.catalog.loaded import LoadedStatus, Source
 from daemon.errors import CallError
 from daemon.surfaces.table import SURFACES
+from daemon.wording import BYTES_PER_TOKEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -44,9 +45,6 @@ servers ever are, and each is a row in the store."""
 
 MAX_TOOL_NAME = 256
 """Characters of the name of one of them, twice what real ones have at most."""
-
-BYTES_PER_TOKEN = 4
-"""A rule of thumb for JSON schemas in English; what is computed with it is called an estimate."""
 
 OTHER = "_other"
 """Whatever is not counted apart. No server can be called that: names begin with a letter or digit."""

@@ -21,10 +21,10 @@ DAEMON = Path(__file__).parent.parent / "daemon"
 ORDER = (
     ("causes",),
     ("errors", "later"),
-    ("model",),
+    ("model", "wording", "delay"),
     ("states",),
     ("backoff", "shapes", "spellings"),
-    ("redact", "measures", "protocol", "escape", "closest"),
+    ("redact", "measures", "protocol", "escape"),
     ("config",),
     ("facts",),
     ("catalog",),

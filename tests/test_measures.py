@@ -22,7 +22,6 @@ from daemon.measures import (
     LogShare,
     Noise,
     StderrTail,
-    bytes_in_words,
 )
 from daemon.redact import CUT, Redactor
 
@@ -183,20 +182,3 @@ def test_a_ceiling_is_broken_by_several_measurements_in_a_row() -> None:
     ceiling = Ceiling(100, 3)
     measured = [101, 101, 100, 101, 500, 101, 101, 7]
     assert [ceiling.is_broken_by(each) for each in measured] == [False] * 5 + [True, True, False]
-
-
-@pytest.mark.parametrize(
-    ("count", "words"),
-    [
-        (0, "0 B"),
-        (512, "512 B"),
-        (1024, "1 KiB"),
-        (1536, "1.5 KiB"),
-        (133 << 20, "133 MiB"),
-        (1 << 30, "1 GiB"),
-        (int(1.04 * (1 << 30)), "1.04 GiB"),
-        (5 << 50, "5120 TiB"),
-    ],
-)
-def test_bytes_in_words(count: int, words: str) -> None:
-    assert bytes_in_words(count) == words

@@ -28,8 +28,8 @@ COVERED_ELSEWHERE: dict[str, str] = {
     "daemon/config/tuning.py": "tests/config/test_structure.py",
     # What two surfaces share is tested through both of them.
     "daemon/surfaces/by_category.py": "tests/surfaces/test_category.py",
-    # A table that one command prints.
-    "daemon/cli/search_view.py": "tests/cli/test_search.py",
+    # What the client says is passed on or kept: seen in what the next daemon is given.
+    "daemon/cli/bridging/client_side.py": "tests/cli/bridging/test_daemon_side.py",
     # Frozen values: the store's tests write and read them, the call path's work with what sessions share.
     "daemon/catalog/remembered.py": "tests/store/test_store.py",
     "daemon/context.py": "tests/test_callpath.py",

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from daemon import errors
 from daemon.tally import (
-    BYTES_PER_TOKEN,
     CODES,
     LATENCY_BOUNDS,
     MAX_SERVERS,
@@ -24,6 +23,7 @@ from daemon.tally import (
     Tally,
     tokens_in,
 )
+from daemon.wording import BYTES_PER_TOKEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

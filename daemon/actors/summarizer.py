@@ -14,6 +14,7 @@ import attrs
 import trio
 from loguru import logger
 
+from daemon.delay import doubled, jittered
 from daemon.summaries.endpoint import EndpointFault, Kind, SummariesUnavailable
 from daemon.summaries.ledger import Ledger
 from daemon.summaries.prompt import INSTRUCTIONS, message
@@ -47,9 +48,6 @@ MINUTE = 60.0
 
 CLOSE_SECONDS = 1.0
 """For closing connections when the daemon stops: there is none unless a question is open."""
-
-MAX_DOUBLINGS = 20
-"""Further ones would not change a wait that is at its cap."""
 
 
 @attrs.frozen(kw_only=True)
@@ -215,9 +213,9 @@ class Summarizer:
 
     def _backoff(self) -> float:
         """Seconds after one more failure: half for certain, half by chance."""
-        nominal = min(BACKOFF_CAP, BACKOFF_BASE * 2.0 ** min(self._failures, MAX_DOUBLINGS))
+        nominal = doubled(BACKOFF_BASE, BACKOFF_CAP, self._failures)
         self._failures += 1
-        return nominal / 2 * (1 + self._rng())
+        return jittered(nominal, self._rng())
 
     async def _keep_pace(self) -> None:
         """Wait until one more question stays within `summaries.perMinute`."""

@@ -10,16 +10,15 @@ its engine started it, not the child.
 
 from __future__ import annotations
 
-import contextlib
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import trio
 from loguru import logger
 
 from daemon.causes import Cause, Reason
-from daemon.measures import Ceiling, bytes_in_words
-from daemon.processes import marks, table
+from daemon.measures import Ceiling
+from daemon.processes.effort import memory_of
+from daemon.wording import bytes_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -110,27 +109,3 @@ def _limited(upstreams: Iterable[Watched]) -> Iterator[tuple[int, Watched]]:
     for each in upstreams:
         if each.mark is not None and each.server.limits.memory_bytes is not None:
             yield each.mark, each
-
-
-def memory_of(ceilings: Mapping[int, int]) -> dict[int, int]:
-    """Bytes that each tree of processes takes. Reads all of /proc: call it in a thread.
-
-    Args:
-        ceilings: bytes by mark: only these trees are measured, and closely only what seems to be above.
-    """
-    used: dict[int, int] = {}
-    trees = marks.find().trees
-    for mark in ceilings.keys() & trees.keys():
-        pids = trees[mark]
-        resident = sum(map(table.resident, pids))
-        used[mark] = resident if resident <= ceilings[mark] else sum(map(_proportional, pids))
-    return used
-
-
-def _proportional(pid: int) -> int:
-    """Bytes in memory, those shared with n processes by 1/n; all of them where the kernel does not say."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
-    return table.resident(pid)

@@ -13,9 +13,9 @@ import msgspec
 from daemon.arguments.examples import example_of
 from daemon.arguments.pointers import resolve
 from daemon.catalog.compact import compact
-from daemon.closest import closest
 from daemon.errors import InvalidArguments
 from daemon.later import later
+from daemon.wording import closest, suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -41,6 +41,9 @@ MAX_KEPT = 100
 
 MAX_COMPARED = 200
 """Property names that a wrong one, or a fault, is compared with."""
+
+MAX_KNOWN = 20
+"""Property names that are told to one who has written none that is close to any."""
 
 MAX_EXAMPLE = 2048
 """Bytes of made-up arguments: a server may declare a default of any length."""
@@ -106,7 +109,7 @@ def _told(error: ValidationError, schema: Object) -> Iterator[Told]:
         case Kind.AdditionalProperties(unexpected) | Kind.UnevaluatedProperties(unexpected):
             declared = _declared_at(schema, error.schema_path)
             for key in unexpected[:MAX_FAULTS]:
-                yield _fault(path, f"there is no {key[:50]!r}{_hint(key, declared)}")
+                yield _fault(path, f"there is no {key[:50]!r}{suggestion(key, declared, MAX_KNOWN)}")
         case Kind.FalseSchema():
             yield _fault(path, "nothing is allowed here")
         case Kind.AnyOf(options) | Kind.OneOfNotValid(options) if options:
@@ -160,11 +163,10 @@ def _misspelt(literal: Object, schema: Object) -> list[Told]:
         return []
     strange = [key for key in literal if key not in declared][:MAX_FAULTS]
     missing = [key for key in declared if key not in literal]
-    near = {key: _nearest(key, missing) for key in strange}
     return [
-        _fault("$", f"there is no {key[:50]!r}; did you mean {found!r}?")
-        for key, found in near.items()
-        if found
+        _fault("$", f"there is no {key[:50]!r}{suggestion(key, missing)}")
+        for key in strange
+        if closest(key, missing, 1)
     ]
 
 
@@ -180,17 +182,6 @@ def _declared_at(schema: Object, schema_path: Iterable[object]) -> list[str]:
             place = place[step]
     properties = place.get("properties") if isinstance(place, dict) else None
     return list(properties) if isinstance(properties, dict) else []
-
-
-def _hint(key: str, declared: list[str]) -> str:
-    near = _nearest(key, declared)
-    if near is not None:
-        return f"; did you mean {near!r}?"
-    return f"; there are: {', '.join(declared[:20])}" if declared else ""
-
-
-def _nearest(key: str, names: list[str]) -> str | None:
-    return next(iter(closest(key, names, 1)), None)
 
 
 def _fault(path: str, message: str) -> Told:

@@ -12,7 +12,7 @@ import attrs
 
 from daemon.catalog.lazily import Lazily
 from daemon.config.model import Override, ToolSelection
-from daemon.config.names import read_reference
+from daemon.config.names import read_reference, spellings
 from daemon.config.patterns import matches
 
 if TYPE_CHECKING:
@@ -147,10 +147,8 @@ def prospect(category: Category, server: str, tool: str) -> Member | None:
         return None
     if selection.include_patterns and not _matches(pair, selection.include_patterns):
         return None
-    written = (tool, f"{server}/{tool}", f"mcp__{server}__{tool}")
-    override = next(
-        (selection.overrides[name] for name in written if name in selection.overrides), _NO_OVERRIDE
-    )
+    named = (selection.overrides[name] for name in spellings(server, tool) if name in selection.overrides)
+    override = next(named, _NO_OVERRIDE)
     return Member(
         server=server, tool=tool, enabled=override.enabled, description=override.description, listed=False
     )

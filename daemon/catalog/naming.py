@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.config.names import read_reference
+from daemon.config.names import CLIENT_PREFIX, read_reference, read_shown, spellings
 from daemon.model import GivenName
 
 if TYPE_CHECKING:
@@ -210,7 +210,8 @@ def _free(owners: Container[str], key: ToolKey, servers: Collection[str]) -> str
 def _spellings(key: ToolKey) -> Iterator[str]:
     """What a tool may be called: its own name first. Endless: servers may really have such names."""
     server, tool = key
-    yield from (tool, f"{server}__{tool}", f"{server}/{tool}", f"mcp__{server}__{tool}")
+    bare, slashed, prefixed = spellings(server, tool)
+    yield from (bare, f"{server}__{tool}", slashed, prefixed)
     for number in count(2):
         # A server's name has no slash: this one reads as no other server's tool.
         yield from (f"{server}__{tool}_{number}", f"{server}/{tool}_{number}")
@@ -228,8 +229,8 @@ def _misleads(name: str, server: str, servers: Collection[str]) -> bool:
 
 def _referred(name: str, servers: Collection[str]) -> ToolKey | None:
     """The tool that `server/tool`, `server__tool` or `mcp__server__tool` means; None if that is no server."""
-    for spelling in (name, f"mcp__{name}"):
-        reference = read_reference(spelling, servers)
+    for read in (read_reference, read_shown):
+        reference = read(name, servers)
         if reference.server is not None and reference.server in servers:
             return reference.server, reference.tool
     return None
@@ -237,7 +238,7 @@ def _referred(name: str, servers: Collection[str]) -> ToolKey | None:
 
 def _without_client_prefix(name: str) -> str:
     """What is left of `mcp__us__name`, as clients write the names that we give; empty if it is no such name."""
-    if not name.startswith("mcp__"):
+    if not name.startswith(CLIENT_PREFIX):
         return ""
-    rest = name.removeprefix("mcp__").partition("__")[2]
-    return "" if rest.startswith("mcp__") else rest
+    rest = name.removeprefix(CLIENT_PREFIX).partition("__")[2]
+    return "" if rest.startswith(CLIENT_PREFIX) else rest

@@ -22,7 +22,7 @@ from msgspec import Raw
 
 from daemon.catalog.lazily import Lazily
 from daemon.catalog.table import Table
-from daemon.config.names import read_reference
+from daemon.config.names import read_reference, read_shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -257,7 +257,7 @@ class _Named:
         references = [read_reference(name, catalog.servers) for name in names]
         self._bare = frozenset(each.tool for each in references if each.server is None)
         # A bare name may also be a qualified one as clients are shown it: `server__tool`.
-        shown = [read_reference(f"mcp__{name}", catalog.servers) for name in self._bare]
+        shown = [read_shown(name, catalog.servers) for name in self._bare]
         self._full = frozenset(
             (each.server, each.tool)
             for each in (*references, *(each for each in shown if each.server in catalog.servers))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon.catalog.loaded import VALID, LoadedStatus, Verdict
+from daemon.config.names import spellings
 
 if TYPE_CHECKING:
     from daemon.catalog.loaded import LoadedTool
@@ -98,7 +99,7 @@ def _is_wanted(catalog: Catalog, key: ToolKey) -> bool:
     A profile that does not offer it gives it to nobody, however it is judged. An operator's word counts more.
     """
     server, tool = key
-    written = {tool, f"{server}/{tool}", f"{server}__{tool}", f"mcp__{server}__{tool}"}
+    written = {*spellings(server, tool), f"{server}__{tool}"}
     profiles = catalog.config.profiles.values()
     return key not in catalog.switched and any(
         not written.isdisjoint(profile.included_optional_tools) for profile in profiles

@@ -30,6 +30,8 @@ COMMANDS = {
 
 EX_USAGE = 2
 """What argparse uses as well."""
+EX_CONFIG = 78
+"""The configuration is at fault (sysexits.h): `run`, `check` and `reload` end with it."""
 EX_IOERR = 74
 """The output cannot be written, its disk is full (sysexits.h)."""
 EX_INTERRUPTED = 130

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from daemon.cli import EX_CONFIG
 from daemon.cli.options import add_json, parser
 from daemon.escape import document, visible
 
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     from daemon.config.model import Config
     from daemon.errors import Fault
 
-EX_CONFIG = 78
-"""The configuration is at fault (sysexits.h); `mcpd run` ends with the same."""
-
 
 def main(argv: list[str]) -> int:
     """Check a configuration.
@@ -29,8 +27,7 @@ def main(argv: list[str]) -> int:
     """
     options = _parser().parse_args(argv)
     # Here, so that `--help` does not pay 70 ms for attrs and cattrs.
-    from daemon.cli.advice import advice  # noqa: PLC0415
-    from daemon.cli.oversights import oversights  # noqa: PLC0415
+    from daemon.cli.advice import advice, oversights  # noqa: PLC0415
     from daemon.config.parse import load  # noqa: PLC0415
     from daemon.errors import ConfigError  # noqa: PLC0415
     from daemon.paths import config_file  # noqa: PLC0415

@@ -29,12 +29,20 @@ EX_UNREACHABLE = 3
 MAX_ANSWER = 64 * 1024 * 1024
 """Bytes of one answer: a tool's result may have 16 MiB; beyond this it is not our daemon that speaks."""
 
+OTHER_SOCKET = "Name the socket of its clients with --socket P."
+"""What helps where somebody else listens."""
+
 _CHUNK = 64 * 1024
 _ID = 1
 
 
 class DaemonUnreachable(Exception):
     """No daemon answers. The text says which socket was tried, why it failed and what to do."""
+
+    def __init__(self, problem: str, helps: str = "") -> None:
+        super().__init__(f"{problem}.\n{helps}" if helps else problem)
+        self.problem = problem
+        """Which socket was tried, and why it failed: a clause."""
 
 
 class RemoteFault(Exception):
@@ -63,19 +71,19 @@ def ask(method: str, params: dict[str, Any], *, path: str, timeout: float) -> di
             answer = _answer(link, deadline)
         except TimeoutError:
             raise DaemonUnreachable(
-                f"the daemon at {path} did not answer `{method}` within {timeout:g} s. It may be overloaded or"
-                " hang: see its log; --timeout SECONDS waits longer."
+                f"the daemon at {path} did not answer `{method}` within {timeout:g} s",
+                "It may be overloaded or hang: see its log; --timeout SECONDS waits longer.",
             ) from None
         except (OSError, EOFError):
             raise DaemonUnreachable(
                 f"the daemon at {path} closed the connection without an answer: it is stopping, does not"
                 " serve this user (`listen.uids`), or has started this process or one above it as a server:"
-                " servers give no orders (`listen.servers` lets it be a client). See its log, then try again."
+                " servers give no orders (`listen.servers` lets it be a client)",
+                "See its log, then try again.",
             ) from None
         except ValueError as error:
             raise DaemonUnreachable(
-                f"what listens on {path} is not mcpd's control socket ({error})."
-                " Name the socket of its clients with --socket P."
+                f"what listens on {path} is not mcpd's control socket ({error})", OTHER_SOCKET
             ) from None
     return _result(answer, path)
 
@@ -113,7 +121,7 @@ def _connected(path: str, timeout: float) -> socket.socket:
         link.connect(path)
     except OSError as error:
         link.close()
-        raise DaemonUnreachable(explain(path, error, OPERATORS)) from None
+        raise DaemonUnreachable(*explain(path, error, OPERATORS)) from None
     if reason := distrust(link, path):
         link.close()
         raise DaemonUnreachable(reason)
@@ -156,8 +164,5 @@ def _result(answer: dict[str, Any], path: str) -> dict[str, Any]:
         raise RemoteFault(error.get("code", 0), str(error.get("message", "")), error.get("data"))
     result = answer.get("result")
     if not isinstance(result, dict):
-        raise DaemonUnreachable(
-            f"what listens on {path} is not mcpd's control socket."
-            " Name the socket of its clients with --socket P."
-        )
+        raise DaemonUnreachable(f"what listens on {path} is not mcpd's control socket", OTHER_SOCKET)
     return result

@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from daemon.cli.options import add_json, parser
 from daemon.escape import document, visible
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from daemon.cli.checkup.scene import Finding, Scene
+    from daemon.cli.checkup.findings import Finding
+    from daemon.cli.checkup.scene import Scene
 
-    Report = Mapping[str, Sequence[Finding]]
+    Told = Mapping[str, str]
 
 EX_FAULT = 1
 """At least one fault was found."""
@@ -30,8 +31,8 @@ def main(argv: list[str]) -> int:
     """
     options = _parser().parse_args(argv)
     # Here, so that `--help` does not pay for attrs and cattrs.
-    from daemon.cli.checkup.gathering import gather  # noqa: PLC0415
-    from daemon.cli.checkup.scene import Level, counted  # noqa: PLC0415
+    from daemon.cli.checkup.findings import Level  # noqa: PLC0415
+    from daemon.cli.checkup.scene import gather  # noqa: PLC0415
 
     try:
         scene = gather(
@@ -48,14 +49,13 @@ def main(argv: list[str]) -> int:
             file=sys.stderr,
         )
         return EX_FAULT
-    report = _clean(examine(scene), scene)
-    found = counted(finding for findings in report.values() for finding in findings)
-    counts = {level.value: found[level] for level in Level}
+    told = list(_told(examine(scene), scene))
+    counts = {level.value: sum(each["level"] == level for each in told) for level in Level}
     if options.json:
-        print(document({"ok": not found[Level.FAULT], "counts": counts, "findings": _plain(report)}))
+        print(document({"ok": not counts["fault"], "counts": counts, "findings": told}))
     else:
-        _show(report, counts)
-    return EX_FAULT if found[Level.FAULT] else 0
+        _show(told, counts)
+    return EX_FAULT if counts["fault"] else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -97,74 +97,51 @@ def _parser() -> argparse.ArgumentParser:
 
 def examine(scene: Scene) -> dict[str, list[Finding]]:
     """What each check finds, by its title."""
-    from daemon.cli.checkup import (  # noqa: PLC0415 - see `main`
-        configuration,
-        leftovers,
-        limits,
-        secrecy,
-        servers,
-        sockets,
-        state,
-        units,
-    )
+    from daemon.cli.checkup import configuration, host, servers, sockets, state  # noqa: PLC0415 - see `main`
 
     checks: dict[str, Callable[[Scene], Iterator[Finding]]] = {
         "configuration": configuration.check,
-        "secrets": secrecy.check,
+        "secrets": configuration.secrets,
         "sockets": sockets.check,
         "state": state.check,
-        "systemd": units.check,
-        "limits": limits.check,
+        "systemd": host.units,
+        "limits": host.limits,
         "servers": servers.check,
-        "leftovers": leftovers.check,
+        "leftovers": host.leavings,
     }
     return {title: list(_guarded(check, scene)) for title, check in checks.items()}
 
 
 def _guarded(check: Callable[[Scene], Iterator[Finding]], scene: Scene) -> Iterator[Finding]:
     """A check's findings; what it may not look at ends it, and not the others."""
-    from daemon.cli.checkup.scene import warning  # noqa: PLC0415
+    from daemon.cli.checkup.findings import found  # noqa: PLC0415
 
     try:
         yield from check(scene)
     except OSError as error:
-        yield warning(
-            f"Not everything could be looked at: {error.filename or 'the system'}: {error.strerror or error}",
-            do="Run this as the daemon's user.",
-        )
+        place = error.filename or "the system"
+        yield found("not-looked-at", place=place, problem=error.strerror or error)
 
 
-def _clean(report: Report, scene: Scene) -> dict[str, list[Finding]]:
-    """The findings without secrets: a server's words, a path or an argument may hold one."""
-    import attrs  # noqa: PLC0415
-
+def _told(report: Mapping[str, Sequence[Finding]], scene: Scene) -> Iterator[Told]:
+    """The findings in words, without secrets: a server's words, a path or an argument may hold one."""
     from daemon.config.redactors import Redactors  # noqa: PLC0415
 
     redactors = Redactors()
-    servers: Container[str] = ()
     if scene.config:
         redactors.learn(scene.config)
-        servers = scene.config.mcp_servers
-
-    def cleaned(found: Finding) -> Finding:
-        # Another server's password may be a word of what is said of this one.
-        server = found.what.partition(":")[0]
-        redact = redactors.of(server) if server in servers else redactors
-        return attrs.evolve(found, what=redact(found.what), why=redact(found.why), do=redact(found.do))
-
-    return {title: [cleaned(found) for found in findings] for title, findings in report.items()}
-
-
-def _plain(report: Report) -> list[dict[str, Any]]:
-    return [
-        {"check": title, "level": found.level, "what": found.what, "why": found.why, "do": found.do}
-        for title, findings in report.items()
-        for found in findings
-    ]
+    for title, findings in report.items():
+        for each in findings:
+            # Another server's password may be a word of what is said of this one.
+            server = str(each.data.get("server", ""))
+            of_a_server = scene.config is not None and server in scene.config.mcp_servers
+            redact = redactors.of(server) if of_a_server else redactors
+            words = {"what": redact(each.what), "why": redact(each.why), "do": redact(each.do)}
+            yield {"check": title, "level": each.level, "cause": each.cause, **words}
 
 
-def _show(report: Report, counts: Mapping[str, int]) -> None:
+def _show(told: Sequence[Told], counts: Mapping[str, int]) -> None:
     from daemon.cli.checkup.view import render  # noqa: PLC0415 - brings rich, which `--json` does without
     from daemon.cli.terminal import Screen  # noqa: PLC0415
 
-    print(render(report, counts, Screen.of(sys.stdout, os.environ)))
+    print(render(told, counts, Screen.of(sys.stdout, os.environ)))

@@ -125,7 +125,7 @@ def _news(options: argparse.Namespace, seen: dict[str, Any]) -> Iterator[dict[st
             seen = ask_with(options, "logs", asked)
         except DaemonUnreachable as error:
             if not away:
-                _note(f"{str(error).partition(chr(10))[0]} Waiting for it.")
+                _note(f"{error.problem}. Waiting for it.")
             away = True
             continue
         if away:

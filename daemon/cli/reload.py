@@ -5,12 +5,10 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from daemon.cli import EX_CONFIG
 from daemon.cli.control import RemoteFault, ask_with, guarded
 from daemon.cli.options import add_control, add_json, parser
 from daemon.escape import document, visible
-
-EX_CONFIG = 78
-"""The configuration is at fault (sysexits.h)."""
 
 PATIENCE = 60.0
 """Seconds to wait: servers that were removed are stopped first, and another reload may be under way."""

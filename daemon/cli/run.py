@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon import __version__, paths
+from daemon.cli import EX_CONFIG
 from daemon.config.model import DEFAULT_PROFILE
 from daemon.config.parse import load
 from daemon.config.profile_files import files_beside
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from daemon.processes.starts import Starts
     from daemon.store.place import Place
 
-EX_CONFIG = 78
-"""The configuration is at fault (sysexits.h)."""
 EX_UNAVAILABLE = 69
 """A socket could not be bound, or another daemon serves it."""
 EX_SOFTWARE = 70

@@ -3,6 +3,9 @@
 Without an exact version they run whatever is newest at that start: a crash and a restart can then bring another
 program than the one that was looked at, or fail for want of a network. That is how tools change behind their
 user's back (MCP03, "rug pull").
+
+And of some packages it is known what their servers need of a configuration: only what was seen to go wrong,
+with what was seen to help.
 """
 
 from __future__ import annotations
@@ -11,10 +14,12 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from daemon.cli.commands import behind_options
+from daemon.cli.commands import behind_options, image_of, started
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from daemon.config.model import Server
 
 
 class Runner(NamedTuple):
@@ -87,6 +92,32 @@ _SCRIPT = re.compile(r"https?://\S+", re.ASCII)
 _RELEASE = re.compile(r"[@/]v?\d+\.\d+[\w.+-]*/|/[0-9a-f]{40}/", re.ASCII)
 
 
+class Known(NamedTuple):
+    """A server, and what it needs."""
+
+    packages: frozenset[str]
+    """What it is called in npm, PyPI and the registries of images, without a version."""
+    why: str
+    """What goes wrong otherwise, after its name."""
+    limits: Mapping[str, int]
+    """The most that each of its `limits` may be (`config.tuning.ServerLimits`)."""
+
+
+KNOWN = (
+    Known(
+        frozenset({"@modelcontextprotocol/server-memory", "mcp-server-memory", "mcp/memory"}),
+        "reads its file and writes it anew for each call: calls at the same time lose each other's changes",
+        {"in_flight": 1},
+    ),
+)
+"""Every server that something is known of."""
+
+_VERSION = re.compile(r"(?<=.)(?:@|==)[^/@]*$")
+_TAG = re.compile(r"(?::[^/@]*)?(?:@.*)?$")
+_DEFAULT_REGISTRY = "docker.io/"
+_INTERPRETERS = frozenset({"bun", "deno", "node"})
+
+
 def moving(words: Sequence[str]) -> Iterator[str]:
     """What a command fetches that may be another program at the next start, and how to write it instead."""
     for runner in RUNNERS:
@@ -103,7 +134,7 @@ def fetches(words: Sequence[str]) -> bool:
     return known and not {"--offline", "--no-install"} & set(words)
 
 
-def started(words: Sequence[str]) -> list[str]:
+def packages_of(words: Sequence[str]) -> list[str]:
     """What a command starts that a runner fetches, or finds; empty if it is no runner."""
     for runner in RUNNERS:
         rest = _behind(words, runner)
@@ -170,3 +201,30 @@ def _moves(package: str, runner: Runner) -> Iterator[str]:
             f"'{package}' has no exact version: every start may run another release, and needs the network to"
             f" find out. Write the one you have looked at, as in '{match[1]}{match[2] or ''}{runner.example}'"
         )
+
+
+def known(server: Server) -> Known | None:
+    """What is known of the server that a command line starts; None if nothing is."""
+    for words in started((server.command or "", *server.args)):
+        for name in _names(words):
+            for each in KNOWN:
+                if name in each.packages or _stands_in(name, each.packages):
+                    return each
+    return None
+
+
+def _names(words: Sequence[str]) -> Iterator[str]:
+    """What a command starts, without a version: not what it is told, which may be the name of anything."""
+    if (image := image_of(words)) is not None:
+        yield _TAG.sub("", image.name.removeprefix(_DEFAULT_REGISTRY))
+    elif packages := packages_of(words):
+        yield from (_VERSION.sub("", package) for package in packages)
+    elif words[0] in _INTERPRETERS:
+        yield from [word for word in words[1:] if not word.startswith("-")][:1]
+    else:
+        yield words[0]
+
+
+def _stands_in(word: str, packages: frozenset[str]) -> bool:
+    """Whether a word is the path of a program in a package, as npm installs it."""
+    return any(f"node_modules/{package}/" in word for package in packages)

@@ -88,10 +88,10 @@ def _show(options: argparse.Namespace, queries: list[str]) -> int:
     if options.json:
         print(document(answer))
     elif answer["tools"]:
-        from daemon.cli.search_view import render  # noqa: PLC0415 - brings rich, which the others do without
         from daemon.cli.terminal import Screen  # noqa: PLC0415
+        from daemon.cli.views import render_search  # noqa: PLC0415 - brings rich, which the others do without
 
-        print(render(answer, Screen.of(sys.stdout, os.environ)))
+        print(render_search(answer, Screen.of(sys.stdout, os.environ)))
     else:
         print(visible(_nothing(queries, answer["suggestions"])), file=sys.stderr)
     return 0 if answer["tools"] else EX_FAULT

@@ -72,8 +72,8 @@ def _move(options: argparse.Namespace) -> int:
 
         print(document(answer))
     else:
-        from daemon.cli.sessions_view import render_moved  # noqa: PLC0415 - brings rich
         from daemon.cli.terminal import Screen  # noqa: PLC0415
+        from daemon.cli.views import render_moved  # noqa: PLC0415 - brings rich
 
         print(render_moved(answer, screen=Screen.of(sys.stdout, os.environ)))
     return 0
@@ -86,9 +86,9 @@ def _show(options: argparse.Namespace) -> int:
 
         print(document(answer if options.key is None else answer["loaded"]))
     else:
-        from daemon.cli.sessions_view import render, render_one  # noqa: PLC0415 - brings rich
         from daemon.cli.terminal import Screen  # noqa: PLC0415
+        from daemon.cli.views import render_session, render_sessions  # noqa: PLC0415 - brings rich
 
-        draw = render if options.key is None else render_one
+        draw = render_sessions if options.key is None else render_session
         print(draw(answer, now=time.time(), screen=Screen.of(sys.stdout, os.environ)))
     return EX_INCOMPLETE if answer.get("incomplete") else 0

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from daemon.escape import visible
+from daemon.wording import KIB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,8 +26,6 @@ UNBOUNDED = 10_000
 
 ROOMY = 100
 """From so many columns on, there is room for two spaces between two columns."""
-
-KIB = 1024
 
 TWO_DIGITS = 10
 """From here on a number says enough without decimals."""

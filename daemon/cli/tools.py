@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import sys
@@ -11,12 +10,10 @@ from typing import TYPE_CHECKING, Any
 from daemon.cli.control import EX_FAULT, ask_with, guarded
 from daemon.cli.options import add_control, add_json, parser
 from daemon.escape import document, visible
+from daemon.wording import BYTES_PER_TOKEN, suggestion
 
 if TYPE_CHECKING:
     import argparse
-
-BYTES_PER_TOKEN = 4
-"""A rule of thumb for JSON in English; what is computed with it is called an estimate."""
 
 Json = dict[str, Any]
 
@@ -69,16 +66,14 @@ def _show(options: argparse.Namespace) -> int:
         print(surface_text(answer["surface"]))
     else:
         from daemon.cli.terminal import Screen  # noqa: PLC0415 - brings rich, which the others do without
-        from daemon.cli.tools_view import render  # noqa: PLC0415
+        from daemon.cli.views import render_tools  # noqa: PLC0415
 
-        print(render(answer["categories"], Screen.of(sys.stdout, os.environ)))
+        print(render_tools(answer["categories"], Screen.of(sys.stdout, os.environ)))
     return 0
 
 
 def _unknown(name: str, known: Json) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean '{near[0]}'?" if near else f"there are: {', '.join(known) or 'none'}"
-    return f"mcpd: no category is named '{name}': {hint}"
+    return f"mcpd: no category is named '{name}'{suggestion(name, known)}"
 
 
 def surface_text(surface: Json) -> str:

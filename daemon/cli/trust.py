@@ -1,7 +1,7 @@
 """Whether what listens on a socket may be the daemon: anybody can make one in a directory such as /tmp.
 
-Whoever is not trusted gets no prompt, no argument and no password, and no answer of his is passed on. Standard
-library only, and light: `mcpd connect` is started for every window of every agent.
+A peer that is not trusted gets no prompt, no argument and no password, and none of its answers is passed on.
+Standard library only, and light: `mcpd connect` is started for every window of every agent.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ OTHERS_WRITE = 0o022
 
 
 def distrust(link: _socket.socket, path: str) -> str:
-    """Why whoever listens at the other end is not to be trusted, with what to do; empty if he is.
+    """Why the peer that listens at the other end is not to be trusted, and what to do; empty if it is.
 
-    Trusted are this user, root, and whoever has a socket where only these, or he in a place that they gave him,
-    could have put it: so the user of the system service is.
+    Trusted are this user, root, and a user whose socket lies where only these, or that user in a directory that
+    they gave to it, could have put it: the user of the system service is one.
 
     Args:
         link: connected.

@@ -48,8 +48,8 @@ _REASONS = {
 }
 
 
-def explain(path: str, error: OSError, door: Door) -> str:
-    """One text: which socket was tried, why it failed, what to do."""
+def explain(path: str, error: OSError, door: Door) -> tuple[str, str]:
+    """Which socket was tried and why it failed, as a clause; and what to do, in sentences."""
     # A path over 107 bytes is refused by Python itself, without an errno.
     reason, remedy = _REASONS.get(error.errno or 0, (error.strerror or str(error), _FIX))
-    return f"cannot reach the daemon at {path}: {reason}.\n{remedy.format(unit=door.unit, name=door.name)}"
+    return f"cannot reach the daemon at {path}: {reason}", remedy.format(unit=door.unit, name=door.name)

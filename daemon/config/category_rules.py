@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daemon.config.hints import quoted, suggestion
+from daemon.config.hints import quoted
 from daemon.config.names import TITLE_LENGTH, ToolReference, read_reference, title_is_sound, tool_name_is_sound
 from daemon.config.patterns import pattern_problem
 from daemon.config.trail import below
 from daemon.errors import Fault
+from daemon.wording import suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator

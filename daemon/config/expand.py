@@ -42,6 +42,11 @@ _EXPANDED = ("command", "args", "env", "cwd", "url", "headers")
 class Unresolved(ValueError):
     """A reference that stands for nothing; the text says why and what to do."""
 
+    def __init__(self, message: str, variable: str | None = None) -> None:
+        super().__init__(message)
+        self.variable = variable
+        """The environment variable that is not set, if that is why."""
+
 
 @attrs.frozen(kw_only=True)
 class Sources:
@@ -65,7 +70,7 @@ class Expanded:
     """What came from outside the file."""
     credentials: tuple[str, ...] = attrs.field(repr=False)
     """What a reference stood for that may be one: by its kind, its name, or as it is not clearly a setting."""
-    problems: tuple[str, ...]
+    problems: tuple[Unresolved, ...]
     """What could not be looked up, and why."""
 
 
@@ -90,13 +95,13 @@ def expand(text: str, sources: Sources) -> Expanded:
     """Look up every reference in `text`."""
     substituted: list[str] = []
     credentials: list[str] = []
-    problems: list[str] = []
+    problems: list[Unresolved] = []
 
     def replace(match: re.Match[str]) -> str:
         try:
             value, from_outside = _look_up(match, sources)
         except Unresolved as error:
-            problems.append(str(error))
+            problems.append(error)
             return match[0]
         if from_outside:
             substituted.append(value)
@@ -149,7 +154,8 @@ def _variable(body: str, sources: Sources) -> tuple[str, bool]:
     if match["fallback"] and not value:
         return match["default"], False
     if value is None:
-        raise Unresolved(f"environment variable {name} is not set; export it, or write ${{{name}:-default}}")
+        message = f"environment variable {name} is not set; export it, or write ${{{name}:-default}}"
+        raise Unresolved(message, variable=name)
     return _checked(value, body), True
 
 
@@ -231,7 +237,9 @@ def expand_server(
             result = expand(value, sources)
             found.update(result.substituted)
             credentials.update(result.credentials)
-            faults.extend(Fault(path=here, message=problem) for problem in result.problems)
+            faults.extend(
+                Fault(path=here, message=str(problem), variable=problem.variable) for problem in result.problems
+            )
             return result.text
         if isinstance(value, list):
             return [visit(item, below(here, index)) for index, item in enumerate(value)]

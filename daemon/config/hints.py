@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from daemon.config.model import Category, Config, Profile, Server, ToolSelection
+from daemon.wording import suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -81,24 +81,6 @@ FOREIGN: Mapping[type, Mapping[str, str]] = {
 """Keys that people bring along from other clients, and what says the same here."""
 
 
-def closest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that `word` was probably meant to be."""
-    folded = {_fold(candidate): candidate for candidate in known}
-    found = get_close_matches(_fold(word), folded, n=1)
-    return folded[found[0]] if found else None
-
-
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """The end of a sentence that has just said that `word` is unknown."""
-    known = list(known)
-    near = closest(word, known)
-    if near is not None:
-        return f": did you mean '{near}'?"
-    if not known:
-        return ": there are none"
-    return f": known are {', '.join(known)}"
-
-
 def unknown_key(cls: type, key: str, known: Iterable[str]) -> str:
     """What to say about a key that `cls` does not have."""
     advice = FOREIGN.get(cls, {}).get(key)
@@ -108,7 +90,3 @@ def unknown_key(cls: type, key: str, known: Iterable[str]) -> str:
 def quoted(word: str) -> str:
     """Somebody's own word in quotes, cut to a length that leaves the sentence readable."""
     return f"'{word}'" if len(word) <= SHOWN else f"'{word[:SHOWN]}…'"
-
-
-def _fold(word: str) -> str:
-    return word.lower().replace("_", "").replace("-", "")

@@ -73,6 +73,10 @@ class TransportType(StrEnum):
     UNIX = "unix"
 
 
+PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
+"""The port that a url's scheme implies."""
+
+
 class StartMode(StrEnum):
     """When a server is started."""
 

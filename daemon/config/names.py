@@ -31,10 +31,24 @@ class ToolReference:
     """The tool's own name."""
 
 
+CLIENT_PREFIX = "mcp__"
+"""What clients put before the names of servers and tools: `mcp__server__tool`."""
+
+
+def spellings(server: str, tool: str) -> tuple[str, str, str]:
+    """What a configuration may call a tool: the ways of writing that `read_reference` takes apart."""
+    return tool, f"{server}/{tool}", f"{CLIENT_PREFIX}{server}__{tool}"
+
+
+def read_shown(name: str, servers: Collection[str]) -> ToolReference:
+    """Take `server__tool` apart, as clients are shown it."""
+    return read_reference(CLIENT_PREFIX + name, servers)
+
+
 def read_reference(name: str, servers: Collection[str]) -> ToolReference:
     """Take `tool`, `server/tool` or `mcp__server__tool` apart. `servers` decides where a prefix ends."""
-    if name.startswith("mcp__"):
-        rest = name.removeprefix("mcp__")
+    if name.startswith(CLIENT_PREFIX):
+        rest = name.removeprefix(CLIENT_PREFIX)
         # The longest first: with servers `a` and `a__b`, the tool of `mcp__a__b__c` is `c`.
         for server in sorted(servers, key=len, reverse=True):
             if rest.startswith(f"{server}__"):
@@ -48,7 +62,7 @@ def read_reference(name: str, servers: Collection[str]) -> ToolReference:
 
 def own_name(name: str, server: str) -> str:
     """A tool's own name, without a client's prefix for `server`."""
-    return name.removeprefix(f"mcp__{server}__").removeprefix(f"{server}/")
+    return name.removeprefix(f"{CLIENT_PREFIX}{server}__").removeprefix(f"{server}/")
 
 
 def tool_name_is_sound(tool: str) -> bool:

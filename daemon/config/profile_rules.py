@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from daemon.config.category_rules import reference_faults
-from daemon.config.hints import quoted, suggestion
+from daemon.config.hints import quoted
 from daemon.config.trail import below
 from daemon.errors import Fault
+from daemon.wording import suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

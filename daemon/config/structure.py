@@ -16,10 +16,11 @@ from cattrs import ClassValidationError, Converter, ForbiddenExtraKeysError, Ite
 from cattrs.errors import IterableValidationNote
 from cattrs.gen import make_dict_structure_fn, override
 
-from daemon.config.hints import quoted, suggestion, unknown_key
-from daemon.config.trail import below, camel
+from daemon.config.hints import quoted, unknown_key
+from daemon.config.trail import below
 from daemon.config.tuning import AtLeast
 from daemon.errors import Fault
+from daemon.wording import camel, suggestion
 
 T = TypeVar("T")
 Tree = ClassValidationError | IterableValidationError

@@ -17,9 +17,3 @@ def below(trail: str, step: str | int) -> str:
     if _PLAIN.fullmatch(step):
         return f"{trail}.{step}"
     return f"{trail}[{json.dumps(step)}]"
-
-
-def camel(name: str) -> str:
-    """The spelling of an attribute in the file: `stop_eof` is `stopEof`."""
-    head, *tail = name.split("_")
-    return head + "".join(word.capitalize() for word in tail)

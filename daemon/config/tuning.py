@@ -11,6 +11,8 @@ from typing import Annotated
 
 import attrs
 
+from daemon.wording import MIB
+
 
 @attrs.frozen
 class AtLeast:
@@ -32,9 +34,6 @@ Count = Annotated[int, AtLeast(1)]
 Capacity = Annotated[int, AtLeast(0)]
 AnswerTokens = Annotated[int, AtLeast(500)]
 """Below this there is no room for a few names and what is to be said beside them."""
-
-KIB = 1024
-MIB = 1024 * KIB
 
 
 class RestartType(StrEnum):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import attrs
 from loguru import logger
 
+from daemon.delay import doubled, jittered
 from daemon.keeping.session_notes import MAX_SESSIONS
 from daemon.store.faults import Kind, StoreFault
 from daemon.watch import Watch
@@ -27,10 +28,6 @@ PARKED_SECONDS = 300.0
 
 PARKED = frozenset({Kind.NEWER_SCHEMA, Kind.MISCONFIGURED})
 """Trying these again soon is pointless."""
-
-_MAX_DOUBLINGS = 30
-"""2^30 s is beyond the cap; without it the power of a long streak would overflow a float."""
-
 
 DROPS_PER_LINE = 1000
 """Dropped changes for each line of the log about them."""
@@ -154,12 +151,10 @@ class Health:
 
     def next_delay(self, kind: Kind) -> float:
         """Count a failure of a kind; how many seconds until the next try."""
-        if kind in PARKED:
-            nominal = PARKED_SECONDS
-        else:
-            nominal = min(BACKOFF_SECONDS * 2 ** min(self.failures, _MAX_DOUBLINGS), BACKOFF_CAP)
+        parked = kind in PARKED
+        nominal = PARKED_SECONDS if parked else doubled(BACKOFF_SECONDS, BACKOFF_CAP, self.failures)
         self.failures += 1
-        return nominal / 2 * (1 + self._rng())
+        return jittered(nominal, self._rng())
 
     def _show(self, state: Condition, waiting: int) -> None:
         now = self.persistence.value

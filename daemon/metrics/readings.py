@@ -15,9 +15,9 @@ import attrs
 import trio
 
 from daemon.errors import InvalidArguments
+from daemon.processes.effort import memory_by_mark
 from daemon.states import ServerState
 from daemon.tally import MAX_SERVERS, OPERATOR, OTHER, tokens_in
-from daemon.transports.children import memory_by_mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

@@ -13,9 +13,9 @@ import msgspec
 import trio
 
 from daemon.errors import McpdError, UnknownServer
-from daemon.operators.news import hint
 from daemon.ports import Upstream
 from daemon.states import COMING, ServerState
+from daemon.wording import hint
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daemon.closest import closest
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -15,14 +13,6 @@ if TYPE_CHECKING:
 NAMED = 10
 """Tools of each kind that are named in a line of the log, and profiles. `mcpd tools` has all tools, and
 `mcpd status --json` all profiles."""
-
-
-def hint(wanted: str, names: Mapping[str, object]) -> str:
-    """What to say instead of a name that nothing has."""
-    close = closest(wanted, names)
-    if close:
-        return f"Did you mean {', '.join(close)}?"
-    return f"There are: {', '.join(names)}." if names else "There are none."
 
 
 def switches(*, lazy: bool, surfaces: Mapping[str, str]) -> str:

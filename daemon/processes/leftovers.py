@@ -192,9 +192,8 @@ def _find(dead: Sequence[Dead]) -> list[Leftover]:
     """What is alive of dead daemons: one look at all processes, none if nobody has died."""
     if not dead:
         return []
-    limits = {pid: limit[0] for pid in table.numbers() if (limit := table.limit(pid)) is not None}
-    seen = (table.read(pid) for pid in limits)
-    alive = {each.pid: each for each in seen if each is not None and not each.is_dead}
+    alive, both = table.alive()
+    limits = {pid: soft for pid, (soft, _) in both.items()}
     below: dict[int, list[int]] = {}
     for pid, process in alive.items():
         below.setdefault(process.parent, []).append(pid)

@@ -118,12 +118,7 @@ def find() -> Found:
 
     What is hidden is not seen unless it is a child of ours: it will be one when its parent has ended.
     """
-    own = table.own_children()
-    numbers = own.union(table.numbers())
-    limits = {pid: limit for pid in numbers if (limit := table.limit(pid)) is not None}
-    # Read after the limits: a child that is started meanwhile is not among them, and no stray then.
-    seen = (table.read_child(pid) if pid in own else table.read(pid) for pid in limits)
-    alive = {each.pid: each for each in seen if each is not None and not each.is_dead}
+    alive, limits = table.alive()
     servers = {pid: mark for mark, pid in dict(_children).items()}
     found = Found({}, [])
     for pid, process in alive.items():

@@ -10,7 +10,10 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+from pathlib import Path
 from typing import NamedTuple
+
+from daemon.wording import KIB
 
 RLIMIT_LOCKS = 10
 """The resource that carries a server's mark (asm-generic/resource.h); Python's module has no name for it."""
@@ -20,6 +23,9 @@ STAT_BYTES = 1024
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 """Bytes of a page of memory."""
+
+TICKS = os.sysconf("SC_CLK_TCK")
+"""Of the kernel's clock in a second: what `Process.started` and `Process.ticks` count."""
 
 _DEAD = frozenset("ZXx")
 _WORKING = frozenset("RD")
@@ -138,8 +144,29 @@ def own_children() -> set[int]:
     return found
 
 
+def alive() -> tuple[dict[int, Process], dict[int, tuple[int, int]]]:
+    """All processes of our user that live, and all limits (`limit`), by pid. Reads all of /proc.
+
+    What is hidden is not seen unless it is a child of ours.
+    """
+    own = own_children()
+    # The limits are read first: a child that is started meanwhile is not among them, and so nobody's stray.
+    limits = {pid: found for pid in own.union(numbers()) if (found := limit(pid)) is not None}
+    seen = (read_child(pid) if pid in own else read(pid) for pid in limits)
+    return {each.pid: each for each in seen if each is not None and not each.is_dead}, limits
+
+
 def resident(pid: int) -> int:
     """Bytes of a process in memory, shared ones in full; 0 if it is gone."""
     with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/statm", "rb") as sizes:  # noqa: PTH123
         return int(sizes.read().split()[1]) * PAGE
     return 0
+
+
+def proportional(pid: int) -> int:
+    """Bytes in memory, those shared with n processes by 1/n; all of them where the kernel does not say."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * KIB
+    return resident(pid)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.closest import closest
 from daemon.search.floor import is_chance
 from daemon.search.language import language
 from daemon.search.queries import Query, read
@@ -22,6 +21,7 @@ from daemon.search.segment import Segment
 from daemon.search.semantic import fuse
 from daemon.search.text import plain
 from daemon.search.vocabulary import Vocabulary
+from daemon.wording import closest
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence

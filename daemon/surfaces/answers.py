@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from daemon.catalog.legible import legible_json
-from daemon.closest import closest
 from daemon.errors import CallError, InvalidArguments
 from daemon.escape import legible
+from daemon.wording import closest, meant
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -96,7 +96,7 @@ def choices(
     close = closest(wanted, known) if near is None else near
     listed = some_of(known, room)
     shown = ", ".join(listed) + (f" and {len(known) - len(listed)} more" if len(known) > len(listed) else "")
-    hint = f"Did you mean {' or '.join(close)}? " if close else ""
+    hint = f"{meant(close)} " if close else ""
     return f"{hint}There are: {shown}." if known else f"{hint}There are none."
 
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from daemon.closest import closest
 from daemon.config.names import own_name
 from daemon.errors import UnknownCategory, UnknownTool
 from daemon.surfaces.answers import (
@@ -33,6 +32,7 @@ from daemon.surfaces.describing import (
 )
 from daemon.surfaces.fitting import names_within, room_of, share_of
 from daemon.surfaces.summing import category_line
+from daemon.wording import closest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -9,14 +9,14 @@ import msgspec
 from msgspec import Raw
 
 from daemon.arguments.reading import WRAPPERS
-from daemon.closest import closest
-from daemon.config.names import read_reference
+from daemon.config.names import CLIENT_PREFIX, read_reference
 from daemon.errors import InvalidArguments, ToolChanged, ToolDisabled, UnknownTool, UpstreamUnavailable
 from daemon.surfaces.answers import MAX_QUOTED, choices, cut, quoted, some_of, unavailable_entry
 from daemon.surfaces.base import ALWAYS_LOAD, AwaitListing, Forward
 from daemon.surfaces.describing import definition, starting, unlisted
 from daemon.surfaces.fitting import share_of
 from daemon.surfaces.renames import renamed
+from daemon.wording import closest
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -127,7 +127,7 @@ def refuse_meta_tool(view: View, name: str, meta_tools: Collection[str]) -> None
     Raises:
         InvalidArguments: the name is a meta-tool's.
     """
-    plain = name.rpartition("__")[2] if name.startswith("mcp__") else name
+    plain = name.rpartition("__")[2] if name.startswith(CLIENT_PREFIX) else name
     servers = view.catalog.servers
     if plain in meta_tools and read_reference(name, servers).server not in servers:
         text = f"{plain} is one of mcpd's own tools and always there: call it directly, by its name."

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from daemon.catalog.categories import prospect
-from daemon.closest import closest
 from daemon.config.names import own_name
 from daemon.errors import ToolDisabled, UnknownTool
 from daemon.surfaces import calling
@@ -26,6 +25,7 @@ from daemon.surfaces.by_category import (
 )
 from daemon.surfaces.calling import Wrapped, unwrap
 from daemon.surfaces.fitting import share_of
+from daemon.wording import closest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

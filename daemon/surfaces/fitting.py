@@ -12,14 +12,12 @@ import msgspec
 from msgspec import Raw
 
 from daemon.surfaces.answers import MAX_LINE, one_line, size_of
+from daemon.wording import BYTES_PER_TOKEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from daemon.surfaces.base import View
-
-BYTES_PER_TOKEN = 4
-"""The rule of thumb for English and JSON, as `mcpd status` has it."""
 
 SHORT_LINE = 30
 """Characters of a line at the least, however many there are: how a sentence begins tells two tools apart."""

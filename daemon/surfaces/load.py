@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from daemon.catalog.loaded import Source
-from daemon.closest import closest
+from daemon.config.names import CLIENT_PREFIX
 from daemon.errors import InvalidArguments, ToolNotLoaded, UnknownServer
 from daemon.surfaces import calling
 from daemon.surfaces.answers import (
@@ -32,6 +32,7 @@ from daemon.surfaces.listing import as_listed
 from daemon.surfaces.renames import is_as_shown, renamed
 from daemon.surfaces.resolving import MAX_FOUND, WORTH, resolve
 from daemon.surfaces.summing import server_line, server_words, tool_line
+from daemon.wording import closest
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -238,7 +239,7 @@ def _servers_meant(view: View, name: str | None) -> list[ServerEntry]:
     servers = view.servers
     if not name:
         return list(servers.values())
-    name = name.removeprefix("mcp__")
+    name = name.removeprefix(CLIENT_PREFIX)
     if name not in servers:
         raise UnknownServer(
             f"no server is named {quoted(name)}. {choices(servers, name, room=share_of(view))}",

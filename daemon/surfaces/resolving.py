@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.closest import closest
 from daemon.errors import CallError, UnknownTool
 from daemon.surfaces import calling
 from daemon.surfaces.answers import MAX_QUOTED, choices, cut, quoted
 from daemon.surfaces.fitting import share_of
 from daemon.surfaces.renames import renamed
+from daemon.wording import closest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -233,11 +233,6 @@ class Children:
         return child.process.returncode is not None
 
 
-def memory_by_mark() -> dict[int, int]:
-    """Resident bytes of each server's tree, by its mark. Reads all of /proc: call it in a thread."""
-    return {mark: sum(map(table.resident, pids)) for mark, pids in marks.find().trees.items()}
-
-
 def _kill_tree(mark: int | None) -> list[int]:
     """Kill what belongs to a server, and strays; return whom, an empty list once nobody is left alive."""
     found = marks.find()

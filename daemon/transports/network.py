@@ -14,15 +14,13 @@ from urllib.parse import urlsplit
 import trio
 
 from daemon.causes import Cause, of_errno, of_status
+from daemon.config.model import PORTS
 from daemon.errors import CannotStart, ConnectionLost, NeedsAuth, RunError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
-
-PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
-"""The port that a scheme implies."""
 
 UNAUTHORIZED = 401
 FORBIDDEN = 403

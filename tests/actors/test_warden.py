@@ -10,10 +10,11 @@ import attrs
 import trio
 from loguru import logger
 
-from daemon.actors.warden import LOOKS, WALK_SECONDS, Warden, memory_of
+from daemon.actors.warden import LOOKS, WALK_SECONDS, Warden
 from daemon.causes import Cause, Reason
 from daemon.config.model import Server, ServerLimits
-from daemon.transports.children import Children, memory_by_mark
+from daemon.processes.effort import memory_by_mark, memory_of
+from daemon.transports.children import Children
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

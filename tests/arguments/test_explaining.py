@@ -39,9 +39,9 @@ def told(literal: object, schema: dict[str, Any] | None = None, *, beside: tuple
         ({}, "$", '"path" is a required property'),
         ({"path": 5}, "$.path", 'this is not of type "string"'),
         ({"path": "x", "mode": "raed"}, "$.mode", 'this is not one of "read" or "write"'),
-        ({"path": "x", "pth": 1}, "$", "there is no 'pth'; did you mean 'path'?"),
-        ({"path": "x", "zzz": 1}, "$", "there is no 'zzz'; there are: path, mode, where, tag"),
-        ({"path": "x", "where": {"lin": 1}}, "$.where", "there is no 'lin'; did you mean 'line'?"),
+        ({"path": "x", "pth": 1}, "$", "there is no 'pth': did you mean 'path'?"),
+        ({"path": "x", "zzz": 1}, "$", "there is no 'zzz': known are path, mode, where, tag"),
+        ({"path": "x", "where": {"lin": 1}}, "$.where", "there is no 'lin': did you mean 'line'?"),
         ({"path": "x", "where": {"line": "1"}}, "$.where.line", 'this is not of type "integer"'),
         ([1], "$", "an object is expected, not an array"),
         ("x", "$", "an object is expected, not a string that holds no object"),
@@ -58,7 +58,7 @@ def test_each_fault_is_told_with_its_place(literal: object, path: str, message: 
 
 def test_a_misspelt_member_is_found_where_the_schema_is_lenient() -> None:
     lenient = {"type": "object", "properties": {"repo_path": {"type": "string"}}, "required": ["repo_path"]}
-    assert "there is no 'repopath'; did you mean 'repo_path'?" in told({"repopath": "x"}, lenient).message
+    assert "there is no 'repopath': did you mean 'repo_path'?" in told({"repopath": "x"}, lenient).message
 
 
 def test_what_stands_beside_is_named() -> None:

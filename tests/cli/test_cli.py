@@ -196,6 +196,7 @@ def test_connect_imports_only_the_standard_library(sockets: Path) -> None:
         "daemon.cli",
         "daemon.cli.connect",
         "daemon.cli.trust",
+        "daemon.delay",
         "daemon.paths",
     }
 

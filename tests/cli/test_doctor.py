@@ -72,8 +72,8 @@ def test_json_has_every_finding_with_its_check(house: House, capsys: pytest.Capt
     assert list(answer["counts"]) == ["ok", "note", "warning", "fault"]
     assert answer["counts"]["fault"] == 1
     fault = next(each for each in answer["findings"] if each["level"] == "fault")
-    assert set(fault) == {"check", "level", "what", "why", "do"}
-    assert fault["check"] == "servers"
+    assert set(fault) == {"check", "level", "cause", "what", "why", "do"}
+    assert (fault["check"], fault["cause"]) == ("servers", "program-not-on-path-of-shell")
 
 
 def test_a_faulty_configuration_is_one_and_all_else_is_looked_at(

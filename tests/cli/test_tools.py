@@ -52,7 +52,7 @@ def test_one_category_can_be_asked_for(control: Controls, capsys: pytest.Capture
 
 
 @pytest.mark.parametrize(
-    ("word", "hint"), [("histroy", "did you mean 'history'?"), ("zzz", "there are: history, files")]
+    ("word", "hint"), [("histroy", "did you mean 'history'?"), ("zzz", "known are history, files")]
 )
 def test_an_unknown_category_is_one_and_names_the_closest(
     control: Controls, capsys: pytest.CaptureFixture[str], word: str, hint: str

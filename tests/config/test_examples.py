@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
-from daemon.cli.oversights import oversights
+from daemon.cli.advice import oversights
 from daemon.config.jsonc import decode
 from daemon.config.names import read_reference
 from daemon.config.parse import load

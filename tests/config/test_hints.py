@@ -5,28 +5,9 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from daemon.config.hints import FOREIGN, closest, quoted, suggestion, unknown_key
+from daemon.config.hints import FOREIGN, quoted, unknown_key
 from daemon.config.model import Category, Config, Server
 from daemon.config.structure import keys
-
-
-@pytest.mark.parametrize(
-    ("word", "near"),
-    [
-        ("comand", "command"),
-        ("COMMAND", "command"),
-        ("include_names", "includeNames"),
-        ("IncludeNames", "includeNames"),
-        ("zzz", None),
-    ],
-)
-def test_the_closest_word_ignores_case_and_separators(word: str, near: str | None) -> None:
-    assert closest(word, ["command", "includeNames", "args"]) == near
-
-
-def test_with_nothing_close_the_choices_are_listed() -> None:
-    assert suggestion("zzz", ["a", "b"]) == ": known are a, b"
-    assert suggestion("zzz", []) == ": there are none"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.config.trail import below, camel
+from daemon.config.trail import below
 
 
 @pytest.mark.parametrize(
@@ -22,10 +22,3 @@ from daemon.config.trail import below, camel
 )
 def test_a_step_that_could_be_misread_is_quoted(step: str | int, trail: str) -> None:
     assert below("$", step) == trail
-
-
-@pytest.mark.parametrize(
-    ("name", "key"), [("name", "name"), ("stop_eof", "stopEof"), ("mcp_servers", "mcpServers")]
-)
-def test_attributes_are_camel_case_in_the_file(name: str, key: str) -> None:
-    assert camel(name) == key

@@ -18,9 +18,9 @@ from daemon.errors import InvalidArguments
 from daemon.keeping.health import Condition, Persistence
 from daemon.metrics.readings import OFF, RENDERING, Distribution, read
 from daemon.metrics.table import METRICS
+from daemon.processes.effort import memory_by_mark
 from daemon.states import ServerState
 from daemon.tally import LATENCY_BOUNDS, MAX_SERVERS, OTHER, Tally
-from daemon.transports.children import memory_by_mark
 from daemon.watch import Watch
 from tests.catalog.samples import after, catalog_of, listed, servers, status
 from tests.metrics.samples import FakeSession, FakeUpstream, catalog, eventful, exporter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daemon.operators.news import NAMED, difference, hint, switches
+from daemon.operators.news import NAMED, difference, switches
 from tests.fakes_upstream import Stage, tool
 
 if TYPE_CHECKING:
@@ -13,12 +13,6 @@ if TYPE_CHECKING:
 
 def entry(stage: Stage, server: str = "alpha") -> ServerEntry:
     return stage.catalog.value.servers[server]
-
-
-def test_a_hint_has_what_is_close_or_all_there_is() -> None:
-    assert hint("ecko", {"echo": 1, "add": 2}) == "Did you mean echo?"
-    assert hint("zzz", {"echo": 1, "add": 2}) == "There are: echo, add."
-    assert hint("zzz", {}) == "There are none."
 
 
 def test_the_switches_are_told_by_profile_and_not_without_end() -> None:

@@ -14,7 +14,8 @@ import trio
 
 from daemon.causes import Cause
 from daemon.errors import CannotStart, ConnectionLost
-from daemon.transports.children import ChildProcess, Children, memory_by_mark
+from daemon.processes.effort import memory_by_mark
+from daemon.transports.children import ChildProcess, Children
 from tests.faults.stage import (
     PATIENCE,
     Recorder,

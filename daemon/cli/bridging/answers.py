@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daemon.cli.bridging.ledger import CALL
+from daemon.cli.bridging.requests import CALL
 
 INTERNAL_ERROR = -32603
 """JSON-RPC's code for what is no fault of the client's; what it was stands in `data.code`."""

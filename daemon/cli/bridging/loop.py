@@ -13,11 +13,12 @@ import os
 import select
 from time import monotonic
 
-from daemon.cli.bridging.conversation import Conversation
-from daemon.cli.bridging.ledger import MAX_OPEN
+from daemon.cli.bridging.client_side import ClientSide
+from daemon.cli.bridging.daemon_side import DaemonSide
+from daemon.cli.bridging.exchange import Exchange
 from daemon.cli.bridging.peek import only_answers
-from daemon.cli.bridging.reaching import HUNG_UP, MUTE, SILENT, TURNED_AWAY, reach
-from daemon.cli.bridging.retry import Retry
+from daemon.cli.bridging.reaching import HUNG_UP, MUTE, SILENT, TURNED_AWAY, Dialer
+from daemon.cli.bridging.requests import MAX_OPEN
 from daemon.cli.bridging.stdout import Stdout
 
 READ_BYTES = 256 * 1024
@@ -37,9 +38,6 @@ only just being started."""
 WORDLESS = 3
 """Connections in a row that the first daemon we meet ends without a word, until we believe that it means us."""
 
-AWAITED_SECONDS = 0.5
-"""Between two attempts on a socket that nobody listens on, at the most, while a request waits."""
-
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 _room = memoryview(bytearray(READ_BYTES))
 """Where everything is read to: `os.read` would map and unmap as much memory for each message, however short."""
@@ -58,13 +56,12 @@ class Bridge:
             hello: sent over each connection before anything from stdin.
         """
         self._path = path
-        self._link, trouble = reach(path)
-        self._talk = Conversation(hello, through=self._link is not None)
-        self._retry = Retry()
+        self._dialer = Dialer(path)
         self._since = monotonic()
-        self._next = 0.0
-        self._vain: float | None = None
-        """When nobody was found; None: somebody was, and more attempts would trouble him."""
+        self._link, trouble = self._dialer.dial(self._since)
+        self._exchange = Exchange(hello, through=self._link is not None)
+        self._client = ClientSide(self._exchange)
+        self._daemon = DaemonSide(self._exchange, self._client)
         self._wordless = 0
         self._lost = False
         """Whether a daemon that answered the client has gone."""
@@ -72,11 +69,9 @@ class Bridge:
         self._poll = select.poll()
         self._stdout = Stdout(_STDOUT)
         self._masks: dict[int, int | None] = {}
+        self._exchange.trouble = trouble or SILENT.format(path=path)
         if self._link is None:
-            self._found_nobody(trouble, self._since)
             _say(f"{trouble}\nUntil it runs, this bridge answers for it.")
-        else:
-            self._talk.trouble = SILENT.format(path=path)
 
     def run(self) -> str:
         """Move bytes until the client has ended.
@@ -86,22 +81,19 @@ class Bridge:
             whenever we connect, or the client has ended and was not answered.
         """
         while not self._is_over():
-            if not self._talk.is_settled:
+            if not self._exchange.is_settled:
                 self._tend(monotonic())
             self._watch()
-            if self._talk.is_calm and self._stdin_open and self._link is not None:
+            if self._daemon.is_calm and self._stdin_open and self._link is not None:
                 self._relay(self._link)
                 continue
             for descriptor, events in self._poll.poll(self._patience()):
                 self._use(descriptor, events)
-        return self._failure()
-
-    def _failure(self) -> str:
-        talk = self._talk
-        asked = talk.open > 0 or talk.deadline is not None
-        if talk.heard or talk.stands_in or self._stdout.gone:
+        exchange = self._exchange
+        asked = len(exchange.requests) > 0 or exchange.deadline is not None
+        if exchange.heard or exchange.stands_in or self._stdout.gone:
             return ""
-        return talk.trouble if asked or self._is_unwanted() else ""
+        return exchange.trouble if asked or self._is_unwanted() else ""
 
     def _relay(self, link: _socket.socket) -> None:
         """Pass on whole lines as long as nothing else comes, and nothing has to wait.
@@ -111,8 +103,8 @@ class Bridge:
 
         Whatever else poll has said when this returns, it says again.
         """
-        talk, up, poll = self._talk, self._talk.up, self._poll.poll
-        own = talk.own_tool
+        client, daemon, exchange = self._client, self._daemon, self._exchange
+        up, poll, stdout, own = exchange.up, self._poll.poll, self._stdout, exchange.own_tool
         while True:
             for descriptor, events in poll():
                 if events != select.POLLIN:
@@ -124,10 +116,13 @@ class Bridge:
                     return
                 if descriptor == _STDIN:
                     sent = up.pass_on(data, link)
-                    calm = talk.passed_up(data) and sent
+                    calm = client.passed(data) and sent
                 elif only_answers(data):
-                    calm = self._tell(data)
-                    talk.passed_down(data)
+                    taken = stdout.give(data)
+                    calm = taken == len(data)
+                    if not calm:
+                        exchange.down += data[taken:]
+                    daemon.passed(data)
                 else:
                     self._hear(descriptor, data)
                     return
@@ -136,48 +131,58 @@ class Bridge:
 
     def _use(self, descriptor: int, events: int) -> None:
         if descriptor == _STDIN:
-            self._hear(_STDIN, _read(_STDIN, _all if self._talk.through else _less))
+            self._hear(_STDIN, _read(_STDIN, _all if self._exchange.through else _less))
         elif descriptor == _STDOUT:
             self._stdout.gone |= bool(events & _GONE)
-            self._write()
+            self._stdout.drain(self._exchange.down)
         else:
-            self._on_link(events)
+            if self._exchange.up.unsent:
+                self._send()
+            if events & (select.POLLIN | _GONE) and len(self._exchange.down) < BUFFERED_BYTES:
+                self._hear(descriptor, _read(descriptor, _all))
 
     def _hear(self, descriptor: int, data: bytes | None) -> None:
         """Take what was read; empty: that was the end; None: nothing was."""
         if data is None:
             return
-        if descriptor == _STDIN:
-            self._said(data)
-        else:
+        if descriptor != _STDIN:
             self._told(data)
+            return
+        if data:
+            self._client.said(data, monotonic())
+        else:
+            self._stdin_open = False
+            self._client.ended()
+        self._send()
 
     def _is_over(self) -> bool:
         """A client that has only finished writing still gets its answers, if a daemon is there to give them."""
         if self._stdout.gone or self._is_unwanted():
             return True
-        awaits = self._link is not None and (self._talk.through or self._talk.open)
-        return not self._stdin_open and not self._talk.down and not awaits
+        exchange = self._exchange
+        awaits = self._link is not None and (exchange.through or len(exchange.requests) > 0)
+        return not self._stdin_open and not exchange.down and not awaits
 
     def _is_unwanted(self) -> bool:
         """Whether a daemon means us when it hangs up. A client that was answered here is not given up."""
-        return self._wordless >= WORDLESS and not self._talk.stands_in
+        return self._wordless >= WORDLESS and not self._exchange.stands_in
 
     def _watch(self) -> None:
         """Ask poll for what can be used now.
 
         A source that must wait is not registered at all: poll reports a hangup unasked, and would spin on it.
         """
-        talk = self._talk
-        room = len(talk.down) < BUFFERED_BYTES
-        takes = talk.up.unsent < BUFFERED_BYTES and talk.open < MAX_OPEN if talk.through else room
+        exchange, up = self._exchange, self._exchange.up
+        room = len(exchange.down) < BUFFERED_BYTES
+        passes = up.unsent < BUFFERED_BYTES and len(exchange.requests) < MAX_OPEN
+        takes = passes if exchange.through else room
         self._register(_STDIN, select.POLLIN if takes and self._stdin_open else None)
         if self._link is not None:
-            writes = talk.up.unsent and not talk.up.deaf
+            writes = up.unsent and not up.deaf
             mask = (select.POLLIN if room else 0) | (select.POLLOUT if writes else 0)
             self._register(self._link.fileno(), mask or None)
         # Always: that is how we learn that nobody reads our stdout any more.
-        self._register(_STDOUT, select.POLLOUT if talk.down else 0)
+        self._register(_STDOUT, select.POLLOUT if exchange.down else 0)
 
     def _register(self, descriptor: int, mask: int | None) -> None:
         if self._masks.get(descriptor) == mask:
@@ -190,107 +195,63 @@ class Bridge:
 
     def _patience(self) -> int | None:
         """Milliseconds until something is to be done unasked; None: never."""
-        if self._talk.is_settled:
+        exchange = self._exchange
+        if exchange.is_settled:
             return None
-        times = []
+        deadline = exchange.deadline
+        times = [] if deadline is None else [deadline]
         if self._link is None:
-            times.append(self._due())
-        elif not self._talk.through:
+            times.append(self._dialer.due(awaited=deadline is not None))
+        elif not exchange.through:
             times.append(self._since + GREETING_SECONDS)
-        if (deadline := self._talk.deadline) is not None:
-            times.append(deadline)
         if not times:
             return None
         # One more than needed rather than a fraction less: that would come here again at once, and again.
         return max(0, int((min(times) - monotonic()) * 1000) + 1)
 
-    # --- the client -----------------------------------------------------------------------------------------
-
-    def _said(self, data: bytes) -> None:
-        if data:
-            self._talk.said(data, monotonic())
-        else:
-            self._stdin_open = False
-            self._talk.said_all()
-        self._send()
-
-    def _write(self) -> None:
-        """Give the client what it takes now: waiting for it in the loop would cost every answer a turn."""
-        down = self._talk.down
-        while down and (taken := self._stdout.give(down)):
-            del down[:taken]
-
-    def _tell(self, data: bytes) -> bool:
-        """Give the client something while nothing else waits, without a copy. True: it took all of it."""
-        taken = self._stdout.give(data)
-        if taken == len(data):
-            return True
-        self._talk.down += data[taken:]
-        return False
-
-    # --- the daemon -----------------------------------------------------------------------------------------
-
     def _send(self) -> None:
         """Give the daemon what it takes now; after the client's last byte, tell it that there is no more."""
-        if self._link is not None and self._talk.up.send(self._link) and not self._stdin_open:
+        up = self._exchange.up
+        if self._link is not None and up.send(self._link) and not self._stdin_open:
             try:
                 self._link.shutdown(_socket.SHUT_WR)
             except OSError:
-                self._talk.up.deaf = True
-
-    def _on_link(self, events: int) -> None:
-        if self._talk.up.unsent:
-            self._send()
-        if self._link is None or not events & (select.POLLIN | _GONE) or len(self._talk.down) >= BUFFERED_BYTES:
-            return
-        self._hear(self._link.fileno(), _read(self._link.fileno(), _all))
+                up.deaf = True
 
     def _told(self, data: bytes) -> None:
+        exchange = self._exchange
         if data:
-            was_through = self._talk.through
-            self._talk.told(data)
-            if self._talk.through and not was_through:
+            was_through = exchange.through
+            self._daemon.said(data)
+            if exchange.through and not was_through:
                 _say("connected again." if self._lost else "connected.")
                 self._since = monotonic()
                 self._send()
-            self._write()
+            self._stdout.drain(exchange.down)
         else:
-            self._wordless += not self._talk.heard
-            self._lose((HUNG_UP if self._talk.heard else TURNED_AWAY).format(path=self._path))
+            self._wordless += not exchange.heard
+            self._lose((HUNG_UP if exchange.heard else TURNED_AWAY).format(path=self._path))
 
     def _tend(self, now: float) -> None:
         """While no daemon answers, do what is to be done at a time of its own."""
-        through = self._talk.through
+        exchange = self._exchange
+        through = exchange.through
         if self._link is not None and not through and now >= self._since + GREETING_SECONDS:
             self._lose(MUTE.format(path=self._path, seconds=GREETING_SECONDS))
-        if self._link is None and now >= self._due():
+        if self._link is None and now >= self._dialer.due(awaited=exchange.deadline is not None):
             self._connect(now)
-        self._talk.expire(now)
-        if through and not self._talk.through:
+        exchange.expire(now)
+        if through and not exchange.through:
             self._since = now  # its time begins when it was first missed: the client may have been idle before
-            _say(f"{self._talk.trouble}\nUntil it answers, this does so in its place.")
-
-    def _due(self) -> float:
-        """When the next attempt is made."""
-        if self._vain is None or self._talk.deadline is None:
-            return self._next
-        return min(self._next, self._vain + AWAITED_SECONDS)
+            _say(f"{exchange.trouble}\nUntil it answers, this does so in its place.")
 
     def _connect(self, now: float) -> None:
-        self._link, trouble = reach(self._path)
-        if self._link is None:
-            self._found_nobody(trouble, now)
-            return
-        self._since = now
-        self._talk.trouble = SILENT.format(path=self._path)
-        self._talk.greet()
-        self._send()
-
-    def _found_nobody(self, trouble: str, now: float) -> None:
-        self._talk.trouble = trouble
-        self._retry.failed()
-        self._next = now + self._retry.delay()
-        self._vain = now
+        self._link, trouble = self._dialer.dial(now)
+        self._exchange.trouble = trouble or SILENT.format(path=self._path)
+        if self._link is not None:
+            self._since = now
+            self._daemon.connected()
+            self._send()
 
     def _lose(self, trouble: str) -> None:
         """The connection has ended: deal with what is open, and plan the next one."""
@@ -299,19 +260,15 @@ class Bridge:
         self._link.close()
         self._link = None
         now = monotonic()
-        self._talk.trouble = trouble
-        self._vain = None
-        if self._talk.is_settled:
-            self._lost = True
-            self._retry.ended(now - self._since)
-        else:
-            self._retry.failed()
-        self._next = now + self._retry.delay()
+        self._exchange.trouble = trouble
+        settled = self._exchange.is_settled
+        self._lost |= settled
+        self._dialer.ended(now, now - self._since if settled else None)
         if not self._stdin_open:
             return  # A client that has finished is gone, or had all that it wanted: the daemon ends then, too.
-        if self._talk.is_settled:
+        if settled:
             _say("the daemon closed the connection; waiting for it to come back.")
-        self._talk.lose(now)
+        self._daemon.lost(now)
 
 
 def _read(descriptor: int, rooms: list[memoryview]) -> bytes | None:

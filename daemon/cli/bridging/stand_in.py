@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from daemon import __version__
 from daemon.cli.bridging.answers import error_line, notification_line, result_line
-from daemon.cli.bridging.ledger import CALL, DISCOVER, INITIALIZE, LISTEN, PING, TOOLS_LIST
-from daemon.cli.bridging.waiting import WAIT_SECONDS
+from daemon.cli.bridging.requests import CALL, DISCOVER, INITIALIZE, LISTEN, PING, TOOLS_LIST, WAIT_SECONDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from daemon.cli.bridging.waiting import Item
+    from daemon.cli.bridging.requests import Item
 
     Json = dict[str, Any]
 

@@ -41,6 +41,11 @@ class Stdout:
                 self._takes_what_it_can = False
         return self._give_portion(data)
 
+    def drain(self, down: bytearray) -> None:
+        """Write the beginning of what waits, as much as it takes now, and take that away."""
+        while down and (taken := self.give(down)):
+            del down[:taken]
+
     def _give_portion(self, data: bytes | bytearray) -> int:
         for _, events in self._poll.poll(0):
             try:

@@ -11,20 +11,17 @@ import socket
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from daemon.cli.checkup.scene import note, warning
-from daemon.config.model import TransportType
+from daemon.cli.checkup.findings import found
+from daemon.config.model import PORTS, TransportType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from daemon.cli.checkup.scene import Finding
+    from daemon.cli.checkup.findings import Finding
     from daemon.config.model import Server
 
 CONNECT_SECONDS = 1.0
 """For a connection within this machine, which takes microseconds."""
-
-PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
-"""The port that a scheme implies."""
 
 LOCAL = ("127.0.0.1", "::1")
 """What `localhost` is (RFC 6761), whatever a name server says."""
@@ -47,13 +44,9 @@ def check(server: Server, *, connect: bool) -> Iterator[Finding]:
         yield from _local(server.name, host, port, addresses) if connect else ()
     elif parts.scheme in {"http", "ws"}:
         carried = "its headers and all calls" if server.headers else "all calls"
-        yield warning(
-            f"{server.name}: {host} is spoken to without encryption.",
-            f"Everybody on the way reads {carried}, and can answer in its place.",
-            f"Write {parts.scheme}s:// if the server speaks it.",
-        )
+        yield found("endpoint-unencrypted", server=server.name, host=host, scheme=parts.scheme, carried=carried)
     else:
-        yield note(f"{server.name}: needs the network, to {host}; it is not tried from here.")
+        yield found("endpoint-remote", server=server.name, host=host)
 
 
 def loopback(host: str) -> tuple[str, ...]:
@@ -74,11 +67,7 @@ def unix_path(url: str) -> str:
 def _local(name: str, host: str, port: int, addresses: tuple[str, ...]) -> Iterator[Finding]:
     problems = [problem for address in addresses if (problem := _refusal(address, port))]
     if len(problems) == len(addresses):
-        yield warning(
-            f"{name}: nobody listens on {host}:{port} ({problems[0]}).",
-            "mcpd does not start it, it only connects.",
-            "Start it, or correct `url`; mcpd tries again by itself.",
-        )
+        yield found("endpoint-silent", server=name, address=f"{host}:{port}", problem=problems[0])
 
 
 def _refusal(address: str, port: int) -> str:
@@ -88,13 +77,8 @@ def _refusal(address: str, port: int) -> str:
 
 
 def _unix(name: str, path: str) -> Iterator[Finding]:
-    problem = _tried(socket.AF_UNIX, path)
-    if problem:
-        yield warning(
-            f"{name}: nobody listens on {path} ({problem}).",
-            "mcpd does not start it, it only connects.",
-            "Start it, or correct `url` or the socket's mode; mcpd tries again by itself.",
-        )
+    if problem := _tried(socket.AF_UNIX, path):
+        yield found("endpoint-socket-silent", server=name, address=path, problem=problem)
 
 
 def _tried(family: socket.AddressFamily, address: str | tuple[str, int]) -> str:

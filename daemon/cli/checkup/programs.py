@@ -1,4 +1,4 @@
-"""Whether a server's command can be started: looked for as execvp(3) does, on the PATH that the child gets."""
+"""Whether a server's command can be started, looked for as execvp(3) does, and what it fetches before."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
 from daemon import paths
-from daemon.cli.checkup import kernel
-from daemon.cli.checkup.scene import fault
+from daemon.cli.checkup.findings import found
+from daemon.cli.commands import CONTAINERS, image_of, started
+from daemon.cli.runners import fetches
+from daemon.processes import proc
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from daemon.cli.checkup.scene import Finding, Scene
+    from daemon.cli.checkup.findings import Finding
+    from daemon.cli.checkup.scene import Scene
     from daemon.config.model import Server
+    from daemon.errors import Fault
 
 HEAD = 256
 """Bytes of a program that are read: the kernel itself reads no more of a first line (BINPRM_BUF_SIZE)."""
@@ -29,8 +33,8 @@ INTERPRETERS = re.compile(r"(?:python|node|ruby|perl|php|bash|sh|deno|bun|tsx)[\
 SCRIPT = re.compile(r".+\.(?:py|js|mjs|cjs|ts|rb|pl|php|sh)")
 
 
-class Found(NamedTuple):
-    """A program, or why there is none."""
+class Program(NamedTuple):
+    """What a command means, or why it means nothing."""
 
     path: Path | None
     """The file that would be started."""
@@ -42,17 +46,41 @@ def check(server: Server, scene: Scene) -> Iterator[Finding]:
     """Everything that can be said about a command without starting it."""
     base = base_of(server, scene)
     if server.cwd and (problem := _unusable(base)):
-        yield fault(f"{server.name}: its directory {base} {problem}.", do="Make it, or correct `cwd`.")
+        yield found("server-directory", server=server.name, path=base, problem=problem)
         return
-    path = path_of(server, scene.inherited)
-    found = find(server.command or "", path, base)
-    if found.path is not None:
-        yield from _startable(server.name, found.path, path)
+    search = path_of(server, scene.inherited)
+    program = find(server.command or "", search, base)
+    if program.path is not None:
+        yield from _startable(server.name, program.path, search)
         yield from _script(server, base)
-    elif found.blocked is not None:
-        yield fault(f"{server.name}: {found.blocked} is not executable.", do=f"`chmod +x {found.blocked}`")
+    elif program.blocked is not None:
+        yield found("program-not-executable", server=server.name, path=program.blocked)
     else:
-        yield _missing(server, path, base, scene)
+        yield _missing(server, search, base, scene)
+
+
+def packages(server: Server, advised: Sequence[Fault]) -> Iterator[Finding]:
+    """Versions that move, and the need of a network.
+
+    Args:
+        server: its configuration.
+        advised: what `advice` says about its arguments.
+    """
+    for each in advised:
+        yield found("package-unpinned", server=server.name, advice=each.message)
+    for words in started((server.command or "", *server.args)):
+        if words[0] in CONTAINERS:
+            never = "never" in words or any(word.startswith("--pull") and "never" in word for word in words)
+            if image_of(words) is not None and not never:
+                yield found("image-downloaded", server=server.name, runner=words[0])
+        elif not advised and fetches(words):
+            yield _fetched(server.name, words[0])
+
+
+def _fetched(name: str, runner: str) -> Finding:
+    if runner == "npx":
+        return found("package-asks-registry", server=name)
+    return found("package-cached" if runner == "uvx" else "package-downloaded", server=name, runner=runner)
 
 
 def base_of(server: Server, scene: Scene) -> Path:
@@ -65,13 +93,13 @@ def path_of(server: Server, inherited: Mapping[str, str]) -> str:
     return server.env.get("PATH", inherited.get("PATH", os.defpath))
 
 
-def find(command: str, path: str, base: Path) -> Found:
+def find(command: str, path: str, base: Path) -> Program:
     """The program that a command means, started in the directory `base`."""
     directories = [""] if "/" in command else path.split(os.pathsep)
     places = [base / directory / command for directory in directories]
     files = [place for place in places if _is_file(place)]
-    started = next((place for place in files if kernel.may(place, os.X_OK)), None)
-    return Found(started, None if started or not files else files[0])
+    first = next((place for place in files if proc.may(place, os.X_OK)), None)
+    return Program(first, None if first or not files else files[0])
 
 
 def _is_file(path: Path) -> bool:
@@ -87,37 +115,34 @@ def _unusable(directory: Path) -> str:
         return "is not there"
     if not os.path.isdir(directory):  # noqa: PTH112 - never raises, whatever is closed to us
         return "is no directory"
-    return "" if kernel.may(directory, os.X_OK) else "cannot be entered by this user"
+    return "" if proc.may(directory, os.X_OK) else "cannot be entered by this user"
 
 
-def _missing(server: Server, path: str, base: Path, scene: Scene) -> Finding:
+def _missing(server: Server, search: str, base: Path, scene: Scene) -> Finding:
     command = server.command or ""
     if "/" in command:
-        return _no_file(server, "program", base / command, "Install it, or correct `command`.")
+        path = base / command
+        astray = _begins_at_home(server, path)
+        return found("program-absent-at-home" if astray else "program-absent", server=server.name, path=path)
     elsewhere = shutil.which(command, path=scene.environ.get("PATH"))
     if elsewhere:
-        return fault(
-            f"{server.name}: {command} is on the PATH of this shell ({elsewhere}), not on the server's.",
-            f"That is {path}",
-            f'Write "command": "{elsewhere}", or add its directory to Environment=PATH= of the unit.',
+        return found(
+            "program-on-other-path", server=server.name, command=command, elsewhere=elsewhere, search=search
         )
-    return fault(
-        f"{server.name}: {command} is not on the PATH.",
-        f"That is {path}" if scene.running else f"That is, for a daemon started in this shell, {path}",
-        "Install it, or write its absolute path.",
+    return found(
+        "program-not-on-path" if scene.running else "program-not-on-path-of-shell",
+        server=server.name,
+        command=command,
+        search=search,
     )
 
 
-def _no_file(server: Server, kind: str, path: Path, do: str) -> Finding:
-    """A file that is not there; `path` is what a relative one came to."""
-    why = ""
-    if not server.cwd and str(path) not in {server.command, *server.args}:
-        why = "It is named by a relative path, which begins in the home directory where there is no `cwd`."
-        do = f'{do} "cwd": "." begins beside the configuration.'
-    return fault(f"{server.name}: there is no {kind} {path}.", why, do)
+def _begins_at_home(server: Server, path: Path) -> bool:
+    """Whether a path was made of a relative one, where there is no `cwd`."""
+    return not server.cwd and str(path) not in {server.command, *server.args}
 
 
-def _startable(name: str, program: Path, path: str) -> Iterator[Finding]:
+def _startable(name: str, program: Path, search: str) -> Iterator[Finding]:
     """What the kernel would say to a file that is executable."""
     try:
         with program.open("rb") as file:
@@ -129,36 +154,22 @@ def _startable(name: str, program: Path, path: str) -> Iterator[Finding]:
         return
     first = head.partition(b"\n")[0]
     if not first.startswith(b"#!"):
-        yield fault(
-            f"{name}: {program} is no program: neither a binary nor a script that begins with #!",
-            do="Put its interpreter into `command` and the file into `args`.",
-        )
+        yield found("program-is-none", server=name, path=program)
     elif first.endswith(b"\r"):
-        yield fault(
-            f"{name}: {program} has the line ends of Windows.",
-            "The kernel takes the carriage return for a part of the interpreter's name.",
-            f"`sed -i 's/\\r$//' {program}`",
-        )
+        yield found("program-from-windows", server=name, path=program)
     else:
-        yield from _interpreter(name, program, first[2:].decode(errors="replace").split(), path)
+        yield from _interpreter(name, program, first[2:].decode(errors="replace").split(), search)
 
 
-def _interpreter(name: str, program: Path, words: list[str], path: str) -> Iterator[Finding]:
+def _interpreter(name: str, program: Path, words: list[str], search: str) -> Iterator[Finding]:
     interpreter = words[0] if words else ""
     if not _is_file(Path(interpreter)):
-        yield fault(
-            f"{name}: the interpreter of {program} is not there: {interpreter or 'its first line names none'}",
-            "An environment that was moved or whose Python was removed is the usual cause.",
-            f"Install what {program} belongs to anew.",
-        )
+        named = interpreter or "its first line names none"
+        yield found("interpreter-absent", server=name, path=program, interpreter=named)
     elif PurePath(interpreter).name == "env":
         wanted = next((word for word in words[1:] if not word.startswith("-") and "=" not in word), "")
-        if wanted and find(wanted, path, program.parent).path is None:
-            yield fault(
-                f"{name}: {program} wants {wanted}, which is not on the PATH that the server gets.",
-                f"That is {path}",
-                f'Install {wanted}, or give the server a PATH that has it: "env": {{"PATH": "..."}}',
-            )
+        if wanted and find(wanted, search, program.parent).path is None:
+            yield found("interpreter-not-on-path", server=name, path=program, interpreter=wanted, search=search)
 
 
 def _script(server: Server, base: Path) -> Iterator[Finding]:
@@ -166,5 +177,7 @@ def _script(server: Server, base: Path) -> Iterator[Finding]:
     first = server.args[0] if server.args else ""
     if not INTERPRETERS.fullmatch(PurePath(server.command or "").name) or not SCRIPT.fullmatch(first):
         return
-    if not _is_file(base / first):
-        yield _no_file(server, "file", base / first, "Correct `args`, or set `cwd`.")
+    path = base / first
+    if not _is_file(path):
+        astray = _begins_at_home(server, path)
+        yield found("script-absent-at-home" if astray else "script-absent", server=server.name, path=path)

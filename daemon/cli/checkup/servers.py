@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from daemon.cli.advice import advice
-from daemon.cli.checkup import endpoints, packages, programs
+from daemon.cli.checkup import endpoints, programs
+from daemon.cli.checkup.findings import Level, found
 from daemon.cli.checkup.remedies import remedy
-from daemon.cli.checkup.scene import Level, fault, fine, note, warning
 from daemon.config.model import TransportType
 from daemon.config.trail import ROOT, below
 from daemon.states import COMING, WELL
@@ -15,7 +15,8 @@ from daemon.states import COMING, WELL
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from daemon.cli.checkup.scene import Finding, Running, Scene
+    from daemon.cli.checkup.findings import Finding
+    from daemon.cli.checkup.scene import Running, Scene
     from daemon.config.model import Server
     from daemon.errors import Fault
 
@@ -23,24 +24,24 @@ if TYPE_CHECKING:
 def check(scene: Scene) -> Iterator[Finding]:
     """Every server, in the configuration's order."""
     if scene.config is None:
-        yield note("The servers are looked at once the configuration has no faults.")
+        yield found("servers-unread")
         return
     advised = advice(scene.config, scene.inherited)
     for name, server in scene.config.mcp_servers.items():
         if not server.enabled:
-            yield fine(f"{name}: switched off in the configuration")
+            yield found("server-off", server=name)
             continue
         trail = below(below(ROOT, "mcpServers"), name)
-        found = list(_server(server, scene, [each for each in advised if each.path == below(trail, "args")]))
+        what = list(_server(server, scene, [each for each in advised if each.path == below(trail, "args")]))
         limits = f"{below(trail, 'limits')}."
-        found += (
-            warning(f"{name}: {each.message}.", do="Then `mcpd reload`.")
+        what += (
+            found("server-limit-too-high", server=name, advice=each.message)
             for each in advised
             if each.path.startswith(limits)
         )
-        yield from found
-        if all(each.level is Level.NOTE for each in found):
-            yield fine(f"{name}: {_well(server, scene)}")
+        yield from what
+        if all(each.level is Level.NOTE for each in what):
+            yield found("server-sound", server=name, reached=_reached(server, scene))
 
 
 def _server(server: Server, scene: Scene, advised: Sequence[Fault]) -> Iterator[Finding]:
@@ -49,12 +50,12 @@ def _server(server: Server, scene: Scene, advised: Sequence[Fault]) -> Iterator[
         yield from [] if now is None else [now]
         yield from endpoints.check(server, connect=now is None)
         return
-    found = list(programs.check(server, scene))
+    what = list(programs.check(server, scene))
     # What is wrong with the command is the cause of how the server is, and said more exactly.
-    if now is not None and all(each.level is not Level.FAULT for each in found):
+    if now is not None and all(each.level is not Level.FAULT for each in what):
         yield now
-    yield from found
-    yield from packages.check(server, advised)
+    yield from what
+    yield from programs.packages(server, advised)
 
 
 def _now(name: str, running: Running) -> Finding | None:
@@ -63,15 +64,18 @@ def _now(name: str, running: Running) -> Finding | None:
     if seen is None or seen["state"] in WELL | COMING:
         return None
     known = remedy(name, seen, running.words.get(name, ()))
-    return fault(
-        f"{name}: {seen['state']}: {seen['reason'] or 'no reason is known'}",
-        known.happened if known else "",
-        known.helps if known else f"`mcpd status` and `mcpd logs {name}` tell more.",
+    return found(
+        "server-down",
+        server=name,
+        state=seen["state"],
+        reason=seen["reason"] or "no reason is known",
+        happened=known.happened if known else "",
+        helps=known.helps if known else f"`mcpd status` and `mcpd logs {name}` tell more.",
     )
 
 
-def _well(server: Server, scene: Scene) -> str:
-    """What is said of a server that nothing is wrong with."""
+def _reached(server: Server, scene: Scene) -> str:
+    """How a server is started or reached that nothing is wrong with."""
     if server.type is TransportType.STDIO:
         path, base = programs.path_of(server, scene.inherited), programs.base_of(server, scene)
         return str(programs.find(server.command or "", path, base).path)

@@ -7,14 +7,15 @@ import stat
 from typing import TYPE_CHECKING
 
 from daemon import __version__, paths
-from daemon.cli.checkup import kernel
-from daemon.cli.checkup.scene import fault, fine, note, warning
+from daemon.cli.checkup.findings import found
+from daemon.processes import proc
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
     from pathlib import Path
 
-    from daemon.cli.checkup.scene import Finding, Running, Scene
+    from daemon.cli.checkup.findings import Finding
+    from daemon.cli.checkup.scene import Running, Scene
 
 LONGEST = 107
 """Bytes of a unix socket's path (unix(7): sun_path has 108, and a NUL ends it)."""
@@ -27,120 +28,74 @@ def check(scene: Scene) -> Iterator[Finding]:
     elif scene.silence:
         yield _silent(scene)
     else:
-        yield note(
-            f"No daemon answers on {scene.control}.",
-            do="`mcpd run` or `systemctl --user start mcpd.service` starts one; --socket P or $MCPD_SOCKET"
-            " names one that listens elsewhere.",
-        )
-    for name, path in (("clients", scene.front), ("operators", scene.control)):
+        yield found("daemon-absent", path=scene.control)
+    for users, path in (("clients", scene.front), ("operators", scene.control)):
         problems = list(_socket(path, scene))
-        yield from problems
-        if not problems:
-            yield fine(f"{path}, for {name}: {_state(path)}")
-    yield from _found_by_clients(scene)
+        yield from problems or [_sound(path, users)]
+    looked = paths.client_socket(scene.environ)
+    if looked != scene.front and not _same(looked, scene.front):
+        yield found("clients-look-elsewhere", looked=looked, path=scene.front)
 
 
 def _daemon(running: Running) -> Iterator[Finding]:
-    daemon = running.status["daemon"]
-    yield fine(f"mcpd {daemon['version']} is running, pid {running.pid}.")
-    if daemon["version"] != __version__:
-        yield note(
-            f"The daemon is version {daemon['version']}, this command {__version__}.",
-            do="Restart the daemon: `systemctl --user restart mcpd.service`, or `mcpd run` anew.",
-        )
+    version = running.status["daemon"]["version"]
+    yield found("daemon-runs", version=version, pid=running.pid)
+    if version != __version__:
+        yield found("daemon-version", version=version, own=__version__)
     if running.uid not in {None, os.geteuid()}:
-        yield note(
-            f"The daemon runs as uid {running.uid}, this command as uid {os.geteuid()}.",
-            "What one of the two may read, write and start, the other may not.",
-            "`sudo -u` runs this command as the daemon's user.",
-        )
+        yield found("daemon-user", uid=running.uid, own=os.geteuid())
 
 
 def _silent(scene: Scene) -> Finding:
-    if kernel.listens(scene.control) is False:
-        return note(
-            f"{scene.control} is left over from a daemon that has ended.",
-            "The next one takes it over.",
-            "`mcpd run` or `systemctl --user start mcpd.service` starts one.",
-        )
-    holder = kernel.lock_holder(scene.control.with_name(scene.control.name + ".lock"))
+    if proc.listens(scene.control) is False:
+        return found("daemon-ended", path=scene.control)
+    holder = proc.lock_holder(scene.control.with_name(scene.control.name + ".lock"))
     who = f"pid {holder}" if holder else "whoever listens there"
-    return fault(
-        f"A daemon seems to be there, and does not answer: {scene.silence}",
-        do=f"See its log; end {who} if it hangs, or run this as its user.",
-    )
+    return found("daemon-silent", silence=scene.silence, who=who)
 
 
 def _socket(path: Path, scene: Scene) -> Iterator[Finding]:
     length = len(os.fsencode(path))
     if length > LONGEST:
-        yield fault(
-            f"The path of a socket is too long: {path}",
-            f"It has {length} bytes, the kernel takes {LONGEST}.",
-            "Choose a shorter one: `listen` in the configuration, $MCPD_SOCKET and $MCPD_CONTROL, or"
-            " $XDG_RUNTIME_DIR.",
-        )
+        yield found("socket-path-too-long", path=path, length=length, longest=LONGEST)
         return
     try:
         if not stat.S_ISSOCK(path.lstat().st_mode):
-            yield fault(f"{path} is no socket.", "The daemon does not overwrite it.", "Move it away.")
+            yield found("socket-is-none", path=path)
     except FileNotFoundError:
         pass
     except OSError as error:
-        yield fault(f"{path} cannot be looked at: {error.strerror}", do="Correct the path, or its directories.")
+        yield found("socket-closed", path=path, problem=error.strerror)
     yield from _directory(path.parent, {0, os.geteuid(), scene.running and scene.running.uid})
 
 
 def _directory(directory: Path, owners: Container[object]) -> Iterator[Finding]:
     """As `sockets.bind` demands it."""
     try:
-        found = directory.stat()
+        status = directory.stat()
     except FileNotFoundError:
-        yield from _makeable(directory)
+        above = next(parent for parent in directory.parents if parent.exists())
+        if not proc.may(above, os.W_OK | os.X_OK):
+            yield found("socket-directory-impossible", path=directory, above=above)
         return
     except OSError:
         return
-    if not stat.S_ISDIR(found.st_mode):
-        yield fault(f"{directory} is no directory.", do="Move it away, or choose another path.")
-    elif found.st_uid not in owners:
-        yield fault(
-            f"{directory} belongs to another user (uid {found.st_uid}).",
-            "The daemon binds sockets only where nobody else can replace them.",
-            "Choose another directory, or run this as that user.",
-        )
-    elif found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
-        yield fault(
-            f"{directory} can be written by others.",
-            "They could put a socket of their own in the daemon's place: it does not start.",
-            f"`chmod 700 {directory}`",
-        )
+    if not stat.S_ISDIR(status.st_mode):
+        yield found("socket-directory-is-none", path=directory)
+    elif status.st_uid not in owners:
+        yield found("socket-directory-of-another-user", path=directory, uid=status.st_uid)
+    elif status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
+        yield found("socket-directory-open", path=directory)
 
 
-def _makeable(directory: Path) -> Iterator[Finding]:
-    above = next(parent for parent in directory.parents if parent.exists())
-    if not kernel.may(above, os.W_OK | os.X_OK):
-        yield fault(
-            f"{directory} is not there and cannot be made in {above}.",
-            do="Choose another one: `listen` in the configuration, or $XDG_RUNTIME_DIR.",
-        )
-
-
-def _state(path: Path) -> str:
+def _sound(path: Path, users: str) -> Finding:
+    """How a socket is that nothing is wrong with."""
     if not os.path.lexists(path):
-        return "nobody has made it yet"
-    listens = kernel.listens(path)
+        return found("socket-absent", path=path, users=users)
+    listens = proc.listens(path)
     if listens is None:
-        return "it is there"
-    return "somebody listens" if listens else "left over, the next daemon takes it over"
-
-
-def _found_by_clients(scene: Scene) -> Iterator[Finding]:
-    looked = paths.client_socket(scene.environ)
-    if looked != scene.front and not _same(looked, scene.front):
-        yield warning(
-            f"`mcpd connect` looks for the daemon at {looked}, not at {scene.front}.",
-            do=f"Give clients `mcpd connect --socket {scene.front}`, or set MCPD_SOCKET for them.",
-        )
+        return found("socket-present", path=path, users=users)
+    return found("socket-served" if listens else "socket-left-over", path=path, users=users)
 
 
 def _same(one: Path, other: Path) -> bool:

@@ -1,4 +1,4 @@
-"""A conversation of the bridge with a client and with daemons, all of which a test plays."""
+"""A exchange of the bridge with a client and with daemons, all of which a test plays."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import socket
 from typing import Any
 
 from daemon import protocol
-from daemon.cli.bridging.conversation import Conversation
+from daemon.cli.bridging.client_side import ClientSide
+from daemon.cli.bridging.daemon_side import DaemonSide
+from daemon.cli.bridging.exchange import Exchange
 from daemon.cli.bridging.lines import LONG_BYTES
 from daemon.cli.bridging.peek import only_answers
 from daemon.wire import envelope
@@ -48,7 +50,7 @@ def parsed(lines: bytes) -> list[Json]:
 
 
 class Talk:
-    """A conversation over real sockets, at a time that the test sets."""
+    """An exchange over real sockets, at a time that the test sets."""
 
     def __init__(self, hello: bytes = b"", *, in_short: bool = False, through: bool = True) -> None:
         self.in_short = in_short
@@ -56,7 +58,9 @@ class Talk:
         self.now = 100.0
         self.resumed: list[float] = []
         """When the client's conversation began, as daemons were told that are not the first."""
-        self.bridge = Conversation(hello, through=through)
+        self.exchange = Exchange(hello, through=through)
+        self.client = ClientSide(self.exchange)
+        self.daemon = DaemonSide(self.exchange, self.client)
         self._ours, self._theirs = socket.socketpair()
         self._prepare()
         if in_short:
@@ -64,8 +68,8 @@ class Talk:
 
     def speaks(self) -> None:
         """The daemon says its first word, which is nothing to the client."""
-        self.bridge.told(line(CHANGED))
-        self.bridge.down.clear()
+        self.daemon.said(line(CHANGED))
+        self.exchange.down.clear()
 
     def _prepare(self) -> None:
         self._ours.setblocking(False)
@@ -74,25 +78,25 @@ class Talk:
     def says(self, *messages: Json) -> None:
         """The client sends requests."""
         lines = b"".join(map(line, messages))
-        if self.in_short and self.bridge.is_calm and len(lines) < LONG_BYTES:
-            self.bridge.up.pass_on(lines, self._ours)
-            self.bridge.passed_up(lines)
+        if self.in_short and self.daemon.is_calm and len(lines) < LONG_BYTES:
+            self.exchange.up.pass_on(lines, self._ours)
+            self.client.passed(lines)
         else:
-            self.bridge.said(lines, self.now)
+            self.client.said(lines, self.now)
 
     @property
     def heard(self) -> list[Json]:
         """What the client got since the last look."""
-        lines = bytes(self.bridge.down)
-        self.bridge.down.clear()
+        lines = bytes(self.exchange.down)
+        self.exchange.down.clear()
         return parsed(lines)
 
     @property
     def received(self) -> bytes:
         """What the daemon got since the last look."""
         parts: list[bytes] = []
-        while self.bridge.up.unsent or not parts:
-            self.bridge.up.send(self._ours)
+        while self.exchange.up.unsent or not parts:
+            self.exchange.up.send(self._ours)
             try:
                 parts.append(self._theirs.recv(2**20))
             except BlockingIOError:
@@ -110,23 +114,23 @@ class Talk:
     def answers(self, *lines: bytes) -> None:
         """The daemon sends."""
         data = b"".join(lines)
-        if self.in_short and self.bridge.is_calm and data.endswith(b"\n") and only_answers(data):
-            self.bridge.down += data
-            self.bridge.passed_down(data)
+        if self.in_short and self.daemon.is_calm and data.endswith(b"\n") and only_answers(data):
+            self.exchange.down += data
+            self.daemon.passed(data)
         else:
-            self.bridge.told(data)
+            self.daemon.said(data)
 
     def dies(self) -> None:
         """The daemon goes, and the loop takes note."""
         self.close()
-        self.bridge.lose(self.now)
+        self.daemon.lost(self.now)
 
     def returns(self) -> None:
         """Another daemon takes the connection; it has not answered yet."""
         self.close()
         self._ours, self._theirs = socket.socketpair()
         self._prepare()
-        self.bridge.greet()
+        self.daemon.connected()
 
     def restarts(self) -> None:
         """One daemon goes, another comes, and answers the first request that it gets."""

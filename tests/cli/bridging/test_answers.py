@@ -10,7 +10,7 @@ from mcp_types import CallToolResult
 from daemon import errors
 from daemon.cli.bridging import answers
 from daemon.cli.bridging.answers import FULL, LOST, TORN, absent, refuse
-from daemon.cli.bridging.ledger import CALL
+from daemon.cli.bridging.requests import CALL
 
 REFUSALS = [LOST, TORN, FULL, absent("/run/mcpd.sock: ENOENT", 30.0)]
 

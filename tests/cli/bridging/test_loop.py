@@ -17,16 +17,15 @@ import pytest
 
 from daemon.cli.bridging.lines import LONG_BYTES
 from daemon.cli.bridging.loop import (
-    AWAITED_SECONDS,
     BUFFERED_BYTES,
     GREETING_SECONDS,
     READ_BYTES,
     WORDLESS,
     Bridge,
 )
-from daemon.cli.bridging.retry import LONGEST_SECONDS
+from daemon.cli.bridging.reaching import AWAITED_SECONDS, LONGEST_SECONDS
+from daemon.cli.bridging.requests import EACH_BYTES, WAIT_SECONDS, WAITING_BYTES
 from daemon.cli.bridging.stand_in import HANDSHAKE_SECONDS, STATUS
-from daemon.cli.bridging.waiting import EACH_BYTES, WAIT_SECONDS, WAITING_BYTES
 from tests.cli.bridging.bridged import (
     MIB,
     Bridged,
@@ -499,7 +498,7 @@ def reconnecting(directory: Path) -> Iterator[tuple[Bridge, socket.socket]]:
     path = directory / "mcpd.sock"
     with listen(path) as listener:
         bridge = Bridge(str(path), b"")
-        bridge._talk.told(b"{}\n")
+        bridge._daemon.said(b"{}\n")
         listener.accept()[0].close()
         bridge._lose("it closed the connection")
         bridge._tend(monotonic() + LONGEST_SECONDS)
@@ -533,10 +532,10 @@ def test_a_first_daemon_that_says_nothing_is_given_up_as_late_as_another_since_i
             assert bridge._patience() is None
             asked = bridge._since + 2 * GREETING_SECONDS
             bridge._tend(asked)
-            bridge._talk.said(HANDSHAKE, asked)
+            bridge._client.said(HANDSHAKE, asked)
             assert bridge._patience() is not None
             bridge._tend(asked + HANDSHAKE_SECONDS)
-            assert bridge._talk.stands_in
+            assert bridge._exchange.stands_in
             bridge._tend(asked + GREETING_SECONDS)
             assert bridge._link is not None
             bridge._tend(asked + HANDSHAKE_SECONDS + GREETING_SECONDS)
@@ -548,25 +547,25 @@ def test_a_first_daemon_that_says_nothing_is_given_up_as_late_as_another_since_i
 def test_a_request_is_answered_after_its_time_though_a_daemon_has_taken_the_connection(sockets: Path) -> None:
     with reconnecting(sockets) as (bridge, _):
         now = monotonic()
-        bridge._talk.down.clear()
-        bridge._talk.said(CALL, now)
+        bridge._exchange.down.clear()
+        bridge._client.said(CALL, now)
         bridge._tend(now + WAIT_SECONDS - 1)
-        assert not bridge._talk.down
+        assert not bridge._exchange.down
         bridge._tend(now + WAIT_SECONDS)
-        assert b"UpstreamUnavailable" in bridge._talk.down
+        assert b"UpstreamUnavailable" in bridge._exchange.down
 
 
 def test_a_daemon_that_appears_and_says_nothing_is_not_said_to_be_missing(sockets: Path) -> None:
     path = sockets / "mcpd.sock"
     bridge = Bridge(str(path), b"")
-    assert "ENOENT" in bridge._talk.trouble
+    assert "ENOENT" in bridge._exchange.trouble
     with listen(path) as listener:
         now = monotonic() + LONGEST_SECONDS
         bridge._tend(now)
         with listener.accept()[0]:
-            bridge._talk.said(CALL, now)
+            bridge._client.said(CALL, now)
             bridge._tend(now + WAIT_SECONDS)
-            answer = json.loads(bridge._talk.down)["result"]["content"][0]["text"]
+            answer = json.loads(bridge._exchange.down)["result"]["content"][0]["text"]
     assert bridge._link is not None
     bridge._link.close()
     assert f"the daemon at {path} took the connection and has not answered" in answer
@@ -577,26 +576,33 @@ def test_a_client_that_was_answered_is_not_given_up_however_often_a_daemon_hangs
     path = sockets / "mcpd.sock"
     bridge = Bridge(str(path), b"")
     now = monotonic()
-    bridge._talk.said(HANDSHAKE, now)
-    bridge._talk.expire(now + HANDSHAKE_SECONDS)
+    bridge._client.said(HANDSHAKE, now)
+    bridge._exchange.expire(now + HANDSHAKE_SECONDS)
     with listen(path) as listener:
         for _ in range(WORDLESS):
             bridge._tend(now + LONGEST_SECONDS)
             listener.accept()[0].close()
             bridge._told(b"")
     assert not bridge._is_over()
-    assert "listen.uids" in bridge._talk.trouble
+    assert "listen.uids" in bridge._exchange.trouble
 
 
 def test_nobody_is_looked_for_more_often_while_something_waits(sockets: Path) -> None:
-    bridge = Bridge(str(sockets / "none.sock"), b"")
+    path = sockets / "mcpd.sock"
+    bridge = Bridge(str(path), b"")
     now = monotonic()
     for _ in range(10):
-        now = bridge._due()
+        now = bridge._dialer.due(awaited=False)
         bridge._tend(now)
-    assert bridge._due() - now > AWAITED_SECONDS
-    bridge._talk.said(CALL, now)
-    assert bridge._due() - now == pytest.approx(AWAITED_SECONDS)
+    with listen(path):
+        bridge._tend(now + AWAITED_SECONDS)
+        assert "ENOENT" in bridge._exchange.trouble
+        bridge._client.said(CALL, now)
+        bridge._tend(now + AWAITED_SECONDS - 0.01)
+        assert "ENOENT" in bridge._exchange.trouble
+        bridge._tend(now + AWAITED_SECONDS)
+    assert bridge._link is not None
+    bridge._link.close()
 
 
 def test_the_loop_wakes_for_what_is_next_and_not_before(sockets: Path) -> None:
@@ -604,9 +610,9 @@ def test_the_loop_wakes_for_what_is_next_and_not_before(sockets: Path) -> None:
         patience = bridge._patience()
         assert patience is not None
         assert patience > (GREETING_SECONDS - 30) * 1000
-        bridge._talk.said(CALL, monotonic())
+        bridge._client.said(CALL, monotonic())
         sooner = bridge._patience()
         assert sooner is not None
         assert sooner <= WAIT_SECONDS * 1000 + 1
-        bridge._talk.told(GREETED)
+        bridge._daemon.said(GREETED)
         assert bridge._patience() is None

@@ -11,9 +11,17 @@ from msgspec import Raw
 
 from daemon import protocol
 from daemon.cli.bridging import stand_in
-from daemon.cli.bridging.ledger import CALL, DISCOVER, INITIALIZE, LISTEN, PING, TOOLS_LIST
+from daemon.cli.bridging.requests import (
+    CALL,
+    DISCOVER,
+    INITIALIZE,
+    LISTEN,
+    PING,
+    TOOLS_LIST,
+    WAIT_SECONDS,
+    Item,
+)
 from daemon.cli.bridging.stand_in import INSTRUCTIONS, STATUS
-from daemon.cli.bridging.waiting import WAIT_SECONDS, Item
 from daemon.surfaces.base import ALWAYS_LOAD
 
 TROUBLE = "cannot reach the daemon at /run/x.sock"

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon.cli.checkup.endpoints import LOCAL, check, loopback, unix_path
-from daemon.cli.checkup.scene import Level
+from daemon.cli.checkup.findings import Level
 from daemon.config.model import Server, TransportType
 from tests.cli.checkup.scenes import levels, listening, only
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from daemon.cli.checkup.scene import Finding
+    from daemon.cli.checkup.findings import Finding
 
 
 def found(url: str, kind: str = "http", *, connect: bool = True, **more: Any) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""Commands, real files: found and started as the kernel would."""
+"""Commands, real files: found and started as the kernel would; and what is fetched before."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.cli.checkup.programs import check
-from daemon.cli.checkup.scene import Level
-from tests.cli.checkup.scenes import as_somebody_else, only, process
+from daemon.cli.checkup.findings import Level
+from daemon.cli.checkup.programs import check, packages
+from daemon.config.model import Server
+from daemon.errors import Fault
+from tests.cli.checkup.scenes import as_somebody_else, levels, only, process
 
 if TYPE_CHECKING:
-    from daemon.cli.checkup.scene import Finding
+    from daemon.cli.checkup.findings import Finding
     from tests.cli.checkup.scenes import House
 
 
@@ -167,3 +169,50 @@ def test_other_arguments_are_not_taken_for_scripts(house: House, args: list[str]
     assert not found(house, command="python3", args=args)
     house.program("tool")
     assert not found(house, command="tool", args=["out.py"])
+
+
+def started_by(line: str) -> Server:
+    command, *args = line.split()
+    return Server(name="s", command=command, args=tuple(args))
+
+
+@pytest.mark.parametrize("line", ["/usr/bin/docker run -i mcp/time", "env A=1 docker run mcp/time"])
+def test_the_download_of_an_image_is_a_note(line: str) -> None:
+    assert "docker pull" in only(packages(started_by(line), []), Level.NOTE)
+
+
+@pytest.mark.parametrize("line", ["docker", "docker exec -i box mcp", "docker run"])
+def test_without_an_image_there_is_nothing_to_download(line: str) -> None:
+    assert not list(packages(started_by(line), []))
+
+
+@pytest.mark.parametrize("options", ["--pull=never", "--pull never"])
+def test_an_image_that_is_never_pulled_needs_no_network(options: str) -> None:
+    assert not list(packages(started_by(f"docker run {options} mcp/time:1"), []))
+
+
+def test_what_the_configurations_check_advises_is_a_warning() -> None:
+    advised = [Fault(path="$.mcpServers.s.args", message="'x' has no exact version: ...")]
+    found = list(packages(started_by("npx -y x"), advised))
+    assert levels(found) == ["warning"]
+    assert "has no exact version" in found[0].what
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("npx -y x@1.2.3", "over a minute"),
+        ("uvx x==1.2.3", "cache"),
+        ("uv tool run x==1.2.3", "downloads what it does not have"),
+        ("pipx run x==1.2.3", "downloads what it does not have"),
+    ],
+)
+def test_a_runner_of_a_pinned_package_is_noted_for_the_network(line: str, said: str) -> None:
+    assert said in only(packages(started_by(line), []), Level.NOTE)
+
+
+@pytest.mark.parametrize(
+    "line", ["npx --offline x@1.2.3", "npx --no-install x", "uvx --offline x", "git mcp", "uv run x"]
+)
+def test_what_fetches_nothing_is_not_noted(line: str) -> None:
+    assert not list(packages(started_by(line), []))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daemon.cli.checkup.scene import Level
+from daemon.cli.checkup.findings import Level
 from daemon.cli.checkup.servers import check
 from tests.cli.checkup.scenes import levels, only
 from tests.cli.daemons import down, server

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.cli.checkup.gathering import gather
-from daemon.cli.checkup.scene import Level
+from daemon.cli.checkup.findings import Level
+from daemon.cli.checkup.scene import gather
 from daemon.cli.checkup.sockets import LONGEST, check
 from daemon.sockets import bind, unbind
 from tests.cli.checkup.scenes import NOBODY, as_somebody_else, levels, listening, only

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.cli.checkup.scene import Level
+from daemon.cli.checkup.findings import Level
 from daemon.cli.checkup.state import FULL, SCARCE, check, room
 from daemon.store.lock import hold
 from tests.cli.checkup.scenes import as_somebody_else, levels, only, process

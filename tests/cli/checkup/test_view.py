@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from daemon.cli.checkup.scene import Level, fault, fine, note
+from daemon.cli.checkup.findings import Level
 from daemon.cli.checkup.view import STYLES, render
 from daemon.cli.terminal import Screen
 
 COUNTS = {"ok": 1, "note": 0, "warning": 2, "fault": 1}
 
 
+def said(check: str, level: str, what: str, why: str = "", do: str = "") -> dict[str, str]:
+    return {"check": check, "level": level, "what": what, "why": why, "do": do}
+
+
 def shown(width: int = 80, *, colour: bool = False) -> str:
-    report = {
-        "sockets": [fine("a listens"), fault("b \x1b[2J does not", "it is gone", "start it " * 20)],
-        "state": [],
-        "systemd": [note("no unit")],
-    }
-    return render(report, COUNTS, Screen(width=width, colour=colour))
+    told = [
+        said("sockets", "ok", "a listens"),
+        said("sockets", "fault", "b \x1b[2J does not", "it is gone", "start it " * 20),
+        said("systemd", "note", "no unit"),
+    ]
+    return render(told, COUNTS, Screen(width=width, colour=colour))
 
 
 def test_findings_stand_below_what_was_looked_at_with_reason_and_remedy() -> None:
@@ -28,7 +32,7 @@ def test_findings_stand_below_what_was_looked_at_with_reason_and_remedy() -> Non
     ]
     assert lines[4].startswith("             -> start it start it")
     assert max(map(len, lines)) <= 80
-    assert "state" not in lines
+    assert "systemd" in lines
     assert lines[-1] == "1 fault, 2 warnings, 0 notes."
 
 

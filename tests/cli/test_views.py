@@ -1,4 +1,4 @@
-"""The sessions for people, at the width of a small terminal and without one."""
+"""Sessions and tools for people, at the width of a small terminal and without one."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from daemon.catalog.loaded import LoadedStatus
-from daemon.cli.sessions_view import ADVICE, render, render_one
 from daemon.cli.terminal import UNBOUNDED, Screen
+from daemon.cli.views import ADVICE, render_session, render_sessions, render_tools
 from tests.cli.test_sessions import loaded, session
+from tests.cli.test_tools import tool
 
 NARROW = Screen(width=80, colour=False)
 PIPE = Screen(width=UNBOUNDED, colour=False)
@@ -18,11 +19,11 @@ NOW = 1000.0
 
 
 def shown(*sessions: dict[str, Any], screen: Screen = NARROW, **more: Any) -> str:
-    return render({"sessions": list(sessions), **more}, now=NOW, screen=screen)
+    return render_sessions({"sessions": list(sessions), **more}, now=NOW, screen=screen)
 
 
 def shown_one(*tools: dict[str, Any], screen: Screen = NARROW, **changed: Any) -> str:
-    return render_one(session(loaded=list(tools), **changed), now=NOW, screen=screen)
+    return render_session(session(loaded=list(tools), **changed), now=NOW, screen=screen)
 
 
 def anonymous(**changed: Any) -> dict[str, Any]:
@@ -105,8 +106,67 @@ SPELT = "\\x1b]0;owned\\x07\\u202e\\u200b[red]bold[/red]\\U000e0041{server}"
 def test_nothing_that_anybody_else_says_reaches_the_terminal_unescaped() -> None:
     evil = loaded(server=ATTACK, name=ATTACK, status="invalid_renamed", reason=ATTACK, renamedTo=ATTACK)
     named = session(key=ATTACK, client=ATTACK)
-    one = render_one({**named, "loaded": [evil]}, now=NOW, screen=PIPE)
+    one = render_session({**named, "loaded": [evil]}, now=NOW, screen=PIPE)
     everything = shown({**named, "loaded": 1, "invalid": 1}, screen=PIPE, incomplete=ATTACK)
     assert (one + everything).replace("\n", "").isprintable()
     # One: key, client, tool in the table (2) and below (2), reason, new name; all: key, client, what lacks.
     assert (one.count(SPELT), everything.count(SPELT)) == (8, 3)
+
+
+def category(tools: dict[str, Any], **changed: Any) -> dict[str, Any]:
+    return {"description": "Versions of files", "servers": ["git"], "tools": tools, **changed}
+
+
+def test_a_category_is_a_heading_and_its_tools() -> None:
+    text = render_tools(
+        {"history": category({"git_log": tool(), "git_show": tool(description="Shows\n one  commit")})}, NARROW
+    )
+    assert text.splitlines()[:2] == ["history (from git), 2 tools", "  Versions of files"]
+    assert text.splitlines()[2].split() == ["git_log", "Shows", "it"]
+    assert "Shows one commit" in text
+
+
+def test_a_category_that_is_a_server_does_not_say_so_twice() -> None:
+    assert render_tools({"git": category({})}, NARROW).startswith("git, 0 tools\n")
+
+
+def test_what_cannot_be_called_is_marked_with_the_reason() -> None:
+    tools = {
+        "off": tool(enabled=False, available=False),
+        "gone": tool(listed=False, available=False),
+        "down": tool(available=False),
+    }
+    lines = [" ".join(line.split()) for line in render_tools({"c": category(tools)}, NARROW).splitlines()]
+    assert "off [disabled] Shows it" in lines
+    assert "gone [not offered by git] Shows it" in lines
+    assert "down [unavailable: git is down] Shows it" in lines
+
+
+def test_a_long_description_is_cut_on_a_narrow_screen_and_whole_in_a_pipe() -> None:
+    tools = {"git_log": tool(description="word " * 100)}
+    narrow = render_tools({"c": category(tools)}, NARROW)
+    assert max(map(len, narrow.splitlines())) <= 80
+    assert "…" in narrow
+    assert "  git_log word word" in narrow
+    assert ("word " * 100).strip() in render_tools({"c": category(tools)}, Screen(UNBOUNDED, colour=False))
+
+
+def test_a_name_is_never_cut() -> None:
+    name = "n" * 128
+    text = render_tools({"c": category({name: tool(description="word " * 100)})}, NARROW)
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.count("n" * 40) == 3
+
+
+def test_nothing_that_a_server_says_reaches_the_terminal_unescaped() -> None:
+    attack = "\x1b[2J\u202e[red]"
+    text = render_tools(
+        {attack: category({attack: tool(description=attack, server=attack, listed=False)}, description=attack)},
+        Screen(UNBOUNDED, colour=False),
+    )
+    assert text.replace("\n", "").isprintable()
+    assert text.count("\\x1b[2J\\u202e[red]") == 5
+
+
+def test_nothing_configured_is_said() -> None:
+    assert "no server is configured" in render_tools({}, NARROW)

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon import protocol
-from daemon.cli.bridging.ledger import MAX_OPEN
 from daemon.cli.bridging.lines import LONG_BYTES
-from daemon.cli.bridging.waiting import WAIT_SECONDS, WAITING_BYTES
+from daemon.cli.bridging.requests import MAX_OPEN, WAIT_SECONDS, WAITING_BYTES
 from daemon.wire import envelope
 from tests.cli.bridging.talking import (
     ACKNOWLEDGED,
@@ -43,10 +42,10 @@ def talk(request: pytest.FixtureRequest) -> Iterator[Talk]:
 
 def test_while_a_daemon_is_there_everything_passes_as_it_is(talk: Talk) -> None:
     odd = b'{ "id":1 , "method":"x"}\n\xff\n\n{"id":\n'
-    talk.bridge.said(odd, talk.now)
+    talk.client.said(odd, talk.now)
     assert talk.received == odd
     talk.answers(odd)
-    assert bytes(talk.bridge.down) == odd
+    assert bytes(talk.exchange.down) == odd
 
 
 def test_a_call_that_may_have_run_is_answered_and_not_sent_again(talk: Talk) -> None:
@@ -226,7 +225,7 @@ def test_what_is_cancelled_gets_no_answer_and_is_not_sent(talk: Talk, when: str)
         talk.dies()
         talk.says(CALL, cancel)
     talk.now += WAIT_SECONDS
-    talk.bridge.expire(talk.now)
+    talk.exchange.expire(talk.now)
     assert talk.heard == []
     talk.returns()
     talk.greeted()
@@ -244,13 +243,13 @@ def test_answers_to_the_last_daemon_are_not_given_to_the_next(talk: Talk) -> Non
 def test_what_waits_too_long_is_answered_and_not_sent_later(talk: Talk) -> None:
     talk.handshake()
     talk.dies()
-    talk.bridge.trouble = "nobody listens on /run/x.sock"
+    talk.exchange.trouble = "nobody listens on /run/x.sock"
     talk.says(CALL, {"method": "notifications/progress"})
     talk.now += WAIT_SECONDS / 2
     talk.says(LIST)
     talk.now += WAIT_SECONDS / 2
-    assert talk.bridge.deadline == talk.now
-    talk.bridge.expire(talk.now)
+    assert talk.exchange.deadline == talk.now
+    talk.exchange.expire(talk.now)
     (answer,) = talk.heard
     assert (answer["id"], refused(answer)) == (2, "UpstreamUnavailable")
     text = answer["result"]["content"][0]["text"]
@@ -258,21 +257,21 @@ def test_what_waits_too_long_is_answered_and_not_sent_later(talk: Talk) -> None:
     talk.returns()
     talk.greeted()
     assert talk.got == [INITIALIZED, LIST]
-    assert talk.bridge.deadline is None
+    assert talk.exchange.deadline is None
 
 
 def test_the_patience_with_a_request_is_one_however_many_daemons_die_of_it(talk: Talk) -> None:
     talk.says(LIST)
     assert talk.got
     talk.dies()
-    first = talk.bridge.deadline
+    first = talk.exchange.deadline
     for _ in range(3):
         talk.now += 5
         talk.returns()
         talk.greeted()
         assert talk.got == [LIST]
         talk.dies()
-    assert talk.bridge.deadline == first
+    assert talk.exchange.deadline == first
 
 
 def test_what_finds_no_room_is_refused_at_once(talk: Talk) -> None:
@@ -318,8 +317,8 @@ def test_a_long_answer_that_is_complete_is_an_answer(talk: Talk) -> None:
     long = result(2, {"text": "x" * (2 * LONG_BYTES)})
     for start in range(0, len(long), 100_000):
         talk.answers(long[start : start + 100_000])
-    assert bytes(talk.bridge.down) == long
-    talk.bridge.down.clear()
+    assert bytes(talk.exchange.down) == long
+    talk.exchange.down.clear()
     talk.dies()
     assert talk.heard == []
 
@@ -338,7 +337,7 @@ def test_a_long_handshake_is_repeated_without_showing_any_of_its_answer(talk: Ta
 def test_a_request_that_was_sent_in_part_is_sent_whole(talk: Talk) -> None:
     calls = [{**CALL, "id": number, "params": {"name": "x" * 50_000}} for number in range(30)]
     talk.says(*calls)
-    talk.bridge.up.send(talk._ours)
+    talk.exchange.up.send(talk._ours)
     talk.dies()
     lost = {answer["id"] for answer in talk.heard}
     talk.returns()
@@ -356,11 +355,11 @@ def test_a_long_request_that_was_cut_is_answered_as_not_run_when_it_ends(talk: T
     order = ("method", "params", "id") if last else ("id", "method", "params")
     text = line({name: BIG[name] for name in order})
     assert text.rstrip().endswith(b'"id":3}') == last
-    talk.bridge.said(text[:-100], talk.now)
-    talk.bridge.up.send(talk._ours)
+    talk.client.said(text[:-100], talk.now)
+    talk.exchange.up.send(talk._ours)
     talk.dies()
     assert talk.heard == []
-    talk.bridge.said(text[-100:] + line(LIST), talk.now)
+    talk.client.said(text[-100:] + line(LIST), talk.now)
     (answer,) = talk.heard
     assert (answer["id"], refused(answer)) == (3, "UpstreamUnavailable")
     talk.returns()
@@ -371,7 +370,7 @@ def test_a_long_request_that_was_cut_is_answered_as_not_run_when_it_ends(talk: T
 def test_a_long_request_that_was_not_sent_to_its_end_did_not_run(talk: Talk) -> None:
     talk.handshake()
     talk.says(BIG, CALL)
-    talk.bridge.up.send(talk._ours)
+    talk.exchange.up.send(talk._ours)
     talk.dies()
     (answer,) = talk.heard
     assert (answer["id"], refused(answer)) == (3, "UpstreamUnavailable")
@@ -390,11 +389,11 @@ def test_a_long_request_that_was_sent_may_have_run(talk: Talk) -> None:
 
 def test_a_long_request_that_was_refused_before_its_end_is_not_answered_twice(talk: Talk) -> None:
     text = line(BIG)
-    talk.bridge.said(text[:-100], talk.now)
+    talk.client.said(text[:-100], talk.now)
     talk.answers(b"".join(map(bytes, envelope.error_response(b"3", -32600, "RequestTooLarge"))) + b"\n")
     assert [answer["id"] for answer in talk.heard] == [3]
-    talk.bridge.said(text[-100:], talk.now)
-    assert talk.bridge.open == 0
+    talk.client.said(text[-100:], talk.now)
+    assert len(talk.exchange.requests) == 0
     talk.dies()
     assert talk.heard == []
 
@@ -417,16 +416,16 @@ def test_a_daemon_that_does_not_answer_the_greeting_costs_nothing(talk: Talk) ->
 
 def test_a_line_that_the_client_had_begun_goes_to_the_next_daemon(talk: Talk) -> None:
     text = line(CALL)
-    talk.bridge.said(text[:20], talk.now)
+    talk.client.said(text[:20], talk.now)
     talk.restarts()
-    talk.bridge.said(text[20:], talk.now)
+    talk.client.said(text[20:], talk.now)
     assert talk.got == [CALL]
 
 
 def test_what_a_client_left_without_an_end_is_passed_on_when_it_ends(talk: Talk) -> None:
-    talk.bridge.said(b'{"id":1', talk.now)
+    talk.client.said(b'{"id":1', talk.now)
     assert talk.received == b""
-    talk.bridge.said_all()
+    talk.client.ended()
     assert talk.received == b'{"id":1'
 
 
@@ -435,21 +434,21 @@ def test_what_a_client_left_without_an_end_is_passed_on_when_it_ends(talk: Talk)
 
 def test_nothing_passes_in_short_while_something_waits_or_a_line_is_unfinished() -> None:
     talk = Talk()
-    assert not talk.bridge.is_calm
+    assert not talk.daemon.is_calm
     talk.speaks()
-    calm = [talk.bridge.is_calm]
+    calm = [talk.daemon.is_calm]
     for portion in (b"{", b"}\n"):
-        talk.bridge.said(portion, talk.now)
-        calm.append(talk.bridge.is_calm)
+        talk.client.said(portion, talk.now)
+        calm.append(talk.daemon.is_calm)
     assert talk.received == b"{}\n"
-    calm.append(talk.bridge.is_calm)
+    calm.append(talk.daemon.is_calm)
     for portion in (b"{", b"}\n"):
-        talk.bridge.told(portion)
-        calm.append(talk.bridge.is_calm)
-    talk.bridge.down.clear()
-    calm.append(talk.bridge.is_calm)
+        talk.daemon.said(portion)
+        calm.append(talk.daemon.is_calm)
+    talk.exchange.down.clear()
+    calm.append(talk.daemon.is_calm)
     talk.dies()
-    calm.append(talk.bridge.is_calm)
+    calm.append(talk.daemon.is_calm)
     assert calm == [True, False, False, True, False, False, True, False]
 
 
@@ -457,11 +456,11 @@ def test_a_client_is_not_read_further_when_too_much_of_it_is_open() -> None:
     talk = Talk()
     talk.speaks()
     calls = [line({"id": number, "method": "tools/call", "params": {}}) for number in range(MAX_OPEN)]
-    assert talk.bridge.passed_up(b"".join(calls[:-1]))
-    assert not talk.bridge.passed_up(calls[-1])
-    full = talk.bridge.is_calm
-    talk.bridge.passed_down(result(0))
-    assert (full, talk.bridge.is_calm) == (False, True)
+    assert talk.client.passed(b"".join(calls[:-1]))
+    assert not talk.client.passed(calls[-1])
+    full = talk.daemon.is_calm
+    talk.daemon.passed(result(0))
+    assert (full, talk.daemon.is_calm) == (False, True)
     talk.close()
 
 
@@ -491,7 +490,7 @@ def test_a_call_that_was_sent_in_part_is_sent_whole_to_the_next_daemon() -> None
     talk = Talk(in_short=True)
     large = [{**CALL, "id": number, "params": {"text": "x" * 100_000}} for number in range(20)]
     sent = 0
-    while talk.bridge.is_calm:
+    while talk.daemon.is_calm:
         talk.says(large[sent])
         sent += 1
     talk.dies()

@@ -1,12 +1,14 @@
-"""The sessions for people: a table of all, or of what one has loaded and why some of it is lost."""
+"""Tools, search results and sessions for people, as text; what a server has said is escaped."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rich.cells import cell_len
 from rich.text import Text
 
-from daemon.cli.terminal import draw, duration, grid, paragraph, safe
+from daemon.cli.terminal import Screen, draw, duration, grid, paragraph, safe
+from daemon.escape import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,9 +16,13 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from daemon.cli.terminal import Screen
-
 Json = dict[str, Any]
+
+_TOOLS_MARGIN = 6
+"""Columns that the indent and the gaps of a table of tools take, at most."""
+
+_SEARCH_MARGIN = 20
+"""Columns that the score and the gaps of a search's table take, at most."""
 
 ADVICE = {
     "invalid_changed": "It counts again once it is loaded again, with the new schema.",
@@ -28,7 +34,80 @@ ADVICE = {
 """What can be done, by status."""
 
 
-def render(answer: Json, *, now: float, screen: Screen) -> str:
+def render_tools(categories: Json, screen: Screen) -> str:
+    """Categories with their tools as text: a heading and a table each."""
+    parts: list[RenderableType] = []
+    for name, category in categories.items():
+        parts += [*_category(name, category), _tools_of(category["tools"], screen), Text("")]
+    if not categories:
+        parts.append(Text("There are no categories: no server is configured."))
+    return draw(parts, screen)
+
+
+def _category(name: str, category: Json) -> Iterator[RenderableType]:
+    servers = ", ".join(category["servers"])
+    origin = "" if servers == name else f" (from {servers})"
+    yield safe(f"{name}{origin}, {len(category['tools'])} tools", "bold")
+    if not category["tools"]:
+        yield paragraph("none known yet: `mcpd status` says how its server is", indent=2)
+    if category["description"]:
+        yield paragraph(category["description"], indent=2)
+
+
+def _tools_of(tools: Json, screen: Screen) -> Table:
+    table = grid(screen, head=False)
+    names = min(max(map(cell_len, map(visible, tools)), default=0), screen.width // 2)
+    table.add_column(width=1)
+    # Names are never cut, descriptions are: each needs its width told, or rich takes it from the names.
+    table.add_column(overflow="fold", width=names)
+    table.add_column(no_wrap=True, overflow="ellipsis", max_width=screen.width - names - _TOOLS_MARGIN)
+    for name, tool in tools.items():
+        mark = _mark(tool)
+        described = " ".join(tool["description"].split())
+        # The mark comes first: a description is cut where the screen ends.
+        words = safe(f"[{mark}] {described}" if mark else described, "yellow" if mark else "")
+        table.add_row("", safe(name), words)
+    return table
+
+
+def _mark(tool: Json) -> str:
+    """Why a tool cannot be called now; empty if it can."""
+    if not tool["enabled"]:
+        return "disabled"
+    if not tool["listed"]:
+        return f"not offered by {tool['server']}"
+    return "" if tool["available"] else f"unavailable: {tool['server']} is down"
+
+
+def render_search(answer: Json, screen: Screen) -> str:
+    """A table of tools, and how many more fit."""
+    tools: list[Json] = answer["tools"]
+    table = grid(screen)
+    names = min(max(cell_len(visible(tool["name"])) for tool in tools), screen.width // 3)
+    places = min(max(cell_len(visible(_place(tool))) for tool in tools), screen.width // 4)
+    table.add_column("score", justify="right", no_wrap=True)
+    table.add_column("tool", overflow="fold", width=max(names, len("tool")))
+    table.add_column("server", overflow="fold", width=max(places, len("server")))
+    room = screen.width - names - places - _SEARCH_MARGIN
+    table.add_column("", no_wrap=True, overflow="ellipsis", max_width=room)
+    for tool in tools:
+        table.add_row(
+            f"{tool['score']:.1f}", safe(tool["name"], "bold"), safe(_place(tool)), safe(tool["description"])
+        )
+    parts: list[RenderableType] = [table]
+    more = answer["total"] - len(tools)
+    if more > 0:
+        parts.append(Text(f"{more} more fit: see them with --limit {answer['total']}"))
+    return draw(parts, screen)
+
+
+def _place(tool: Json) -> str:
+    """The server, and the category where it is another name."""
+    category = tool["category"]
+    return tool["server"] if category in {None, tool["server"]} else f"{tool['server']} ({category})"
+
+
+def render_sessions(answer: Json, *, now: float, screen: Screen) -> str:
     """All sessions as text.
 
     Args:
@@ -40,17 +119,17 @@ def render(answer: Json, *, now: float, screen: Screen) -> str:
     parts: list[RenderableType] = []
     if answer.get("incomplete"):
         parts += [safe(answer["incomplete"], "yellow"), Text("")]
-    parts.append(_sessions(sessions, now, screen) if sessions else Text("There are no sessions."))
+    parts.append(_all_sessions(sessions, now, screen) if sessions else Text("There are no sessions."))
     if answer.get("more"):
         parts += [Text(""), Text("There are older ones; `mcpd sessions KEY` shows any.", style="dim")]
     return draw(parts, screen)
 
 
-def render_one(answer: Json, *, now: float, screen: Screen) -> str:
-    """One session and its tools as text; arguments as for `render`, the answer is that with a key."""
+def render_session(answer: Json, *, now: float, screen: Screen) -> str:
+    """One session and its tools as text; arguments as for `render_sessions`, the answer is that with a key."""
     loaded: list[Json] = answer["loaded"]
     parts: list[RenderableType] = [*_heading(answer, now), Text("")]
-    parts.append(_tools(loaded, screen) if loaded else Text("It has not loaded any tools."))
+    parts.append(_loaded_tools(loaded, screen) if loaded else Text("It has not loaded any tools."))
     lost = [tool for tool in loaded if tool["status"] != "valid"]
     for tool in lost:
         parts += [Text(""), *_loss(tool)]
@@ -71,7 +150,7 @@ def render_moved(answer: Json, *, screen: Screen) -> str:
     return draw([safe(f"session {_named(answer)}: {who} profile {answer['profile']} now")], screen)
 
 
-def _sessions(sessions: list[Json], now: float, screen: Screen) -> Table:
+def _all_sessions(sessions: list[Json], now: float, screen: Screen) -> Table:
     table = grid(screen)
     # A key is never cut: it could not be typed in again.
     table.add_column("session", overflow="fold", min_width=8)
@@ -114,7 +193,7 @@ def _heading(session: Json, now: float) -> Iterator[RenderableType]:
     yield paragraph(f"{begun}{client}; {state}{profile}", indent=2)
 
 
-def _tools(loaded: list[Json], screen: Screen) -> Table:
+def _loaded_tools(loaded: list[Json], screen: Screen) -> Table:
     table = grid(screen)
     table.add_column("tool", overflow="fold", min_width=8)
     table.add_column("status", no_wrap=True)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon import protocol
+from daemon.cli.bridging.requests import WAIT_SECONDS
 from daemon.cli.bridging.stand_in import ARRIVED, HANDSHAKE_SECONDS, LIST_SECONDS, STATUS
-from daemon.cli.bridging.waiting import WAIT_SECONDS
 from tests.cli.bridging.talking import (
     ACKNOWLEDGED,
     BIG,
@@ -45,7 +45,7 @@ SUBSCRIBE = {**LISTEN, "params": {"notifications": {"toolsListChanged": True}}}
 def mute() -> Iterator[Talk]:
     """Somebody has taken the connection, and says nothing yet."""
     talk = Talk(HELLO)
-    talk.bridge.trouble = "it has not answered yet"
+    talk.exchange.trouble = "it has not answered yet"
     yield talk
     talk.close()
 
@@ -53,7 +53,7 @@ def mute() -> Iterator[Talk]:
 @pytest.fixture
 def talk() -> Iterator[Talk]:
     talk = Talk(HELLO, through=False)
-    talk.bridge.trouble = "nobody listens on /run/x.sock"
+    talk.exchange.trouble = "nobody listens on /run/x.sock"
     yield talk
     talk.close()
 
@@ -61,7 +61,7 @@ def talk() -> Iterator[Talk]:
 def later(talk: Talk, seconds: float) -> list[Json]:
     """What the client got when so much time has passed."""
     talk.now += seconds
-    talk.bridge.expire(talk.now)
+    talk.exchange.expire(talk.now)
     return talk.heard
 
 
@@ -100,7 +100,7 @@ def test_a_daemon_that_comes_in_time_answers_the_handshake_itself(talk: Talk) ->
     assert talk.got == [INITIALIZE]
     talk.answers(result(0, {"instructions": "the daemon's"}))
     assert talk.heard == [{"id": 0, "result": {"instructions": "the daemon's"}}]
-    assert talk.bridge.is_calm
+    assert talk.daemon.is_calm
 
 
 def test_a_daemon_that_comes_before_the_handshake_is_answered_here_and_speaks_after_it_gets_that_too(
@@ -164,7 +164,7 @@ def test_a_method_that_we_do_not_know_is_refused_as_soon_as_a_list_would_be_answ
 
 def calm(talk: Talk) -> bool:
     """Whether lines pass as they are, and are only looked at when they are on their way."""
-    return talk.bridge.is_calm
+    return talk.daemon.is_calm
 
 
 def said(answer: Json) -> Any:
@@ -193,7 +193,7 @@ def test_our_own_tool_says_that_the_daemon_has_come_also_when_the_client_has_its
     talk.answers(result(1))
     assert talk.heard == [{"id": 1, "result": {}}]
     assert calm(talk)
-    assert talk.bridge.own_tool == STATUS.encode()
+    assert talk.exchange.own_tool == STATUS.encode()
     talk.says(LOOK)
     assert talk.got == []
     assert said(*talk.heard) == ARRIVED
@@ -205,7 +205,7 @@ def test_what_was_never_listed_is_no_tool_of_ours(talk: Talk) -> None:
     talk.returns()
     talk.greeted()
     talk.says(LOOK)
-    assert not talk.bridge.own_tool
+    assert not talk.exchange.own_tool
     assert talk.got == [LOOK]
 
 
@@ -258,10 +258,10 @@ def test_what_is_taken_back_gets_no_answer(talk: Talk) -> None:
 
 
 def test_a_handshake_that_cannot_be_read_is_refused(talk: Talk) -> None:
-    talk.bridge.said(b'{"method":"initialize","id":0,"params":[]}\n', talk.now)
+    talk.client.said(b'{"method":"initialize","id":0,"params":[]}\n', talk.now)
     (answer,) = later(talk, HANDSHAKE_SECONDS)
     assert "nobody listens" in answer["error"]["message"]
-    assert not talk.bridge.stands_in
+    assert not talk.exchange.stands_in
 
 
 # --- somebody listens, and says nothing -----------------------------------------------------------------------
@@ -296,11 +296,11 @@ def test_a_daemon_that_answers_in_time_is_the_one_that_the_client_hears(mute: Ta
     mute.says(INITIALIZE)
     assert mute.got == [SAID_HELLO, INITIALIZE]
     assert not calm(mute)
-    assert mute.bridge.deadline == mute.now + HANDSHAKE_SECONDS
+    assert mute.exchange.deadline == mute.now + HANDSHAKE_SECONDS
     mute.answers(result(0, {"instructions": "the daemon's"}))
     assert mute.heard == [{"id": 0, "result": {"instructions": "the daemon's"}}]
     assert calm(mute)
-    assert mute.bridge.deadline is None
+    assert mute.exchange.deadline is None
 
 
 def test_all_that_was_answered_here_is_kept_from_the_client_and_all_else_is_the_daemons(mute: Talk) -> None:
@@ -351,15 +351,15 @@ def test_nothing_is_answered_here_of_what_is_taken_back(mute: Talk) -> None:
 
 def test_a_client_that_asks_nothing_more_waits_for_the_daemons_own_answer(mute: Talk) -> None:
     mute.says(INITIALIZE)
-    mute.bridge.said_all()
+    mute.client.ended()
     assert later(mute, HANDSHAKE_SECONDS) == []
 
 
 def test_no_line_of_ours_comes_in_the_middle_of_a_long_one(mute: Talk) -> None:
     mute.says(INITIALIZE)
     text = line(BIG)
-    mute.bridge.said(text[:-1], mute.now)
+    mute.client.said(text[:-1], mute.now)
     assert later(mute, HANDSHAKE_SECONDS) == []
     mute.answers(result(0))
-    mute.bridge.said(text[-1:], mute.now)
+    mute.client.said(text[-1:], mute.now)
     assert mute.got == [SAID_HELLO, INITIALIZE, BIG]
