@@ -21,7 +21,7 @@ from daemon.wire.link import FdLink
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from daemon.transports.context import OpenContext
+    from daemon.transports.opening import OpenContext
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ import trio.testing
 
 from daemon.errors import CannotStart, ConnectionLost, UpstreamLost
 from daemon.transports.children import Children
-from daemon.transports.context import OpenContext
+from daemon.transports.opening import OpenContext
 from daemon.transports.stdio import (
     INHERITED,
     STDERR_CHUNK,
