@@ -2,7 +2,7 @@
 
 Two questions are answered: whether the server can have acted on the request (only then is a call not safe to
 repeat), and what the failure would mean for the whole connection. Whether it ends the connection depends on
-what was asked: `posting.PostLink` decides.
+what was asked; `LinkState` holds the rules.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 import httpx2
+import trio
 from msgspec import UNSET
 
 from daemon.errors import (
@@ -33,6 +34,8 @@ from daemon.transports.network import is_untrusted, reason
 from daemon.wire import envelope
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from msgspec import Raw
 
 RETRY_AFTER_MOST = 300.0
@@ -77,6 +80,17 @@ _KINDS: dict[int, FailureKind] = {
 }
 """Statuses that say what happened to the request; any other error status is the server's own answer."""
 
+_ENDS: dict[FailureKind, Callable[[str], RunError]] = {
+    FailureKind.UNTRUSTED: CannotStart,
+    FailureKind.UNAUTHORIZED: NeedsAuth,
+    FailureKind.FORBIDDEN: NeedsAuth,
+}
+_FATAL = {FailureKind.UNAUTHORIZED, FailureKind.UNTRUSTED, FailureKind.SESSION_OVER}
+_FATAL_TO_OURS = {FailureKind.FORBIDDEN, FailureKind.BUSY, FailureKind.GATEWAY}
+
+UNREACHABLE_CALLS = 3
+"""Calls in a row that could not connect: one may be a restart that is over in a moment, three are an outage."""
+
 
 @attrs.frozen
 class Failure:
@@ -102,11 +116,54 @@ class Failure:
 
     def for_run(self) -> RunError:
         """What the supervisor is told, if the connection ends of it."""
-        if self.kind is FailureKind.UNTRUSTED:
-            return CannotStart(self.text)
-        if self.kind in {FailureKind.UNAUTHORIZED, FailureKind.FORBIDDEN}:
-            return NeedsAuth(self.text)
-        return Busy(self.text, wait=self.wait) if self.wait else ConnectionLost(self.text)
+        if self.wait:
+            return Busy(self.text, wait=self.wait)
+        return _ENDS.get(self.kind, ConnectionLost)(self.text)
+
+
+class LinkState:
+    """Whether a server that is asked over HTTP is there, and the end of the connection to it.
+
+    What ends it, while everything else costs only the request that met it:
+    - 401, a certificate that does not verify, the end of the session: whatever was asked. The supervisor starts
+      again, in the last case with a new session.
+    - No connection could be made, 403, 429, 502, 503, 504: when we asked on our own account (handshake,
+      listing, ping, subscription). Of a call, only `UNREACHABLE_CALLS` in a row without a sign of life.
+
+    A server that says when to come back (Retry-After) gets no call and no ping before. Times are trio's clock.
+    """
+
+    def __init__(self) -> None:
+        self.last_heard = self.busy_until = -math.inf
+        self.end: RunError | None = None
+        self.ended = trio.Event()
+        self._unreachable = 0
+
+    def heard(self) -> None:
+        """Note that the server showed life; while it wants to be left alone, its silence is no lack of it."""
+        self.last_heard = max(trio.current_time(), self.busy_until)
+        self._unreachable = 0
+
+    def end_with(self, end: RunError) -> None:
+        """The connection is over; the first reason counts."""
+        if self.end is None:
+            self.end = end
+            self.ended.set()
+
+    def judge(self, failure: Failure, *, own: bool) -> RunError | None:
+        """Take in what a request met, `own` or a call; returns the end of the connection if that is one."""
+        if failure.wait:
+            self.busy_until = max(self.busy_until, trio.current_time() + failure.wait)
+            self.last_heard = max(self.last_heard, self.busy_until)
+        fatal = failure.kind in _FATAL or (own and failure.kind in _FATAL_TO_OURS)
+        if failure.kind is FailureKind.UNREACHABLE:
+            self._unreachable += 1
+            fatal = own or self._unreachable >= UNREACHABLE_CALLS
+        if not fatal:
+            return None
+        end = failure.for_run()
+        self.end_with(end)
+        return end
 
 
 def of_error(error: Exception, place: str) -> Failure:

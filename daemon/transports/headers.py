@@ -18,7 +18,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from daemon.model import Era
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     Marks = Mapping[tuple[str, ...], str]
 
@@ -29,10 +29,6 @@ SESSION_HEADER = "mcp-session-id"
 
 _NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """By method: the member of `params` that `Mcp-Name` repeats."""
-_SCALARS = {"string", "integer", "boolean"}
-"""The types whose arguments may be marked; a `number` has no one spelling."""
-_DATA = {"default", "examples", "const", "enum"}
-"""Keywords of JSON Schema whose values are data and no schema."""
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # RFC 9110, 5.6.2
 _PLAIN = re.compile(r"(?!=\?base64\?.*\?=\Z)(?! )[\x20-\x7e]*(?<! )")
 
@@ -43,15 +39,7 @@ class _Params(Struct):
     arguments: Raw | UnsetType = UNSET
 
 
-class _ListedTool(Struct):
-    name: str = ""
-    inputSchema: Any = None  # noqa: N815 - the wire's name
-
-
 _decode_params = msgspec.json.Decoder(_Params).decode
-_decode_tool = msgspec.json.Decoder(_ListedTool).decode
-_decode_listing = msgspec.json.Decoder(dict[str, Raw]).decode
-_decode_raws = msgspec.json.Decoder(list[Raw]).decode
 _BAD_JSON = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -97,43 +85,26 @@ class McpHeaders:
         if not self.is_modern or MARK.encode() not in listing:
             return
         try:
-            raws = _decode_raws(_decode_listing(listing)["tools"])
-        except (*_BAD_JSON, KeyError):
+            tools = msgspec.json.decode(listing)["tools"]
+        except (*_BAD_JSON, KeyError, TypeError):
             return
-        for raw in raws:
-            try:
-                tool = _decode_tool(raw)
-            except _BAD_JSON:
-                continue
-            self._marks[tool.name] = marks_in(tool.inputSchema)
+        for tool in tools if isinstance(tools, list) else ():
+            if isinstance(tool, dict) and isinstance(tool.get("name"), str):
+                self._marks[tool["name"]] = dict(marks_in(tool.get("inputSchema")))
 
 
-def marks_in(schema: object) -> Marks:
-    """The header suffix of each marked argument, by its path; none at all if one mark is invalid.
+def marks_in(schema: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+    """The path of each marked argument, and the suffix of its header.
 
-    Valid is a token, unique whatever its case, on a scalar that only `properties` lead to. A tool with another
-    mark is invalid as a whole, and a server checks none of its headers.
+    Marks stand only where nothing but `properties` leads to. A tool with a mark elsewhere, or one that is
+    invalid, has all its headers ignored by the server: to send the valid ones does no harm.
     """
-    found: dict[tuple[str, ...], str] = {}
-    waiting: list[tuple[tuple[str, ...] | None, object]] = [((), schema)]
-    while waiting:
-        path, node = waiting.pop()
-        if isinstance(node, list):
-            waiting += [(None, each) for each in node]
-        if not isinstance(node, dict):
-            continue
-        if MARK in node:
-            mark, kind = node[MARK], node.get("type")
-            is_token = isinstance(mark, str) and _TOKEN.fullmatch(mark) is not None
-            if not (path and is_token and isinstance(kind, str) and kind in _SCALARS):
-                return {}
-            found[path] = mark
-        for keyword, value in node.items():
-            if keyword == "properties" and isinstance(value, dict):
-                waiting += [(None if path is None else (*path, name), each) for name, each in value.items()]
-            elif keyword not in _DATA:
-                waiting.append((None, value))
-    return found if len({mark.lower() for mark in found.values()}) == len(found) else {}
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    for name, argument in properties.items() if isinstance(properties, dict) else ():
+        mark = argument.get(MARK) if isinstance(argument, dict) else None
+        if isinstance(mark, str) and _TOKEN.fullmatch(mark):
+            yield (*path, name), mark
+        yield from marks_in(argument, (*path, name))
 
 
 def _marked_values(marks: Marks, arguments: Raw) -> dict[str, str]:

@@ -29,9 +29,9 @@ from daemon.transports.http_client import (
     EVENT_STREAM,
     NETWORK_ERRORS,
     STREAM_HEADERS,
-    HttpClient,
     events_of,
-    over_network,
+    exchange,
+    http_client,
     read_body,
     trusted_certificates,
 )
@@ -60,8 +60,8 @@ RESUME_ATTEMPTS = 2
 """In a row, to take up the stream of a request's answer where it broke off: more would keep its caller waiting
 for a server that is gone."""
 
-RETRY_MOST = 60.0
-"""Seconds that a server may ask for (`retry:`) before a stream is reopened."""
+RETRY_LEAST, RETRY_MOST = 0.1, 60.0
+"""Seconds that a server may ask for (`retry:`) before a stream is reopened: no busy loop, and no end of it."""
 
 
 @asynccontextmanager
@@ -76,7 +76,7 @@ async def open_connection(context: OpenContext) -> AsyncIterator[PostConnection]
     host, port = host_and_port(server.url or "", "http", "https")
     tls = await trusted_certificates()
     await _knock(host, port, tls if httpx2.URL(server.url or "").scheme == "https" else None, server)
-    async with HttpClient(server, over_network(tls)) as client:
+    async with http_client(server, tls) as client:
         link = HttpLink(client, context, place_of(host, port))
         try:
             yield PostConnection(link, context)
@@ -106,7 +106,7 @@ class _Position:
 class HttpLink(PostLink):
     """A link to a server of streamable HTTP."""
 
-    def __init__(self, client: HttpClient, context: OpenContext, place: str) -> None:
+    def __init__(self, client: httpx2.AsyncClient, context: OpenContext, place: str) -> None:
         super().__init__(client, context, place)
         self.url = context.server.url or ""
         self._limit = context.server.limits.message_bytes
@@ -161,7 +161,7 @@ class HttpLink(PostLink):
         if over is None and not own:
             with suppress(CallError, RemoteError):
                 await self.peer.request("ping", {}, timeout=self._context.server.timeouts.ping)
-            return self.health.end is not None
+            return self.state.end is not None
         return over is not False
 
     async def end_session(self) -> None:
@@ -169,7 +169,7 @@ class HttpLink(PostLink):
         if not self.headers.session:
             return
         with trio.move_on_after(GOODBYE_SECONDS, shield=True), suppress(*NETWORK_ERRORS):
-            async with self._client.exchange("DELETE", self.url, headers=self.headers.of()):
+            async with exchange(self._client, "DELETE", self.url, self.headers.of()):
                 self.headers.session = ""
 
     async def _take_whole(self, response: httpx2.Response, uid: int) -> None:
@@ -197,7 +197,7 @@ class HttpLink(PostLink):
         headers = {**STREAM_HEADERS, **self.headers.of()}
         if position.last_id:
             headers["last-event-id"] = position.last_id
-        return self._client.exchange("GET", self.url, headers=headers)
+        return exchange(self._client, "GET", self.url, headers)
 
     async def _read_events(self, response: httpx2.Response, uid: int | None, position: _Position) -> None:
         """Deliver events until a request has its answer; a stream that breaks is one that ends."""
@@ -206,7 +206,7 @@ class HttpLink(PostLink):
                 async for event in events:
                     position.last_id = event.id
                     if event.retry is not None:
-                        position.retry = min(event.retry / 1000, RETRY_MOST)
+                        position.retry = min(max(event.retry / 1000, RETRY_LEAST), RETRY_MOST)
                     if event.event == "message" and event.data:
                         await self._take(event.data.encode(), uid)
                     if uid is not None and self.peer.forwarded(uid) is None:

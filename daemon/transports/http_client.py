@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import ssl
 from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, cast
 
 import httpx2
 import trio
 
 from daemon.protocol import IDENTITY
-from daemon.transports.health import Health
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
@@ -41,74 +40,28 @@ EVENT_STREAM = "text/event-stream"
 STREAM_HEADERS = {"accept": EVENT_STREAM, "cache-control": "no-store"}
 
 
-class HttpClient:
-    """Sends requests to one server, with its configured headers. An async context manager."""
+@asynccontextmanager
+async def exchange(
+    client: httpx2.AsyncClient, method: str, url: str, headers: dict[str, str], content: bytes | None = None
+) -> AsyncIterator[httpx2.Response]:
+    """Send a request and follow its redirects; the body of the response is still to be read.
 
-    def __init__(self, server: Server, transport: httpx2.AsyncBaseTransport) -> None:
-        """Open nothing yet.
-
-        Args:
-            server: its configured headers are sent with each request, and its limits hold.
-            transport: does the work (`over_network`); closed with this.
-        """
-        self.health = Health()
-        self._client = httpx2.AsyncClient(
-            transport=transport,
-            headers={"user-agent": "{name}/{version}".format(**IDENTITY), **server.headers},
-            timeout=httpx2.Timeout(server.timeouts.connect, read=None, write=WRITE_SECONDS),
-            follow_redirects=False,
-            trust_env=False,
-        )
-
-    async def __aenter__(self) -> Self:
-        await self._client.__aenter__()
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self._client.aclose()
-
-    @asynccontextmanager
-    async def exchange(
-        self, method: str, url: str, *, headers: dict[str, str], content: bytes | None = None
-    ) -> AsyncIterator[httpx2.Response]:
-        """Send a request and follow its redirects; the body of the response is still to be read.
-
-        Raises:
-            httpx2.TransportError: no response, or its body broke off.
-            httpx2.DecodingError: its body is not encoded as it says.
-        """
-        request = self._client.build_request(method, url, headers=headers, content=content)
-        response = await self._client.send(request, stream=True)
-        for _ in range(MAX_REDIRECTS):
-            following = _within_origin(response)
-            if following is None:
-                break
-            await response.aclose()
-            response = await self._client.send(following, stream=True)
-        self.health.heard()
-        response.stream = _Watched(response, self.health)
-        try:
-            yield response
-        finally:
-            await response.aclose()
-
-
-class _Watched(httpx2.AsyncByteStream):
-    """A response's bytes as they come; each piece is a sign of life, a comment in an event stream included."""
-
-    def __init__(self, response: httpx2.Response, health: Health) -> None:
-        assert isinstance(response.stream, httpx2.AsyncByteStream)
-        self._inner = response.stream
-        self._health = health
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for chunk in self._inner:
-            self._health.heard()
-            yield chunk
-
-    async def aclose(self) -> None:
-        """Close the stream."""
-        await self._inner.aclose()
+    Raises:
+        httpx2.TransportError: no response, or its body broke off.
+        httpx2.DecodingError: its body is not encoded as it says.
+    """
+    request = client.build_request(method, url, headers=headers, content=content)
+    response = await client.send(request, stream=True)
+    for _ in range(MAX_REDIRECTS):
+        following = _within_origin(response)
+        if following is None:
+            break
+        await response.aclose()
+        response = await client.send(following, stream=True)
+    try:
+        yield response
+    finally:
+        await response.aclose()
 
 
 async def trusted_certificates() -> ssl.SSLContext:
@@ -116,9 +69,14 @@ async def trusted_certificates() -> ssl.SSLContext:
     return await trio.to_thread.run_sync(ssl.create_default_context)
 
 
-def over_network(tls: ssl.SSLContext) -> httpx2.AsyncHTTPTransport:
-    """The transport that connects to servers; `tls` holds the certificates that are trusted."""
-    return httpx2.AsyncHTTPTransport(verify=tls, trust_env=False, limits=POOL)
+def http_client(server: Server, tls: ssl.SSLContext) -> httpx2.AsyncClient:
+    """The client for one server, with its configured headers; `tls` holds the certificates that are trusted."""
+    return httpx2.AsyncClient(
+        transport=httpx2.AsyncHTTPTransport(verify=tls, trust_env=False, limits=POOL),
+        headers={"user-agent": "{name}/{version}".format(**IDENTITY), **server.headers},
+        timeout=httpx2.Timeout(server.timeouts.connect, read=None, write=WRITE_SECONDS),
+        trust_env=False,
+    )
 
 
 async def read_body(response: httpx2.Response, limit: int) -> bytes | None:

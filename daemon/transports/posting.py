@@ -2,7 +2,7 @@
 
 A link like any other (`wire.outbox.Link`): a frame that is sent is one POST, and each message that comes back,
 in whatever way, is one line to the peer, its payload unopened. A failed POST costs the request that it carried;
-`health.Health` decides whether it ends the connection.
+`failures.LinkState` decides whether it ends the connection.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import trio
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from daemon.errors import ConnectionLost, RequestTooLarge, UpstreamLost, UpstreamUnavailable, leaf
-from daemon.transports.failures import Failure, FailureKind, error_in, of_error, of_status
+from daemon.transports.failures import Failure, FailureKind, LinkState, error_in, of_error, of_status
 from daemon.transports.headers import McpHeaders
-from daemon.transports.http_client import NETWORK_ERRORS, not_followed, read_body
+from daemon.transports.http_client import NETWORK_ERRORS, exchange, not_followed, read_body
 from daemon.transports.raw import UPSTREAM_QUEUE_BYTES, RawConnection
 from daemon.wire import envelope
 from daemon.wire.frames import as_line
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from daemon.model import Era
     from daemon.ports import CallToSend
-    from daemon.transports.http_client import HttpClient
     from daemon.transports.opening import OpenContext
     from daemon.wire.envelope import Buffer
     from daemon.wire.outbox import OnLines, OnOversized
@@ -78,14 +77,14 @@ class PostLink(ABC):
     url: str
     """Where to POST."""
 
-    def __init__(self, client: HttpClient, context: OpenContext, place: str) -> None:
+    def __init__(self, client: httpx2.AsyncClient, context: OpenContext, place: str) -> None:
         """Attach to a client that somebody else closes; `place` is the server's host and port, for texts."""
         self.queued = 0
         self.lulls = 0
         self.is_held = False
         self.place = place
         self.headers = McpHeaders()
-        self.health = client.health
+        self.state = LinkState()
         self._client = client
         self._context = context
         self._out: deque[Post] = deque()
@@ -100,7 +99,7 @@ class PostLink(ABC):
 
     def send(self, frame: Sequence[Buffer]) -> None:
         """Queue one frame; the writer's task takes it from here."""
-        if self.health.end is not None:
+        if self.state.end is not None:
             return
         body = b"".join(frame)
         message = envelope.decode(body)
@@ -117,7 +116,7 @@ class PostLink(ABC):
         self.queued += len(body)
         self._kick.set()
         if self.queued > UPSTREAM_QUEUE_BYTES and len(self._out) > 1:
-            self.health.end_with(
+            self.state.end_with(
                 ConnectionLost(f"{self.place} does not read: {self.queued} bytes are waiting for it")
             )
 
@@ -127,18 +126,18 @@ class PostLink(ABC):
     async def run(self, on_lines: OnLines, on_oversized: OnOversized) -> None:
         """Send and receive until the connection ends."""
         self._on_lines = on_lines
-        self.health.heard()
+        self.state.heard()
         try:
             async with trio.open_nursery() as self._nursery:
                 self._nursery.start_soon(self._write)
                 self._nursery.start_soon(self.listen)
-                await self.health.ended.wait()
-                assert self.health.end is not None
-                raise self.health.end
+                await self.state.ended.wait()
+                assert self.state.end is not None
+                raise self.state.end
         except BaseExceptionGroup as group:
             raise leaf(group) from None
         finally:
-            self.health.end_with(ConnectionLost("the connection was closed"))
+            self.state.end_with(ConnectionLost("the connection was closed"))
             self._context.outbox.forget(self)
             self._out.clear()
             self.queued = 0
@@ -181,7 +180,7 @@ class PostLink(ABC):
         A request of our own raises the end that it met (`PostConnection.request`). None: no request failed.
         """
         own = uid is not None and self.peer.forwarded(uid) is False
-        end = self.health.judge(failure, own=own)
+        end = self.state.judge(failure, own=own)
         if failure.kind is FailureKind.SESSION_OVER:
             self.headers.session = ""
         if uid is not None:
@@ -224,7 +223,8 @@ class PostLink(ABC):
     async def _post(self, post: Post) -> None:
         headers = {**_POST_HEADERS, **self.headers.of(post.method, post.params)}
         try:
-            async with self._client.exchange("POST", self.url, headers=headers, content=post.body) as response:
+            async with exchange(self._client, "POST", self.url, headers, post.body) as response:
+                self.state.heard()
                 if response.is_success:
                     await self.receive(response, post)
                 else:
@@ -260,7 +260,7 @@ class PostConnection(RawConnection):
     @property
     def last_heard(self) -> float:
         """When the server last showed any life (trio's clock), a comment in a stream included."""
-        return max(super().last_heard, self._link.health.last_heard)
+        return max(super().last_heard, self._link.state.last_heard)
 
     def adopt(self, era: Era, version: str) -> None:
         """Speak this era from now on."""
@@ -274,7 +274,7 @@ class PostConnection(RawConnection):
             RunError: the connection ended of what this request met.
             UpstreamLost: only its own exchange failed, or the connection ended around it.
         """
-        if (end := self._link.health.end) is not None:
+        if (end := self._link.state.end) is not None:
             raise UpstreamLost(str(end)) if isinstance(end, ConnectionLost) else end
         try:
             result = await super().request(method, params, timeout=timeout)
@@ -291,9 +291,9 @@ class PostConnection(RawConnection):
             Overloaded: the server does not take what is already waiting for it.
             UpstreamUnavailable: the connection has just ended, or the server has no time for us until later.
         """
-        if (end := self._link.health.end) is not None:
+        if (end := self._link.state.end) is not None:
             raise UpstreamUnavailable(f"{end}. The call was not sent: it is safe to try again.")
-        if (wait := self._link.health.busy_until - trio.current_time()) > 0:
+        if (wait := self._link.state.busy_until - trio.current_time()) > 0:
             text = f"{self._link.place} has asked to be left alone for {math.ceil(wait)} s more (Retry-After)."
             raise UpstreamUnavailable(f"{text} The call was not sent.", retryAfterMs=math.ceil(wait * 1000))
         return super().call(call, exchange)

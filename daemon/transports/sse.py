@@ -17,9 +17,9 @@ from daemon.transports.failures import FailureKind, of_error, of_status
 from daemon.transports.http_client import (
     NETWORK_ERRORS,
     STREAM_HEADERS,
-    HttpClient,
     events_of,
-    over_network,
+    exchange,
+    http_client,
     same_origin,
     trusted_certificates,
 )
@@ -48,7 +48,7 @@ async def open_connection(context: OpenContext) -> AsyncIterator[PostConnection]
     place = place_of(*host_and_port(server.url or "", "http", "https"))
     tls = await trusted_certificates()
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(HttpClient(server, over_network(tls)))
+        client = await stack.enter_async_context(http_client(server, tls))
         link = SseLink(client, context, place)
         try:
             with trio.fail_after(server.timeouts.connect):
@@ -67,9 +67,7 @@ class SseLink(PostLink):
     async def open(self, stack: AsyncExitStack) -> None:
         """Open the stream, for as long as the stack is, and read as far as the name of the endpoint."""
         url = httpx2.URL(self._context.server.url or "")
-        response = await stack.enter_async_context(
-            self._client.exchange("GET", str(url), headers=STREAM_HEADERS)
-        )
+        response = await stack.enter_async_context(exchange(self._client, "GET", str(url), STREAM_HEADERS))
         if not response.is_success:
             raise _refusal(response, self.place)
         limit = self._context.server.limits.message_bytes
@@ -100,7 +98,7 @@ class SseLink(PostLink):
                     await self.deliver(event.data.encode())
         except NETWORK_ERRORS as error:
             end = ConnectionLost(of_error(error, self.place).text)
-        self.health.end_with(end)
+        self.state.end_with(end)
 
     async def session_over(self, response: httpx2.Response, body: bytes, *, own: bool) -> bool:
         """Whether the endpoint, which is the session's, does not exist any more."""

@@ -12,7 +12,6 @@ import trio
 
 from daemon.config.model import TransportType
 from daemon.transports.http import HttpLink
-from daemon.transports.http_client import HttpClient
 from daemon.transports.posting import PostConnection
 from tests.transports.serving import Client, Events, context_for
 
@@ -76,8 +75,8 @@ async def posting(script: Script) -> AsyncIterator[tuple[Client, HttpLink, list[
     """A running connection to a server of streamable HTTP that is a function."""
     context = context_for(TransportType.HTTP, URL)
     transport = Scripted(script)
-    async with HttpClient(context.server, transport) as http_client, trio.open_nursery() as nursery:
-        link = HttpLink(http_client, context, "h:1")
+    async with httpx2.AsyncClient(transport=transport) as sender, trio.open_nursery() as nursery:
+        link = HttpLink(sender, context, "h:1")
         assert isinstance(context.events, Events)
         connection: Any = PostConnection(link, context)
         client = Client(connection, context.events, context.outbox)

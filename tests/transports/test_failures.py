@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import httpx2
 import pytest
+import trio
 
 from daemon.errors import (
     Busy,
@@ -18,8 +19,10 @@ from daemon.errors import (
 )
 from daemon.transports.failures import (
     NOT_RUN,
+    UNREACHABLE_CALLS,
     Failure,
     FailureKind,
+    LinkState,
     ends_session,
     error_in,
     of_error,
@@ -174,3 +177,37 @@ def test_an_error_object_is_found_as_it_was_sent() -> None:
     found = error_in(b'{"error": {"code" :-5},"id":null}')
     assert found is not None
     assert bytes(found) == b'{"code" :-5}'
+
+
+AWAY = Failure(FailureKind.UNREACHABLE, "away")
+FATAL = {FailureKind.UNAUTHORIZED, FailureKind.UNTRUSTED, FailureKind.SESSION_OVER}
+FATAL_TO_OURS = {FailureKind.FORBIDDEN, FailureKind.BUSY, FailureKind.GATEWAY, FailureKind.UNREACHABLE}
+
+
+@pytest.mark.parametrize("kind", list(FailureKind))
+@pytest.mark.parametrize("own", [False, True])
+async def test_what_ends_the_connection(kind: FailureKind, own: bool) -> None:
+    state = LinkState()
+    end = state.judge(Failure(kind, "over"), own=own)
+    assert state.end is end
+    assert (end is not None) is state.ended.is_set() is (kind in FATAL or (own and kind in FATAL_TO_OURS))
+    state.end_with(ConnectionLost("second"))
+    assert str(state.end) == ("second" if end is None else "over")
+
+
+async def test_calls_that_cannot_connect_count_until_a_sign_of_life() -> None:
+    state = LinkState()
+    for _ in range(5):
+        state.heard()
+        for _ in range(UNREACHABLE_CALLS - 1):
+            assert state.judge(AWAY, own=False) is None
+    assert state.judge(AWAY, own=False) is not None
+
+
+async def test_who_wants_to_be_left_alone_is_not_silent_meanwhile() -> None:
+    state = LinkState()
+    now = trio.current_time()
+    for wait in (40.0, 4.0):
+        state.judge(Failure(FailureKind.BUSY, "later", wait), own=False)
+        state.heard()
+        assert state.busy_until == state.last_heard >= now + 40

@@ -359,21 +359,6 @@ async def test_each_way_to_end_a_session(status: str) -> None:
         await client.over.wait()
 
 
-async def test_an_answer_that_breaks_off_costs_that_call() -> None:
-    async def break_off(request: Request) -> bytes:
-        if request.body["params"]["name"] == "echo":
-            return answer(request, {"content": []})
-        whole = answer(request, {"content": ["x" * 1000]})
-        return whole[:-500]
-
-    async with facing(break_off) as client:
-        broken = await client.call("broken")
-        assert isinstance(broken.loss, UpstreamLost)
-        assert "whether the call ran is unknown" in broken.loss.message
-        assert (await client.call("echo")).result == {"content": []}
-        assert not client.over.is_set()
-
-
 async def test_an_event_stream_that_breaks_off_costs_that_call() -> None:
     async def break_off(request: Request) -> bytes:
         return reply(b": thinking\n\n", content_type="text/event-stream", content_length="100")
@@ -420,32 +405,12 @@ async def test_calls_that_cannot_connect_are_safe_to_repeat_and_three_mean_that_
                 client.start("echo")
 
 
-async def test_a_request_of_ours_that_cannot_connect_ends_the_connection() -> None:
-    fixture = Fixture()
-    async with trio.open_nursery() as nursery:
-        running = await serve(nursery, fixture.sdk.streamable_http_app())
-        async with connected(context_for(TransportType.HTTP, url(running.port))) as client:
-            await client.greet(Era.MODERN)
-            await running.stop()
-            with pytest.raises(ConnectionLost, match="cannot connect to"):
-                await client.ask("server/discover")
-            await client.over.wait()
-
-
 async def test_an_error_without_our_id_is_still_the_answer() -> None:
     async def mumble(request: Request) -> bytes:
         return reply({"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "what?"}})
 
     async with facing(mumble) as client:
         assert (await client.call("echo")).error == {"code": -32700, "message": "what?"}
-
-
-async def test_a_request_is_not_answered_by_202() -> None:
-    async def accept(request: Request) -> bytes:
-        return reply(b"", "202 Accepted")
-
-    async with facing(accept) as client:
-        assert "202" in (await client.call("echo")).error["message"]
 
 
 # --- the end -----------------------------------------------------------------------------------------------

@@ -182,22 +182,6 @@ async def test_an_event_over_the_limit_costs_its_call() -> None:
         assert not client.over.is_set()
 
 
-async def test_a_comment_is_a_sign_of_life(autojump_clock: trio.testing.MockClock) -> None:
-    class Commenting(httpx2.AsyncByteStream):
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            while True:
-                await trio.sleep(10)
-                yield b": still there\n\n"
-
-    async def on_call(request: httpx2.Request) -> httpx2.Response:
-        return httpx2.Response(200, headers={"content-type": "text/event-stream"}, stream=Commenting())
-
-    async with in_session(lambda _request: httpx2.Response(405), on_call) as (client, _, _):
-        client.start("echo")
-        await trio.sleep(95)
-        assert client.connection.last_heard == 90
-
-
 @pytest.mark.parametrize("forgotten", [False, True])
 async def test_a_bad_request_in_a_session_is_found_out_by_a_ping(forgotten: bool) -> None:
     """400 without a JSON-RPC error: some servers forgot the session, some do not like the arguments."""

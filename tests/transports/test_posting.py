@@ -104,12 +104,12 @@ async def test_a_network_error_costs_the_request_that_met_it() -> None:
         assert isinstance((await client.call("echo")).loss, UpstreamLost)
         with pytest.raises(UpstreamLost, match="broke: gone"):
             await client.ask("tools/list")
-        assert link.health.end is None
+        assert link.state.end is None
 
 
 async def test_an_ended_connection_takes_nothing() -> None:
     async with posting(echo) as (client, link, sent):
-        link.health.end_with(ConnectionLost("gone"))
+        link.state.end_with(ConnectionLost("gone"))
         client.connection.notify("notifications/x")
         with pytest.raises(UpstreamLost, match="gone"):
             await client.ask("ping")
@@ -117,7 +117,7 @@ async def test_an_ended_connection_takes_nothing() -> None:
             client.start("echo")
     assert sent == []
     async with posting(echo) as (client, link, _):
-        link.health.end_with(NeedsAuth("who?"))
+        link.state.end_with(NeedsAuth("who?"))
         with pytest.raises(NeedsAuth):
             await client.ask("ping")
 
