@@ -136,33 +136,36 @@ class HttpLink(PostLink):
         await self._initialized.wait()
         position, opened, failures = _Position(), False, 0
         while self.headers.session:
-            try:
+            reached = False
+            with suppress(*NETWORK_ERRORS):
                 async with self._stream(position) as response:
+                    reached = _form(response) == EVENT_STREAM
                     if response.status_code == httpx2.codes.UNAUTHORIZED:
                         self.fail(None, unauthorized(self.place))
-                    if _form(response) != EVENT_STREAM:
+                    if not (reached or response.is_server_error):
                         return
-                    if opened:
+                    if reached and opened:
                         # Notifications may have been missed; only a change of the list is worth asking about.
                         self._context.events.on_list_changed()
-                    opened, failures = True, 0
-                    await self._read_events(response, None, position)
-                delay = position.retry
-            except NETWORK_ERRORS:
-                if failures == len(REOPEN_DELAYS):
-                    return
-                delay = REOPEN_DELAYS[failures]
-                failures += 1
-            await trio.sleep(delay)
+                    if reached:
+                        opened, failures = True, 0
+                        await self._read_events(response, None, position)
+            if failures == len(REOPEN_DELAYS):
+                return
+            await trio.sleep(position.retry if reached else REOPEN_DELAYS[failures])
+            failures += not reached
 
-    async def session_over(self, response: httpx2.Response, body: bytes, *, own: bool) -> bool:
-        """Whether an HTTP error says so; where that is not certain, a ping is asked, whose answer is."""
+    async def session_over(self, response: httpx2.Response, body: bytes, post: Post) -> bool:
+        """Whether an HTTP error says so; where a call's does not tell, a ping is asked, whose answer does."""
         over = ends_session(response, body)
-        if over is None and not own:
+        if over is not None:
+            return over
+        forwarded = self.peer.forwarded(post.uid)
+        if forwarded:
             with suppress(CallError, RemoteError):
                 await self.peer.request("ping", {}, timeout=self._context.server.timeouts.ping)
             return self.state.end is not None
-        return over is not False
+        return forwarded is False
 
     async def end_session(self) -> None:
         """Tell the server that its session is over, even when we are being cancelled, but not for long."""
@@ -204,7 +207,7 @@ class HttpLink(PostLink):
         try:
             async with aclosing(events_of(response, self._limit)) as events:
                 async for event in events:
-                    position.last_id = event.id
+                    position.last_id = event.id or position.last_id
                     if event.retry is not None:
                         position.retry = min(max(event.retry / 1000, RETRY_LEAST), RETRY_MOST)
                     if event.event == "message" and event.data:

@@ -158,8 +158,8 @@ class PostLink(ABC):
         """Receive what the server says outside of answers to POSTs."""
 
     @abstractmethod
-    async def session_over(self, response: httpx2.Response, body: bytes, *, own: bool) -> bool:
-        """Whether an HTTP error says that the server does not know our session; `own`: to a request of ours."""
+    async def session_over(self, response: httpx2.Response, body: bytes, post: Post) -> bool:
+        """Whether an HTTP error, the answer to a POST, says that the server does not know our session."""
 
     # --- what they share -----------------------------------------------------------------------------------
 
@@ -179,7 +179,7 @@ class PostLink(ABC):
 
         A request of our own raises the end that it met (`PostConnection.request`). None: no request failed.
         """
-        own = uid is not None and self.peer.forwarded(uid) is False
+        own = self.peer.forwarded(uid) is False
         end = self.state.judge(failure, own=own)
         if failure.kind is FailureKind.SESSION_OVER:
             self.headers.session = ""
@@ -235,10 +235,11 @@ class PostLink(ABC):
     async def _take_refusal(self, response: httpx2.Response, post: Post) -> None:
         """An HTTP error: a failure, or an answer in JSON-RPC whatever its body says."""
         body = await read_body(response, ERROR_BYTES) or b""
-        own = post.uid is not None and self.peer.forwarded(post.uid) is False
-        over = await self.session_over(response, body, own=own)
+        over = await self.session_over(response, body, post)
         failure = of_status(response, self.place, session_over=over)
-        if failure is not None and (own or failure.kind is not FailureKind.FORBIDDEN):
+        # 403 to a call may be about its tool alone, and the body says more.
+        is_answer = failure is None or (failure.kind is FailureKind.FORBIDDEN and self.peer.forwarded(post.uid))
+        if failure is not None and not is_answer:
             self.fail(post.uid, failure)
         elif post.uid is not None:
             missing = response.status_code == httpx2.codes.NOT_FOUND

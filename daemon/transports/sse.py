@@ -100,7 +100,7 @@ class SseLink(PostLink):
             end = ConnectionLost(of_error(error, self.place).text)
         self.state.end_with(end)
 
-    async def session_over(self, response: httpx2.Response, body: bytes, *, own: bool) -> bool:
+    async def session_over(self, response: httpx2.Response, body: bytes, post: Post) -> bool:
         """Whether the endpoint, which is the session's, does not exist any more."""
         return response.status_code in {httpx2.codes.NOT_FOUND, httpx2.codes.GONE}
 

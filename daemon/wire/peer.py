@@ -168,9 +168,9 @@ class Peer:
         """Queue a JSON-RPC error for a request of the peer's."""
         self.link.send(envelope.error_response(request_id, code, message, data))
 
-    def forwarded(self, uid: int) -> bool | None:
-        """Whether a request is somebody else's; None if nobody waits for its answer any more."""
-        entry = self._pending.get(uid)
+    def forwarded(self, uid: int | None) -> bool | None:
+        """Whether a request is somebody else's; None if nobody waits for its answer, or it is none."""
+        entry = None if uid is None else self._pending.get(uid)
         return None if entry is None else entry.forwarded
 
     def lose(self, uid: int, error: CallError) -> None:

@@ -87,11 +87,14 @@ async def test_the_stream_of_notifications_is_reopened(autojump_clock: trio.test
     assert resumed == [None, "e7"]
 
 
-async def test_reopening_has_an_end(autojump_clock: trio.testing.MockClock) -> None:
+@pytest.mark.parametrize("status", [0, 502])
+async def test_reopening_has_an_end(status: int, autojump_clock: trio.testing.MockClock) -> None:
     times: list[float] = []
 
     def on_get(_request: httpx2.Request) -> httpx2.Response:
         times.append(trio.current_time())
+        if status:
+            return httpx2.Response(status)
         raise httpx2.ConnectError("away")
 
     async with in_session(on_get) as (client, _, _):
