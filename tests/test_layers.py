@@ -6,7 +6,6 @@ over small made-up trees that they must refuse or accept.
 
 import ast
 import functools
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
@@ -88,14 +87,13 @@ IMPURE = CLOCK_AND_DICE | SYSTEM | NETWORK | {"anyio", "loguru", "mcp", "mcp_typ
 READS_FILES = {"config": {"os", "pathlib"}}
 
 SDK = {"mcp", "mcp_types", "pydantic", "pydantic_core"}
-SPEAKS_SDK = re.compile(r"daemon\.transports\.(http|sse|sdk\w*)(\..*)?")
 
 # The bridge starts once per client: what it imports is what every client waits for.
 BRIDGE = "daemon.cli.connect"
 DOORS = ("daemon", "daemon.cli")
 
-# The modules that may import by name: a daemon without HTTP servers never pays for the SDK, nor one that finds
-# tools by their words for numpy. What they may name is in the same room, which tests of their own hold
+# The modules that may import by name: a daemon without HTTP servers never pays for an HTTP client, nor one that
+# finds tools by their words for numpy. What they may name is in the same room, which tests of their own hold
 # (tests/transports/test_opening.py, tests/search/test_semantic.py).
 LOADS_BY_NAME = {
     "daemon.later",
@@ -219,10 +217,10 @@ def one_loop(tree: Tree) -> Iterator[str]:
             yield f"{at(name, found)}: the loop here is trio"
 
 
-def sdk_at_the_edge(tree: Tree) -> Iterator[str]:
+def no_sdk(tree: Tree) -> Iterator[str]:
     for name, found in tree.imports():
-        if found.under(SDK) and not SPEAKS_SDK.fullmatch(name):
-            yield f"{at(name, found)}: only transports/http, sse and sdk* speak it"
+        if found.under(SDK):
+            yield f"{at(name, found)}: the SDK decodes what only passes through here; tests speak it"
 
 
 def light_bridge(tree: Tree) -> Iterator[str]:
@@ -275,7 +273,7 @@ RULES: tuple[Callable[[Tree], Iterator[str]], ...] = (
     actors_never_meet,
     purity,
     one_loop,
-    sdk_at_the_edge,
+    no_sdk,
     light_bridge,
     no_cycle,
     imports_stand_at_the_top,
@@ -338,10 +336,9 @@ REFUSED: list[tuple[Callable[[Tree], Iterator[str]], dict[str, str]]] = [
     (purity, {"daemon/config/parse.py": "from urllib.request import urlopen"}),
     (one_loop, {"daemon/store/tables.py": "from asyncio import sleep"}),
     (one_loop, {"daemon/cli/call.py": "def f():\n    import asyncio.runners"}),
-    (sdk_at_the_edge, {"daemon/transports/stdio.py": "import mcp"}),
-    (sdk_at_the_edge, {"daemon/transports/https.py": "import mcp"}),
-    (sdk_at_the_edge, {"daemon/wire/http.py": TYPED + "from mcp.types import Tool"}),
-    (sdk_at_the_edge, {"daemon/config/model.py": "import pydantic"}),
+    (no_sdk, {"daemon/transports/http.py": "import mcp.shared.inbound"}),
+    (no_sdk, {"daemon/wire/http.py": TYPED + "from mcp.types import Tool"}),
+    (no_sdk, {"daemon/config/model.py": "import pydantic"}),
     (light_bridge, {"daemon/cli/connect.py": "import trio"}),
     (light_bridge, {"daemon/cli/connect.py": "def f():\n    import msgspec"}),
     (light_bridge, {"daemon/__init__.py": "import attrs"}),
@@ -396,11 +393,7 @@ ACCEPTED: list[tuple[Callable[[Tree], Iterator[str]], dict[str, str]]] = [
         {"daemon/wire/link.py": "import os, trio", "daemon/logs.py": "import time\nfrom loguru import logger"},
     ),
     (purity, {"daemon/surfaces/base.py": "import timeit_\nfrom urllib.parse import quote"}),
-    (
-        sdk_at_the_edge,
-        {"daemon/transports/http.py": "import mcp", "daemon/transports/sdk_era.py": "import mcp_types"},
-    ),
-    (sdk_at_the_edge, {"daemon/transports/sdk/types.py": "from pydantic import BaseModel"}),
+    (no_sdk, {"daemon/transports/http.py": "import mcpd, httpx2"}),
     (light_bridge, {"daemon/cli/connect.py": "import daemon.notify, socket", "daemon/notify.py": "import os"}),
     (light_bridge, {"daemon/cli/connect.py": TYPED + "import trio"}),
     (

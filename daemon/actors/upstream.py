@@ -33,10 +33,9 @@ from daemon.measures import STDERR_LINE, CallStats, Noise, StderrTail
 from daemon.model import Era
 from daemon.runlog import RunLog
 from daemon.states import COMING, WAKEABLE
-from daemon.transports.context import OpenContext
 from daemon.transports.handshake import Greeter, Greeting, ProbeKilled
 from daemon.transports.keepalive import fallen_silent
-from daemon.transports.opening import connector
+from daemon.transports.opening import OpenContext, connector
 from daemon.upstreams.refusals import outlook, unavailable
 from daemon.upstreams.waking import Waking
 

@@ -1,40 +1,45 @@
 """From a server's `type` to the module that opens it, loaded when first needed.
 
-The SDK behind `http` and `sse` takes 0.6 s and 63 MiB to import: a daemon without such servers never pays,
-one with them pays in a worker thread while everything else goes on.
+A daemon of stdio servers has no use for the libraries behind HTTP and WebSocket; one that has is not held up
+while they are imported, which a worker thread does.
 """
 
 from __future__ import annotations
 
 import importlib
-import threading
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import trio
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
-    from types import ModuleType
 
-    from daemon.ports import Connection
-    from daemon.transports.context import OpenContext
+    from daemon.config.model import Server
+    from daemon.ports import Connection, ConnectionEvents
+    from daemon.transports.children import Children
+    from daemon.wire.outbox import Outbox
 
 MODULES = {kind: f"daemon.transports.{kind}" for kind in ("stdio", "http", "sse", "ws", "unix")}
 """Each has `open_connection(context)`, an async context manager that yields a `ports.Connection`."""
 
 
-_one_at_a_time = threading.Lock()
+@attrs.frozen(kw_only=True)
+class OpenContext:
+    """One server, and the parts of the daemon that a connection to it needs."""
 
-
-def load(name: str) -> ModuleType:
-    """Import in this thread, alone: two that meet in the SDK's circular imports would deadlock each other."""
-    with _one_at_a_time:
-        return importlib.import_module(name)
+    server: Server
+    """Its configuration."""
+    events: ConnectionEvents
+    """The actor that owns the connection."""
+    outbox: Outbox
+    """The daemon's outbox."""
+    children: Children
+    """The daemon's child processes."""
 
 
 async def connector(context: OpenContext) -> AbstractAsyncContextManager[Connection]:
     """The context manager that connects to a server; nothing is opened yet."""
-    name = MODULES[context.server.type]
-    module: Any = await trio.to_thread.run_sync(load, name)
+    module: Any = await trio.to_thread.run_sync(importlib.import_module, MODULES[context.server.type])
     opened: AbstractAsyncContextManager[Connection] = module.open_connection(context)
     return opened

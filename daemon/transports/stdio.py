@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from daemon.transports.children import ChildProcess
-    from daemon.transports.context import OpenContext
+    from daemon.transports.opening import OpenContext
 
 INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
 """What a child sees of our environment: the MCP SDKs' own list. Everything else (tokens, SSH_AUTH_SOCK,

@@ -23,7 +23,7 @@ from daemon.wire.link import FdLink
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from daemon.transports.context import OpenContext
+    from daemon.transports.opening import OpenContext
 
 _OF_SOCKETS = {errno.ENOENT: Cause.SOCKET_MISSING, errno.EACCES: Cause.SOCKET_DENIED}
 

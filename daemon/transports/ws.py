@@ -20,7 +20,7 @@ from daemon.causes import Cause
 from daemon.errors import ConnectionLost, leaf
 from daemon.transports.network import connect, host_and_port, place_of, refused
 from daemon.transports.raw import UPSTREAM_QUEUE_BYTES, RawConnection
-from daemon.wire.frames import HEAD_BYTES
+from daemon.wire.frames import HEAD_BYTES, as_line
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from trio_websocket import CloseReason, WebSocketConnection
 
     from daemon.config.model import Server
-    from daemon.transports.context import OpenContext
     from daemon.transports.network import Stream
+    from daemon.transports.opening import OpenContext
     from daemon.wire.envelope import Buffer
     from daemon.wire.outbox import OnLines, OnOversized, Outbox
 
@@ -196,7 +196,7 @@ class MessageLink:
                 on_oversized(message[:HEAD_BYTES])
             else:
                 self._outbox.slow.clear()
-                on_lines([message])
+                on_lines([as_line(message)])
                 if self._outbox.slow and self._outbox.hold(self):
                     self.is_held, self._resumed = True, trio.Event()
                     await self._resumed.wait()

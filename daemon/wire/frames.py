@@ -21,6 +21,16 @@ LONG_BYTES = 512 * 1024
 """From here on a line grows in one array: joining less takes less than half a millisecond."""
 
 
+def as_line(message: bytes) -> bytes:
+    """A message that came by itself as a line: line ends are mere whitespace in JSON (RFC 8259, section 2)."""
+    if b"\n" not in message and b"\r" not in message:
+        return message
+    return message.translate(_LINE_ENDS_AS_SPACES)
+
+
+_LINE_ENDS_AS_SPACES = bytes.maketrans(b"\r\n", b"  ")
+
+
 class LineBuffer:
     """Turns chunks into lines, without their newline.
 

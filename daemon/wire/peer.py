@@ -169,6 +169,16 @@ class Peer:
         """Queue a JSON-RPC error for a request of the peer's."""
         self.link.send(envelope.error_response(request_id, code, message, data))
 
+    def forwarded(self, uid: int | None) -> bool | None:
+        """Whether a request is somebody else's; None if nobody waits for its answer, or it is none."""
+        entry = None if uid is None else self._pending.get(uid)
+        return None if entry is None else entry.forwarded
+
+    def lose(self, uid: int, error: CallError) -> None:
+        """End one request without an answer while the link goes on; one that has ended is no matter."""
+        if (entry := self._take(uid)) is not None:
+            entry.exchange.lost(error)
+
     def cancel(self, uid: int, reason: str) -> None:
         """Give a request up: tell the peer, and forget it, so that a late answer finds nobody."""
         if self._take(uid) is not None:

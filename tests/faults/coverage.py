@@ -406,7 +406,7 @@ MATRIX = (
         "http: sse: comments and unknown events",
         "http: sse: the stream is a web page",
         "http: http: what unpacks to far more than the limit",
-        "tests/transports/test_softening.py::test_the_stream_of_notifications_is_reopened",
+        "tests/transports/test_http_streams.py::test_the_stream_of_notifications_is_reopened",
     ),
     row(
         "WebSocket: no pong, close codes, size, text as binary",

@@ -21,8 +21,7 @@ from daemon.model import Era
 from daemon.ports import ToolCall
 from daemon.protocol import IDENTITY, MODERN_VERSION
 from daemon.transports.children import Children
-from daemon.transports.context import OpenContext
-from daemon.transports.opening import connector
+from daemon.transports.opening import OpenContext, connector
 from daemon.wire.outbox import Outbox
 
 if TYPE_CHECKING:
@@ -320,6 +319,8 @@ class Request:
     path: str
     headers: dict[str, str]
     body: Any
+    raw: bytes = b""
+    """The body as it came."""
 
 
 def reply(
@@ -368,4 +369,4 @@ async def _read_request(stream: trio.SocketStream) -> Request | None:
     while len(body) < int(headers.get("content-length", 0)):
         body += await stream.receive_some()
     method, path, _ = first.split(" ")
-    return Request(method, path, headers, json.loads(body) if body else None)
+    return Request(method, path, headers, json.loads(body) if body else None, body)

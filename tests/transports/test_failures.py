@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import httpx2
 import pytest
+import trio
 
 from daemon.errors import (
     Busy,
@@ -18,30 +19,33 @@ from daemon.errors import (
 )
 from daemon.transports.failures import (
     NOT_RUN,
+    UNREACHABLE_CALLS,
     Failure,
-    Kind,
-    error_code,
-    head_of,
+    FailureKind,
+    LinkState,
+    ends_session,
+    error_in,
     of_error,
     of_status,
     retry_after,
 )
+from daemon.transports.headers import SESSION_HEADER
 
 
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (httpx2.ConnectError("x"), Kind.UNREACHABLE),
-        (httpx2.ConnectTimeout("x"), Kind.UNREACHABLE),
-        (httpx2.PoolTimeout("x"), Kind.UNREACHABLE),
-        (httpx2.ProxyError("x"), Kind.UNREACHABLE),
-        (httpx2.ReadError("x"), Kind.BROKEN),
-        (httpx2.ReadTimeout("x"), Kind.BROKEN),
-        (httpx2.WriteError("x"), Kind.BROKEN),
-        (httpx2.RemoteProtocolError("x"), Kind.BROKEN),
+        (httpx2.ConnectError("x"), FailureKind.UNREACHABLE),
+        (httpx2.ConnectTimeout("x"), FailureKind.UNREACHABLE),
+        (httpx2.PoolTimeout("x"), FailureKind.UNREACHABLE),
+        (httpx2.ProxyError("x"), FailureKind.UNREACHABLE),
+        (httpx2.ReadError("x"), FailureKind.BROKEN),
+        (httpx2.ReadTimeout("x"), FailureKind.BROKEN),
+        (httpx2.WriteError("x"), FailureKind.BROKEN),
+        (httpx2.RemoteProtocolError("x"), FailureKind.BROKEN),
     ],
 )
-def test_only_what_came_before_sending_is_safe_to_repeat(error: Exception, kind: Kind) -> None:
+def test_only_what_came_before_sending_is_safe_to_repeat(error: Exception, kind: FailureKind) -> None:
     failure = of_error(error, "h:1")
     assert failure.kind is kind
     assert "h:1" in failure.text
@@ -52,31 +56,52 @@ def rpc(code: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "in_session", "kind"),
+    ("status", "kind"),
     [
-        (401, b"", False, Kind.UNAUTHORIZED),
-        (403, b"", False, Kind.FORBIDDEN),
-        (404, b"", False, None),
-        (404, b"", True, Kind.SESSION_OVER),
-        (404, rpc(-32600), True, Kind.SESSION_OVER),
-        (404, rpc(-32601), True, None),
-        (410, b"", True, Kind.SESSION_OVER),
-        (400, b"Bad Request", True, None),
-        (400, b"No valid session ID", True, Kind.SESSION_OVER),
-        (400, b"No valid session ID", False, None),
-        (400, rpc(-32000), True, Kind.SESSION_OVER),
-        (400, rpc(-32602), True, None),
-        (413, b"", True, Kind.TOO_LARGE),
-        (429, b"", True, Kind.BUSY),
-        (500, b"", True, None),
-        (502, b"", True, Kind.GATEWAY),
-        (503, b"", True, Kind.BUSY),
-        (504, b"", True, Kind.GATEWAY),
+        (401, FailureKind.UNAUTHORIZED),
+        (403, FailureKind.FORBIDDEN),
+        (404, None),
+        (400, None),
+        (413, FailureKind.TOO_LARGE),
+        (429, FailureKind.BUSY),
+        (500, None),
+        (502, FailureKind.GATEWAY),
+        (503, FailureKind.BUSY),
+        (504, FailureKind.GATEWAY),
     ],
 )
-def test_statuses(status: int, body: bytes, in_session: bool, kind: Kind | None) -> None:
-    failure = of_status(httpx2.Response(status), body, "h:1", in_session=in_session)
+def test_statuses(status: int, kind: FailureKind | None) -> None:
+    failure = of_status(httpx2.Response(status), "h:1")
     assert (failure.kind if failure else None) is kind
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "over"),
+    [
+        (404, b"", True),
+        (404, rpc(-32600), True),
+        (404, rpc(-32601), False),
+        (410, b"", True),
+        (400, b"No valid session ID", None),
+        (400, b'{"jsonrpc":"2.0","id":1,"result":{}}', None),
+        (400, rpc(-32000), True),
+        (400, rpc(-32600), True),
+        (400, rpc(-32602), False),
+        (500, b"", False),
+    ],
+)
+def test_the_end_of_a_session_is_told_by_status_and_code_to_who_named_one(
+    status: int, body: bytes, over: bool | None
+) -> None:
+    named, unnamed = (
+        httpx2.Response(status, request=httpx2.Request("POST", "http://h/", headers=headers))
+        for headers in ({SESSION_HEADER: "s1"}, {})
+    )
+    assert ends_session(named, body) is over
+    assert ends_session(unnamed, body) is False
+    ended = of_status(named, "h:1", session_over=True)
+    assert ended is not None
+    assert ended.kind is FailureKind.SESSION_OVER
 
 
 NOON = "Sun, 06 Nov 1994 12:00:00 GMT"
@@ -103,14 +128,14 @@ NOON = "Sun, 06 Nov 1994 12:00:00 GMT"
 )
 def test_when_to_come_back_is_understood_and_told(headers: dict[str, str], seconds: float, said: str) -> None:
     response = httpx2.Response(503, headers={name.encode(): text.encode() for name, text in headers.items()})
-    failure = of_status(response, b"", "h:1", in_session=False)
+    failure = of_status(response, "h:1")
     assert failure is not None
     assert failure.wait == seconds
     assert failure.text == f"h:1 answered HTTP 503 Service Unavailable{said}"
 
 
 def test_who_is_sent_away_for_a_while_is_told_how_long() -> None:
-    failure = of_status(httpx2.Response(429, headers={"retry-after": "7"}), b"", "h:1", in_session=True)
+    failure = of_status(httpx2.Response(429, headers={"retry-after": "7"}), "h:1")
     assert failure is not None
     refusal = failure.for_call()
     assert isinstance(refusal, UpstreamUnavailable)
@@ -126,22 +151,63 @@ def test_a_date_is_compared_with_our_clock_where_the_server_does_not_show_its_ow
     assert retry_after(httpx2.Headers({"retry-after": "Sun, 06 Nov 1994 12:00:30 GMT"}), now) == 30
 
 
-@pytest.mark.parametrize("kind", list(Kind))
-def test_each_kind_has_a_meaning_for_both(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", list(FailureKind))
+def test_each_kind_has_a_meaning_for_both(kind: FailureKind) -> None:
     failure = Failure(kind, "it broke")
-    told = {Kind.TOO_LARGE: RequestTooLarge}.get(kind, UpstreamUnavailable if kind in NOT_RUN else UpstreamLost)
+    told = {FailureKind.TOO_LARGE: RequestTooLarge}.get(
+        kind, UpstreamUnavailable if kind in NOT_RUN else UpstreamLost
+    )
     assert type(failure.for_call()) is told
     ended = {
-        Kind.UNTRUSTED: CannotStart,
-        Kind.UNAUTHORIZED: NeedsAuth,
-        Kind.FORBIDDEN: NeedsAuth,
+        FailureKind.UNTRUSTED: CannotStart,
+        FailureKind.UNAUTHORIZED: NeedsAuth,
+        FailureKind.FORBIDDEN: NeedsAuth,
     }.get(kind, ConnectionLost)
     assert type(failure.for_run()) is ended
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"[]", b"{", b'{"id":[]}', b"\xff", b'{"error":{"code":"x"}}', b'{"error":1}']
+    "body", [b"", b"[]", b"{", b'{"id":[]}', b"\xff", b'{"error":1}', b'{"error":"no"}', b'{"error":null}']
 )
-def test_what_is_no_message_has_no_head(body: bytes) -> None:
-    assert head_of(body).method is None
-    assert error_code(body) is None
+def test_what_is_no_error_response_holds_no_error(body: bytes) -> None:
+    assert error_in(body) is None
+
+
+def test_an_error_object_is_found_as_it_was_sent() -> None:
+    found = error_in(b'{"error": {"code" :-5},"id":null}')
+    assert found is not None
+    assert bytes(found) == b'{"code" :-5}'
+
+
+AWAY = Failure(FailureKind.UNREACHABLE, "away")
+FATAL = {FailureKind.UNAUTHORIZED, FailureKind.UNTRUSTED, FailureKind.SESSION_OVER}
+FATAL_TO_OURS = {FailureKind.FORBIDDEN, FailureKind.BUSY, FailureKind.GATEWAY, FailureKind.UNREACHABLE}
+
+
+@pytest.mark.parametrize("kind", list(FailureKind))
+@pytest.mark.parametrize("own", [False, True])
+async def test_what_ends_the_connection(kind: FailureKind, own: bool) -> None:
+    state = LinkState()
+    end = state.judge(Failure(kind, "over"), own=own)
+    assert state.end is end
+    assert (end is not None) is state.ended.is_set() is (kind in FATAL or (own and kind in FATAL_TO_OURS))
+    state.end_with(ConnectionLost("second"))
+    assert str(state.end) == ("second" if end is None else "over")
+
+
+async def test_calls_that_cannot_connect_count_until_a_sign_of_life() -> None:
+    state = LinkState()
+    for _ in range(5):
+        state.heard()
+        for _ in range(UNREACHABLE_CALLS - 1):
+            assert state.judge(AWAY, own=False) is None
+    assert state.judge(AWAY, own=False) is not None
+
+
+async def test_who_wants_to_be_left_alone_is_not_silent_meanwhile() -> None:
+    state = LinkState()
+    now = trio.current_time()
+    for wait in (40.0, 4.0):
+        state.judge(Failure(FailureKind.BUSY, "later", wait), own=False)
+        state.heard()
+        assert state.busy_until == state.last_heard >= now + 40

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import gzip
 import math
 import ssl
 from contextlib import asynccontextmanager
@@ -18,14 +17,12 @@ from daemon.errors import (
     CannotStart,
     ConnectionLost,
     NeedsAuth,
-    Overloaded,
     RequestTooLarge,
     UpstreamLost,
     UpstreamTimeout,
     UpstreamUnavailable,
 )
 from daemon.model import Era
-from daemon.transports.sdk import MAX_CALLS
 from daemon.wire.peer import RemoteError
 from tests.transports.serving import (
     SECONDS,
@@ -362,21 +359,6 @@ async def test_each_way_to_end_a_session(status: str) -> None:
         await client.over.wait()
 
 
-async def test_an_answer_that_breaks_off_costs_that_call() -> None:
-    async def break_off(request: Request) -> bytes:
-        if request.body["params"]["name"] == "echo":
-            return answer(request, {"content": []})
-        whole = answer(request, {"content": ["x" * 1000]})
-        return whole[:-500]
-
-    async with facing(break_off) as client:
-        broken = await client.call("broken")
-        assert isinstance(broken.loss, UpstreamLost)
-        assert "whether the call ran is unknown" in broken.loss.message
-        assert (await client.call("echo")).result == {"content": []}
-        assert not client.over.is_set()
-
-
 async def test_an_event_stream_that_breaks_off_costs_that_call() -> None:
     async def break_off(request: Request) -> bytes:
         return reply(b": thinking\n\n", content_type="text/event-stream", content_length="100")
@@ -423,71 +405,12 @@ async def test_calls_that_cannot_connect_are_safe_to_repeat_and_three_mean_that_
                 client.start("echo")
 
 
-async def test_a_request_of_ours_that_cannot_connect_ends_the_connection() -> None:
-    fixture = Fixture()
-    async with trio.open_nursery() as nursery:
-        running = await serve(nursery, fixture.sdk.streamable_http_app())
-        async with connected(context_for(TransportType.HTTP, url(running.port))) as client:
-            await client.greet(Era.MODERN)
-            await running.stop()
-            with pytest.raises(ConnectionLost, match="cannot connect to"):
-                await client.ask("server/discover")
-            await client.over.wait()
-
-
 async def test_an_error_without_our_id_is_still_the_answer() -> None:
     async def mumble(request: Request) -> bytes:
         return reply({"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "what?"}})
 
     async with facing(mumble) as client:
         assert (await client.call("echo")).error == {"code": -32700, "message": "what?"}
-
-
-async def test_a_request_is_not_answered_by_202() -> None:
-    async def accept(request: Request) -> bytes:
-        return reply(b"", "202 Accepted")
-
-    async with facing(accept) as client:
-        assert "202" in (await client.call("echo")).error["message"]
-
-
-async def test_what_unpacks_to_more_than_the_limit_is_not_unpacked() -> None:
-    async def bomb(request: Request) -> bytes:
-        return reply(gzip.compress(b" " * 50_000_000), content_encoding="gzip")
-
-    async with facing(bomb) as client:
-        assert isinstance((await client.call("echo")).loss, RequestTooLarge)
-
-
-async def test_credentials_do_not_follow_a_redirect_to_another_origin() -> None:
-    met: list[Request] = []
-
-    async def meet(request: Request) -> bytes:
-        met.append(request)
-        return answer(request, {})
-
-    async with trio.open_nursery() as nursery:
-        elsewhere = await scripted(nursery, meet)
-
-        async def redirect(request: Request) -> bytes:
-            return reply(b"", "307 Temporary Redirect", location=f"http://127.0.0.1:{elsewhere}/mcp?key=secret")
-
-        async with facing(redirect, headers={"Authorization": "Bearer t"}) as client:
-            caller = await client.call("echo")
-            assert f"127.0.0.1:{elsewhere}" in caller.error["message"]
-            assert "secret" not in caller.error["message"]
-        nursery.cancel_scope.cancel()
-    assert not met
-
-
-async def test_a_redirect_within_the_origin_is_followed() -> None:
-    async def redirect(request: Request) -> bytes:
-        if request.path == "/mcp":
-            return reply(b"", "307 Temporary Redirect", location="/mcp/")
-        return answer(request, {"content": [], "at": request.path})
-
-    async with facing(redirect) as client:
-        assert (await client.call("echo")).result["at"] == "/mcp/"
 
 
 # --- the end -----------------------------------------------------------------------------------------------
@@ -529,12 +452,3 @@ async def test_an_owner_that_is_cancelled_gets_out_at_once() -> None:
                 await trio.sleep_forever()
         assert isinstance(caller.loss, UpstreamLost)
         await running.stop()
-
-
-async def test_there_is_a_bound_on_calls_in_flight() -> None:
-    async with talking(Era.MODERN) as (client, _):
-        callers = [client.start("wait")[1] for _ in range(MAX_CALLS)]
-        with pytest.raises(Overloaded):
-            client.start("echo")
-        assert client.connection.in_flight == MAX_CALLS
-    assert all(isinstance(caller.loss, UpstreamLost) for caller in callers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
@@ -23,8 +23,6 @@ from daemon.errors import (
     UpstreamUnavailable,
 )
 from daemon.model import Era
-from daemon.transports.sse import _Streams
-from tests.transports.listening import Listener
 from tests.transports.serving import (
     TOOLS,
     Client,
@@ -102,32 +100,6 @@ async def test_progress_and_changes_arrive() -> None:
         assert [p["progress"] for p in caller.progress] == [1, 2]
         await client.call("change")
         await client.events.changed.wait()
-
-
-@pytest.mark.parametrize(
-    ("event", "answer", "noise"),
-    [
-        (r'{"jsonrpc":"2.0","id":5,"result":{"x":"\ud83d"}}', {"result": {"x": "\ufffd"}}, 0),
-        ('{"jsonrpc":"2.0","id":5,"result":{"x":}}', {"error": "h:1 has answered, but not JSON-RPC"}, 0),
-        ('{"jsonrpc":"2.0","method":5,"params":{}}', {}, 1),
-    ],
-    ids=["mended", "refused", "noise"],
-)
-async def test_an_event_that_is_not_quite_json_keeps_nobody_waiting(
-    event: str, answer: dict[str, Any], noise: int
-) -> None:
-    listener, unused = Listener(), cast("Any", None)
-    streams = _Streams(unused, unused, listener, unused, "h:1")
-    await streams._deliver(event)
-    if answer:
-        message: Any = streams.received.receive_nowait()
-        told = message.message.model_dump()
-        assert told["id"] == 5
-        assert told.get("result") == answer.get("result")
-        assert answer.get("error", "") in str(told.get("error"))
-    assert len(listener.noise) == noise
-    await streams.received.aclose()
-    await streams._inbox.aclose()
 
 
 async def test_a_cancelled_call_is_cancelled_at_the_server() -> None:

@@ -14,7 +14,7 @@ import trio.testing
 from daemon.causes import Cause, Reason
 from daemon.errors import CannotStart, ConnectionLost, RunError, UpstreamLost
 from daemon.transports.children import Children
-from daemon.transports.context import OpenContext
+from daemon.transports.opening import OpenContext
 from daemon.transports.stdio import (
     INHERITED,
     STDERR_CHUNK,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from daemon.wire.frames import HEAD_BYTES, LONG_BYTES, LineBuffer
+from daemon.wire.frames import HEAD_BYTES, LONG_BYTES, LineBuffer, as_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -164,3 +164,9 @@ def test_a_dripping_line_is_searched_once() -> None:
         buffer.feed(CountedBytes(b"x"))
     assert buffer.feed(CountedBytes(b"\n")) == [b"x" * 10_000]
     assert CountedBytes.searched <= 2 * 10_001
+
+
+def test_a_message_of_many_lines_means_the_same_in_one() -> None:
+    assert as_line(b'{\r\n "a":\t"\\n"\n}') == b'{   "a":\t"\\n" }'
+    plain = b'{"a":1}'
+    assert as_line(plain) is plain

@@ -1,0 +1,131 @@
+"""The HTTP headers that repeat what a message's body says (MCP 2026-07-28, transports, "Standard headers").
+
+They let a proxy route without reading bodies, and a modern server refuses a request whose headers and body
+disagree (-32020). The arguments that a tool's schema marks with `x-mcp-header` are among them, so listed
+schemas are searched for the mark. Of the handshake era there is the protocol's version alone.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from daemon.model import Era
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    Marks = Mapping[tuple[str, ...], str]
+
+MARK = "x-mcp-header"
+"""The annotation, in a tool's schema, of an argument that is repeated in `Mcp-Param-<value>`."""
+
+SESSION_HEADER = "mcp-session-id"
+
+_NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+"""By method: the member of `params` that `Mcp-Name` repeats."""
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # RFC 9110, 5.6.2
+_PLAIN = re.compile(r"(?!=\?base64\?.*\?=\Z)(?! )[\x20-\x7e]*(?<! )")
+
+
+class _Params(Struct):
+    name: str = ""
+    uri: str = ""
+    arguments: Raw | UnsetType = UNSET
+
+
+_decode_params = msgspec.json.Decoder(_Params).decode
+_BAD_JSON = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+class McpHeaders:
+    """The headers of messages to one server, by its era and what it has listed."""
+
+    def __init__(self) -> None:
+        self.is_modern = False
+        self.session = ""
+        """The id that the server gave our session; empty without one."""
+        self._version = ""
+        self._marks: dict[str, Marks] = {}
+
+    def adopt(self, era: Era, version: str) -> None:
+        """Speak this from now on."""
+        self.is_modern = era is Era.MODERN
+        self._version = version
+
+    def of(self, method: str = "", params: Raw | UnsetType = UNSET) -> dict[str, str]:
+        """The headers of a message. `initialize` has none: the version is what it asks about."""
+        if not self._version or method == "initialize":
+            return {}
+        headers = {"mcp-protocol-version": self._version}
+        if self.session:
+            headers[SESSION_HEADER] = self.session
+        if self.is_modern and method:
+            headers["mcp-method"] = method
+            if method in _NAMED_BY and params is not UNSET:
+                headers |= self._named(_NAMED_BY[method], params)
+        return headers
+
+    def _named(self, member: str, params: Raw) -> dict[str, str]:
+        try:
+            given = _decode_params(params)
+        except _BAD_JSON:
+            return {}
+        marks = self._marks.get(given.name, {})
+        marked = {} if given.arguments is UNSET or not marks else _marked_values(marks, given.arguments)
+        return {"mcp-name": encoded(getattr(given, member)), **marked}
+
+    def learn(self, listing: bytes) -> None:
+        """Remember which arguments are repeated in headers; `listing` is the result of a `tools/list`."""
+        if not self.is_modern or MARK.encode() not in listing:
+            return
+        try:
+            tools = msgspec.json.decode(listing)["tools"]
+        except (*_BAD_JSON, KeyError, TypeError):
+            return
+        for tool in tools if isinstance(tools, list) else ():
+            if isinstance(tool, dict) and isinstance(tool.get("name"), str):
+                self._marks[tool["name"]] = dict(marks_in(tool.get("inputSchema")))
+
+
+def marks_in(schema: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+    """The path of each marked argument, and the suffix of its header.
+
+    Marks stand only where nothing but `properties` leads to. A tool with a mark elsewhere, or one that is
+    invalid, has all its headers ignored by the server: to send the valid ones does no harm.
+    """
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    for name, argument in properties.items() if isinstance(properties, dict) else ():
+        mark = argument.get(MARK) if isinstance(argument, dict) else None
+        if isinstance(mark, str) and _TOKEN.fullmatch(mark):
+            yield (*path, name), mark
+        yield from marks_in(argument, (*path, name))
+
+
+def _marked_values(marks: Marks, arguments: Raw) -> dict[str, str]:
+    try:
+        given = msgspec.json.decode(arguments)
+    except _BAD_JSON:
+        return {}
+    headers = {}
+    for path, suffix in marks.items():
+        value: Any = given
+        for name in path:
+            value = value.get(name) if isinstance(value, dict) else None
+        if isinstance(value, bool):
+            value = "true" if value else "false"
+        if isinstance(value, str | int | float):
+            # A number of thousands of digits has no text (`sys.int_info`), and then no header.
+            with suppress(ValueError):
+                headers[f"mcp-param-{suffix}"] = encoded(str(value))
+    return headers
+
+
+def encoded(value: str) -> str:
+    """A header's value: as it is if it is visible ASCII, else base64 in the specification's brackets."""
+    return value if _PLAIN.fullmatch(value) else f"=?base64?{b64encode(value.encode()).decode()}?="
