@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from msgspec import Raw
 
     from daemon.config.model import ServerLimits
-    from daemon.ports import CallToSend, Connection
+    from daemon.ports import CallToSend, UpstreamConnection
     from daemon.wire.envelope import Buffer
     from daemon.wire.peer import Exchange
 
@@ -53,7 +53,7 @@ class Admission:
     def __init__(
         self,
         server: str,
-        connection: Connection,
+        connection: UpstreamConnection,
         limits: ServerLimits,
         clock: Callable[[], float] = trio.current_time,
     ) -> None:
@@ -69,7 +69,7 @@ class Admission:
         self._clock = clock
         self._closed = False
         # Chosen once: a server without a limit pays nothing for it.
-        self._admitted = Admitted if limits.output_bytes is None else Measured
+        self._admitted = Admitted if limits.output_bytes is None else SizeLimited
 
     def __len__(self) -> int:
         """Calls that wait for an answer, sent or not."""
@@ -300,7 +300,7 @@ class Admitted(Struct, eq=False):
         self._exchange.progressed(params)
 
 
-class Measured(Admitted):
+class SizeLimited(Admitted):
     """One whose answer must not be larger than `limits.output_bytes`."""
 
     def answered(self, result: Buffer) -> None:

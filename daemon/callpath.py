@@ -132,7 +132,7 @@ class Calls:
     def repeat(self, asked: PlainCall, guest: Guest) -> bool:
         """Send a call the way that the last one of its name went; False if it has to be judged anew."""
         way = self._ways.get(asked.name)
-        if way is None or guest.moment(self._peer.link.lulls) is not self._moment:
+        if way is None or guest.moment(self._peer.link.turns) is not self._moment:
             return False
         if asked.request_id in self._open or len(self._open) >= MAX_CALLS:
             return False
@@ -226,7 +226,7 @@ class Calls:
         """Nothing of it is looked at yet."""
         peer, name, given = self._peer, asked.name, asked.arguments
         call = ClientCall(
-            self, guest, surface, asked.request_id, name, given, peer.link.lulls, peer.last_heard, name, given
+            self, guest, surface, asked.request_id, name, given, peer.link.turns, peer.last_heard, name, given
         )
         self._open[asked.request_id] = call
         self.total += 1

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from daemon.config.model import Server
     from daemon.facts import Fact
-    from daemon.ports import Connection
+    from daemon.ports import UpstreamConnection
     from daemon.redact import Redactor
     from daemon.transports.handshake import Greeting
 
@@ -57,7 +57,7 @@ NOTHING = "it declares neither tools nor prompts nor resources"
 
 
 @attrs.frozen(kw_only=True)
-class Standing:
+class ListingStatus:
     """How a server that is up does with its list."""
 
     problem: str = ""
@@ -95,12 +95,12 @@ class Listing:
         self._redact = redact
         self._settle = settle
         self._log = logger.bind(server=server.name)
-        self._connection: Connection | None = None
+        self._connection: UpstreamConnection | None = None
         self._incarnation = 0
         self._lists_tools = True
         self._should_offer = True
         self._has_listed = False
-        self._standing = Standing()
+        self._standing = ListingStatus()
         self._quarantined: dict[str, str] = {}
         self._completed: tuple[str, ...] = ()
         self._asked = trio.Event()
@@ -113,7 +113,7 @@ class Listing:
         self._outcome = Watch((0, ""))
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> ListingStatus:
         """How it does, after its latest list."""
         return self._standing
 
@@ -146,7 +146,7 @@ class Listing:
                 server=name,
             )
 
-    def begin(self, connection: Connection, incarnation: int, greeting: Greeting) -> None:
+    def begin(self, connection: UpstreamConnection, incarnation: int, greeting: Greeting) -> None:
         """A connection is up.
 
         Args:
@@ -159,7 +159,7 @@ class Listing:
         self._lists_tools = greeting.lists_tools
         self._should_offer = greeting.lists_tools or not greeting.others
         self._about = self._redact(greeting.about)
-        self._standing = Standing()
+        self._standing = ListingStatus()
         self._has_listed = False
         self._asked = trio.Event()
 
@@ -239,7 +239,7 @@ class Listing:
         if self._standing.problem:
             self._standing = attrs.evolve(self._standing, next_at=self._wall() + seconds)
 
-    async def listen(self, connection: Connection) -> None:
+    async def listen(self, connection: UpstreamConnection) -> None:
         """Modern era: changes are announced only within an open subscription; reopen it when it ends."""
         wanted: dict[str, object] = {"notifications": {"toolsListChanged": True}}
         while True:
@@ -254,7 +254,7 @@ class Listing:
             await trio.sleep(RELIST_AFTER_FAILURE)
             self._asked.set()
 
-    async def _read(self, connection: Connection) -> str:
+    async def _read(self, connection: UpstreamConnection) -> str:
         name = self._server.name
         try:
             raws = await list_all(connection, seconds=self._server.timeouts.list)
@@ -301,7 +301,7 @@ class Listing:
             attempt = self._standing.attempt + 1
             self._standing = attrs.evolve(self._standing, problem=problem, attempt=attempt)
         else:
-            self._standing = Standing()
+            self._standing = ListingStatus()
 
     def _warn_quarantined(self, quarantined: dict[str, str]) -> None:
         """Say what is new of it: a server may list the same a thousand times, or a thousand at a time."""

@@ -48,7 +48,7 @@ class ToolCall:
     check: Callable[[], bool] = attrs.field(default=lambda: True, eq=False, repr=False)
 
 
-class Connection(Protocol):
+class UpstreamConnection(Protocol):
     """A live MCP connection to one server, whatever carries it."""
 
     last_heard: float

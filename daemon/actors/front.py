@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from daemon.processes.peers import Peer, Peers
+    from daemon.processes.peers import PeerCredentials, Peers
     from daemon.wire.outbox import Outbox
 
 BREATHER = 0.1
@@ -98,7 +98,7 @@ class Front(Generic[G]):
         """Take no further connections; those that are open go on."""
         self._accepting.cancel()
 
-    async def _accept(self) -> tuple[socket.socket, Peer]:
+    async def _accept(self) -> tuple[socket.socket, PeerCredentials]:
         while True:
             try:
                 connection, _ = self._listener.accept()
@@ -122,7 +122,7 @@ class Front(Generic[G]):
         else:
             await trio.sleep(REFUSALS_PAUSE)
 
-    async def _admit(self, connection: socket.socket) -> Peer | None:
+    async def _admit(self, connection: socket.socket) -> PeerCredentials | None:
         while True:
             try:
                 return self.peers.admit(connection)
@@ -133,7 +133,7 @@ class Front(Generic[G]):
                     connection.close()
                     raise
 
-    async def _serve(self, connection: socket.socket, peer: Peer) -> None:
+    async def _serve(self, connection: socket.socket, peer: PeerCredentials) -> None:
         self._count += 1
         number = self._count
         connection.setblocking(False)

@@ -160,7 +160,7 @@ class Session:
         except Exception as error:  # noqa: BLE001 - the boundary of a request
             self._fail(call.request_id, "tools/call", error)
 
-    # --- wire.peer.Handler ---------------------------------------------------------------------------------
+    # --- wire.peer.PeerEvents ---------------------------------------------------------------------------------
 
     def on_request(self, request_id: bytes, method: str, params: Raw | None) -> None:
         """Answer a request, now or in time."""

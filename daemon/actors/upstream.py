@@ -41,10 +41,10 @@ from daemon.upstreams.waking import Waking
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from daemon.cataloguing import Standing
+    from daemon.cataloguing import ListingStatus
     from daemon.config.model import Server
     from daemon.facts import Fact
-    from daemon.ports import CallToSend, Connection
+    from daemon.ports import CallToSend, UpstreamConnection
     from daemon.redact import Redactor
     from daemon.supervision.supervisor import Child, Lifecycle
     from daemon.transports.children import Children
@@ -61,7 +61,7 @@ REASON_SECONDS = 0.5
 """How long a lost request waits for the connection itself to tell the reason."""
 
 
-class Upstream:
+class UpstreamActor:
     """A server, up or down: `ports.Upstream` for callers, `ports.ConnectionEvents` for its connection."""
 
     child: Child
@@ -109,7 +109,7 @@ class Upstream:
         self._listing = Listing(server, tell=tell, wall=wall, redact=redact, settle=settle)
         self._busy = trio.Event()
         self._lifecycle: Lifecycle | None = None
-        self._connection: Connection | None = None
+        self._connection: UpstreamConnection | None = None
         self._end_asked = trio.Event()
         self._end_reason = ""
 
@@ -187,7 +187,7 @@ class Upstream:
         return problem
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> ListingStatus:
         """How it does with its list (`cataloguing.Listing.standing`)."""
         return self._listing.standing
 
@@ -234,7 +234,7 @@ class Upstream:
             lifecycle.hold_off(busy.wait)
             raise
 
-    async def _hold(self, connection: Connection, lifecycle: Lifecycle) -> None:
+    async def _hold(self, connection: UpstreamConnection, lifecycle: Lifecycle) -> None:
         self._end_asked = trio.Event()
         try:
             await self._live(connection, lifecycle)
@@ -248,7 +248,7 @@ class Upstream:
             self._shut()
             self.pid = self.mark = self._connection = None
 
-    async def _live(self, connection: Connection, lifecycle: Lifecycle) -> None:
+    async def _live(self, connection: UpstreamConnection, lifecycle: Lifecycle) -> None:
         """Everything between an open connection and its loss; raises the plain error, never a group."""
         try:
             async with trio.open_nursery() as nursery:
@@ -268,7 +268,7 @@ class Upstream:
         await self._end_asked.wait()
         raise ConnectionLost(self._end_reason)
 
-    async def _greet(self, connection: Connection) -> Greeting:
+    async def _greet(self, connection: UpstreamConnection) -> Greeting:
         return await self._greeter.greet(connection, self.server.timeouts, installs=self._may_install)
 
     def _start_limit(self) -> float:
@@ -278,7 +278,7 @@ class Upstream:
     def _may_install(self) -> bool:
         return not self._was_ready and Path(self.server.command or "").name in INSTALLERS
 
-    async def _serve(self, connection: Connection, greeting: Greeting, lifecycle: Lifecycle) -> None:
+    async def _serve(self, connection: UpstreamConnection, greeting: Greeting, lifecycle: Lifecycle) -> None:
         self.log.say("INFO", f"speaks MCP {greeting.version}: {greeting.server_info}")
         async with trio.open_nursery() as nursery:
             if greeting.era is Era.MODERN and greeting.announces_changes:
@@ -302,10 +302,10 @@ class Upstream:
             lifecycle.ready()
             self.log.ready()
 
-    async def _keep_alive(self, connection: Connection, era: Era) -> None:
+    async def _keep_alive(self, connection: UpstreamConnection, era: Era) -> None:
         self.end(await fallen_silent(connection, era, self.server.timeouts))
 
-    async def _expire_calls(self, connection: Connection) -> None:
+    async def _expire_calls(self, connection: UpstreamConnection) -> None:
         timeouts = self.server.timeouts
         while True:
             await self._busy.wait()

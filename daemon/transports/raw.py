@@ -39,7 +39,7 @@ def envelope_meta(era: Era, version: str) -> dict[str, object]:
 
 
 class RawConnection:
-    """`ports.Connection` over a `Peer`."""
+    """`ports.UpstreamConnection` over a `Peer`."""
 
     def __init__(self, link: Link, *, outbox: Outbox, events: ConnectionEvents) -> None:
         """Attach to a link that somebody else opens and closes."""
@@ -65,8 +65,8 @@ class RawConnection:
         self._meta = envelope_meta(era, version)
         self._meta_members = tuple(_encode(key) + b":" + _encode(value) for key, value in self._meta.items())
 
-    async def request(self, method: str, params: dict[str, object], *, timeout: float) -> bytes:  # noqa: ASYNC109 - see ports.Connection
-        """Ask, and wait (`ports.Connection.request`)."""
+    async def request(self, method: str, params: dict[str, object], *, timeout: float) -> bytes:  # noqa: ASYNC109 - see ports.UpstreamConnection
+        """Ask, and wait (`ports.UpstreamConnection.request`)."""
         if self._meta:
             params = {**params, "_meta": self._meta}
         return await self._peer.request(method, params, timeout=timeout)
@@ -77,7 +77,7 @@ class RawConnection:
         self._outbox.flush()
 
     def call(self, call: CallToSend, exchange: Exchange) -> int:
-        """Forward a tool call (`ports.Connection.call`)."""
+        """Forward a tool call (`ports.UpstreamConnection.call`)."""
         if self.link.queued > UPSTREAM_QUEUE_BYTES:
             raise Overloaded(
                 f"the server does not read: {self.link.queued} bytes are waiting for it. Try again later."

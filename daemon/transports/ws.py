@@ -139,7 +139,7 @@ class MessageLink:
             max_queue: bytes that may wait for the server before it is cut off.
         """
         self.queued = 0
-        self.lulls = 0
+        self.turns = 0
         self.is_held = False
         self._outbox = outbox
         self._socket = socket
@@ -200,7 +200,7 @@ class MessageLink:
                     await self._resumed.wait()
 
     def resume(self) -> None:
-        """Read again: those who were behind have caught up (`wire.outbox.Source`)."""
+        """Read again: those who were behind have caught up (`wire.outbox.Pausable`)."""
         self.is_held = False
         self._resumed.set()
 

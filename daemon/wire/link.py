@@ -85,7 +85,7 @@ class FdLink:
             pause_at: bytes waiting for it above which it is not read from; None: it is, and holds nobody.
         """
         self.queued = 0
-        self.lulls = 0
+        self.turns = 0
         self.is_held = False
         self.max_queue = max_queue
         self._read_fd = read_fd
@@ -99,7 +99,7 @@ class FdLink:
         self._touched = self._blocked = self._paused = self._behind = False
         self._rest: list[Line] = []
         self._reading = False
-        self._lulled = False
+        self._turn_over = False
         self._deaf = False
         self._failure: str | None = None
         self._on_lines: OnLines | None = None
@@ -184,7 +184,7 @@ class FdLink:
             self._write_fd = CLOSED
 
     def resume(self) -> None:
-        """Read again: those who were behind have caught up (`wire.outbox.Source`)."""
+        """Read again: those who were behind have caught up (`wire.outbox.Pausable`)."""
         self.is_held = False
         self._rewatch()
 
@@ -213,9 +213,9 @@ class FdLink:
     # --- reading -------------------------------------------------------------------------------------------
 
     def _read_on(self) -> None:
-        if self._lulled:
-            self._lulled = False
-            self.lulls += 1
+        if self._turn_over:
+            self._turn_over = False
+            self.turns += 1
         if self._outbox.slow:
             self._outbox.slow.clear()
         most = SHORT_READ
@@ -224,7 +224,7 @@ class FdLink:
             if chunk:
                 self._hand_over(self._lines.feed(chunk))
             if len(chunk) < SHORT_READ:
-                self._lulled = True
+                self._turn_over = True
                 return
             if not self._reading:
                 return
@@ -250,7 +250,7 @@ class FdLink:
         return chunk
 
     def _look_again(self) -> None:
-        """Read after everybody else's turn, also if nothing more has come: that would be a lull."""
+        """Read after everybody else's turn, also if nothing more has come: that would end the turn."""
         self._behind = True
         self._rewatch()
         self._outbox.poll.soon(self._catch_up)

@@ -29,7 +29,7 @@ class Link(Protocol):
     """A frame-by-frame connection to a peer, whatever carries it."""
 
     queued: int
-    lulls: int
+    turns: int
     """How often the peer had said all that it had to say: what comes in between two of these was written before
     any of it was answered."""
     is_held: bool
@@ -58,7 +58,7 @@ class Sink(Protocol):
     """How many may before it is behind."""
 
 
-class Source(Protocol):
+class Pausable(Protocol):
     """A link that is not read from while those are behind to whom its lines go."""
 
     def resume(self) -> None:
@@ -75,7 +75,7 @@ class Outbox:
         """Links that are behind and were written to since this was cleared: whoever reads does."""
         self.behind: set[Sink] = set()
         """All that are."""
-        self.held: dict[Sink, set[Source]] = {}
+        self.held: dict[Sink, set[Pausable]] = {}
         """Who is not read from, by the link that is behind."""
         self._max_waiting = max_waiting
         self._touched: list[Link] = []
@@ -96,7 +96,7 @@ class Outbox:
         self.behind.add(sink)
         self.slow.add(sink)
 
-    def hold(self, source: Source) -> bool:
+    def hold(self, source: Pausable) -> bool:
         """Whether a source has to wait for those that it has just written to; `resume` ends that."""
         if not self._is_full():
             return False
@@ -117,7 +117,7 @@ class Outbox:
                 for source in sources.difference(*self.held.values()):
                     source.resume()
 
-    def forget(self, source: Source) -> None:
+    def forget(self, source: Pausable) -> None:
         """A source is gone."""
         for sources in self.held.values():
             sources.discard(source)

@@ -51,7 +51,7 @@ class Exchange(Protocol):
         """A progress report; its `progressToken` is ours, not the caller's."""
 
 
-class Handler(Protocol):
+class PeerEvents(Protocol):
     """What a peer wants from us, and what it got wrong."""
 
     def on_request(self, request_id: bytes, method: str, params: Raw | None) -> None:
@@ -102,7 +102,7 @@ class Peer:
         self,
         link: Link,
         outbox: Outbox,
-        handler: Handler,
+        events: PeerEvents,
         *,
         strict: bool,
         on_call: Callable[[PlainCall], None] | None = None,
@@ -112,13 +112,13 @@ class Peer:
         Args:
             link: where the peer is.
             outbox: flushed by `request`, which is not called from within a pump.
-            handler: receives what is not an answer to us.
+            events: receives what is not an answer to us.
             strict: check everything that a client may get wrong (S8); a server's messages are only routed.
-            on_call: takes the calls that need no closer look; None: the handler gets them, too.
+            on_call: takes the calls that need no closer look; None: it goes the same way, too.
         """
         self.link = link
         self._outbox = outbox
-        self._handler = handler
+        self._events = events
         self._on_call = on_call
         self._clock = trio.lowlevel.current_clock().current_time
         self._decode = envelope.decode_strictly if strict else envelope.decode
@@ -137,7 +137,7 @@ class Peer:
     @property
     def turn(self) -> int:
         """Counts what was there to be read at once, in whatever portions: nobody had read an answer to it."""
-        return self.link.lulls
+        return self.link.turns
 
     def open(self, exchange: Exchange, *, forwarded: bool = True) -> int:
         """Reserve an id (which is also the progress token) for a request to be sent next.
@@ -208,7 +208,7 @@ class Peer:
             raise
         finally:
             # Also when cancelled: whoever is told by `abandon` may want to send the next thing at once.
-            self._handler.on_lost(reason)
+            self._events.on_lost(reason)
             self.abandon(reason)
 
     def abandon(self, reason: str) -> None:
@@ -263,7 +263,7 @@ class Peer:
             message = f"the server has answered, but not in JSON-RPC ({fault}). The call may have run."
             entry.exchange.refused(msgspec.json.encode({"code": fault.code, "message": message}))
         elif line.strip():
-            self._handler.on_bad_message(fault, bytes(line))
+            self._events.on_bad_message(fault, bytes(line))
 
     def _take_answer(self, line: Line) -> bool:
         """Hand an answer over that needs no closer look; False leaves the line to `_dispatch`."""
@@ -284,20 +284,20 @@ class Peer:
         elif message.id is not UNSET:
             if not self._is_sound(line):
                 fault = BadMessage(envelope.PARSE_ERROR, "Parse error: not UTF-8")
-                self._handler.on_bad_message(fault, bytes(line))
+                self._events.on_bad_message(fault, bytes(line))
                 return
-            self._handler.on_request(bytes(message.id), message.method, params)
+            self._events.on_request(bytes(message.id), message.method, params)
         elif message.method == "notifications/progress" and params is not None:
             if self._is_sound(line):
                 self._progress(params)
         else:
-            self._handler.on_notification(message.method, params)
+            self._events.on_notification(message.method, params)
 
     def _settle(self, message: envelope.Envelope, line: Line) -> None:
         if message.id is UNSET or (message.result is UNSET and message.error is UNSET):
             text = "neither a request, a notification nor an answer"
             fault = BadMessage(envelope.INVALID_REQUEST, text, envelope.id_of(message))
-            self._handler.on_bad_message(fault, bytes(line))
+            self._events.on_bad_message(fault, bytes(line))
             return
         entry = self._take(_as_uid(message.id))
         if entry is None:
@@ -335,7 +335,7 @@ class Peer:
         request_id = id_in_head(head)
         if self._strict:
             text = "RequestTooLarge: the message is over the limit; send less in one message"
-            self._handler.on_bad_message(BadMessage(envelope.INVALID_REQUEST, text, request_id), head)
+            self._events.on_bad_message(BadMessage(envelope.INVALID_REQUEST, text, request_id), head)
             return
         entry = self._take(_as_uid(Raw(request_id)))
         if entry is None:

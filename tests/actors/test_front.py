@@ -16,7 +16,7 @@ from loguru import logger
 
 from daemon.actors.front import BREATHER, REFUSALS, REFUSALS_PAUSE, SHORTAGES, Front
 from daemon.errors import ConnectionLost
-from daemon.processes.peers import Peer, Peers, Shares, shares
+from daemon.processes.peers import PeerCredentials, Peers, Shares, shares
 from daemon.wire.link import FdLink
 from daemon.wire.outbox import Outbox
 from tests.fakes_upstream import Client, keep
@@ -322,7 +322,7 @@ class Starved(Peers):
 
     shortages = 2
 
-    def admit(self, connection: socket.socket) -> Peer | None:
+    def admit(self, connection: socket.socket) -> PeerCredentials | None:
         if self.shortages:
             self.shortages -= 1
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -345,7 +345,7 @@ class Picky(Peers):
 
     strangers = 5 * REFUSALS
 
-    def admit(self, connection: socket.socket) -> Peer | None:
+    def admit(self, connection: socket.socket) -> PeerCredentials | None:
         if self.strangers:
             self.strangers -= 1
             return None

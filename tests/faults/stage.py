@@ -21,7 +21,7 @@ import attrs
 import trio
 
 from daemon.actors.registry import Registry
-from daemon.actors.upstream import Upstream
+from daemon.actors.upstream import UpstreamActor
 from daemon.config.model import Config, Restart, Server, ServerLimits, StartMode, Timeouts
 from daemon.facts import ServerStatus, StatusChanged
 from daemon.ports import ToolCall
@@ -196,7 +196,7 @@ class Stage:
         self.history: list[tuple[str, ServerStatus]] = []
         self.registry = Registry(Config(mcp_servers={s.name: s for s in servers}), wall=time.time)
         self.upstreams = {
-            s.name: Upstream(
+            s.name: UpstreamActor(
                 s,
                 outbox=self.outbox,
                 children=self.children,
@@ -224,7 +224,7 @@ class Stage:
         self.registry.tell(StatusChanged(server=name, status=status))
 
     @property
-    def one(self) -> Upstream:
+    def one(self) -> UpstreamActor:
         """The first upstream."""
         return next(iter(self.upstreams.values()))
 

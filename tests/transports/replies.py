@@ -1,4 +1,4 @@
-"""A `ports.Connection` that answers from a table; what the handshake and the paging are tested with."""
+"""A `ports.UpstreamConnection` that answers from a table; what the handshake and the paging are tested with."""
 
 from __future__ import annotations
 

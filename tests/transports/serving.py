@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from msgspec import Raw
 
     from daemon.errors import CallError
-    from daemon.ports import Connection
+    from daemon.ports import UpstreamConnection
     from daemon.wire.envelope import Buffer
 
 HANDSHAKE_VERSION = "2025-11-25"
@@ -122,7 +122,7 @@ def context_for(
 class Client:
     """A connection and how its `run` ended."""
 
-    connection: Connection
+    connection: UpstreamConnection
     events: Events
     outbox: Outbox
     over: trio.Event = attrs.field(factory=trio.Event)

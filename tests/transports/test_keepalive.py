@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from daemon.ports import Connection
+    from daemon.ports import UpstreamConnection
 
 TIMEOUTS = Timeouts(ping_interval=25.0, ping=10.0, missed_pings=3)
 LONG = 10_000.0
@@ -54,7 +54,7 @@ class Server:
 async def given_up(server: Server, era: Era = Era.HANDSHAKE) -> str | None:
     """Why; None if it is not, however long that is waited for."""
     with trio.move_on_after(LONG):
-        return await fallen_silent(cast("Connection", server), era, TIMEOUTS)
+        return await fallen_silent(cast("UpstreamConnection", server), era, TIMEOUTS)
     return None
 
 

@@ -49,7 +49,7 @@ class TestLink:
 
     def __init__(self) -> None:
         self.queued = 0
-        self.lulls = 0
+        self.turns = 0
         self.is_held = False
         self.sent: list[bytes] = []
         self._lines, self._from_server = trio.open_memory_channel[list[bytes]](100)

@@ -297,9 +297,9 @@ async def test_what_the_owner_raises_in_a_later_portion_ends_the_link_too() -> N
 
 
 async def test_a_lull_is_where_the_peer_had_said_all_that_it_had_to_say() -> None:
-    lulls: list[int] = []
+    turns: list[int] = []
     with trio.fail_after(30), socket_link() as (near, far):
-        near.then = lambda lines: lulls.extend([near.link.lulls] * len(lines))
+        near.then = lambda lines: turns.extend([near.link.turns] * len(lines))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(near.run)
             long = b"x" * SHORT_READ + b"\nlast\n"
@@ -308,15 +308,15 @@ async def test_a_lull_is_where_the_peer_had_said_all_that_it_had_to_say() -> Non
                 await far.send_all(said)
                 await wait_all_tasks_blocked()
             nursery.cancel_scope.cancel()
-    assert [len(list(same)) for _, same in itertools.groupby(lulls)] == [2, 2, LINES_PER_TURN * 2 + 1, 1]
+    assert [len(list(same)) for _, same in itertools.groupby(turns)] == [2, 2, LINES_PER_TURN * 2 + 1, 1]
 
 
 async def test_who_was_not_read_from_for_a_while_has_had_a_lull_when_he_had_said_all() -> None:
-    lulls: list[int] = []
+    turns: list[int] = []
     with trio.fail_after(30), socket_link(pause_at=MIB) as (near, far):
 
         def then(lines: list[bytes]) -> None:
-            lulls.extend([near.link.lulls] * len(lines))
+            turns.extend([near.link.turns] * len(lines))
             near.link.send((b"y" * 2 * MIB,))
 
         near.then = then
@@ -327,7 +327,7 @@ async def test_who_was_not_read_from_for_a_while_has_had_a_lull_when_he_had_said
                 await receive(far, 2 * MIB + 1)
                 await wait_all_tasks_blocked()
             nursery.cancel_scope.cancel()
-    first, second = lulls
+    first, second = turns
     assert first < second
 
 
