@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from daemon.config.model import ServerLimits
     from daemon.ports import CallToSend, UpstreamConnection
     from daemon.wire.envelope import Buffer
-    from daemon.wire.peer import Exchange
+    from daemon.wire.requests import Exchange
 
 PACE_ENDS = 64
 """Ends of calls that the pace is taken from: the default line once over, so that it follows a change soon."""

@@ -17,7 +17,7 @@ from daemon.facts import ListingFailed, ToolsListed
 from daemon.redact import HIDDEN, REASON
 from daemon.transports.paging import list_all
 from daemon.watch import Watch
-from daemon.wire.peer import RemoteError
+from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -32,7 +32,7 @@ from daemon.facts import ListingFailed, ToolsListed
 from daemon.model import Era
 from daemon.redact import CUT, REASON, Redactor
 from daemon.transports.handshake import Greeting
-from daemon.wire.peer import RemoteError
+from daemon.wire.requests import RemoteError
 from tests.config.reading import config_of
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from daemon.facts import Fact
     from daemon.ports import CallToSend
-    from daemon.wire.peer import Exchange
+    from daemon.wire.requests import Exchange
 
 
 GREETING = Greeting(

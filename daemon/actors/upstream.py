@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from daemon.supervision.supervisor import Child, Lifecycle
     from daemon.transports.children import Children
     from daemon.wire.outbox import Outbox
-    from daemon.wire.peer import Exchange
+    from daemon.wire.requests import Exchange
 
 INSTALLERS = frozenset({"npx", "uvx", "docker", "podman", "bunx", "pnpm", "pipx"})
 """Commands whose first start may download what they run: they get `timeouts.firstInitialize`."""

@@ -15,7 +15,7 @@ import msgspec
 from daemon.errors import ConnectionLost, ProtocolFault, StartTimeout, UpstreamLost, UpstreamTimeout
 from daemon.model import Era
 from daemon.protocol import HANDSHAKE_VERSIONS, IDENTITY, MODERN_VERSION, SERVER_INFO_KEY
-from daemon.wire.peer import RemoteError
+from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
     from daemon.config.model import Timeouts

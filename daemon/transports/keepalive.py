@@ -8,7 +8,7 @@ import trio
 
 from daemon.errors import UpstreamTimeout
 from daemon.model import Era
-from daemon.wire.peer import RemoteError
+from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
     from daemon.config.model import Timeouts

@@ -9,7 +9,7 @@ import trio
 from daemon.catalog.listing import MAX_TOOLS, read_page
 from daemon.errors import SchemaFetchError, UpstreamTimeout
 from daemon.wire.envelope import MAX_ERROR_BYTES
-from daemon.wire.peer import RemoteError
+from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
     from msgspec import Raw

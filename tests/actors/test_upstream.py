@@ -21,7 +21,7 @@ from daemon.states import ServerState
 from daemon.supervision.child import WAKE_INTERVAL
 from daemon.transports.children import Children
 from daemon.wire.outbox import Outbox
-from daemon.wire.peer import RemoteError
+from daemon.wire.requests import RemoteError
 from tests.faults.stage import PATIENCE, recording, scripted, stage
 from tests.scripted_server import tool
 

@@ -12,7 +12,7 @@ from daemon.config.model import Timeouts
 from daemon.errors import UpstreamTimeout
 from daemon.model import Era
 from daemon.transports.keepalive import fallen_silent
-from daemon.wire.peer import RemoteError
+from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
