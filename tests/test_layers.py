@@ -31,7 +31,7 @@ ORDER = (
     ("tally",),
     ("wire",),
     ("paths", "sockets", "notify", "signals", "heap", "processes"),
-    ("mailbox",),
+    ("mailbox", "doors"),
     ("watch",),
     ("supervision",),
     ("ports",),

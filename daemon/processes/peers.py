@@ -122,7 +122,7 @@ class Peers:
         self.refused: Counter[Refusal] = Counter()
         self.open = 0
         """Connections that there are."""
-        self._door = door
+        self.door = door
         self._uids = uids
         self._servers = servers
         self._clock = clock
@@ -196,7 +196,7 @@ class Peers:
             return
         self._said[reason] = self._clock(), 0
         more = f" (and {unsaid} times since this was last said)" if unsaid else ""
-        logger.warning("{}: {}{}", self._door, text, more)
+        logger.warning("{}: {}{}", self.door, text, more)
 
 
 def _stems_from_server(
