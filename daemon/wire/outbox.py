@@ -80,6 +80,10 @@ class Outbox:
         self._max_waiting = max_waiting
         self._touched: list[Link] = []
 
+    def __len__(self) -> int:
+        """How many links were written to since the last flush."""
+        return len(self._touched)
+
     def touch(self, link: Link) -> None:
         """Remember to flush a link."""
         self._touched.append(link)

@@ -160,7 +160,7 @@ FIFTY = (
     row(
         "26 streams without room deadlock",
         "stdio: both directions full",
-        "tests/wire/test_link.py::test_a_peer_is_not_read_from_while_its_answers_wait",
+        "tests/wire/test_writing.py::test_a_peer_is_not_read_from_while_its_answers_wait",
     ),
     row(
         "27 a cancellation is lost or goes astray",
