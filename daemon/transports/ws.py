@@ -153,7 +153,7 @@ class MessageLink:
         self._done = False
 
     def send(self, frame: Sequence[Buffer]) -> None:
-        """Queue one frame; the writer task takes it from here. A frame of any size fits an empty queue."""
+        """Queue one frame, of any size if the queue is empty. A task writes it, as masking takes long."""
         if self._done:
             return
         if self.queued > self._max_queue:
@@ -163,9 +163,6 @@ class MessageLink:
         self._out.append(message)
         self.queued += len(message)
         self._kick.set()
-
-    def flush(self) -> None:
-        """Nothing to do: masking and framing make a write expensive enough to deserve its task."""
 
     async def run(self, on_lines: OnLines, on_oversized: OnOversized) -> None:
         """Read and write until either side closes."""

@@ -36,10 +36,7 @@ class Link(Protocol):
     """Whether it is not read from because somebody is behind: its silence is ours."""
 
     def send(self, frame: Sequence[Buffer]) -> None:
-        """Queue one frame, in parts. Never blocks; it is written at the next `Outbox.flush`."""
-
-    def flush(self) -> None:
-        """Write what is queued, as far as the peer takes it now."""
+        """Queue one frame, in parts. Never blocks; it is written at the next `Outbox.flush`, or by a task."""
 
     async def run(self, on_lines: OnLines, on_oversized: OnOversized) -> None:
         """Move bytes until the connection ends.
@@ -47,6 +44,13 @@ class Link(Protocol):
         Raises:
             ConnectionLost: always, in the end, with the reason.
         """
+
+
+class Flushable(Protocol):
+    """A link that is written when the outbox says so."""
+
+    def flush(self) -> None:
+        """Write what is queued, as far as the peer takes it now."""
 
 
 class Sink(Protocol):
@@ -78,13 +82,13 @@ class Outbox:
         self.held: dict[Sink, set[Pausable]] = {}
         """Who is not read from, by the link that is behind."""
         self._max_waiting = max_waiting
-        self._touched: list[Link] = []
+        self._touched: list[Flushable] = []
 
     def __len__(self) -> int:
         """How many links were written to since the last flush."""
         return len(self._touched)
 
-    def touch(self, link: Link) -> None:
+    def touch(self, link: Flushable) -> None:
         """Remember to flush a link."""
         self._touched.append(link)
 

@@ -57,9 +57,6 @@ class TestLink:
     def send(self, frame: Iterable[Buffer]) -> None:
         self.sent.append(b"".join(map(bytes, frame)))
 
-    def flush(self) -> None:
-        """Everything is sent already."""
-
     async def run(self, on_lines: OnLines, on_oversized: OnOversized) -> None:
         async for lines in self._from_server:
             on_lines([line for line in lines if not line.startswith(HUGE)])
