@@ -22,7 +22,7 @@ from daemon.wire.frames import LineBuffer
 
 if TYPE_CHECKING:
     from daemon.config.model import Config
-    from daemon.ports import ConfigFile
+    from daemon.ports import ConfigSource
     from daemon.tree import Surroundings
 
 SWITCH_SECONDS = 0.0005
@@ -133,7 +133,7 @@ class _Life:
             self.wish = trio.Event()
             await self._reload()
 
-    async def watch(self, file: ConfigFile) -> None:
+    async def watch(self, file: ConfigSource) -> None:
         """Reload whenever the file has become another, as long as the configuration in force wants that."""
         catalog = self._tree.registry.catalog
         last: object = None
@@ -146,7 +146,7 @@ class _Life:
                 await self._reload()
             last = now
 
-    async def _look(self, file: ConfigFile) -> object:
+    async def _look(self, file: ConfigSource) -> object:
         """What the file is now; what was last read if nobody can say: no look is worth the daemon."""
         try:
             now = await trio.to_thread.run_sync(file.look, abandon_on_cancel=True)

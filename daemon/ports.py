@@ -168,7 +168,7 @@ class Upstream(Protocol):
         """Count a call that ended after `seconds`."""
 
 
-class ConfigFile(Protocol):
+class ConfigSource(Protocol):
     """Where the configuration comes from; its methods are for worker threads."""
 
     seen: object

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from daemon.config.model import Config, Summaries
     from daemon.config.redactors import Redactors
     from daemon.context import SessionStatistics
-    from daemon.ports import ConfigFile
+    from daemon.ports import ConfigSource
     from daemon.processes.peers import Connections
     from daemon.store.place import Place
     from daemon.summaries.endpoint import open_endpoint
@@ -100,7 +100,7 @@ class Surroundings:
     """Has signals delivered, those too that came before anybody listened (`signals.Signals.listen`)."""
     place: Place
     """Where the state is kept."""
-    file: ConfigFile | None = None
+    file: ConfigSource | None = None
     """The configuration's file; without one it cannot be reloaded."""
     children: Children = attrs.field(factory=Children)
     """The daemon's child processes."""

@@ -17,7 +17,7 @@ from daemon.errors import ProtocolFault, RequestTooLarge, RunError, UpstreamTime
 from daemon.wire import envelope
 from daemon.wire.envelope import BadMessage, Buffer
 from daemon.wire.malformed import id_answered, id_in_head, id_of_unreadable, mended
-from daemon.wire.requests import Exchange, Reply, Requests, as_uid
+from daemon.wire.requests import AwaitedAnswer, Exchange, Requests, as_uid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -113,7 +113,7 @@ class Peer:
             UpstreamTimeout: no answer within `timeout` seconds; the request was cancelled.
             UpstreamLost: the connection ended first.
         """
-        reply = Reply()
+        reply = AwaitedAnswer()
         uid = self.requests.open(reply, forwarded=False)
         self.send_request(uid, method, (msgspec.json.encode(params),))
         self._outbox.flush()
@@ -184,7 +184,7 @@ class Peer:
             self._settle(message, line)
         elif message.id is UNSET:
             self._events.on_notification(message.method, params)
-        elif self._is_sound(line):
+        elif self._strict or envelope.is_utf8(line):
             self._events.on_request(bytes(message.id), message.method, params)
         else:
             fault = BadMessage(envelope.PARSE_ERROR, "Parse error: not UTF-8")
@@ -199,17 +199,14 @@ class Peer:
         exchange = self.requests.take_answered(message.id)
         if exchange is None:
             return
-        if not self._is_sound(line):
+        # A client's line was looked at when it was decoded.
+        if not (self._strict or envelope.is_utf8(line)):
             exchange.refused(b'{"code":-32603,"message":"the answer was not valid UTF-8"}')
         elif message.error is not UNSET:
             exchange.refused(message.error)
         else:
             assert message.result is not UNSET
             exchange.answered(message.result)
-
-    def _is_sound(self, line: Line) -> bool:
-        """Whether a payload may be passed on; a client's line was looked at when it was decoded."""
-        return self._strict or line.isascii() or envelope.is_utf8(line)
 
     def _on_oversized(self, head: bytes) -> None:
         """A message over the limit: its sender is told, or whoever waits for it.

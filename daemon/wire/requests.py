@@ -167,7 +167,7 @@ class Requests:
             entry.exchange.lost(UpstreamLost(f"{reason}; whether the call ran is unknown"))
 
 
-class Reply:
+class AwaitedAnswer:
     """An exchange that one task waits for: the control plane's way to ask."""
 
     def __init__(self) -> None:
