@@ -41,12 +41,12 @@ if TYPE_CHECKING:
     from msgspec import Raw
 
     from daemon.clients.announcements import Announcement, Announcements
+    from daemon.clients.fastpath import PlainCall
     from daemon.clients.savings import Savings
     from daemon.context import Guest, SessionContext
     from daemon.ports import Upstream
     from daemon.wire.envelope import Buffer
     from daemon.wire.peer import Peer
-    from daemon.wire.plain import PlainCall
 
 MAX_CALLS = 256
 """Calls that one client may have in flight: eight times what the busiest real agent was seen to do."""
@@ -132,7 +132,7 @@ class Calls:
     def repeat(self, asked: PlainCall, guest: Guest) -> bool:
         """Send a call the way that the last one of its name went; False if it has to be judged anew."""
         way = self._ways.get(asked.name)
-        if way is None or guest.moment(self._peer.link.lulls) is not self._moment:
+        if way is None or guest.moment(self._peer.link.turns) is not self._moment:
             return False
         if asked.request_id in self._open or len(self._open) >= MAX_CALLS:
             return False
@@ -219,14 +219,15 @@ class Calls:
             raise
         if isinstance(action, Forward) and action.server == upstream.name:
             # Its server may have renamed it meanwhile.
-            call.tool, call.label = action.tool, action.label
+            call.label = action.label
+            call.tool, call.params = action.tool, protocol.tool_params(action.tool, call.params[-1])
         return True
 
     def _open_call(self, asked: PlainCall, guest: Guest, surface: str) -> ClientCall:
         """Nothing of it is looked at yet."""
         peer, name, given = self._peer, asked.name, asked.arguments
         call = ClientCall(
-            self, guest, surface, asked.request_id, name, given, peer.link.lulls, peer.last_heard, name, given
+            self, guest, surface, asked.request_id, name, given, peer.link.turns, peer.last_heard, name
         )
         self._open[asked.request_id] = call
         self.total += 1
@@ -297,7 +298,7 @@ class Calls:
         if upstream.is_stale and call.guest.compares and not call.current:
             self._wait_current(call, upstream)
             return False
-        call.tool, call.arguments = forward.tool, arguments
+        call.tool, call.params = forward.tool, protocol.tool_params(forward.tool, arguments)
         try:
             call.key = upstream.send(call, call, self._number)
         except UpstreamUnavailable:

@@ -13,7 +13,7 @@ from msgspec import Raw, Struct
 from daemon import protocol
 from daemon.errors import CallError, InternalError, UpstreamCallError
 from daemon.surfaces.answers import error_result
-from daemon.wire.peer import RemoteError
+from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -123,15 +123,17 @@ class ClientCall(Struct, eq=False):
     given: bytes
     """Its arguments, as they came."""
     turn: int
-    """The connection's turn that it came in (`wire.peer.Peer.turn`)."""
+    """The connection's turn that it came in (`wire.outbox.Link.turns`)."""
     started: float
     """When, on trio's clock (seconds)."""
     label: str
     """What the log calls it."""
-    arguments: Buffer
-    """What is sent, once it is known where to (`ports.CallToSend`)."""
     tool: str = ""
-    """The tool, as its server calls it (likewise)."""
+    """The tool, as its server calls it, once it is known where to send it."""
+    method: str = protocol.CALL_TOOL
+    """What is sent (`ports.CallToSend`)."""
+    params: tuple[Buffer, ...] = ()
+    """What it is sent with (likewise)."""
     meta: Mapping[str, Raw] = NOTHING
     """What of its `_meta` travels on (likewise)."""
     wants_progress: bool = False

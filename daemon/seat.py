@@ -170,7 +170,7 @@ class Asked:
             seat: where.
             conversation: which.
             context: what all sessions share.
-            turn: the connection's present one (`wire.peer.Peer.turn`).
+            turn: the connection's present one (`wire.outbox.Link.turns`).
         """
         self.conversation = conversation
         self._seat = seat

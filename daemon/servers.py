@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from daemon.actors.upstream import Upstream
+from daemon.actors.upstream import UpstreamActor
 from daemon.catalog.reconcile import in_force, plan
 from daemon.catalog.snapshot import WHOLE
 from daemon.config.model import StartMode, TransportType
@@ -72,7 +72,7 @@ class Servers:
         self._redact = redact
         self._wall = wall
         self._tells: dict[str, _RevocableTell] = {}
-        self.upstreams: dict[str, Upstream] = {}
+        self.upstreams: dict[str, UpstreamActor] = {}
         """By name, in the configuration's order; always the same object."""
         self.supervisor = Supervisor(
             [],
@@ -140,9 +140,9 @@ class Servers:
         # The catalog took it for new; one that sleeps or is switched off has nothing else to tell.
         self._on_status(server.name, upstream.child.status.value)
 
-    def _upstream(self, server: Server) -> Upstream:
+    def _upstream(self, server: Server) -> UpstreamActor:
         tell = self._tells[server.name] = _RevocableTell(self._registry.tell)
-        return Upstream(
+        return UpstreamActor(
             server,
             outbox=self._outbox,
             children=self._children,
@@ -206,7 +206,7 @@ async def _look(marks: frozenset[int]) -> Mapping[int, Effort]:
     return await trio.to_thread.run_sync(efforts, marks)
 
 
-def _spec(upstream: Upstream) -> ChildSpec:
+def _spec(upstream: UpstreamActor) -> ChildSpec:
     server = upstream.server
     return ChildSpec(
         name=server.name,

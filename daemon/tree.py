@@ -32,6 +32,7 @@ from daemon.calllog import CallLogger
 from daemon.catalog.offer import Offers
 from daemon.clients.moving import Moves
 from daemon.context import SessionContext
+from daemon.doors.unix import unix_door
 from daemon.errors import UpstreamLost
 from daemon.later import later
 from daemon.measures import Mended
@@ -151,10 +152,20 @@ class Tree:
             notify=around.notify,
             redact=around.redact,
         )
-        self.front = _front(self, config)
+        self.front = _front(self)
         self.exporter = _exporter(self)
         self.exposition = Exposition(self.registry.catalog, self.exporter.text)
-        self.control = _control(self, config)
+        listen = config.listen
+        self.clients = Peers(
+            "clients",
+            shares(config.limits.connections),
+            uids=own_and(listen.uids),
+            servers=lambda: {each.pid for name, each in self.upstreams.items() if name in listen.servers},
+        )
+        self.operators = Peers("operators", shares(CONTROL_CONNECTIONS), uids=own_and(()))
+        door = partial(unix_door, outbox=self.outbox, limits=config.limits)
+        self.client_door = door(around.front, self.clients, self.front.serve)
+        self.operator_door = door(around.control, self.operators, _control(self).serve)
         self.serving = trio.Event()
         """Set once clients are served."""
         self._recording = trio.CancelScope()
@@ -175,7 +186,7 @@ class Tree:
 
     def connections(self) -> dict[str, Connections]:
         """How many are connected through each door, and how many were refused."""
-        return {"clients": self.front.peers.report(), "operators": self.control.peers.report()}
+        return {peers.door: peers.report() for peers in (self.clients, self.operators)}
 
     async def serve(self, stop: trio.Event) -> None:
         """Run until `stop` is set, then end in order, within 5 s."""
@@ -192,8 +203,8 @@ class Tree:
             async with trio.open_nursery() as upstreams:
                 upstreams.start_soon(self.servers.run)
                 async with trio.open_nursery() as doors:
-                    doors.start_soon(self.front.run)
-                    doors.start_soon(self.control.run)
+                    doors.start_soon(self.client_door.run)
+                    doors.start_soon(self.operator_door.run)
                     doors.start_soon(self.exposition.run)
                     doors.start_soon(feed_watchdog, around.notify, around.watchdog, self.registry.settle)
                     doors.start_soon(Warden(self.upstreams).run)
@@ -237,14 +248,14 @@ class Tree:
         """Let calls in flight finish for a moment, then answer for those that have not."""
         self.around.notify("STOPPING=1\nSTATUS=stopping")
         logger.info("stopping")
-        self.front.stop_accepting()
+        self.client_door.stop_accepting()
         with trio.move_on_after(DRAIN_SECONDS):
-            while any(session.in_flight for session in self.front.guests.values()):  # noqa: ASYNC110
+            while any(session.in_flight for session in self.front.sessions.values()):  # noqa: ASYNC110
                 await trio.sleep(_DRAIN_POLL)
         for upstream in self.upstreams.values():
             upstream.close_line()
         gone = UpstreamLost("mcpd is shutting down; whether the call ran is unknown. Reconnect and check.")
-        for session in list(self.front.guests.values()):
+        for session in list(self.front.sessions.values()):
             session.lose_calls(gone)
 
 
@@ -277,8 +288,7 @@ def _summarizer(registry: Registry, summaries: Summaries) -> Summarizer:
     )
 
 
-def _front(tree: Tree, config: Config) -> Front[Session]:
-    listen = config.listen
+def _front(tree: Tree) -> Front[Session]:
     context = SessionContext(
         catalog=tree.registry.catalog,
         upstreams=tree.upstreams,
@@ -296,19 +306,7 @@ def _front(tree: Tree, config: Config) -> Front[Session]:
         redact=tree.around.redact,
         moved=tree.moves.of,
     )
-    return Front(
-        tree.around.front,
-        lambda link, number, uid: Session(link, number, context, uid),
-        outbox=tree.outbox,
-        peers=Peers(
-            "clients",
-            shares(config.limits.connections),
-            uids=own_and(listen.uids),
-            servers=lambda: {each.pid for name, each in tree.upstreams.items() if name in listen.servers},
-        ),
-        max_line=config.limits.client_message_bytes,
-        max_queue=config.limits.client_queue_bytes,
-    )
+    return Front(lambda link, number, uid: Session(link, number, context, uid))
 
 
 def _exporter(tree: Tree) -> Exporter:
@@ -316,14 +314,14 @@ def _exporter(tree: Tree) -> Exporter:
         tally=tree.tally,
         catalog=tree.registry.catalog,
         upstreams=tree.upstreams,
-        sessions=lambda: [session.statistics() for session in tree.front.guests.values()],
+        sessions=lambda: [session.statistics() for session in tree.front.sessions.values()],
         persistence=tree.recorder.persistence,
         version=tree.around.facts.version,
         connections=tree.connections,
     )
 
 
-def _control(tree: Tree, config: Config) -> Front[Control]:
+def _control(tree: Tree) -> Front[Control]:
     context = OperatorContext(
         facts=tree.around.facts,
         registry=tree.registry,
@@ -332,7 +330,7 @@ def _control(tree: Tree, config: Config) -> Front[Control]:
         reload=tree.reloader.reload,
         archive=tree.recorder,
         clients=Clients(
-            live=tree.front.guests.values,
+            live=tree.front.sessions.values,
             in_use=tree.sessions.in_use,
             moves=tree.moves,
             connections=tree.connections,
@@ -348,11 +346,4 @@ def _control(tree: Tree, config: Config) -> Front[Control]:
         outbox=tree.outbox,
         wall=time.time,
     )
-    return Front(
-        tree.around.control,
-        lambda link, _number, _uid: Control(link, context),
-        outbox=tree.outbox,
-        peers=Peers("operators", shares(CONTROL_CONNECTIONS), uids=own_and(())),
-        max_line=config.limits.client_message_bytes,
-        max_queue=config.limits.client_queue_bytes,
-    )
+    return Front(lambda link, _number, _uid: Control(link, context))

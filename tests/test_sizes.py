@@ -35,6 +35,10 @@ COVERED_ELSEWHERE: dict[str, str] = {
     "daemon/context.py": "tests/test_callpath.py",
     # The one object of the call path: what it does is seen in what the path answers.
     "daemon/clientcall.py": "tests/test_callpath.py",
+    # How lists follow each other is tested where an entry follows facts.
+    "daemon/catalog/definitions.py": "tests/catalog/test_entry.py",
+    # What callers use of a server is tested with a real one behind it.
+    "daemon/upstreams/access.py": "tests/actors/test_upstream.py",
     # Protocols, checked by mypy against the fakes that stand for them.
     "daemon/ports.py": "tests/test_callpath.py",
 }

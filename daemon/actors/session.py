@@ -19,6 +19,7 @@ from daemon import protocol
 from daemon.callpath import Calls
 from daemon.clients.announcements import MAX_SUBSCRIPTIONS, Announcements
 from daemon.clients.deferring import defers_tools
+from daemon.clients.fastpath import PlainCall, plain_call
 from daemon.clients.savings import Savings
 from daemon.context import SessionStatistics
 from daemon.errors import ProtocolFault, RunError, leaf
@@ -27,7 +28,6 @@ from daemon.seat import Seat
 from daemon.surfaces.base import AwaitListing
 from daemon.wire import envelope
 from daemon.wire.peer import Peer
-from daemon.wire.plain import PlainCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from daemon.seat import Asked
     from daemon.surfaces.base import Surface
     from daemon.wire.envelope import BadMessage
+    from daemon.wire.frames import Line
     from daemon.wire.outbox import Link
 
 MAX_FAULTS = 100
@@ -57,7 +58,7 @@ class Session:
         """Attach to a link of a user, None is the daemon's own; `run` does the work."""
         self.number = number
         self._context = context
-        self._peer = Peer(link, context.outbox, self, strict=True, on_call=self._take_call)
+        self._peer = Peer(link, context.outbox, self, strict=True, take_quickly=self._take_plain_call)
         self._log = logger.bind(session=number)
         self._seat = Seat(context, uid)
         self._announcements = Announcements(
@@ -70,7 +71,7 @@ class Session:
             context,
             on_change=self._announcements.announce_if_changed,
             later=self._calls.later,
-            turn=lambda: self._peer.turn,
+            turn=lambda: link.turns,
             busy=lambda: self._calls.guests,
         )
         self._waiting_lists = 0
@@ -144,12 +145,14 @@ class Session:
             tokens_not_sent=self._savings.tokens,
         )
 
-    def _take_call(self, call: PlainCall) -> None:
-        """Take a call in that says nothing of its session: it belongs to the connection's."""
+    def _take_plain_call(self, line: Line) -> bool:
+        """Take a call in that says nothing of its session, if this is one: it belongs to the connection's."""
+        if (call := plain_call(line)) is None:
+            return False
         own = self._membership.direct
         try:
             if own is not None and not self._announcements.subscribed and self._calls.repeat(call, own):
-                return
+                return True
             self._seat.settled = True
             if self._seat.denied:
                 self._peer.refuse(call.request_id, envelope.INVALID_REQUEST, self._seat.denied)
@@ -159,8 +162,9 @@ class Session:
                 self._with_session({}, call.request_id, partial(self._begin_call, call))
         except Exception as error:  # noqa: BLE001 - the boundary of a request
             self._fail(call.request_id, "tools/call", error)
+        return True
 
-    # --- wire.peer.Handler ---------------------------------------------------------------------------------
+    # --- wire.peer.PeerEvents ---------------------------------------------------------------------------------
 
     def on_request(self, request_id: bytes, method: str, params: Raw | None) -> None:
         """Answer a request, now or in time."""

@@ -7,20 +7,25 @@ tools is no change. Facts of an incarnation that is not the present one are drop
 from __future__ import annotations
 
 import re
-from collections import Counter
-from itertools import islice
-from math import inf
 from typing import TYPE_CHECKING
 
 import attrs
 
+from daemon.catalog.definitions import (
+    NEVER,
+    known_for_longer,
+    mean_the_same,
+    renames,
+    say_the_same,
+    since_when,
+)
 from daemon.catalog.digests import fingerprint
 from daemon.catalog.legible import screened
 from daemon.facts import ListingFailed, Recalled, ServerStatus, StatusChanged, Summarized, ToolsListed
 from daemon.states import COMING, SERVING, ServerState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from daemon.config.model import Server
     from daemon.facts import ServerFact
@@ -34,13 +39,6 @@ EMPTIED = (
     " configured anew"
 )
 """What is wrong with a server that came back with nothing."""
-
-NEVER = inf
-"""Since when something is so of which nobody knows it: whatever a client was shown may have been otherwise."""
-
-MAX_RENAMED = 1000
-"""Renames that are remembered of one server, the latest: against one that invents new names all the time."""
-
 
 _NUMBER = re.compile(r"\d+")
 
@@ -194,7 +192,7 @@ def _with_tools(entry: ServerEntry, fact: ToolsListed) -> ServerEntry:
     known = entry.tools
     if fact.first and known and not tools:
         return _with_problem(entry, EMPTIED, quarantined)
-    if known is not None and _say_the_same(known, tools):
+    if known is not None and say_the_same(known, tools):
         settled = not entry.listing_error and not entry.recalled
         if settled and (entry.quarantined, entry.completed) == (quarantined, looked.completed):
             return entry
@@ -209,63 +207,17 @@ def _with_tools(entry: ServerEntry, fact: ToolsListed) -> ServerEntry:
         recalled=False,
         refreshed_at=fact.at or entry.refreshed_at,
         # Before its very first list nobody can have been shown anything in this life.
-        since=_since(entry, tools, fact.at if entry.epoch else entry.begun),
+        since=since_when(tools, known or {}, entry.since, fact.at if entry.epoch else entry.begun),
     )
-    if known is not None and _are_called_the_same(known, tools):
+    if known is not None and mean_the_same(known, tools):
         # Written another way, and the same: white space, or the order of members.
         return news
     return attrs.evolve(
         news,
         epoch=entry.epoch + 1,
-        renamed=_renamed(entry.tools or {}, tools, entry.renamed),
+        renamed=renames(known or {}, tools, entry.renamed),
         sentences=_still_said(entry.sentences, tools),
     )
-
-
-def _since(entry: ServerEntry, tools: Mapping[str, Tool], now: float) -> Mapping[str, float]:
-    """Since when each of these is as it is, given that they are listed now."""
-    if tools is entry.tools:
-        return entry.since
-    known = entry.tools or {}
-    return {
-        name: entry.since.get(name, now)
-        if (was := known.get(name)) is not None and was.schema_hash == tool.schema_hash
-        else now
-        for name, tool in tools.items()
-    }
-
-
-def _renamed(
-    before: Mapping[str, Tool], tools: Mapping[str, Tool], earlier: Mapping[str, str]
-) -> dict[str, str]:
-    """The renames that hold now: a tool went, and exactly one came that is the same but for its name.
-
-    Args:
-        before: the tools as they were.
-        tools: as they are.
-        earlier: the renames before.
-    """
-    gone = [name for name in before if name not in tools]
-    new = [name for name in tools if name not in before]
-    now = _moved(before, gone, tools, new) if gone and new else {}
-    # What was renamed before may have been renamed again, or be back, or be gone for good.
-    followed = {old: now.get(new, new) for old, new in earlier.items() if old not in now}
-    merged = {old: new for old, new in {**followed, **now}.items() if old not in tools and new in tools}
-    return dict(islice(merged.items(), max(0, len(merged) - MAX_RENAMED), None))
-
-
-def _moved(
-    before: Mapping[str, Tool], gone: Iterable[str], tools: Mapping[str, Tool], new: Iterable[str]
-) -> dict[str, str]:
-    """Which of the names that went became which of those that came."""
-    went, came = _by_content(before, gone), _by_content(tools, new)
-    return {went[content]: came[content] for content in went if content in came}
-
-
-def _by_content(tools: Mapping[str, Tool], names: Iterable[str]) -> dict[str, str]:
-    """Names by content, without those whose content several tools have: nobody could say which became which."""
-    shared = Counter(tool.content_hash for tool in tools.values())
-    return {tools[name].content_hash: name for name in names if shared[tools[name].content_hash] == 1}
 
 
 def _with_memory(entry: ServerEntry, fact: Recalled) -> ServerEntry:
@@ -277,15 +229,16 @@ def _with_memory(entry: ServerEntry, fact: Recalled) -> ServerEntry:
     looked = screened(fact.tools)
     entry = entry if entry.about or not fact.about else attrs.evolve(entry, about=fact.about)
     tools, known = looked.tools, entry.tools
-    same = known is not None and _are_called_the_same(known, tools)
+    same = known is not None and mean_the_same(known, tools)
     if known is not None and not entry.recalled and not fact.by_another:
-        entry = _for_longer(entry, tools, fact.since)
+        longer = known_for_longer(known, entry.since, tools, fact.since)
+        entry = attrs.evolve(entry, since={**entry.since, **longer}) if longer else entry
     if same:
         entry = _at_least(entry, fact.epoch)
     elif known is None or (entry.recalled and fact.epoch > entry.epoch):
         # An epoch that is ahead of the memory's has meant something else.
         epoch = fact.epoch if fact.epoch >= entry.epoch else entry.epoch + 1
-        renamed = _renamed(known or {}, tools, entry.renamed)
+        renamed = renames(known or {}, tools, entry.renamed)
         entry = attrs.evolve(
             entry,
             tools=tools,
@@ -297,23 +250,11 @@ def _with_memory(entry: ServerEntry, fact: Recalled) -> ServerEntry:
         )
     elif not entry.recalled and not fact.by_another and fact.epoch >= entry.epoch:
         # It has listed other tools than those remembered, before the memory was there.
-        renamed = {**_renamed(tools, known, {}), **entry.renamed}
+        renamed = {**renames(tools, known, {}), **entry.renamed}
         entry = attrs.evolve(entry, epoch=fact.epoch + 1, renamed=renamed)
     # Otherwise each daemon keeps to what its own server says: two that took over each other's epochs for
     # different tools would never come to rest.
     return _with_remembered_summaries(entry, fact, same=same or known is None)
-
-
-def _for_longer(entry: ServerEntry, tools: Mapping[str, Tool], since: Mapping[str, float]) -> ServerEntry:
-    """With what a memory that has come late knows of tools that are as it has them: how long they are so."""
-    longer = {
-        name: at
-        for name, tool in (entry.tools or {}).items()
-        if (was := tools.get(name)) is not None
-        and was.schema_hash == tool.schema_hash
-        and (at := since.get(name, NEVER)) < entry.since.get(name, NEVER)
-    }
-    return attrs.evolve(entry, since={**entry.since, **longer}) if longer else entry
 
 
 def _at_least(entry: ServerEntry, epoch: int) -> ServerEntry:
@@ -362,17 +303,3 @@ def _with_problem(entry: ServerEntry, problem: str, quarantined: Mapping[str, st
     if (entry.listing_error, entry.quarantined) == (problem, quarantined):
         return entry
     return attrs.evolve(entry, listing_error=problem, quarantined=quarantined)
-
-
-def _say_the_same(one: Mapping[str, Tool], other: Mapping[str, Tool]) -> bool:
-    """Whether two lists are the same byte for byte, in any order. Equal tools are nearly always one object."""
-    return one.keys() == other.keys() and all(
-        tool is (same := other[name]) or tool.raw == same.raw for name, tool in one.items()
-    )
-
-
-def _are_called_the_same(one: Mapping[str, Tool], other: Mapping[str, Tool]) -> bool:
-    """Whether their definitions mean the same, in any order."""
-    return one.keys() == other.keys() and all(
-        tool is (same := other[name]) or tool.schema_hash == same.schema_hash for name, tool in one.items()
-    )

@@ -114,6 +114,8 @@ class Offer:
             Table(self._listed), self._offered, {} if before is None else self._still_offered(before)
         )
         """Tools in the order of the configuration's servers, and of each server's list."""
+        self.all: Sequence[Offered] = _All(self.tools)
+        """Every tool, in order."""
 
     def allows(self, key: ToolKey) -> bool:
         """Whether the profile lets a tool through, listed or not; an operator's word counts more."""
@@ -121,7 +123,9 @@ class Offer:
             return False
         if key in self._optional:
             return True
-        return key not in self._catalog.off and (self._profile.categories is None or self._has_place(key))
+        if key in self._catalog.off:
+            return False
+        return self._profile.categories is None or self._place(key)[0] is not None
 
     def shows(self, member: Member) -> bool:
         """Whether a category's tool is shown in that category."""
@@ -142,11 +146,6 @@ class Offer:
         """The offered tool that a name means, in any spelling."""
         key = self._catalog.names.key_of(name, self._catalog.servers)
         return None if key is None else self.tools.get(key)
-
-    @cached_property
-    def all(self) -> Sequence[Offered]:
-        """Every tool, in order."""
-        return _All(self.tools)
 
     @cached_property
     def listing(self) -> tuple[bytes, ...]:
@@ -196,9 +195,6 @@ class Offer:
             if member is not None and member.enabled:
                 return category.name, member
         return None, None
-
-    def _has_place(self, key: ToolKey) -> bool:
-        return self._place(key)[0] is not None
 
     def _let_through(self, server: str, tools: Mapping[str, Tool]) -> Mapping[str, Tool]:
         """Those of a server's tools that are offered; the same object if all are."""

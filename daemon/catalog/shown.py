@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daemon.catalog.entry import NEVER
+from daemon.catalog.definitions import NEVER
 from daemon.catalog.table import NO_TOOLS
 
 if TYPE_CHECKING:

@@ -35,7 +35,6 @@ __all__ = [
     "begin",
     "fold",
     "fold_all",
-    "may_be_about_to_list",
     "with_settled_names",
 ]
 
@@ -134,11 +133,6 @@ def with_settled_names(catalog: Catalog) -> Catalog:
     """The catalog once somebody was shown its names; the same object if none were open."""
     names = catalog.names.settled()
     return catalog if names is catalog.names else attrs.evolve(catalog, names=names)
-
-
-def may_be_about_to_list(entry: ServerEntry) -> bool:
-    """Whether a server is on its way to its first list."""
-    return entry.awaited
 
 
 def _with_departed(catalog: Catalog, fact: ServerFact) -> Catalog:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from daemon.catalog.reconcile import Plan
     from daemon.catalog.remembered import SessionRecord
     from daemon.catalog.snapshot import Catalog
-    from daemon.cataloguing import Standing
+    from daemon.cataloguing import ListingStatus
     from daemon.clients.moving import Moves
     from daemon.config.model import Config
     from daemon.config.redactors import Redactors
@@ -124,7 +124,7 @@ class ObservedUpstream(Upstream, Protocol):
         """Calls without an answer yet."""
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> ListingStatus:
         """How it does with its list of tools."""
 
     async def refresh(self) -> str:

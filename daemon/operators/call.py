@@ -18,7 +18,8 @@ from daemon.errors import (
     UpstreamUnavailable,
 )
 from daemon.operators.base import Command
-from daemon.ports import ToolCall
+from daemon.ports import OwnCall
+from daemon.protocol import CALL_TOOL, tool_params
 from daemon.surfaces.answers import choices, error_result
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ async def call(context: OperatorContext, params: OperatorCallParams) -> Raw:
         upstream = _callable(context, params)
         outcome = _Outcome(context.redact.of(params.server))
         started = trio.current_time()
-        key = await _send(upstream, ToolCall(tool=params.tool, arguments=params.arguments), outcome)
+        own = OwnCall(method=CALL_TOOL, params=tool_params(params.tool, params.arguments))
+        key = await _send(upstream, own, outcome)
     except CallError as error:
         return Raw(error_result(error))
     context.outbox.flush()

@@ -14,7 +14,6 @@ from msgspec import Raw
 
 from daemon.catalog.compact import compact
 from daemon.catalog.legible import legible_schema
-from daemon.catalog.snapshot import may_be_about_to_list
 from daemon.errors import InvalidArguments, SchemaFetchError
 from daemon.states import COMING, ServerState
 from daemon.surfaces.answers import size_of, unavailable_entry
@@ -149,7 +148,7 @@ def unlisted_of(view: View, names: Iterable[str]) -> tuple[str, ...]:
 
 def starting(entries: Iterable[ServerEntry]) -> tuple[str, ...]:
     """The servers on their way to a first list; nobody is woken for it."""
-    return tuple(entry.name for entry in entries if may_be_about_to_list(entry))
+    return tuple(entry.name for entry in entries if entry.awaited)
 
 
 def require_lists(entries: Iterable[ServerEntry]) -> None:

@@ -38,7 +38,7 @@ from daemon.transports.http_client import (
 from daemon.transports.network import connect, host_and_port, place_of
 from daemon.transports.posting import PostConnection, PostLink, error_line, made_error
 from daemon.wire.envelope import INTERNAL_ERROR
-from daemon.wire.peer import RemoteError
+from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
     import ssl
@@ -160,7 +160,7 @@ class HttpLink(PostLink):
         over = ends_session(response, body)
         if over is not None:
             return over
-        forwarded = self.peer.forwarded(post.uid)
+        forwarded = self.peer.requests.is_forwarded(post.uid)
         if forwarded:
             with suppress(CallError, RemoteError):
                 await self.peer.request("ping", {}, timeout=self._context.server.timeouts.ping)
@@ -187,7 +187,9 @@ class HttpLink(PostLink):
         """Read the events of a request until its answer is there, over several streams if need be."""
         position, failures = _Position(), 0
         await self._read_events(response, uid, position)
-        while position.last_id and self.peer.forwarded(uid) is not None and failures < RESUME_ATTEMPTS:
+        while (
+            position.last_id and self.peer.requests.is_forwarded(uid) is not None and failures < RESUME_ATTEMPTS
+        ):
             await trio.sleep(position.retry)
             failures += 1
             with suppress(*NETWORK_ERRORS):
@@ -212,7 +214,7 @@ class HttpLink(PostLink):
                         position.retry = min(max(event.retry / 1000, RETRY_LEAST), RETRY_MOST)
                     if event.event == "message" and event.data:
                         await self._take(event.data.encode(), uid)
-                    if uid is not None and self.peer.forwarded(uid) is None:
+                    if uid is not None and self.peer.requests.is_forwarded(uid) is None:
                         return
         except httpx2.SSEError:
             if uid is not None:
@@ -226,7 +228,7 @@ class HttpLink(PostLink):
         await self.deliver(message)
         if (
             uid is not None
-            and self.peer.forwarded(uid) is not None
+            and self.peer.requests.is_forwarded(uid) is not None
             and (error := error_in(message)) is not None
         ):
             await self.deliver(error_line(uid, error))

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from daemon.config.model import Server
-    from daemon.ports import Connection, ConnectionEvents
+    from daemon.ports import ConnectionEvents, UpstreamConnection
     from daemon.transports.children import Children
     from daemon.wire.outbox import Outbox
 
 MODULES = {kind: f"daemon.transports.{kind}" for kind in ("stdio", "http", "sse", "ws", "unix")}
-"""Each has `open_connection(context)`, an async context manager that yields a `ports.Connection`."""
+"""Each has `open_connection(context)`, an async context manager that yields a `ports.UpstreamConnection`."""
 
 
 @attrs.frozen(kw_only=True)
@@ -38,8 +38,8 @@ class OpenContext:
     """The daemon's child processes."""
 
 
-async def connector(context: OpenContext) -> AbstractAsyncContextManager[Connection]:
+async def connector(context: OpenContext) -> AbstractAsyncContextManager[UpstreamConnection]:
     """The context manager that connects to a server; nothing is opened yet."""
     module: Any = await trio.to_thread.run_sync(importlib.import_module, MODULES[context.server.type])
-    opened: AbstractAsyncContextManager[Connection] = module.open_connection(context)
+    opened: AbstractAsyncContextManager[UpstreamConnection] = module.open_connection(context)
     return opened

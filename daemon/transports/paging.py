@@ -10,13 +10,13 @@ from daemon.catalog.listing import MAX_TOOLS, read_page
 from daemon.causes import Cause
 from daemon.errors import ListingFault, UpstreamTimeout
 from daemon.wire.envelope import MAX_ERROR_BYTES
-from daemon.wire.peer import RemoteError
+from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
     from msgspec import Raw
 
-    from daemon.catalog.listing import Page
-    from daemon.ports import Connection
+    from daemon.catalog.listing import ListPage
+    from daemon.ports import UpstreamConnection
 
 MAX_PAGES = 1000
 """A cursor that never ends is a server's bug; real servers send one page, rarely a dozen."""
@@ -29,7 +29,7 @@ PAGES_SHARE = 10
 """All pages together may take so many times what one may: a listing is a matter of seconds."""
 
 
-async def list_all(connection: Connection, *, seconds: float) -> list[Raw]:
+async def list_all(connection: UpstreamConnection, *, seconds: float) -> list[Raw]:
     """All raw tools of a server (`_list_pages`), within a bound for the whole."""
     with trio.move_on_after(seconds * PAGES_SHARE):
         return await _list_pages(connection, seconds=seconds)
@@ -38,7 +38,7 @@ async def list_all(connection: Connection, *, seconds: float) -> list[Raw]:
     raise ListingFault(text, Cause.LIST_TIMEOUT, seconds=longest)
 
 
-async def _list_pages(connection: Connection, *, seconds: float) -> list[Raw]:
+async def _list_pages(connection: UpstreamConnection, *, seconds: float) -> list[Raw]:
     """All raw tools of a server.
 
     Args:
@@ -76,5 +76,5 @@ async def _list_pages(connection: Connection, *, seconds: float) -> list[Raw]:
     raise ListingFault(f"tools/list has more than {MAX_PAGES} pages", Cause.LIST_ENDLESS)
 
 
-async def _read(result: bytes) -> Page:
+async def _read(result: bytes) -> ListPage:
     return read_page(result) if len(result) < LONG_PAGE else await trio.to_thread.run_sync(read_page, result)

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from daemon.transports.opening import OpenContext
     from daemon.wire.envelope import Buffer
     from daemon.wire.outbox import OnLines, OnOversized
-    from daemon.wire.peer import Exchange, Peer
+    from daemon.wire.peer import Peer
+    from daemon.wire.requests import Exchange
 
 NOTE_SECONDS = 10.0
 """For the POST of a notification or an answer: they keep their order, so what follows waits."""
@@ -80,7 +81,7 @@ class PostLink(ABC):
     def __init__(self, client: httpx2.AsyncClient, context: OpenContext, place: str) -> None:
         """Attach to a client that somebody else closes; `place` is the server's host and port, for texts."""
         self.queued = 0
-        self.lulls = 0
+        self.turns = 0
         self.is_held = False
         self.place = place
         self.headers = McpHeaders()
@@ -179,14 +180,14 @@ class PostLink(ABC):
 
         A request of our own raises the end that it met (`PostConnection.request`). None: no request failed.
         """
-        own = self.peer.forwarded(uid) is False
+        own = self.peer.requests.is_forwarded(uid) is False
         end = self.state.judge(failure, own=own)
         if failure.kind is FailureKind.SESSION_OVER:
             self.headers.session = ""
         if uid is not None:
             error = failure.for_call()
             error.__cause__ = end
-            self.peer.lose(uid, error)
+            self.peer.requests.lose(uid, error)
         self._context.outbox.flush()
 
     def _abandon(self, params: Raw) -> bool:
@@ -238,7 +239,9 @@ class PostLink(ABC):
         over = await self.session_over(response, body, post)
         failure = of_status(response, self.place, session_over=over)
         # 403 to a call may be about its tool alone, and the body says more.
-        is_answer = failure is None or (failure.kind is FailureKind.FORBIDDEN and self.peer.forwarded(post.uid))
+        is_answer = failure is None or (
+            failure.kind is FailureKind.FORBIDDEN and self.peer.requests.is_forwarded(post.uid)
+        )
         if failure is not None and not is_answer:
             self.fail(post.uid, failure)
         elif post.uid is not None:

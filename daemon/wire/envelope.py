@@ -146,6 +146,8 @@ def decode_strictly(line: Line) -> Envelope:
 
 def is_utf8(line: Line) -> bool:
     """Whether a line is valid UTF-8, which msgspec does not check inside what it skips."""
+    if line.isascii():
+        return True
     try:
         _require_utf8(line)
     except BadMessage:

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from daemon.actors.control import Control
-from daemon.cataloguing import Standing
+from daemon.cataloguing import ListingStatus
 from daemon.clients.moving import Moves
 from daemon.config.redactors import Redactors
 from daemon.config.tuning import Restart
@@ -65,7 +65,7 @@ class FakeServer(FakeUpstream):
         self.pid: int | None = None
         self.mark: int | None = None
         self.in_flight = 0
-        self.standing = Standing()
+        self.standing = ListingStatus()
         self.problem = ""
         self.error: Exception | None = None
         self.on_refresh: Callable[[], None] = lambda: None

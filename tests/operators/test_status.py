@@ -9,7 +9,7 @@ import attrs
 import msgspec
 import pytest
 
-from daemon.cataloguing import EMPTY, Standing
+from daemon.cataloguing import EMPTY, ListingStatus
 from daemon.causes import Cause
 from daemon.config.redactors import Redactors
 from daemon.facts import Configured, Recalled, Summarized, Switched, ToolsListed
@@ -254,7 +254,7 @@ def test_a_server_without_tools_is_up_of_no_use_and_asked_again() -> None:
     daemon.stage.lists("alpha")
     assert daemon.status()["daemon"]["available"] == 2
     daemon.stage.becomes("alpha", ServerState.DEGRADED, reason=EMPTY.text, cause=EMPTY.cause)
-    daemon.alpha.standing = Standing(problem=EMPTY, attempt=3, next_at=NOW + 12.4)
+    daemon.alpha.standing = ListingStatus(problem=EMPTY, attempt=3, next_at=NOW + 12.4)
     status = daemon.status()
     assert status["daemon"]["available"] == 1
     alpha = status["servers"]["alpha"]

@@ -19,10 +19,10 @@ from trio_websocket import ConnectionClosed, WebSocketConnection, WebSocketReque
 
 from daemon.config.model import Server, TransportType
 from daemon.model import Era
-from daemon.ports import ToolCall
 from daemon.transports.children import Children
 from daemon.transports.opening import OpenContext
 from daemon.wire.outbox import Outbox
+from tests.fakes_upstream import tool_call
 from tests.transports import test_unix, test_ws
 from tests.transports.serving import (
     HANDSHAKE_VERSION,
@@ -171,7 +171,7 @@ async def test_arguments_and_results_pass_through_byte_for_byte(name: str, tmp_p
     async with served(name, tmp_path) as context, connected(context) as client:
         client.connection.adopt(Era.HANDSHAKE, HANDSHAKE_VERSION)
         caller = Keeping()
-        client.connection.call(ToolCall(tool="t", arguments=PAYLOAD), caller)
+        client.connection.call(tool_call("t", PAYLOAD), caller)
         client.outbox.flush()
         await caller.ended.wait()
         assert caller.raw == answer_to(PAYLOAD)
@@ -183,6 +183,6 @@ async def test_a_message_of_many_lines_becomes_one(name: str, tmp_path: Path) ->
     async with served(name, tmp_path) as context, connected(context) as client:
         client.connection.adopt(Era.HANDSHAKE, HANDSHAKE_VERSION)
         caller = Keeping()
-        client.connection.call(ToolCall(tool="t", arguments=b'{"a":\r\n[\n1]}'), caller)
+        client.connection.call(tool_call("t", b'{"a":\r\n[\n1]}'), caller)
         await caller.ended.wait()
         assert caller.raw == answer_to(b'{"a":  [ 1]}')

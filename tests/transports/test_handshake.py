@@ -12,7 +12,7 @@ from daemon.errors import ProtocolFault, StartTimeout, UpstreamLost
 from daemon.model import Era
 from daemon.protocol import HANDSHAKE_VERSIONS, IDENTITY, MODERN_VERSION, SERVER_INFO_KEY
 from daemon.transports.handshake import ABOUT_CHARACTERS, LONGEST_START, Greeter, Greeting, initialize, probe
-from daemon.wire.peer import RemoteError
+from daemon.wire.requests import RemoteError
 from tests.transports.replies import DEATH, SILENCE, TableConnection, refusal
 
 NEWEST = HANDSHAKE_VERSIONS[-1]

@@ -23,7 +23,7 @@ from daemon.errors import (
     UpstreamUnavailable,
 )
 from daemon.model import Era
-from daemon.wire.peer import RemoteError
+from daemon.wire.requests import RemoteError
 from tests.transports.serving import (
     SECONDS,
     TOOLS,

@@ -175,7 +175,7 @@ async def test_answers_wait_while_their_reader_is_behind() -> None:
         exchange: Any = Behind()
         exchange.outbox = client.outbox
         for _ in range(2):
-            uid = link.peer.open(exchange)
+            uid = link.peer.requests.open(exchange)
             link.peer.send_request(uid, "tools/call", (json.dumps({"name": "t"}).encode(),))
         await trio.testing.wait_all_tasks_blocked()
         assert (answers, link.is_held, len(link._posts)) == (2, True, 2)

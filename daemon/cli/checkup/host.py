@@ -42,7 +42,7 @@ CHILD_FILES = 8
 """Per server that is a child: three pipes and a pidfd, and while it starts the other ends of the pipes."""
 
 REMOTE_FILES = 24
-"""Per server over a network: 20 connections that are kept (`transports.http_client.POOL`), some on their way."""
+"""Per server over a network: the pool (`transports.http_client.POOL`) and some on their way."""
 
 FEW_CLIENTS = 64
 """Fewer than any house with several agents has: less room than this is a warning."""
