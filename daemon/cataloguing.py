@@ -24,6 +24,8 @@ from daemon.wire.peer import RemoteError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from loguru import Logger
+
     from daemon.config.model import Server
     from daemon.facts import Fact
     from daemon.ports import Connection
@@ -59,7 +61,7 @@ NOTHING = Reason("it declares neither tools nor prompts nor resources", Cause.NO
 
 
 @attrs.frozen(kw_only=True)
-class Standing:
+class ListingStatus:
     """How a server that is up does with its list."""
 
     problem: Reason = HEALTHY
@@ -71,7 +73,7 @@ class Standing:
 
 
 class Listing:
-    """One server's, over all of its connections."""
+    """The listing of one server's tools, over all of its connections."""
 
     def __init__(
         self,
@@ -102,9 +104,8 @@ class Listing:
         self._lists_tools = True
         self._should_offer = True
         self._has_listed = False
-        self._standing = Standing()
-        self._quarantined: dict[str, str] = {}
-        self._completed: tuple[str, ...] = ()
+        self._standing = ListingStatus()
+        self._oddities = _Oddities(self._log)
         self._asked = trio.Event()
         self._needed_now = trio.Event()
         self._current = trio.Event()
@@ -115,7 +116,7 @@ class Listing:
         self._outcome = Watch((0, ""))
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> ListingStatus:
         """How it does, after its latest list."""
         return self._standing
 
@@ -161,7 +162,7 @@ class Listing:
         self._lists_tools = greeting.lists_tools
         self._should_offer = greeting.lists_tools or not greeting.others
         self._about = self._redact(greeting.about)
-        self._standing = Standing()
+        self._standing = ListingStatus()
         self._has_listed = False
         self._asked = trio.Event()
 
@@ -269,8 +270,7 @@ class Listing:
                 return problem.text
             raws = []
         tools, quarantined = await trio.to_thread.run_sync(_looked_through, name, raws, self._redact)
-        self._warn_quarantined(quarantined)
-        self._warn_completed(tools.screened.completed)
+        self._oddities.warn(quarantined, tools.screened.completed)
         self._tell(
             ToolsListed(
                 server=name,
@@ -283,30 +283,40 @@ class Listing:
             )
         )
         self._has_listed |= bool(tools)
-        self._stand(HEALTHY if tools else self._why_none(quarantined))
+        if tools or not (quarantined or self._should_offer):
+            self._stand(HEALTHY)
+        elif quarantined:
+            self._stand(_unusable(quarantined))
+        else:
+            self._stand(EMPTY if self._lists_tools else NOTHING)
         return ""
-
-    def _why_none(self, quarantined: Mapping[str, str]) -> Reason:
-        """What is wrong with a list from which nothing can be offered."""
-        if quarantined:
-            tool, fault = next(iter(quarantined.items()))
-            count = len(quarantined)
-            tools = f"{count} tool{'s' if count > 1 else ''}"
-            text = f"it lists {tools}, of which none can be used; {tool}: {fault}"
-            return Reason(text, Cause.TOOLS_UNUSABLE, {"count": count, "tool": tool, "error": fault})
-        if not self._should_offer:
-            return HEALTHY
-        return EMPTY if self._lists_tools else NOTHING
 
     def _stand(self, problem: Reason) -> None:
         if problem.cause:
             attempt = self._standing.attempt + 1
             self._standing = attrs.evolve(self._standing, problem=problem, attempt=attempt)
         else:
-            self._standing = Standing()
+            self._standing = ListingStatus()
 
-    def _warn_quarantined(self, quarantined: dict[str, str]) -> None:
-        """Say what is new of it: a server may list the same a thousand times, or a thousand at a time."""
+
+def _unusable(quarantined: Mapping[str, str]) -> Reason:
+    """Why nothing can be offered of a list in which every tool is faulty."""
+    tool, fault = next(iter(quarantined.items()))
+    tools = f"{len(quarantined)} tool{'s' if len(quarantined) > 1 else ''}"
+    text = f"it lists {tools}, of which none can be used; {tool}: {fault}"
+    return Reason(text, Cause.TOOLS_UNUSABLE, {"count": len(quarantined), "tool": tool, "error": fault})
+
+
+class _Oddities:
+    """Logs what is wrong with the tools of one server, once: it may list the same a thousand times."""
+
+    def __init__(self, log: Logger) -> None:
+        self._log = log
+        self._quarantined: dict[str, str] = {}
+        self._completed: tuple[str, ...] = ()
+
+    def warn(self, quarantined: dict[str, str], completed: tuple[str, ...]) -> None:
+        """Log which tools newly cannot be used, each with the reason, and whose schemas lacked their type."""
         known, self._quarantined = self._quarantined, quarantined
         fresh = [(tool, reason) for tool, reason in quarantined.items() if known.get(tool) != reason]
         for tool, reason in fresh[:QUARANTINED_NAMED]:
@@ -314,17 +324,13 @@ class Listing:
         if len(fresh) > QUARANTINED_NAMED:
             more = len(fresh) - QUARANTINED_NAMED
             self._log.warning("{} more tools are quarantined: `mcpd status --json` has them", more)
-
-    def _warn_completed(self, completed: tuple[str, ...]) -> None:
-        """Say it once, and again only of other tools."""
-        known, self._completed = self._completed, completed
-        if completed and completed != known:
-            more = "" if len(completed) <= QUARANTINED_NAMED else ", …"
+        known_completed, self._completed = self._completed, completed
+        if completed and completed != known_completed:
+            rest = "" if len(completed) <= QUARANTINED_NAMED else ", …"
             self._log.warning(
-                'lists {} without "type": "object" in its inputSchema, which MCP requires; it was added: {}{}',
+                'lists {} without "type": "object" in its inputSchema, which MCP requires; it was added: {}',
                 "1 tool" if len(completed) == 1 else f"{len(completed)} tools",
-                ", ".join(completed[:QUARANTINED_NAMED]),
-                more,
+                ", ".join(completed[:QUARANTINED_NAMED]) + rest,
             )
 
 

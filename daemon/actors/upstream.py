@@ -43,7 +43,7 @@ from daemon.upstreams.waking import Waking
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from daemon.cataloguing import Standing
+    from daemon.cataloguing import ListingStatus
     from daemon.config.model import Server
     from daemon.facts import Fact
     from daemon.ports import CallToSend, Connection
@@ -189,7 +189,7 @@ class Upstream:
         return problem
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> ListingStatus:
         """How it does with its list (`cataloguing.Listing.standing`)."""
         return self._listing.standing
 

@@ -13,7 +13,7 @@ import trio
 import trio.testing
 
 from daemon.actors.control import CONFIG_FAULT, IDLE_SECONDS, Control, Operations
-from daemon.cataloguing import Standing
+from daemon.cataloguing import ListingStatus
 from daemon.config.redactors import Redactors
 from daemon.config.tuning import Restart
 from daemon.errors import ConfigError, Fault, UpstreamLost
@@ -44,7 +44,7 @@ class FakeObserved:
     pid: int | None = None
     mark: int | None = None
     in_flight: int = 0
-    standing: Standing = attrs.field(factory=Standing)
+    standing: ListingStatus = attrs.field(factory=ListingStatus)
 
 
 class Desk:
