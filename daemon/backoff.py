@@ -92,7 +92,7 @@ class RestartPolicy(Protocol):
 
 
 @attrs.frozen(kw_only=True)
-class Verdict:
+class Backoff:
     """What to do after a run."""
 
     state: ServerState
@@ -122,7 +122,7 @@ def judge(
     *,
     forgotten: int = 0,
     looping: bool = False,
-) -> Verdict:
+) -> Backoff:
     """Decide about the last run of a streak of failures.
 
     Args:
@@ -135,18 +135,18 @@ def judge(
     """
     last = streak[-1]
     if last.ending is Ending.CANNOT_START:
-        return Verdict(state=ServerState.FAILED, delay=policy.parked)
+        return Backoff(state=ServerState.FAILED, delay=policy.parked)
     if last.ending is Ending.NEEDS_AUTH:
-        return Verdict(state=ServerState.NEEDS_AUTH, delay=policy.parked)
+        return Backoff(state=ServerState.NEEDS_AUTH, delay=policy.parked)
     first_was_free = streak[0].healthy >= policy.free_after
     charged = len(streak) + forgotten - first_was_free
     if charged == 0:
-        return Verdict(state=ServerState.BACKOFF, delay=0.0)
+        return Backoff(state=ServerState.BACKOFF, delay=0.0)
     recent = sum(last.ended_at - run.ended_at <= policy.period for run in streak)
     if looping or recent > policy.intensity:
-        return Verdict(state=ServerState.CRASHLOOP, delay=_delay(policy, policy.cap, jitter))
+        return Backoff(state=ServerState.CRASHLOOP, delay=_delay(policy, policy.cap, jitter))
     nominal = doubled(policy.base, policy.cap, charged - 1)
-    return Verdict(state=ServerState.BACKOFF, delay=_delay(policy, nominal, jitter))
+    return Backoff(state=ServerState.BACKOFF, delay=_delay(policy, nominal, jitter))
 
 
 def _delay(policy: RestartPolicy, nominal: float, jitter: float) -> float:
@@ -168,12 +168,12 @@ class Streak:
         self.forget()
 
     def forget(self) -> None:
-        """Start anew: the child was stable, or an operator wants a fresh beginning."""
+        """Begin again: the child was stable, or an operator wants a fresh start."""
         self._runs: list[Run] = []
         self._forgotten = 0
         self._looping = False
 
-    def judge(self, run: Run) -> Verdict:
+    def judge(self, run: Run) -> Backoff:
         """Add a failed run, and decide when the next one begins."""
         self._runs.append(run)
         # The first run tells whether a restart was free, the last ones whether it is a crash loop.

@@ -71,7 +71,7 @@ class ListingStatus:
 
 
 class Listing:
-    """One server's, over all of its connections."""
+    """The listing of one server's tools, over all of its connections."""
 
     def __init__(
         self,
@@ -278,20 +278,13 @@ class Listing:
             )
         )
         self._has_listed |= bool(tools)
-        self._stand(HEALTHY if tools else self._why_none(quarantined))
+        if tools or not (quarantined or self._should_offer):
+            self._stand(HEALTHY)
+        elif quarantined:
+            self._stand(_unusable(quarantined))
+        else:
+            self._stand(EMPTY if self._lists_tools else NOTHING)
         return ""
-
-    def _why_none(self, quarantined: Mapping[str, str]) -> Reason:
-        """What is wrong with a list from which nothing can be offered."""
-        if quarantined:
-            tool, fault = next(iter(quarantined.items()))
-            count = len(quarantined)
-            tools = f"{count} tool{'s' if count > 1 else ''}"
-            text = f"it lists {tools}, of which none can be used; {tool}: {fault}"
-            return Reason(text, Cause.TOOLS_UNUSABLE, {"count": count, "tool": tool, "error": fault})
-        if not self._should_offer:
-            return HEALTHY
-        return EMPTY if self._lists_tools else NOTHING
 
     def _stand(self, problem: Reason) -> None:
         if problem.cause:
@@ -299,6 +292,14 @@ class Listing:
             self.standing = attrs.evolve(self.standing, problem=problem, attempt=attempt)
         else:
             self.standing = ListingStatus()
+
+
+def _unusable(quarantined: Mapping[str, str]) -> Reason:
+    """Why nothing can be offered of a list in which every tool is faulty."""
+    tool, fault = next(iter(quarantined.items()))
+    tools = f"{len(quarantined)} tool{'s' if len(quarantined) > 1 else ''}"
+    text = f"it lists {tools}, of which none can be used; {tool}: {fault}"
+    return Reason(text, Cause.TOOLS_UNUSABLE, {"count": len(quarantined), "tool": tool, "error": fault})
 
 
 def _looked_through(server: str, raws: list[Raw], redact: Redactor) -> tuple[ScreenedTools, dict[str, str]]:

@@ -1,4 +1,4 @@
-"""What the daemon's log has of a server's runs: who fails as before is counted, not told anew.
+"""What the daemon's log has of a server's runs: a failure like the one before is counted, not told again.
 
 A server that does not come up is started again every minute, for as long as nobody mends it, and writes the
 same traceback each time. So in a run that follows a failed one only what is new is told, until it has been well
@@ -37,7 +37,7 @@ SAID_AGAIN_FIRST = 60.0
 """Seconds after which it is said again that runs end as before; each time twice as many, ..."""
 
 SAID_AGAIN_LATEST = 3600.0
-"""... but never more: whoever reads the log of an hour must see that a server does not work."""
+"""... but never more: a reader of an hour of log must see that a server does not work."""
 
 _NUMBER = re.compile(r"(?<![0-9a-fA-F])[a-fA-F]*\d[0-9a-fA-F]*")
 """Numbers, decimal or not; looked for only where one begins, so that a long line takes no longer than it is."""

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.backoff import (
+    Backoff,
     Ending,
     Run,
     Streak,
-    Verdict,
     is_stable,
     judge,
     wants_restart,
@@ -99,7 +99,7 @@ def test_health_or_our_own_wish_ends_a_streak(ending: Ending, healthy: float, *,
 def test_delays_double_up_to_the_cap_with_half_of_each_left_to_chance(
     length: int, least: float, most: float
 ) -> None:
-    assert judge(POLICY, streak(length), 0.0) == Verdict(state=ServerState.BACKOFF, delay=least)
+    assert judge(POLICY, streak(length), 0.0) == Backoff(state=ServerState.BACKOFF, delay=least)
     longest = judge(POLICY, streak(length), ALMOST_ONE)
     assert longest.state is ServerState.BACKOFF
     assert most * 0.999 < longest.delay <= most
@@ -131,7 +131,7 @@ def test_a_delay_is_never_under_the_floor_nor_over_the_cap(
 def test_a_run_that_was_healthy_for_ten_seconds_earns_one_immediate_restart(
     healthy: float, delay: float
 ) -> None:
-    assert judge(POLICY, streak(1, first_healthy=healthy), 0.0) == Verdict(
+    assert judge(POLICY, streak(1, first_healthy=healthy), 0.0) == Backoff(
         state=ServerState.BACKOFF, delay=delay
     )
 
@@ -179,7 +179,7 @@ def test_what_cannot_be_expected_to_work_is_parked(
     ending: Ending, state: ServerState, before: int, jitter: float
 ) -> None:
     runs = [*(streak(before, apart=0.1) if before else []), run(ending, healthy=50.0, at=5.0)]
-    assert judge(POLICY, runs, jitter) == Verdict(state=state, delay=300.0)
+    assert judge(POLICY, runs, jitter) == Backoff(state=state, delay=300.0)
 
 
 def test_ten_thousand_failures_neither_overflow_nor_exceed_the_cap() -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from daemon.facts import ServerStatus
     from daemon.supervision.lifecycle import ChildSpec
-    from daemon.supervision.starts import Start, Starts
+    from daemon.supervision.starts import QueuedStart, StartQueue
 
 ASKED = Reason("restarting: an operator asked for it")
 """Shown while a run is ended for a fresh one."""
@@ -49,7 +49,7 @@ class Child:
     def __init__(
         self,
         spec: ChildSpec,
-        starts: Starts,
+        starts: StartQueue,
         on_status: Callable[[str, ServerStatus], None],
         rng: Callable[[], float],
         wall: Callable[[], float],
@@ -67,7 +67,7 @@ class Child:
         self._streak = Streak(spec.policy, rng)
         self._last_start = -WAKE_INTERVAL
         self._running: Lifecycle | None = None
-        self._start: Start | None = None
+        self._start: QueuedStart | None = None
         self._called = False
         self._served = False
         self._whole = trio.CancelScope()
@@ -213,7 +213,7 @@ class Child:
         return run
 
     @asynccontextmanager
-    async def _in_turn(self) -> AsyncIterator[Start]:
+    async def _in_turn(self) -> AsyncIterator[QueuedStart]:
         """A start whose turn it is; its place is given back at the latest when the run is over."""
         rank = Rank.SERVED if self._served and self.status.failures <= 1 else Rank.OTHER
         start = self._start = self._starts.ask(

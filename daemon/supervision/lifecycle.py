@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from daemon.backoff import RestartPolicy, Run
     from daemon.causes import Reason
     from daemon.supervision.pause import Pause
-    from daemon.supervision.starts import Start
+    from daemon.supervision.starts import QueuedStart
     from daemon.supervision.status import ChildStatus
 
 
@@ -41,7 +41,7 @@ class ChildSpec:
 class Lifecycle:
     """A running child's way to tell how it is."""
 
-    def __init__(self, status: ChildStatus, pause: Pause, start: Start) -> None:
+    def __init__(self, status: ChildStatus, pause: Pause, start: QueuedStart) -> None:
         self.incarnation = status.runs
         self.ready_at: float | None = None
         self.scope = trio.CancelScope()

@@ -1,7 +1,7 @@
 """Who may start now: so many starts at once as the machine can take, the others in line.
 
 A start has a *place* until it is over, or until it is seen to wait rather than to work: who waits for the
-network, or for ever, keeps nobody from working. What has given its place away goes on without one, also if it
+network, or hangs, keeps nobody from working. What has given its place away goes on without one, also if it
 works later: to stop what runs already would help nobody. Who is called, or was in use until just now, does not
 wait for those that nobody misses yet (`URGENT_PLACES`).
 """
@@ -57,11 +57,11 @@ class Rank(IntEnum):
         return self is not Rank.OTHER
 
 
-class Start:
+class QueuedStart:
     """One start: in line, then at its place, then without one."""
 
-    def __init__(self, starts: Starts, rank: Rank, on_line: Callable[[int], None], hold: float) -> None:
-        """Made by `Starts.ask`."""
+    def __init__(self, starts: StartQueue, rank: Rank, on_line: Callable[[int], None], hold: float) -> None:
+        """Made by `StartQueue.ask`."""
         self.rank = rank
         self.on_line = on_line
         self.granted = trio.Event()
@@ -111,7 +111,7 @@ class Start:
         return self._idle < IDLE_LOOKS
 
 
-class Starts:
+class StartQueue:
     """All starts of the daemon."""
 
     def __init__(self, places: int, look: Look) -> None:
@@ -123,11 +123,11 @@ class Starts:
         """
         self._places = places
         self._look = look
-        self._line: list[Start] = []
-        self._placed: list[Start] = []
+        self._line: list[QueuedStart] = []
+        self._placed: list[QueuedStart] = []
         self._anyone_waits = trio.Event()
 
-    def ask(self, rank: Rank, on_line: Callable[[int], None], *, spawns: bool = True) -> Start:
+    def ask(self, rank: Rank, on_line: Callable[[int], None], *, spawns: bool = True) -> QueuedStart:
         """A start, in line or granted at once.
 
         Args:
@@ -135,13 +135,13 @@ class Starts:
             on_line: told how many are before it, now and whenever the line moves, until it is granted.
             spawns: whether it is processes of this machine.
         """
-        start = Start(self, rank, on_line, HOLD_SECONDS if spawns else BRIEF_SECONDS)
+        start = QueuedStart(self, rank, on_line, HOLD_SECONDS if spawns else BRIEF_SECONDS)
         self._line.append(start)
         self.advance()
         return start
 
-    def leave(self, start: Start) -> None:
-        """See `Start.leave`."""
+    def leave(self, start: QueuedStart) -> None:
+        """See `QueuedStart.leave`."""
         for row in (self._line, self._placed):
             if start in row:
                 row.remove(start)

@@ -15,7 +15,7 @@ from daemon.causes import Reason
 from daemon.states import ServerState
 from daemon.supervision.child import Child
 from daemon.supervision.lifecycle import ChildSpec, Lifecycle
-from daemon.supervision.starts import Starts
+from daemon.supervision.starts import StartQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +32,7 @@ async def _nobody_seen(_marks: frozenset[int]) -> Mapping[int, Effort]:
 
 
 class Supervisor:
-    """Starts children, restarts them, and tells about it."""
+    """StartQueue children, restarts them, and tells about it."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Supervisor:
         Raises:
             ValueError: two children share a name.
         """
-        self._starts = Starts(starts, look)
+        self._starts = StartQueue(starts, look)
         self._make = partial(Child, starts=self._starts, on_status=on_status, rng=rng, wall=wall)
         self._redact = redact
         self._nursery: trio.Nursery | None = None

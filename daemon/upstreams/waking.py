@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from daemon.supervision.child import Child
 
 LINE_SECONDS = HOLD_SECONDS + 2 * LOOK_SECONDS
-"""How long a call waits for a start to begin: whoever is called and next in line has a place by then."""
+"""How long a call waits for a start to begin: a server that is called and next in line has a place by then."""
 
 
 class Waking:
@@ -48,7 +48,7 @@ class Waking:
             await child.status.wait_settled()
 
     async def for_list(self, child: Child) -> None:
-        """As `for_call`, for one who wants to know its tools: once for each run, whoever asks, and not as long.
+        """As `for_call`, for one who wants to know its tools: once for each run, and not as long.
 
         All that ask during one run wait for the same moment, and later ones not at all: a server that hangs
         costs one wait, not one for each answer. Only one that nobody else would start is waited for longer.

@@ -11,7 +11,7 @@ from daemon.causes import Cause, Reason
 from daemon.states import ServerState
 from daemon.supervision.lifecycle import Lifecycle
 from daemon.supervision.pause import Pause
-from daemon.supervision.starts import Rank, Start, Starts
+from daemon.supervision.starts import QueuedStart, Rank, StartQueue
 from daemon.supervision.status import ChildStatus
 
 if TYPE_CHECKING:
@@ -32,15 +32,15 @@ class Scene:
     told: list[ServerStatus] = attrs.field(factory=list)
     pause: Pause = attrs.field(factory=Pause)
     status: ChildStatus = attrs.field(init=False)
-    start: Start = attrs.field(init=False)
-    following: Start = attrs.field(init=False)
+    start: QueuedStart = attrs.field(init=False)
+    following: QueuedStart = attrs.field(init=False)
     life: Lifecycle = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.status = ChildStatus(self.told.append, lambda: 0.0, str)
         self.status.become(ServerState.STARTING)
         self.told.clear()
-        starts = Starts(1, _nobody_seen)
+        starts = StartQueue(1, _nobody_seen)
         self.start, self.following = (starts.ask(Rank.OTHER, lambda _before: None) for _ in range(2))
         self.life = Lifecycle(self.status, self.pause, self.start)
 

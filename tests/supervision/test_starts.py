@@ -9,7 +9,15 @@ import trio
 import trio.testing
 
 from daemon.processes.effort import Effort
-from daemon.supervision.starts import BRIEF_SECONDS, HOLD_SECONDS, IDLE_LOOKS, LOOK_SECONDS, Rank, Start, Starts
+from daemon.supervision.starts import (
+    BRIEF_SECONDS,
+    HOLD_SECONDS,
+    IDLE_LOOKS,
+    LOOK_SECONDS,
+    QueuedStart,
+    Rank,
+    StartQueue,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +35,7 @@ class Machine:
         self.uses: dict[int, Callable[[float], Effort]] = {}
         self.looks = 0
         self.broken = False
-        self.starts = Starts(places, self._look)
+        self.starts = StartQueue(places, self._look)
         nursery.start_soon(self.starts.watch)
 
     async def _look(self, marks: frozenset[int]) -> dict[int, Effort]:
@@ -38,7 +46,7 @@ class Machine:
         now = trio.current_time()
         return {mark: self.uses[mark](now) for mark in marks if mark in self.uses}
 
-    def ask(self, rank: Rank = Rank.OTHER, *, mark: int | None = None, spawns: bool = True) -> Start:
+    def ask(self, rank: Rank = Rank.OTHER, *, mark: int | None = None, spawns: bool = True) -> QueuedStart:
         start = self.starts.ask(rank, lambda _before: None, spawns=spawns)
         if mark is not None:
             start.runs_as(mark)
@@ -49,7 +57,7 @@ def share(of_a_cpu: float) -> Callable[[float], Effort]:
     return lambda now: Effort(of_a_cpu * now, wants_more=False)
 
 
-async def within(seconds: float, start: Start) -> bool:
+async def within(seconds: float, start: QueuedStart) -> bool:
     with trio.move_on_after(seconds):
         await start.granted.wait()
     return start.granted.is_set()
