@@ -18,12 +18,12 @@ from daemon.arguments.reading import Checker
 from daemon.catalog.listing import read_tools
 from daemon.catalog.offer import Offers
 from daemon.catalog.snapshot import begin, fold, with_settled_names
+from daemon.clients.context import SessionContext
+from daemon.clients.sessions import Sessions
 from daemon.config.parse import parse
-from daemon.context import SessionContext
 from daemon.facts import ServerStatus, StatusChanged, ToolsListed
 from daemon.measures import Mended
 from daemon.search.index import Index
-from daemon.sessions import Sessions
 from daemon.states import ServerState
 from daemon.store.store import Store
 from daemon.surfaces.base import Means
@@ -132,7 +132,7 @@ class World:
             wall=time.time,
             where=url,
             session_idle=math.inf,
-            live_keys=lambda: self.sessions.keys(),  # noqa: PLW0108 - it is made after this
+            live_keys=lambda: iter(list(self.sessions.named)),
             adopt=lambda record: self.sessions.adopt(record),  # noqa: PLW0108
         )
         self.sessions = Sessions(self.catalog, self.recorder, wall=time.time)

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from daemon.catalog.categories import Member
     from daemon.catalog.snapshot import Catalog, ServerEntry
+    from daemon.clients.context import SessionStatistics
     from daemon.config.model import Config
     from daemon.config.redactors import Redactors
-    from daemon.context import SessionStatistics
     from daemon.errors import CallError
     from daemon.measures import Mended
     from daemon.server_report import Observed
@@ -236,7 +236,7 @@ class Reporter:
         return self.surfaces[name], View(
             catalog=catalog,
             profile=profile,
-            now=self.wall(),
+            now=self.wall,
             means=self.means,
             usual=partial(usual_tools, self.means, catalog, profile),
         )

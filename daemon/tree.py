@@ -29,8 +29,9 @@ from daemon.actors.warden import Warden
 from daemon.arguments.reading import Checker
 from daemon.calllog import CallLogger
 from daemon.catalog.offer import Offers
+from daemon.clients.context import SessionContext
 from daemon.clients.moving import Moves
-from daemon.context import SessionContext
+from daemon.clients.sessions import Sessions
 from daemon.errors import ConfigError, Fault, UpstreamLost
 from daemon.later import later
 from daemon.measures import Mended
@@ -42,7 +43,6 @@ from daemon.processes.peers import Peers, own_and, shares
 from daemon.report import DaemonFacts, Reporter
 from daemon.servers import Ground, Servers
 from daemon.session_report import SessionReporter
-from daemon.sessions import Sessions
 from daemon.surfaces.base import Means
 from daemon.surfaces.table import META_TOOLS, SURFACES
 from daemon.tally import Tally, counters, in_all, most_called, summary
@@ -55,9 +55,9 @@ if TYPE_CHECKING:
 
     from daemon.actors.summarizer import Summarizer
     from daemon.catalog.reconcile import Plan
+    from daemon.clients.context import SessionStatistics
     from daemon.config.model import Config, Summaries
     from daemon.config.redactors import Redactors
-    from daemon.context import SessionStatistics
     from daemon.ports import ConfigFile
     from daemon.processes.peers import Connections
     from daemon.store.place import Place
@@ -171,7 +171,7 @@ class Tree:
             where=place.where,
             session_idle=config.state.session_idle,
             # Sessions are made later, they need the recorder.
-            live_keys=lambda: self._sessions.keys(),  # noqa: PLW0108
+            live_keys=lambda: iter(list(self._sessions.named)),
             adopt=lambda record: self._sessions.adopt(record),  # noqa: PLW0108
             count=lambda: counters(self._tally),
             set_aside=None if place.shared else lambda: place.set_aside(time.time()),

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from daemon.cataloguing import EMPTY, Standing
+from daemon.clients.context import SessionStatistics
 from daemon.config.redactors import Redactors
-from daemon.context import SessionStatistics
 from daemon.errors import InvalidArguments, ToolDisabled, UnknownServer, UnknownTool
 from daemon.facts import Configured, Recalled, Summarized, Switched, ToolsListed
 from daemon.measures import CallStats, Noise, StderrTail
@@ -160,7 +160,7 @@ def test_the_daemon_tells_what_it_is_and_what_it_saves() -> None:
     view = View(
         catalog=desk.stage.catalog.value,
         profile=desk.stage.config.profiles["default"],
-        now=NOW,
+        now=lambda: NOW,
         means=desk.stage.means,
     )
     assert shown == sum(len(one) for one in CategorySurface().list_tools(view))

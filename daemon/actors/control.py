@@ -13,7 +13,7 @@ import trio
 from loguru import logger
 from msgspec import Raw
 
-from daemon.clientcall import read_refusal
+from daemon.clients.call import read_refusal
 from daemon.closest import closest
 from daemon.config.model import DEFAULT_PROFILE
 from daemon.errors import (

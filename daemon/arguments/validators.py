@@ -88,7 +88,7 @@ class Validator:
     def _verdict(self, value: object) -> bool | None:
         if self._work.of(value) > MAX_WORK:
             return None
-        return _attempt(lambda: self._compiled.is_valid(value))
+        return _attempt(self._compiled.is_valid, value)
 
     def errors(self, value: object) -> list[jsonschema_rs.ValidationError]:
         """What is wrong with a value, at most `MAX_ERRORS`; nothing if it would take long to tell."""
@@ -107,14 +107,14 @@ class Validator:
         return (error for error in self._compiled.iter_errors(value) if error.kind.name not in but)
 
 
-def _attempt(work: Callable[[], Result]) -> Result | None:
+def _attempt(work: Callable[..., Result], *given: object) -> Result | None:
     """What the validator makes of something, None if it fails.
 
     It is written in Rust, and where its own assumptions break (an anchor beneath an `$id`, for one) it panics:
     with an exception that is no `Exception`, which would otherwise end the daemon.
     """
     try:
-        return work()
+        return work(*given)
     except _FAILURES:
         return None
     except BaseException as error:
@@ -156,4 +156,4 @@ def _compile(raw: bytes) -> Validator | None:
         schema = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
-    return _attempt(lambda: Validator(schema)) if isinstance(schema, dict) else None
+    return _attempt(Validator, schema) if isinstance(schema, dict) else None

@@ -7,9 +7,7 @@ visits are counted before they are made: how often one value can be looked at, t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import attrs
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daemon.arguments.pointers import target
 
@@ -40,8 +38,7 @@ _MEMBERS_ONE = ("additionalProperties", "unevaluatedProperties", "propertyNames"
 _ITEMS_ONE = ("additionalItems", "unevaluatedItems", "contains")
 
 
-@attrs.frozen
-class Extent:
+class Extent(NamedTuple):
     """How much a decoded JSON value is."""
 
     depth: int

@@ -23,8 +23,15 @@ if TYPE_CHECKING:
     from daemon.catalog.offer import Offer, Offered, Offers
     from daemon.catalog.snapshot import Catalog, ServerEntry
     from daemon.config.model import Profile
-    from daemon.model import ToolKey
+    from daemon.model import Tool, ToolKey
     from daemon.search.index import Index
+
+TOOLS_CALL = "tools/call"
+"""MCP's method that runs a tool."""
+
+MAX_REMEMBERED = 1024
+"""Decisions that are remembered with one view, of each kind: more tools than one client calls between two
+changes."""
 
 ALWAYS_LOAD = {"anthropic/alwaysLoad": True}
 """Keeps a client from hiding a tool behind a tool search of its own."""
@@ -54,8 +61,8 @@ class View:
     """Everything that exists."""
     profile: Profile
     """What this session may see of it."""
-    now: float
-    """Seconds since the epoch."""
+    now: Callable[[], float] = attrs.field(repr=False)
+    """Seconds since the epoch, whenever it is asked."""
     means: Means = attrs.field(repr=False)
     """What to work with."""
     loaded: Loaded = attrs.field(factory=Loaded)
@@ -65,6 +72,10 @@ class View:
 
     usual: Callable[[], Sequence[ToolKey]] = attrs.field(default=tuple, repr=False)
     """The core tools of a profile that names none, as they were chosen for this client (`surfaces.core`)."""
+    forwards: dict[str, Forward] = attrs.field(factory=dict, init=False, repr=False)
+    """Where calls of a name go, whatever their arguments are: decided once for as long as this view holds."""
+    targets: dict[tuple[str, str], Target] = attrs.field(factory=dict, init=False, repr=False)
+    """Which tool a wrapper call means, by the two names that it was given: likewise."""
 
     @property
     def categories(self) -> Mapping[str, Category]:
@@ -117,13 +128,29 @@ class Reply:
 
 
 @attrs.frozen(kw_only=True)
+class Target:
+    """The tool that a wrapper call means."""
+
+    server: str
+    """Which server has it."""
+    name: str
+    """The tool's bare name there."""
+    label: str
+    """What the log calls a call to it."""
+    tool: Tool | None
+    """What is known of it; None while its server has not listed its tools."""
+
+
+@attrs.frozen(kw_only=True)
 class Forward:
     """The call goes to a server; its result is the answer."""
 
     server: str
     """Which server."""
-    tool: str
-    """The tool's bare name there."""
+    method: str = TOOLS_CALL
+    """What is asked of it."""
+    name: str
+    """What it is asked for, by the name that the server knows: of `tools/call`, the tool's."""
     arguments: bytes | msgspec.Raw = attrs.field(repr=False)
     """A JSON object, as the client wrote it."""
     label: str

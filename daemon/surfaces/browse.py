@@ -13,7 +13,14 @@ from daemon.errors import UnknownTool
 from daemon.surfaces import calling
 from daemon.surfaces.answers import decode_arguments, one_line, quoted, result, size_of
 from daemon.surfaces.base import ALWAYS_LOAD, Action, AwaitListing, Reply, View
-from daemon.surfaces.by_category import NO_CATEGORIES, describe_category, find_category, shown
+from daemon.surfaces.by_category import (
+    DESCRIBE_EXAMPLE,
+    NO_CATEGORIES,
+    DescribeArguments,
+    describe_category,
+    find_category,
+    shown,
+)
 from daemon.surfaces.describing import position, starting, unavailable
 from daemon.surfaces.fitting import room_of
 from daemon.surfaces.summing import category_line
@@ -37,19 +44,10 @@ and counts the rest."""
 NEXT_BYTES = 200
 """What a list of categories says of those that did not fit."""
 
-GET_EXAMPLE = '{"category": "NAME"} or {"category": "NAME", "toolNames": ["TOOL"]}'
-
-
 LIST_EXAMPLE = "{}"
 
 
 class _ListArguments(msgspec.Struct):
-    cursor: str | None = None
-
-
-class _GetArguments(msgspec.Struct, forbid_unknown_fields=True):
-    category: str
-    toolNames: list[str] | None = None  # noqa: N815 - as on the surface `category`
     cursor: str | None = None
 
 
@@ -84,7 +82,7 @@ class BrowseSurface:
             listing = decode_arguments(arguments, _ListArguments, LIST_EXAMPLE)
             return _list_categories(view, listing.cursor, patient=patient)
         if name == GET:
-            asked = decode_arguments(arguments, _GetArguments, GET_EXAMPLE)
+            asked = decode_arguments(arguments, DescribeArguments, DESCRIBE_EXAMPLE)
             category = find_category(view, asked.category)
 
             def name_of(_key: str, member: Member) -> str:

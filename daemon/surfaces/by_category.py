@@ -46,6 +46,17 @@ NAMED_IN_NOTE = 2
 NO_CATEGORIES = "There are no categories: mcpd's configuration has no servers."
 
 
+DESCRIBE_EXAMPLE = '{"category": "NAME"} or {"category": "NAME", "toolNames": ["TOOL"]}'
+
+
+class DescribeArguments(msgspec.Struct, forbid_unknown_fields=True):
+    """What is asked for of a category: all of its tools, or some; from a cursor on."""
+
+    category: str
+    toolNames: list[str] | None = None  # noqa: N815 - the seed's name
+    cursor: str | None = None
+
+
 def find_category(view: View, name: str) -> Category:
     """The category of that name.
 

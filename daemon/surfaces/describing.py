@@ -182,7 +182,7 @@ def unavailable(view: View, entries: Iterable[ServerEntry], names: Iterable[str]
     absent = list(dict.fromkeys(names))
     named = names_within(absent, room)
     down = [entry for entry in entries if not entry.usable]
-    told = fitting(((entry.name, unavailable_entry(entry, view.now)) for entry in down), room)
+    told = fitting(((entry.name, unavailable_entry(entry, view.now())) for entry in down), room)
     if named:
         meta["unavailableTools"] = named
     if len(named) < len(absent):
