@@ -13,7 +13,7 @@ from daemon.errors import InvalidArguments, ToolDisabled, UnknownServer, Unknown
 from daemon.server_report import server_report
 from daemon.surfaces.answers import choices, quoted
 from daemon.surfaces.base import View
-from daemon.surfaces.core import usual_tools
+from daemon.surfaces.listing import usual_tools
 from daemon.surfaces.searching import scored
 from daemon.surfaces.table import by_profile, chosen
 from daemon.tally import tokens_in

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from daemon.catalog.offer import Offered
     from daemon.catalog.snapshot import Catalog
-    from daemon.clients.client import Client
+    from daemon.clients.client import Client, Selection
     from daemon.clients.context import SessionContext
     from daemon.clients.session_state import SessionState
     from daemon.config.model import Profile
@@ -82,23 +82,18 @@ class Attachment:
         """What there was when tools were preloaded last, and for which profile."""
 
     @property
-    def surface(self) -> Surface:
-        """What calls mean now."""
-        return self._client.select(self._context.catalog.value.config).surface
-
-    @property
-    def on_demand(self) -> bool:
-        """Whether tools are loaded on demand: only then what is called is compared with what was shown."""
-        return self._client.select(self._context.catalog.value.config).on_demand
+    def selection(self) -> Selection:
+        """What its client gets now."""
+        client, config = self._client, self._context.catalog.value.config
+        return client.selection if client.config is config else client.select(config)
 
     def request(self, request_id: bytes, turn: int, *, modern: bool = False) -> Request:
         """A request that has come in, in that turn."""
-        client, config = self._client, self._context.catalog.value.config
-        selection = client.selection if client.config is config else client.select(config)
+        selection = self.selection
         return Request(
             id=request_id,
             session=self,
-            client=client.name,
+            client=self._client.name,
             profile=selection.profile,
             surface=selection.surface,
             key=self.state.key,
@@ -198,7 +193,7 @@ class Attachment:
 
     def was_shown(self, keys: Iterable[ToolKey]) -> None:
         """The client was shown these tools as they are now."""
-        if not self.on_demand:
+        if not self.selection.on_demand:
             return
         servers = self._context.catalog.value.servers
         tools = [
@@ -217,7 +212,7 @@ class Attachment:
             view: the moment of the list.
             whole: whether that was everything that the profile offers.
         """
-        if not self.on_demand:
+        if not self.selection.on_demand:
             return
         if whole:
             self._shown.add_list(view.offer.tools, self._turn())

@@ -90,7 +90,7 @@ class Attachments:
             sessions.identify(self.own.state, key)
             return
         self._returning, self.direct = key, None
-        if self.own.on_demand:
+        if self.own.selection.on_demand:
             # Not only once something is asked: until it is in use again, it is kept for minutes.
             self._held[key] = {}
             self._later(self._serve_held, key)
@@ -101,7 +101,7 @@ class Attachments:
         Raises:
             msgspec.ValidationError: it names none that could be.
         """
-        if not self.own.on_demand:
+        if not self.own.selection.on_demand:
             return None
         if protocol.SESSION_KEY not in meta:
             return self.key or self._returning

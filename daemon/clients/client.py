@@ -13,7 +13,7 @@ import attrs
 
 from daemon.catalog.remembered import OTHERS
 from daemon.config.model import DEFAULT_PROFILE
-from daemon.surfaces.core import usual_tools
+from daemon.surfaces.listing import usual_tools
 from daemon.surfaces.table import PRELOADING, chosen, is_switched_off
 
 if TYPE_CHECKING:

@@ -129,7 +129,7 @@ class Dispatch:
             if self._send(call, known, call.given):
                 self._count(view, known)
             return
-        action = session.surface.call(view, call.name, call.given, patient=call.patient)
+        action = session.selection.surface.call(view, call.name, call.given, patient=call.patient)
         if view.catalog.names.provisional and not isinstance(action, AwaitListing):
             self._context.settle_names()
         if isinstance(action, Forward):
@@ -149,7 +149,7 @@ class Dispatch:
             text = f"server {forward.server} is disabled in mcpd's configuration. Use another tool."
             raise UpstreamUnavailable(text, server=forward.server, state="disabled")
         call.upstream = upstream
-        if upstream.is_stale and not call.current and call.request.session.on_demand:
+        if upstream.is_stale and not call.current and call.request.session.selection.on_demand:
             self._wait_current(call, upstream)
             return False
         call.method, call.tool, call.arguments = forward.method, forward.name, arguments
@@ -197,12 +197,14 @@ class Dispatch:
         request, upstream = call.request, call.upstream
         session = request.session
         assert upstream is not None
-        if upstream.is_stale and call.returns < MAX_RETURNS and session.on_demand:
+        if upstream.is_stale and call.returns < MAX_RETURNS and session.selection.on_demand:
             call.returns += 1
             self._wait_current(call, upstream)
             return False
         try:
-            action = session.surface.call(session.view(request.turn), call.name, call.given, patient=False)
+            action = session.selection.surface.call(
+                session.view(request.turn), call.name, call.given, patient=False
+            )
         except ToolChanged as error:
             session.was_told(error.key)
             raise

@@ -83,7 +83,7 @@ class SessionState:
             How many tools have become invalid, by how; None if no verdict has changed.
         """
         before = self.loaded
-        if not before.tools or self._is_judged_by(catalog):
+        if not before.tools or self.is_judged_by(catalog):
             return None
         loaded = before.judged(partial(judge_in, catalog), at)
         self._judged = catalog, loaded
@@ -131,7 +131,7 @@ class SessionState:
             partial=not self.whole,
         )
 
-    def _is_judged_by(self, catalog: Catalog) -> bool:
+    def is_judged_by(self, catalog: Catalog) -> bool:
         """Whether nothing has changed since its tools were judged by this catalog."""
         judged = self._judged
         return judged is not None and judged[0] is catalog and judged[1] is self.loaded

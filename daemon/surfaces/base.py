@@ -71,7 +71,7 @@ class View:
     """The schema hash of a tool as this client was last shown it; None if it never was."""
 
     usual: Callable[[], Sequence[ToolKey]] = attrs.field(default=tuple, repr=False)
-    """The core tools of a profile that names none, as they were chosen for this client (`surfaces.core`)."""
+    """The core tools of a profile that names none, as they were chosen for this client (`surfaces.listing`)."""
     forwards: dict[str, Forward] = attrs.field(factory=dict, init=False, repr=False)
     """Where calls of a name go, whatever their arguments are: decided once for as long as this view holds."""
     targets: dict[tuple[str, str], Target] = attrs.field(factory=dict, init=False, repr=False)

@@ -11,7 +11,7 @@ import msgspec
 
 from daemon.errors import UnknownTool
 from daemon.surfaces import calling
-from daemon.surfaces.answers import decode_arguments, one_line, quoted, result, size_of
+from daemon.surfaces.answers import decode_arguments, one_line, quoted, result, room_of, size_of
 from daemon.surfaces.base import ALWAYS_LOAD, Action, AwaitListing, Reply, View
 from daemon.surfaces.by_category import (
     DESCRIBE_EXAMPLE,
@@ -22,7 +22,6 @@ from daemon.surfaces.by_category import (
     shown,
 )
 from daemon.surfaces.describing import position, starting, unavailable
-from daemon.surfaces.fitting import room_of
 from daemon.surfaces.summing import category_line
 
 if TYPE_CHECKING:

@@ -15,8 +15,11 @@ from daemon.surfaces.answers import (
     choices,
     cut,
     index_lines,
+    names_within,
     quoted,
     result,
+    room_of,
+    share_of,
     size_of,
     some_of,
 )
@@ -31,7 +34,6 @@ from daemon.surfaces.describing import (
     unavailable,
     unlisted,
 )
-from daemon.surfaces.fitting import names_within, room_of, share_of
 from daemon.surfaces.summing import category_line
 
 if TYPE_CHECKING:

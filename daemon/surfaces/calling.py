@@ -11,10 +11,9 @@ from daemon.arguments.reading import WRAPPERS
 from daemon.closest import closest
 from daemon.config.names import read_reference
 from daemon.errors import InvalidArguments, ToolChanged, ToolDisabled, UnknownTool, UpstreamUnavailable
-from daemon.surfaces.answers import MAX_QUOTED, choices, cut, quoted, some_of, unavailable_entry
+from daemon.surfaces.answers import MAX_QUOTED, choices, cut, quoted, share_of, some_of, unavailable_entry
 from daemon.surfaces.base import ALWAYS_LOAD, MAX_REMEMBERED, AwaitListing, Forward, Target
 from daemon.surfaces.describing import definition, starting, unlisted
-from daemon.surfaces.fitting import share_of
 from daemon.surfaces.renames import renamed
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from daemon.closest import closest
 from daemon.config.names import own_name
 from daemon.errors import ToolDisabled, UnknownTool
 from daemon.surfaces import calling
-from daemon.surfaces.answers import MAX_QUOTED, choices, cut, decode_arguments, quoted
+from daemon.surfaces.answers import MAX_QUOTED, choices, cut, decode_arguments, quoted, share_of
 from daemon.surfaces.base import ALWAYS_LOAD, Action, AwaitListing, Target, View
 from daemon.surfaces.by_category import (
     DESCRIBE_EXAMPLE,
@@ -27,7 +27,6 @@ from daemon.surfaces.by_category import (
     shown,
 )
 from daemon.surfaces.calling import unwrap
-from daemon.surfaces.fitting import share_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

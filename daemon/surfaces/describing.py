@@ -17,8 +17,15 @@ from daemon.catalog.legible import legible_schema
 from daemon.catalog.snapshot import may_be_about_to_list
 from daemon.errors import InvalidArguments, SchemaFetchError
 from daemon.states import COMING, ServerState
-from daemon.surfaces.answers import size_of, unavailable_entry
-from daemon.surfaces.fitting import MEMBER_BYTES, fitting, lines_within, names_within, share_of
+from daemon.surfaces.answers import (
+    MEMBER_BYTES,
+    fitting,
+    lines_within,
+    names_within,
+    share_of,
+    size_of,
+    unavailable_entry,
+)
 from daemon.surfaces.summing import tool_line
 
 if TYPE_CHECKING:

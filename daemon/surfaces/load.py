@@ -16,18 +16,22 @@ from daemon.errors import InvalidArguments, ToolNotLoaded, UnknownServer
 from daemon.surfaces import calling
 from daemon.surfaces.answers import (
     MAX_QUOTED,
+    SHARE,
     choices,
     cut,
     decode_arguments,
+    fitting,
     index_lines,
+    lines_within,
     quoted,
     result,
+    room_of,
+    share_of,
     size_of,
     some_of,
 )
 from daemon.surfaces.base import ALWAYS_LOAD, Action, AwaitListing, Loading, Reply, View
 from daemon.surfaces.describing import paged, position, starting, unavailable, unlisted, unlisted_of
-from daemon.surfaces.fitting import SHARE, fitting, lines_within, room_of, share_of
 from daemon.surfaces.listing import as_listed
 from daemon.surfaces.renames import is_as_shown, renamed
 from daemon.surfaces.resolving import MAX_FOUND, WORTH, resolve

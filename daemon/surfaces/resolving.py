@@ -9,8 +9,7 @@ import attrs
 from daemon.closest import closest
 from daemon.errors import CallError, UnknownTool
 from daemon.surfaces import calling
-from daemon.surfaces.answers import MAX_QUOTED, choices, cut, quoted
-from daemon.surfaces.fitting import share_of
+from daemon.surfaces.answers import MAX_QUOTED, choices, cut, quoted, share_of
 from daemon.surfaces.renames import renamed
 
 if TYPE_CHECKING:

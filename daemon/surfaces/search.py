@@ -16,13 +16,21 @@ import msgspec
 from daemon.catalog.offer import MAX_OFFERS
 from daemon.errors import InvalidArguments
 from daemon.surfaces import calling
-from daemon.surfaces.answers import decode_arguments, index_lines, one_line, result, size_of
+from daemon.surfaces.answers import (
+    decode_arguments,
+    fitting,
+    index_lines,
+    names_within,
+    one_line,
+    result,
+    room_of,
+    share_of,
+    size_of,
+)
 from daemon.surfaces.base import ALWAYS_LOAD, Action, AwaitListing, Loading, Reply, View
 from daemon.surfaces.by_category import entries_of, find_category
-from daemon.surfaces.core import core_names, core_references, core_tools
 from daemon.surfaces.describing import position, starting, unavailable, unlisted, unlisted_of
-from daemon.surfaces.fitting import fitting, names_within, room_of, share_of
-from daemon.surfaces.listing import as_listed
+from daemon.surfaces.listing import as_listed, core_names, core_references, core_tools
 from daemon.surfaces.searching import find_tools
 from daemon.surfaces.summing import category_line
 

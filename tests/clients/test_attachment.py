@@ -146,7 +146,7 @@ def test_what_a_profile_preloads_is_loaded_once_its_server_has_listed() -> None:
     stage = Stage(listed=False, profiles=PRELOADING)
     guest = attached(stage)
     assert not guest.view().loaded.tools
-    assert guest.surface.awaits(guest.view()) == ("alpha", "beta")
+    assert guest.selection.surface.awaits(guest.view()) == ("alpha", "beta")
     stage.lists("alpha", "echo")
     guest.view(0)
     assert ECHO in guest.state.loaded
@@ -271,7 +271,7 @@ def test_who_is_moved_has_the_other_profile_its_surface_and_what_that_preloads()
     assert list(guest.view().loaded.tools) == [ECHO]
     guest._client.move("small")
     after = guest.view(1)
-    assert (after.profile.name, guest.surface.name) == ("small", "search")
+    assert (after.profile.name, guest.selection.surface.name) == ("small", "search")
     assert after is not before
 
 

@@ -44,7 +44,7 @@ def list_tools(connection: ClientConnection, params: Raw | None, request: Reques
     """
     cursor = protocol.decode_list(params or b"{}").cursor
     connection.announcements.asked(request.key)
-    awaited = request.session.surface.awaits(request.session.view())
+    awaited = request.session.selection.surface.awaits(request.session.view())
     if awaited and cursor is None and connection.waiting_lists < MAX_WAITING_LISTS:
         connection.waiting_lists += 1
         connection.tasks.later(_answer_when_listed, connection, request, AwaitListing(servers=awaited))
@@ -66,13 +66,13 @@ async def _answer_when_listed(connection: ClientConnection, request: Request, aw
 def _answer(connection: ClientConnection, request: Request, cursor: str | None) -> None:
     context, session = connection.context, request.session
     context.settle_names()
-    view, surface = session.view(), session.surface
+    view, surface = session.view(), session.selection.surface
     tools = surface.list_tools(view)
     page = protocol.list_page(tools, cursor, view.catalog.config.limits.client_queue_bytes // PAGE_SHARE)
     connection.announcements.given(
         request.key,
         tools,
-        lambda: session.surface.list_tools(session.view()),
+        lambda: session.selection.surface.list_tools(session.view()),
         first=cursor is None,
         last=page.stop == len(tools),
     )
