@@ -12,16 +12,17 @@ import msgspec
 from daemon.errors import UnknownTool
 from daemon.surfaces import calling
 from daemon.surfaces.answers import decode_arguments, one_line, quoted, result, room_of, size_of
-from daemon.surfaces.base import ALWAYS_LOAD, Action, AwaitListing, Reply, View
+from daemon.surfaces.base import Action, AwaitListing, Reply, View
 from daemon.surfaces.by_category import (
     DESCRIBE_EXAMPLE,
     NO_CATEGORIES,
     DescribeArguments,
     describe_category,
+    describing_properties,
     find_category,
     shown,
 )
-from daemon.surfaces.describing import position, starting, unavailable
+from daemon.surfaces.describing import meta_tool, position, starting, unavailable
 from daemon.surfaces.summing import category_line
 
 if TYPE_CHECKING:
@@ -172,37 +173,14 @@ def _line(category: dict[str, Any]) -> str:
     return f"- **{category['name']}**{described}\n  Tools: {names}{more}"
 
 
-def _definition(name: str, title: str, description: str, schema: dict[str, Any]) -> bytes:
-    return msgspec.json.encode(
-        {
-            "name": name,
-            "description": description,
-            "inputSchema": {"type": "object", **schema},
-            "annotations": {"title": title, "readOnlyHint": True, "openWorldHint": False},
-            "_meta": ALWAYS_LOAD,
-        }
-    )
-
-
 _DEFINITIONS = (
-    _definition(
-        LIST, "List tool categories", "List the categories of tools with what is in them.", {"properties": {}}
-    ),
-    _definition(
+    meta_tool(LIST, "List tool categories", "List the categories of tools with what is in them.", {}),
+    meta_tool(
         GET,
         "Load a category's tools",
         "Get the definitions of all tools in a category: what each does and which arguments it takes.",
-        {
-            "properties": {
-                "category": {"type": "string", "description": f"A category's name, as {LIST} gives it."},
-                "toolNames": {
-                    "type": "array",
-                    "items": {"type": "string"},
-                    "description": "Only these tools; all of them if left out.",
-                },
-            },
-            "required": ["category"],
-        },
+        describing_properties(f"A category's name, as {LIST} gives it."),
+        ("category",),
     ),
     calling.call_tool_definition(f"{GET} tells its arguments."),
 )

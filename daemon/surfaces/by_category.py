@@ -59,6 +59,18 @@ class DescribeArguments(msgspec.Struct, forbid_unknown_fields=True):
     cursor: str | None = None
 
 
+def describing_properties(category: str) -> dict[str, object]:
+    """The schemas of `DescribeArguments` but for the cursor, given what is said of the category."""
+    return {
+        "category": {"type": "string", "description": category},
+        "toolNames": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "Only these tools; all of them if left out.",
+        },
+    }
+
+
 def find_category(view: View, name: str) -> Category:
     """The category of that name.
 

@@ -12,8 +12,8 @@ from daemon.closest import closest
 from daemon.config.names import read_reference
 from daemon.errors import InvalidArguments, ToolChanged, ToolDisabled, UnknownTool, UpstreamUnavailable
 from daemon.surfaces.answers import MAX_QUOTED, choices, cut, quoted, share_of, some_of, unavailable_entry
-from daemon.surfaces.base import ALWAYS_LOAD, MAX_REMEMBERED, AwaitListing, Forward, Target
-from daemon.surfaces.describing import definition, starting, unlisted
+from daemon.surfaces.base import MAX_REMEMBERED, AwaitListing, Forward, Target
+from daemon.surfaces.describing import definition, meta_tool, starting, unlisted
 from daemon.surfaces.renames import renamed
 
 if TYPE_CHECKING:
@@ -168,23 +168,12 @@ def public_name(view: View, key: ToolKey, meta_tools: Collection[str]) -> str:
 
 def call_tool_definition(find_with: str) -> bytes:
     """The definition of `call_tool`, which says where names and arguments are found."""
-    return msgspec.json.encode(
-        {
-            "name": CALL_TOOL,
-            "description": f"Run a tool by name. {find_with}",
-            "inputSchema": {
-                "type": "object",
-                "properties": {
-                    "tool_name": {"type": "string", "description": "The tool."},
-                    "arguments": {"type": "object", "description": "Its arguments; {} if it takes none."},
-                },
-                # Not closed: see `call-category-tool`.
-                "required": ["tool_name", "arguments"],
-            },
-            "annotations": {"title": "Run a tool"},
-            "_meta": ALWAYS_LOAD,
-        }
-    )
+    properties = {
+        "tool_name": {"type": "string", "description": "The tool."},
+        "arguments": {"type": "object", "description": "Its arguments; {} if it takes none."},
+    }
+    described = f"Run a tool by name. {find_with}"
+    return meta_tool(CALL_TOOL, "Run a tool", described, properties, tuple(properties), reads_only=False)
 
 
 def find(view: View, name: str, *, patient: bool) -> Offered | AwaitListing:

@@ -6,9 +6,7 @@ is up. A category's schemas come from the catalog; a call goes to the server wit
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from daemon.catalog.categories import prospect
 from daemon.closest import closest
@@ -16,17 +14,19 @@ from daemon.config.names import own_name
 from daemon.errors import ToolDisabled, UnknownTool
 from daemon.surfaces import calling
 from daemon.surfaces.answers import MAX_QUOTED, choices, cut, decode_arguments, quoted, share_of
-from daemon.surfaces.base import ALWAYS_LOAD, Action, AwaitListing, Target, View
+from daemon.surfaces.base import Action, AwaitListing, Target, View
 from daemon.surfaces.by_category import (
     DESCRIBE_EXAMPLE,
     DescribeArguments,
     category_lines,
     describe_category,
+    describing_properties,
     find_category,
     member_key,
     shown,
 )
 from daemon.surfaces.calling import unwrap
+from daemon.surfaces.describing import meta_tool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,7 +60,7 @@ class CategorySurface:
 
     def list_tools(self, view: View) -> tuple[bytes, ...]:
         """The two definitions."""
-        return msgspec.json.encode(_get_definition(view)), _CALL_DEFINITION
+        return _get_definition(view), _CALL_DEFINITION
 
     def listed(self, view: View) -> Sequence[Offered]:
         """None of the servers'."""
@@ -157,48 +157,26 @@ def _unknown_tool(view: View, category: Category, name: str) -> UnknownTool:
     )
 
 
-def _get_definition(view: View) -> dict[str, Any]:
-    return {
-        "name": GET,
-        "description": (
-            f"Load the definitions of a category's tools, to run them with {CALL}.\n\n{category_lines(view)}"
-        ),
-        "inputSchema": {
-            "type": "object",
-            "properties": {
-                "category": {"type": "string", "description": "One of those above."},
-                "toolNames": {
-                    "type": "array",
-                    "items": {"type": "string"},
-                    "description": "Only these tools; all of them if left out.",
-                },
-            },
-            # Not closed: a category that does not fit one answer is asked for again with a cursor.
-            "required": ["category"],
-        },
-        "annotations": {"title": "Load a category's tools", "readOnlyHint": True, "openWorldHint": False},
-        "_meta": ALWAYS_LOAD,
-    }
+def _get_definition(view: View) -> bytes:
+    described = (
+        f"Load the definitions of a category's tools, to run them with {CALL}.\n\n{category_lines(view)}"
+    )
+    properties = describing_properties("One of those above.")
+    return meta_tool(GET, "Load a category's tools", described, properties, ("category",))
 
 
-_CALL_DEFINITION = msgspec.json.encode(
-    {
-        "name": CALL,
-        "description": (
-            "Run a tool of a category. Steps: 1. load the category's definitions with get-category-tools;"
-            " 2. call this with the category, the tool's name and its arguments."
-        ),
-        "inputSchema": {
-            "type": "object",
-            "properties": {
-                "category": {"type": "string", "description": "The category of the tool."},
-                "name": {"type": "string", "description": "The tool, as get-category-tools names it."},
-                "args": {"type": "object", "description": "The tool's own arguments; {} if it takes none."},
-            },
-            # Not closed: a client that checks would turn away arguments which we can still make sense of.
-            "required": ["category", "name", "args"],
-        },
-        "annotations": {"title": "Run a tool of a category"},
-        "_meta": ALWAYS_LOAD,
-    }
+_CALL_PROPERTIES = {
+    "category": {"type": "string", "description": "The category of the tool."},
+    "name": {"type": "string", "description": "The tool, as get-category-tools names it."},
+    "args": {"type": "object", "description": "The tool's own arguments; {} if it takes none."},
+}
+
+_CALL_DEFINITION = meta_tool(
+    CALL,
+    "Run a tool of a category",
+    "Run a tool of a category. Steps: 1. load the category's definitions with get-category-tools;"
+    " 2. call this with the category, the tool's name and its arguments.",
+    _CALL_PROPERTIES,
+    tuple(_CALL_PROPERTIES),
+    reads_only=False,
 )

@@ -26,6 +26,7 @@ from daemon.surfaces.answers import (
     size_of,
     unavailable_entry,
 )
+from daemon.surfaces.base import ALWAYS_LOAD
 from daemon.surfaces.summing import tool_line
 
 if TYPE_CHECKING:
@@ -63,6 +64,44 @@ class Page:
     """How many tools come after these."""
     whole: bool = True
     """Whether these are definitions; otherwise a line each."""
+
+
+def meta_tool(
+    name: str,
+    title: str,
+    description: str,
+    properties: Mapping[str, object],
+    required: Sequence[str] = (),
+    *,
+    reads_only: bool = True,
+) -> bytes:
+    """The definition of a tool of our own, as it is listed.
+
+    Its schema is never closed: what a model adds we can often make sense of, and a client that checks would
+    turn it away.
+
+    Args:
+        name: the tool's.
+        title: what a person is shown.
+        description: what a model is told.
+        properties: the schemas of its arguments.
+        required: those that must be given.
+        reads_only: whether it changes nothing and reaches nothing beyond this machine.
+    """
+    reading = {"readOnlyHint": True, "openWorldHint": False} if reads_only else {}
+    return msgspec.json.encode(
+        {
+            "name": name,
+            "description": description,
+            "inputSchema": {
+                "type": "object",
+                "properties": properties,
+                **({"required": required} if required else {}),
+            },
+            "annotations": {"title": title, **reading},
+            "_meta": ALWAYS_LOAD,
+        }
+    )
 
 
 def definition(tool: Tool, description: str) -> dict[str, object]:
