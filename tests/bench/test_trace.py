@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from bench.trace import Trace, traces
 
-MOST_CALLS = {"category": 170, "full": 80}
+MOST_CALLS = {"category": 90, "full": 70}
 """Python calls of one warm call."""
 
-MOST_FILES = {"category": 36, "full": 23}
+MOST_FILES = {"category": 24, "full": 20}
 """Files that they stand in."""
 
 
