@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from daemon.facts import Fact
     from daemon.model import Tool
     from daemon.ports import CallToSend
-    from daemon.wire.peer import Exchange
+    from daemon.wire.requests import Exchange
 
 PER_SERVER = 100
 """Tools that each server has."""

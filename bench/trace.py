@@ -40,7 +40,7 @@ SURFACES = ("category", "browse", "search", "load", "full")
 WARM_CALLS = 5
 """Before one is counted: the first remembers its way, the second is the first to take it."""
 
-COUNTED_CALLS = 5
+COUNTED_CALLS = 15
 """Of which the quietest counts."""
 
 PATIENCE = 60.0

@@ -11,7 +11,7 @@ costs anything while nobody is in line.
 
 from __future__ import annotations
 
-from collections import deque
+import math
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,8 @@ import attrs
 import trio
 from msgspec import Struct
 
-from daemon.errors import CallError, Overloaded, RequestTooLarge, UpstreamUnavailable
+from daemon.errors import CallError, Overloaded, RequestTooLarge, UpstreamTimeout, UpstreamUnavailable
+from daemon.measures import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,18 +28,19 @@ if TYPE_CHECKING:
     from msgspec import Raw
 
     from daemon.config.model import ServerLimits
-    from daemon.ports import CallToSend, Connection
+    from daemon.config.tuning import Timeouts
+    from daemon.ports import CallToSend, UpstreamConnection
     from daemon.wire.envelope import Buffer
-    from daemon.wire.peer import Exchange
-
-PACE_ENDS = 64
-"""Ends of calls that the pace is taken from: the default line once over, so that it follows a change soon."""
+    from daemon.wire.requests import Exchange
 
 RETRY_LEAST = 0.1
 """Seconds of the shortest hint when to try again: less is not worth saying."""
 
 RETRY_MOST = 60.0
 """Seconds of the longest: beyond a minute a guess from the last ends is worth nothing."""
+
+EXPIRY_CHECKS = 1.0
+"""Seconds between looks for calls that timed out, while any are in flight."""
 
 RETRY_UNKNOWN = 1.0
 """Seconds of the hint at a server that has no line, where nothing is known of its pace."""
@@ -53,7 +55,7 @@ class Admission:
     def __init__(
         self,
         server: str,
-        connection: Connection,
+        connection: UpstreamConnection,
         limits: ServerLimits,
         clock: Callable[[], float] = trio.current_time,
     ) -> None:
@@ -65,11 +67,15 @@ class Admission:
         self._line = _Line()
         self._queued = self._line.clients
         self._most = limits.in_flight
-        self._pace: _Pace | None = None
+        self._pace: Pace | None = None
         self._clock = clock
         self._closed = False
+        self._used = trio.Event()
         # Chosen once: a server without a limit pays nothing for it.
-        self._admitted = Admitted if limits.output_bytes is None else Measured
+        self._admitted = Admitted if limits.output_bytes is None else SizeLimited
+
+    def __repr__(self) -> str:
+        return f"<Admission to {self._server}: {len(self._in_flight)} in flight, {self.queued} in line>"
 
     def __len__(self) -> int:
         """Calls that wait for an answer, sent or not."""
@@ -94,6 +100,7 @@ class Admission:
         """
         if self._closed:
             raise UpstreamUnavailable(f"server {self._server} has just gone. The call was not sent.")
+        self._used.set()
         ticket = next(_tickets)
         admitted = self._admitted(self, ticket, exchange)
         if len(self._in_flight) < self._most:
@@ -128,6 +135,26 @@ class Admission:
                 text = f"waited {seconds:g} s in line (timeouts.queue) for server {self._server}, which"
                 place.admitted.was_not_sent(self._overloaded(f"{text} {{}}", place.client))
 
+    async def keep_expiring(self, timeouts: Timeouts, flush: Callable[[], None]) -> None:
+        """Give up on calls that show no life, or take or wait too long, until cancelled.
+
+        Args:
+            timeouts: the server's.
+            flush: writes what that leaves to be written.
+        """
+        every = min(EXPIRY_CHECKS, timeouts.call / 4, timeouts.queue / 4)
+        while True:
+            await self._used.wait()
+            self._used = trio.Event()
+            while self._connection.in_flight:
+                await trio.sleep(every)
+                for _key, exchange in self._connection.expire(idle=math.inf, total=timeouts.call_max):
+                    exchange.lost(self._timed_out(f"took more than {timeouts.call_max:g} s in all", "callMax"))
+                for _key, exchange in self._connection.expire(idle=timeouts.call, total=math.inf):
+                    exchange.lost(self._timed_out(f"showed no life for {timeouts.call:g} s", "call"))
+                self.expire(timeouts.queue)
+                flush()
+
     def done(self, ticket: int) -> None:
         """A call has ended: its place is free."""
         self._in_flight.pop(ticket, None)
@@ -154,7 +181,7 @@ class Admission:
                 raise self._overloaded(f"server {self._server} {{}}", client)
         now = self._clock()
         if not line.clients and crowded_out is None:
-            self._pace = _Pace(now)
+            self._pace = Pace(now)
         line.join(_Place(ticket, client, call, admitted, now))
         if crowded_out is not None:
             text = (
@@ -174,6 +201,13 @@ class Admission:
             except CallError as error:
                 # It has no place that its end could free: a long line would be refused within itself.
                 place.admitted.was_not_sent(error)
+
+    def _timed_out(self, what: str, key: str) -> UpstreamTimeout:
+        return UpstreamTimeout(
+            f"server {self._server} {what} (timeouts.{key}); it was told to cancel, whether the call ran is"
+            " unknown. Find out before you repeat it, and ask for less at once.",
+            server=self._server,
+        )
 
     def _overloaded(self, text: str, client: int) -> Overloaded:
         queued, yours = len(self._line.clients), self._line.places_of(client)
@@ -254,21 +288,6 @@ class _Line:
         return self.leave(next(reversed(longest)))
 
 
-class _Pace:
-    """How fast places are freed while somebody waits for one. Times in seconds."""
-
-    def __init__(self, now: float) -> None:
-        self._ends = deque([now], maxlen=PACE_ENDS)
-
-    def ended(self, now: float) -> None:
-        self._ends.append(now)
-
-    def seconds_for(self, calls: int, now: float) -> float:
-        """How long so many ends take; before the first it may last as long again as it has lasted."""
-        waited, ends = now - self._ends[0], len(self._ends) - 1
-        return waited * calls / ends if ends else waited
-
-
 class Admitted(Struct, eq=False):
     """An exchange that frees its place when it ends."""
 
@@ -300,7 +319,7 @@ class Admitted(Struct, eq=False):
         self._exchange.progressed(params)
 
 
-class Measured(Admitted):
+class SizeLimited(Admitted):
     """One whose answer must not be larger than `limits.output_bytes`."""
 
     def answered(self, result: Buffer) -> None:

@@ -17,14 +17,14 @@ from daemon.facts import ListingFailed, ToolsListed
 from daemon.redact import HIDDEN, REASON
 from daemon.transports.paging import list_all
 from daemon.watch import Watch
-from daemon.wire.peer import RemoteError
+from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from daemon.config.model import Server
     from daemon.facts import Fact
-    from daemon.ports import Connection
+    from daemon.ports import UpstreamConnection
     from daemon.redact import Redactor
     from daemon.transports.handshake import Greeting
 
@@ -57,7 +57,7 @@ NOTHING = "it declares neither tools nor prompts nor resources"
 
 
 @attrs.frozen(kw_only=True)
-class Standing:
+class ListingStatus:
     """How a server that is up does with its list."""
 
     problem: str = ""
@@ -95,32 +95,23 @@ class Listing:
         self._redact = redact
         self._settle = settle
         self._log = logger.bind(server=server.name)
-        self._connection: Connection | None = None
+        self._connection: UpstreamConnection | None = None
         self._incarnation = 0
         self._lists_tools = True
         self._should_offer = True
         self._has_listed = False
-        self._standing = Standing()
-        self._quarantined: dict[str, str] = {}
-        self._completed: tuple[str, ...] = ()
+        self.standing = ListingStatus()
+        """How it does, after its latest list."""
+        self.is_stale = False
+        """Whether the server has said that its tools changed, and has not listed them since."""
+        self._warnings = _Warnings(server.name)
         self._asked = trio.Event()
         self._needed_now = trio.Event()
         self._current = trio.Event()
-        self._current.set()
         self._begun = 0
         self._needed = 0
         self._obtained = 0
         self._outcome = Watch((0, ""))
-
-    @property
-    def standing(self) -> Standing:
-        """How it does, after its latest list."""
-        return self._standing
-
-    @property
-    def is_stale(self) -> bool:
-        """Whether the server has said that its tools changed, and has not listed them since."""
-        return not self._current.is_set()
 
     async def wait_current(self) -> None:
         """Return once the list is current, or is later than all that was announced before this was asked.
@@ -146,7 +137,7 @@ class Listing:
                 server=name,
             )
 
-    def begin(self, connection: Connection, incarnation: int, greeting: Greeting) -> None:
+    def begin(self, connection: UpstreamConnection, incarnation: int, greeting: Greeting) -> None:
         """A connection is up.
 
         Args:
@@ -159,14 +150,14 @@ class Listing:
         self._lists_tools = greeting.lists_tools
         self._should_offer = greeting.lists_tools or not greeting.others
         self._about = self._redact(greeting.about)
-        self._standing = Standing()
+        self.standing = ListingStatus()
         self._has_listed = False
         self._asked = trio.Event()
 
     def end(self) -> None:
         """The connection is down: nobody waits for a list of it any more."""
         self._connection = None
-        self._current.set()
+        self._is_current()
         # As if one more had ended: also who waits for one that has not begun is told.
         self._begun += 1
         self._outcome.set((self._begun, "the connection was lost"))
@@ -176,8 +167,12 @@ class Listing:
         self._asked.set()
         # A list that is under way may have been made before.
         self._needed = self._begun + 1
-        if self._current.is_set():
-            self._current = trio.Event()
+        if not self.is_stale:
+            self.is_stale, self._current = True, trio.Event()
+
+    def _is_current(self) -> None:
+        self.is_stale = False
+        self._current.set()
 
     async def refresh(self) -> str:
         """List again now. Returns what went wrong, empty if nothing did."""
@@ -208,7 +203,7 @@ class Listing:
         if not problem:
             self._obtained = number
         if not problem and not self._asked.is_set():
-            self._current.set()
+            self._is_current()
         self._outcome.set((number, problem))
         return problem
 
@@ -228,7 +223,7 @@ class Listing:
                 await self._asked.wait()
             self._asked, self._needed_now = trio.Event(), trio.Event()
             problem = await self.list_now()
-            report(self._standing.problem)
+            report(self.standing.problem)
             pause = min(2 * pause, RELIST_AFTER_FAILURE) if problem else DEBOUNCE
             self._expect_next(pause + RELIST_AFTER_FAILURE)
             await trio.sleep(DEBOUNCE)
@@ -236,10 +231,10 @@ class Listing:
                 await self._needed_now.wait()
 
     def _expect_next(self, seconds: float) -> None:
-        if self._standing.problem:
-            self._standing = attrs.evolve(self._standing, next_at=self._wall() + seconds)
+        if self.standing.problem:
+            self.standing = attrs.evolve(self.standing, next_at=self._wall() + seconds)
 
-    async def listen(self, connection: Connection) -> None:
+    async def listen(self, connection: UpstreamConnection) -> None:
         """Modern era: changes are announced only within an open subscription; reopen it when it ends."""
         wanted: dict[str, object] = {"notifications": {"toolsListChanged": True}}
         while True:
@@ -254,7 +249,7 @@ class Listing:
             await trio.sleep(RELIST_AFTER_FAILURE)
             self._asked.set()
 
-    async def _read(self, connection: Connection) -> str:
+    async def _read(self, connection: UpstreamConnection) -> str:
         name = self._server.name
         try:
             raws = await list_all(connection, seconds=self._server.timeouts.list)
@@ -267,8 +262,8 @@ class Listing:
                 return reason
             raws = []
         tools, quarantined = await trio.to_thread.run_sync(_looked_through, name, raws, self._redact)
-        self._warn_quarantined(quarantined)
-        self._warn_completed(tools.screened.completed)
+        self._warnings.of_quarantined(quarantined)
+        self._warnings.of_completed(tools.screened.completed)
         self._tell(
             ToolsListed(
                 server=name,
@@ -298,32 +293,10 @@ class Listing:
 
     def _stand(self, problem: str) -> None:
         if problem:
-            attempt = self._standing.attempt + 1
-            self._standing = attrs.evolve(self._standing, problem=problem, attempt=attempt)
+            attempt = self.standing.attempt + 1
+            self.standing = attrs.evolve(self.standing, problem=problem, attempt=attempt)
         else:
-            self._standing = Standing()
-
-    def _warn_quarantined(self, quarantined: dict[str, str]) -> None:
-        """Say what is new of it: a server may list the same a thousand times, or a thousand at a time."""
-        known, self._quarantined = self._quarantined, quarantined
-        fresh = [(tool, reason) for tool, reason in quarantined.items() if known.get(tool) != reason]
-        for tool, reason in fresh[:QUARANTINED_NAMED]:
-            self._log.warning("tool {} is quarantined: {}", tool, reason)
-        if len(fresh) > QUARANTINED_NAMED:
-            more = len(fresh) - QUARANTINED_NAMED
-            self._log.warning("{} more tools are quarantined: `mcpd status --json` has them", more)
-
-    def _warn_completed(self, completed: tuple[str, ...]) -> None:
-        """Say it once, and again only of other tools."""
-        known, self._completed = self._completed, completed
-        if completed and completed != known:
-            more = "" if len(completed) <= QUARANTINED_NAMED else ", …"
-            self._log.warning(
-                'lists {} without "type": "object" in its inputSchema, which MCP requires; it was added: {}{}',
-                "1 tool" if len(completed) == 1 else f"{len(completed)} tools",
-                ", ".join(completed[:QUARANTINED_NAMED]),
-                more,
-            )
+            self.standing = ListingStatus()
 
 
 def _looked_through(server: str, raws: list[Raw], redact: Redactor) -> tuple[ScreenedTools, dict[str, str]]:
@@ -340,3 +313,34 @@ def _looked_through(server: str, raws: list[Raw], redact: Redactor) -> tuple[Scr
 
 def _without_secrets(raw: Raw, redact: Redactor) -> Raw:
     return raw if len(raw) > MAX_TOOL_BYTES else Raw(redact.json(bytes(raw)))
+
+
+class _Warnings:
+    """What the log is told of one server's lists, once as long as it stays so."""
+
+    def __init__(self, server: str) -> None:
+        self._log = logger.bind(server=server)
+        self._quarantined: dict[str, str] = {}
+        self._completed: tuple[str, ...] = ()
+
+    def of_quarantined(self, quarantined: dict[str, str]) -> None:
+        """Say what is new of it: a server may list the same a thousand times, or a thousand at a time."""
+        known, self._quarantined = self._quarantined, quarantined
+        fresh = [(tool, reason) for tool, reason in quarantined.items() if known.get(tool) != reason]
+        for tool, reason in fresh[:QUARANTINED_NAMED]:
+            self._log.warning("tool {} is quarantined: {}", tool, reason)
+        if len(fresh) > QUARANTINED_NAMED:
+            more = len(fresh) - QUARANTINED_NAMED
+            self._log.warning("{} more tools are quarantined: `mcpd status --json` has them", more)
+
+    def of_completed(self, completed: tuple[str, ...]) -> None:
+        """Say it once, and again only of other tools."""
+        known, self._completed = self._completed, completed
+        if completed and completed != known:
+            more = "" if len(completed) <= QUARANTINED_NAMED else ", …"
+            self._log.warning(
+                'lists {} without "type": "object" in its inputSchema, which MCP requires; it was added: {}{}',
+                "1 tool" if len(completed) == 1 else f"{len(completed)} tools",
+                ", ".join(completed[:QUARANTINED_NAMED]),
+                more,
+            )

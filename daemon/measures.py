@@ -23,6 +23,9 @@ STDERR_LINES = 1000
 LATENCIES = 512
 """Latencies that percentiles are taken over: the recent past, not the whole life."""
 
+PACE_ENDS = 64
+"""Ends of calls that the pace is taken from: the default line once over, so that it follows a change soon."""
+
 NOISE_LINES = 1000
 """More lines of noise than this within `NOISE_SECONDS` make a server `degraded`."""
 
@@ -185,6 +188,23 @@ class CallStats:
             return None
         ordered = sorted(self._recent)
         return round(ordered[min(len(ordered) - 1, int(len(ordered) * share))] * 1000, 3)
+
+
+class Pace:
+    """How fast places at a server are freed while somebody waits for one. Times in seconds, on any clock."""
+
+    def __init__(self, now: float) -> None:
+        """Begin to measure."""
+        self._ends = deque([now], maxlen=PACE_ENDS)
+
+    def ended(self, now: float) -> None:
+        """A call has ended."""
+        self._ends.append(now)
+
+    def seconds_for(self, calls: int, now: float) -> float:
+        """How long so many ends take; before the first it may last as long again as it has lasted."""
+        waited, ends = now - self._ends[0], len(self._ends) - 1
+        return waited * calls / ends if ends else waited
 
 
 class Mended:

@@ -14,16 +14,17 @@ if TYPE_CHECKING:
     from daemon.config.model import Config
     from daemon.model import Era
     from daemon.wire.envelope import Buffer
-    from daemon.wire.peer import Exchange
+    from daemon.wire.requests import Exchange
 
 
 class CallToSend(Protocol):
-    """A `tools/call` on its way to a server, payload unopened."""
+    """A request of a client's on its way to a server, payload unopened."""
 
-    tool: str
-    """The bare name, as the server knows it."""
-    arguments: Buffer
-    """A JSON object, as the client wrote it."""
+    method: str
+    """Of MCP, as in `tools/call`."""
+    params: tuple[Buffer, ...]
+    """The members of `params` but `_meta`, raw: joined and put in braces, they are an object. The last part is
+    the payload, as the client wrote it, and may be megabytes."""
     meta: Mapping[str, Raw]
     """The caller's `_meta`, without the keys that belong to a connection (progress token, era envelope)."""
     wants_progress: bool
@@ -38,17 +39,17 @@ class CallToSend(Protocol):
 
 
 @attrs.define(kw_only=True)
-class ToolCall:
-    """A `CallToSend` by itself: one that no client waits for."""
+class OwnCall:
+    """A `CallToSend` of the daemon's own: no client's request stands behind it."""
 
-    tool: str
-    arguments: Buffer
+    method: str
+    params: tuple[Buffer, ...]
     meta: Mapping[str, Raw] = attrs.field(factory=dict)
     wants_progress: bool = False
     check: Callable[[], bool] = attrs.field(default=lambda: True, eq=False, repr=False)
 
 
-class Connection(Protocol):
+class UpstreamConnection(Protocol):
     """A live MCP connection to one server, whatever carries it."""
 
     last_heard: float
@@ -75,14 +76,14 @@ class Connection(Protocol):
         """Send a notification; lost silently if the connection is ending."""
 
     def call(self, call: CallToSend, exchange: Exchange) -> int:
-        """Forward a tool call; `exchange` gets the answer. Returns the key for `cancel`. Never blocks.
+        """Forward a request; `exchange` gets the answer. Returns the key for `cancel`. Never blocks.
 
         Raises:
             Overloaded: the server does not take what is already waiting for it.
         """
 
     def cancel(self, key: int, reason: str) -> None:
-        """Give a forwarded call up: the server is told, the exchange hears nothing more."""
+        """Give a forwarded request up: the server is told, the exchange hears nothing more."""
 
     def expire(self, *, idle: float, total: float) -> Iterator[tuple[int, Exchange]]:
         """Cancel and yield the calls without a sign of life for `idle` seconds, or older than `total`."""

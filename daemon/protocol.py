@@ -44,6 +44,15 @@ IDENTITY = {"name": "mcpd", "version": __version__}
 CAPABILITIES = {"tools": {"listChanged": True}}
 """What mcpd offers to clients."""
 
+CALL_TOOL = "tools/call"
+"""The method that calls a tool."""
+
+PROGRESS = "notifications/progress"
+"""The notification that a request is being worked on."""
+
+TOOLS_CHANGED = "notifications/tools/list_changed"
+"""The notification that a server's list of tools is another now."""
+
 UNSUPPORTED_VERSION = -32022
 """JSON-RPC code of 2026-07-28 for a protocol version that the server does not speak."""
 
@@ -101,6 +110,26 @@ def foreign_meta(meta: dict[str, Raw]) -> dict[str, Raw]:
     """The members of a caller's `_meta` that travel on: all but what belongs to its own connection."""
     own = {"progressToken", SESSION_KEY}
     return {key: value for key, value in meta.items() if key not in own and not key.startswith(META)}
+
+
+def tool_params(tool: str, arguments: bytes | memoryview | Raw) -> tuple[bytes, bytes | memoryview | Raw]:
+    """The members of the `params` of `tools/call` but `_meta`, raw, for `ports.CallToSend.params`.
+
+    Args:
+        tool: the name that its server knows.
+        arguments: a JSON object, passed on byte for byte.
+    """
+    return tool_head(tool), arguments
+
+
+def tool_head(tool: str) -> bytes:
+    """What stands before the arguments in the `params` of `tools/call`, raw, given a tool's name."""
+    return b'"name":%b,"arguments":' % _encode(tool)
+
+
+def cancelled(request_id: int, reason: str) -> tuple[str, bytes]:
+    """Method and params of the notification that a request is given up (MCP, cancellation)."""
+    return "notifications/cancelled", _encode({"requestId": request_id, "reason": reason})
 
 
 def initialize_result(wanted: object, instructions: str) -> bytes:

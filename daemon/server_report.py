@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from daemon.catalog.snapshot import Catalog, ServerEntry
-    from daemon.cataloguing import Standing
+    from daemon.cataloguing import ListingStatus
     from daemon.measures import CallStats, Noise, StderrTail
     from daemon.transports.handshake import Greeting
 
@@ -33,7 +33,7 @@ class Observed(Protocol):
         """Calls without an answer yet."""
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> ListingStatus:
         """How it does with its list of tools."""
 
 

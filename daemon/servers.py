@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from daemon.actors.upstream import Upstream
+from daemon.actors.upstream import UpstreamActor
 from daemon.catalog.reconcile import in_force, plan
 from daemon.catalog.snapshot import WHOLE
 from daemon.config.model import StartMode, TransportType
@@ -67,7 +67,7 @@ class Servers:
         self._ground = ground
         self._config = config
         self._voices: dict[str, _Voice] = {}
-        self.upstreams: dict[str, Upstream] = {}
+        self.upstreams: dict[str, UpstreamActor] = {}
         """By name, in the configuration's order; always the same object."""
         self.supervisor = Supervisor(
             [],
@@ -135,10 +135,10 @@ class Servers:
         # The catalog took it for new; one that sleeps or is switched off has nothing else to tell.
         self._on_status(server.name, upstream.child.status.value)
 
-    def _upstream(self, server: Server) -> Upstream:
+    def _upstream(self, server: Server) -> UpstreamActor:
         ground = self._ground
         voice = self._voices[server.name] = _Voice(ground.registry.tell)
-        return Upstream(
+        return UpstreamActor(
             server,
             outbox=ground.outbox,
             children=ground.children,
@@ -202,7 +202,7 @@ async def _look(marks: frozenset[int]) -> Mapping[int, Effort]:
     return await trio.to_thread.run_sync(efforts, marks)
 
 
-def _spec(upstream: Upstream) -> ChildSpec:
+def _spec(upstream: UpstreamActor) -> ChildSpec:
     server = upstream.server
     return ChildSpec(
         name=server.name,

@@ -32,6 +32,7 @@ from daemon.catalog.offer import Offers
 from daemon.clients.context import SessionContext
 from daemon.clients.moving import Moves
 from daemon.clients.sessions import Sessions
+from daemon.doors.unix import unix_door
 from daemon.errors import ConfigError, Fault, UpstreamLost
 from daemon.later import later
 from daemon.measures import Mended
@@ -146,10 +147,13 @@ class Tree:
         )
         self._exporter = self._exporting()
         self._exposition = Exposition(self.registry.catalog, self._exporter.text)
-        live = lambda: self.front.guests.values()  # noqa: E731, PLW0108 - the front is made later
+        live = lambda: self.front.sessions.values()  # noqa: E731, PLW0108 - the front is made later
         self._moves = Moves(self.registry.catalog, live, self._session_reporter().answer)
-        self.front: Front[Session] = self._front(config)
-        self.control = self._control(config)
+        self.front: Front[Session] = self._front()
+        self._client_peers, self._operator_peers = self._peers(config)
+        door = partial(unix_door, outbox=self._outbox, limits=config.limits)
+        self._client_door = door(around.front, self._client_peers, self.front.serve)
+        self._operator_door = door(around.control, self._operator_peers, self._control().serve)
 
     def _remembering(self) -> Sessions:
         return Sessions(
@@ -216,7 +220,18 @@ class Tree:
             raise ConfigError(self._around.facts.config, [fault])
         return self._around.file.read()
 
-    def _front(self, config: Config) -> Front[Session]:
+    def _peers(self, config: Config) -> tuple[Peers, Peers]:
+        """Who may come in: clients, and operators."""
+        servers = config.listen.servers
+        clients = Peers(
+            "clients",
+            shares(config.limits.connections),
+            uids=own_and(config.listen.uids),
+            servers=lambda: {each.pid for name, each in self.upstreams.items() if name in servers},
+        )
+        return clients, Peers("operators", shares(CONTROL_CONNECTIONS), uids=own_and(()))
+
+    def _front(self) -> Front[Session]:
         context = SessionContext(
             catalog=self.registry.catalog,
             upstreams=self.upstreams,
@@ -234,23 +249,9 @@ class Tree:
             redact=self._around.redact,
             moved=self._moves.of,
         )
-        return Front(
-            self._around.front,
-            lambda link, number, uid: Session(link, number, context, uid),
-            outbox=self._outbox,
-            peers=Peers(
-                "clients",
-                shares(config.limits.connections),
-                uids=own_and(config.listen.uids),
-                servers=lambda: {
-                    each.pid for name, each in self.upstreams.items() if name in config.listen.servers
-                },
-            ),
-            max_line=config.limits.client_message_bytes,
-            max_queue=config.limits.client_queue_bytes,
-        )
+        return Front(lambda link, number, uid: Session(link, number, context, uid))
 
-    def _control(self, config: Config) -> Front[Control]:
+    def _control(self) -> Front[Control]:
         reporter = Reporter(
             facts=self._around.facts,
             config=lambda: self.registry.catalog.value.config,
@@ -279,20 +280,13 @@ class Tree:
             move=self._moves.move,
             metrics=self._exporter.answer,
         )
-        return Front(
-            self._around.control,
-            lambda link, _number, _uid: Control(link, operations),
-            outbox=self._outbox,
-            peers=Peers("operators", shares(CONTROL_CONNECTIONS), uids=own_and(())),
-            max_line=config.limits.client_message_bytes,
-            max_queue=config.limits.client_queue_bytes,
-        )
+        return Front(lambda link, _number, _uid: Control(link, operations))
 
     def _connections(self) -> dict[str, Connections]:
-        return {"clients": self.front.peers.report(), "operators": self.control.peers.report()}
+        return {peers.door: peers.report() for peers in (self._client_peers, self._operator_peers)}
 
     def _statistics(self) -> list[SessionStatistics]:
-        return [session.statistics() for session in self.front.guests.values()]
+        return [session.statistics() for session in self.front.sessions.values()]
 
     def _counted(self) -> dict[str, object]:
         totals = self.recorder.totals
@@ -336,8 +330,8 @@ class Tree:
             async with trio.open_nursery() as upstreams:
                 upstreams.start_soon(self.servers.run)
                 async with trio.open_nursery() as doors:
-                    doors.start_soon(self.front.run)
-                    doors.start_soon(self.control.run)
+                    doors.start_soon(self._client_door.run)
+                    doors.start_soon(self._operator_door.run)
                     doors.start_soon(self._exposition.run)
                     doors.start_soon(
                         feed_watchdog, self._around.notify, self._around.watchdog, self.registry.settle
@@ -388,12 +382,12 @@ class Tree:
         """Let calls in flight finish for a moment, then answer for those that have not."""
         self._around.notify("STOPPING=1\nSTATUS=stopping")
         logger.info("stopping")
-        self.front.stop_accepting()
+        self._client_door.stop_accepting()
         with trio.move_on_after(DRAIN_SECONDS):
-            while any(session.in_flight for session in self.front.guests.values()):  # noqa: ASYNC110
+            while any(session.in_flight for session in self.front.sessions.values()):  # noqa: ASYNC110
                 await trio.sleep(_DRAIN_POLL)
         for upstream in self.upstreams.values():
             upstream.close_line()
         gone = UpstreamLost("mcpd is shutting down; whether the call ran is unknown. Reconnect and check.")
-        for session in list(self.front.guests.values()):
+        for session in list(self.front.sessions.values()):
             session.lose_calls(gone)

@@ -28,7 +28,8 @@ from daemon.config.redactors import Redactors
 from daemon.errors import UpstreamUnavailable
 from daemon.facts import Fact, ListingFailed, ServerStatus, StatusChanged, ToolsListed
 from daemon.measures import Mended
-from daemon.protocol import MODERN_VERSION, VERSION_KEY
+from daemon.ports import OwnCall
+from daemon.protocol import CALL_TOOL, MODERN_VERSION, VERSION_KEY, tool_params
 from daemon.search.index import Index
 from daemon.states import ServerState
 from daemon.surfaces.base import Means
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from daemon.model import Tool
     from daemon.ports import CallToSend
     from daemon.surfaces.base import Surface
-    from daemon.wire.peer import Exchange
+    from daemon.wire.requests import Exchange
 
 PATIENCE = 30.0
 """Seconds after which a test stops waiting."""
@@ -80,6 +81,11 @@ for line in sys.stdin:
 """A server for `python -c`: `echo` answers with its arguments, `hang` never answers; it ends at EOF."""
 
 
+def tool_call(tool: str = "read", arguments: bytes = b"{}", **more: Any) -> OwnCall:
+    """A call of a tool that no client waits for."""
+    return OwnCall(method=CALL_TOOL, params=tool_params(tool, arguments), **more)
+
+
 @attrs.frozen
 class Sent:
     """A call as an upstream got it."""
@@ -91,7 +97,18 @@ class Sent:
     @property
     def arguments(self) -> Any:
         """The arguments, decoded."""
-        return json.loads(bytes(self.call.arguments))
+        return json.loads(self.raw_arguments)
+
+    @property
+    def raw_arguments(self) -> bytes:
+        """The arguments, as they came."""
+        return bytes(self.call.params[-1])
+
+    @property
+    def tool(self) -> str:
+        """The tool that was called."""
+        called: str = json.loads(b"{%b}" % b"".join(self.call.params))["name"]
+        return called
 
 
 class FakeUpstream:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from daemon.admission import RETRY_LEAST, RETRY_MOST, RETRY_UNKNOWN, Admission
 from daemon.config.model import ServerLimits
 from daemon.errors import CallError, Overloaded, RequestTooLarge, UpstreamLost, UpstreamUnavailable
-from daemon.ports import CallToSend, ToolCall
+from daemon.ports import CallToSend, OwnCall
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from daemon.model import Era
     from daemon.wire.envelope import Buffer
-    from daemon.wire.peer import Exchange
+    from daemon.wire.requests import Exchange
 
 
 @attrs.define(eq=False)
@@ -53,8 +53,8 @@ class Server:
         if self.refuses:
             raise Overloaded("the server does not read")
         key = len(self.sent) + 1
-        self.sent.append(call.tool)
-        self.open[key] = (call.tool, exchange)
+        self.sent.append(call.method)
+        self.open[key] = (call.method, exchange)
         return key
 
     def cancel(self, key: int, reason: str) -> None:
@@ -97,8 +97,8 @@ def place(in_flight: int = 2, queue: int = 2) -> tuple[Admission, Server]:
     return Admission("s", server, ServerLimits(in_flight=in_flight, queue=queue), lambda: server.now), server
 
 
-def call(tool: str) -> ToolCall:
-    return ToolCall(tool=tool, arguments=b"{}")
+def call(tool: str, **more: Any) -> OwnCall:
+    return OwnCall(method=tool, params=(), **more)
 
 
 def test_calls_beyond_the_limit_wait_in_line_and_go_out_in_order() -> None:
@@ -139,7 +139,7 @@ def test_a_call_that_its_caller_has_taken_back_makes_room_for_the_next() -> None
     admission, server = place(in_flight=1, queue=3)
     caller = Caller()
     admission.admit(call("a"), Caller())
-    admission.admit(ToolCall(tool="b", arguments=b"{}", check=lambda: False), caller)
+    admission.admit(call("b", check=lambda: False), caller)
     admission.admit(call("c"), Caller())
     server.answer("a")
     assert server.sent == ["a", "c"]

@@ -23,7 +23,7 @@ from daemon.cataloguing import (
     QUARANTINED_NAMED,
     RELIST_AFTER_FAILURE,
     Listing,
-    Standing,
+    ListingStatus,
 )
 from daemon.config.model import Server, Timeouts
 from daemon.config.redaction import doubtful, secrets
@@ -32,7 +32,7 @@ from daemon.facts import ListingFailed, ToolsListed
 from daemon.model import Era
 from daemon.redact import CUT, REASON, Redactor
 from daemon.transports.handshake import Greeting
-from daemon.wire.peer import RemoteError
+from daemon.wire.requests import RemoteError
 from tests.config.reading import config_of
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from daemon.facts import Fact
     from daemon.ports import CallToSend
-    from daemon.wire.peer import Exchange
+    from daemon.wire.requests import Exchange
 
 
 GREETING = Greeting(
@@ -188,7 +188,7 @@ async def test_a_server_that_has_no_tools_at_all_lists_none() -> None:
     (fact,) = scene.facts
     assert isinstance(fact, ToolsListed)
     assert fact.tools == ()
-    assert scene.listing.standing == Standing(), "it is good for something else"
+    assert scene.listing.standing == ListingStatus(), "it is good for something else"
 
 
 async def test_a_server_that_has_nothing_at_all_is_not_as_it_should_be() -> None:
@@ -213,7 +213,7 @@ async def test_an_empty_list_is_no_failure_and_not_as_it_should_be(
     scene.connection.tools = ["echo"]
     await until(lambda: len(scene.problems) == 3)
     assert scene.problems[-1] == ""
-    assert scene.listing.standing == Standing()
+    assert scene.listing.standing == ListingStatus()
 
 
 async def test_a_list_of_which_nothing_can_be_used_says_why() -> None:

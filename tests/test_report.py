@@ -10,7 +10,7 @@ import attrs
 import msgspec
 import pytest
 
-from daemon.cataloguing import EMPTY, Standing
+from daemon.cataloguing import EMPTY, ListingStatus
 from daemon.clients.context import SessionStatistics
 from daemon.config.redactors import Redactors
 from daemon.errors import InvalidArguments, ToolDisabled, UnknownServer, UnknownTool
@@ -65,7 +65,7 @@ class FakeObserved:
     pid: int | None = None
     mark: int | None = None
     in_flight: int = 0
-    standing: Standing = attrs.field(factory=Standing)
+    standing: ListingStatus = attrs.field(factory=ListingStatus)
 
 
 @attrs.frozen(kw_only=True)
@@ -265,7 +265,7 @@ def test_a_server_without_tools_is_up_of_no_use_and_asked_again() -> None:
     desk.stage.lists("alpha")
     assert desk.status()["daemon"]["available"] == 2
     desk.stage.becomes("alpha", ServerState.DEGRADED, reason=EMPTY)
-    desk.alpha.standing = Standing(problem=EMPTY, attempt=3, next_at=NOW + 12.4)
+    desk.alpha.standing = ListingStatus(problem=EMPTY, attempt=3, next_at=NOW + 12.4)
     status = desk.status()
     assert status["daemon"]["available"] == 1
     alpha = status["servers"]["alpha"]

@@ -35,6 +35,8 @@ COVERED_ELSEWHERE: dict[str, str] = {
     "daemon/clients/requests/initialize.py": "tests/actors/test_session.py",
     "daemon/clients/requests/subscriptions.py": "tests/actors/test_session.py",
     "daemon/clients/requests/tools.py": "tests/actors/test_session.py",
+    # What callers use of a server is tested with a real one behind it.
+    "daemon/upstreams/access.py": "tests/actors/test_upstream.py",
     # Protocols, checked by mypy against the fakes that stand for them.
     "daemon/ports.py": "tests/clients/test_call.py",
 }

@@ -126,7 +126,7 @@ async def test_once_it_ends_nobody_new_is_let_in(nursery: trio.Nursery, tmp_path
         with late:
             late.connect(str(tmp_path / "front"))
             assert error_of(await client.get())["code"] == "UpstreamLost"
-            assert list(home.tree.front.guests) in ([], [1])
+            assert list(home.tree.front.sessions) in ([], [1])
 
 
 async def test_hurry_skips_every_grace_period(tmp_path: Path, mock_clock: MockClock) -> None:

@@ -28,7 +28,8 @@ from daemon.errors import (
     leaf,
 )
 from daemon.measures import STDERR_LINES
-from daemon.ports import CallToSend, ToolCall
+from daemon.ports import CallToSend, OwnCall
+from daemon.protocol import CALL_TOOL, tool_params
 from daemon.report import Wish
 from daemon.surfaces.answers import error_result
 from daemon.transports.children import memory_by_mark
@@ -249,7 +250,7 @@ class Control:
         refusal = self._operations.reporter.refusal(asked.server, asked.tool)
         if refusal is not None:
             return error_result(refusal)
-        call = ToolCall(tool=asked.tool, arguments=asked.arguments)
+        call = OwnCall(method=CALL_TOOL, params=tool_params(asked.tool, asked.arguments))
         outcome = _Outcome(self._operations.reporter.redact.of(asked.server))
         started = trio.current_time()
         try:

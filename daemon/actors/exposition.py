@@ -8,7 +8,6 @@ again, and the daemon serves on without it.
 
 from __future__ import annotations
 
-import errno
 import socket
 from contextlib import closing
 from functools import partial
@@ -20,6 +19,7 @@ import trio
 from loguru import logger
 
 from daemon.config.metrics_rules import is_loopback, split_authority
+from daemon.doors.listening import Listener
 from daemon.errors import CallError, leaf
 from daemon.later import later
 from daemon.watch import Watch
@@ -53,11 +53,6 @@ LINGER_BYTES = 256 * 1024
 RETRY_SECONDS = 30.0
 """Between attempts to listen where somebody else does."""
 
-BREATHER = 0.1
-"""Seconds to stop accepting when descriptors or memory run out, as the daemon's other doors do."""
-
-SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-
 PATH = b"/metrics"
 
 TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
@@ -65,7 +60,7 @@ TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @attrs.frozen
-class Answer:
+class HttpAnswer:
     """What a request gets."""
 
     status: HTTPStatus
@@ -119,7 +114,7 @@ class Exposition:
         """Serve until that fails; return why."""
         try:
             with closing(_bound(listen)) as listener:
-                await self._accept(trio.SocketListener(trio.socket.from_stdlib_socket(listener)))
+                await self._accept(listener)
         except OSError as error:
             return error.strerror or str(error)
         except Exception as error:  # noqa: BLE001 - the boundary: clients are served without an exposition
@@ -129,17 +124,16 @@ class Exposition:
         finally:
             self.address.set(None)
 
-    async def _accept(self, listener: trio.SocketListener) -> NoReturn:
-        host, port = listener.socket.getsockname()[:2]
+    async def _accept(self, listener: socket.socket) -> NoReturn:
+        host, port = listener.getsockname()[:2]
         self.address.set((host, port))
         logger.info("metrics: http://{}:{}/metrics", f"[{host}]" if ":" in host else host, port)
-        room = trio.Semaphore(CONNECTIONS)
-        async with trio.open_nursery() as nursery:
-            while True:
-                await room.acquire()
-                nursery.start_soon(self._serve, await _next(listener), room)
+        # Who asks is said by the request, so whoever connects is let in.
+        door = Listener("metrics", listener, places=CONNECTIONS, admit=lambda _: True, serve=self._serve)
+        await door.run()
 
-    async def _serve(self, stream: trio.SocketStream, room: trio.Semaphore) -> None:
+    async def _serve(self, connection: socket.socket, _visitor: object) -> None:
+        stream = trio.SocketStream(trio.socket.from_stdlib_socket(connection))
         try:
             with trio.move_on_after(REQUEST_SECONDS):
                 await self._converse(stream)
@@ -149,46 +143,47 @@ class Exposition:
             logger.exception("a fault of mcpd's own while answering a request for metrics")
         finally:
             stream.socket.close()
-            room.release()
 
     async def _converse(self, stream: trio.SocketStream) -> None:
         http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
         try:
             request = await _request(http, stream)
         except h11.RemoteProtocolError as error:
-            await _say(http, stream, Answer(HTTPStatus(error.error_status_hint), "not a request of HTTP/1.1\n"))
+            await _say(
+                http, stream, HttpAnswer(HTTPStatus(error.error_status_hint), "not a request of HTTP/1.1\n")
+            )
             return
         if request is not None:
             answer = await self._answer(request)
             await _say(http, stream, answer, bodiless=request.method == b"HEAD")
 
-    async def _answer(self, request: h11.Request) -> Answer:
+    async def _answer(self, request: h11.Request) -> HttpAnswer:
         refusal = _refusal(request)
         if refusal is not None:
             return refusal
         try:
-            return Answer(HTTPStatus.OK, await self._export())
+            return HttpAnswer(HTTPStatus.OK, await self._export())
         except CallError as error:
-            return Answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{error.message}\n")
+            return HttpAnswer(HTTPStatus.SERVICE_UNAVAILABLE, f"{error.message}\n")
         except Exception:  # noqa: BLE001 - as in `_serve`, but there is still somebody to tell
             logger.exception("a fault of mcpd's own while collecting metrics")
-            return Answer(HTTPStatus.INTERNAL_SERVER_ERROR, "a fault of mcpd's own: see its log\n")
+            return HttpAnswer(HTTPStatus.INTERNAL_SERVER_ERROR, "a fault of mcpd's own: see its log\n")
 
 
 def _differs(metrics: Metrics, catalog: Catalog) -> bool:
     return catalog.config.metrics != metrics
 
 
-def _refusal(request: h11.Request) -> Answer | None:
+def _refusal(request: h11.Request) -> HttpAnswer | None:
     """Why a request is not answered with metrics, in the order of what must not be told to whom."""
     host, _port = split_authority(dict(request.headers).get(b"host", b"").decode("latin-1"))
     if host is None or not is_loopback(host):
         text = "only for this machine: ask for it as localhost, 127.0.0.1 or [::1]\n"
-        return Answer(HTTPStatus.FORBIDDEN, text)
+        return HttpAnswer(HTTPStatus.FORBIDDEN, text)
     if request.target.partition(b"?")[0] != PATH:
-        return Answer(HTTPStatus.NOT_FOUND, "nothing here: metrics are at /metrics\n")
+        return HttpAnswer(HTTPStatus.NOT_FOUND, "nothing here: metrics are at /metrics\n")
     if request.method != b"GET":
-        return Answer(HTTPStatus.METHOD_NOT_ALLOWED, "metrics can only be read: GET /metrics\n")
+        return HttpAnswer(HTTPStatus.METHOD_NOT_ALLOWED, "metrics can only be read: GET /metrics\n")
     return None
 
 
@@ -216,17 +211,6 @@ def _bound(listen: str) -> socket.socket:
     return listener
 
 
-async def _next(listener: trio.SocketListener) -> trio.SocketStream:
-    while True:
-        try:
-            return await listener.accept()
-        except OSError as error:
-            if error.errno not in SHORTAGES:
-                raise
-            logger.warning("cannot accept a connection for metrics: {}", error.strerror)
-            await trio.sleep(BREATHER)
-
-
 async def _request(http: h11.Connection, stream: trio.SocketStream) -> h11.Request | None:
     """The request's head; None if the client left without one.
 
@@ -239,7 +223,7 @@ async def _request(http: h11.Connection, stream: trio.SocketStream) -> h11.Reque
 
 
 async def _say(
-    http: h11.Connection, stream: trio.SocketStream, answer: Answer, *, bodiless: bool = False
+    http: h11.Connection, stream: trio.SocketStream, answer: HttpAnswer, *, bodiless: bool = False
 ) -> None:
     """Answer, as the last thing on this connection, and let the client read it."""
     body = answer.text.encode()

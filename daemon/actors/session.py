@@ -15,6 +15,7 @@ from daemon import protocol
 from daemon.clients.attachments import MAX_HELD
 from daemon.clients.connection import ClientConnection
 from daemon.clients.context import SessionStatistics
+from daemon.clients.fastpath import plain_call
 from daemon.clients.requests.initialize import accept_version, discover, hello, initialize, ping
 from daemon.clients.requests.subscriptions import cancel, listen
 from daemon.clients.requests.tools import call_tool, list_tools
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
     from daemon.clients.context import SessionContext
     from daemon.errors import CallError
     from daemon.wire.envelope import BadMessage
+    from daemon.wire.frames import Line
     from daemon.wire.outbox import Link
-    from daemon.wire.plain import PlainCall
 
 MAX_FAULTS = 100
 """Malformed messages after which a client is cut off: it does not speak JSON-RPC (reliability.md §4)."""
@@ -59,7 +60,8 @@ class Session:
         """Attach to a link of a user, None is the daemon's own; `run` does the work."""
         self.number = number
         self._context = context
-        self._peer = Peer(link, context.outbox, self, strict=True, on_call=self._take_call)
+        self._link = link
+        self._peer = Peer(link, context.outbox, self, strict=True, take_quickly=self._take_plain_call)
         self._connection = ClientConnection(self._peer, number, context, uid)
         self._attachments = self._connection.attachments
         self._client = self._connection.client
@@ -178,8 +180,10 @@ class Session:
             self._context.outbox.flush()
             raise ProtocolFault(f"{self._faults} malformed messages")
 
-    def _take_call(self, call: PlainCall) -> None:
-        """Take a call in that says nothing of its session."""
+    def _take_plain_call(self, line: Line) -> bool:
+        """Take a call in that says nothing of its session; False if the line is no such call."""
+        if (call := plain_call(line)) is None:
+            return False
         self._settled = True
         client, dispatch, attachment = self._client, self._connection.dispatch, self._attachments.direct
         try:
@@ -189,14 +193,15 @@ class Session:
                 else:
                     begin = partial(dispatch.begin, name=call.name, arguments=call.arguments)
                     self._in_session({}, call.request_id, begin)
-                return
-            request = attachment.request(call.request_id, self._peer.turn)
+                return True
+            request = attachment.request(call.request_id, self._link.turns)
             if client.selection.denied:
                 self._peer.refuse(call.request_id, envelope.INVALID_REQUEST, client.selection.denied)
             else:
                 dispatch.begin(request, call.name, call.arguments)
         except Exception as error:  # noqa: BLE001 - the boundary of a request
             self._connection.fail(call.request_id, "tools/call", error)
+        return True
 
     def _serve(self, request_id: bytes, method: str, params: Raw | None) -> None:
         connection, meta = self._connection, protocol.meta_of(params)
@@ -216,7 +221,7 @@ class Session:
 
         def serve_held(attachment: Attachment) -> None:
             try:
-                serve(attachment.request(request_id, self._peer.turn, modern=modern))
+                serve(attachment.request(request_id, self._link.turns, modern=modern))
             except Exception as error:  # noqa: BLE001 - the boundary of a request
                 method = "a request of a session that had to be recalled"
                 self._connection.fail(request_id, method, error)
@@ -224,7 +229,7 @@ class Session:
         key = self._attachments.key_of(meta)
         attachment = self._attachments.present(key)
         if attachment is not None:
-            serve(attachment.request(request_id, self._peer.turn, modern=modern))
+            serve(attachment.request(request_id, self._link.turns, modern=modern))
         elif not self._attachments.hold(key or "", request_id, serve_held):
             text = f"{MAX_HELD} requests wait for their sessions to be recalled; try again in a moment"
             self._peer.refuse(request_id, envelope.INVALID_REQUEST, text)

@@ -42,7 +42,7 @@ MAX_DEPTH = 400
 depth, and the interpreter's limit is for both together."""
 
 
-class Page(msgspec.Struct):
+class ListPage(msgspec.Struct):
     """One page of `tools/list`."""
 
     tools: list[Raw]
@@ -75,7 +75,7 @@ class _Unusable(Exception):
         self.reason = reason
 
 
-_decode_page = msgspec.json.Decoder(Page).decode
+_decode_page = msgspec.json.Decoder(ListPage).decode
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_name = msgspec.json.Decoder(str).decode
 _decode_text = msgspec.json.Decoder(str | None).decode
@@ -86,7 +86,7 @@ _TEXT_OR_BRACKET = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[][{}]', re.DOTALL)
 _DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
-def read_page(result: bytes) -> Page:
+def read_page(result: bytes) -> ListPage:
     """Split a page into its raw tools.
 
     Raises:

@@ -48,7 +48,7 @@ class Request(Struct, frozen=True, kw_only=True):
     modern: bool = False
     """Whether it is of the 2026-07-28 era."""
     turn: int = 0
-    """The connection's turn that it came in (`wire.peer.Peer.turn`)."""
+    """The connection's turn that it came in (`wire.outbox.Link.turns`)."""
 
 
 class Attachment:
@@ -67,7 +67,7 @@ class Attachment:
             client: the connection's.
             state: the session's.
             context: what all sessions share.
-            turn: the connection's present one (`wire.peer.Peer.turn`).
+            turn: the connection's present one (`wire.outbox.Link.turns`).
         """
         self.state = state
         self._client = client

@@ -17,8 +17,7 @@ from msgspec import Raw, Struct
 from daemon import protocol
 from daemon.errors import CallError, InternalError, UpstreamCallError
 from daemon.surfaces.answers import error_result
-from daemon.surfaces.base import TOOLS_CALL
-from daemon.wire.peer import RemoteError
+from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -124,12 +123,12 @@ class ClientCall(Struct, eq=False, kw_only=True):
     """When, on trio's clock (seconds)."""
     label: str
     """What the log calls it."""
-    method: str = TOOLS_CALL
-    """What is asked of the server."""
+    method: str = protocol.CALL_TOOL
+    """What is asked of the server (`ports.CallToSend`)."""
     tool: str = ""
-    """The tool, as its server calls it (`ports.CallToSend`)."""
-    arguments: Buffer = b"{}"
-    """What is sent, once it is known where to (likewise)."""
+    """What it is asked for, by the server's own name for it, once it is known where to send it."""
+    params: tuple[Buffer, ...] = ()
+    """What it is sent with (`ports.CallToSend`)."""
     meta: Mapping[str, Raw] = NOTHING
     """What of its `_meta` travels on (likewise)."""
     wants_progress: bool = False

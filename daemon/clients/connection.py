@@ -52,7 +52,7 @@ class ClientConnection:
             context,
             on_change=self.announcements.announce_if_changed,
             later=self.tasks.later,
-            turn=lambda: peer.turn,
+            turn=lambda: peer.link.turns,
             busy=lambda: [call.request.session for call in self.calls.open.values()],
         )
 

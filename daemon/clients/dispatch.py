@@ -152,7 +152,7 @@ class Dispatch:
         if upstream.is_stale and not call.current and call.request.session.selection.on_demand:
             self._wait_current(call, upstream)
             return False
-        call.method, call.tool, call.arguments = forward.method, forward.name, arguments
+        call.method, call.tool, call.params = forward.method, forward.name, (forward.head, arguments)
         try:
             call.key = upstream.send(call, call, self._number)
         except UpstreamUnavailable:
@@ -211,6 +211,7 @@ class Dispatch:
         if isinstance(action, Forward) and action.server == upstream.name:
             # Its server may have renamed it meanwhile.
             call.tool, call.label = action.name, action.label
+            call.params = action.head, call.params[-1]
         return True
 
     def _reply(self, call: ClientCall, reply: Reply) -> None:

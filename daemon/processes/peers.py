@@ -60,7 +60,7 @@ class Refusal(StrEnum):
     """What is left is for processes that have none."""
 
 
-class Peer(NamedTuple):
+class PeerCredentials(NamedTuple):
     """The process at the other end."""
 
     pid: int
@@ -122,7 +122,7 @@ class Peers:
         self.refused: Counter[Refusal] = Counter()
         self.open = 0
         """Connections that there are."""
-        self._door = door
+        self.door = door
         self._uids = uids
         self._servers = servers
         self._clock = clock
@@ -130,7 +130,7 @@ class Peers:
         self._by_uid: Counter[int] = Counter()
         self._said: dict[str, tuple[float, int]] = {}
 
-    def admit(self, connection: socket.socket) -> Peer | None:
+    def admit(self, connection: socket.socket) -> PeerCredentials | None:
         """Let in who is at the other end, who then counts until he leaves; None: he may not come in.
 
         Raises:
@@ -138,7 +138,7 @@ class Peers:
         """
         raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEERCRED.size)
         pid, uid, _gid = PEERCRED.unpack(raw)
-        peer = Peer(pid, uid)
+        peer = PeerCredentials(pid, uid)
         why = self._why_not(peer, connection)
         if why is not None:
             self._refuse(peer, *why)
@@ -148,7 +148,7 @@ class Peers:
         self._by_uid[uid] += 1
         return peer
 
-    def leave(self, peer: Peer) -> None:
+    def leave(self, peer: PeerCredentials) -> None:
         """Somebody who was let in has gone."""
         self.open -= 1
         for counts, key in ((self._by_pid, peer.pid), (self._by_uid, peer.uid)):
@@ -161,12 +161,12 @@ class Peers:
         refused = {str(reason): count for reason, count in self.refused.items()}
         return {"open": self.open, "places": self.places.places, "refused": refused}
 
-    def _why_not(self, peer: Peer, connection: socket.socket) -> tuple[Refusal, str] | None:
+    def _why_not(self, peer: PeerCredentials, connection: socket.socket) -> tuple[Refusal, str] | None:
         if peer.uid not in self._uids:
             return Refusal.USER, f"only {sorted(self._uids)} may; add it to listen.uids to let it in"
         return self._too_many(peer) or _stems_from_server(peer, connection, self._servers)
 
-    def _too_many(self, peer: Peer) -> tuple[Refusal, str] | None:
+    def _too_many(self, peer: PeerCredentials) -> tuple[Refusal, str] | None:
         shares, ours = self.places, peer.uid in {os.getuid(), 0}
         kept = shares.kept if peer.pid in self._by_pid else 0
         if not ours and self._by_uid[peer.uid] >= shares.of_user - kept:
@@ -185,7 +185,7 @@ class Peers:
         """Nobody else is accepted until somebody leaves."""
         self._say("full", f"all {self.places.places} connections are taken: further ones wait")
 
-    def _refuse(self, peer: Peer, reason: Refusal, text: str) -> None:
+    def _refuse(self, peer: PeerCredentials, reason: Refusal, text: str) -> None:
         self.refused[reason] += 1
         self._say(reason, f"refused a connection of uid {peer.uid} (pid {peer.pid}): {text}")
 
@@ -196,11 +196,11 @@ class Peers:
             return
         self._said[reason] = self._clock(), 0
         more = f" (and {unsaid} times since this was last said)" if unsaid else ""
-        logger.warning("{}: {}{}", self._door, text, more)
+        logger.warning("{}: {}{}", self.door, text, more)
 
 
 def _stems_from_server(
-    peer: Peer, connection: socket.socket, servers: Callable[[], Collection[int | None]]
+    peer: PeerCredentials, connection: socket.socket, servers: Callable[[], Collection[int | None]]
 ) -> tuple[Refusal, str] | None:
     """Why a peer is refused as a server's process.
 

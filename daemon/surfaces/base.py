@@ -12,6 +12,7 @@ import attrs
 
 from daemon.catalog.loaded import Loaded, Source
 from daemon.config.names import read_reference
+from daemon.protocol import CALL_TOOL, tool_head
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from daemon.config.model import Profile
     from daemon.model import Tool, ToolKey
     from daemon.search.index import Index
-
-TOOLS_CALL = "tools/call"
-"""MCP's method that runs a tool."""
 
 MAX_REMEMBERED = 1024
 """Decisions that are remembered with one view, of each kind: more tools than one client calls between two
@@ -139,6 +137,12 @@ class Target:
     """What the log calls a call to it."""
     tool: Tool | None
     """What is known of it; None while its server has not listed its tools."""
+    head: bytes = attrs.field(init=False, repr=False)
+    """As `Forward.head`."""
+
+    @head.default
+    def _head(self) -> bytes:
+        return tool_head(self.name)
 
 
 @attrs.frozen(kw_only=True)
@@ -147,12 +151,14 @@ class Forward:
 
     server: str
     """Which server."""
-    method: str = TOOLS_CALL
+    method: str = CALL_TOOL
     """What is asked of it."""
     name: str
     """What it is asked for, by the name that the server knows: of `tools/call`, the tool's."""
+    head: bytes = attrs.field(repr=False)
+    """What stands in its `params` before the payload, raw (`ports.CallToSend.params`)."""
     arguments: bytes | msgspec.Raw = attrs.field(repr=False)
-    """A JSON object, as the client wrote it."""
+    """The payload: a JSON object, as the client wrote it."""
     label: str
     """What the log calls it."""
     loading: Loading | None = None

@@ -11,6 +11,7 @@ from daemon.arguments.reading import WRAPPERS
 from daemon.closest import closest
 from daemon.config.names import read_reference
 from daemon.errors import InvalidArguments, ToolChanged, ToolDisabled, UnknownTool, UpstreamUnavailable
+from daemon.protocol import tool_head
 from daemon.surfaces.answers import MAX_QUOTED, choices, cut, quoted, share_of, some_of, unavailable_entry
 from daemon.surfaces.base import MAX_REMEMBERED, AwaitListing, Forward, Target
 from daemon.surfaces.describing import definition, meta_tool, starting, unlisted
@@ -125,6 +126,7 @@ def run(view: View, target: Target, wrapped: Wrapped) -> Forward:
     return Forward(
         server=target.server,
         name=target.name,
+        head=target.head,
         arguments=read.arguments,
         label=target.label,
         repair=read.repair,
@@ -136,6 +138,7 @@ def direct(tool: Tool, arguments: bytes, loading: Loading | None = None) -> Forw
     return Forward(
         server=tool.server,
         name=tool.name,
+        head=tool_head(tool.name),
         arguments=arguments,
         label=label_of(tool),
         loading=loading,

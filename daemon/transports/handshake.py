@@ -15,11 +15,11 @@ import msgspec
 from daemon.errors import ConnectionLost, ProtocolFault, StartTimeout, UpstreamLost, UpstreamTimeout
 from daemon.model import Era
 from daemon.protocol import HANDSHAKE_VERSIONS, IDENTITY, MODERN_VERSION, SERVER_INFO_KEY
-from daemon.wire.peer import RemoteError
+from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
     from daemon.config.model import Timeouts
-    from daemon.ports import Connection
+    from daemon.ports import UpstreamConnection
 
 
 OTHERS = ("prompts", "resources")
@@ -75,7 +75,7 @@ class Greeter:
         """A new connection is about to be made; `probing` False: ask nothing that might kill it again."""
         self._probing = probing and self._era is not Era.HANDSHAKE
 
-    async def greet(self, connection: Connection, timeouts: Timeouts, *, installs: bool) -> Greeting:
+    async def greet(self, connection: UpstreamConnection, timeouts: Timeouts, *, installs: bool) -> Greeting:
         """Open the conversation, in whichever era the server speaks.
 
         Args:
@@ -112,7 +112,7 @@ class Greeter:
         """The server has come up: the next time it gets the time that is configured."""
         self._timeouts_in_a_row = 0
 
-    async def _probe(self, connection: Connection, timeouts: Timeouts) -> Greeting | None:
+    async def _probe(self, connection: UpstreamConnection, timeouts: Timeouts) -> Greeting | None:
         try:
             return await probe(connection, timeouts.probe)
         except UpstreamLost as lost:
@@ -121,7 +121,7 @@ class Greeter:
             raise
 
 
-async def probe(connection: Connection, seconds: float) -> Greeting | None:
+async def probe(connection: UpstreamConnection, seconds: float) -> Greeting | None:
     """Ask for the modern era. None if the server does not speak it.
 
     Raises:
@@ -139,7 +139,7 @@ async def probe(connection: Connection, seconds: float) -> Greeting | None:
     return _greeting(Era.MODERN, MODERN_VERSION, result)
 
 
-async def initialize(connection: Connection, seconds: float) -> Greeting:
+async def initialize(connection: UpstreamConnection, seconds: float) -> Greeting:
     """Open the conversation in the handshake era.
 
     Raises:

@@ -8,14 +8,14 @@ import trio
 
 from daemon.errors import UpstreamTimeout
 from daemon.model import Era
-from daemon.wire.peer import RemoteError
+from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
     from daemon.config.model import Timeouts
-    from daemon.ports import Connection
+    from daemon.ports import UpstreamConnection
 
 
-async def fallen_silent(connection: Connection, era: Era, timeouts: Timeouts) -> str:
+async def fallen_silent(connection: UpstreamConnection, era: Era, timeouts: Timeouts) -> str:
     """Return once a server has left too many pings unanswered, and how that is told.
 
     Any sign of life counts, and calls in flight are one: a server may be too busy with them to answer.

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from types import ModuleType
 
-    from daemon.ports import Connection
+    from daemon.ports import UpstreamConnection
     from daemon.transports.context import OpenContext
 
 MODULES = {kind: f"daemon.transports.{kind}" for kind in ("stdio", "http", "sse", "ws", "unix")}
-"""Each has `open_connection(context)`, an async context manager that yields a `ports.Connection`."""
+"""Each has `open_connection(context)`, an async context manager that yields a `ports.UpstreamConnection`."""
 
 
 _one_at_a_time = threading.Lock()
@@ -32,9 +32,9 @@ def load(name: str) -> ModuleType:
         return importlib.import_module(name)
 
 
-async def connector(context: OpenContext) -> AbstractAsyncContextManager[Connection]:
+async def connector(context: OpenContext) -> AbstractAsyncContextManager[UpstreamConnection]:
     """The context manager that connects to a server; nothing is opened yet."""
     name = MODULES[context.server.type]
     module: Any = await trio.to_thread.run_sync(load, name)
-    opened: AbstractAsyncContextManager[Connection] = module.open_connection(context)
+    opened: AbstractAsyncContextManager[UpstreamConnection] = module.open_connection(context)
     return opened

@@ -9,13 +9,13 @@ import trio
 from daemon.catalog.listing import MAX_TOOLS, read_page
 from daemon.errors import SchemaFetchError, UpstreamTimeout
 from daemon.wire.envelope import MAX_ERROR_BYTES
-from daemon.wire.peer import RemoteError
+from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
     from msgspec import Raw
 
-    from daemon.catalog.listing import Page
-    from daemon.ports import Connection
+    from daemon.catalog.listing import ListPage
+    from daemon.ports import UpstreamConnection
 
 MAX_PAGES = 1000
 """A cursor that never ends is a server's bug; real servers send one page, rarely a dozen."""
@@ -28,14 +28,14 @@ PAGES_SHARE = 10
 """All pages together may take so many times what one may: a listing is a matter of seconds."""
 
 
-async def list_all(connection: Connection, *, seconds: float) -> list[Raw]:
+async def list_all(connection: UpstreamConnection, *, seconds: float) -> list[Raw]:
     """All raw tools of a server (`_list_pages`), within a bound for the whole."""
     with trio.move_on_after(seconds * PAGES_SHARE):
         return await _list_pages(connection, seconds=seconds)
     raise SchemaFetchError(f"tools/list did not come to its end within {seconds * PAGES_SHARE:g} s")
 
 
-async def _list_pages(connection: Connection, *, seconds: float) -> list[Raw]:
+async def _list_pages(connection: UpstreamConnection, *, seconds: float) -> list[Raw]:
     """All raw tools of a server.
 
     Args:
@@ -70,5 +70,5 @@ async def _list_pages(connection: Connection, *, seconds: float) -> list[Raw]:
     raise SchemaFetchError(f"tools/list has more than {MAX_PAGES} pages")
 
 
-async def _read(result: bytes) -> Page:
+async def _read(result: bytes) -> ListPage:
     return read_page(result) if len(result) < LONG_PAGE else await trio.to_thread.run_sync(read_page, result)

@@ -1,7 +1,7 @@
 """An MCP connection over any link: stdio, unix socket and WebSocket share this edge.
 
-A tool call is spliced together from the bytes that the client sent; its answer is handed back as the bytes
-that the server sent. Nothing in between is parsed or re-serialised.
+A forwarded request is spliced together from the bytes that the client sent; its answer is handed back as the
+bytes that the server sent. Nothing in between is parsed or re-serialised.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ if TYPE_CHECKING:
 
     from daemon.ports import CallToSend, ConnectionEvents
     from daemon.wire.outbox import Link, Outbox
-    from daemon.wire.peer import Exchange
+    from daemon.wire.requests import Exchange
 
 UPSTREAM_QUEUE_BYTES = 16 * 1024 * 1024
 """Bytes that may wait for a server that does not read before new calls are refused: one largest message."""
 
-_PLAIN_CALL = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%b,"arguments":%b}}'
+_PLAIN_CALL = b'{"jsonrpc":"2.0","id":%d,"method":"%b","params":{%b}}'
+"""A request with nothing added to its params, as most are: one small frame, made in one step."""
+
 _encode = msgspec.json.encode
 
 
@@ -39,14 +41,14 @@ def envelope_meta(era: Era, version: str) -> dict[str, object]:
 
 
 class RawConnection:
-    """`ports.Connection` over a `Peer`."""
+    """`ports.UpstreamConnection` over a `Peer`."""
 
     def __init__(self, link: Link, *, outbox: Outbox, events: ConnectionEvents) -> None:
         """Attach to a link that somebody else opens and closes."""
         self.link = link
         self._outbox = outbox
         self._events = events
-        self._peer = Peer(link, outbox, self, strict=False)
+        self._peer = Peer(link, outbox, self, strict=False, cancelled=protocol.cancelled)
         self._meta: dict[str, object] = {}
         self._meta_members: tuple[bytes, ...] = ()
 
@@ -58,15 +60,15 @@ class RawConnection:
     @property
     def in_flight(self) -> int:
         """Requests without an answer yet."""
-        return self._peer.in_flight
+        return self._peer.requests.forwarded
 
     def adopt(self, era: Era, version: str) -> None:
         """Use an era's envelope from now on."""
         self._meta = envelope_meta(era, version)
         self._meta_members = tuple(_encode(key) + b":" + _encode(value) for key, value in self._meta.items())
 
-    async def request(self, method: str, params: dict[str, object], *, timeout: float) -> bytes:  # noqa: ASYNC109 - see ports.Connection
-        """Ask, and wait (`ports.Connection.request`)."""
+    async def request(self, method: str, params: dict[str, object], *, timeout: float) -> bytes:  # noqa: ASYNC109 - see ports.UpstreamConnection
+        """Ask, and wait (`ports.UpstreamConnection.request`)."""
         if self._meta:
             params = {**params, "_meta": self._meta}
         return await self._peer.request(method, params, timeout=timeout)
@@ -77,16 +79,16 @@ class RawConnection:
         self._outbox.flush()
 
     def call(self, call: CallToSend, exchange: Exchange) -> int:
-        """Forward a tool call (`ports.Connection.call`)."""
+        """Forward a request (`ports.UpstreamConnection.call`)."""
         if self.link.queued > UPSTREAM_QUEUE_BYTES:
             raise Overloaded(
                 f"the server does not read: {self.link.queued} bytes are waiting for it. Try again later."
             )
-        uid = self._peer.open(exchange)
-        if self._meta_members or call.meta or call.wants_progress or len(call.arguments) > JOINED_BYTES:
-            self._peer.send_request(uid, "tools/call", self._params(call, uid))
+        uid = self._peer.requests.open(exchange)
+        if self._meta_members or call.meta or call.wants_progress or len(call.params[-1]) > JOINED_BYTES:
+            self._peer.send_request(uid, call.method, self._params(call, uid))
         else:
-            self.link.send((_PLAIN_CALL % (uid, _encode(call.tool), call.arguments),))
+            self.link.send((_PLAIN_CALL % (uid, call.method.encode(), b"".join(call.params)),))
         return uid
 
     def cancel(self, key: int, reason: str) -> None:
@@ -110,8 +112,10 @@ class RawConnection:
             self._peer.refuse(request_id, METHOD_NOT_FOUND, text)
 
     def on_notification(self, method: str, params: Raw | None) -> None:
-        """Pass on what concerns the catalog or the log."""
-        if method == "notifications/tools/list_changed":
+        """Pass on what concerns a request, the catalog or the log."""
+        if method == protocol.PROGRESS and params is not None:
+            self._peer.requests.progress(params)
+        elif method == protocol.TOOLS_CHANGED:
             self._events.on_list_changed()
         elif method == "notifications/message" and params is not None:
             self._events.on_log(bytes(params))
@@ -125,14 +129,12 @@ class RawConnection:
         self._events.on_noise(line, fault.message)
 
     def _params(self, call: CallToSend, uid: int) -> tuple[Buffer, ...]:
-        """`{"name":…,"arguments":…,"_meta":…}`, the payload uncopied."""
+        """The params with what has to be added to their `_meta`, the payload uncopied."""
         members = [
             *(_encode(key) + b":" + bytes(value) for key, value in call.meta.items()),
             *self._meta_members,
         ]
         if call.wants_progress:
             members.append(b'"progressToken":%d' % uid)
-        head = b'{"name":%b,"arguments":' % _encode(call.tool)
-        if not members:
-            return (head, call.arguments, b"}")
-        return (head, call.arguments, b',"_meta":{', b",".join(members), b"}}")
+        added = b',"_meta":{%b}' % b",".join(members) if members else b""
+        return (b"{", *call.params, added, b"}")

@@ -40,7 +40,7 @@ from daemon.transports.failures import Kind
 from daemon.transports.sdk_calls import Calls
 from daemon.transports.sdk_era import Dialect, call_params
 from daemon.transports.sdk_peer import SdkPeer, failure_in
-from daemon.wire.peer import RemoteError
+from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from daemon.ports import CallToSend
     from daemon.transports.context import OpenContext
     from daemon.transports.failures import Failure
-    from daemon.wire.peer import Exchange
+    from daemon.wire.requests import Exchange
 
 # The SDK marks what 2026-07-28 removed; servers of the handshake era still need it from us.
 warnings.filterwarnings("ignore", category=MCPDeprecationWarning)
@@ -235,7 +235,7 @@ class SdkConnection:
     async def _run_call(self, key: int, call: CallToSend, scope: trio.CancelScope) -> None:
         with scope:
             try:
-                result = await self._peer.ask(key, "tools/call", call_params(call, key))
+                result = await self._peer.ask(key, call.method, call_params(call, key))
             except MCPError as error:
                 failure = failure_in(error, self._place, in_session=not self._dialect.modern)
                 if failure is None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from daemon.errors import CallError
-    from daemon.wire.peer import Exchange
+    from daemon.wire.requests import Exchange
 
 _encode = msgspec.json.encode
 

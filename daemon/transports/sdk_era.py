@@ -83,11 +83,12 @@ def call_params(call: CallToSend, key: int) -> dict[str, Any]:
         InvalidArguments: the arguments are no JSON object.
     """
     try:
-        arguments = _decode_object(call.arguments)
+        params = _decode_object(b"{%b}" % b"".join(call.params))
         meta: dict[str, Any] = {name: msgspec.json.decode(value) for name, value in call.meta.items()}
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArguments(f"the arguments are no usable JSON object: {error}") from None
+    if not isinstance(params.get("arguments", {}), dict):
+        raise InvalidArguments("the arguments are no usable JSON object")
     if call.wants_progress:
         meta["progressToken"] = key
-    params: dict[str, Any] = {"name": call.tool, "arguments": arguments}
     return {**params, "_meta": meta} if meta else params

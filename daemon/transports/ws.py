@@ -139,7 +139,7 @@ class MessageLink:
             max_queue: bytes that may wait for the server before it is cut off.
         """
         self.queued = 0
-        self.lulls = 0
+        self.turns = 0
         self.is_held = False
         self._outbox = outbox
         self._socket = socket
@@ -153,7 +153,7 @@ class MessageLink:
         self._done = False
 
     def send(self, frame: Sequence[Buffer]) -> None:
-        """Queue one frame; the writer task takes it from here. A frame of any size fits an empty queue."""
+        """Queue one frame, of any size if the queue is empty. A task writes it, as masking takes long."""
         if self._done:
             return
         if self.queued > self._max_queue:
@@ -163,9 +163,6 @@ class MessageLink:
         self._out.append(message)
         self.queued += len(message)
         self._kick.set()
-
-    def flush(self) -> None:
-        """Nothing to do: masking and framing make a write expensive enough to deserve its task."""
 
     async def run(self, on_lines: OnLines, on_oversized: OnOversized) -> None:
         """Read and write until either side closes."""
@@ -200,7 +197,7 @@ class MessageLink:
                     await self._resumed.wait()
 
     def resume(self) -> None:
-        """Read again: those who were behind have caught up (`wire.outbox.Source`)."""
+        """Read again: those who were behind have caught up (`wire.outbox.Pausable`)."""
         self.is_held = False
         self._resumed.set()
 

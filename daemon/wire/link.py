@@ -6,8 +6,7 @@ who were ready have been served, one flush writes each touched link once. trio's
 call even when they need not wait (10 to 20 us each); here trio is entered when the kernel has nothing more.
 
 Invariants.
-- A frame is queued whole and written in order; nobody awaits in the middle of one, so none is ever torn.
-- While the kernel takes no more (`_blocked`), only the poll's call writes.
+- What holds of the half that writes is said in `wire.writing`.
 - A peer that reads slowly is not read from while more than `pause_at` waits for it. With more than `max_queue`
   it is behind: it is cut off if it takes nothing, and all such queues are bounded together (`wire.outbox`).
 - Lines are handed over in order, and only while `run` runs; what its owner raises ends `run`, and nothing else.
@@ -17,20 +16,18 @@ Invariants.
 
 from __future__ import annotations
 
-import math
 import os
 from typing import TYPE_CHECKING
 
+import attrs
 import trio
 
 from daemon.errors import ConnectionLost
 from daemon.wire.frames import LineBuffer
 from daemon.wire.poll import IN, OUT
+from daemon.wire.writing import CLOSED, FdWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from daemon.wire.envelope import Buffer
     from daemon.wire.frames import Line
     from daemon.wire.outbox import OnLines, OnOversized, Outbox
 
@@ -52,16 +49,28 @@ HELD_BYTES = 5 * 1024 * 1024
 """What a peer has to take a look if others are held for it: they must not wait for long."""
 LAST_READS = 64
 """Reads of a peer that takes nothing any more: 16 MiB, the largest message."""
-JOIN_BELOW = 64 * 1024
-"""Small queues are joined and written by one `write`; larger ones go through `writev` uncopied."""
-CLOSED = -1
-IOV_MAX = 1024  # of buffers in one writev (writev(2))
 _view = memoryview(bytearray(READ_BYTES))
 _views = (_view,)
 """Where every link reads much to, one after the other: a new buffer for each would be mapped and unmapped."""
 
 
-class FdLink:
+@attrs.frozen
+class LinkStatistics:
+    """How a link is at one moment."""
+
+    queued: int
+    """Bytes that wait for the peer."""
+    unfinished: int
+    """Bytes of a line that the peer has not ended yet."""
+    turns: int
+    """How often the peer had said all that it had to say."""
+    is_read: bool
+    """Whether the peer is read from."""
+    is_blocked: bool
+    """Whether the kernel takes no more for the peer."""
+
+
+class FdLink(FdWriter):
     """A link over two non-blocking descriptors, or over one twice (a socket). Owns them."""
 
     def __init__(
@@ -84,65 +93,19 @@ class FdLink:
             max_queue: bytes that may wait for the peer before it is behind.
             pause_at: bytes waiting for it above which it is not read from; None: it is, and holds nobody.
         """
-        self.queued = 0
-        self.lulls = 0
+        super().__init__(write_fd, outbox=outbox, max_queue=max_queue, pause_at=pause_at)
+        self._is_socket = read_fd == write_fd
+        self.turns = 0
         self.is_held = False
-        self.max_queue = max_queue
         self._read_fd = read_fd
-        self._write_fd = write_fd
-        self._outbox = outbox
         self._lines = LineBuffer(max_line)
-        self._pause_at = math.inf if pause_at is None else pause_at
-        self._holds_others = pause_at is not None
-        self._taken = 0
-        self._out: list[Buffer] = []
-        self._touched = self._blocked = self._paused = self._behind = False
         self._rest: list[Line] = []
-        self._reading = False
-        self._lulled = False
-        self._deaf = False
-        self._failure: str | None = None
+        self._reading = self._behind = self._turn_over = False
         self._on_lines: OnLines | None = None
         self._on_oversized: OnOversized | None = None
         self._ended = trio.Event()
-        self._woken = trio.Event()
         self._reason: Exception | None = None
-        self._write_closed = False
         self._closed = False
-
-    def send(self, frame: Sequence[Buffer]) -> None:
-        """Queue one frame and its newline. A frame of any size fits an empty queue."""
-        if self._failure is not None or self._write_closed:
-            return
-        out = self._out
-        if len(frame) == 1:
-            out += frame[0], b"\n"
-            self.queued += len(frame[0]) + 1
-        else:
-            out += frame
-            out.append(b"\n")
-            self.queued += sum(map(len, frame)) + 1
-        if not self._touched:
-            self._touched = True
-            self._outbox.touch(self)
-        if self.queued > self.max_queue:
-            self._fall_behind()
-
-    def _fall_behind(self) -> None:
-        self._woken.set()
-        if self._holds_others:
-            self._outbox.fall_behind(self)
-
-    def flush(self) -> None:
-        """Write without waiting; what the kernel does not take is written when it does."""
-        self._touched = False
-        try:
-            if self._out and not self._blocked:
-                self._write_on()
-            else:
-                self._note(self._blocked)
-        except OSError as error:  # not raised: the others are to be flushed, too
-            self._fail(f"waiting for it failed: {error.strerror}")
 
     async def run(self, on_lines: OnLines, on_oversized: OnOversized) -> None:
         """Read and write until the peer hangs up, breaks or is cut off."""
@@ -175,16 +138,12 @@ class FdLink:
         for fd in fds:
             os.close(fd)
 
-    def close_write(self) -> None:
-        """End our direction only: a child sees EOF on its stdin. Only for links over two descriptors."""
-        if not self._write_closed and self._write_fd != self._read_fd:
-            self._clear()
-            self._write_closed = True
-            os.close(self._write_fd)
-            self._write_fd = CLOSED
+    def statistics(self) -> LinkStatistics:
+        """How it is now."""
+        return LinkStatistics(self.queued, self._lines.held, self.turns, self._reading, self._blocked)
 
     def resume(self) -> None:
-        """Read again: those who were behind have caught up (`wire.outbox.Source`)."""
+        """Read again: those who were behind have caught up (`wire.outbox.Pausable`)."""
         self.is_held = False
         self._rewatch()
 
@@ -195,7 +154,7 @@ class FdLink:
             if self._reading and ready & ~OUT:
                 self._read_on()
             if self._blocked and ready & ~IN:
-                self._write_on()
+                self._note(not self._write())
         except Exception as error:  # noqa: BLE001 - the boundary: what its owner raises ends this link alone
             self._end(error)
 
@@ -204,7 +163,7 @@ class FdLink:
         runs = self._on_lines is not None and self._reason is None
         self._reading = runs and not (self._behind or self._paused or self.is_held or self._rest)
         reads, writes = IN if self._reading else 0, OUT if self._blocked else 0
-        if self._read_fd == self._write_fd:
+        if self._is_socket:
             self._outbox.poll.watch(self._read_fd, reads | writes, self._on_ready)
         else:
             self._outbox.poll.watch(self._read_fd, reads, self._on_ready)
@@ -213,9 +172,9 @@ class FdLink:
     # --- reading -------------------------------------------------------------------------------------------
 
     def _read_on(self) -> None:
-        if self._lulled:
-            self._lulled = False
-            self.lulls += 1
+        if self._turn_over:
+            self._turn_over = False
+            self.turns += 1
         if self._outbox.slow:
             self._outbox.slow.clear()
         most = SHORT_READ
@@ -224,7 +183,7 @@ class FdLink:
             if chunk:
                 self._hand_over(self._lines.feed(chunk))
             if len(chunk) < SHORT_READ:
-                self._lulled = True
+                self._turn_over = True
                 return
             if not self._reading:
                 return
@@ -250,10 +209,11 @@ class FdLink:
         return chunk
 
     def _look_again(self) -> None:
-        """Read after everybody else's turn, also if nothing more has come: that would be a lull."""
-        self._behind = True
+        """Read after everybody else's turn, also if nothing more has come: that would end the turn."""
+        if not self._behind:
+            self._behind = True
+            self._outbox.poll.soon(self._catch_up)
         self._rewatch()
-        self._outbox.poll.soon(self._catch_up)
 
     def _catch_up(self) -> None:
         self._behind = False
@@ -323,73 +283,7 @@ class FdLink:
                 if late and self.queued > self.max_queue:
                     self._fail(f"the peer does not read: {self.queued} bytes are waiting for it")
 
-    # --- writing -------------------------------------------------------------------------------------------
-
-    def _write_on(self) -> None:
-        """One write; the poll calls for the next."""
-        self._note(not self._write_some())
-
-    def _note(self, blocked: bool) -> None:  # noqa: FBT001 - the one thing that is said
-        paused = self.queued > self._pause_at
-        if blocked is not self._blocked or paused is not self._paused:
-            resumes = self._paused and not (paused or self._behind)
-            self._blocked, self._paused = blocked, paused
-            if resumes:
-                self._look_again()
-            else:
-                self._rewatch()
-        if self._outbox.behind:
-            self._outbox.catch_up(self)
-
-    def _write_some(self) -> bool:
-        """Returns whether the queue is empty now (or will never be written)."""
-        out = self._out
-        try:
-            if self.queued < JOIN_BELOW:
-                whole = out[0] if len(out) == 1 else b"".join(out)
-                out[:] = (whole,)
-                written = os.write(self._write_fd, whole)
-            else:
-                written = os.writev(self._write_fd, out[:IOV_MAX])
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            self._deaf = True
-            self._fail(f"writing failed: {error.strerror}")
-            return True
-        if written == self.queued:
-            out.clear()
-            self.queued = 0
-            return True
-        self._consume(written)
-        return False
-
-    def _consume(self, written: int) -> None:
-        self.queued -= written
-        self._taken += written
-        out = self._out
-        done = 0
-        while written and written >= len(out[done]):
-            written -= len(out[done])
-            done += 1
-        del out[:done]
-        if written:
-            out[0] = memoryview(out[0])[written:]
-
-    def _clear(self) -> None:
-        self._out.clear()
-        self.queued = 0
-        self._blocked = self._paused = False
-        self._outbox.catch_up(self)
-        self._rewatch()
-
     # --- ending --------------------------------------------------------------------------------------------
-
-    def _fail(self, reason: str) -> None:
-        """Nothing is written from now on, and `run` ends."""
-        self._failure = self._failure or reason
-        self._clear()
-        self._end(ConnectionLost(reason))
 
     def _end(self, reason: Exception) -> None:
         if self._reason is None:

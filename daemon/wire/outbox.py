@@ -29,17 +29,14 @@ class Link(Protocol):
     """A frame-by-frame connection to a peer, whatever carries it."""
 
     queued: int
-    lulls: int
+    turns: int
     """How often the peer had said all that it had to say: what comes in between two of these was written before
     any of it was answered."""
     is_held: bool
     """Whether it is not read from because somebody is behind: its silence is ours."""
 
     def send(self, frame: Sequence[Buffer]) -> None:
-        """Queue one frame, in parts. Never blocks; it is written at the next `Outbox.flush`."""
-
-    def flush(self) -> None:
-        """Write what is queued, as far as the peer takes it now."""
+        """Queue one frame, in parts. Never blocks; it is written at the next `Outbox.flush`, or by a task."""
 
     async def run(self, on_lines: OnLines, on_oversized: OnOversized) -> None:
         """Move bytes until the connection ends.
@@ -47,6 +44,13 @@ class Link(Protocol):
         Raises:
             ConnectionLost: always, in the end, with the reason.
         """
+
+
+class Flushable(Protocol):
+    """A link that is written when the outbox says so."""
+
+    def flush(self) -> None:
+        """Write what is queued, as far as the peer takes it now."""
 
 
 class Sink(Protocol):
@@ -58,7 +62,7 @@ class Sink(Protocol):
     """How many may before it is behind."""
 
 
-class Source(Protocol):
+class Pausable(Protocol):
     """A link that is not read from while those are behind to whom its lines go."""
 
     def resume(self) -> None:
@@ -75,12 +79,16 @@ class Outbox:
         """Links that are behind and were written to since this was cleared: whoever reads does."""
         self.behind: set[Sink] = set()
         """All that are."""
-        self.held: dict[Sink, set[Source]] = {}
+        self.held: dict[Sink, set[Pausable]] = {}
         """Who is not read from, by the link that is behind."""
         self._max_waiting = max_waiting
-        self._touched: list[Link] = []
+        self._touched: list[Flushable] = []
 
-    def touch(self, link: Link) -> None:
+    def __len__(self) -> int:
+        """How many links were written to since the last flush."""
+        return len(self._touched)
+
+    def touch(self, link: Flushable) -> None:
         """Remember to flush a link."""
         self._touched.append(link)
 
@@ -96,7 +104,7 @@ class Outbox:
         self.behind.add(sink)
         self.slow.add(sink)
 
-    def hold(self, source: Source) -> bool:
+    def hold(self, source: Pausable) -> bool:
         """Whether a source has to wait for those that it has just written to; `resume` ends that."""
         if not self._is_full():
             return False
@@ -117,7 +125,7 @@ class Outbox:
                 for source in sources.difference(*self.held.values()):
                     source.resume()
 
-    def forget(self, source: Source) -> None:
+    def forget(self, source: Pausable) -> None:
         """A source is gone."""
         for sources in self.held.values():
             sources.discard(source)

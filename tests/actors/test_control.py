@@ -13,7 +13,7 @@ import trio
 import trio.testing
 
 from daemon.actors.control import CONFIG_FAULT, IDLE_SECONDS, Control, Operations
-from daemon.cataloguing import Standing
+from daemon.cataloguing import ListingStatus
 from daemon.config.redactors import Redactors
 from daemon.config.tuning import Restart
 from daemon.errors import ConfigError, Fault, UpstreamLost
@@ -44,7 +44,7 @@ class FakeObserved:
     pid: int | None = None
     mark: int | None = None
     in_flight: int = 0
-    standing: Standing = attrs.field(factory=Standing)
+    standing: ListingStatus = attrs.field(factory=ListingStatus)
 
 
 class Desk:
@@ -134,7 +134,7 @@ async def test_call_runs_a_tool_and_passes_its_result_unopened(nursery: trio.Nur
     client = await desk.connect(nursery)
     await call(client, "alpha", "echo", arguments={"n": 1})
     sent = await desk.stage.alpha.wait_sent()
-    assert (sent.call.tool, sent.arguments, sent.call.wants_progress) == ("echo", {"n": 1}, False)
+    assert (sent.tool, sent.arguments, sent.call.wants_progress) == ("echo", {"n": 1}, False)
     desk.stage.progress(sent, progress=1)
     desk.stage.answer(sent, b'{ "n":123456789012345678901234567890}')
     assert await client.line() == b'{"jsonrpc":"2.0","id":1,"result":{ "n":123456789012345678901234567890}}'
@@ -145,7 +145,7 @@ async def test_call_without_arguments_sends_an_empty_object(nursery: trio.Nurser
     desk = Desk()
     client = await desk.connect(nursery)
     await call(client, "alpha", "echo")
-    assert bytes((await desk.stage.alpha.wait_sent()).call.arguments) == b"{}"
+    assert (await desk.stage.alpha.wait_sent()).raw_arguments == b"{}"
 
 
 @pytest.mark.parametrize("arguments", [[], 5, "text", None])

@@ -394,7 +394,7 @@ async def test_without_descriptors_it_takes_a_breath_and_goes_on(said: list[str]
                         await trio.lowlevel.checkpoint()
                 await client.send(PLAIN)
                 assert await client.recv(12) == b"HTTP/1.1 200"
-    assert said[0] == "cannot accept a connection for metrics: Too many open files"
+    assert said[0] == "metrics: cannot accept a connection: Too many open files"
 
 
 @contextmanager

@@ -686,7 +686,7 @@ async def test_a_call_that_loads_its_tool_is_sent_and_announced(nursery: trio.Nu
     await tool_names(client)
     await client.ask("tools/call", {"name": "echo", "arguments": {"n": 1}})
     sent = await stage.alpha.wait_sent()
-    assert (sent.call.tool, sent.arguments) == ("echo", {"n": 1})
+    assert (sent.tool, sent.arguments) == ("echo", {"n": 1})
     assert await client.get() == LIST_CHANGED
     stage.answer(sent)
     assert (await client.get())["id"] == 1

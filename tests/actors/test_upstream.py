@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from daemon.actors.upstream import Upstream
+from daemon.actors.upstream import UpstreamActor
 from daemon.cataloguing import EMPTY
 from daemon.config.model import Server, Timeouts
 from daemon.errors import Overloaded, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
@@ -21,7 +21,7 @@ from daemon.states import ServerState
 from daemon.supervision.child import WAKE_INTERVAL
 from daemon.transports.children import Children
 from daemon.wire.outbox import Outbox
-from daemon.wire.peer import RemoteError
+from daemon.wire.requests import RemoteError
 from tests.faults.stage import PATIENCE, recording, scripted, stage
 from tests.scripted_server import tool
 
@@ -503,7 +503,7 @@ async def test_noise_is_counted_and_degrades_only_in_masses() -> None:
 @pytest.mark.parametrize("shown", [1, 12, 24])
 async def test_no_part_of_a_secret_is_kept_of_a_line_that_is_cut(shown: int) -> None:
     secret = "canary-0123456789-abcdefg"
-    upstream = Upstream(
+    upstream = UpstreamActor(
         Server(name="one", command="x"),
         outbox=Outbox(),
         children=Children(),

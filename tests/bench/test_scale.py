@@ -420,7 +420,7 @@ def test_the_document_names_only_files_that_exist() -> None:
     for name in (
         "daemon/store/lock.py",
         "daemon/sockets.py",
-        "daemon/actors/front.py",
+        "daemon/doors/listening.py",
         "daemon/store/writing.py",
     ):
         assert f"`{name}`" in text

@@ -156,7 +156,7 @@ async def test_of_a_call_that_showed_the_way_nothing_is_kept(nursery: trio.Nurse
         params = {"name": "add", "arguments": {"text": text}}
         await client.send({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params})
         stage.answer(await stage.alpha.wait_sent(), b"{}")
-        assert json.loads(bytes(stage.alpha.sent.pop().call.arguments)) == {"text": text}
+        assert stage.alpha.sent.pop().arguments == {"text": text}
         await answer_to(client, number)
     gc.collect()
     assert not [
@@ -252,10 +252,10 @@ async def test_with_auto_load_a_renamed_tool_runs_under_its_new_name_also_from_a
     waiting = await stage.alpha.wait_sent()
     stage.lists("alpha", tool("shout", description="Does echo."), "add")
     assert waiting.call.check()
-    assert waiting.call.tool == "shout"
+    assert waiting.tool == "shout"
     await client.ask("tools/call", {"name": "echo", "arguments": {}}, request_id=3)
     sent = await stage.alpha.wait_sent(2)
-    assert sent.call.tool == "shout"
+    assert sent.tool == "shout"
     await client.ask("tools/list", request_id=4)
     listing = (await answer_to(client, 4))["result"]["tools"]
     assert "shout" in {each["name"] for each in listing}

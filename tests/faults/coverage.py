@@ -160,7 +160,7 @@ FIFTY = (
     row(
         "26 streams without room deadlock",
         "stdio: both directions full",
-        "tests/wire/test_link.py::test_a_peer_is_not_read_from_while_its_answers_wait",
+        "tests/wire/test_writing.py::test_a_peer_is_not_read_from_while_its_answers_wait",
     ),
     row(
         "27 a cancellation is lost or goes astray",
@@ -172,7 +172,7 @@ FIFTY = (
         "28 progress lost, made up or late",
         "stdio: progress under a token that is a number",
         "tests/test_callpath.py::test_nobody_gets_progress_without_having_asked",
-        "tests/wire/test_peer.py::test_progress_after_the_answer_is_counted_and_dropped",
+        "tests/wire/test_requests.py::test_progress_after_the_answer_is_counted_and_dropped",
     ),
     row(
         "29 ids of clients collide",
@@ -473,7 +473,7 @@ MATRIX = (
     row(
         "fd exhaustion in the daemon",
         f"{DAEMON}a_daemon_without_descriptors_serves_on_and_recovers",
-        "tests/actors/test_front.py::test_a_shortage_makes_the_door_take_a_breath_and_go_on",
+        "tests/doors/test_listening.py::test_a_shortage_makes_the_door_take_a_breath_and_go_on",
     ),
     row(
         "exception of every type in every actor",

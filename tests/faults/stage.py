@@ -21,16 +21,16 @@ import attrs
 import trio
 
 from daemon.actors.registry import Registry
-from daemon.actors.upstream import Upstream
+from daemon.actors.upstream import UpstreamActor
 from daemon.config.model import Config, Restart, Server, ServerLimits, StartMode, Timeouts
 from daemon.facts import ServerStatus, StatusChanged
-from daemon.ports import ToolCall
 from daemon.redact import Redactor
 from daemon.states import ServerState
 from daemon.supervision.supervisor import ChildSpec, Supervisor
 from daemon.transports.children import Children
 from daemon.wire.outbox import Outbox
-from daemon.wire.peer import RemoteError
+from daemon.wire.requests import RemoteError
+from tests.fakes_upstream import tool_call
 from tests.scripted_server import command
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class Stage:
         self.history: list[tuple[str, ServerStatus]] = []
         self.registry = Registry(Config(mcp_servers={s.name: s for s in servers}), wall=time.time)
         self.upstreams = {
-            s.name: Upstream(
+            s.name: UpstreamActor(
                 s,
                 outbox=self.outbox,
                 children=self.children,
@@ -224,7 +224,7 @@ class Stage:
         self.registry.tell(StatusChanged(server=name, status=status))
 
     @property
-    def one(self) -> Upstream:
+    def one(self) -> UpstreamActor:
         """The first upstream."""
         return next(iter(self.upstreams.values()))
 
@@ -265,7 +265,7 @@ class Stage:
     def call(self, tool: str, *, name: str = "s", progress: bool = False, **arguments: Any) -> Answer:
         """Send a call now."""
         answer = Answer()
-        call = ToolCall(tool=tool, arguments=json.dumps(arguments).encode(), wants_progress=progress)
+        call = tool_call(tool, json.dumps(arguments).encode(), wants_progress=progress)
         answer.key = self.upstreams[name].send(call, answer)
         self.outbox.flush()
         return answer

@@ -13,7 +13,7 @@ import pytest
 from loguru import logger
 
 from daemon.processes import marks
-from daemon.processes.peers import PEERCRED, SAY_SECONDS, Peer, Peers, Shares, own_and, shares
+from daemon.processes.peers import PEERCRED, SAY_SECONDS, PeerCredentials, Peers, Shares, own_and, shares
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,7 @@ class Door(Peers):
         self.now = 0.0
         super().__init__("clients", places, uids={US, 0, STRANGER}, clock=lambda: self.now)
 
-    def knock(self, uid: int = US) -> Peer | None:
+    def knock(self, uid: int = US) -> PeerCredentials | None:
         return self.admit(Connection(0, uid))  # type: ignore[arg-type]
 
 
@@ -97,7 +97,7 @@ def test_a_servers_process_is_refused_unless_it_is_named(script: str, tmp_path: 
 def test_a_child_of_ours_that_is_no_server_may_come_in(tmp_path: Path) -> None:
     """As `agent & exec mcpd run`: it was there before us."""
     with connected(CONNECT, tmp_path) as (pid, link):
-        assert Peers("clients", shares(32), uids=own_and(())).admit(link) == Peer(pid, US)
+        assert Peers("clients", shares(32), uids=own_and(())).admit(link) == PeerCredentials(pid, US)
 
 
 def test_whoever_is_gone_cannot_be_vouched_for(tmp_path: Path) -> None:
@@ -118,14 +118,14 @@ def test_a_stranger_is_refused() -> None:
 
 def test_who_has_a_place_gets_none_of_the_last_ones(tmp_path: Path) -> None:
     door = Door(Shares(5, 5, 2))
-    assert [door.knock() for _ in range(4)] == [Peer(0, US)] * 3 + [None]
+    assert [door.knock() for _ in range(4)] == [PeerCredentials(0, US)] * 3 + [None]
     with connected(CONNECT, tmp_path) as (pid, link):
-        assert door.admit(link) == Peer(pid, US)
+        assert door.admit(link) == PeerCredentials(pid, US)
         assert door.admit(link) is None, "it has one now"
     assert door.report() == {"open": 4, "places": 5, "refused": {"kept_places": 2}}
     for _ in range(2):
-        door.leave(Peer(0, US))
-    assert door.knock() == Peer(0, US)
+        door.leave(PeerCredentials(0, US))
+    assert door.knock() == PeerCredentials(0, US)
 
 
 def test_another_user_has_his_share_and_none_of_the_last_places() -> None:

@@ -1,4 +1,4 @@
-"""A `ports.Connection` that answers from a table; what the handshake and the paging are tested with."""
+"""A `ports.UpstreamConnection` that answers from a table; what the handshake and the paging are tested with."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from daemon.errors import UpstreamLost, UpstreamTimeout
-from daemon.wire.peer import RemoteError
+from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from daemon.model import Era
     from daemon.ports import CallToSend
-    from daemon.wire.peer import Exchange
+    from daemon.wire.requests import Exchange
 
 SILENCE = UpstreamTimeout("no answer")
 DEATH = UpstreamLost("killed by SIGKILL; whether the call ran is unknown")

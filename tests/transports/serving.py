@@ -18,12 +18,12 @@ from mcp.shared.exceptions import MCPError
 
 from daemon.config.model import Server, ServerLimits, Timeouts, TransportType
 from daemon.model import Era
-from daemon.ports import ToolCall
 from daemon.protocol import IDENTITY, MODERN_VERSION
 from daemon.transports.children import Children
 from daemon.transports.context import OpenContext
 from daemon.transports.opening import connector
 from daemon.wire.outbox import Outbox
+from tests.fakes_upstream import tool_call
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from msgspec import Raw
 
     from daemon.errors import CallError
-    from daemon.ports import Connection
+    from daemon.ports import UpstreamConnection
     from daemon.wire.envelope import Buffer
 
 HANDSHAKE_VERSION = "2025-11-25"
@@ -122,7 +122,7 @@ def context_for(
 class Client:
     """A connection and how its `run` ended."""
 
-    connection: Connection
+    connection: UpstreamConnection
     events: Events
     outbox: Outbox
     over: trio.Event = attrs.field(factory=trio.Event)
@@ -157,7 +157,7 @@ class Client:
 
     def start(self, tool: str, *, progress: bool = False, **arguments: object) -> tuple[int, Caller]:
         caller = Caller()
-        call = ToolCall(tool=tool, arguments=msgspec.json.encode(arguments), wants_progress=progress)
+        call = tool_call(tool, msgspec.json.encode(arguments), wants_progress=progress)
         key = self.connection.call(call, caller)
         self.outbox.flush()
         return key, caller

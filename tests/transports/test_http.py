@@ -26,7 +26,7 @@ from daemon.errors import (
 )
 from daemon.model import Era
 from daemon.transports.sdk import MAX_CALLS
-from daemon.wire.peer import RemoteError
+from daemon.wire.requests import RemoteError
 from tests.transports.serving import (
     SECONDS,
     TOOLS,

@@ -12,14 +12,14 @@ from daemon.config.model import Timeouts
 from daemon.errors import UpstreamTimeout
 from daemon.model import Era
 from daemon.transports.keepalive import fallen_silent
-from daemon.wire.peer import RemoteError
+from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trio.testing import MockClock
 
-    from daemon.ports import Connection
+    from daemon.ports import UpstreamConnection
 
 TIMEOUTS = Timeouts(ping_interval=25.0, ping=10.0, missed_pings=3)
 LONG = 10_000.0
@@ -54,7 +54,7 @@ class Server:
 async def given_up(server: Server, era: Era = Era.HANDSHAKE) -> str | None:
     """Why; None if it is not, however long that is waited for."""
     with trio.move_on_after(LONG):
-        return await fallen_silent(cast("Connection", server), era, TIMEOUTS)
+        return await fallen_silent(cast("UpstreamConnection", server), era, TIMEOUTS)
     return None
 
 

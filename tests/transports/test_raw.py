@@ -22,11 +22,11 @@ from daemon.errors import (
     UpstreamTimeout,
 )
 from daemon.model import Era
-from daemon.ports import ToolCall
 from daemon.protocol import CAPABILITIES_KEY, CLIENT_INFO_KEY, MODERN_VERSION, VERSION_KEY
 from daemon.transports.raw import UPSTREAM_QUEUE_BYTES, RawConnection, envelope_meta
 from daemon.wire.outbox import Outbox
-from daemon.wire.peer import RemoteError
+from daemon.wire.requests import RemoteError
+from tests.fakes_upstream import tool_call
 from tests.faults.stage import Answer
 from tests.transports.listening import Listener
 
@@ -49,16 +49,13 @@ class TestLink:
 
     def __init__(self) -> None:
         self.queued = 0
-        self.lulls = 0
+        self.turns = 0
         self.is_held = False
         self.sent: list[bytes] = []
         self._lines, self._from_server = trio.open_memory_channel[list[bytes]](100)
 
     def send(self, frame: Iterable[Buffer]) -> None:
         self.sent.append(b"".join(map(bytes, frame)))
-
-    def flush(self) -> None:
-        """Everything is sent already."""
 
     async def run(self, on_lines: OnLines, on_oversized: OnOversized) -> None:
         async for lines in self._from_server:
@@ -107,10 +104,6 @@ async def pair() -> AsyncIterator[Pair]:
         nursery.cancel_scope.cancel()
 
 
-def call(arguments: bytes = b"{}", **more: Any) -> ToolCall:
-    return ToolCall(tool="read", arguments=arguments, **more)
-
-
 # --- calls --------------------------------------------------------------------------------------------------
 
 
@@ -126,7 +119,7 @@ async def test_the_silence_of_a_server_that_is_not_read_from_is_not_its_own() ->
 async def test_the_arguments_of_a_call_travel_byte_for_byte() -> None:
     async with pair() as found:
         odd = b'{ "a" : 1.0e0, "a":"\\u00e9\\/", "big": 18446744073709551616 }'
-        found.connection.call(call(odd), Answer())
+        found.connection.call(tool_call(arguments=odd), Answer())
         assert found.link.sent == [
             b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read","arguments":' + odd + b"}}"
         ]
@@ -135,14 +128,14 @@ async def test_the_arguments_of_a_call_travel_byte_for_byte() -> None:
 async def test_a_callers_meta_travels_and_its_progress_token_is_ours() -> None:
     async with pair() as found:
         meta = {"com.example/trace": Raw(b'{ "x":1 }')}
-        key = found.connection.call(call(meta=meta, wants_progress=True), Answer())
+        key = found.connection.call(tool_call(meta=meta, wants_progress=True), Answer())
         assert found.link.last["params"]["_meta"] == {"com.example/trace": {"x": 1}, "progressToken": key}
 
 
 async def test_the_modern_era_adds_its_envelope_to_every_request() -> None:
     async with pair() as found:
         found.connection.adopt(Era.MODERN, MODERN_VERSION)
-        found.connection.call(call(meta={"a": Raw(b"1")}), Answer())
+        found.connection.call(tool_call(meta={"a": Raw(b"1")}), Answer())
         meta = found.link.last["params"]["_meta"]
         assert set(meta) == {"a", VERSION_KEY, CAPABILITIES_KEY, CLIENT_INFO_KEY}
         assert meta[VERSION_KEY] == MODERN_VERSION
@@ -159,21 +152,21 @@ async def test_going_back_to_the_handshake_era_drops_the_envelope() -> None:
     async with pair() as found:
         found.connection.adopt(Era.MODERN, MODERN_VERSION)
         found.connection.adopt(Era.HANDSHAKE, "2025-11-25")
-        found.connection.call(call(), Answer())
+        found.connection.call(tool_call(), Answer())
         assert "_meta" not in found.link.last["params"]
     assert envelope_meta(Era.HANDSHAKE, "2025-11-25") == {}
 
 
 async def test_a_name_with_quotes_is_escaped() -> None:
     async with pair() as found:
-        found.connection.call(ToolCall(tool='a"},"x":{"', arguments=b"{}"), Answer())
+        found.connection.call(tool_call('a"},"x":{"'), Answer())
         assert found.link.last["params"]["name"] == 'a"},"x":{"'
 
 
 async def test_a_result_is_handed_over_byte_for_byte() -> None:
     async with pair() as found:
         answer = Answer()
-        found.connection.call(call(), answer)
+        found.connection.call(tool_call(), answer)
         await found.link.says(b'{"jsonrpc":"2.0","id":1,"result":{ "content" : [ ] }}')
         assert await answer.wait() == {"content": []}
         assert found.connection.in_flight == 0
@@ -182,7 +175,7 @@ async def test_a_result_is_handed_over_byte_for_byte() -> None:
 async def test_an_error_of_the_server_is_handed_over() -> None:
     async with pair() as found:
         answer = Answer()
-        found.connection.call(call(), answer)
+        found.connection.call(tool_call(), answer)
         await found.link.says(b'{"id":1,"error":{"code":-32602,"message":"no","data":7}}')
         with pytest.raises(RemoteError, match="no"):
             await answer.wait()
@@ -192,7 +185,7 @@ async def test_answers_find_their_calls_in_any_order_and_however_the_id_is_writt
     async with pair() as found:
         answers = [Answer() for _ in range(3)]
         for answer in answers:
-            found.connection.call(call(), answer)
+            found.connection.call(tool_call(), answer)
         await found.link.says(b'{"id":3,"result":{"n":3}}', b'{"id":"1","result":{"n":1}}')
         await found.link.says(b'{"id":2,"result":{"n":2}}')
         assert [(await answer.wait())["n"] for answer in answers] == [1, 2, 3]
@@ -204,7 +197,7 @@ async def test_answers_find_their_calls_in_any_order_and_however_the_id_is_writt
 async def test_an_answer_to_nobody_is_dropped(line: bytes) -> None:
     async with pair() as found:
         answer = Answer()
-        found.connection.call(call(), answer)
+        found.connection.call(tool_call(), answer)
         await found.link.says(line)
         assert found.connection.in_flight == 1
 
@@ -212,7 +205,7 @@ async def test_an_answer_to_nobody_is_dropped(line: bytes) -> None:
 async def test_a_second_answer_is_dropped() -> None:
     async with pair() as found:
         answer = Answer()
-        found.connection.call(call(), answer)
+        found.connection.call(tool_call(), answer)
         await found.link.says(b'{"id":1,"result":{"n":1}}', b'{"id":1,"result":{"n":2}}')
         assert await answer.wait() == {"n": 1}
 
@@ -220,8 +213,8 @@ async def test_a_second_answer_is_dropped() -> None:
 async def test_an_answer_that_is_not_utf8_costs_its_call_only() -> None:
     async with pair() as found:
         first, second = Answer(), Answer()
-        found.connection.call(call(), first)
-        found.connection.call(call(), second)
+        found.connection.call(tool_call(), first)
+        found.connection.call(tool_call(), second)
         await found.link.says(b'{"id":1,"result":{"a":"\xff"}}', b'{"id":2,"result":{"n":2}}')
         with pytest.raises(RemoteError, match="not valid UTF-8"):
             await first.wait()
@@ -231,8 +224,8 @@ async def test_an_answer_that_is_not_utf8_costs_its_call_only() -> None:
 async def test_progress_reaches_its_call_only() -> None:
     async with pair() as found:
         first, second = Answer(), Answer()
-        found.connection.call(call(wants_progress=True), first)
-        found.connection.call(call(wants_progress=True), second)
+        found.connection.call(tool_call(wants_progress=True), first)
+        found.connection.call(tool_call(wants_progress=True), second)
         report = b'{"method":"notifications/progress","params":{"progressToken":%b,"progress":5}}'
         await found.link.says(report % b"2", report % b"77", report % b"null", report % b'"2"')
         assert (len(first.progress), len(second.progress)) == (0, 2)
@@ -242,7 +235,7 @@ async def test_progress_reaches_its_call_only() -> None:
 async def test_a_cancelled_call_is_told_to_the_server_and_its_late_answer_dropped() -> None:
     async with pair() as found:
         answer = Answer()
-        key = found.connection.call(call(), answer)
+        key = found.connection.call(tool_call(), answer)
         found.connection.cancel(key, "the user changed his mind")
         assert found.link.last["method"] == "notifications/cancelled"
         assert found.link.last["params"] == {"requestId": key, "reason": "the user changed his mind"}
@@ -253,7 +246,7 @@ async def test_a_cancelled_call_is_told_to_the_server_and_its_late_answer_droppe
 
 async def test_a_cancel_of_what_is_over_is_not_told() -> None:
     async with pair() as found:
-        key = found.connection.call(call(), Answer())
+        key = found.connection.call(tool_call(), Answer())
         await found.link.says(b'{"id":1,"result":{}}')
         found.connection.cancel(key, "late")
         assert len(found.link.sent) == 1
@@ -263,7 +256,7 @@ async def test_calls_are_refused_while_the_server_does_not_read() -> None:
     async with pair() as found:
         found.link.queued = UPSTREAM_QUEUE_BYTES + 1
         with pytest.raises(Overloaded, match="the server does not read"):
-            found.connection.call(call(), Answer())
+            found.connection.call(tool_call(), Answer())
         assert (found.link.sent, found.connection.in_flight) == ([], 0)
 
 
@@ -272,8 +265,8 @@ async def test_calls_that_show_no_life_expire_and_progress_is_life(
 ) -> None:
     async with pair() as found:
         silent, alive = Answer(), Answer()
-        found.connection.call(call(), silent)
-        found.connection.call(call(wants_progress=True), alive)
+        found.connection.call(tool_call(), silent)
+        found.connection.call(tool_call(wants_progress=True), alive)
         await trio.sleep(2)
         await found.link.says(b'{"method":"notifications/progress","params":{"progressToken":2,"progress":1}}')
         await trio.sleep(2)
@@ -287,7 +280,7 @@ async def test_all_that_wait_are_lost_when_the_server_hangs_up() -> None:
     async with pair() as found:
         answers = [Answer() for _ in range(3)]
         for answer in answers:
-            found.connection.call(call(), answer)
+            found.connection.call(tool_call(), answer)
         found.link.hangs_up()
         for answer in answers:
             with pytest.raises(UpstreamLost, match="the peer closed the connection; whether the call ran"):
@@ -303,7 +296,7 @@ async def test_the_owner_knows_of_the_loss_before_those_who_wait() -> None:
             order.extend([*found.listener.lost, "call"])
 
     async with pair() as found:
-        found.connection.call(call(), Waiting())
+        found.connection.call(tool_call(), Waiting())
         found.link.hangs_up()
         await trio.testing.wait_all_tasks_blocked()
     assert order == ["the peer closed the connection", "call"]
@@ -388,7 +381,7 @@ async def test_changes_and_logs_are_passed_on() -> None:
 async def test_noise_is_told_and_ends_nothing(line: bytes) -> None:
     async with pair() as found:
         answer = Answer()
-        found.connection.call(call(), answer)
+        found.connection.call(tool_call(), answer)
         await found.link.says(line, b'{"id":1,"result":{"n":1}}')
         assert [text for text, _ in found.listener.noise] == [line]
         assert await answer.wait() == {"n": 1}
@@ -397,8 +390,8 @@ async def test_noise_is_told_and_ends_nothing(line: bytes) -> None:
 async def test_an_answer_over_the_limit_costs_its_call_only() -> None:
     async with pair() as found:
         first, second = Answer(), Answer()
-        found.connection.call(call(), first)
-        found.connection.call(call(), second)
+        found.connection.call(tool_call(), first)
+        found.connection.call(tool_call(), second)
         await found.link.says(HUGE + b'{"jsonrpc":"2.0","id":1,"result":{"content":[{"text":"xxxxx')
         await found.link.says(b'{"id":2,"result":{"n":2}}')
         with pytest.raises(RequestTooLarge):
@@ -411,7 +404,7 @@ async def test_what_is_over_the_limit_and_of_unknown_purpose_ends_the_connection
     """It may have been anybody's answer: nobody must wait for it."""
     async with pair() as found:
         answer = Answer()
-        found.connection.call(call(), answer)
+        found.connection.call(tool_call(), answer)
         await found.link.says(HUGE + head)
         assert isinstance(found.end, ProtocolFault)
         with pytest.raises(UpstreamLost):

@@ -10,9 +10,9 @@ from msgspec import Raw
 
 from daemon.errors import InvalidArguments
 from daemon.model import Era
-from daemon.ports import ToolCall
 from daemon.protocol import CAPABILITIES_KEY, CLIENT_INFO_KEY, VERSION_KEY
 from daemon.transports.sdk_era import Dialect, call_params
+from tests.fakes_upstream import tool_call
 
 MARKED = {"properties": {"deep": {"properties": {"x": {"type": "integer", "x-mcp-header": "Depth"}}}}}
 
@@ -65,16 +65,16 @@ def test_an_invalid_mark_is_ignored() -> None:
 
 
 def test_the_params_of_a_call() -> None:
-    call = ToolCall(tool="t", arguments=b'{"a":1.50}', meta={"k": Raw(b"[1]")}, wants_progress=True)
+    call = tool_call("t", b'{"a":1.50}', meta={"k": Raw(b"[1]")}, wants_progress=True)
     assert call_params(call, 7) == {
         "name": "t",
         "arguments": {"a": 1.5},
         "_meta": {"k": [1], "progressToken": 7},
     }
-    assert call_params(ToolCall(tool="t", arguments=b"{}"), 7) == {"name": "t", "arguments": {}}
+    assert call_params(tool_call("t"), 7) == {"name": "t", "arguments": {}}
 
 
 @pytest.mark.parametrize("arguments", [b"[]", b"{", b'{"a":"\xff"}', b'{"a":"\\ud800"}', b"1"])
 def test_arguments_that_are_no_object(arguments: bytes) -> None:
     with pytest.raises(InvalidArguments):
-        call_params(ToolCall(tool="t", arguments=arguments), 7)
+        call_params(tool_call("t", arguments), 7)

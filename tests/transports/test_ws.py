@@ -169,7 +169,6 @@ async def test_a_server_that_does_not_read_is_cut_off() -> None:
     link = MessageLink(stuck, outbox=Outbox(), place="h:1", max_message=10, max_queue=10)
     for _ in range(3):
         link.send((b"{}", memoryview(b"12345678")))
-        link.flush()
     with trio.fail_after(30), pytest.raises(ConnectionLost, match="h:1 does not read: 20 bytes"):
         await link.run(lambda _: None, lambda _: None)
     link.send((b"late",))

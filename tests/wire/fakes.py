@@ -23,7 +23,7 @@ class ScriptedLink:
 
     def __init__(self, outbox: Outbox) -> None:
         self.queued = 0
-        self.lulls = 0
+        self.turns = 0
         self.is_held = False
         self.sent: list[bytes] = []
         self._outbox = outbox
@@ -51,7 +51,7 @@ class ScriptedLink:
     def receive(self, *lines: bytes) -> None:
         """The peer says these lines, in one chunk."""
         assert self._on_lines is not None
-        self.lulls += 1
+        self.turns += 1
         self._on_lines(list(lines))
 
     def receive_oversized(self, head: bytes) -> None:

@@ -9,20 +9,16 @@ import socket
 import struct
 import tempfile
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
 import pytest
 import trio
 import trio.testing
-from msgspec import Raw
 from trio.testing import wait_all_tasks_blocked
 
 from daemon.errors import ConnectionLost, ProtocolFault
 from daemon.wire.link import (
-    IOV_MAX,
-    JOIN_BELOW,
     LINES_AT_ONCE,
     LINES_PER_TURN,
     LOOK_SECONDS,
@@ -30,135 +26,22 @@ from daemon.wire.link import (
     READS_PER_TURN,
     SHORT_READ,
     STUCK_SECONDS,
-    FdLink,
 )
 from daemon.wire.outbox import Outbox
+from tests.wire.linked import (
+    MIB,
+    Near,
+    answering,
+    near_end,
+    open_descriptors,
+    pipe_link,
+    receive,
+    receive_all,
+    socket_link,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from daemon.wire.frames import Line
-
-MIB = 1024 * 1024
-
-
-@attrs.define(eq=False)
-class Near:
-    """A link under test, and what came in through it."""
-
-    link: FdLink
-    outbox: Outbox
-    lines: list[bytes] = attrs.field(factory=list)
-    heads: list[bytes] = attrs.field(factory=list)
-    ended: str = ""
-    """Why it ended; empty while it runs."""
-    then: Callable[[list[bytes]], None] = lambda _: None
-    """What the owner does with lines besides noting them."""
-
-    async def run(self) -> None:
-        """As the owner of a link does; anything but a lost connection fails the test."""
-        try:
-            await self.link.run(self._on_lines, self.heads.append)
-        except ConnectionLost as error:
-            self.ended = str(error)
-
-    def say(self, *frames: bytes) -> None:
-        """Send frames and flush, as at the end of a turn."""
-        for frame in frames:
-            self.link.send((frame,))
-        self.outbox.flush()
-
-    def _on_lines(self, lines: list[Line]) -> None:
-        said = [bytes(line) for line in lines]
-        self.lines += said
-        self.then(said)
-
-
-def answering(near: Near, answer: Callable[[bytes], bytes]) -> Callable[[list[bytes]], None]:
-    """An owner that answers each line, and leaves the flush to the link."""
-
-    def then(lines: list[bytes]) -> None:
-        for line in lines:
-            near.link.send((answer(line),))
-
-    return then
-
-
-def near_end(
-    read_fd: int,
-    write_fd: int,
-    *,
-    max_line: int = MIB,
-    max_queue: int = 64 * MIB,
-    pause_at: int | None = None,
-) -> Near:
-    outbox = Outbox()
-    link = FdLink(read_fd, write_fd, outbox=outbox, max_line=max_line, max_queue=max_queue, pause_at=pause_at)
-    return Near(link, outbox)
-
-
-@contextmanager
-def socket_link(
-    *,
-    max_line: int = MIB,
-    max_queue: int = 64 * MIB,
-    pause_at: int | None = None,
-) -> Iterator[tuple[Near, trio.SocketStream]]:
-    """A link over a socket, and the far end of it."""
-    ours, theirs = socket.socketpair()
-    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-    ours.setblocking(False)
-    fd = ours.detach()
-    near = near_end(fd, fd, max_line=max_line, max_queue=max_queue, pause_at=pause_at)
-    with trio.socket.from_stdlib_socket(theirs) as far:
-        try:
-            yield near, trio.SocketStream(far)
-        finally:
-            near.link.close()
-
-
-@contextmanager
-def pipe_link() -> Iterator[tuple[Near, int, int]]:
-    """A link over two pipes, and the far descriptors: to write to it, to read from it."""
-    read_fd, far_write = os.pipe()
-    far_read, write_fd = os.pipe()
-    for fd in (read_fd, write_fd, far_read):
-        os.set_blocking(fd, False)
-    near = near_end(read_fd, write_fd)
-    try:
-        yield near, far_write, far_read
-    finally:
-        near.link.close()
-        for fd in (far_write, far_read):
-            try:
-                os.close(fd)
-            except OSError:
-                continue
-
-
-async def receive(far: trio.SocketStream, size: int, *, step: int = 64 * 1024) -> bytes:
-    """Exactly so many bytes, in small sips."""
-    pieces: list[bytes] = []
-    while size:
-        got = await far.receive_some(min(step, size))
-        assert got, "the link hung up"
-        pieces.append(got)
-        size -= len(got)
-    return b"".join(pieces)
-
-
-async def receive_all(far: trio.SocketStream) -> bytes:
-    """Everything up to the end of the stream."""
-    return b"".join([chunk async for chunk in far])
-
-
-async def wait_until(holds: Callable[[], bool]) -> None:
-    while not holds():
-        await trio.lowlevel.checkpoint()
-
-
-def open_descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
+    from collections.abc import Iterator
 
 
 # --- reading ----------------------------------------------------------------------------------------------
@@ -268,8 +151,7 @@ async def test_what_the_owner_raises_ends_the_link_and_no_other() -> None:
     def fails(lines: list[bytes]) -> None:
         raise ProtocolFault(f"not {lines[0].decode()}")
 
-    with trio.fail_after(30), socket_link() as (bad, far_bad), socket_link() as (near, far):
-        near.outbox = near.link._outbox = bad.outbox
+    with trio.fail_after(30), socket_link() as (bad, far_bad), socket_link(outbox=bad.outbox) as (near, far):
         bad.then = fails
         near.then = answering(near, lambda line: line.upper())
         async with trio.open_nursery() as nursery:
@@ -296,10 +178,10 @@ async def test_what_the_owner_raises_in_a_later_portion_ends_the_link_too() -> N
     assert len(near.lines) == LINES_PER_TURN + LINES_AT_ONCE
 
 
-async def test_a_lull_is_where_the_peer_had_said_all_that_it_had_to_say() -> None:
-    lulls: list[int] = []
+async def test_a_turn_ends_where_the_peer_had_said_all_that_it_had_to_say() -> None:
+    turns: list[int] = []
     with trio.fail_after(30), socket_link() as (near, far):
-        near.then = lambda lines: lulls.extend([near.link.lulls] * len(lines))
+        near.then = lambda lines: turns.extend([near.link.turns] * len(lines))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(near.run)
             long = b"x" * SHORT_READ + b"\nlast\n"
@@ -308,15 +190,15 @@ async def test_a_lull_is_where_the_peer_had_said_all_that_it_had_to_say() -> Non
                 await far.send_all(said)
                 await wait_all_tasks_blocked()
             nursery.cancel_scope.cancel()
-    assert [len(list(same)) for _, same in itertools.groupby(lulls)] == [2, 2, LINES_PER_TURN * 2 + 1, 1]
+    assert [len(list(same)) for _, same in itertools.groupby(turns)] == [2, 2, LINES_PER_TURN * 2 + 1, 1]
 
 
-async def test_who_was_not_read_from_for_a_while_has_had_a_lull_when_he_had_said_all() -> None:
-    lulls: list[int] = []
+async def test_who_was_not_read_from_for_a_while_has_ended_a_turn_when_he_had_said_all() -> None:
+    turns: list[int] = []
     with trio.fail_after(30), socket_link(pause_at=MIB) as (near, far):
 
         def then(lines: list[bytes]) -> None:
-            lulls.extend([near.link.lulls] * len(lines))
+            turns.extend([near.link.turns] * len(lines))
             near.link.send((b"y" * 2 * MIB,))
 
         near.then = then
@@ -327,149 +209,8 @@ async def test_who_was_not_read_from_for_a_while_has_had_a_lull_when_he_had_said
                 await receive(far, 2 * MIB + 1)
                 await wait_all_tasks_blocked()
             nursery.cancel_scope.cancel()
-    first, second = lulls
+    first, second = turns
     assert first < second
-
-
-# --- writing ----------------------------------------------------------------------------------------------
-
-
-async def test_nothing_is_written_before_the_flush_and_everything_in_order_by_it() -> None:
-    with trio.fail_after(30), socket_link() as (near, far):
-        near.link.send((b"a", Raw(b"{}"), b"", memoryview(b"b")))
-        near.link.send((b"c",))
-        assert near.link.queued == 7
-        with trio.move_on_after(0):
-            assert not await far.receive_some(1)
-        near.outbox.flush()
-        assert near.link.queued == 0
-        assert await receive(far, 7) == b"a{}b\nc\n"
-
-
-async def test_many_frames_of_one_turn_are_one_flush() -> None:
-    with trio.fail_after(30), socket_link() as (near, far):
-        for number in range(100):
-            near.link.send((b"%d" % number,))
-        assert len(near.outbox._touched) == 1
-        near.outbox.flush()
-        assert (await receive(far, 290)).count(b"\n") == 100
-
-
-async def test_frames_are_written_whole_and_in_order_to_a_peer_that_reads_slowly() -> None:
-    frames = [b"%d:" % number + b"x" * (number * 37 % 5000) for number in range(2000)]
-    expected = b"".join(frame + b"\n" for frame in frames)
-    with trio.fail_after(30), socket_link() as (near, far):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(near.run)
-
-            async def speak() -> None:
-                for start in range(0, len(frames), 10):
-                    near.say(*frames[start : start + 10])
-                    await trio.lowlevel.checkpoint()
-
-            nursery.start_soon(speak)
-            assert await receive(far, len(expected)) == expected
-            await wait_all_tasks_blocked()
-            assert near.link.queued == 0
-            nursery.cancel_scope.cancel()
-
-
-async def test_a_queue_of_more_buffers_than_one_writev_takes_is_written_in_order() -> None:
-    pieces = tuple(b"%06d" % number for number in range(JOIN_BELOW))
-    assert len(pieces) > IOV_MAX
-    with trio.fail_after(30), socket_link() as (near, far):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(near.run)
-            near.link.send(pieces)
-            near.outbox.flush()
-            assert await receive(far, len(pieces) * 6 + 1) == b"".join(pieces) + b"\n"
-            nursery.cancel_scope.cancel()
-
-
-async def test_a_frame_of_ten_megabytes_arrives_unharmed_between_small_ones() -> None:
-    big = os.urandom(MIB).replace(b"\n", b" ") * 10
-    with trio.fail_after(30), socket_link(max_queue=1) as (near, far):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(near.run)
-            near.link.send((b"before:", big))
-            near.outbox.flush()
-            assert await receive(far, len(big) + 8) == b"before:" + big + b"\n"
-            near.say(b"after")
-            assert await receive(far, 6) == b"after\n"
-            nursery.cancel_scope.cancel()
-
-
-async def test_a_peer_that_takes_nothing_for_long_is_cut_off(autojump_clock: trio.testing.MockClock) -> None:
-    with socket_link(max_queue=MIB) as (near, far):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(near.run)
-            for _ in range(4):
-                near.say(b"x" * MIB)
-            await trio.sleep(STUCK_SECONDS - 1)
-            assert not near.ended
-        assert trio.current_time() == STUCK_SECONDS
-        assert near.ended.startswith("the peer does not read")
-        assert near.link.queued == 0
-        near.say(b"too late")
-        assert near.link.queued == 0
-        near.link.close()
-        assert b"too late" not in await receive_all(far)
-
-
-async def test_a_peer_that_does_not_read_harms_nobody_else() -> None:
-    with trio.fail_after(30), socket_link() as (stuck, _), socket_link() as (near, far):
-        near.outbox = near.link._outbox = stuck.outbox
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(stuck.run)
-            nursery.start_soon(near.run)
-            stuck.say(b"x" * MIB)
-            near.say(b"fine")
-            assert await receive(far, 5) == b"fine\n"
-            assert stuck.link.queued > 0
-            nursery.cancel_scope.cancel()
-
-
-async def test_a_peer_is_not_read_from_while_its_answers_wait() -> None:
-    with trio.fail_after(30), socket_link(pause_at=MIB) as (near, far):
-        near.then = answering(near, lambda _: b"y" * 2 * MIB)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(near.run)
-            await far.send_all(b"one\n")
-            await wait_all_tasks_blocked()
-            await far.send_all(b"two\n")
-            await wait_all_tasks_blocked()
-            assert near.lines == [b"one"]
-            await receive(far, 2 * MIB + 1)
-            await wait_all_tasks_blocked()
-            assert near.lines == [b"one", b"two"]
-            nursery.cancel_scope.cancel()
-
-
-async def test_a_peer_that_never_reads_is_not_read_from_either_before_it_would_be_cut_off() -> None:
-    with trio.fail_after(30), socket_link(pause_at=MIB, max_queue=8 * MIB) as (near, far):
-        near.then = answering(near, lambda _: b"y" * 100_000)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(near.run)
-            for _ in range(200):
-                await far.send_all(b"more\n")
-                await wait_all_tasks_blocked()
-            assert not near.ended
-            assert len(near.lines) < 20
-            nursery.cancel_scope.cancel()
-
-
-async def test_a_peer_is_read_again_once_enough_has_drained() -> None:
-    with trio.fail_after(30), socket_link(pause_at=MIB) as (near, far):
-        near.then = answering(near, lambda _: b"y" * 2 * MIB)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(near.run)
-            await far.send_all(b"one\n")
-            await wait_all_tasks_blocked()
-            await far.send_all(b"two\n")
-            await receive(far, MIB + MIB // 2)
-            await wait_all_tasks_blocked()
-            assert near.lines == [b"one", b"two"]
-            nursery.cancel_scope.cancel()
 
 
 # --- those who are behind, and those who wait for them ----------------------------------------------------
@@ -481,12 +222,11 @@ def served(
 ) -> Iterator[tuple[Near, trio.SocketStream, list[Far]]]:
     """A server's link whose lines go to clients in turn, its far end, and the clients."""
     with ExitStack() as stack:
-        server, far = stack.enter_context(socket_link(max_line=16 * MIB))
-        server.outbox = server.link._outbox = Outbox(max_waiting=max_waiting)
+        outbox = Outbox(max_waiting=max_waiting)
+        server, far = stack.enter_context(socket_link(max_line=16 * MIB, outbox=outbox))
         ends = []
         for _ in range(clients):
-            client, end = stack.enter_context(socket_link(max_queue=MIB, pause_at=MIB))
-            client.outbox = client.link._outbox = server.outbox
+            client, end = stack.enter_context(socket_link(max_queue=MIB, pause_at=MIB, outbox=outbox))
             ends.append(Far(client, end))
 
         def then(lines: list[bytes]) -> None:
@@ -673,8 +413,7 @@ async def test_what_a_peer_said_before_it_stopped_listening_is_taken_in() -> Non
 async def test_a_link_that_cannot_be_waited_for_ends_and_the_others_are_flushed() -> None:
     with tempfile.TemporaryFile() as file, socket_link() as (near, far), trio.fail_after(30):
         # No epoll takes a file of a disk (epoll_ctl(2), EPERM).
-        odd = near_end(os.dup(file.fileno()), os.dup(file.fileno()))
-        odd.outbox = odd.link._outbox = near.outbox
+        odd = near_end(os.dup(file.fileno()), os.dup(file.fileno()), outbox=near.outbox)
         with pytest.raises(ConnectionLost, match="waiting for it failed: Operation not permitted"):
             await odd.link.run(lambda _: None, lambda _: None)
         near.say(b"fine")
@@ -730,9 +469,9 @@ async def test_a_closed_link_keeps_nothing_of_an_unfinished_line() -> None:
             nursery.start_soon(near.run)
             await far.send_all(b"x" * 4 * MIB)
             await wait_all_tasks_blocked()
-            assert near.link._lines.held == 4 * MIB
+            assert near.link.statistics().unfinished == 4 * MIB
             near.link.close()
-        assert near.link._lines.held == 0
+        assert near.link.statistics().unfinished == 0
 
 
 async def test_a_closed_link_never_touches_a_descriptor_that_took_its_number() -> None:
@@ -753,45 +492,6 @@ async def test_a_closed_link_never_touches_a_descriptor_that_took_its_number() -
                 assert stranger.recv(100) == b"not yours\n"
                 nursery.cancel_scope.cancel()
     assert near.lines == [b"one"]
-
-
-async def test_closing_our_direction_is_eof_for_the_child_and_its_last_words_still_come_in() -> None:
-    with trio.fail_after(30), pipe_link() as (near, far_write, far_read):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(near.run)
-            near.say(b"bye")
-            await wait_all_tasks_blocked()
-            near.link.close_write()
-            near.link.close_write()
-            near.say(b"not sent")
-            assert os.read(far_read, 100) == b"bye\n"
-            assert os.read(far_read, 100) == b""
-            os.write(far_write, b"last words\n")
-            await wait_all_tasks_blocked()
-            assert near.lines == [b"last words"]
-            os.close(far_write)
-    assert near.ended == "the peer closed the connection"
-
-
-async def test_closing_our_direction_while_it_is_blocked_does_not_end_the_other() -> None:
-    with trio.fail_after(30), pipe_link() as (near, far_write, _):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(near.run)
-            near.say(b"x" * MIB)
-            await wait_all_tasks_blocked()
-            near.link.close_write()
-            await wait_all_tasks_blocked()
-            os.write(far_write, b"last words\n")
-            await wait_all_tasks_blocked()
-            assert near.lines == [b"last words"]
-            nursery.cancel_scope.cancel()
-
-
-async def test_a_socket_has_no_direction_of_its_own_to_close() -> None:
-    with trio.fail_after(30), socket_link() as (near, far):
-        near.link.close_write()
-        near.say(b"still here")
-        assert await receive(far, 11) == b"still here\n"
 
 
 @pytest.mark.parametrize("how", ["hang up", "cancel", "cut off"])

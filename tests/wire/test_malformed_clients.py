@@ -39,4 +39,4 @@ async def test_every_malformed_input_gets_what_was_promised_and_the_next_call_is
 
 async def _answer_soon(stage: Stage, sent: Sent) -> None:
     await trio.lowlevel.checkpoint()
-    stage.answer(sent, b'{"content":[%b]}' % bytes(sent.call.arguments))
+    stage.answer(sent, b'{"content":[%b]}' % sent.raw_arguments)

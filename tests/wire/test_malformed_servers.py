@@ -38,7 +38,7 @@ class Call:
     def says(self, each: Malformed) -> tuple[str, str]:
         """How the call ended."""
         exchange = RecordingExchange()
-        uid = self.peer.open(exchange)
+        uid = self.peer.requests.open(exchange)
         sound = b'{"jsonrpc":"2.0","id":%d,"result":"sound"}' % uid
         data = each.data.replace(str(UID).encode(), str(uid).encode()) + b"\n" + sound + b"\n"
         buffer = LineBuffer(max_line=1 << 20)
@@ -57,7 +57,7 @@ async def test_a_call_ends_once_with_what_answered_it_whatever_else_its_server_s
             wanted, _ = expected(each.data)
             how, what = call.says(each)
             assert any(fits(how, what, said, value) for said, value in wanted.answers), each
-        assert call.peer.in_flight == 0
+        assert call.peer.requests.forwarded == 0
         nursery.cancel_scope.cancel()
 
 

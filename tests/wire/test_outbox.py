@@ -17,7 +17,7 @@ class CountingLink:
 
     def __init__(self, then: Callable[[], None] = lambda: None) -> None:
         self.queued = 0
-        self.lulls = 0
+        self.turns = 0
         self.is_held = False
         self.flushes = 0
         self._then = then

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 import trio
+from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from daemon.errors import ConnectionLost, ProtocolFault, UpstreamLost, UpstreamTimeout
+from daemon.protocol import cancelled
 from daemon.wire.outbox import Outbox
-from daemon.wire.peer import Peer, RemoteError
+from daemon.wire.peer import Peer
+from daemon.wire.requests import RemoteError
 from tests.wire.fakes import RecordingExchange, RecordingHandler, ScriptedLink
 
 if TYPE_CHECKING:
@@ -27,14 +30,18 @@ class Talk:
         self.outbox = Outbox()
         self.link = ScriptedLink(self.outbox)
         self.handler = RecordingHandler()
-        self.peer = Peer(self.link, self.outbox, self.handler, strict=strict)
+        self.peer = Peer(self.link, self.outbox, self.handler, strict=strict, cancelled=cancelled)
 
     def ask(self) -> tuple[int, RecordingExchange]:
         """Send a request; its id and its owner."""
         exchange = RecordingExchange()
-        uid = self.peer.open(exchange)
+        uid = self.peer.requests.open(exchange)
         self.peer.send_request(uid, "tools/call", (b"{}",))
         return uid, exchange
+
+    def progress(self, uid: int) -> None:
+        """The other side has reported progress."""
+        self.peer.requests.progress(Raw(b'{"progressToken":%d,"progress":1}' % uid))
 
     def sent(self) -> list[dict[str, Any]]:
         """What the other side has been told so far."""
@@ -85,11 +92,6 @@ def answer(uid: int, result: str = "{}") -> bytes:
     return b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (uid, result.encode())
 
 
-def progress(token: object, **more: object) -> bytes:
-    params = {"progressToken": token, **more}
-    return msgspec.json.encode({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
-
-
 # --- the id map -------------------------------------------------------------------------------------------
 
 
@@ -97,7 +99,7 @@ async def test_a_request_is_written_under_an_id_that_never_repeats(server: Talk)
     ids = [server.ask()[0] for _ in range(100)]
     assert len(set(ids)) == 100
     assert [frame["id"] for frame in server.sent()] == ids
-    assert server.peer.in_flight == 100
+    assert server.peer.requests.forwarded == 100
 
 
 async def test_shuffled_answers_find_their_owners(server: Talk) -> None:
@@ -106,7 +108,7 @@ async def test_shuffled_answers_find_their_owners(server: Talk) -> None:
     server.link.receive(*(answer(uid, f'{{"for":{uid}}}') for uid, _ in shuffled))
     for uid, exchange in asked:
         assert exchange.endings == [("answered", f'{{"for":{uid}}}')]
-    assert (server.peer.in_flight, server.peer.unmatched) == (0, 0)
+    assert (server.peer.requests.forwarded, server.peer.requests.unmatched) == (0, 0)
 
 
 async def test_a_servers_request_that_is_no_utf8_is_noise_and_its_id_never_written(server: Talk) -> None:
@@ -163,7 +165,7 @@ async def test_an_answer_to_nobodys_id_is_counted_and_dropped(server: Talk, requ
     _, exchange = server.ask()
     server.link.receive(b'{"id":%b,"result":{}}' % request_id.encode())
     assert exchange.endings == []
-    assert server.peer.unmatched == 1
+    assert server.peer.requests.unmatched == 1
     assert server.handler.faults == []
 
 
@@ -172,7 +174,7 @@ async def test_a_second_answer_to_one_request_is_counted_and_dropped(server: Tal
     server.link.receive(answer(uid, "1"), answer(uid, "2"))
     server.link.receive(b'{"id":%d,"error":{}}' % uid)
     assert exchange.endings == [("answered", "1")]
-    assert server.peer.unmatched == 2
+    assert server.peer.requests.unmatched == 2
 
 
 async def test_an_answer_that_is_not_utf8_is_refused_and_goes_no_further(server: Talk) -> None:
@@ -192,9 +194,9 @@ async def test_an_answer_that_is_no_json_ends_its_call_at_once(server: Talk, val
     assert kind == "refused"
     assert "not in JSON-RPC" in error
     assert server.handler.faults == []
-    assert server.peer.in_flight == 1
+    assert server.peer.requests.forwarded == 1
     server.link.receive(b'{"result":{"x":NaN},"jsonrpc":"2.0","id":%d}' % other)
-    assert server.peer.in_flight == 0
+    assert server.peer.requests.forwarded == 0
 
 
 async def test_what_is_no_json_and_answers_nobody_is_a_bad_message(server: Talk) -> None:
@@ -315,39 +317,6 @@ async def test_the_time_of_the_last_message_is_remembered(server: Talk, autojump
     assert server.peer.last_heard == before + 7
 
 
-# --- progress ---------------------------------------------------------------------------------------------
-
-
-async def test_progress_finds_its_owner_by_the_id_of_the_request(server: Talk) -> None:
-    (first, one), (second, other) = server.ask(), server.ask()
-    server.link.receive(progress(second, progress=1, total=3), progress(str(first), progress=2, message="é"))
-    assert other.progress == [{"progressToken": b"%d" % second, "progress": b"1", "total": b"3"}]
-    assert [report["progress"] for report in one.progress] == [b"2"]
-    assert server.handler.notifications == []
-
-
-async def test_progress_after_the_answer_is_counted_and_dropped(server: Talk) -> None:
-    uid, exchange = server.ask()
-    server.link.receive(answer(uid), progress(uid, progress=1))
-    assert exchange.progress == []
-    assert server.peer.unmatched == 1
-
-
-@pytest.mark.parametrize("params", [b"[]", b"5", b'{"progressToken":{}}', b"{}"])
-async def test_progress_that_is_nobodys_harms_nobody(server: Talk, params: bytes) -> None:
-    uid, exchange = server.ask()
-    server.link.receive(b'{"method":"notifications/progress","params":%b}' % params, answer(uid))
-    assert exchange.progress == []
-    assert exchange.endings == [("answered", "{}")]
-
-
-async def test_progress_that_is_not_utf8_goes_no_further(server: Talk) -> None:
-    uid, exchange = server.ask()
-    report = b'{"method":"notifications/progress","params":{"progressToken":%d,"progress":1,"message":"\xff"}}'
-    server.link.receive(report % uid)
-    assert exchange.progress == []
-
-
 # --- giving up --------------------------------------------------------------------------------------------
 
 
@@ -361,9 +330,10 @@ async def test_a_request_that_is_given_up_is_cancelled_there_and_its_late_answer
         "method": "notifications/cancelled",
         "params": {"requestId": uid, "reason": "the client is gone"},
     }
-    server.link.receive(answer(uid), progress(uid, progress=1))
+    server.link.receive(answer(uid))
+    server.progress(uid)
     assert (exchange.endings, exchange.progress) == ([], [])
-    assert server.peer.unmatched == 2
+    assert server.peer.requests.unmatched == 2
 
 
 async def test_what_is_over_is_not_cancelled(server: Talk) -> None:
@@ -378,12 +348,12 @@ async def test_requests_without_a_sign_of_life_expire(server: Talk, autojump_clo
     silent, _ = server.ask()
     lively, _ = server.ask()
     await trio.sleep(9)
-    server.link.receive(progress(lively, progress=1))
+    server.progress(lively)
     assert list(server.peer.expire(idle=10, total=100)) == []
     await trio.sleep(1)
     assert [uid for uid, _ in server.peer.expire(idle=10, total=100)] == [silent]
     assert server.cancelled() == [silent]
-    assert server.peer.in_flight == 1
+    assert server.peer.requests.forwarded == 1
 
 
 async def test_requests_expire_in_the_end_however_lively_they_are(
@@ -392,7 +362,7 @@ async def test_requests_expire_in_the_end_however_lively_they_are(
     uid, exchange = server.ask()
     for _ in range(11):
         await trio.sleep(9)
-        server.link.receive(progress(uid, progress=1))
+        server.progress(uid)
         assert list(server.peer.expire(idle=10, total=100)) == []
     await trio.sleep(1)
     assert list(server.peer.expire(idle=10, total=100)) == [(uid, exchange)]
@@ -412,11 +382,11 @@ async def test_when_the_link_ends_every_open_request_is_lost_exactly_once() -> N
             answered, *waiting = (talk.ask() for _ in range(50))
             talk.link.receive(answer(answered[0]))
             talk.link.hang_up("exited with status 1")
-    talk.peer.abandon("again")
+    talk.peer.requests.lose_all("again")
     assert answered[1].endings == [("answered", "{}")]
     lost = ("lost", "UpstreamLost: exited with status 1; whether the call ran is unknown")
     assert [exchange.endings for _, exchange in waiting] == [[lost]] * 49
-    assert talk.peer.in_flight == 0
+    assert talk.peer.requests.forwarded == 0
 
 
 async def test_the_owner_of_the_peer_is_told_of_the_end_before_those_who_wait() -> None:
@@ -461,8 +431,12 @@ async def test_what_the_owners_write_when_they_are_told_is_written_at_once() -> 
     talk = Talk(strict=False)
     theirs = ScriptedLink(talk.outbox)
     client = Peer(theirs, talk.outbox, RecordingHandler(), strict=True)
-    talk.peer.open(AnsweringExchange(client))
-    talk.peer.abandon("gone")
+    talk.peer.requests.open(AnsweringExchange(client))
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_until_lost, talk.peer)
+            await wait_all_tasks_blocked()
+            talk.link.hang_up("gone")
     assert theirs.sent == [b'{"jsonrpc":"2.0","id":7,"result":{}}']
 
 
@@ -523,7 +497,7 @@ async def test_without_an_answer_in_time_the_request_is_cancelled(
     assert isinstance(asked.outcome, UpstreamTimeout)
     assert str(asked.outcome) == "no answer to tools/list within 30 s"
     assert server.cancelled() == [1]
-    assert server.peer.in_flight == 0
+    assert server.peer.requests.forwarded == 0
 
 
 async def test_who_asks_does_not_mind_progress_that_nobody_asked_for(server: Talk) -> None:
@@ -531,7 +505,8 @@ async def test_who_asks_does_not_mind_progress_that_nobody_asked_for(server: Tal
     async with trio.open_nursery() as nursery:
         nursery.start_soon(asked.ask, server.peer)
         await wait_all_tasks_blocked()
-        server.link.receive(progress(1, progress=1), answer(1))
+        server.progress(1)
+        server.link.receive(answer(1))
     assert asked.outcome == b"{}"
 
 
@@ -541,29 +516,10 @@ async def test_who_stops_waiting_cancels_the_request(server: Talk) -> None:
         await wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
     assert server.cancelled() == [1]
-    assert server.peer.in_flight == 0
+    assert server.peer.requests.forwarded == 0
 
 
 async def test_a_question_that_cannot_be_written_leaves_nothing_behind(server: Talk) -> None:
     with pytest.raises(TypeError):
         await server.peer.request("m", object(), timeout=30)
-    assert server.peer.in_flight == 0
-
-
-@pytest.mark.parametrize(
-    ("error", "code", "message"),
-    [
-        (b'{"code":-32000,"message":"m"}', -32000, "m"),
-        (b'{"code":"-1","message":"m"}', 0, "m"),
-        (b'{"code":-1}', -1, ""),
-        (b'{"code":-1,"message":{"a":1}}', -1, '{"a":1}'),
-        (b"{}", 0, ""),
-        (b"null", -32603, "an error object that is not one"),
-        (b'"text"', -32603, "an error object that is not one"),
-        (b'{"message":"\xff"}', 0, '\ufffd"'),
-        (b'{"data":' + b"[" * 5000 + b"]" * 5000 + b"}", -32603, "an error object that is not one"),
-    ],
-)
-def test_the_most_sloppy_error_is_still_an_error(error: bytes, code: int, message: str) -> None:
-    remote = RemoteError.from_wire(error)
-    assert (remote.code, remote.message) == (code, message)
+    assert server.peer.requests.forwarded == 0

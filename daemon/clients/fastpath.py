@@ -1,4 +1,4 @@
-"""Calls and answers as nearly all are written, read in one look; everything else is left to `envelope`.
+"""Calls of a tool as nearly all clients write them, read in one look; all else is left to `wire.envelope`.
 
 What is found here is what a closer look would have found: whoever writes another way only pays for that look.
 """
@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import Raw, Struct
 
+from daemon.protocol import CALL_TOOL
 from daemon.wire.envelope import MAX_DEPTH, opens_many
 
 if TYPE_CHECKING:
@@ -37,28 +38,19 @@ class PlainCall(Struct, frozen=True, gc=False):
         return f"<PlainCall {self.name}>"
 
 
-class _CallParams(Struct, gc=False):
+class _PlainParams(Struct, gc=False):
     name: str
     arguments: Raw
 
 
-class _CallRequest(Struct, gc=False):
+class _PlainRequest(Struct, gc=False):
     jsonrpc: str
     id: int
     method: str
-    params: _CallParams
+    params: _PlainParams
 
 
-class _Answer(Struct, gc=False):
-    id: int
-    result: Raw
-    jsonrpc: str | UnsetType = UNSET
-    method: Raw | UnsetType = UNSET
-    error: Raw | UnsetType = UNSET
-
-
-_decode_answer = msgspec.json.Decoder(_Answer).decode
-_decode_call = msgspec.json.Decoder(_CallRequest).decode
+_decode_call = msgspec.json.Decoder(_PlainRequest).decode
 _BRACE = ord("{")
 _PLAIN_BYTES = len(b'{"jsonrpc":"2.0","id":,"method":"tools/call","params":{"name":"","arguments":}}')
 
@@ -80,20 +72,9 @@ def plain_call(line: Line) -> PlainCall | None:
     request_id, arguments = b"%d" % asked.id, bytes(params.arguments)
     if (
         len(line) != _PLAIN_BYTES + len(request_id) + len(name) + len(arguments)
-        or asked.method != "tools/call"
+        or asked.method != CALL_TOOL
         or asked.jsonrpc != "2.0"
         or arguments[0] != _BRACE
     ):
         return None
     return PlainCall(request_id, name, arguments)
-
-
-def plain_answer(line: Line) -> tuple[int, Raw] | None:
-    """The id and the result of an answer as nearly all are; None for all that is worth a closer look."""
-    try:
-        answer = _decode_answer(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
-    if answer.method is not UNSET or answer.error is not UNSET:
-        return None
-    return answer.id, answer.result

@@ -1,4 +1,4 @@
-"""What nearly all calls and answers look like is read in one look, just as a closer one would read it."""
+"""A call as nearly all are written is read in one look, just as a closer one would read it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from daemon.clients.fastpath import MAX_PLAIN, PlainCall, plain_call
 from daemon.wire.envelope import MAX_DEPTH, decode_strictly
-from daemon.wire.plain import MAX_PLAIN, PlainCall, plain_answer, plain_call
 
 ARGUMENTS = b'{"x":[1,{"id":2}]}'
 CALL = b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":{"x":[1,{"id":2}]}}}'
@@ -105,25 +105,3 @@ def test_what_is_read_in_one_look_reads_the_same_in_a_closer_one(line: bytes) ->
             "arguments": msgspec.json.decode(found.arguments),
         }
         assert found.arguments in line
-
-
-@pytest.mark.parametrize(
-    ("line", "answer"),
-    [
-        (b'{"jsonrpc":"2.0","id":5,"result":{ "a":1.10}}', (5, b'{ "a":1.10}')),
-        (b'{"result":null,"id":5}', (5, b"null")),
-        (b'{"id":"5","result":{}}', None),
-        (b'{"id":true,"result":{}}', None),
-        (b'{"id":5,"error":{}}', None),
-        (b'{"id":5,"error":{},"result":{}}', None),
-        (b'{"id":5,"method":"ping","result":{}}', None),
-        (b'{"id":5,"method":"ping"}', None),
-        (b'{"id":5,"result":{}', None),
-        (b"[" * 5000, None),
-        (b"noise", None),
-        (b"\xff\xfe", None),
-    ],
-)
-def test_an_answer_as_nearly_all_are_is_read_in_one_look(line: bytes, answer: tuple[int, bytes] | None) -> None:
-    found = plain_answer(line)
-    assert (None if found is None else (found[0], bytes(found[1]))) == answer

@@ -1,0 +1,131 @@
+"""The accept loop of every door: how many connections at once, what a shortage and what a refusal cost.
+
+A door says who may come in, before anything is read, and what is done with a connection. The listening socket
+belongs to whoever made it; a connection belongs to what serves it.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
+
+import trio
+from loguru import logger
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Awaitable, Callable
+
+BREATHER = 0.1
+"""Seconds to stop accepting when descriptors or memory run out: others may give some back (as trio does)."""
+
+SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+REFUSALS = 8
+"""After so many the loop pauses: each costs it 0.1 to 0.4 ms, and whoever is refused may try without end."""
+
+REFUSALS_PAUSE = 0.02
+"""Seconds of that pause: refusals take a tenth of the loop, and a full backlog is through in two seconds."""
+
+V = TypeVar("V")
+
+
+class Listener(Generic[V]):
+    """Accepts on one socket, and has each connection served in a task of its own."""
+
+    def __init__(
+        self,
+        door: str,
+        listener: socket.socket,
+        *,
+        places: int,
+        admit: Callable[[socket.socket], V | None],
+        serve: Callable[[socket.socket, V], Awaitable[None]],
+        tell_full: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Prepare to accept.
+
+        Args:
+            door: whose it is, for the log.
+            listener: bound, listening and non-blocking.
+            places: how many connections there may be; further ones wait in the kernel's backlog.
+            admit: says who is at the other end, None turns him away; a shortage that it raises is waited out.
+            serve: takes the connection over, closes it, and contains its faults: what it raises ends `run`.
+            tell_full: called when no place is left, before one is waited for.
+        """
+        self._door = door
+        self._listener = listener
+        self._room = trio.Semaphore(places)
+        self._admit = admit
+        self._serve = serve
+        self._tell_full = tell_full
+        self._refused = 0
+        self._accepting = trio.CancelScope()
+
+    async def run(self) -> NoReturn:
+        """Accept and serve until cancelled.
+
+        Raises:
+            OSError: the listening socket is broken.
+        """
+        async with trio.open_nursery() as nursery:
+            with self._accepting:
+                while True:
+                    if not self._room.value:
+                        self._tell_full()
+                    await self._room.acquire()
+                    nursery.start_soon(self._serve_in_place, *await self._accept())
+            await trio.sleep_forever()
+
+    def stop_accepting(self) -> None:
+        """Take no further connections; those that are open go on."""
+        self._accepting.cancel()
+
+    async def _serve_in_place(self, connection: socket.socket, visitor: V) -> None:
+        try:
+            await self._serve(connection, visitor)
+        finally:
+            self._room.release()
+
+    async def _accept(self) -> tuple[socket.socket, V]:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except BlockingIOError:
+                await trio.lowlevel.wait_readable(self._listener)
+            except OSError as error:
+                if error.errno != errno.ECONNABORTED:
+                    await self._wait_out(error)
+            else:
+                visitor = await self._identify(connection)
+                if visitor is not None:
+                    connection.setblocking(False)
+                    return connection, visitor
+                connection.close()
+                await self._pause()
+
+    async def _identify(self, connection: socket.socket) -> V | None:
+        while True:
+            try:
+                return self._admit(connection)
+            except OSError as error:
+                try:
+                    await self._wait_out(error)
+                except BaseException:
+                    connection.close()
+                    raise
+
+    async def _pause(self) -> None:
+        """After a refusal, let others go on: whoever connects in a loop has the next connection ready."""
+        self._refused += 1
+        if self._refused % REFUSALS:
+            await trio.lowlevel.checkpoint()
+        else:
+            await trio.sleep(REFUSALS_PAUSE)
+
+    async def _wait_out(self, error: OSError) -> None:
+        """Wait a moment if something has run out; anything else is a fault."""
+        if error.errno not in SHORTAGES:
+            raise error
+        logger.warning("{}: cannot accept a connection: {}", self._door, error.strerror)
+        await trio.sleep(BREATHER)

@@ -1,0 +1,171 @@
+"""The writing half of a link: a queue of frames, and the descriptor that takes them as fast as its peer reads.
+
+Invariants.
+- A frame is queued whole and written in order; nobody awaits in the middle of one, so none is ever torn.
+- While the kernel takes no more (`_blocked`), only the poll's call writes.
+- After a failure, and after the descriptor is closed, nothing is queued or written.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+import trio
+
+from daemon.errors import ConnectionLost
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from daemon.wire.envelope import Buffer
+    from daemon.wire.outbox import Outbox
+
+JOIN_BELOW = 64 * 1024
+"""Small queues are joined and written by one `write`; larger ones go through `writev` uncopied."""
+IOV_MAX = 1024  # of buffers in one writev (writev(2))
+CLOSED = -1
+"""In place of a descriptor that is closed."""
+
+
+class FdWriter(ABC):
+    """Writes frames to a non-blocking descriptor; the half that reads inherits it and says when to watch."""
+
+    _is_socket: bool
+    """Whether the same descriptor is read from."""
+
+    def __init__(self, fd: int, *, outbox: Outbox, max_queue: int, pause_at: int | None) -> None:
+        """Take the descriptor over.
+
+        Args:
+            fd: where frames go.
+            outbox: the daemon's one outbox.
+            max_queue: bytes that may wait for the peer before it is behind.
+            pause_at: bytes waiting for it above which it is not read from; None: it is, and holds nobody.
+        """
+        self.queued = 0
+        self.max_queue = max_queue
+        self._write_fd = fd
+        self._outbox = outbox
+        self._pause_at = math.inf if pause_at is None else pause_at
+        self._holds_others = pause_at is not None
+        self._out: list[Buffer] = []
+        self._taken = 0
+        """Bytes that the peer took while more was waiting for it."""
+        self._touched = self._blocked = self._paused = False
+        self._deaf = False
+        """Whether the peer has stopped listening: it may have said something before."""
+        self._failure: str | None = None
+        self._write_closed = False
+        self._woken = trio.Event()
+        """Set when the peer falls behind, or the link ends."""
+
+    def send(self, frame: Sequence[Buffer]) -> None:
+        """Queue one frame and its newline. A frame of any size fits an empty queue."""
+        if self._failure is not None or self._write_closed:
+            return
+        out = self._out
+        if len(frame) == 1:
+            out += frame[0], b"\n"
+            self.queued += len(frame[0]) + 1
+        else:
+            out += frame
+            out.append(b"\n")
+            self.queued += sum(map(len, frame)) + 1
+        if not self._touched:
+            self._touched = True
+            self._outbox.touch(self)
+        if self.queued > self.max_queue:
+            self._woken.set()
+            if self._holds_others:
+                self._outbox.fall_behind(self)
+
+    def flush(self) -> None:
+        """Write without waiting; what the kernel does not take is written when it does."""
+        self._touched = False
+        try:
+            self._note(self._blocked or (bool(self._out) and not self._write()))
+        except OSError as error:  # not raised: the others are to be flushed, too
+            self._fail(f"waiting for it failed: {error.strerror}")
+
+    def close_write(self) -> None:
+        """End our direction only: a child sees EOF on its stdin. Only for links over two descriptors."""
+        if not self._write_closed and not self._is_socket:
+            self._clear()
+            self._write_closed = True
+            os.close(self._write_fd)
+            self._write_fd = CLOSED
+
+    @abstractmethod
+    def _rewatch(self) -> None:
+        """Have the poll call for what is wanted now."""
+
+    @abstractmethod
+    def _look_again(self) -> None:
+        """Read again, after everybody else's turn."""
+
+    @abstractmethod
+    def _end(self, reason: Exception) -> None:
+        """End the link."""
+
+    def _note(self, blocked: bool) -> None:  # noqa: FBT001 - the one thing that is said
+        paused = self.queued > self._pause_at
+        if blocked is not self._blocked or paused is not self._paused:
+            resumes = self._paused and not paused
+            self._blocked, self._paused = blocked, paused
+            if resumes:
+                self._look_again()
+            else:
+                self._rewatch()
+        if self._outbox.behind:
+            self._outbox.catch_up(self)
+
+    def _write(self) -> bool:
+        """One write; the poll calls for the next. Returns whether nothing is left to be written."""
+        out = self._out
+        try:
+            if self.queued < JOIN_BELOW:
+                whole = out[0] if len(out) == 1 else b"".join(out)
+                out[:] = (whole,)
+                written = os.write(self._write_fd, whole)
+            else:
+                written = os.writev(self._write_fd, out[:IOV_MAX])
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            self._deaf = True
+            self._fail(f"writing failed: {error.strerror}")
+            return True
+        if written == self.queued:
+            out.clear()
+            self.queued = 0
+            return True
+        self._consume(written)
+        return False
+
+    def _consume(self, written: int) -> None:
+        self.queued -= written
+        self._taken += written
+        out = self._out
+        done = 0
+        while written and written >= len(out[done]):
+            written -= len(out[done])
+            done += 1
+        del out[:done]
+        if written:
+            out[0] = memoryview(out[0])[written:]
+
+    def _clear(self) -> None:
+        self._out.clear()
+        self.queued = 0
+        self._blocked = self._paused = False
+        self._outbox.catch_up(self)
+        self._rewatch()
+
+    def _fail(self, reason: str) -> None:
+        """Nothing is written from now on, and `run` ends."""
+        self._failure = self._failure or reason
+        self._clear()
+        self._end(ConnectionLost(reason))
