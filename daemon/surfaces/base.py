@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import msgspec
 
     from daemon.arguments.reading import Checker, Repair
-    from daemon.catalog.categories import Category
+    from daemon.catalog.categories import ToolCategory
     from daemon.catalog.offer import Offer, Offered, Offers
     from daemon.catalog.snapshot import Catalog, ServerEntry
     from daemon.config.model import Profile
@@ -76,7 +76,7 @@ class View:
     """Which tool a wrapper call means, by the two names that it was given: likewise."""
 
     @property
-    def categories(self) -> Mapping[str, Category]:
+    def categories(self) -> Mapping[str, ToolCategory]:
         """The categories of the profile, in the configuration's order."""
         allowed = self.profile.categories
         if allowed is None:

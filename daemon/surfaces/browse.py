@@ -28,7 +28,7 @@ from daemon.surfaces.summing import category_line
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from daemon.catalog.categories import Category, Member
+    from daemon.catalog.categories import Member, ToolCategory
     from daemon.catalog.offer import Offered
 
 LIST = "list_categories"
@@ -121,7 +121,9 @@ def _list_categories(view: View, cursor: str | None, *, patient: bool) -> Action
     return reply
 
 
-def _listing(view: View, found: Sequence[tuple[Category, list[str]]], most: int, end: int) -> tuple[Reply, int]:
+def _listing(
+    view: View, found: Sequence[tuple[ToolCategory, list[str]]], most: int, end: int
+) -> tuple[Reply, int]:
     """An answer that names these categories, and the bytes of it that a model reads."""
     categories = [_summary(view, category, names, most) for category, names in found]
     servers = _servers({category.name: category for category, _names in found})
@@ -134,11 +136,11 @@ def _listing(view: View, found: Sequence[tuple[Category, list[str]]], most: int,
     return Reply(result(structured, text=text)), max(size_of(structured), len(text.encode()))
 
 
-def _servers(categories: Mapping[str, Category]) -> list[str]:
+def _servers(categories: Mapping[str, ToolCategory]) -> list[str]:
     return list(dict.fromkeys(server for category in categories.values() for server in category.servers))
 
 
-def _names(view: View, category: Category) -> list[str]:
+def _names(view: View, category: ToolCategory) -> list[str]:
     return [
         calling.public_name(view, (member.server, member.tool), META_TOOLS)
         for member in shown(view, category).values()
@@ -146,7 +148,7 @@ def _names(view: View, category: Category) -> list[str]:
     ]
 
 
-def _summary(view: View, category: Category, names: list[str], most: int) -> dict[str, Any]:
+def _summary(view: View, category: ToolCategory, names: list[str], most: int) -> dict[str, Any]:
     return {
         "name": category.name,
         **({"description": one_line(said)} if (said := category_line(view, category)) else {}),

@@ -39,7 +39,7 @@ from daemon.surfaces.summing import category_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from daemon.catalog.categories import Category, Member
+    from daemon.catalog.categories import Member, ToolCategory
     from daemon.catalog.snapshot import ServerEntry
 
 NAMED_IN_NOTE = 2
@@ -71,7 +71,7 @@ def describing_properties(category: str) -> dict[str, object]:
     }
 
 
-def find_category(view: View, name: str) -> Category:
+def find_category(view: View, name: str) -> ToolCategory:
     """The category of that name.
 
     Raises:
@@ -98,7 +98,7 @@ def category_lines(view: View) -> str:
 
 def describe_category(
     view: View,
-    category: Category,
+    category: ToolCategory,
     wanted: Sequence[str],
     cursor: str | None,
     name_of: Callable[[str, Member], str],
@@ -208,23 +208,23 @@ def _left(count: int, following: Mapping[str, object]) -> dict[str, object]:
     return {"toolsLeft": count, "next": following}
 
 
-def _sources(category: Category) -> str:
+def _sources(category: ToolCategory) -> str:
     servers = category.servers
     more = f" and {len(servers) - MAX_NAMED} more" if len(servers) > MAX_NAMED else ""
     return ", ".join(servers[:MAX_NAMED]) + more
 
 
-def entries_of(view: View, category: Category) -> list[ServerEntry]:
+def entries_of(view: View, category: ToolCategory) -> list[ServerEntry]:
     """The servers that a category draws from."""
     return [view.catalog.servers[server] for server in category.servers]
 
 
-def shown(view: View, category: Category) -> dict[str, Member]:
+def shown(view: View, category: ToolCategory) -> dict[str, Member]:
     """A category's tools that the profile shows, listed or not."""
     return {key: member for key, member in category.members.items() if view.offer.shows(member)}
 
 
-def member_key(category: Category, name: str) -> str | None:
+def member_key(category: ToolCategory, name: str) -> str | None:
     """The key under which a category holds a tool that a client named, with or without a prefix."""
     if name in category.members:
         return name
@@ -237,7 +237,7 @@ def member_key(category: Category, name: str) -> str | None:
     return None
 
 
-def _chosen(view: View, category: Category, wanted: Sequence[str]) -> Mapping[str, Member]:
+def _chosen(view: View, category: ToolCategory, wanted: Sequence[str]) -> Mapping[str, Member]:
     """The shown members that were asked for, by the category's key."""
     members = shown(view, category)
     if not wanted:

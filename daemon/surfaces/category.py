@@ -31,7 +31,7 @@ from daemon.surfaces.describing import meta_tool
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from daemon.catalog.categories import Category, Member
+    from daemon.catalog.categories import Member, ToolCategory
     from daemon.catalog.offer import Offered
 
 GET = "get-category-tools"
@@ -88,7 +88,7 @@ class CategorySurface:
         )
 
 
-def _find(view: View, category: Category, name: str, *, patient: bool) -> Target | AwaitListing:
+def _find(view: View, category: ToolCategory, name: str, *, patient: bool) -> Target | AwaitListing:
     """The tool of a category that a name means."""
     key = member_key(category, name)
     if key is None:
@@ -109,13 +109,13 @@ def _find(view: View, category: Category, name: str, *, patient: bool) -> Target
     return target
 
 
-def _target(view: View, category: Category, member: Member) -> Target:
+def _target(view: View, category: ToolCategory, member: Member) -> Target:
     tool = (view.catalog.servers[member.server].tools or {}).get(member.tool)
     label = f"{category.name}/{member.tool}"
     return Target(server=member.server, name=member.tool, label=label, tool=tool)
 
 
-def _find_unlisted(view: View, category: Category, name: str, *, patient: bool) -> Target | AwaitListing:
+def _find_unlisted(view: View, category: ToolCategory, name: str, *, patient: bool) -> Target | AwaitListing:
     """A tool that the category does not hold, but may once its server has listed: the server decides then."""
     waiting = [server for server in category.servers if view.catalog.servers[server].tools is None]
     prospects = [prospect(category, server, own_name(name, server)) for server in waiting]
@@ -131,7 +131,7 @@ def _find_unlisted(view: View, category: Category, name: str, *, patient: bool) 
     return _target(view, category, members[0])
 
 
-def _disabled(view: View, category: Category, name: str) -> ToolDisabled:
+def _disabled(view: View, category: ToolCategory, name: str) -> ToolDisabled:
     return ToolDisabled(
         f"{cut(name, MAX_QUOTED)} is switched off in category {category.name} by mcpd's configuration."
         f" Use another tool: {choices(shown(view, category), name, room=share_of(view))}",
@@ -140,7 +140,7 @@ def _disabled(view: View, category: Category, name: str) -> ToolDisabled:
     )
 
 
-def _unknown_tool(view: View, category: Category, name: str) -> UnknownTool:
+def _unknown_tool(view: View, category: ToolCategory, name: str) -> UnknownTool:
     known = [key for key, member in shown(view, category).items() if member.listed]
     quarantined = [
         f"server {server} lists it in a form that cannot be used: {why}"

@@ -15,7 +15,7 @@ from daemon.surfaces.answers import MAX_LINE, one_line
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from daemon.catalog.categories import Category
+    from daemon.catalog.categories import ToolCategory
     from daemon.catalog.snapshot import ServerEntry
     from daemon.model import Tool
     from daemon.surfaces.base import View
@@ -52,7 +52,7 @@ def server_line(view: View, entry: ServerEntry) -> str:
     return server_words(entry) or in_words(known, entry.name)
 
 
-def category_line(view: View, category: Category) -> str:
+def category_line(view: View, category: ToolCategory) -> str:
     """What is said of a category, or of the server that it is: somebody's words, else its tools' names."""
     whole = not view.catalog.config.categories
     words = server_words(view.catalog.servers[category.name]) if whole else category.description
