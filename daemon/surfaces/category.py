@@ -127,7 +127,7 @@ def _find_unlisted(view: View, category: ToolCategory, name: str, *, patient: bo
     if patient:
         # Of several nobody knows which one has it.
         return AwaitListing(servers=tuple(waiting), calling=len(waiting) == 1)
-    # Not remembered: whoever has more patience waits.
+    # Not remembered: a call that has time waits for the list.
     return _target(view, category, members[0])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench.trace import Trace, traces
 
-MOST_CALLS = {"category": 90, "full": 70}
+MOST_CALLS = {"category": 90, "full": 66}
 """Python calls of one warm call."""
 
 MOST_FILES = {"category": 24, "full": 20}
