@@ -6,7 +6,6 @@ Sources: the MCP specification, revisions 2024-11-05 to 2025-11-25 (`initialize`
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -88,20 +87,6 @@ class ListParams(Struct):
     cursor: str | None = None
 
 
-LOOKED_THROUGH = 64 * 1024
-"""Bytes of a result that is looked through for `isError`, in a quarter of a millisecond at the most.
-
-What failed is told in fewer. A longer one counts as one that succeeded.
-"""
-
-_SAYS_ERROR = re.compile(rb'"isError"\s*:\s*true')
-"""Most results say that it is false: what is not said to be true need not be opened."""
-
-
-class _IsError(Struct):
-    isError: bool = False  # noqa: N815 - the wire's name
-
-
 class _ResultType(Struct):
     resultType: Raw | UnsetType = UNSET  # noqa: N815 - the wire's name
 
@@ -109,7 +94,6 @@ class _ResultType(Struct):
 decode_list = msgspec.json.Decoder(ListParams).decode
 decode_call = msgspec.json.Decoder(CallParams).decode
 _decode_meta = msgspec.json.Decoder(_MetaOnly).decode
-_decode_is_error = msgspec.json.Decoder(_IsError).decode
 _decode_result_type = msgspec.json.Decoder(_ResultType).decode
 
 
@@ -135,7 +119,12 @@ def tool_params(tool: str, arguments: bytes | memoryview | Raw) -> tuple[bytes, 
         tool: the name that its server knows.
         arguments: a JSON object, passed on byte for byte.
     """
-    return b'"name":%b,"arguments":' % _encode(tool), arguments
+    return tool_head(tool), arguments
+
+
+def tool_head(tool: str) -> bytes:
+    """What stands before the arguments in the `params` of `tools/call`, raw, given a tool's name."""
+    return b'"name":%b,"arguments":' % _encode(tool)
 
 
 def cancelled(request_id: int, reason: str) -> tuple[str, bytes]:
@@ -186,6 +175,11 @@ def honoured(params: Raw | None) -> dict[str, bool]:
     wanted = msgspec.json.decode(params or b"{}", type=dict[str, object]).get("notifications")
     asks = isinstance(wanted, dict) and wanted.get("toolsListChanged") is True
     return {"toolsListChanged": True} if asks else {}
+
+
+def already_in_flight(request_id: bytes) -> str:
+    """Why a request is refused that has the id of an open one."""
+    return f"Invalid Request: id {request_id.decode(errors='replace')} is already in flight"
 
 
 def of_subscription(subscription: bytes, **params: object) -> bytes:
@@ -249,21 +243,6 @@ def completed(result: bytes) -> bytes:
         return result
     rest = result.lstrip()[1:].lstrip()
     return b'{"resultType":"complete"' + (b"" if rest.startswith(b"}") else b",") + rest
-
-
-def is_error(result: bytes | memoryview | Raw) -> bool:
-    """Whether a tool has said that it failed; False of a result of more than `LOOKED_THROUGH` bytes.
-
-    The result is opened only if that stands in it, wherever. A text that only quotes it is none: the result's
-    own member decides.
-    """
-    raw = memoryview(result)
-    if raw.nbytes > LOOKED_THROUGH or _SAYS_ERROR.search(raw) is None:
-        return False
-    try:
-        return _decode_is_error(raw).isError
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return False
 
 
 def envelope_meta(version: str) -> dict[str, object]:

@@ -30,8 +30,9 @@ from daemon.actors.warden import Warden
 from daemon.arguments.reading import Checker
 from daemon.calllog import CallLogger
 from daemon.catalog.offer import Offers
+from daemon.clients.context import SessionContext
 from daemon.clients.moving import Moves
-from daemon.context import SessionContext
+from daemon.clients.sessions import Sessions
 from daemon.doors.unix import unix_door
 from daemon.errors import UpstreamLost
 from daemon.later import later
@@ -42,7 +43,6 @@ from daemon.notify import SERVING, feed_watchdog
 from daemon.operators.base import Clients, Counters, OperatorContext
 from daemon.processes.peers import Peers, own_and, shares
 from daemon.servers import Servers
-from daemon.sessions import Sessions
 from daemon.surfaces.base import Means
 from daemon.surfaces.table import META_TOOLS, SURFACES
 from daemon.tally import Tally
@@ -178,7 +178,7 @@ class Tree:
 
     def live_keys(self) -> Iterator[str]:
         """The keys of the sessions that somebody uses."""
-        return self.sessions.keys()
+        return iter(list(self.sessions.named))
 
     def adopt(self, record: SessionRecord) -> None:
         """Take a live session as another daemon has written it."""

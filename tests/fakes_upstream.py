@@ -22,15 +22,15 @@ from daemon.arguments.reading import Checker
 from daemon.catalog.listing import read_tools
 from daemon.catalog.offer import Offers
 from daemon.catalog.snapshot import Catalog, begin, fold, with_settled_names
+from daemon.clients.context import SessionContext
+from daemon.clients.sessions import Sessions
 from daemon.config.redactors import Redactors
-from daemon.context import SessionContext
 from daemon.errors import UpstreamUnavailable
 from daemon.facts import Fact, ListingFailed, ServerStatus, StatusChanged, ToolsListed
 from daemon.measures import Mended
 from daemon.ports import OwnCall
 from daemon.protocol import CALL_TOOL, MODERN_VERSION, VERSION_KEY, tool_params
 from daemon.search.index import Index
-from daemon.sessions import Sessions
 from daemon.states import ServerState
 from daemon.surfaces.base import Means
 from daemon.surfaces.table import SURFACES

@@ -205,29 +205,3 @@ def test_a_subscription_is_told_which_of_its_wishes_are_met(
     assert protocol.honoured(None if params is None else msgspec.Raw(params)) == honoured
     told = read(protocol.of_subscription(b'"a"', notifications=honoured))
     assert told == {"notifications": honoured, "_meta": {protocol.SUBSCRIPTION_KEY: "a"}}
-
-
-@pytest.mark.parametrize(
-    ("result", "failed"),
-    [
-        (b'{"content":[],"isError":true}', True),
-        (b'{"isError" : true, "content":[{"type":"text","text":"%b"}]}' % (b"x" * 5000), True),
-        (b'{"content":[{"type":"text","text":"%b"}],"isError":true}' % (b"x" * 5000), True),
-        (
-            b'{"content":"%b","isError":true,"structuredContent":{"x":"%b"}}' % (b"x" * 5000, b"x" * 5000),
-            True,
-        ),
-        (b'{"content":[],"isError":false}', False),
-        (b'{"content":[]}', False),
-        (rb'{"content":[{"type":"text","text":"{\"isError\":true}"}]}', False),
-        (b'{"content":[],"structuredContent":{"isError":true},"isError":false}', False),
-        (b'{"content":[],"structuredContent":{"isError":true}}', False),
-        (b'{"isError":"true"}', False),
-        (b'{"isError":true,"isError":7}', False),
-        (b'["isError":true]', False),
-        (b'{"isError":true,"content":"%b"}' % (b"x" * protocol.LOOKED_THROUGH), False),
-    ],
-)
-def test_a_tool_s_own_word_that_it_failed_is_seen_and_no_quotation(result: bytes, failed: bool) -> None:
-    assert protocol.is_error(result) is failed
-    assert protocol.is_error(Raw(result)) is failed

@@ -32,15 +32,20 @@ COVERED_ELSEWHERE: dict[str, str] = {
     "daemon/cli/bridging/client_side.py": "tests/cli/bridging/test_daemon_side.py",
     # Frozen values: the store's tests write and read them, the call path's work with what sessions share.
     "daemon/catalog/remembered.py": "tests/store/test_store.py",
-    "daemon/context.py": "tests/test_callpath.py",
-    # The one object of the call path: what it does is seen in what the path answers.
-    "daemon/clientcall.py": "tests/test_callpath.py",
     # How lists follow each other is tested where an entry follows facts.
     "daemon/catalog/definitions.py": "tests/catalog/test_entry.py",
+    "daemon/clients/context.py": "tests/clients/test_call.py",
+    # One session is what `sessions` makes, recalls and judges.
+    "daemon/clients/session_state.py": "tests/clients/test_sessions.py",
+    # What requests work with, and what they are answered: seen by a client of a real session.
+    "daemon/clients/connection.py": "tests/actors/test_session.py",
+    "daemon/clients/requests/initialize.py": "tests/actors/test_session.py",
+    "daemon/clients/requests/subscriptions.py": "tests/actors/test_session.py",
+    "daemon/clients/requests/tools.py": "tests/actors/test_session.py",
     # What callers use of a server is tested with a real one behind it.
     "daemon/upstreams/access.py": "tests/actors/test_upstream.py",
     # Protocols, checked by mypy against the fakes that stand for them.
-    "daemon/ports.py": "tests/test_callpath.py",
+    "daemon/ports.py": "tests/clients/test_call.py",
 }
 
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from daemon.arguments.explaining import refusal
 from daemon.arguments.validators import Validator, Validators
@@ -46,8 +45,7 @@ class Repair(StrEnum):
     """They stood beside the tool's name."""
 
 
-@attrs.frozen
-class Read:
+class Read(Struct, frozen=True):
     """Arguments as a tool will get them."""
 
     arguments: bytes | Raw
@@ -83,7 +81,9 @@ class Checker:
         Raises:
             InvalidArguments: no reading fits, or more than one.
         """
-        size = len(args or b"") + sum(len(key) + len(value) for key, value in beside.items())
+        size = len(args or b"")
+        if beside:
+            size += sum(len(key) + len(value) for key, value in beside.items())
         sent = _sent(None if args is None else bytes(args), beside, look=size <= MAX_CHECKED)
         validator = None if tool is None else self._validators.of(tool)
         if validator is None or size > MAX_CHECKED:
@@ -95,8 +95,7 @@ class Checker:
         raise refusal(name, validator, sent.value, list(beside), example, several=bool(fitting))
 
 
-@attrs.frozen(kw_only=True)
-class _Sent:
+class _Sent(Struct, frozen=True, kw_only=True):
     value: object
     """What stood in the slot, decoded, and opened if it was a string that holds an object; None if it cannot be
     decoded, an empty object if nothing stood there."""
@@ -108,7 +107,9 @@ class _Sent:
 
 def _sent(args: bytes | None, beside: Mapping[str, Raw], *, look: bool) -> _Sent:
     """What there is to read; an object is decoded only if it is to be looked into."""
-    others = _others(beside) if look else None
+    others: Object | None = {}
+    if beside:
+        others = _others(beside) if look else None
     stripped = (args or b"").strip()
     if args is None or stripped == b"null":
         return _Sent(value={}, own=Read(b"{}", None), beside=others)

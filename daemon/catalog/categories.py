@@ -39,7 +39,7 @@ class Member:
 
 
 @attrs.frozen(kw_only=True)
-class Category:
+class ToolCategory:
     """A category with the tools that its selection comes to."""
 
     name: str
@@ -73,7 +73,7 @@ class Category:
 
 def resolve(
     config: CategoryConfig, listed: Mapping[str, Mapping[str, Tool] | None], given: Mapping[ToolKey, str]
-) -> Category:
+) -> ToolCategory:
     """Apply a category's selection to the tools that are known now.
 
     Args:
@@ -101,7 +101,7 @@ def resolve(
         )
         members[tool if owners[tool] == server else f"{server}/{tool}"] = member
     is_open = not config.tools.include_names or bool(config.tools.include_patterns)
-    return Category(
+    return ToolCategory(
         name=config.name,
         description=config.description,
         skill=config.skill,
@@ -121,9 +121,9 @@ def concerned(config: CategoryConfig, listed: Mapping[str, object]) -> Collectio
     return {config.server, *(_locate(name, config, listed)[0] for name in named)}
 
 
-def of_server(name: str, description: str, tools: Mapping[str, Tool] | None) -> Category:
+def of_server(name: str, description: str, tools: Mapping[str, Tool] | None) -> ToolCategory:
     """The category that a server is when none are configured: all of its tools."""
-    return Category(
+    return ToolCategory(
         name=name,
         description=description or f"Tools of the MCP server {name}.",
         skill=None,
@@ -139,7 +139,7 @@ def of_server(name: str, description: str, tools: Mapping[str, Tool] | None) -> 
     )
 
 
-def prospect(category: Category, server: str, tool: str) -> Member | None:
+def prospect(category: ToolCategory, server: str, tool: str) -> Member | None:
     """The place that a tool would have in an open category if its server listed it; None if it had none."""
     pair = (server, tool)
     selection = category.selection

@@ -27,7 +27,7 @@ from daemon.config.names import read_reference, read_shown
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from daemon.catalog.categories import Category, Member
+    from daemon.catalog.categories import Member, ToolCategory
     from daemon.catalog.snapshot import Catalog
     from daemon.config.model import Profile
     from daemon.model import Tool, ToolKey
@@ -296,9 +296,9 @@ def _same_tools(one: Catalog, other: Catalog) -> bool:
     return one is other or (one.categories is other.categories and one.names is other.names)
 
 
-def _by_server(catalog: Catalog, profile: Profile) -> dict[str, list[Category]]:
+def _by_server(catalog: Catalog, profile: Profile) -> dict[str, list[ToolCategory]]:
     """The categories that the profile may use, in their order, by each server that they draw from."""
-    found: dict[str, list[Category]] = {}
+    found: dict[str, list[ToolCategory]] = {}
     for category in catalog.categories.values():
         if profile.categories is None or category.name in profile.categories:
             for server in category.servers:

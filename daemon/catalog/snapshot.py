@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.catalog.categories import Category, concerned, of_server, resolve
+from daemon.catalog.categories import ToolCategory, concerned, of_server, resolve
 from daemon.catalog.entry import UNSETTLED, ServerEntry, changed_by, fresh
 from daemon.catalog.naming import NOBODY, Claims, Names, assign
 from daemon.facts import Configured, NamesRecalled, Recalled, Switched
@@ -50,7 +50,7 @@ class Catalog:
     """What it was built after."""
     servers: Mapping[str, ServerEntry]
     """Servers by name, in the configuration's order."""
-    categories: Mapping[str, Category]
+    categories: Mapping[str, ToolCategory]
     """Categories by name, in the configuration's order; another object whenever any tool changed."""
     names: Names = attrs.field(default=NOBODY, repr=False)
     """What tools are called where those of several servers stand side by side."""
@@ -254,7 +254,7 @@ def _assembled(catalog: Catalog, before: Catalog | None = None) -> Catalog:
     return attrs.evolve(catalog, categories=categories, off=off)
 
 
-def _categories(catalog: Catalog, before: Catalog | None) -> dict[str, Category]:
+def _categories(catalog: Catalog, before: Catalog | None) -> dict[str, ToolCategory]:
     if catalog.config.categories:
         return _resolved(catalog, before)
     return {
@@ -264,11 +264,11 @@ def _categories(catalog: Catalog, before: Catalog | None) -> dict[str, Category]
     }
 
 
-def _resolved(catalog: Catalog, before: Catalog | None) -> dict[str, Category]:
+def _resolved(catalog: Catalog, before: Catalog | None) -> dict[str, ToolCategory]:
     """The configured categories; those that none of the changed servers concern are what they were."""
     wanted = catalog.config.categories
     listed = {name: entry.tools for name, entry in catalog.servers.items() if not entry.disabled}
-    known: Mapping[str, Category] = {}
+    known: Mapping[str, ToolCategory] = {}
     changed: set[str] = set()
     if before is not None and _draws_alike(catalog, before):
         known = before.categories
@@ -290,7 +290,7 @@ def _draws_alike(one: Catalog, other: Catalog) -> bool:
     )
 
 
-def _taken_over(entry: ServerEntry, before: Catalog | None) -> Category | None:
+def _taken_over(entry: ServerEntry, before: Catalog | None) -> ToolCategory | None:
     """The category that a server was, if it would be made the same."""
     if before is None or before.config.categories or any(name == entry.name for name, _ in before.switched):
         return None
@@ -300,7 +300,7 @@ def _taken_over(entry: ServerEntry, before: Catalog | None) -> Category | None:
     return before.categories.get(entry.name)
 
 
-def _without(category: Category, switched: frozenset[tuple[str, str]]) -> Category:
+def _without(category: ToolCategory, switched: frozenset[tuple[str, str]]) -> ToolCategory:
     """The category with what operators have switched off."""
     if {server for server, _ in switched}.isdisjoint(category.servers):
         return category
@@ -311,7 +311,7 @@ def _without(category: Category, switched: frozenset[tuple[str, str]]) -> Catego
     return attrs.evolve(category, members=members, whole=False)
 
 
-def _off(categories: Mapping[str, Category]) -> set[ToolKey]:
+def _off(categories: Mapping[str, ToolCategory]) -> set[ToolKey]:
     """Tools that are in categories, and on in none of them."""
     partial = [category for category in categories.values() if not category.whole]
     off = {

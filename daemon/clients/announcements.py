@@ -19,6 +19,7 @@ from daemon import protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from daemon.clients.client import Client
     from daemon.clients.habits import Habit, Habits
     from daemon.wire.outbox import Outbox
     from daemon.wire.peer import Peer
@@ -27,7 +28,7 @@ MAX_SUBSCRIPTIONS = 16
 """Open `subscriptions/listen` of one client: each gets every announcement, one is all that a client needs."""
 
 MAX_LISTS = 64
-"""Sessions of one connection whose lists are compared, as many as it takes part in (`membership.MAX_KEYS`)."""
+"""Sessions of one connection whose lists are compared, as many as it takes part in (`attachments.MAX_KEYS`)."""
 
 PATIENCE = 1.0
 """Seconds from an announcement until nobody waits any longer for the client's `tools/list`; real ones ask after
@@ -56,7 +57,7 @@ class Announcement:
 
 
 @attrs.frozen(eq=False)
-class _Given:
+class _GivenList:
     """A list as a client was given it."""
 
     tools: tuple[bytes, ...]
@@ -65,16 +66,16 @@ class _Given:
 
 
 class Announcements:
-    """One client's."""
+    """What one client was given of its lists of tools, and told since."""
 
-    def __init__(self, peer: Peer, outbox: Outbox, habits: Habits, client: Callable[[], str]) -> None:
+    def __init__(self, peer: Peer, outbox: Outbox, habits: Habits, client: Client) -> None:
         """Begin with a client that was given nothing.
 
         Args:
             peer: where it is told.
             outbox: flushed when it was.
             habits: what is known of its kind.
-            client: what it calls itself.
+            client: who it is.
         """
         self.handshaken = False
         """Whether it has shaken hands: then it is told without having asked for that."""
@@ -83,34 +84,26 @@ class Announcements:
         self._habits = habits
         self._client = client
         self._own: Habit | None = None
-        self._subscriptions: list[bytes] = []
-        self._given: dict[str | None, _Given] = {}
+        self.subscriptions: list[bytes] = []
+        """The ids of open `subscriptions/listen`."""
+        self._given: dict[str | None, _GivenList] = {}
         """By session, what the client was given of its list, until that is announced to have changed."""
         self._open: dict[str | None, Announcement] = {}
         """By session, what the client was told since."""
 
     @property
-    def subscribed(self) -> bool:
-        """Whether a subscription is open."""
-        return bool(self._subscriptions)
-
-    @property
     def is_full(self) -> bool:
         """Whether no more subscriptions are taken."""
-        return len(self._subscriptions) >= MAX_SUBSCRIPTIONS
+        return len(self.subscriptions) >= MAX_SUBSCRIPTIONS
 
     def subscribe(self, request_id: bytes) -> None:
         """Tell the client in this subscription, too."""
-        self._subscriptions.append(request_id)
+        self.subscriptions.append(request_id)
 
     def unsubscribe(self, request_id: bytes) -> None:
         """Do so no more, if it was one."""
-        if request_id in self._subscriptions:
-            self._subscriptions.remove(request_id)
-
-    def holds(self, request_id: bytes) -> bool:
-        """Whether this is an open subscription."""
-        return request_id in self._subscriptions
+        if request_id in self.subscriptions:
+            self.subscriptions.remove(request_id)
 
     def asked(self, key: str | None) -> None:
         """The client asks for the list of a session."""
@@ -140,7 +133,7 @@ class Announcements:
         # Of a list that has changed between its pages the first ones are not known to be as they were.
         if first or key not in self._given:
             self._given.pop(key, None)
-            self._given[key] = _Given(tools, look)
+            self._given[key] = _GivenList(tools, look)
             _bound(self._given)
         told = self._open.pop(key, None) if last else None
         if told is not None:
@@ -150,9 +143,9 @@ class Announcements:
         """Tell the client when what it was given is not what it would be given now."""
         # Looking judges what is loaded, and that may lead here again.
         before, self._given = self._given, {}
-        self._given = {key: each for key, each in before.items() if not _is_other(each)}
+        self._given = {key: each for key, each in before.items() if not _has_changed(each)}
         changed = before.keys() - self._given.keys()
-        if changed and (self.handshaken or self._subscriptions):
+        if changed and (self.handshaken or self.subscriptions):
             for key in changed:
                 self._open[key] = _renewed(self._open.get(key))
             _bound(self._open)
@@ -179,16 +172,16 @@ class Announcements:
     @property
     def _habit(self) -> Habit:
         """What this very client does; before it was seen to do anything, what others of its kind do."""
-        return self._habits.of(self._client()) if self._own is None else self._own
+        return self._habits.of(self._client.name) if self._own is None else self._own
 
     def _learn(self, habit: Habit) -> None:
         self._own = habit
-        self._habits.learn(self._client(), habit)
+        self._habits.learn(self._client.name, habit)
 
     def _announce(self) -> None:
         if self.handshaken:
             self._peer.notify(CHANGED)
-        for subscription in self._subscriptions:
+        for subscription in self.subscriptions:
             self._peer.notify(CHANGED, protocol.of_subscription(subscription))
         self._outbox.flush()
 
@@ -204,7 +197,7 @@ def _renewed(before: Announcement | None) -> Announcement:
     return before
 
 
-def _is_other(given: _Given) -> bool:
+def _has_changed(given: _GivenList) -> bool:
     try:
         return given.tools != given.look()
     except Exception:  # noqa: BLE001 - a bug of ours costs an announcement, not the session

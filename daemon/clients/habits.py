@@ -1,8 +1,8 @@
 """Which clients ask for their tools when they are told that these have changed: learned, never configured.
 
-Whoever does is waited for, so that its model has a tool when it reads that it was loaded. Whoever was waited
-for in vain is so again only once it has asked later, and each further time in a row only once it has done so
-twice as often: many programs list their tools at each turn, whatever they are told.
+A client that does is waited for, so that its model has a tool when it reads that it was loaded. One that was
+waited for in vain is so again only once it has asked later, and each further time in a row only once it has
+done so twice as often: many programs list their tools at each turn, whatever they are told.
 """
 
 from __future__ import annotations

@@ -8,13 +8,27 @@ added to what was sent, for nobody who has all tools would have asked them.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from daemon.clients.announcements import MAX_LISTS
 from daemon.tally import tokens_in
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from daemon.tally import Tally
+
+DEFERRING_SINCE: Mapping[str, tuple[int, ...]] = {
+    # The first that was seen to: names, and schemas through its ToolSearch. 2.1.197 gives its model everything.
+    "claude-code": (2, 1, 329),
+    # All that were seen do, with a `tool_search` of their own; the switch for it is gone (0.169).
+    "codex": (),
+}
+"""By the beginning of the name that a client gives itself, the first version that keeps tools from its model
+until they are searched for, whatever it is given."""
+
+_NUMBERS = re.compile(r"\d+(?:\.\d+)*")
 
 TOLD_TWICE = 2
 """An answer of a meta-tool says the same in `content` and in `structuredContent`; a model is given one of the
@@ -22,12 +36,12 @@ two."""
 
 
 class Savings:
-    """One client's."""
+    """What one client was spared."""
 
     def __init__(self, tally: Tally) -> None:
         """Begin with a client that was sent nothing."""
         self.applies = True
-        """Whether it gives its model all tools that it is given (`clients.deferring`)."""
+        """Whether it gives its model all tools that it is given (`defers_tools`)."""
         self._tally = tally
         self._spared = 0
         self._margins: dict[str | None, int] = {}
@@ -60,3 +74,18 @@ class Savings:
         if self.applies:
             self._spared += spared
             self._tally.spared(surface, spared)
+
+
+def defers_tools(name: str, version: str) -> bool:
+    """Whether a client shows its model only those tools that it has searched for.
+
+    Args:
+        name: what it calls itself: `claude-code`, `codex-mcp-client`.
+        version: likewise. One that cannot be read may be any: nothing is claimed to be saved then.
+    """
+    found = _NUMBERS.match(version)
+    given = None if found is None else tuple(int(number[:9]) for number in found[0].split("."))
+    return any(
+        (name == known or name.startswith(f"{known}-")) and (given is None or given >= since)
+        for known, since in DEFERRING_SINCE.items()
+    )

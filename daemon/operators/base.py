@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from daemon.catalog.remembered import SessionRecord
     from daemon.catalog.snapshot import Catalog
     from daemon.cataloguing import ListingStatus
+    from daemon.clients.context import SessionStatistics
     from daemon.clients.moving import Moves
     from daemon.config.model import Config
     from daemon.config.redactors import Redactors
-    from daemon.context import SessionStatistics
     from daemon.facts import Fact
     from daemon.keeping.health import Persistence
     from daemon.keeping.totals import Totals

@@ -8,7 +8,7 @@ import msgspec
 import trio
 from msgspec import Raw
 
-from daemon.clientcall import read_refusal
+from daemon.clients.call import read_refusal
 from daemon.errors import (
     CallError,
     InvalidArguments,

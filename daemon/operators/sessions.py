@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from daemon.catalog.loaded import LoadedTool
     from daemon.catalog.remembered import SessionRecord
     from daemon.catalog.snapshot import Catalog
-    from daemon.context import SessionStatistics
+    from daemon.clients.context import SessionStatistics
     from daemon.model import ToolKey
     from daemon.operators.base import Archive, OperatorContext
 

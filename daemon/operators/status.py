@@ -19,7 +19,7 @@ from daemon.wording import camel
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from daemon.context import SessionStatistics
+    from daemon.clients.context import SessionStatistics
     from daemon.operators.base import OperatorContext
 
 

@@ -13,7 +13,7 @@ from daemon.errors import InvalidArguments
 from daemon.operators.base import Command
 from daemon.surfaces.answers import choices, quoted
 from daemon.surfaces.base import View
-from daemon.surfaces.core import usual_tools
+from daemon.surfaces.listing import usual_tools
 from daemon.surfaces.table import SURFACES, chosen
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def view_of(
     return SURFACES[name], View(
         catalog=catalog,
         profile=profile,
-        now=context.wall(),
+        now=context.wall,
         means=context.means,
         usual=partial(usual_tools, context.means, catalog, profile),
     )

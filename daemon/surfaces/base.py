@@ -12,6 +12,7 @@ import attrs
 
 from daemon.catalog.loaded import Loaded, Source
 from daemon.config.names import read_reference
+from daemon.protocol import CALL_TOOL, tool_head
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -19,12 +20,16 @@ if TYPE_CHECKING:
     import msgspec
 
     from daemon.arguments.reading import Checker, Repair
-    from daemon.catalog.categories import Category
+    from daemon.catalog.categories import ToolCategory
     from daemon.catalog.offer import Offer, Offered, Offers
     from daemon.catalog.snapshot import Catalog, ServerEntry
     from daemon.config.model import Profile
-    from daemon.model import ToolKey
+    from daemon.model import Tool, ToolKey
     from daemon.search.index import Index
+
+MAX_REMEMBERED = 1024
+"""Decisions that are remembered with one view, of each kind: more tools than one client calls between two
+changes."""
 
 ALWAYS_LOAD = {"anthropic/alwaysLoad": True}
 """Keeps a client from hiding a tool behind a tool search of its own."""
@@ -54,8 +59,8 @@ class View:
     """Everything that exists."""
     profile: Profile
     """What this session may see of it."""
-    now: float
-    """Seconds since the epoch."""
+    now: Callable[[], float] = attrs.field(repr=False)
+    """Seconds since the epoch, whenever it is asked."""
     means: Means = attrs.field(repr=False)
     """What to work with."""
     loaded: Loaded = attrs.field(factory=Loaded)
@@ -64,10 +69,14 @@ class View:
     """The schema hash of a tool as this client was last shown it; None if it never was."""
 
     usual: Callable[[], Sequence[ToolKey]] = attrs.field(default=tuple, repr=False)
-    """The core tools of a profile that names none, as they were chosen for this client (`surfaces.core`)."""
+    """The core tools of a profile that names none, as they were chosen for this client (`surfaces.listing`)."""
+    forwards: dict[str, Forward] = attrs.field(factory=dict, init=False, repr=False)
+    """Where calls of a name go, whatever their arguments are: decided once for as long as this view holds."""
+    targets: dict[tuple[str, str], Target] = attrs.field(factory=dict, init=False, repr=False)
+    """Which tool a wrapper call means, by the two names that it was given: likewise."""
 
     @property
-    def categories(self) -> Mapping[str, Category]:
+    def categories(self) -> Mapping[str, ToolCategory]:
         """The categories of the profile, in the configuration's order."""
         allowed = self.profile.categories
         if allowed is None:
@@ -117,15 +126,39 @@ class Reply:
 
 
 @attrs.frozen(kw_only=True)
+class Target:
+    """The tool that a wrapper call means."""
+
+    server: str
+    """Which server has it."""
+    name: str
+    """The tool's bare name there."""
+    label: str
+    """What the log calls a call to it."""
+    tool: Tool | None
+    """What is known of it; None while its server has not listed its tools."""
+    head: bytes = attrs.field(init=False, repr=False)
+    """As `Forward.head`."""
+
+    @head.default
+    def _head(self) -> bytes:
+        return tool_head(self.name)
+
+
+@attrs.frozen(kw_only=True)
 class Forward:
     """The call goes to a server; its result is the answer."""
 
     server: str
     """Which server."""
-    tool: str
-    """The tool's bare name there."""
+    method: str = CALL_TOOL
+    """What is asked of it."""
+    name: str
+    """What it is asked for, by the name that the server knows: of `tools/call`, the tool's."""
+    head: bytes = attrs.field(repr=False)
+    """What stands in its `params` before the payload, raw (`ports.CallToSend.params`)."""
     arguments: bytes | msgspec.Raw = attrs.field(repr=False)
-    """A JSON object, as the client wrote it."""
+    """The payload: a JSON object, as the client wrote it."""
     label: str
     """What the log calls it."""
     loading: Loading | None = None

@@ -11,17 +11,24 @@ import msgspec
 
 from daemon.errors import UnknownTool
 from daemon.surfaces import calling
-from daemon.surfaces.answers import decode_arguments, one_line, quoted, result, size_of
-from daemon.surfaces.base import ALWAYS_LOAD, Action, AwaitListing, Reply, View
-from daemon.surfaces.by_category import NO_CATEGORIES, describe_category, find_category, shown
-from daemon.surfaces.describing import position, starting, unavailable
-from daemon.surfaces.fitting import room_of
+from daemon.surfaces.answers import decode_arguments, one_line, quoted, result, room_of, size_of
+from daemon.surfaces.base import Action, AwaitListing, Reply, View
+from daemon.surfaces.by_category import (
+    DESCRIBE_EXAMPLE,
+    NO_CATEGORIES,
+    DescribeArguments,
+    describe_category,
+    describing_properties,
+    find_category,
+    shown,
+)
+from daemon.surfaces.describing import meta_tool, position, starting, unavailable
 from daemon.surfaces.summing import category_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from daemon.catalog.categories import Category, Member
+    from daemon.catalog.categories import Member, ToolCategory
     from daemon.catalog.offer import Offered
 
 LIST = "list_categories"
@@ -37,19 +44,10 @@ and counts the rest."""
 NEXT_BYTES = 200
 """What a list of categories says of those that did not fit."""
 
-GET_EXAMPLE = '{"category": "NAME"} or {"category": "NAME", "toolNames": ["TOOL"]}'
-
-
 LIST_EXAMPLE = "{}"
 
 
 class _ListArguments(msgspec.Struct):
-    cursor: str | None = None
-
-
-class _GetArguments(msgspec.Struct, forbid_unknown_fields=True):
-    category: str
-    toolNames: list[str] | None = None  # noqa: N815 - as on the surface `category`
     cursor: str | None = None
 
 
@@ -84,7 +82,7 @@ class BrowseSurface:
             listing = decode_arguments(arguments, _ListArguments, LIST_EXAMPLE)
             return _list_categories(view, listing.cursor, patient=patient)
         if name == GET:
-            asked = decode_arguments(arguments, _GetArguments, GET_EXAMPLE)
+            asked = decode_arguments(arguments, DescribeArguments, DESCRIBE_EXAMPLE)
             category = find_category(view, asked.category)
 
             def name_of(_key: str, member: Member) -> str:
@@ -123,7 +121,9 @@ def _list_categories(view: View, cursor: str | None, *, patient: bool) -> Action
     return reply
 
 
-def _listing(view: View, found: Sequence[tuple[Category, list[str]]], most: int, end: int) -> tuple[Reply, int]:
+def _listing(
+    view: View, found: Sequence[tuple[ToolCategory, list[str]]], most: int, end: int
+) -> tuple[Reply, int]:
     """An answer that names these categories, and the bytes of it that a model reads."""
     categories = [_summary(view, category, names, most) for category, names in found]
     servers = _servers({category.name: category for category, _names in found})
@@ -136,11 +136,11 @@ def _listing(view: View, found: Sequence[tuple[Category, list[str]]], most: int,
     return Reply(result(structured, text=text)), max(size_of(structured), len(text.encode()))
 
 
-def _servers(categories: Mapping[str, Category]) -> list[str]:
+def _servers(categories: Mapping[str, ToolCategory]) -> list[str]:
     return list(dict.fromkeys(server for category in categories.values() for server in category.servers))
 
 
-def _names(view: View, category: Category) -> list[str]:
+def _names(view: View, category: ToolCategory) -> list[str]:
     return [
         calling.public_name(view, (member.server, member.tool), META_TOOLS)
         for member in shown(view, category).values()
@@ -148,7 +148,7 @@ def _names(view: View, category: Category) -> list[str]:
     ]
 
 
-def _summary(view: View, category: Category, names: list[str], most: int) -> dict[str, Any]:
+def _summary(view: View, category: ToolCategory, names: list[str], most: int) -> dict[str, Any]:
     return {
         "name": category.name,
         **({"description": one_line(said)} if (said := category_line(view, category)) else {}),
@@ -175,37 +175,14 @@ def _line(category: dict[str, Any]) -> str:
     return f"- **{category['name']}**{described}\n  Tools: {names}{more}"
 
 
-def _definition(name: str, title: str, description: str, schema: dict[str, Any]) -> bytes:
-    return msgspec.json.encode(
-        {
-            "name": name,
-            "description": description,
-            "inputSchema": {"type": "object", **schema},
-            "annotations": {"title": title, "readOnlyHint": True, "openWorldHint": False},
-            "_meta": ALWAYS_LOAD,
-        }
-    )
-
-
 _DEFINITIONS = (
-    _definition(
-        LIST, "List tool categories", "List the categories of tools with what is in them.", {"properties": {}}
-    ),
-    _definition(
+    meta_tool(LIST, "List tool categories", "List the categories of tools with what is in them.", {}),
+    meta_tool(
         GET,
         "Load a category's tools",
         "Get the definitions of all tools in a category: what each does and which arguments it takes.",
-        {
-            "properties": {
-                "category": {"type": "string", "description": f"A category's name, as {LIST} gives it."},
-                "toolNames": {
-                    "type": "array",
-                    "items": {"type": "string"},
-                    "description": "Only these tools; all of them if left out.",
-                },
-            },
-            "required": ["category"],
-        },
+        describing_properties(f"A category's name, as {LIST} gives it."),
+        ("category",),
     ),
     calling.call_tool_definition(f"{GET} tells its arguments."),
 )

@@ -14,8 +14,11 @@ from daemon.surfaces.answers import (
     choices,
     cut,
     index_lines,
+    names_within,
     quoted,
     result,
+    room_of,
+    share_of,
     size_of,
     some_of,
 )
@@ -30,14 +33,13 @@ from daemon.surfaces.describing import (
     unavailable,
     unlisted,
 )
-from daemon.surfaces.fitting import names_within, room_of, share_of
 from daemon.surfaces.summing import category_line
 from daemon.wording import closest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from daemon.catalog.categories import Category, Member
+    from daemon.catalog.categories import Member, ToolCategory
     from daemon.catalog.snapshot import ServerEntry
 
 NAMED_IN_NOTE = 2
@@ -46,7 +48,30 @@ NAMED_IN_NOTE = 2
 NO_CATEGORIES = "There are no categories: mcpd's configuration has no servers."
 
 
-def find_category(view: View, name: str) -> Category:
+DESCRIBE_EXAMPLE = '{"category": "NAME"} or {"category": "NAME", "toolNames": ["TOOL"]}'
+
+
+class DescribeArguments(msgspec.Struct, forbid_unknown_fields=True):
+    """What is asked for of a category: all of its tools, or some; from a cursor on."""
+
+    category: str
+    toolNames: list[str] | None = None  # noqa: N815 - the seed's name
+    cursor: str | None = None
+
+
+def describing_properties(category: str) -> dict[str, object]:
+    """The schemas of `DescribeArguments` but for the cursor, given what is said of the category."""
+    return {
+        "category": {"type": "string", "description": category},
+        "toolNames": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "Only these tools; all of them if left out.",
+        },
+    }
+
+
+def find_category(view: View, name: str) -> ToolCategory:
     """The category of that name.
 
     Raises:
@@ -73,7 +98,7 @@ def category_lines(view: View) -> str:
 
 def describe_category(
     view: View,
-    category: Category,
+    category: ToolCategory,
     wanted: Sequence[str],
     cursor: str | None,
     name_of: Callable[[str, Member], str],
@@ -183,23 +208,23 @@ def _left(count: int, following: Mapping[str, object]) -> dict[str, object]:
     return {"toolsLeft": count, "next": following}
 
 
-def _sources(category: Category) -> str:
+def _sources(category: ToolCategory) -> str:
     servers = category.servers
     more = f" and {len(servers) - MAX_NAMED} more" if len(servers) > MAX_NAMED else ""
     return ", ".join(servers[:MAX_NAMED]) + more
 
 
-def entries_of(view: View, category: Category) -> list[ServerEntry]:
+def entries_of(view: View, category: ToolCategory) -> list[ServerEntry]:
     """The servers that a category draws from."""
     return [view.catalog.servers[server] for server in category.servers]
 
 
-def shown(view: View, category: Category) -> dict[str, Member]:
+def shown(view: View, category: ToolCategory) -> dict[str, Member]:
     """A category's tools that the profile shows, listed or not."""
     return {key: member for key, member in category.members.items() if view.offer.shows(member)}
 
 
-def member_key(category: Category, name: str) -> str | None:
+def member_key(category: ToolCategory, name: str) -> str | None:
     """The key under which a category holds a tool that a client named, with or without a prefix."""
     if name in category.members:
         return name
@@ -212,7 +237,7 @@ def member_key(category: Category, name: str) -> str | None:
     return None
 
 
-def _chosen(view: View, category: Category, wanted: Sequence[str]) -> Mapping[str, Member]:
+def _chosen(view: View, category: ToolCategory, wanted: Sequence[str]) -> Mapping[str, Member]:
     """The shown members that were asked for, by the category's key."""
     members = shown(view, category)
     if not wanted:

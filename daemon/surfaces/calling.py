@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import attrs
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from daemon.arguments.reading import WRAPPERS
 from daemon.config.names import CLIENT_PREFIX, read_reference
 from daemon.errors import InvalidArguments, ToolChanged, ToolDisabled, UnknownTool, UpstreamUnavailable
-from daemon.surfaces.answers import MAX_QUOTED, choices, cut, quoted, some_of, unavailable_entry
-from daemon.surfaces.base import ALWAYS_LOAD, AwaitListing, Forward
-from daemon.surfaces.describing import definition, starting, unlisted
-from daemon.surfaces.fitting import share_of
+from daemon.protocol import tool_head
+from daemon.surfaces.answers import MAX_QUOTED, choices, cut, quoted, share_of, some_of, unavailable_entry
+from daemon.surfaces.base import MAX_REMEMBERED, AwaitListing, Forward, Target
+from daemon.surfaces.describing import definition, meta_tool, starting, unlisted
 from daemon.surfaces.renames import renamed
 from daemon.wording import closest
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from daemon.catalog.offer import Offered
     from daemon.catalog.snapshot import ServerEntry
@@ -29,34 +28,50 @@ if TYPE_CHECKING:
 CALL_TOOL = "call_tool"
 CALL_EXAMPLE = '{"tool_name": "NAME", "arguments": {}}'
 
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_text = msgspec.json.Decoder(str).decode
 
-@attrs.frozen(kw_only=True)
-class Wrapped:
+
+class Wrapped(Struct, frozen=True, kw_only=True):
     """A wrapper call, taken apart: which tool, and all that might be its arguments."""
 
+    said: Mapping[str, str]
+    """The wrapper's own members, the tool's name among them."""
     name: str
     """The tool."""
+    slot: str
+    """The member where arguments belong."""
     arguments: Raw | None
     """What stood in the slot for arguments; None if nothing did."""
     beside: Mapping[str, Raw]
     """Members that are not the wrapper's own."""
 
+    def __repr__(self) -> str:
+        """Without arguments: they may hold a secret."""
+        return f"<Wrapped {self.name}>"
 
-def unwrap(sent: bytes, slot: str, own: Collection[str], example: str) -> tuple[dict[str, str], Wrapped]:
-    """Take a wrapper call apart. Returns the wrapper's own members, all strings, and the rest.
+    def example(self, arguments: object) -> object:
+        """The same call with other arguments."""
+        return {**self.said, self.slot: arguments}
+
+
+def unwrap(sent: bytes, slot: str, own: Sequence[str], example: str) -> Wrapped:
+    """Take a wrapper call apart.
 
     Args:
         sent: the raw JSON object.
         slot: where the arguments belong: `args` or `arguments`.
-        own: the wrapper's other members, the tool's name last; all of them are required.
+        own: the wrapper's other members, the tool's name last; all of them are required, all are strings.
         example: a good call, for the error text.
 
     Raises:
         InvalidArguments: a member of the wrapper's own is missing, or no string.
     """
+    said: dict[str, str] = {}
     try:
-        members = msgspec.json.decode(sent, type=dict[str, Raw])
-        said = {key: msgspec.json.decode(members.pop(key), type=str) for key in own}
+        members = _decode_members(sent)
+        for key in own:
+            said[key] = _decode_text(members.pop(key))
     except KeyError as error:
         raise InvalidArguments(f"{error.args[0]!r} is missing. Call it like this: {example}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -65,11 +80,10 @@ def unwrap(sent: bytes, slot: str, own: Collection[str], example: str) -> tuple[
     arguments = members.pop(slot, None)
     if arguments is not None and bytes(arguments) == b"null":
         arguments = None
-    others = [key for key in sorted(WRAPPERS) if key in members]
-    if arguments is None and len(others) == len(members) == 1:
+    if arguments is None and len(members) == 1 and members.keys() <= WRAPPERS:
         # The right thing in a neighbouring slot.
-        arguments = members.pop(others[0])
-    return said, Wrapped(name=said[list(own)[-1]], arguments=arguments, beside=members)
+        _slot, arguments = members.popitem()
+    return Wrapped(said=said, name=said[own[-1]], slot=slot, arguments=arguments, beside=members)
 
 
 def call_tool(view: View, sent: bytes, meta_tools: Collection[str], *, patient: bool) -> Action:
@@ -79,28 +93,43 @@ def call_tool(view: View, sent: bytes, meta_tools: Collection[str], *, patient: 
         InvalidArguments: the tool is a meta-tool, or the arguments fit it in no reading.
         ToolDisabled, UnknownTool: as for `find`.
     """
-    _said, wrapped = unwrap(sent, "arguments", ("tool_name",), CALL_EXAMPLE)
-    refuse_meta_tool(view, wrapped.name, meta_tools)
-    found = find(view, wrapped.name, patient=patient)
-    return found if isinstance(found, AwaitListing) else run(view, found, wrapped)
+    wrapped = unwrap(sent, "arguments", ("tool_name",), CALL_EXAMPLE)
+    place = CALL_TOOL, wrapped.name
+    target = view.targets.get(place)
+    if target is None:
+        refuse_meta_tool(view, wrapped.name, meta_tools)
+        found = find(view, wrapped.name, patient=patient)
+        if isinstance(found, AwaitListing):
+            return found
+        tool = found.tool
+        target = Target(server=tool.server, name=tool.name, label=label_of(tool), tool=tool)
+        remember(view, place, target)
+    return run(view, target, wrapped)
 
 
-def run(view: View, offered: Offered, wrapped: Wrapped) -> Forward:
-    """Send an offered tool what stands in a `call_tool`.
+def remember(view: View, place: tuple[str, str], target: Target) -> None:
+    """What two names mean to a wrapper call, for as long as the view holds."""
+    if len(view.targets) >= MAX_REMEMBERED:
+        view.targets.clear()
+    view.targets[place] = target
+
+
+def run(view: View, target: Target, wrapped: Wrapped) -> Forward:
+    """Send a tool what stands in a wrapper call.
 
     Raises:
         InvalidArguments: the arguments fit it in no reading.
     """
-    tool, name = offered.tool, wrapped.name
     read = view.means.checker.read(
-        tool,
-        name,
-        wrapped.arguments,
-        wrapped.beside,
-        example=lambda arguments: {"tool_name": name, "arguments": arguments},
+        target.tool, wrapped.name, wrapped.arguments, wrapped.beside, example=wrapped.example
     )
     return Forward(
-        server=tool.server, tool=tool.name, arguments=read.arguments, label=label_of(tool), repair=read.repair
+        server=target.server,
+        name=target.name,
+        head=target.head,
+        arguments=read.arguments,
+        label=target.label,
+        repair=read.repair,
     )
 
 
@@ -108,7 +137,8 @@ def direct(tool: Tool, arguments: bytes, loading: Loading | None = None) -> Forw
     """Send a tool what it was called with by its own name: nobody opens it."""
     return Forward(
         server=tool.server,
-        tool=tool.name,
+        name=tool.name,
+        head=tool_head(tool.name),
         arguments=arguments,
         label=label_of(tool),
         loading=loading,
@@ -141,23 +171,12 @@ def public_name(view: View, key: ToolKey, meta_tools: Collection[str]) -> str:
 
 def call_tool_definition(find_with: str) -> bytes:
     """The definition of `call_tool`, which says where names and arguments are found."""
-    return msgspec.json.encode(
-        {
-            "name": CALL_TOOL,
-            "description": f"Run a tool by name. {find_with}",
-            "inputSchema": {
-                "type": "object",
-                "properties": {
-                    "tool_name": {"type": "string", "description": "The tool."},
-                    "arguments": {"type": "object", "description": "Its arguments; {} if it takes none."},
-                },
-                # Not closed: see `call-category-tool`.
-                "required": ["tool_name", "arguments"],
-            },
-            "annotations": {"title": "Run a tool"},
-            "_meta": ALWAYS_LOAD,
-        }
-    )
+    properties = {
+        "tool_name": {"type": "string", "description": "The tool."},
+        "arguments": {"type": "object", "description": "Its arguments; {} if it takes none."},
+    }
+    described = f"Run a tool by name. {find_with}"
+    return meta_tool(CALL_TOOL, "Run a tool", described, properties, tuple(properties), reads_only=False)
 
 
 def find(view: View, name: str, *, patient: bool) -> Offered | AwaitListing:
@@ -292,7 +311,7 @@ def _never_listed(view: View, entry: ServerEntry) -> UpstreamUnavailable:
     return UpstreamUnavailable(
         f"server {entry.name} has not listed its tools yet ({why}). Nothing was sent: try again later.",
         server=entry.name,
-        **unavailable_entry(entry, view.now),
+        **unavailable_entry(entry, view.now()),
     )
 
 

@@ -6,44 +6,38 @@ is up. A category's schemas come from the catalog; a call goes to the server wit
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from daemon.catalog.categories import prospect
 from daemon.config.names import own_name
 from daemon.errors import ToolDisabled, UnknownTool
 from daemon.surfaces import calling
-from daemon.surfaces.answers import MAX_QUOTED, choices, cut, decode_arguments, quoted
-from daemon.surfaces.base import ALWAYS_LOAD, Action, AwaitListing, Forward, View
+from daemon.surfaces.answers import MAX_QUOTED, choices, cut, decode_arguments, quoted, share_of
+from daemon.surfaces.base import Action, AwaitListing, Target, View
 from daemon.surfaces.by_category import (
+    DESCRIBE_EXAMPLE,
+    DescribeArguments,
     category_lines,
     describe_category,
+    describing_properties,
     find_category,
     member_key,
     shown,
 )
-from daemon.surfaces.calling import Wrapped, unwrap
-from daemon.surfaces.fitting import share_of
+from daemon.surfaces.calling import unwrap
+from daemon.surfaces.describing import meta_tool
 from daemon.wording import closest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from daemon.catalog.categories import Category, Member
+    from daemon.catalog.categories import Member, ToolCategory
     from daemon.catalog.offer import Offered
 
 GET = "get-category-tools"
 CALL = "call-category-tool"
 
-GET_EXAMPLE = '{"category": "NAME"} or {"category": "NAME", "toolNames": ["TOOL"]}'
 CALL_EXAMPLE = '{"category": "NAME", "name": "TOOL", "args": {}}'
-
-
-class _GetArguments(msgspec.Struct, forbid_unknown_fields=True):
-    category: str
-    toolNames: list[str] | None = None  # noqa: N815 - the seed's name
-    cursor: str | None = None
 
 
 class CategorySurface:
@@ -66,7 +60,7 @@ class CategorySurface:
 
     def list_tools(self, view: View) -> tuple[bytes, ...]:
         """The two definitions."""
-        return msgspec.json.encode(_get_definition(view)), _CALL_DEFINITION
+        return _get_definition(view), _CALL_DEFINITION
 
     def listed(self, view: View) -> Sequence[Offered]:
         """None of the servers'."""
@@ -75,73 +69,69 @@ class CategorySurface:
     def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
         """Describe a category, or forward to the tool that is meant."""
         if name == GET:
-            asked = decode_arguments(arguments, _GetArguments, GET_EXAMPLE)
+            asked = decode_arguments(arguments, DescribeArguments, DESCRIBE_EXAMPLE)
             category = find_category(view, asked.category)
             wanted = asked.toolNames or []
             return describe_category(
                 view, category, wanted, asked.cursor, lambda key, _member: key, tool=GET, patient=patient
             )
         if name == CALL:
-            said, wrapped = unwrap(arguments, "args", ("category", "name"), CALL_EXAMPLE)
-            return _forward(view, find_category(view, said["category"]), wrapped, patient=patient)
+            wrapped = unwrap(arguments, "args", ("category", "name"), CALL_EXAMPLE)
+            target = view.targets.get((wrapped.said["category"], wrapped.name))
+            found = target or _find(
+                view, find_category(view, wrapped.said["category"]), wrapped.name, patient=patient
+            )
+            return found if isinstance(found, AwaitListing) else calling.run(view, found, wrapped)
         raise UnknownTool(
             f"there is no tool {quoted(name)} here. Tools of servers are called through {CALL}: {CALL_EXAMPLE}",
             available=[GET, CALL],
         )
 
 
-def _forward(view: View, category: Category, asked: Wrapped, *, patient: bool) -> Action:
-    key = member_key(category, asked.name)
+def _find(view: View, category: ToolCategory, name: str, *, patient: bool) -> Target | AwaitListing:
+    """The tool of a category that a name means."""
+    key = member_key(category, name)
     if key is None:
-        return _forward_unlisted(view, category, asked, patient=patient)
+        return _find_unlisted(view, category, name, patient=patient)
     member = category.members[key]
     if not view.offer.shows(member):
-        raise _disabled(view, category, asked.name)
+        raise _disabled(view, category, name)
     entry = view.catalog.servers[member.server]
     if entry.switched_off:
-        raise calling.disabled(view, (member.server, member.tool), asked.name)
+        raise calling.disabled(view, (member.server, member.tool), name)
     if entry.tools is not None and not member.listed:
-        raise _unknown_tool(view, category, asked.name)
+        raise _unknown_tool(view, category, name)
     known = (entry.tools or {}).get(member.tool)
     if known is not None:
-        calling.refuse_changed(view, known, asked.name, view.offer.describe(known, member))
-    return _to(view, category, member, asked)
+        calling.refuse_changed(view, known, name, view.offer.describe(known, member))
+    target = _target(view, category, member)
+    calling.remember(view, (category.name, name), target)
+    return target
 
 
-def _to(view: View, category: Category, member: Member, asked: Wrapped) -> Forward:
+def _target(view: View, category: ToolCategory, member: Member) -> Target:
     tool = (view.catalog.servers[member.server].tools or {}).get(member.tool)
-    read = view.means.checker.read(
-        tool, asked.name, asked.arguments, asked.beside, example=_example(category.name, asked.name)
-    )
-    return Forward(
-        server=member.server,
-        tool=member.tool,
-        arguments=read.arguments,
-        label=f"{category.name}/{member.tool}",
-        repair=read.repair,
-    )
+    label = f"{category.name}/{member.tool}"
+    return Target(server=member.server, name=member.tool, label=label, tool=tool)
 
 
-def _example(category: str, name: str) -> Callable[[object], object]:
-    return lambda arguments: {"category": category, "name": name, "args": arguments}
-
-
-def _forward_unlisted(view: View, category: Category, asked: Wrapped, *, patient: bool) -> Action:
+def _find_unlisted(view: View, category: ToolCategory, name: str, *, patient: bool) -> Target | AwaitListing:
     """A tool that the category does not hold, but may once its server has listed: the server decides then."""
     waiting = [server for server in category.servers if view.catalog.servers[server].tools is None]
-    prospects = [prospect(category, server, own_name(asked.name, server)) for server in waiting]
+    prospects = [prospect(category, server, own_name(name, server)) for server in waiting]
     members = [member for member in prospects if member is not None] if category.open else []
     if not members:
-        raise _unknown_tool(view, category, asked.name)
+        raise _unknown_tool(view, category, name)
     if not view.offer.shows(members[0]):
-        raise _disabled(view, category, asked.name)
+        raise _disabled(view, category, name)
     if patient:
         # Of several nobody knows which one has it.
         return AwaitListing(servers=tuple(waiting), calling=len(waiting) == 1)
-    return _to(view, category, members[0], asked)
+    # Not remembered: a call that has time waits for the list.
+    return _target(view, category, members[0])
 
 
-def _disabled(view: View, category: Category, name: str) -> ToolDisabled:
+def _disabled(view: View, category: ToolCategory, name: str) -> ToolDisabled:
     return ToolDisabled(
         f"{cut(name, MAX_QUOTED)} is switched off in category {category.name} by mcpd's configuration."
         f" Use another tool: {choices(shown(view, category), name, room=share_of(view))}",
@@ -150,7 +140,7 @@ def _disabled(view: View, category: Category, name: str) -> ToolDisabled:
     )
 
 
-def _unknown_tool(view: View, category: Category, name: str) -> UnknownTool:
+def _unknown_tool(view: View, category: ToolCategory, name: str) -> UnknownTool:
     known = [key for key, member in shown(view, category).items() if member.listed]
     quarantined = [
         f"server {server} lists it in a form that cannot be used: {why}"
@@ -167,48 +157,26 @@ def _unknown_tool(view: View, category: Category, name: str) -> UnknownTool:
     )
 
 
-def _get_definition(view: View) -> dict[str, Any]:
-    return {
-        "name": GET,
-        "description": (
-            f"Load the definitions of a category's tools, to run them with {CALL}.\n\n{category_lines(view)}"
-        ),
-        "inputSchema": {
-            "type": "object",
-            "properties": {
-                "category": {"type": "string", "description": "One of those above."},
-                "toolNames": {
-                    "type": "array",
-                    "items": {"type": "string"},
-                    "description": "Only these tools; all of them if left out.",
-                },
-            },
-            # Not closed: a category that does not fit one answer is asked for again with a cursor.
-            "required": ["category"],
-        },
-        "annotations": {"title": "Load a category's tools", "readOnlyHint": True, "openWorldHint": False},
-        "_meta": ALWAYS_LOAD,
-    }
+def _get_definition(view: View) -> bytes:
+    described = (
+        f"Load the definitions of a category's tools, to run them with {CALL}.\n\n{category_lines(view)}"
+    )
+    properties = describing_properties("One of those above.")
+    return meta_tool(GET, "Load a category's tools", described, properties, ("category",))
 
 
-_CALL_DEFINITION = msgspec.json.encode(
-    {
-        "name": CALL,
-        "description": (
-            "Run a tool of a category. Steps: 1. load the category's definitions with get-category-tools;"
-            " 2. call this with the category, the tool's name and its arguments."
-        ),
-        "inputSchema": {
-            "type": "object",
-            "properties": {
-                "category": {"type": "string", "description": "The category of the tool."},
-                "name": {"type": "string", "description": "The tool, as get-category-tools names it."},
-                "args": {"type": "object", "description": "The tool's own arguments; {} if it takes none."},
-            },
-            # Not closed: a client that checks would turn away arguments which we can still make sense of.
-            "required": ["category", "name", "args"],
-        },
-        "annotations": {"title": "Run a tool of a category"},
-        "_meta": ALWAYS_LOAD,
-    }
+_CALL_PROPERTIES = {
+    "category": {"type": "string", "description": "The category of the tool."},
+    "name": {"type": "string", "description": "The tool, as get-category-tools names it."},
+    "args": {"type": "object", "description": "The tool's own arguments; {} if it takes none."},
+}
+
+_CALL_DEFINITION = meta_tool(
+    CALL,
+    "Run a tool of a category",
+    "Run a tool of a category. Steps: 1. load the category's definitions with get-category-tools;"
+    " 2. call this with the category, the tool's name and its arguments.",
+    _CALL_PROPERTIES,
+    tuple(_CALL_PROPERTIES),
+    reads_only=False,
 )

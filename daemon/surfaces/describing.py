@@ -16,8 +16,16 @@ from daemon.catalog.compact import compact
 from daemon.catalog.legible import legible_schema
 from daemon.errors import InvalidArguments, SchemaFetchError
 from daemon.states import COMING, ServerState
-from daemon.surfaces.answers import size_of, unavailable_entry
-from daemon.surfaces.fitting import MEMBER_BYTES, fitting, lines_within, names_within, share_of
+from daemon.surfaces.answers import (
+    MEMBER_BYTES,
+    fitting,
+    lines_within,
+    names_within,
+    share_of,
+    size_of,
+    unavailable_entry,
+)
+from daemon.surfaces.base import ALWAYS_LOAD
 from daemon.surfaces.summing import tool_line
 
 if TYPE_CHECKING:
@@ -55,6 +63,44 @@ class Page:
     """How many tools come after these."""
     whole: bool = True
     """Whether these are definitions; otherwise a line each."""
+
+
+def meta_tool(
+    name: str,
+    title: str,
+    description: str,
+    properties: Mapping[str, object],
+    required: Sequence[str] = (),
+    *,
+    reads_only: bool = True,
+) -> bytes:
+    """The definition of a tool of our own, as it is listed.
+
+    Its schema is never closed: what a model adds we can often make sense of, and a client that checks would
+    turn it away.
+
+    Args:
+        name: the tool's.
+        title: what a person is shown.
+        description: what a model is told.
+        properties: the schemas of its arguments.
+        required: those that must be given.
+        reads_only: whether it changes nothing and reaches nothing beyond this machine.
+    """
+    reading = {"readOnlyHint": True, "openWorldHint": False} if reads_only else {}
+    return msgspec.json.encode(
+        {
+            "name": name,
+            "description": description,
+            "inputSchema": {
+                "type": "object",
+                "properties": properties,
+                **({"required": required} if required else {}),
+            },
+            "annotations": {"title": title, **reading},
+            "_meta": ALWAYS_LOAD,
+        }
+    )
 
 
 def definition(tool: Tool, description: str) -> dict[str, object]:
@@ -181,7 +227,7 @@ def unavailable(view: View, entries: Iterable[ServerEntry], names: Iterable[str]
     absent = list(dict.fromkeys(names))
     named = names_within(absent, room)
     down = [entry for entry in entries if not entry.usable]
-    told = fitting(((entry.name, unavailable_entry(entry, view.now)) for entry in down), room)
+    told = fitting(((entry.name, unavailable_entry(entry, view.now())) for entry in down), room)
     if named:
         meta["unavailableTools"] = named
     if len(named) < len(absent):

@@ -1,4 +1,8 @@
-"""How a server's tool stands in a list of ours, beside meta-tools: legible, and never hidden from the model.
+"""Tools of servers in a list beside meta-tools: which ones stand there, and how.
+
+Core tools are listed from the start on the surface `search`. A profile names them. Where it does not, they are
+chosen for each client once, of what was called most until then: what a client was told in the handshake holds
+for as long as it is there, whatever is called meanwhile.
 
 Some clients show their models only the names of tools, unless a tool says otherwise in its `_meta`. What a
 model has loaded or found, and what its profile names as core, it is to see at once, as it sees the meta-tools.
@@ -7,20 +11,71 @@ model has loaded or found, and what its profile names as core, it is to see at o
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Raw
 
 from daemon.catalog.legible import legible_tool
+from daemon.config.names import read_reference
 from daemon.surfaces import calling
 from daemon.surfaces.base import ALWAYS_LOAD
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator, Sequence
 
-    from daemon.catalog.offer import Offered
-    from daemon.surfaces.base import View
+    from daemon.catalog.offer import Offer, Offered
+    from daemon.catalog.snapshot import Catalog
+    from daemon.config.model import Profile
+    from daemon.model import ToolKey
+    from daemon.surfaces.base import Means, View
+
+
+MOST_USUAL = 7
+"""Tools that are chosen: as many as seed 000 has by default."""
+
+
+def usual_tools(means: Means, catalog: Catalog, profile: Profile) -> tuple[ToolKey, ...]:
+    """The tools that were called most, of those that a profile shows or may once their servers have listed.
+
+    In the order of their names: as long as they are the same ones, every client is told the same.
+    """
+    offer = means.offers.of(catalog, profile)
+    shown = (key for key in means.most_called() if _may_be_shown(catalog, offer, key))
+    return tuple(sorted(islice(shown, MOST_USUAL)))
+
+
+def core_tools(view: View) -> Sequence[Offered]:
+    """The core tools that are known."""
+    if view.profile.core_tools is not None:
+        return view.offer.core
+    return [offered for key in view.usual() if (offered := view.offer.tools.get(key)) is not None]
+
+
+def core_references(view: View) -> Sequence[str]:
+    """The core tools as a configuration names them."""
+    if view.profile.core_tools is not None:
+        return view.profile.core_tools
+    return [f"{server}/{tool}" for server, tool in view.usual()]
+
+
+def core_names(view: View, meta_tools: Collection[str]) -> Iterator[str]:
+    """The core tools as they are called; as they are configured while their servers have not listed."""
+    for name in core_references(view):
+        offered = view.offer.find(name)
+        if offered is None:
+            yield read_reference(name, view.catalog.servers).tool
+        else:
+            yield calling.public_name(view, offered.key, meta_tools)
+
+
+def _may_be_shown(catalog: Catalog, offer: Offer, key: ToolKey) -> bool:
+    entry = catalog.servers.get(key[0])
+    if entry is None or entry.disabled:
+        return False
+    return key in offer.tools if entry.tools is not None else offer.allows(key)
+
 
 KEPT = 1024
 """Definitions that are kept in this form: more than all sessions have loaded at a time; 3 MB of real ones."""

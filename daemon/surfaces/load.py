@@ -16,18 +16,22 @@ from daemon.errors import InvalidArguments, ToolNotLoaded, UnknownServer
 from daemon.surfaces import calling
 from daemon.surfaces.answers import (
     MAX_QUOTED,
+    SHARE,
     choices,
     cut,
     decode_arguments,
+    fitting,
     index_lines,
+    lines_within,
     quoted,
     result,
+    room_of,
+    share_of,
     size_of,
     some_of,
 )
-from daemon.surfaces.base import ALWAYS_LOAD, Action, AwaitListing, Loading, Reply, View
-from daemon.surfaces.describing import paged, position, starting, unavailable, unlisted, unlisted_of
-from daemon.surfaces.fitting import SHARE, fitting, lines_within, room_of, share_of
+from daemon.surfaces.base import Action, AwaitListing, Loading, Reply, View
+from daemon.surfaces.describing import meta_tool, paged, position, starting, unavailable, unlisted, unlisted_of
 from daemon.surfaces.listing import as_listed
 from daemon.surfaces.renames import is_as_shown, renamed
 from daemon.surfaces.resolving import MAX_FOUND, WORTH, resolve
@@ -303,46 +307,27 @@ def _server_definition(view: View) -> bytes:
     entries = [(entry.name, server_line(view, entry)) for entry in view.servers.values()]
     rest = f"{SERVER} finds them by need"
     lines = index_lines(entries, view.means.index_characters, rest) if entries else "none are configured"
-    return msgspec.json.encode(
-        {
-            "name": SERVER,
-            "description": (
-                "Find MCP servers by need or keyword. Returns each one's summary and a line per tool."
-                f"\n\nServers:\n{lines}"
-            ),
-            "inputSchema": {
-                "type": "object",
-                "properties": {
-                    "name": {"type": "string", "description": "A need, keywords or a server's name."}
-                },
-                "required": ["name"],
-            },
-            "annotations": {"title": "Find MCP servers", "readOnlyHint": True, "openWorldHint": False},
-            "_meta": ALWAYS_LOAD,
-        }
+    return meta_tool(
+        SERVER,
+        "Find MCP servers",
+        "Find MCP servers by need or keyword. Returns each one's summary and a line per tool."
+        f"\n\nServers:\n{lines}",
+        {"name": {"type": "string", "description": "A need, keywords or a server's name."}},
+        ("name",),
     )
 
 
-_TOOL_DEFINITION = msgspec.json.encode(
+_TOOL_DEFINITION = meta_tool(
+    TOOL,
+    "Load MCP tools",
+    "Load tools: returns their schemas and makes them callable by name. Several at once save round trips.",
     {
-        "name": TOOL,
-        "description": (
-            "Load tools: returns their schemas and makes them callable by name. Several at once save round"
-            " trips."
-        ),
-        "inputSchema": {
-            "type": "object",
-            "properties": {
-                "names": {
-                    "type": "array",
-                    "items": {"type": "string"},
-                    "description": "Names of tools, or what you need them for.",
-                },
-                "server_name": {"type": "string", "description": "Only tools of this server."},
-            },
-            "required": ["names"],
+        "names": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "Names of tools, or what you need them for.",
         },
-        "annotations": {"title": "Load MCP tools", "readOnlyHint": True, "openWorldHint": False},
-        "_meta": ALWAYS_LOAD,
-    }
+        "server_name": {"type": "string", "description": "Only tools of this server."},
+    },
+    ("names",),
 )

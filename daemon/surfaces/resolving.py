@@ -8,8 +8,7 @@ import attrs
 
 from daemon.errors import CallError, UnknownTool
 from daemon.surfaces import calling
-from daemon.surfaces.answers import MAX_QUOTED, choices, cut, quoted
-from daemon.surfaces.fitting import share_of
+from daemon.surfaces.answers import MAX_QUOTED, choices, cut, quoted, share_of
 from daemon.surfaces.renames import renamed
 from daemon.wording import closest
 

@@ -16,13 +16,21 @@ import msgspec
 from daemon.catalog.offer import MAX_OFFERS
 from daemon.errors import InvalidArguments
 from daemon.surfaces import calling
-from daemon.surfaces.answers import decode_arguments, index_lines, one_line, result, size_of
-from daemon.surfaces.base import ALWAYS_LOAD, Action, AwaitListing, Loading, Reply, View
+from daemon.surfaces.answers import (
+    decode_arguments,
+    fitting,
+    index_lines,
+    names_within,
+    one_line,
+    result,
+    room_of,
+    share_of,
+    size_of,
+)
+from daemon.surfaces.base import Action, AwaitListing, Loading, Reply, View
 from daemon.surfaces.by_category import entries_of, find_category
-from daemon.surfaces.core import core_names, core_references, core_tools
-from daemon.surfaces.describing import position, starting, unavailable, unlisted, unlisted_of
-from daemon.surfaces.fitting import fitting, names_within, room_of, share_of
-from daemon.surfaces.listing import as_listed
+from daemon.surfaces.describing import meta_tool, position, starting, unavailable, unlisted, unlisted_of
+from daemon.surfaces.listing import as_listed, core_names, core_references, core_tools
 from daemon.surfaces.searching import find_tools
 from daemon.surfaces.summing import category_line
 
@@ -254,33 +262,21 @@ def _name(view: View, offered: Offered) -> str:
 @lru_cache(maxsize=MAX_OFFERS)
 def _search_definition(categories: tuple[str, ...]) -> bytes:
     """`search_tools` for a profile with these categories."""
-    return msgspec.json.encode(
+    return meta_tool(
+        SEARCH,
+        "Search tools",
+        "Find tools by need, keyword, name or category. What is found can be called by its name, with"
+        " its schema in the list of tools.",
         {
-            "name": SEARCH,
-            "description": (
-                "Find tools by need, keyword, name or category. What is found can be called by its name, with"
-                " its schema in the list of tools."
-            ),
-            "inputSchema": {
-                "type": "object",
-                "properties": {
-                    "query": {
-                        "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
-                        "default": "",
-                        "description": "What you need, or several phrasings of it.",
-                    },
-                    "category": {
-                        "type": ["string", "null"],
-                        "default": None,
-                        "description": _only(categories),
-                    },
-                    "include_descriptions": {"type": "boolean", "default": True},
-                    "max_results": {"type": "integer", "default": DEFAULT_RESULTS, "minimum": 1},
-                },
+            "query": {
+                "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
+                "default": "",
+                "description": "What you need, or several phrasings of it.",
             },
-            "annotations": {"title": "Search tools", "readOnlyHint": True, "openWorldHint": False},
-            "_meta": ALWAYS_LOAD,
-        }
+            "category": {"type": ["string", "null"], "default": None, "description": _only(categories)},
+            "include_descriptions": {"type": "boolean", "default": True},
+            "max_results": {"type": "integer", "default": DEFAULT_RESULTS, "minimum": 1},
+        },
     )
 
 

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loguru import logger
 
-from daemon.actors.session import MAX_FAULTS, MAX_WAITING_LISTS
+from daemon.actors.session import MAX_FAULTS
+from daemon.clients.requests.tools import MAX_WAITING_LISTS
 from daemon.errors import UpstreamLost
 from daemon.protocol import HANDSHAKE_VERSIONS, LIST_TTL_MS, MODERN_VERSION, SUBSCRIPTION_KEY, VERSION_KEY
 from daemon.states import ServerState
@@ -614,7 +615,7 @@ async def test_a_change_at_the_moment_a_client_comes_is_announced_too(nursery: t
     ]
     for _ in range(20):  # trio shuffles the order of tasks: every order must do
         guest = stage.arrive(nursery, *first)
-        while not guest.session._announcements._given:
+        while not guest.session._connection.announcements._given:
             await trio.lowlevel.checkpoint()
         stage.lists("alpha", f"tool_{guest.session.number}")
         assert [(await guest.client.get())["id"] for _ in first] == [0, 1]

@@ -15,7 +15,7 @@ from tests.config.reading import config_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from daemon.catalog.categories import Category
+    from daemon.catalog.categories import ToolCategory
     from daemon.model import Tool, ToolKey
 
 GIT = known("git", "git_add", "git_commit", "git_diff", "git_log", "git_show")
@@ -29,7 +29,7 @@ def category(
     server: str | None = "git",
     listed: Mapping[str, Mapping[str, Tool] | None] = LISTED,
     given: Mapping[ToolKey, str] = MappingProxyType({}),
-) -> Category:
+) -> ToolCategory:
     """The category `c` as configured by `tools`, once the servers have listed `listed`."""
     entry: dict[str, Any] = {"description": "d", "skill": "how"}
     if server is not None:

@@ -171,7 +171,7 @@ FIFTY = (
     row(
         "28 progress lost, made up or late",
         "stdio: progress under a token that is a number",
-        "tests/test_callpath.py::test_nobody_gets_progress_without_having_asked",
+        "tests/clients/test_call.py::test_nobody_gets_progress_without_having_asked",
         "tests/wire/test_requests.py::test_progress_after_the_answer_is_counted_and_dropped",
     ),
     row(

@@ -13,10 +13,10 @@ import trio
 
 from daemon.actors.control import Control
 from daemon.cataloguing import ListingStatus
+from daemon.clients.context import SessionStatistics
 from daemon.clients.moving import Moves
 from daemon.config.redactors import Redactors
 from daemon.config.tuning import Restart
-from daemon.context import SessionStatistics
 from daemon.keeping.health import Condition, Persistence
 from daemon.keeping.totals import Totals
 from daemon.measures import CallStats, Noise, StderrTail

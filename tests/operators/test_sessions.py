@@ -13,7 +13,7 @@ import pytest
 
 from daemon.catalog.loaded import Loaded, LoadedStatus, Source, Verdict
 from daemon.catalog.remembered import SessionRecord, anonymous_key
-from daemon.context import SessionStatistics
+from daemon.clients.context import SessionStatistics
 from daemon.errors import CallError, InvalidArguments, McpdError
 from daemon.facts import Configured, Switched
 from daemon.operators.sessions import (

@@ -146,7 +146,7 @@ def test_the_daemon_tells_what_it_is_and_what_it_saves() -> None:
     view = View(
         catalog=daemon.stage.catalog.value,
         profile=daemon.stage.config.profiles["default"],
-        now=NOW,
+        now=lambda: NOW,
         means=daemon.stage.means,
     )
     assert shown == sum(len(one) for one in CategorySurface().list_tools(view))

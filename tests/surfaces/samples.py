@@ -59,7 +59,7 @@ def view_of(
     return View(
         catalog=catalog,
         profile=catalog.config.profiles[profile],
-        now=now,
+        now=lambda: now,
         means=means_of(catalog, characters=characters, indexed=indexed),
         loaded=loaded or Loaded(),
         usual=lambda: usual,

@@ -128,7 +128,7 @@ def test_a_tool_is_called_by_name(name: str, server: str, bare: str) -> None:
     sent = b'{"tool_name":%b,"arguments":{ "x" : 1 }}' % msgspec.json.encode(name)
     action = act(SURFACE, VIEW, "call_tool", sent)
     assert isinstance(action, Forward)
-    assert (action.server, action.tool, bytes(action.arguments)) == (server, bare, b'{ "x" : 1 }')
+    assert (action.server, action.name, bytes(action.arguments)) == (server, bare, b'{ "x" : 1 }')
     assert action.label == f"{server}/{bare}"
 
 

@@ -38,8 +38,8 @@ CATALOG = after(
 def test_a_wrapper_is_taken_apart_byte_for_byte(
     sent: bytes, arguments: bytes | None, beside: dict[str, bytes]
 ) -> None:
-    said, wrapped = unwrap(sent, "arguments", ("tool_name",), CALL_EXAMPLE)
-    assert said == {"tool_name": "x"}
+    wrapped = unwrap(sent, "arguments", ("tool_name",), CALL_EXAMPLE)
+    assert wrapped.said == {"tool_name": "x"}
     assert wrapped.name == "x"
     assert (None if wrapped.arguments is None else bytes(wrapped.arguments)) == arguments
     assert {key: bytes(value) for key, value in wrapped.beside.items()} == beside

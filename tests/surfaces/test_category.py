@@ -18,7 +18,8 @@ from daemon.errors import (
 )
 from daemon.states import ServerState
 from daemon.surfaces.answers import MAX_LINE, MAX_LINES
-from daemon.surfaces.base import Action, AwaitListing, Forward, Reply, View
+from daemon.surfaces.base import MAX_REMEMBERED, Action, AwaitListing, Forward, Reply, Target, View
+from daemon.surfaces.calling import remember
 from daemon.surfaces.category import CALL, GET, CategorySurface
 from tests.catalog.samples import after, catalog_of, failed, known, listed, servers, status, tool
 from tests.surfaces.samples import INDEX_CHARACTERS, NOW, view_of
@@ -213,7 +214,7 @@ def test_the_list_of_tools_is_the_same_bytes_whatever_a_server_does(
     fact: StatusChanged | ToolsListed | ListingFailed,
 ) -> None:
     assert SURFACE.list_tools(view(after(UP, [fact]))) == SURFACE.list_tools(view(UP))
-    assert SURFACE.list_tools(view(UP)) == SURFACE.list_tools(attrs.evolve(view(BEFORE), now=NOW + 60))
+    assert SURFACE.list_tools(view(UP)) == SURFACE.list_tools(attrs.evolve(view(BEFORE), now=lambda: NOW + 60))
 
 
 # --- §2.1, §5.2, §10.2: get-category-tools ----------------------------------------------------------------
@@ -404,7 +405,7 @@ def test_a_server_that_fails_to_list_later_is_described_from_what_is_known() -> 
 def test_a_call_goes_to_the_server_under_the_tools_own_name(name: str) -> None:
     action = call("fs", name)
     assert isinstance(action, Forward)
-    assert (action.server, action.tool, action.label) == ("serena", "read_file", "fs/read_file")
+    assert (action.server, action.name, action.label) == ("serena", "read_file", "fs/read_file")
 
 
 @pytest.mark.parametrize("args", [b"{}", b'{ "path" : "\\u00e9", "n":1.0,"n":2 }', b"{\n}"])
@@ -419,7 +420,7 @@ def test_a_named_tool_may_be_called_before_its_schema_is_loaded(*, patient: bool
     catalog = after(BEFORE, [status("serena", ServerState.BACKOFF)])
     action = call("fs", "mcp__serena__read_file", catalog, patient=patient)
     assert isinstance(action, Forward)
-    assert action.tool == "read_file"
+    assert action.name == "read_file"
 
 
 @pytest.mark.parametrize("name", ["replace_symbol_body", "mcp__serena__replace_symbol_body"])
@@ -554,7 +555,35 @@ def test_a_call_to_an_open_category_waits_for_the_first_list() -> None:
 def test_a_call_to_an_open_category_is_the_servers_to_judge_if_its_list_does_not_come() -> None:
     action = call("all", "mcp__s__read_file", OPEN_BEFORE, patient=False)
     assert isinstance(action, Forward)
-    assert (action.server, action.tool) == ("s", "read_file")
+    assert (action.server, action.name) == ("s", "read_file")
+
+
+def test_what_a_call_means_is_found_once_for_a_view_and_its_arguments_are_read_each_time() -> None:
+    seen = view()
+    for args in (b'{"path":"a"}', b'{ "path" : "b" }'):
+        sent = b'{"category":"fs","name":"read_file","args":%b}' % args
+        action = SURFACE.call(seen, CALL, sent, patient=True)
+        assert isinstance(action, Forward)
+        assert (action.name, bytes(action.arguments)) == ("read_file", args)
+        assert list(seen.targets) == [("fs", "read_file")]
+    with pytest.raises(InvalidArguments):
+        SURFACE.call(seen, CALL, b'{"category":"fs","name":"read_file","args":{"path":1}}', patient=True)
+
+
+def test_what_an_impatient_call_means_is_not_what_a_patient_one_does() -> None:
+    seen, sent = view(OPEN_BEFORE), b'{"category":"all","name":"read_file","args":{}}'
+    assert isinstance(SURFACE.call(seen, CALL, sent, patient=False), Forward)
+    assert isinstance(SURFACE.call(seen, CALL, sent, patient=True), AwaitListing)
+
+
+@pytest.mark.parametrize("count", [1, MAX_REMEMBERED, MAX_REMEMBERED + 1])
+def test_a_view_remembers_so_many_calls_and_no_more(count: int) -> None:
+    seen = view()
+    target = Target(server="serena", name="x", label="fs/x", tool=None)
+    for number in range(count):
+        remember(seen, ("fs", str(number)), target)
+    assert len(seen.targets) == (count - 1) % MAX_REMEMBERED + 1
+    assert ("fs", str(count - 1)) in seen.targets
 
 
 @pytest.mark.parametrize("category", ["all", "some", "most"])
@@ -602,7 +631,7 @@ CROSS_UP = after(
 def test_tools_of_one_name_on_two_servers_are_told_apart(name: str, server: str, tool_name: str) -> None:
     action = call("both", name, CROSS_UP)
     assert isinstance(action, Forward)
-    assert (action.server, action.tool) == (server, tool_name)
+    assert (action.server, action.name) == (server, tool_name)
 
 
 def test_a_category_across_servers_is_described_with_all_of_them() -> None:
@@ -632,7 +661,7 @@ def test_a_category_of_patterns_across_servers_waits_for_all_of_them() -> None:
 def test_a_tool_that_a_category_borrows_is_called_where_it_lives(name: str) -> None:
     action = call("borrowed", name, CROSS_UP)
     assert isinstance(action, Forward)
-    assert (action.server, action.tool) == ("b", "shut")
+    assert (action.server, action.name) == ("b", "shut")
 
 
 def test_a_borrowed_tool_is_unavailable_when_its_own_server_is_down() -> None:

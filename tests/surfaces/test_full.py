@@ -46,7 +46,7 @@ def test_the_list_waits_for_every_server_that_may_list_and_wakes_those_that_slee
 def test_a_call_goes_on_unopened(sent: bytes) -> None:
     action = act(SURFACE, view_of(UP), "b__x", sent)
     assert isinstance(action, Forward)
-    assert (action.server, action.tool, action.arguments) == ("b", "x", sent)
+    assert (action.server, action.name, action.arguments) == ("b", "x", sent)
     assert action.repair is None
 
 

@@ -274,7 +274,7 @@ def test_loading_waits_for_servers_that_start_and_wakes_only_the_one_that_is_nam
 def test_a_loaded_tool_is_called_and_nobody_opens_its_arguments() -> None:
     action = act(SURFACE, view_of(UP, loaded=loaded("git_log")), "git_log", b'{ "repo":1 }')
     assert isinstance(action, Forward)
-    assert (action.server, action.tool, action.arguments, action.loading) == (
+    assert (action.server, action.name, action.arguments, action.loading) == (
         "git",
         "git_log",
         b'{ "repo":1 }',

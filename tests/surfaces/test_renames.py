@@ -99,12 +99,12 @@ def test_the_old_name_loads_the_new_tool() -> None:
 def test_with_auto_load_a_call_to_the_old_name_runs_and_loads_the_new_one() -> None:
     action = act(SURFACE, seen(profile="auto"), "git_log", b'{"n":1}')
     assert isinstance(action, Forward)
-    assert (action.server, action.tool, bytes(action.arguments)) == ("git", "history", b'{"n":1}')
+    assert (action.server, action.name, bytes(action.arguments)) == ("git", "history", b'{"n":1}')
     assert action.loading == Loading(tools=(NEW,), source=Source.AUTO)
     both = loaded().adding([(HISTORY, 2)], Source.AUTO, 2.0)
     again = act(SURFACE, seen(profile="auto", of=both), "git_log", b"{}")
     assert isinstance(again, Forward)
-    assert (again.tool, again.loading) == ("history", None)
+    assert (again.name, again.loading) == ("history", None)
 
 
 def test_with_auto_load_nothing_runs_that_is_not_what_was_shown() -> None:

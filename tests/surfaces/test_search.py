@@ -94,7 +94,7 @@ def test_a_tool_that_is_called_like_a_meta_tool_is_listed_under_its_servers_name
     assert listed_names(SURFACE, view) == ["search_tools", "call_tool", "a__call_tool"]
     action = act(SURFACE, view, "a__call_tool")
     assert isinstance(action, Forward)
-    assert (action.server, action.tool) == ("a", "call_tool")
+    assert (action.server, action.name) == ("a", "call_tool")
 
 
 def test_the_list_waits_for_the_servers_of_core_tools_only() -> None:
@@ -338,13 +338,13 @@ def test_a_search_waits_for_servers_that_start_and_for_the_index_and_a_category_
 def test_every_tool_is_called_by_name_whether_listed_or_not(name: str) -> None:
     action = act(SURFACE, VIEW, name, b'{ "a": 1 }')
     assert isinstance(action, Forward)
-    assert (action.server, action.tool, action.arguments) == ("shell", "run", b'{ "a": 1 }')
+    assert (action.server, action.name, action.arguments) == ("shell", "run", b'{ "a": 1 }')
 
 
 def test_clients_that_only_call_what_they_listed_use_call_tool() -> None:
     action = act(SURFACE, VIEW, "call_tool", {"tool_name": "run", "arguments": {"a": 1}})
     assert isinstance(action, Forward)
-    assert (action.server, action.tool) == ("shell", "run")
+    assert (action.server, action.name) == ("shell", "run")
 
 
 @pytest.mark.parametrize("name", ["search_tools", "call_tool"])

@@ -11,12 +11,13 @@ from daemon.catalog.snapshot import fold
 from daemon.facts import Summarized
 from daemon.model import Summary
 from daemon.surfaces.answers import MAX_LINE
-from daemon.surfaces.summing import category_line, first_sentence, server_line, tool_line
+from daemon.surfaces.summing import ROOM, category_line, first_sentence, in_words, server_line, tool_line
 from tests.catalog.samples import after, catalog_of, listed, recalled, servers, tool
 from tests.surfaces.samples import view_of
 
 if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
+
 
 LOG = tool("git", "log", description="Shows the\n commits. Takes a path.")
 BARE = after(catalog_of({"mcpServers": {"git": {"command": "x"}}}), [listed("git", LOG)])
@@ -142,3 +143,36 @@ def test_a_line_is_one_line_and_bounded_whatever_was_said() -> None:
     line = tool_line(BARE.servers["git"], endless, endless.description)
     assert len(line) == MAX_LINE
     assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    ("names", "server", "said"),
+    [
+        (["browser_navigate", "browser_take_screenshot"], "playwright", "navigate, take screenshot"),
+        (["git_log", "git_status"], "py-git", "log, status"),
+        (["getUser", "HTTPRequest2"], "x", "get user, http request 2"),
+        (["API-post-search", "API-get-self"], "notion", "post search, get self"),
+        (["read_file", "read"], "files", "read file, read"),
+        (["slack_post"], "slack", "post"),
+        (["git"], "git", "git"),
+        (["lesen", "größe_ändern"], "x", "lesen, größe ändern"),
+        (["a", "A", "a_"], "x", "a"),
+        (["--", "??"], "x", ""),
+        ([], "x", ""),
+    ],
+)
+def test_a_name_becomes_a_phrase_without_what_all_begin_with(names: list[str], server: str, said: str) -> None:
+    assert in_words(names, server) == said
+
+
+def test_where_not_all_have_room_no_word_is_said_twice() -> None:
+    names = [f"{verb}_{thing}" for thing in ("issue", "pull_request", "branch") for verb in ("list", "create")]
+    names += [f"delete_{'very' * 5}_long_name_{number}" for number in range(20)]
+    line = in_words(names, "github")
+    assert line.startswith("list issue, create, pull request, branch, delete")
+    assert line.count("create") == 1
+
+
+@pytest.mark.parametrize("names", [["x" * 128] * 3, [f"n{'x' * n}" for n in range(200)], ["x" * 5000]])
+def test_a_line_is_bounded_whatever_the_names_are(names: list[str]) -> None:
+    assert 0 < len(in_words(names, "s")) <= ROOM + 1

@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from daemon.awaiting import (
+from daemon.clients.waits import (
     INDEX_PATIENCE,
     LISTING_PATIENCE,
     REPORT_SECONDS,

@@ -12,16 +12,10 @@ import trio.testing
 
 from daemon.catalog.loaded import Loaded, LoadedStatus, Source, Verdict
 from daemon.catalog.remembered import MAX_KEY, SessionRecord
+from daemon.clients.session_state import SessionState, fault_of_key
+from daemon.clients.sessions import JUDGED_AT_ONCE, LOOKED_AT_ONCE, MAX_LEFT, RETRY_SECONDS
 from daemon.errors import McpdError
 from daemon.facts import Switched
-from daemon.sessions import (
-    JUDGED_AT_ONCE,
-    LOOKED_AT_ONCE,
-    MAX_LEFT,
-    RETRY_SECONDS,
-    Conversation,
-    fault_of_key,
-)
 from tests.fakes_upstream import Stage, tool, tools_of
 
 if TYPE_CHECKING:
@@ -30,28 +24,28 @@ if TYPE_CHECKING:
 ECHO = ("alpha", "echo")
 
 
-async def joined(stage: Stage, key: str = "k") -> Conversation:
-    conversation = await stage.sessions.recall(key)
-    stage.sessions.join(conversation, "a client")
-    return conversation
+async def joined(stage: Stage, key: str = "k") -> SessionState:
+    state = await stage.sessions.recall(key)
+    stage.sessions.join(state, "a client")
+    return state
 
 
-def load(stage: Stage, conversation: Conversation, *names: str) -> bool:
+def load(stage: Stage, state: SessionState, *names: str) -> bool:
     tools = [(each, 1) for each in tools_of("alpha", *names)]
-    return stage.sessions.load(conversation, tools, Source.MANUAL)
+    return stage.sessions.load(state, tools, Source.MANUAL)
 
 
-def statuses(conversation: Conversation) -> list[str]:
-    return [str(each.verdict.status) for each in conversation.loaded.tools.values()]
+def statuses(state: SessionState) -> list[str]:
+    return [str(each.verdict.status) for each in state.loaded.tools.values()]
 
 
 async def test_a_key_that_nobody_knows_is_a_new_session_and_is_kept_before_it_is_shown_anything() -> None:
     stage = Stage()
-    conversation = await joined(stage)
-    assert stage.memory.records["k"].loaded is conversation.loaded
-    assert conversation.began is None
-    assert load(stage, conversation, "echo")
-    assert stage.memory.records["k"].loaded is conversation.loaded
+    state = await joined(stage)
+    assert stage.memory.records["k"].loaded is state.loaded
+    assert state.began is None
+    assert load(stage, state, "echo")
+    assert stage.memory.records["k"].loaded is state.loaded
     assert stage.memory.records["k"].client == "a client"
 
 
@@ -71,20 +65,20 @@ async def test_connections_that_name_one_key_share_what_is_loaded() -> None:
 
 async def test_a_session_is_recalled_as_it_was_and_judged_by_what_is_now() -> None:
     stage = Stage()
-    load(stage, conversation := await joined(stage), "echo", "add")
-    stage.sessions.part(conversation)
-    assert list(stage.sessions.keys()) == []
+    load(stage, state := await joined(stage), "echo", "add")
+    stage.sessions.part(state)
+    assert list(stage.sessions.named) == []
     stage.lists("alpha", tool("echo", description="another"))
     again = await joined(stage)
-    assert again is not conversation
+    assert again is not state
     assert statuses(again) == ["invalid_changed", "invalid_deleted"]
-    assert again.created_at == conversation.created_at
+    assert again.created_at == state.created_at
 
 
 async def test_all_who_name_a_key_at_once_wait_for_one_recall(nursery: trio.Nursery) -> None:
     stage = Stage()
     stage.memory.open = trio.Event()
-    found: list[Conversation] = []
+    found: list[SessionState] = []
 
     async def join() -> None:
         found.append(await joined(stage))
@@ -127,66 +121,66 @@ async def test_a_session_that_cannot_be_recalled_begins_empty_and_is_put_togethe
     stage.sessions.part(old)
     stored = stage.memory.records["k"]
     stage.memory.failure = failure
-    conversation = await joined(stage)
-    assert not conversation.whole
-    load(stage, conversation, "add")
+    state = await joined(stage)
+    assert not state.whole
+    load(stage, state, "add")
     assert stage.memory.records["k"] is stored, "half a session must not replace a whole one"
-    assert stage.memory.parts["k"].loaded is conversation.loaded, "nobody might ask for it again"
-    assert stage.sessions.find("k") is conversation, "the next try is not due"
+    assert stage.memory.parts["k"].loaded is state.loaded, "nobody might ask for it again"
+    assert stage.sessions.find("k") is state, "the next try is not due"
     await trio.sleep(RETRY_SECONDS)
     assert stage.sessions.find("k") is None
     stage.memory.failure = None
-    assert await stage.sessions.recall("k") is conversation
-    assert list(conversation.loaded.tools) == [ECHO, ("alpha", "add")]
-    assert stage.memory.records["k"].loaded == conversation.loaded
+    assert await stage.sessions.recall("k") is state
+    assert list(state.loaded.tools) == [ECHO, ("alpha", "add")]
+    assert stage.memory.records["k"].loaded == state.loaded
 
 
 async def test_what_changes_is_counted_kept_and_told_once(nursery: trio.Nursery) -> None:
     stage = Stage()
     nursery.start_soon(stage.sessions.run)
-    conversation = await joined(stage)
-    load(stage, conversation, "echo", "add")
+    state = await joined(stage)
+    load(stage, state, "echo", "add")
     told: list[str] = []
-    conversation.listen(lambda: told.append("told"), "me")
+    state.listen(lambda: told.append("told"), "me")
     stage.learn(Switched(off=frozenset({ECHO})))
     await trio.testing.wait_all_tasks_blocked()
-    assert statuses(conversation) == ["invalid_disabled", "valid"]
-    stage.sessions.judge(conversation)
+    assert statuses(state) == ["invalid_disabled", "valid"]
+    stage.sessions.judge(state)
     assert told == ["told"]
     assert stage.tally.invalidations[LoadedStatus.INVALID_DISABLED] == 1
-    assert stage.memory.records["k"].loaded is conversation.loaded
+    assert stage.memory.records["k"].loaded is state.loaded
     stage.learn(Switched(off=frozenset()))
     await trio.testing.wait_all_tasks_blocked()
-    assert statuses(conversation) == ["valid", "valid"]
+    assert statuses(state) == ["valid", "valid"]
 
 
 async def test_every_session_is_judged_however_many_there_are(nursery: trio.Nursery) -> None:
     stage = Stage()
-    conversations = [stage.sessions.unnamed() for _ in range(2 * JUDGED_AT_ONCE + 1)]
-    for conversation in conversations:
-        load(stage, conversation, "echo")
+    states = [stage.sessions.unnamed() for _ in range(2 * JUDGED_AT_ONCE + 1)]
+    for state in states:
+        load(stage, state, "echo")
     nursery.start_soon(stage.sessions.run)
     await trio.testing.wait_all_tasks_blocked()
     stage.learn(Switched(off=frozenset({("alpha", "")})))
     await trio.testing.wait_all_tasks_blocked()
-    assert {status for each in conversations for status in statuses(each)} == {"invalid_server_disabled"}
+    assert {status for each in states for status in statuses(each)} == {"invalid_server_disabled"}
 
 
 async def test_a_session_that_another_daemon_has_changed_is_adopted_if_it_is_in_use() -> None:
     stage = Stage()
-    conversation = await joined(stage)
-    load(stage, conversation, "echo")
+    state = await joined(stage)
+    load(stage, state, "echo")
     stage.sessions.adopt(SessionRecord(key="k", loaded=Loaded()))
-    assert not conversation.loaded.tools
+    assert not state.loaded.tools
     stage.sessions.adopt(SessionRecord(key="stranger", loaded=Loaded()))
-    assert list(stage.sessions.keys()) == ["k"]
+    assert list(stage.sessions.named) == ["k"]
 
 
 async def test_being_used_and_being_left_are_told() -> None:
     stage = Stage()
-    conversation = await joined(stage)
+    state = await joined(stage)
     assert stage.memory.touched == ["k"]
-    stage.sessions.part(conversation)
+    stage.sessions.part(state)
     assert stage.memory.touched == ["k", "k"]
 
 
@@ -201,11 +195,11 @@ def test_anything_printable_can_be_a_key(key: str) -> None:
 
 
 def test_a_record_says_all_that_is_to_be_remembered() -> None:
-    conversation = Conversation("k", created_at=3.0)
-    record = conversation.record(5.0)
+    state = SessionState("k", created_at=3.0)
+    record = state.record(5.0)
     assert attrs.asdict(record, recurse=False) == {
         "key": "k",
-        "loaded": conversation.loaded,
+        "loaded": state.loaded,
         "client": "",
         "created_at": 3.0,
         "seen_at": 5.0,
@@ -228,29 +222,29 @@ async def test_a_session_that_was_left_is_not_written_over_the_one_that_has_its_
 async def test_what_another_daemon_judges_otherwise_is_not_written_back() -> None:
     """Two that see different tools would write for ever."""
     stage = Stage()
-    conversation = await joined(stage)
-    load(stage, conversation, "echo")
+    state = await joined(stage)
+    load(stage, state, "echo")
     record = stage.memory.records.pop("k")
     gone = Verdict(status=LoadedStatus.INVALID_DELETED, reason="server alpha no longer has it")
     theirs = record.loaded.judged(lambda _each: gone, 1.0)
-    conversation.listen(lambda: stage.sessions.judge(conversation), "a connection that looks at once")
+    state.listen(lambda: stage.sessions.judge(state), "a connection that looks at once")
     stage.sessions.adopt(attrs.evolve(record, loaded=theirs))
-    stage.sessions.judge(conversation)
-    assert statuses(conversation) == ["valid"]
+    stage.sessions.judge(state)
+    assert statuses(state) == ["valid"]
     assert not stage.memory.records
 
 
 async def test_who_watches_looks_after_each_change_until_it_leaves(nursery: trio.Nursery) -> None:
     stage = Stage()
     looks: list[int] = []
-    stage.sessions.watch(partial(divmod, 1, 0), "a bug for one client")
+    stage.sessions.watchers["a bug for one client"] = partial(divmod, 1, 0)
     watchers = range(2 * LOOKED_AT_ONCE + 1)
     for number in watchers:
-        stage.sessions.watch(partial(looks.append, number), number)
+        stage.sessions.watchers[number] = partial(looks.append, number)
     nursery.start_soon(stage.sessions.run)
     await trio.testing.wait_all_tasks_blocked()
     looks.clear()
-    stage.sessions.unwatch(3)
+    del stage.sessions.watchers[3]
     stage.learn(Switched(off=frozenset({ECHO})))
     await trio.testing.wait_all_tasks_blocked()
     assert looks == [number for number in watchers if number != 3]
@@ -260,9 +254,9 @@ async def test_it_is_remembered_for_a_while_what_sessions_were_shown_that_nobody
     stage = Stage()
     shown = tools_of("alpha", "echo")[0]
     for number in range(MAX_LEFT + 1):
-        conversation = await joined(stage, f"k{number}")
-        conversation.shown.add([shown])
-        stage.sessions.part(conversation)
+        state = await joined(stage, f"k{number}")
+        state.shown.add([shown])
+        stage.sessions.part(state)
     known = [(await joined(stage, f"k{number}")).shown.hash_of(ECHO) for number in range(3)]
     assert known == [None, shown.schema_hash, shown.schema_hash]
 

@@ -13,23 +13,27 @@ from msgspec import Raw
 
 from daemon.catalog.loaded import Source
 from daemon.catalog.remembered import is_anonymous
+from daemon.clients.attachments import MAX_HELD, MAX_KEYS, Attachments
+from daemon.clients.client import Client
+from daemon.clients.sessions import RETRY_SECONDS
 from daemon.errors import McpdError
-from daemon.membership import MAX_HELD, MAX_KEYS, Membership
 from daemon.protocol import SESSION_KEY
-from daemon.seat import Asked, Seat
-from daemon.sessions import RETRY_SECONDS
 from tests.fakes_upstream import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-
-def membership(stage: Stage, nursery: trio.Nursery, changed: Callable[[], None] = lambda: None) -> Membership:
-    return Membership(Seat(stage.context), stage.context, on_change=changed, later=nursery.start_soon)
+    from daemon.clients.attachment import Attachment
 
 
-async def present(it: Membership, key: str) -> Asked:
-    found: list[Asked] = []
+def attachments(stage: Stage, nursery: trio.Nursery, changed: Callable[[], None] = lambda: None) -> Attachments:
+    return Attachments(
+        Client(stage.config, stage.context.surfaces), stage.context, on_change=changed, later=nursery.start_soon
+    )
+
+
+async def present(it: Attachments, key: str) -> Attachment:
+    found: list[Attachment] = []
     if (asked := it.present(key)) is not None:
         return asked
     assert it.hold(key, key.encode(), found.append)
@@ -42,23 +46,23 @@ def named(key: object) -> dict[str, Raw]:
 
 
 async def test_a_request_that_names_no_session_belongs_to_the_connections_own(nursery: trio.Nursery) -> None:
-    it = membership(Stage(), nursery)
+    it = attachments(Stage(), nursery)
     assert it.key_of({}) is None
     assert it.present(None) is it.own
-    assert it.own.conversation.key is None
+    assert it.own.state.key is None
 
 
 async def test_a_bridge_names_the_session_of_all_requests_and_a_request_its_own(nursery: trio.Nursery) -> None:
-    it = membership(Stage(), nursery)
-    assert it.greet({"session": "k"}) == ""
+    it = attachments(Stage(), nursery)
+    assert it.take_hello({"session": "k"}) == ""
     assert it.key_of({}) == "k"
     assert it.key_of(named("other")) == "other"
 
 
 @pytest.mark.parametrize("key", [7, "", "x" * 201, "a\x00"])
 async def test_a_bad_name_is_said_and_changes_nothing(nursery: trio.Nursery, key: object) -> None:
-    it = membership(Stage(), nursery)
-    assert "session's key" in it.greet({"session": key})
+    it = attachments(Stage(), nursery)
+    assert "session's key" in it.take_hello({"session": key})
     assert it.key_of({}) is None
     with pytest.raises(msgspec.ValidationError, match="session's key"):
         it.key_of(named(key))
@@ -67,7 +71,7 @@ async def test_a_bad_name_is_said_and_changes_nothing(nursery: trio.Nursery, key
 async def test_requests_of_a_session_that_is_recalled_are_served_in_their_order(nursery: trio.Nursery) -> None:
     stage = Stage()
     stage.memory.open = trio.Event()
-    it = membership(stage, nursery)
+    it = attachments(stage, nursery)
     served: list[bytes] = []
     for number in (b"1", b"2", b"3"):
         assert it.present("k") is None
@@ -84,7 +88,7 @@ async def test_requests_of_a_session_that_is_recalled_are_served_in_their_order(
 async def test_the_requests_that_wait_are_bounded_and_an_id_waits_once(nursery: trio.Nursery) -> None:
     stage = Stage()
     stage.memory.open = trio.Event()
-    it = membership(stage, nursery)
+    it = attachments(stage, nursery)
     for number in range(MAX_HELD):
         assert it.hold("k", b"%d" % number, lambda _asked: None)
     assert not it.hold("other", b"x", lambda _asked: None)
@@ -97,43 +101,43 @@ async def test_the_sessions_of_one_connection_are_bounded_and_the_first_makes_ro
     nursery: trio.Nursery,
 ) -> None:
     stage = Stage()
-    it = membership(stage, nursery)
+    it = attachments(stage, nursery)
     for number in range(MAX_KEYS + 1):
         await present(it, f"k{number}")
-    assert set(stage.sessions.keys()) == {f"k{number}" for number in range(1, MAX_KEYS + 1)}
+    assert set(stage.sessions.named) == {f"k{number}" for number in range(1, MAX_KEYS + 1)}
 
 
 async def test_it_hears_of_every_change_until_it_leaves(nursery: trio.Nursery) -> None:
     stage = Stage()
     heard: list[int] = []
-    it = membership(stage, nursery, lambda: heard.append(1))
+    it = attachments(stage, nursery, lambda: heard.append(1))
     asked = await present(it, "k")
-    other = membership(stage, nursery)
+    other = attachments(stage, nursery)
     shared = await present(other, "k")
-    assert shared.conversation is asked.conversation
+    assert shared.state is asked.state
     tools = [(each, 1) for each in (stage.catalog.value.servers["alpha"].tools or {}).values()]
-    stage.sessions.load(shared.conversation, tools[:1], source=Source.MANUAL)
+    stage.sessions.load(shared.state, tools[:1], source=Source.MANUAL)
     assert heard == [1]
     assert it.loaded == 1
     it.leave()
-    stage.sessions.load(shared.conversation, tools[1:], source=Source.MANUAL)
+    stage.sessions.load(shared.state, tools[1:], source=Source.MANUAL)
     assert heard == [1]
-    assert list(stage.sessions.keys()) == ["k"]
+    assert list(stage.sessions.named) == ["k"]
     other.leave()
-    assert list(stage.sessions.keys()) == []
+    assert list(stage.sessions.named) == []
 
 
 async def test_what_a_client_was_shown_is_remembered_as_long_as_it_takes_part(nursery: trio.Nursery) -> None:
-    it = membership(Stage(), nursery)
+    it = attachments(Stage(), nursery)
     assert await present(it, "k") is await present(it, "k")
 
 
 async def test_a_session_with_a_call_in_flight_does_not_make_room(nursery: trio.Nursery) -> None:
     """What the call loads in the end must not be put into a session that was left, beside a new one."""
     stage = Stage()
-    busy: list[object] = []
-    it = Membership(
-        Seat(stage.context),
+    busy: list[Attachment] = []
+    it = Attachments(
+        Client(stage.config, stage.context.surfaces),
         stage.context,
         on_change=lambda: None,
         later=nursery.start_soon,
@@ -143,11 +147,11 @@ async def test_a_session_with_a_call_in_flight_does_not_make_room(nursery: trio.
     for number in range(MAX_KEYS):
         await present(it, f"k{number}")
     assert await present(it, "k") is busy[0]
-    assert set(stage.sessions.keys()) == {"k", *(f"k{number}" for number in range(1, MAX_KEYS))}
+    assert set(stage.sessions.named) == {"k", *(f"k{number}" for number in range(1, MAX_KEYS))}
     busy.clear()
     await present(it, "another")
-    assert len(list(stage.sessions.keys())) == MAX_KEYS
-    assert "k" not in stage.sessions.keys()  # noqa: SIM118 - no mapping
+    assert len(list(stage.sessions.named)) == MAX_KEYS
+    assert "k" not in stage.sessions.named
 
 
 async def test_a_session_is_on_disk_before_its_first_request_is_served(nursery: trio.Nursery) -> None:
@@ -159,8 +163,8 @@ async def test_a_session_is_on_disk_before_its_first_request_is_served(nursery: 
         return await kept(key)
 
     stage.memory.kept = wait_written  # type: ignore[method-assign]
-    it = membership(stage, nursery)
-    served: list[Asked] = []
+    it = attachments(stage, nursery)
+    served: list[Attachment] = []
     assert it.present("k") is None
     assert it.hold("k", b"1", served.append)
     await trio.testing.wait_all_tasks_blocked()
@@ -175,58 +179,58 @@ async def test_a_session_is_on_disk_before_its_first_request_is_served(nursery: 
 
 async def test_what_another_user_names_is_a_session_of_its_own(nursery: trio.Nursery) -> None:
     stage = Stage()
-    it = membership(stage, nursery)
-    seat = Seat(stage.context, os.getuid() + 1)
-    other = Membership(seat, stage.context, on_change=lambda: None, later=nursery.start_soon)
-    assert other.greet({"session": "k"}) == ""
+    it = attachments(stage, nursery)
+    client = Client(stage.config, stage.context.surfaces, os.getuid() + 1)
+    other = Attachments(client, stage.context, on_change=lambda: None, later=nursery.start_soon)
+    assert other.take_hello({"session": "k"}) == ""
     assert other.key == other.key_of({}) == other.key_of(named("k")) == f"uid {os.getuid() + 1}: k"
     ours = await present(it, it.key_of(named("k")) or "")
     theirs = await present(other, other.key_of(named("k")) or "")
-    assert ours.conversation is not theirs.conversation
+    assert ours.state is not theirs.state
     assert set(stage.memory.records) == {"k", f"uid {os.getuid() + 1}: k"}
 
 
 TOKEN = "0123456789abcdef" * 2
 
 
-def load_own(stage: Stage, it: Membership) -> None:
+def load_own(stage: Stage, it: Attachments) -> None:
     tools = [(each, 1) for each in (stage.catalog.value.servers["alpha"].tools or {}).values()]
-    stage.sessions.load(it.own.conversation, tools, source=Source.MANUAL)
+    stage.sessions.load(it.own.state, tools, source=Source.MANUAL)
 
 
 async def test_what_a_bridge_without_a_key_has_loaded_is_there_when_it_comes_back(
     nursery: trio.Nursery,
 ) -> None:
     stage = Stage()
-    it = membership(stage, nursery)
-    assert it.greet({"anonymous": TOKEN}) == ""
+    it = attachments(stage, nursery)
+    assert it.take_hello({"anonymous": TOKEN}) == ""
     assert it.direct is it.own
     assert not stage.memory.records
     load_own(stage, it)
     (key,) = stage.memory.records
     assert is_anonymous(key)
     it.leave()
-    assert not list(stage.sessions.keys())
+    assert not list(stage.sessions.named)
 
     again = back(stage, nursery)
     waits = again.direct is None
     assert waits
     assert again.present(again.key_of({})) is None
-    served: list[Asked] = []
+    served: list[Attachment] = []
     assert again.hold(again.key_of({}) or "", b"1", served.append)
     await trio.testing.wait_all_tasks_blocked()
     assert again.direct is again.own is served[0]
     assert again.key is again.key_of({}) is None
-    assert len(again.own.conversation.loaded.tools) == again.loaded == 2
+    assert len(again.own.state.loaded.tools) == again.loaded == 2
 
 
-def back(stage: Stage, nursery: trio.Nursery, uid: int | None = None, **more: object) -> Membership:
+def back(stage: Stage, nursery: trio.Nursery, uid: int | None = None, **more: object) -> Attachments:
     """A bridge that comes back, as a connection."""
-    seat = Seat(stage.context, uid)
-    it = Membership(seat, stage.context, on_change=lambda: None, later=nursery.start_soon)
+    client = Client(stage.config, stage.context.surfaces, uid)
+    it = Attachments(client, stage.context, on_change=lambda: None, later=nursery.start_soon)
     hello = {"anonymous": TOKEN, "resumed": 1.0, **more}
-    seat.greet(hello)
-    assert it.greet(hello) == ""
+    client.wish(hello)
+    assert it.take_hello(hello) == ""
     return it
 
 
@@ -234,7 +238,7 @@ async def test_a_bridge_that_comes_back_is_in_use_before_it_asks_for_anything(nu
     stage = Stage()
     back(stage, nursery)
     await trio.testing.wait_all_tasks_blocked()
-    assert len(list(stage.sessions.keys())) == 1
+    assert len(list(stage.sessions.named)) == 1
 
 
 async def test_a_bridges_session_stays_while_it_is_recalled_whoever_else_comes(nursery: trio.Nursery) -> None:
@@ -256,39 +260,39 @@ async def test_a_bridges_session_stays_while_it_is_recalled_whoever_else_comes(n
     written.set()
     await trio.testing.wait_all_tasks_blocked()
     assert it.direct is it.own
-    assert it.own.conversation.key == first[0]
+    assert it.own.state.key == first[0]
 
 
 async def test_a_bridge_that_comes_back_before_its_connection_is_missed_shares_its_session(
     nursery: trio.Nursery,
 ) -> None:
     stage = Stage()
-    first = membership(stage, nursery)
-    first.greet({"anonymous": TOKEN})
+    first = attachments(stage, nursery)
+    first.take_hello({"anonymous": TOKEN})
     again = back(stage, nursery)
     await trio.testing.wait_all_tasks_blocked()
-    assert again.own.conversation is first.own.conversation
+    assert again.own.state is first.own.state
     first.leave()
     load_own(stage, again)
-    assert len(list(stage.sessions.keys())) == len(stage.memory.records) == 1
+    assert len(list(stage.sessions.named)) == len(stage.memory.records) == 1
 
 
 async def test_another_users_bridge_does_not_come_back_to_ours(nursery: trio.Nursery) -> None:
     stage = Stage()
-    first = membership(stage, nursery)
-    first.greet({"anonymous": TOKEN})
+    first = attachments(stage, nursery)
+    first.take_hello({"anonymous": TOKEN})
     load_own(stage, first)
     other = back(stage, nursery, os.getuid() + 1)
     await trio.testing.wait_all_tasks_blocked()
-    assert not other.own.conversation.loaded.tools
+    assert not other.own.state.loaded.tools
 
 
 async def test_a_store_that_does_not_answer_is_asked_again_for_a_bridges_session(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
     stage = Stage()
-    first = membership(stage, nursery)
-    first.greet({"anonymous": TOKEN})
+    first = attachments(stage, nursery)
+    first.take_hello({"anonymous": TOKEN})
     load_own(stage, first)
     first.leave()
     stage.memory.failure = McpdError("no disk")
@@ -296,10 +300,10 @@ async def test_a_store_that_does_not_answer_is_asked_again_for_a_bridges_session
     await trio.testing.wait_all_tasks_blocked()
     key = again.key_of({}) or ""
     empty = await present(again, key)
-    assert empty.conversation.loaded.tools == {}
+    assert empty.state.loaded.tools == {}
     stage.memory.failure = None
     await trio.sleep(RETRY_SECONDS)
-    assert (await present(again, key)).conversation is empty.conversation
+    assert (await present(again, key)).state is empty.state
     assert again.direct is again.own
     assert again.loaded == 2
 
@@ -307,13 +311,13 @@ async def test_a_store_that_does_not_answer_is_asked_again_for_a_bridges_session
 @pytest.mark.parametrize("token", [7, "", "x" * 32, "A" * 32, "a" * 31, None])
 async def test_what_no_bridge_makes_up_is_no_key(nursery: trio.Nursery, token: object) -> None:
     stage = Stage()
-    it = membership(stage, nursery)
-    assert it.greet({"anonymous": token}) == ""
-    assert it.own.conversation.key is None
+    it = attachments(stage, nursery)
+    assert it.take_hello({"anonymous": token}) == ""
+    assert it.own.state.key is None
 
 
 async def test_a_key_that_is_given_counts_more_than_one_that_is_made_up(nursery: trio.Nursery) -> None:
-    it = membership(Stage(), nursery)
-    assert it.greet({"session": "k", "anonymous": TOKEN}) == ""
+    it = attachments(Stage(), nursery)
+    assert it.take_hello({"session": "k", "anonymous": TOKEN}) == ""
     assert it.key_of({}) == "k"
-    assert it.own.conversation.key is None
+    assert it.own.state.key is None

@@ -10,16 +10,15 @@ from daemon.catalog.loaded import Loaded
 from daemon.clients.habits import Habits
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from daemon.catalog.snapshot import Catalog
+    from daemon.clients.sessions import Sessions
     from daemon.config.redactors import Redactors
     from daemon.measures import Mended
-    from daemon.model import ToolKey
     from daemon.ports import Upstream
     from daemon.search.index import Index
-    from daemon.sessions import Sessions
-    from daemon.surfaces.base import Loading, Means, Surface, View
+    from daemon.surfaces.base import Means, Surface
     from daemon.tally import Tally
     from daemon.watch import Watch
     from daemon.wire.outbox import Outbox
@@ -100,51 +99,3 @@ class SessionStatistics:
     """Calls whose arguments had to be repaired."""
     tokens_not_sent: int | None = 0
     """About how many tokens it was spared; None if it defers tools itself, whatever it is given."""
-
-
-class Guest(Protocol):
-    """Whose call it is: what it is shown is decided anew each time."""
-
-    @property
-    def client(self) -> str:
-        """What it calls itself."""
-
-    @property
-    def surface(self) -> Surface:
-        """What its calls mean."""
-
-    def view(self, turn: int | None = None) -> View:
-        """What it sees of the catalog now; of what it was shown, what it had been shown before that turn."""
-
-    def moment(self, turn: int) -> object:
-        """What a view depends on, but for the clock: the same object as long as all of that is the same.
-
-        None where it depends on the turn, too.
-        """
-
-    def load(self, loading: Loading) -> None:
-        """Tools that a call of its has loaded."""
-
-    def source_of(self, key: ToolKey) -> str | None:
-        """Who loaded a tool; None if its session has not loaded it."""
-
-    @property
-    def session(self) -> str:
-        """What its session is named; empty if nobody has named it."""
-
-    @property
-    def compares(self) -> bool:
-        """Whether what it calls is compared with what it was shown: only then a newer list is waited for."""
-
-    @property
-    def key(self) -> str | None:
-        """The key of its session: what a call loads there is on disk before it is answered. None has no key."""
-
-    async def kept(self) -> None:
-        """Return once what was loaded is on disk, or cannot be for now."""
-
-    def was_shown(self, keys: Iterable[ToolKey]) -> None:
-        """It was shown these tools as they are now."""
-
-    def was_told(self, key: ToolKey) -> None:
-        """It was told that a tool has changed, and how."""

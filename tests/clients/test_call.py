@@ -11,9 +11,9 @@ import trio
 import trio.testing
 from msgspec import Raw
 
-from daemon.awaiting import LISTING_PATIENCE, REPORT_SECONDS
-from daemon.callpath import MAX_CALLS
-from daemon.clientcall import read_refusal
+from daemon.clients.call import LOOKED_THROUGH, is_error, read_refusal
+from daemon.clients.dispatch import MAX_CALLS
+from daemon.clients.waits import LISTING_PATIENCE, REPORT_SECONDS
 from daemon.errors import Overloaded, UpstreamCallError, UpstreamLost
 from daemon.redact import CUT, HIDDEN, SHOWN, Redactor
 from daemon.states import ServerState
@@ -673,3 +673,29 @@ async def test_a_server_is_told_whose_call_it_is(nursery: trio.Nursery) -> None:
         await client.call("alpha", "echo")
         await stage.alpha.wait_sent(number)
     assert len(set(stage.alpha.clients)) == 2
+
+
+@pytest.mark.parametrize(
+    ("result", "failed"),
+    [
+        (b'{"content":[],"isError":true}', True),
+        (b'{"isError" : true, "content":[{"type":"text","text":"%b"}]}' % (b"x" * 5000), True),
+        (b'{"content":[{"type":"text","text":"%b"}],"isError":true}' % (b"x" * 5000), True),
+        (
+            b'{"content":"%b","isError":true,"structuredContent":{"x":"%b"}}' % (b"x" * 5000, b"x" * 5000),
+            True,
+        ),
+        (b'{"content":[],"isError":false}', False),
+        (b'{"content":[]}', False),
+        (rb'{"content":[{"type":"text","text":"{\"isError\":true}"}]}', False),
+        (b'{"content":[],"structuredContent":{"isError":true},"isError":false}', False),
+        (b'{"content":[],"structuredContent":{"isError":true}}', False),
+        (b'{"isError":"true"}', False),
+        (b'{"isError":true,"isError":7}', False),
+        (b'["isError":true]', False),
+        (b'{"isError":true,"content":"%b"}' % (b"x" * LOOKED_THROUGH), False),
+    ],
+)
+def test_a_tool_s_own_word_that_it_failed_is_seen_and_no_quotation(result: bytes, failed: bool) -> None:
+    assert is_error(result) is failed
+    assert is_error(Raw(result)) is failed

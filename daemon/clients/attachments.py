@@ -8,17 +8,17 @@ import msgspec
 
 from daemon import protocol
 from daemon.catalog.remembered import anonymous_key
-from daemon.seat import Asked
-from daemon.sessions import fault_of_key
+from daemon.clients.attachment import Attachment
+from daemon.clients.session_state import fault_of_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable
 
     from msgspec import Raw
 
-    from daemon.context import SessionContext
-    from daemon.seat import Seat
-    from daemon.sessions import Conversation
+    from daemon.clients.client import Client
+    from daemon.clients.context import SessionContext
+    from daemon.clients.session_state import SessionState
 
 MAX_KEYS = 64
 """Sessions that one connection takes part in; of those without a call in flight the one that was joined first
@@ -28,23 +28,23 @@ MAX_HELD = 256
 """Requests of one client that wait for their sessions to be recalled: as many as it may have in flight."""
 
 
-class Membership:
-    """One connection's."""
+class Attachments:
+    """All sessions that one connection takes part in: its own, and those that its requests name."""
 
     def __init__(
         self,
-        seat: Seat,
+        client: Client,
         context: SessionContext,
         *,
         on_change: Callable[[], None],
         later: Callable[..., None],
         turn: Callable[[], int] = lambda: 0,
-        busy: Callable[[], Sequence[object]] = lambda: (),
+        busy: Callable[[], Iterable[Attachment]] = tuple,
     ) -> None:
         """Begin with the session that belongs to the connection alone.
 
         Args:
-            seat: where the client sits.
+            client: the connection's.
             context: what all sessions share.
             on_change: called when what is loaded in one of the sessions changes.
             later: does something that waits, while the connection lasts.
@@ -53,49 +53,44 @@ class Membership:
         """
         self.key: str | None = None
         """The session of requests that name none; None is the connection's own."""
-        self._seat = seat
+        self._client = client
         self._context = context
         self._on_change = on_change
         self._later = later
         self._turn = turn
         self._busy = busy
-        self._named: dict[str, Asked] = {}
-        self._held: dict[str, dict[bytes, Callable[[Asked], None]]] = {}
+        self._named: dict[str, Attachment] = {}
+        self._held: dict[str, dict[bytes, Callable[[Attachment], None]]] = {}
         self._returning: str | None = None
         """What the connection's own session is remembered under, until it is recalled."""
-        self.own = Asked(seat, context.sessions.unnamed(), context, turn)
-        self.own.conversation.listen(on_change, self)
-
-    @property
-    def direct(self) -> Asked | None:
-        """The session of requests that name none, if it is the connection's own, and here."""
-        if self.key is None and (self._returning is None or self._seat.switched_off):
-            return self.own
-        return None
+        self.own = Attachment(client, context.sessions.unnamed(), context, turn)
+        self.own.state.listen(on_change, self)
+        self.direct: Attachment | None = self.own
+        """The session of requests that name none, if it is the connection's own and need not be recalled."""
 
     @property
     def loaded(self) -> int:
         """Tools that are loaded in its sessions."""
-        return sum(len(each.conversation.loaded.tools) for each in (self.own, *self._named.values()))
+        return sum(len(each.state.loaded.tools) for each in (self.own, *self._named.values()))
 
-    def greet(self, hello: dict[str, object]) -> str:
+    def take_hello(self, hello: dict[str, object]) -> str:
         """Take what a bridge says of its requests' session. Returns what is wrong with it, if something is."""
         key, anonymous = hello.get("session"), anonymous_key(hello.get("anonymous"))
         fault = "" if key is None else fault_of_key(key)
         if isinstance(key, str) and not fault:
-            self.key = self._seat.own_key(key)
+            self.key, self.direct = self._client.own_key(key), None
         elif anonymous is not None:
-            self._identify(self._seat.own_key(anonymous))
+            self._identify(self._client.own_key(anonymous))
         return fault
 
     def _identify(self, key: str) -> None:
         """The connection's own session can be come back to under this key, or is come back to."""
         sessions = self._context.sessions
-        if self._seat.began is None and sessions.find(key) is None:
-            sessions.identify(self.own.conversation, key)
+        if self._client.began is None and sessions.find(key) is None:
+            sessions.identify(self.own.state, key)
             return
-        self._returning = key
-        if not self._seat.switched_off:
+        self._returning, self.direct = key, None
+        if self.own.selection.on_demand:
             # Not only once something is asked: until it is in use again, it is kept for minutes.
             self._held[key] = {}
             self._later(self._serve_held, key)
@@ -106,7 +101,7 @@ class Membership:
         Raises:
             msgspec.ValidationError: it names none that could be.
         """
-        if self._seat.switched_off:
+        if not self.own.selection.on_demand:
             return None
         if protocol.SESSION_KEY not in meta:
             return self.key or self._returning
@@ -114,18 +109,18 @@ class Membership:
         fault = fault_of_key(key)
         if fault or not isinstance(key, str):
             raise msgspec.ValidationError(f"_meta {protocol.SESSION_KEY}: {fault}")
-        return self._seat.own_key(key)
+        return self._client.own_key(key)
 
-    def present(self, key: str | None) -> Asked | None:
+    def present(self, key: str | None) -> Attachment | None:
         """The session of that key; None if it must be waited for."""
         if key is None:
             return self.own
         if key in self._held:
             return None
-        conversation = self._context.sessions.find(key)
-        return None if conversation is None else self._join(key, conversation)
+        state = self._context.sessions.find(key)
+        return None if state is None else self._join(key, state)
 
-    def hold(self, key: str, request_id: bytes, serve: Callable[[Asked], None]) -> bool:
+    def hold(self, key: str, request_id: bytes, serve: Callable[[Attachment], None]) -> bool:
         """Serve a request once its session is recalled, each session's in their order.
 
         Returns False if too many wait already.
@@ -151,34 +146,35 @@ class Membership:
 
     def leave(self) -> None:
         """The connection has ended."""
-        for asked in (self.own, *self._named.values()):
-            self._part(asked)
+        for attachment in (self.own, *self._named.values()):
+            self._part(attachment)
 
     async def _serve_held(self, key: str) -> None:
         try:
-            asked = self._join(key, await self._context.sessions.recall(key))
+            attachment = self._join(key, await self._context.sessions.recall(key))
             # Before it is shown anything it is on disk that it may have been.
-            await self._context.sessions.kept(asked.conversation)
+            await self._context.sessions.kept(attachment.state)
         finally:
             held = self._held.pop(key)
         for serve in held.values():
-            serve(asked)
-        if key == self._returning and asked.conversation.whole:
+            serve(attachment)
+        if key == self._returning and attachment.state.whole:
             self._part(self.own)
             self.own, self._returning = self._named.pop(key), None
+            self.direct = self.own if self.key is None else None
         self._context.outbox.flush()
 
-    def _join(self, key: str, conversation: Conversation) -> Asked:
+    def _join(self, key: str, state: SessionState) -> Attachment:
         known = self._named.get(key)
-        if known is not None and known.conversation is conversation:
+        if known is not None and known.state is state:
             return known
         if known is not None:
             self._part(self._named.pop(key))
         self._make_room()
-        self._context.sessions.join(conversation, self._seat.client)
-        conversation.listen(self._on_change, self)
-        asked = self._named[key] = Asked(self._seat, conversation, self._context, self._turn)
-        return asked
+        self._context.sessions.join(state, self._client.name)
+        state.listen(self._on_change, self)
+        attachment = self._named[key] = Attachment(self._client, state, self._context, self._turn)
+        return attachment
 
     def _make_room(self) -> None:
         if len(self._named) >= MAX_KEYS:
@@ -186,11 +182,13 @@ class Membership:
             # one that is held is about to be served.
             busy = set(map(id, self._busy()))
             idle = [
-                key for key, asked in self._named.items() if id(asked) not in busy and key not in self._held
+                key
+                for key, attachment in self._named.items()
+                if id(attachment) not in busy and key not in self._held
             ]
             for key in idle[: len(self._named) - MAX_KEYS + 1]:
                 self._part(self._named.pop(key))
 
-    def _part(self, asked: Asked) -> None:
-        asked.conversation.leave(self)
-        self._context.sessions.part(asked.conversation)
+    def _part(self, attachment: Attachment) -> None:
+        attachment.state.leave(self)
+        self._context.sessions.part(attachment.state)

@@ -1,10 +1,14 @@
-"""One `tools/call` of a client: what it asked for, how far it has come, and what ends it."""
+"""Calls of one client in flight: what each asked for, how far it has come, and what ends it.
+
+A call ends exactly once: answered, refused or lost; or it is given up, and nobody answers it any more.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 import trio
@@ -18,9 +22,11 @@ from daemon.wire.requests import RemoteError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from daemon.context import Guest
+    from daemon.clients.attachment import Request
+    from daemon.clients.context import SessionContext
     from daemon.ports import Upstream
     from daemon.wire.envelope import Buffer
+    from daemon.wire.peer import Peer
 
 NOTHING: Mapping[str, Raw] = {}
 """The `_meta` of most calls."""
@@ -34,6 +40,24 @@ MAX_READ = 64 * 1024
 MAX_NAMES = 5
 """Names in a line of the log; the whole line has a bound of its own (`logs.LABEL_BYTES`)."""
 
+LOOKED_THROUGH = 64 * 1024
+"""Bytes of a result that is looked through for `isError`, in a quarter of a millisecond at the most.
+
+What failed is told in fewer. A longer one counts as one that succeeded.
+"""
+
+IS_ERROR = "isError"
+"""In the log, how a call ended that its tool answered with an error: for the protocol it is a result."""
+
+_SAYS_ERROR = re.compile(rb'"isError"\s*:\s*true')
+"""Most results say that it is false: what is not said to be true need not be opened."""
+
+
+class _IsError(Struct):
+    isError: bool = False  # noqa: N815 - the wire's name
+
+
+_decode_is_error = msgspec.json.Decoder(_IsError).decode
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SAID = msgspec.json.Decoder(str | list[str] | None)
 
@@ -43,29 +67,6 @@ MAX_NAME = 64
 WAITING_STEP = 1e-6
 """By how much each report of ours raises a call's progress, which must rise with each (MCP, progress): so
 little that next to nothing of what its server reports later is not more."""
-
-
-class Owner(Protocol):
-    """Who the call came through: it alone answers the client."""
-
-    def finish(self, call: ClientCall, result: Buffer, outcome: str) -> None:
-        """Answer the call and forget it."""
-
-    def forget(self, call: ClientCall) -> None:
-        """Drop the call without an answer."""
-
-    def send_progress(self, params: dict[str, Raw]) -> None:
-        """Pass a progress report on, its token already the client's."""
-
-    def redactor_of(self, server: str) -> Callable[[str], str]:
-        """What takes secrets out of what a server says."""
-
-    def recheck(self, call: ClientCall) -> bool:
-        """Judge the call again that has waited in line: False if it was taken back.
-
-        Raises:
-            CallError: it must not be sent as it is.
-        """
 
 
 def read_refusal(error: Buffer, redact: Callable[[str], str]) -> UpstreamCallError:
@@ -103,45 +104,37 @@ def _is_name(said: str) -> bool:
     return len(said) <= MAX_NAME and not any(map(str.isspace, said))
 
 
-class ClientCall(Struct, eq=False):
+class ClientCall(Struct, eq=False, kw_only=True):
     """In flight from the client's request to its answer.
 
     To a server it is the `CallToSend` that it is sent and the `Exchange` that its answer ends in: one object,
     and a struct of msgspec's, for making one is a good part of what a small call costs.
     """
 
-    owner: Owner
-    """Who it came through."""
-    guest: Guest
-    """Whose it is."""
-    surface: str
-    """The surface that it came in on."""
-    request_id: bytes
-    """Its client's, as it came."""
+    calls: CallsInFlight
+    """Where it is in flight: they alone answer the client."""
+    request: Request
+    """The client's."""
     name: str
     """The tool, as the client calls it."""
     given: bytes
     """Its arguments, as they came."""
-    turn: int
-    """The connection's turn that it came in (`wire.outbox.Link.turns`)."""
     started: float
     """When, on trio's clock (seconds)."""
     label: str
     """What the log calls it."""
-    tool: str = ""
-    """The tool, as its server calls it, once it is known where to send it."""
     method: str = protocol.CALL_TOOL
-    """What is sent (`ports.CallToSend`)."""
+    """What is asked of the server (`ports.CallToSend`)."""
+    tool: str = ""
+    """What it is asked for, by the server's own name for it, once it is known where to send it."""
     params: tuple[Buffer, ...] = ()
-    """What it is sent with (likewise)."""
+    """What it is sent with (`ports.CallToSend`)."""
     meta: Mapping[str, Raw] = NOTHING
     """What of its `_meta` travels on (likewise)."""
     wants_progress: bool = False
     """Whether the server is asked for progress (likewise)."""
     token: Raw | None = None
     """The client's own progress token."""
-    modern: bool = False
-    """Whether the request is of the 2026-07-28 era."""
     upstream: Upstream | None = None
     """Where it was sent, or is to be."""
     key: int | None = None
@@ -165,18 +158,13 @@ class ClientCall(Struct, eq=False):
 
     def told(self) -> str:
         """What the log says of a call that no server had: what it named, and its session if that has a name."""
-        asked = _named(self.given) if self.name in self.guest.surface.meta_tools else ""
-        session = self.guest.session
+        asked = _named(self.given) if self.name in self.request.surface.meta_tools else ""
+        state = self.request.session.state
+        session = state.key if state.named else ""
         return f"{self.label}{asked and f'({asked})'}{session and f' in {session}'}"
 
-    def read_meta(self, meta: dict[str, Raw], *, modern: bool) -> None:
-        """Take the `_meta` of the request in: what of it travels on, and the progress token.
-
-        Args:
-            meta: as it came.
-            modern: whether the request is of the 2026-07-28 era.
-        """
-        self.modern = modern
+    def read_meta(self, meta: dict[str, Raw]) -> None:
+        """Take the `_meta` of the request in: what of it travels on, and the progress token."""
         self.meta = protocol.foreign_meta(meta)
         token = meta.get("progressToken")
         if token is not None and bytes(token) != b"null":
@@ -184,7 +172,7 @@ class ClientCall(Struct, eq=False):
 
     def check(self) -> bool:
         """Whether it is still to be sent as it is (`ports.CallToSend.check`)."""
-        return self.owner.recheck(self)
+        return self.calls.recheck(self)
 
     def wait_scope(self) -> trio.CancelScope:
         """A scope for the task that waits on this call's behalf, so that giving up ends the wait."""
@@ -193,12 +181,12 @@ class ClientCall(Struct, eq=False):
 
     def answered(self, result: Buffer) -> None:
         """The result, as its author wrote it."""
-        self.owner.finish(self, result, "ok")
+        self.calls.finish(self, result, "ok")
 
     def refused(self, error: Buffer) -> None:
         """The server's JSON-RPC error becomes a result that a model can read."""
         assert self.upstream is not None, "only a server refuses"
-        self.lost(read_refusal(error, self.owner.redactor_of(self.upstream.name)))
+        self.lost(read_refusal(error, self.calls.redact.of(self.upstream.name)))
 
     def lost(self, error: CallError) -> None:
         """There is no result; say why and what to do."""
@@ -206,12 +194,12 @@ class ClientCall(Struct, eq=False):
             result = error_result(error)
         except (TypeError, ValueError, RecursionError) as fault:
             result = error_result(InternalError(f"{error.code}, and its details cannot be shown: {fault}"))
-        self.owner.finish(self, result, error.code)
+        self.calls.finish(self, result, error.code)
 
     def progressed(self, params: dict[str, Raw]) -> None:
         """A progress report, under the client's own token."""
         if self.token is not None and not (self.reported and _progress(params) <= self.reported):
-            self.owner.send_progress({**params, "progressToken": self.token})
+            self.calls.send_progress({**params, "progressToken": self.token})
 
     def still_waits(self, text: str) -> None:
         """Report that the call is not forgotten, though its server is not up yet."""
@@ -219,7 +207,7 @@ class ClientCall(Struct, eq=False):
             self.reported += WAITING_STEP
             progress, message = (Raw(msgspec.json.encode(value)) for value in (self.reported, text))
             told = {"progressToken": self.token, "progress": progress, "message": message}
-            self.owner.send_progress(told)
+            self.calls.send_progress(told)
 
     def conclude(self, error: CallError) -> None:
         """Answer it now, with an error if it has no result yet."""
@@ -231,7 +219,7 @@ class ClientCall(Struct, eq=False):
 
     def abandon(self, reason: str) -> None:
         """Give the call up wherever it is; it is not answered any more."""
-        self.owner.forget(self)
+        self.calls.forget(self)
         self.withdraw(reason)
 
     def withdraw(self, reason: str) -> None:
@@ -248,3 +236,95 @@ def _progress(params: Mapping[str, Raw]) -> float:
         return msgspec.json.decode(params["progress"], type=float)
     except (KeyError, msgspec.MsgspecError):
         return math.inf
+
+
+class CallsInFlight:
+    """The calls of one client that have no answer yet, by the ids of their requests."""
+
+    def __init__(
+        self, peer: Peer, number: int, context: SessionContext, recheck: Callable[[ClientCall], bool]
+    ) -> None:
+        """Begin without any.
+
+        Args:
+            peer: the client.
+            number: of the connection, for the log.
+            context: what all sessions share.
+            recheck: judges a call again that has waited in line (`ports.CallToSend.check`).
+        """
+        self.open: dict[bytes, ClientCall] = {}
+        self.total = 0
+        """Calls so far."""
+        self.recheck = recheck
+        self.redact = context.redact
+        self._peer = peer
+        self._number = number
+        self._context = context
+        self._clock = trio.lowlevel.current_clock().current_time
+
+    def finish(self, call: ClientCall, result: Buffer, outcome: str) -> None:
+        """Answer a call and forget it. A call that was given up is not answered (MCP, cancellation)."""
+        request = call.request
+        if self.open.get(request.id) is not call:
+            return
+        del self.open[request.id]
+        if request.modern:
+            result = protocol.completed(bytes(result))
+        self._peer.answer(request.id, result)
+        context, upstream, seconds = self._context, call.upstream, self._clock() - call.started
+        failed = outcome == "ok" and is_error(result)
+        label = call.told() if upstream is None else call.label
+        context.log.note(self._number, label, seconds, IS_ERROR if failed else outcome)
+        surface = request.surface.name
+        if upstream is not None:
+            upstream.record(seconds, ok=outcome == "ok")
+            context.tally.call(upstream.name, surface, outcome, seconds, call.tool)
+        else:
+            context.tally.meta_call(surface, call.label, outcome)
+            if outcome != "ok":
+                context.tally.refused(outcome)
+
+    def forget(self, call: ClientCall) -> None:
+        """Drop a call without an answer."""
+        self.open.pop(call.request.id, None)
+
+    def send_progress(self, params: dict[str, Raw]) -> None:
+        """Pass a progress report on, its token already the client's."""
+        self._peer.notify("notifications/progress", msgspec.json.encode(params))
+
+    def cancel(self, request_id: bytes) -> None:
+        """Give a call up at the client's wish; it is not answered (MCP, cancellation)."""
+        call = self.open.get(request_id)
+        if call is not None:
+            call.abandon("the client cancelled it")
+
+    def lose_all(self, error: CallError) -> None:
+        """Answer every call, if need be with an error: the daemon goes down and nobody will answer later."""
+        for call in self._newest_first():
+            call.conclude(error)
+        self._context.outbox.flush()
+
+    def abandon_all(self, reason: str) -> None:
+        """Give every call up: the client is gone."""
+        for call in self._newest_first():
+            call.abandon(reason)
+        self._context.outbox.flush()
+
+    def _newest_first(self) -> list[ClientCall]:
+        """What was begun last may still be in line; given up first, it does not move up and get sent."""
+        return list(reversed(self.open.values()))
+
+
+def is_error(result: Buffer) -> bool:
+    """Whether a tool has said that it failed; False of a result of more than `LOOKED_THROUGH` bytes.
+
+    The result is opened only if that stands in it, wherever. A text that only quotes it is none: the result's
+    own member decides.
+    """
+    raw = memoryview(result)
+    if raw.nbytes > LOOKED_THROUGH or _SAYS_ERROR.search(raw) is None:
+        return False
+    try:
+        return _decode_is_error(raw).isError
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False

@@ -1,8 +1,7 @@
-"""Where a client sits: what it asks for, and what it has loaded."""
+"""One session over one connection: what its requests see, and what it was shown and has loaded."""
 
 from __future__ import annotations
 
-import os
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -11,106 +10,68 @@ import pytest
 
 from daemon.catalog.loaded import Source
 from daemon.catalog.shown import UNKNOWN
+from daemon.clients.attachment import Attachment
+from daemon.clients.client import Client
+from daemon.errors import ToolDisabled
 from daemon.facts import Configured, NamesRecalled, ToolsListed
 from daemon.model import GivenName
-from daemon.seat import Asked, Seat
 from daemon.surfaces.base import Loading
 from tests.fakes_upstream import Stage, tool, tools_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from daemon.clients.context import SessionContext
+    from daemon.clients.session_state import SessionState
+
 
 ECHO = ("alpha", "echo")
-
-
-def seat(hello: dict[str, Any] | None = None, **written: Any) -> Seat:
-    taken = Seat(Stage(**written).context)
-    if hello is not None:
-        taken.greet(hello)
-    return taken
 
 
 PROFILES = {"default": {"surface": "load"}, "small": {"categories": ["alpha"], "surface": "search"}}
 
 
-@pytest.mark.parametrize(
-    ("hello", "profile", "surface"),
-    [
-        (None, "default", "load"),
-        ({}, "default", "load"),
-        ({"profile": "small"}, "small", "search"),
-        ({"surface": "browse"}, "default", "browse"),
-        ({"profile": "small", "surface": "category"}, "small", "category"),
-        ({"lazy": True}, "default", "browse"),
-        ({"lazy": False}, "default", "full"),
-        ({"profile": 7, "surface": ["x"], "lazy": "yes"}, "default", "load"),
-    ],
-)
-def test_a_client_gets_what_it_asks_for_and_else_what_its_profile_says(
-    hello: dict[str, Any] | None, profile: str, surface: str
-) -> None:
-    taken = seat(hello, profiles=PROFILES)
-    assert (taken.profile.name, taken.surface.name, taken.denied) == (profile, surface, "")
-
-
-@pytest.mark.parametrize("hello", [{"surface": "browse"}, {"lazy": True}, {}])
-def test_with_the_master_switch_off_everybody_gets_everything(hello: dict[str, Any]) -> None:
-    assert seat(hello, lazy=False, profiles=PROFILES).surface.name == "full"
-
-
-@pytest.mark.parametrize(
-    ("hello", "reason"),
-    [
-        ({"profile": "smal"}, "there is no profile 'smal' in mcpd's configuration; there are: default, small"),
-        ({"surface": "brose"}, "there is no surface 'brose'; there are: category, browse, search, load, full"),
-        ({"surface": "brose", "lazy": False}, "there is no surface 'brose'"),
-        ({"profile": "x" * 1000}, "there is no profile 'xxx"),
-    ],
-)
-def test_what_does_not_exist_denies_everything_and_says_what_there_is(
-    hello: dict[str, Any], reason: str
-) -> None:
-    denied = seat(hello, profiles=PROFILES).denied
-    assert denied.startswith(reason)
-    assert len(denied) < 300
-
-
-def test_a_default_profile_with_a_surface_that_nobody_has_denies_too() -> None:
-    stage = Stage()
-    surfaces = {"full": stage.context.surfaces["full"]}
-    assert "no surface 'category'" in Seat(Stage(surfaces=surfaces).context).denied
-
-
-def asked(hello: dict[str, Any] | None = None, **written: Any) -> tuple[Stage, Asked]:
-    stage = Stage(**written)
-    taken = Seat(stage.context)
+def attached(
+    stage: Stage,
+    hello: dict[str, Any] | None = None,
+    *,
+    state: SessionState | None = None,
+    context: SessionContext | None = None,
+) -> Attachment:
+    """A connection that takes part in a session, else in one of its own."""
+    context = context or stage.context
+    client = Client(stage.config, context.surfaces)
     if hello is not None:
-        taken.greet(hello)
-    return stage, Asked(taken, stage.sessions.unnamed(), stage.context)
+        client.wish(hello)
+    return Attachment(client, state or stage.sessions.unnamed(), context)
+
+
+def asked(hello: dict[str, Any] | None = None, **written: Any) -> tuple[Stage, Attachment]:
+    stage = Stage(**written)
+    return stage, attached(stage, hello)
 
 
 def test_tools_that_a_call_has_loaded_are_remembered_as_they_are_now() -> None:
     _stage, guest = asked()
     guest.load(Loading(tools=(("alpha", "echo"), ("alpha", "gone")), source=Source.AUTO))
-    (loaded,) = guest.conversation.loaded.tools.values()
+    (loaded,) = guest.state.loaded.tools.values()
     assert (loaded.key, loaded.epoch, loaded.source) == (("alpha", "echo"), 1, "auto")
-    assert guest.view().loaded is guest.conversation.loaded
+    assert guest.view().loaded is guest.state.loaded
 
 
 def test_loading_the_same_again_is_no_change() -> None:
     _stage, guest = asked()
     guest.load(Loading(tools=(("alpha", "echo"),)))
-    before = guest.conversation.loaded
+    before = guest.state.loaded
     guest.load(Loading(tools=(("alpha", "echo"),)))
     guest.load(Loading())
-    assert guest.conversation.loaded is before
+    assert guest.state.loaded is before
 
 
 def test_what_the_profile_does_not_show_is_not_loaded() -> None:
     _stage, guest = asked({"profile": "small"}, profiles=PROFILES)
     guest.load(Loading(tools=(("beta", "echo"),)))
-    assert not guest.conversation.loaded.tools
+    assert not guest.state.loaded.tools
 
 
 def test_a_client_knows_what_it_was_shown_until_it_is_shown_something_else() -> None:
@@ -124,38 +85,37 @@ def test_a_client_knows_what_it_was_shown_until_it_is_shown_something_else() -> 
     assert guest.view().shown(("alpha", "echo")) not in {None, first}
 
 
-def test_a_moment_lasts_until_something_changes_that_a_view_depends_on() -> None:
+def test_a_view_lasts_until_something_changes_that_it_depends_on() -> None:
     stage, guest = asked()
-    moment = guest.moment(1)
-    assert moment is not None
-    assert guest.moment(2) is moment
+    view = guest.view(1)
+    assert guest.view(2) is view
     changes: list[Callable[[], object]] = [
         lambda: stage.lists("alpha", tool("echo", description="another")),
         lambda: guest.was_shown([("alpha", "echo")]),
-        lambda: guest.conversation.shown.add(tools_of("alpha", "echo")),
+        lambda: guest.state.shown.add(tools_of("alpha", "echo")),
         lambda: guest.load(Loading(tools=(("alpha", "echo"),))),
-        lambda: guest._seat.greet({"surface": "browse"}),
+        lambda: guest._client.wish({"surface": "browse"}),
     ]
     for change in changes:
         change()
-        after = guest.moment(3)
-        assert after is not moment
-        assert guest.moment(4) is after
-        moment = after
+        after = guest.view(3)
+        assert after is not view
+        assert guest.view(4) is after
+        view = after
 
 
-def test_while_what_was_shown_depends_on_the_turn_there_is_no_moment() -> None:
+def test_while_what_was_shown_depends_on_the_turn_no_view_lasts() -> None:
     stage, guest = asked()
     guest.was_shown([("alpha", "echo")])
     stage.lists("alpha", tool("echo", description="another"))
     guest.was_shown([("alpha", "echo")])
-    assert guest.moment(0) is None
-    assert guest.moment(1) is not None
+    assert guest.view(0) is not guest.view(0)
+    assert guest.view(1) is guest.view(1)
 
 
 def test_a_connection_of_a_session_knows_what_another_was_shown_until_it_is_shown_it_itself() -> None:
     stage, guest = asked()
-    other = Asked(Seat(stage.context), guest.conversation, stage.context)
+    other = attached(stage, state=guest.state)
     guest.was_shown([("alpha", "echo")])
     first = other.view().shown(("alpha", "echo"))
     assert first == guest.view().shown(("alpha", "echo"))
@@ -170,7 +130,7 @@ PRELOADING: dict[str, Any] = {"default": {"surface": "load", "preload": ["alpha/
 
 def test_what_a_profile_preloads_is_loaded_from_the_start_and_judged_like_the_rest() -> None:
     stage = Stage(profiles=PRELOADING)
-    guest = Asked(Seat(stage.context), stage.sessions.unnamed(), stage.context)
+    guest = attached(stage)
     first = guest.view().loaded
     assert {key: each.source for key, each in first.tools.items()} == {
         ECHO: Source.POLICY_PRELOAD,
@@ -184,30 +144,26 @@ def test_what_a_profile_preloads_is_loaded_from_the_start_and_judged_like_the_re
 
 def test_what_a_profile_preloads_is_loaded_once_its_server_has_listed() -> None:
     stage = Stage(listed=False, profiles=PRELOADING)
-    guest = Asked(Seat(stage.context), stage.sessions.unnamed(), stage.context)
+    guest = attached(stage)
     assert not guest.view().loaded.tools
-    assert guest.surface.awaits(guest.view()) == ("alpha", "beta")
+    assert guest.selection.surface.awaits(guest.view()) == ("alpha", "beta")
     stage.lists("alpha", "echo")
-    assert guest.moment(0) is not None
-    assert ECHO in guest.conversation.loaded
+    guest.view(0)
+    assert ECHO in guest.state.loaded
 
 
 @pytest.mark.parametrize("hello", [{"surface": "category"}, {"lazy": False}, {"surface": "search"}])
 def test_nothing_is_preloaded_where_tools_need_not_be_loaded(hello: dict[str, Any]) -> None:
     stage = Stage(profiles=PRELOADING)
-    taken = Seat(stage.context)
-    taken.greet(hello)
-    guest = Asked(taken, stage.sessions.unnamed(), stage.context)
+    guest = attached(stage, hello)
     guest.view()
-    assert not guest.conversation.loaded.tools
+    assert not guest.state.loaded.tools
 
 
-def resumed(began: object, stage: Stage | None = None) -> tuple[Stage, Asked]:
+def resumed(began: object, stage: Stage | None = None) -> tuple[Stage, Attachment]:
     """A client whose conversation began then, with an earlier daemon."""
     stage = stage or Stage()
-    taken = Seat(stage.context)
-    taken.greet({"resumed": began})
-    return stage, Asked(taken, stage.sessions.unnamed(), stage.context)
+    return stage, attached(stage, {"resumed": began})
 
 
 def changes(stage: Stage, at: float) -> None:
@@ -249,18 +205,18 @@ def test_who_was_here_before_this_life_was_shown_what_the_store_knows_of(began: 
 
 def test_what_others_of_its_session_were_shown_who_was_here_before_was_not() -> None:
     stage, guest = resumed(1.0)
-    Asked(Seat(stage.context), guest.conversation, stage.context).was_shown([ECHO])
+    attached(stage, state=guest.state).was_shown([ECHO])
     assert guest.view().shown(ECHO) == UNKNOWN
 
 
 def test_a_session_of_an_earlier_life_was_shown_what_has_not_changed_since_it_began() -> None:
     stage, guest = asked()
     assert guest.view().shown(ECHO) is None
-    guest.conversation.began = time.time() + 60
+    guest.state.began = time.time() + 60
     assert guest.view().shown(ECHO) == now(stage)
     changes(stage, time.time() + 90)
     assert guest.view().shown(ECHO) == UNKNOWN
-    guest.conversation.shown.add(tools_of("alpha", "echo"))
+    guest.state.shown.add(tools_of("alpha", "echo"))
     assert guest.view().shown(ECHO) == tools_of("alpha", "echo")[0].schema_hash
 
 
@@ -270,16 +226,6 @@ def test_a_name_that_came_to_a_tool_later_was_not_shown_as_its_own() -> None:
     assert guest.view().shown(ECHO) == now(stage)
     stage.learn(NamesRecalled(names=(given,)))
     assert guest.view().shown(ECHO) == UNKNOWN
-
-
-def test_another_users_key_is_another_session() -> None:
-    stage = Stage()
-    assert Seat(stage.context).own_key("k") == "k"
-    assert Seat(stage.context, os.getuid()).own_key("k") == "k"
-    other = Seat(stage.context, os.getuid() + 1).own_key("k")
-    assert other == f"uid {os.getuid() + 1}: k"
-    # Nobody but the daemon's own user can name a key that is another's.
-    assert Seat(stage.context, os.getuid() + 2).own_key(other) != other
 
 
 def test_what_was_loaded_and_has_changed_is_loaded_anew_when_the_client_is_told() -> None:
@@ -299,19 +245,7 @@ def test_where_loading_on_demand_is_switched_off_no_session_is_read(hello: dict[
     guest.was_shown([("alpha", "echo")])
     view = guest.view()
     assert view.shown(("alpha", "echo")) is None
-    assert view.loaded is not guest.conversation.loaded
-
-
-def test_a_profile_that_leaves_the_configuration_serves_nothing_and_one_that_comes_back_does() -> None:
-    stage = Stage(profiles=PROFILES)
-    taken = Seat(stage.context)
-    taken.greet({"profile": "small"})
-    assert taken.surface.name == "search"
-    without = attrs.evolve(stage.config, profiles={"default": stage.config.profiles["default"]})
-    stage.learn(Configured(config=without, now=1.0))
-    assert "no profile 'small'" in taken.denied
-    stage.learn(Configured(config=stage.config, now=2.0))
-    assert (taken.denied, taken.surface.name) == ("", "search")
+    assert view.loaded is not guest.state.loaded
 
 
 def test_the_core_tools_of_a_profile_that_names_none_are_chosen_once_for_each_client() -> None:
@@ -319,31 +253,45 @@ def test_the_core_tools_of_a_profile_that_names_none_are_chosen_once_for_each_cl
     stage = Stage(profiles=PROFILES)
     means = attrs.evolve(stage.context.means, most_called=lambda: called)
     context = attrs.evolve(stage.context, means=means)
-    early = Asked(Seat(context), stage.sessions.unnamed(), context)
+    early = attached(stage, context=context)
     assert list(early.view().usual()) == [("alpha", "echo")]
     called.insert(0, ("beta", "add"))
     assert list(early.view().usual()) == [("alpha", "echo")]
-    late = Asked(Seat(context), stage.sessions.unnamed(), context)
+    late = attached(stage, context=context)
     assert list(late.view().usual()) == [("alpha", "echo"), ("beta", "add")]
 
 
 def test_who_is_moved_has_the_other_profile_its_surface_and_what_that_preloads() -> None:
     profiles = {**PROFILES, "ready": {"surface": "load", "preload": ["echo"]}}
     stage = Stage(profiles=profiles)
-    taken = Seat(stage.context)
-    taken.greet({"profile": "default", "surface": "load"})
-    guest = Asked(taken, stage.sessions.unnamed(), stage.context)
-    before = guest.moment(1)
-    assert not guest.view().loaded.tools
-    taken.move("ready")
+    guest = attached(stage, {"profile": "default", "surface": "load"})
+    before = guest.view(1)
+    assert not before.loaded.tools
+    guest._client.move("ready")
     assert list(guest.view().loaded.tools) == [ECHO]
-    taken.move("small")
-    assert (taken.profile.name, taken.surface.name) == ("small", "search")
-    assert guest.moment(1) is not before
+    guest._client.move("small")
+    after = guest.view(1)
+    assert (after.profile.name, guest.selection.surface.name) == ("small", "search")
+    assert after is not before
 
 
-def test_who_was_denied_is_served_once_moved() -> None:
-    taken = seat({"profile": "smal"}, profiles=PROFILES)
-    assert taken.denied
-    taken.move("small")
-    assert (taken.denied, taken.profile.name) == ("", "small")
+def test_a_request_has_what_its_client_gets_as_it_comes_in() -> None:
+    stage = Stage(profiles=PROFILES)
+    guest = attached(stage, {"profile": "small"})
+    request = guest.request(b"7", 3)
+    assert (request.id, request.turn, request.key, request.workspace) == (b"7", 3, None, None)
+    assert (request.profile.name, request.surface.name, request.modern) == ("small", "search", False)
+    guest._client.move("default")
+    assert guest.request(b"8", 4, modern=True).surface.name == "load"
+    assert request.surface.name == "search"
+
+
+def test_a_request_whose_profile_has_left_the_configuration_sees_nothing() -> None:
+    stage = Stage(profiles=PROFILES)
+    guest = attached(stage, {"profile": "small"})
+    guest.view(1)
+    without = attrs.evolve(stage.config, profiles={"default": stage.config.profiles["default"]})
+    stage.learn(Configured(config=without, now=1.0))
+    with pytest.raises(ToolDisabled, match="no profile 'small'"):
+        guest.view(1)
+    assert guest.view().profile.name == "small", "what it was given is compared by what it had"

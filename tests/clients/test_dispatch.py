@@ -11,7 +11,7 @@ import trio
 import trio.testing
 from msgspec import Raw
 
-from daemon.callpath import MAX_RETURNS
+from daemon.clients.dispatch import MAX_RETURNS
 from daemon.config.model import Profile
 from daemon.facts import Configured, Switched
 from daemon.protocol import SESSION_KEY

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import trio
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from daemon.catalog.snapshot import Catalog
+    from daemon.clients.context import SessionContext
     from daemon.ports import Upstream
     from daemon.search.index import Index
     from daemon.surfaces.base import AwaitListing
@@ -27,6 +28,50 @@ INDEX_PATIENCE = 2.0
 REPORT_SECONDS = 3.0
 """Seconds between two reports to one that waits for a server: clients give up after 60 s without, the strictest
 after 10, and most waits end before the first."""
+
+
+class Tasks:
+    """What waits on behalf of one connection: tasks in a nursery that ends with it."""
+
+    def __init__(self) -> None:
+        """Begin without any; `run` hosts them."""
+        self._spawn: Callable[..., None] | None = None
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Host them until cancelled; started once there may be some."""
+        async with trio.open_nursery() as nursery:
+            self._spawn = nursery.start_soon
+            task_status.started()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._spawn = None
+
+    def later(self, wait: Callable[..., Awaitable[None]], *args: object) -> None:
+        """Do something that waits, while the connection lasts: a line may give a call back that outlived it."""
+        if self._spawn is not None:
+            self._spawn(wait, *args)
+
+
+async def wait_known(context: SessionContext, awaited: AwaitListing, report: Report | None = None) -> None:
+    """Wait for what an answer depends on: servers' first lists, and the search index if it matters.
+
+    Args:
+        context: what all sessions share.
+        awaited: what is waited for.
+        report: told how servers are, as long as they are waited for; None: nobody listens.
+    """
+    await wait_listed(awaited, context.upstreams, context.catalog, report)
+    if awaited.indexed:
+        await wait_indexed(context.index, context.catalog)
+
+
+async def wait_awake(context: SessionContext, upstream: Upstream, report: Report | None = None) -> None:
+    """Wake a server for a call that it did not take, and wait for what it lists then."""
+    woken = await wait_up(upstream, report)
+    await context.settled()
+    if woken:
+        await upstream.wait_current()
 
 
 async def wait_up(upstream: Upstream, report: Report | None = None) -> bool:

@@ -1,0 +1,232 @@
+"""One session as one connection takes part in it: what its requests see, and what they load and show."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from daemon.catalog.loaded import MAX_LOADED, Source
+from daemon.catalog.shown import Shown, shown_since
+from daemon.errors import ToolDisabled
+from daemon.surfaces.base import Loading, View
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from daemon.catalog.offer import Offered
+    from daemon.catalog.snapshot import Catalog
+    from daemon.clients.client import Client, Selection
+    from daemon.clients.context import SessionContext
+    from daemon.clients.session_state import SessionState
+    from daemon.config.model import Profile
+    from daemon.model import ToolKey
+    from daemon.surfaces.base import Surface
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """One request that depends on a session: made once, and shared by all who work on it.
+
+    A struct of msgspec's, for one is made for each call.
+    """
+
+    id: bytes
+    """As it came."""
+    session: Attachment
+    """Which session it belongs to, over which connection."""
+    client: str
+    """What its client calls itself."""
+    profile: Profile
+    """The profile that it came in under."""
+    surface: Surface
+    """The surface that it came in on."""
+    key: str | None
+    """The key of its session; None belongs to the connection, and what it loads is not kept."""
+    workspace: str | None = None
+    """The workspace that it concerns; nobody names one yet."""
+    modern: bool = False
+    """Whether it is of the 2026-07-28 era."""
+    turn: int = 0
+    """The connection's turn that it came in (`wire.outbox.Link.turns`)."""
+
+
+class Attachment:
+    """One session, attached to over one connection."""
+
+    def __init__(
+        self,
+        client: Client,
+        state: SessionState,
+        context: SessionContext,
+        turn: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """Attach.
+
+        Args:
+            client: the connection's.
+            state: the session's.
+            context: what all sessions share.
+            turn: the connection's present one (`wire.outbox.Link.turns`).
+        """
+        self.state = state
+        self._client = client
+        self._context = context
+        self._turn = turn
+        self._shown = Shown(self._shown_before)
+        self._view: View | None = None
+        """The last one that holds for any later turn, too."""
+        self._seen: tuple[object, ...] = ()
+        """What that was made of."""
+        self._preloaded: tuple[Catalog, Profile] | None = None
+        """What there was when tools were preloaded last, and for which profile."""
+
+    @property
+    def selection(self) -> Selection:
+        """What its client gets now."""
+        client, config = self._client, self._context.catalog.value.config
+        return client.selection if client.config is config else client.select(config)
+
+    def request(self, request_id: bytes, turn: int, *, modern: bool = False) -> Request:
+        """A request that has come in, in that turn."""
+        selection = self.selection
+        return Request(
+            id=request_id,
+            session=self,
+            client=self._client.name,
+            profile=selection.profile,
+            surface=selection.surface,
+            key=self.state.key,
+            modern=modern,
+            turn=turn,
+        )
+
+    def view(self, turn: int | None = None) -> View:
+        """What its requests see now: the same object as long as nothing changes that it depends on.
+
+        Args:
+            turn: of the request: what was shown since was not known to who wrote it. None: now.
+
+        Raises:
+            ToolDisabled: the request's profile has left the configuration while it waited.
+        """
+        catalog, state = self._context.catalog.value, self.state
+        lasts = turn is None or turn > self._shown.latest
+        if lasts and self._view is not None:
+            seen_catalog, loaded, wishes, shown, before = self._seen
+            if (
+                seen_catalog is catalog
+                and loaded is state.loaded
+                and wishes is self._client.wishes
+                and shown == self._shown.version
+                and before == state.shown.version
+            ):
+                return self._view
+        return self._look(turn, lasts=lasts)
+
+    def _look(self, turn: int | None, *, lasts: bool) -> View:
+        context, client, state = self._context, self._client, self.state
+        catalog = context.catalog.value
+        selection = client.select(catalog.config)
+        if turn is not None and selection.denied:
+            raise ToolDisabled(selection.denied)
+        if not selection.on_demand:
+            view = View(catalog=catalog, profile=selection.profile, now=context.wall, means=context.means)
+        else:
+            self._judge()
+            view = View(
+                catalog=catalog,
+                profile=selection.profile,
+                now=context.wall,
+                means=context.means,
+                loaded=state.loaded,
+                shown=partial(self._shown.hash_of, turn=turn),
+                usual=partial(client.core_tools, context.means, catalog),
+            )
+        if lasts and not selection.denied:
+            self._view = view
+            self._seen = catalog, state.loaded, client.wishes, self._shown.version, state.shown.version
+        return view
+
+    def _judge(self) -> None:
+        """Bring what is loaded up to date: what became of it, and what the profile wants loaded besides."""
+        context, state, selection = self._context, self.state, self._client.selection
+        context.sessions.judge(state)
+        catalog, profile, known = context.catalog.value, selection.profile, self._preloaded
+        if not selection.preload or (known is not None and known[0] is catalog and known[1] is profile):
+            return
+        self._preloaded = catalog, profile
+        offer = context.means.offers.of(catalog, profile)
+        wanted = (offer.find(name) for name in selection.preload[:MAX_LOADED])
+        # What has been loaded and is not what it was is judged like any other, not loaded again unasked.
+        tools = [
+            (each.tool, catalog.servers[each.tool.server].epoch)
+            for each in wanted
+            if each is not None and each.key not in state.loaded
+        ]
+        if tools:
+            context.sessions.load(state, tools, Source.POLICY_PRELOAD)
+
+    def _shown_before(self, key: ToolKey) -> str | None:
+        """How a tool was shown before this connection was there, to its client or to others of its session."""
+        began = self._client.began
+        if began is None:
+            known = self.state.shown.hash_of(key)
+            began = self.state.began
+            if known is not None or began is None:
+                return known
+        return shown_since(self._context.catalog.value, key, began)
+
+    def load(self, loading: Loading) -> None:
+        """Tools that a call has loaded are listed from now on."""
+        view = self.view()
+        tools = [
+            (offered.tool, view.catalog.servers[offered.tool.server].epoch)
+            for key in loading.tools
+            if (offered := view.offer.tools.get(key)) is not None
+        ]
+        self._context.sessions.load(self.state, tools, loading.source)
+
+    async def kept(self) -> None:
+        """Return once what was loaded is on disk, or cannot be for now."""
+        await self._context.sessions.kept(self.state)
+
+    def was_shown(self, keys: Iterable[ToolKey]) -> None:
+        """The client was shown these tools as they are now."""
+        if not self.selection.on_demand:
+            return
+        servers = self._context.catalog.value.servers
+        tools = [
+            tool
+            for server, name in keys
+            if server in servers and (tool := (servers[server].tools or {}).get(name)) is not None
+        ]
+        self._shown.add(tools, self._turn())
+        self.state.shown.add(tools)
+
+    def was_listed(self, page: Iterable[Offered], view: View, *, whole: bool) -> None:
+        """The client was given these tools of a list.
+
+        Args:
+            page: what was in the answer.
+            view: the moment of the list.
+            whole: whether that was everything that the profile offers.
+        """
+        if not self.selection.on_demand:
+            return
+        if whole:
+            self._shown.add_list(view.offer.tools, self._turn())
+            self.state.shown.add_list(view.offer.tools)
+        else:
+            tools = [offered.tool for offered in page]
+            self._shown.add(tools, self._turn())
+            self.state.shown.add(tools)
+
+    def was_told(self, key: ToolKey) -> None:
+        """The client was told that a tool has changed: it knows it as it is now, and so does its session."""
+        known = self.state.loaded.tools.get(key)
+        if known is not None:
+            self._shown.assume(key, known.schema_hash)
+        self.was_shown((key,))
+        if known is not None:
+            self.load(Loading(tools=(key,), source=known.source))

@@ -1,0 +1,84 @@
+"""One client's connection: everything that serving a request of its takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from loguru import logger
+
+from daemon.clients.announcements import Announcements
+from daemon.clients.attachments import Attachments
+from daemon.clients.client import Client
+from daemon.clients.dispatch import Dispatch
+from daemon.clients.savings import Savings, defers_tools
+from daemon.clients.waits import Tasks
+from daemon.protocol import UnknownCursor
+from daemon.wire import envelope
+
+if TYPE_CHECKING:
+    from daemon.clients.client import Selection
+    from daemon.clients.context import SessionContext
+    from daemon.wire.peer import Peer
+
+
+class ClientConnection:
+    """What requests of one client work with."""
+
+    def __init__(self, peer: Peer, number: int, context: SessionContext, uid: int | None) -> None:
+        """Attach to a client that has said nothing yet.
+
+        Args:
+            peer: the client.
+            number: of the connection, which the log names it by.
+            context: what all sessions share.
+            uid: the user that the client runs as; None is the daemon's own.
+        """
+        self.peer = peer
+        self.context = context
+        self.client_log = logger.bind(session=number)
+        self.protocol = ""
+        """The revision that the client speaks, empty until known."""
+        self.waiting_lists = 0
+        """`tools/list` that wait for servers to list their own."""
+        self.tasks = Tasks()
+        self.client = Client(context.catalog.value.config, context.surfaces, uid)
+        self.announcements = Announcements(peer, context.outbox, context.habits, self.client)
+        self.savings = Savings(context.tally)
+        self.dispatch = Dispatch(peer, number, context, self.announcements, self.savings, self.tasks.later)
+        self.calls = self.dispatch.calls
+        self.attachments = Attachments(
+            self.client,
+            context,
+            on_change=self.announcements.announce_if_changed,
+            later=self.tasks.later,
+            turn=lambda: peer.link.turns,
+            busy=lambda: [call.request.session for call in self.calls.open.values()],
+        )
+
+    @property
+    def selection(self) -> Selection:
+        """What the client gets now."""
+        return self.client.select(self.context.catalog.value.config)
+
+    def name_client(self, info: object) -> None:
+        """Take what a client says of itself (MCP, `clientInfo`)."""
+        if isinstance(info, dict):
+            name, version = str(info.get("name", "")), str(info.get("version", ""))
+            self.client.name = f"{name} {version}".strip()[:100]
+            self.savings.applies = not defers_tools(name, version)
+            self.client_log.info("session with {}", self.client.name)
+
+    def fail(self, request_id: bytes, method: str, error: Exception) -> None:
+        """What goes wrong with a request is its answer; a fault of ours costs this one, not the connection."""
+        if isinstance(error, (msgspec.MsgspecError, UnknownCursor)):
+            self.peer.refuse(request_id, envelope.INVALID_PARAMS, f"Invalid params: {error}")
+            return
+        self.client_log.opt(exception=error).error("a fault of mcpd's own while serving {}", method)
+        self.peer.refuse(request_id, envelope.INTERNAL_ERROR, f"Internal error: {type(error).__name__}")
+
+    def move(self, profile: str) -> None:
+        """An operator gives the client another profile: it is told if that shows it other tools."""
+        self.client_log.info("moved to profile {}", profile)
+        self.client.move(profile)
+        self.announcements.announce_if_changed()

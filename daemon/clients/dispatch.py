@@ -1,0 +1,292 @@
+"""From a client's `tools/call` to a server: the path that all sessions and surfaces share.
+
+A call to a server that is up goes out in the caller's own turn of the loop, without a task of its own, and its
+answer comes back as the bytes that the server wrote. Only a call that must wait for a server gets a task, in
+the nursery of its connection, so that it ends with it.
+
+What a surface decides about a call whose arguments it does not open holds as long as the view that it looked at
+(`Attachment.view`): the next call of that name goes the same way without being judged again.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+import attrs
+from loguru import logger
+
+from daemon import protocol
+from daemon.catalog.loaded import Source
+from daemon.clients.call import CallsInFlight, ClientCall
+from daemon.clients.waits import wait_awake, wait_known
+from daemon.errors import (
+    CallError,
+    InvalidArguments,
+    Overloaded,
+    ToolChanged,
+    ToolNotLoaded,
+    UpstreamUnavailable,
+)
+from daemon.surfaces.base import MAX_REMEMBERED, AwaitListing, Forward, Reply
+from daemon.wire import envelope
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from msgspec import Raw
+
+    from daemon.clients.announcements import Announcement, Announcements
+    from daemon.clients.attachment import Request
+    from daemon.clients.context import SessionContext
+    from daemon.clients.savings import Savings
+    from daemon.ports import Upstream
+    from daemon.surfaces.base import View
+    from daemon.wire.envelope import Buffer
+    from daemon.wire.peer import Peer
+
+MAX_CALLS = 256
+"""Calls that one client may have in flight: eight times what the busiest real agent was seen to do."""
+
+MAX_RETURNS = 3
+"""How often a call in line goes back to wait for a new list: a server may change faster than its line moves."""
+
+
+class Dispatch:
+    """Decides what becomes of the calls of one client."""
+
+    def __init__(
+        self,
+        peer: Peer,
+        number: int,
+        context: SessionContext,
+        announcements: Announcements,
+        savings: Savings,
+        later: Callable[..., None],
+    ) -> None:
+        """Attach to a client.
+
+        Args:
+            peer: the client.
+            number: of the connection.
+            context: what all sessions share.
+            announcements: what the client is told of its list.
+            savings: what it was spared.
+            later: does something that waits, while the connection lasts.
+        """
+        self.calls = CallsInFlight(peer, number, context, self._recheck)
+        self.repaired = 0
+        """Calls whose arguments had to be repaired."""
+        self._open = self.calls.open
+        self._peer = peer
+        self._number = number
+        self._context = context
+        self._announcements = announcements
+        self._savings = savings
+        self._later = later
+
+    def begin(self, request: Request, name: str, arguments: bytes, meta: dict[str, Raw] | None = None) -> None:
+        """Take a call in; it is answered through the peer, now or later.
+
+        Args:
+            request: which one.
+            name: the tool, as the client calls it.
+            arguments: raw JSON.
+            meta: the request's `_meta`; None if it has none.
+        """
+        if request.id in self._open or request.id in self._announcements.subscriptions:
+            self._peer.refuse(request.id, envelope.INVALID_REQUEST, protocol.already_in_flight(request.id))
+            return
+        call = ClientCall(
+            calls=self.calls,
+            request=request,
+            name=name,
+            given=arguments,
+            started=self._peer.last_heard,
+            label=name,
+        )
+        self._open[request.id] = call
+        self.calls.total += 1
+        try:
+            if meta:
+                call.read_meta(meta)
+            if len(self._open) > MAX_CALLS:
+                raise Overloaded(f"{MAX_CALLS} calls of this client are in flight. Wait for some to end.")
+            if not arguments.startswith(b"{"):
+                raise InvalidArguments(f'"arguments" of {name} must be an object')
+            self._act(call)
+        except Exception as error:  # noqa: BLE001 - the boundary of a call
+            self._fail(call, error)
+
+    # --- one call's way ------------------------------------------------------------------------------------
+
+    def _act(self, call: ClientCall) -> None:
+        session = call.request.session
+        view = session.view(call.request.turn)
+        known = view.forwards.get(call.name)
+        if known is not None:
+            if self._send(call, known, call.given):
+                self._count(view, known)
+            return
+        action = session.selection.surface.call(view, call.name, call.given, patient=call.patient)
+        if view.catalog.names.provisional and not isinstance(action, AwaitListing):
+            self._context.settle_names()
+        if isinstance(action, Forward):
+            if self._send(call, action, action.arguments):
+                self._note(call, view, action)
+        elif isinstance(action, Reply):
+            self._reply(call, action)
+        else:
+            call.patient = False
+            self._later(self._act_after, call, partial(self._known, action, self._reporting(call)))
+
+    def _send(self, call: ClientCall, forward: Forward, arguments: Buffer) -> bool:
+        """Send a call. Returns whether it is on its way, or has to wait first."""
+        call.label = forward.label
+        upstream = self._context.upstreams.get(forward.server)
+        if upstream is None:
+            text = f"server {forward.server} is disabled in mcpd's configuration. Use another tool."
+            raise UpstreamUnavailable(text, server=forward.server, state="disabled")
+        call.upstream = upstream
+        if upstream.is_stale and not call.current and call.request.session.selection.on_demand:
+            self._wait_current(call, upstream)
+            return False
+        call.method, call.tool, call.params = forward.method, forward.name, (forward.head, arguments)
+        try:
+            call.key = upstream.send(call, call, self._number)
+        except UpstreamUnavailable:
+            if not (call.patient and upstream.can_wake):
+                raise
+            call.patient, call.current = False, True
+            self._later(
+                self._act_after, call, partial(wait_awake, self._context, upstream, self._reporting(call))
+            )
+            return False
+        return True
+
+    def _count(self, view: View, forward: Forward) -> None:
+        """A call is on its way to a tool that may be one of those that are loaded."""
+        loaded = view.loaded.tools.get((forward.server, forward.name))
+        if loaded is not None:
+            self._context.tally.load(True, str(loaded.source))
+
+    def _note(self, call: ClientCall, view: View, forward: Forward) -> None:
+        """What is to be counted, loaded and remembered, now that a call is on its way."""
+        if forward.repair is not None:
+            self.repaired += 1
+            self._context.mended.note(call.request.client, str(forward.repair))
+            self._context.tally.repaired(str(forward.repair))
+        if forward.loading is not None:
+            self._context.tally.load(False, str(forward.loading.source))
+            call.request.session.load(forward.loading)
+            return
+        self._count(view, forward)
+        if forward.verbatim:
+            if len(view.forwards) >= MAX_REMEMBERED:
+                view.forwards.clear()
+            # Without the arguments of the call that showed the way: they may be megabytes, and a secret.
+            view.forwards[call.name] = attrs.evolve(forward, arguments=b"{}")
+
+    def _recheck(self, call: ClientCall) -> bool:
+        """Judge a call again that has waited in line: the tool may be another by now. False: it is taken back.
+
+        Raises:
+            CallError: it must not be sent as it is.
+        """
+        request, upstream = call.request, call.upstream
+        session = request.session
+        assert upstream is not None
+        if upstream.is_stale and call.returns < MAX_RETURNS and session.selection.on_demand:
+            call.returns += 1
+            self._wait_current(call, upstream)
+            return False
+        try:
+            action = session.selection.surface.call(
+                session.view(request.turn), call.name, call.given, patient=False
+            )
+        except ToolChanged as error:
+            session.was_told(error.key)
+            raise
+        if isinstance(action, Forward) and action.server == upstream.name:
+            # Its server may have renamed it meanwhile.
+            call.tool, call.label = action.name, action.label
+            call.params = action.head, call.params[-1]
+        return True
+
+    def _reply(self, call: ClientCall, reply: Reply) -> None:
+        session = call.request.session
+        session.was_shown(reply.shown)
+        self._savings.answered(call.request.surface.name, len(reply.result))
+        if reply.loading is None:
+            call.answered(reply.result)
+            return
+        # The client is told before it is answered: its model may call the tool as soon as it reads the answer.
+        session.load(reply.loading)
+        key = session.state.key
+        told = self._announcements.expect(key) if reply.loading.tools else None
+        if key is None and told is None:
+            call.answered(reply.result)
+        else:
+            call.finished = bytes(reply.result)
+            self._later(self._answer_when_loaded, call, call.finished, told)
+
+    async def _answer_when_loaded(self, call: ClientCall, result: bytes, told: Announcement | None) -> None:
+        with self._contained(call), call.wait_scope():
+            # What was acknowledged as loaded must be found again, whatever happens to us next.
+            await call.request.session.kept()
+            if told is not None:
+                await self._announcements.wait_listed(told)
+            call.answered(result)
+        self._context.outbox.flush()
+
+    def _wait_current(self, call: ClientCall, upstream: Upstream) -> None:
+        """The server has said that its tools changed: a call is judged by the new list, not by the old one."""
+        call.patient, call.current = False, True
+        self._later(self._act_after, call, upstream.wait_current)
+
+    def _reporting(self, call: ClientCall) -> Callable[[str], None] | None:
+        """What tells the client how the server is that its call waits for; None: it has not asked for it."""
+
+        def report(text: str) -> None:
+            call.still_waits(text)
+            self._context.outbox.flush()
+
+        return report if call.wants_progress else None
+
+    async def _known(self, awaited: AwaitListing, report: Callable[[str], None] | None) -> None:
+        await wait_known(self._context, awaited, report)
+        await self._context.settled()
+
+    async def _act_after(self, call: ClientCall, wait: Callable[[], Awaitable[None]]) -> None:
+        """Judge a call again after a wait, by what is known then."""
+        with self._contained(call), call.wait_scope():
+            await wait()
+            # Nothing may be awaited from here on: what is current now may not be so in a moment.
+            # One that was given up, or answered, meanwhile must not run.
+            if self._open.get(call.request.id) is call:
+                self._act(call)
+        self._context.outbox.flush()
+
+    @contextmanager
+    def _contained(self, call: ClientCall) -> Iterator[None]:
+        """The boundary of a call that has waited."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - the boundary of a call
+            self._fail(call, error)
+
+    def _fail(self, call: ClientCall, error: Exception) -> None:
+        """What goes wrong with a call is its answer; a fault of ours costs this call and nothing else."""
+        if isinstance(error, CallError):
+            if isinstance(error, ToolChanged):
+                call.request.session.was_told(error.key)
+            elif isinstance(error, ToolNotLoaded):
+                self._context.tally.load(False, str(Source.MANUAL))
+            call.lost(error)
+            return
+        told = logger.bind(session=self._number).opt(exception=error)
+        told.error("a fault of mcpd's own while serving {}", call.label)
+        self.calls.forget(call)
+        text = f"Internal error: {type(error).__name__}"
+        self._peer.refuse(call.request.id, envelope.INTERNAL_ERROR, text)

@@ -1,0 +1,1 @@
+"""What clients ask for, a module per family of MCP's methods."""

@@ -1,0 +1,269 @@
+"""Sessions: what a client has loaded, which may outlive its connection.
+
+A session belongs to a connection, or to a key that connections name; then it is shared by them and remembered.
+In memory are the sessions that somebody uses. One that is named for the first time is recalled; if it cannot
+be, it begins empty, is kept as a part of what is stored, and is tried again until the two can be put together.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import trio
+from loguru import logger
+
+from daemon.clients.session_state import SessionState
+from daemon.errors import McpdError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from daemon.catalog.loaded import Source
+    from daemon.catalog.remembered import SessionRecord
+    from daemon.catalog.shown import Shown
+    from daemon.catalog.snapshot import Catalog, ServerEntry
+    from daemon.model import Tool
+    from daemon.watch import Watch
+
+RETRY_SECONDS = 5.0
+"""Between tries to recall a session whose store does not answer: each costs a request up to 1.5 s."""
+
+JUDGED_AT_ONCE = 50
+"""Sessions that are judged in one turn of the loop: seven milliseconds with twenty tools each."""
+
+LOOKED_AT_ONCE = 10
+"""Connections whose list is looked at in one turn of the loop: two milliseconds."""
+
+MAX_LEFT = 100
+"""Sessions that nobody uses of which it is known what they were shown, those left last: a bridge that connects
+again does so within seconds."""
+
+
+class Memory(Protocol):
+    """What remembers sessions."""
+
+    def keep(self, record: SessionRecord) -> None:
+        """This is what the session of that key is now."""
+
+    def touch(self, key: str, at: float) -> None:
+        """Somebody used the session of that key."""
+
+    async def kept(self, key: str) -> bool:
+        """Return once what was last told of that key is on disk; False if it cannot be, for now."""
+
+    async def recall(self, key: str) -> SessionRecord | None:
+        """The session of that key; None if there is none.
+
+        Raises:
+            McpdError: the store does not answer.
+        """
+
+
+class Sessions:
+    """All sessions in use."""
+
+    def __init__(
+        self,
+        catalog: Watch[Catalog],
+        memory: Memory,
+        *,
+        wall: Callable[[], float],
+        on_loaded: Callable[[str, int], None] = lambda _source, _count: None,
+        on_invalid: Callable[[str, int], None] = lambda _status, _count: None,
+    ) -> None:
+        """Begin with none.
+
+        Args:
+            catalog: the newest catalog, which loaded tools are judged by.
+            memory: what remembers sessions with a key.
+            wall: seconds since the epoch.
+            on_loaded: told when tools are loaded that were not: who loaded them, and how many.
+            on_invalid: told when loaded tools become invalid: their status, and how many.
+        """
+        self.watchers: dict[object, Callable[[], None]] = {}
+        """Called soon after each change of the catalog, by whose each is."""
+        self._catalog = catalog
+        self._memory = memory
+        self._wall = wall
+        self._on_loaded = on_loaded
+        self._on_invalid = on_invalid
+        self.named: dict[str, SessionState] = {}
+        """Those in use that have a key, by that."""
+        self._unnamed: set[SessionState] = set()
+        self._recalls: dict[str, trio.Event] = {}
+        self._left: dict[str, Shown] = {}
+
+    def in_use(self) -> list[tuple[SessionRecord, int]]:
+        """Sessions that somebody has named and that are here whole, each with the number of its connections."""
+        here = [each for each in self.named.values() if each.whole and each.named]
+        return [(each.record(self._wall()), each.users) for each in here]
+
+    def unnamed(self) -> SessionState:
+        """A session for one connection."""
+        state = SessionState(None, created_at=self._wall())
+        state.users = 1
+        self._unnamed.add(state)
+        return state
+
+    def identify(self, state: SessionState, key: str) -> None:
+        """Its bridge can come back to it: what it loads from now on is remembered."""
+        state.key = key
+        self._unnamed.discard(state)
+        self.named[key] = state
+
+    def find(self, key: str) -> SessionState | None:
+        """The session of that key, if it is here, whole; None if it must be recalled first."""
+        found = self.named.get(key)
+        if found is None or found.whole or trio.current_time() - found.tried_at < RETRY_SECONDS:
+            return found
+        return None
+
+    def join(self, state: SessionState, client: str) -> None:
+        """A connection uses it from now on."""
+        state.users += 1
+        state.left = False
+        if state.key is not None:
+            self.named[state.key] = state
+            state.client = client or state.client
+            self._memory.touch(state.key, self._wall())
+            if state.whole and not state.kept and state.named:
+                # It may be shown tools from now on: in another life that is to be known.
+                self._keep(state)
+
+    def part(self, state: SessionState) -> None:
+        """A connection uses it no more; when none does, only what remembers it has it."""
+        state.users -= 1
+        if state.users > 0:
+            return
+        state.left = True
+        self._unnamed.discard(state)
+        key = state.key
+        if key is not None and self.named.get(key) is state:
+            del self.named[key]
+            if state.named:
+                self._left.pop(key, None)
+                self._left[key] = state.shown
+                while len(self._left) > MAX_LEFT:
+                    del self._left[next(iter(self._left))]
+            if state.named or state.kept:
+                self._memory.touch(key, self._wall())
+
+    async def recall(self, key: str) -> SessionState:
+        """The session of that key: here, remembered, or new. Asks what remembers it once for all who wait.
+
+        To be joined before anything else is awaited, so that all who wait get the same one.
+        """
+        while (under_way := self._recalls.get(key)) is not None:
+            await under_way.wait()
+        found = self.find(key)
+        if found is not None:
+            return found
+        self._recalls[key] = done = trio.Event()
+        try:
+            return await self._recalled(key)
+        finally:
+            del self._recalls[key]
+            done.set()
+
+    def load(self, state: SessionState, tools: Iterable[tuple[Tool, int]], source: Source) -> bool:
+        """Take tools in that a call has loaded. Returns whether anything is loaded that was not."""
+        before = state.loaded.tools
+        changed = state.become(state.loaded.adding(tools, source, self._wall()))
+        if changed:
+            after = state.loaded.tools
+            self._on_loaded(source, sum(before.get(key) is not each for key, each in after.items()))
+            self._keep(state)
+        return changed
+
+    async def kept(self, state: SessionState) -> None:
+        """Return once what it has loaded is on disk, or cannot be for now."""
+        if state.key is not None and state.whole:
+            await self._memory.kept(state.key)
+
+    def adopt(self, record: SessionRecord) -> None:
+        """Another daemon on the same store has changed a session that is in use here, too."""
+        state = self.named.get(record.key)
+        if state is not None and state.whole:
+            state.adopt(record, self._catalog.value, self._wall())
+
+    async def run(self) -> None:
+        """Judge what is loaded whenever the catalog changes, and have all look who watch, until cancelled."""
+        judged: Catalog | None = None
+        while True:
+            catalog = self._catalog.value
+            changed = _changed_servers(judged, catalog)
+            for number, state in enumerate([*self.named.values(), *self._unnamed] if changed else (), 1):
+                if any(server in changed for server, _tool in state.loaded.tools):
+                    self.judge(state, catalog)
+                if number % JUDGED_AT_ONCE == 0:
+                    await trio.lowlevel.checkpoint()
+            await look_all(self.watchers)
+            judged = catalog
+            await self._catalog.wait_changed(catalog)
+
+    def judge(self, state: SessionState, catalog: Catalog | None = None) -> None:
+        """Judge what it has loaded by a catalog, else by the present one: the gate of each request."""
+        invalid = state.judge(self._catalog.value if catalog is None else catalog, self._wall())
+        if invalid is None:
+            return
+        for status, count in invalid.items():
+            self._on_invalid(status, count)
+        if not state.left:
+            self._keep(state)
+
+    def _keep(self, state: SessionState) -> None:
+        if state.key is not None:
+            state.kept = True
+            self._memory.keep(state.record(self._wall()))
+
+    async def _recalled(self, key: str) -> SessionState:
+        state = self.named.get(key)
+        if state is None:
+            state = SessionState(key, created_at=self._wall())
+            state.shown = self._left.pop(key, state.shown)
+        state.tried_at = trio.current_time()
+        try:
+            record = await self._memory.recall(key)
+        except McpdError as error:
+            state.whole, state.began = False, 0.0
+            logger.warning("what a session had loaded cannot be recalled now: {}", error)
+            return state
+        except Exception:  # noqa: BLE001 - a fault of ours costs a session its memory, not its connection
+            state.whole, state.began = False, 0.0
+            logger.exception("a fault of mcpd's own while recalling a session")
+            return state
+        unsaid = not state.whole and (bool(state.loaded.tools) or record is None)
+        state.whole, state.began = True, None
+        if record is not None:
+            state.recalled(record)
+        if unsaid:
+            self._keep(state)
+        self.judge(state)
+        return state
+
+
+async def look_all(watchers: dict[object, Callable[[], None]]) -> None:
+    """Have all look who watch, a few in each turn of the loop."""
+    for number, (owner, look) in enumerate(list(watchers.items()), 1):
+        if owner in watchers:
+            try:
+                look()
+            except Exception:  # noqa: BLE001 - the boundary: a fault met for one client is nobody else's
+                logger.exception("a fault of mcpd's own while looking at what a client was given")
+        if number % LOOKED_AT_ONCE == 0:
+            await trio.lowlevel.checkpoint()
+
+
+def _changed_servers(before: Catalog | None, after: Catalog) -> set[str]:
+    """The servers of which something changed that decides whether loaded tools are valid."""
+    if before is None:
+        return set(after.servers)
+    servers = {*before.servers, *after.servers}
+    moved = {server for server, _tool in before.off ^ after.off}
+    return moved | {
+        name for name in servers if _decisive(before.servers.get(name)) != _decisive(after.servers.get(name))
+    }
+
+
+def _decisive(entry: ServerEntry | None) -> object:
+    return None if entry is None else (id(entry.tools), entry.disabled, entry.renamed)
