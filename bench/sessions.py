@@ -31,9 +31,10 @@ from daemon.catalog.loaded import Loaded, Source
 from daemon.catalog.remembered import SessionRecord
 from daemon.catalog.snapshot import fold
 from daemon.catalog.validity import judge, standing
+from daemon.config.state_url import parse
 from daemon.session_report import MAX_LISTED, sessions_report
-from daemon.store.store import Store
-from daemon.store.values import Batch
+from daemon.state.store import Store
+from daemon.state.values import Batch
 from daemon.watch import Watch
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ def holds(catalog: Catalog, number: int, server: str) -> bool:
 
 def store(results: Results, url: str, catalog: Catalog, count: int) -> None:
     """The store by itself, as its worker thread has it."""
-    opened = Store.open(url, writer="bench")
+    opened = Store.open(parse(url), writer="bench")
     try:
         records = [record_of(catalog, number) for number in range(count)]
         begun = time.perf_counter()

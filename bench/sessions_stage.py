@@ -19,13 +19,14 @@ from daemon.catalog.listing import read_tools
 from daemon.catalog.offer import Offers
 from daemon.catalog.snapshot import begin, fold, with_settled_names
 from daemon.config.parse import parse
+from daemon.config.state_url import parse as state_url
 from daemon.context import SessionContext
 from daemon.facts import ServerStatus, StatusChanged, ToolsListed
 from daemon.measures import Mended
 from daemon.search.index import Index
 from daemon.sessions import Sessions
+from daemon.state.store import Store
 from daemon.states import ServerState
-from daemon.store.store import Store
 from daemon.surfaces.base import Means
 from daemon.surfaces.table import SURFACES
 from daemon.tally import Tally
@@ -125,7 +126,7 @@ class World:
     async def open(self, url: str) -> None:
         """Open the store and everything that stands on it."""
         self.recorder = Recorder(
-            lambda: Store.open(url, writer="bench"),
+            lambda: Store.open(state_url(url), writer="bench"),
             catalog=self.catalog,
             tell=self.learn,
             settle=trio.lowlevel.checkpoint,

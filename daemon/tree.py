@@ -43,6 +43,7 @@ from daemon.report import DaemonFacts, Reporter
 from daemon.servers import Ground, Servers
 from daemon.session_report import SessionReporter
 from daemon.sessions import Sessions
+from daemon.state.store import Store, set_aside
 from daemon.surfaces.base import Means
 from daemon.surfaces.table import META_TOOLS, SURFACES
 from daemon.tally import Tally, counters, in_all, most_called, summary
@@ -57,10 +58,10 @@ if TYPE_CHECKING:
     from daemon.catalog.reconcile import Plan
     from daemon.config.model import Config, Summaries
     from daemon.config.redactors import Redactors
+    from daemon.config.state_url import StateUrl
     from daemon.context import SessionStatistics
     from daemon.ports import ConfigFile
     from daemon.processes.peers import Connections
-    from daemon.store.place import Place
     from daemon.summaries.endpoint import open_endpoint
 else:  # 10 ms: it takes a configuration that has a model write summaries
     Summarizer = later("daemon.actors.summarizer", "Summarizer")
@@ -97,7 +98,7 @@ class Surroundings:
     """Seconds within which it wants a sign of life."""
     listen: Callable[[Callable[[int], None]], None] = lambda _deliver: None
     """Has signals delivered, those too that came before anybody listened (`signals.Signals.listen`)."""
-    place: Place
+    place: StateUrl
     """Where the state is kept."""
     file: ConfigFile | None = None
     """The configuration's file; without one it cannot be reloaded."""
@@ -163,7 +164,7 @@ class Tree:
     def _recorder(self, config: Config) -> Recorder:
         place, writer = self._around.place, os.urandom(16).hex()
         return Recorder(
-            partial(place.open, writer),
+            lambda: Store.open(place, writer=writer),
             catalog=self.registry.catalog,
             tell=self.registry.tell,
             settle=self.registry.settle,
@@ -174,7 +175,7 @@ class Tree:
             live_keys=lambda: self._sessions.keys(),  # noqa: PLW0108
             adopt=lambda record: self._sessions.adopt(record),  # noqa: PLW0108
             count=lambda: counters(self._tally),
-            set_aside=None if place.shared else lambda: place.set_aside(time.time()),
+            set_aside=None if place.shared else lambda: set_aside(place, time.time()),
             shared=place.shared,
         )
 
@@ -360,7 +361,6 @@ class Tree:
     async def _recall(self) -> None:
         """Know what was known before anybody is served, or any server started that is switched off."""
         await self._children.end_leftovers()
-        await trio.to_thread.run_sync(self._around.place.load)
         await self.recorder.open()
         self._tally.know(most_called(self.recorder.totals.known))
         await self.registry.settle()

@@ -37,8 +37,7 @@ ORDER = (
     ("ports",),
     ("transports",),
     ("cataloguing", "upstreams"),
-    ("store", "summaries"),
-    ("keeping",),
+    ("state", "summaries"),
     ("sessions", "clients"),
     ("context",),
     ("awaiting", "clientcall"),
@@ -103,9 +102,6 @@ LOADS_BY_NAME = {
     "daemon.transports.opening",
     "daemon.search.semantic",
     "daemon.metrics.exporting",
-    "daemon.store.place",
-    "daemon.store.store",
-    "daemon.store.urls",
 }
 
 
@@ -331,7 +327,7 @@ REFUSED: list[tuple[Callable[[Tree], Iterator[str]], dict[str, str]]] = [
     (purity, {"daemon/search/text.py": "import os"}),
     (purity, {"daemon/config/parse.py": "import trio.lowlevel"}),
     (purity, {"daemon/config/parse.py": "from urllib.request import urlopen"}),
-    (one_loop, {"daemon/store/tables.py": "from asyncio import sleep"}),
+    (one_loop, {"daemon/state/tables.py": "from asyncio import sleep"}),
     (one_loop, {"daemon/cli/call.py": "def f():\n    import asyncio.runners"}),
     (sdk_at_the_edge, {"daemon/transports/stdio.py": "import mcp"}),
     (sdk_at_the_edge, {"daemon/transports/https.py": "import mcp"}),

@@ -33,7 +33,7 @@ from daemon.facts import StatusChanged, Switched, ToolsListed
 from daemon.operating import OUTCOME_SECONDS, Desk, Operating, Refused, in_words
 from daemon.supervision.supervisor import ChildSpec, Supervisor
 from tests.config.reading import config_of
-from tests.keeping.scripted_store import until
+from tests.state.scripted_store import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

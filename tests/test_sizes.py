@@ -26,7 +26,8 @@ COVERED_ELSEWHERE: dict[str, str] = {
     # A table that one command prints.
     "daemon/cli/search_view.py": "tests/cli/test_search.py",
     # Frozen values: the store's tests write and read them, the call path's work with what sessions share.
-    "daemon/catalog/remembered.py": "tests/store/test_store.py",
+    "daemon/catalog/remembered.py": "tests/state/test_store.py",
+    "daemon/state/values.py": "tests/state/test_store.py",
     "daemon/context.py": "tests/test_callpath.py",
     # The one object of the call path: what it does is seen in what the path answers.
     "daemon/clientcall.py": "tests/test_callpath.py",

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 import trio
 from loguru import logger
 
-from daemon.keeping.custody import KEPT_OPEN, Custody
-from daemon.keeping.expiry import Expiry
-from daemon.keeping.health import Health
-from daemon.keeping.opening import Opener, keep_checked, sessions_in
-from daemon.keeping.recalling import Recalling
-from daemon.keeping.server_notes import Difference, ServerNotes
-from daemon.keeping.session_notes import SessionNotes
-from daemon.keeping.timetable import Timetable
-from daemon.keeping.totals import Totals
-from daemon.store.faults import Kind, StoreFault
+from daemon.state.custody import KEPT_OPEN, Custody
+from daemon.state.expiry import Expiry
+from daemon.state.faults import StoreCause, StoreFault
+from daemon.state.health import Health
+from daemon.state.opening import Opener, keep_checked, sessions_in
+from daemon.state.recalling import Recalling
+from daemon.state.server_notes import Difference, ServerNotes
+from daemon.state.session_notes import SessionNotes
+from daemon.state.timetable import Timetable
+from daemon.state.totals import Totals
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from daemon.catalog.remembered import SessionRecord
     from daemon.catalog.snapshot import Catalog
     from daemon.facts import Fact
-    from daemon.keeping.opening import Opened, Store
+    from daemon.state.opening import Opened, Store
     from daemon.watch import Watch
 
 OPERATION_SECONDS = 1.5
@@ -47,7 +47,7 @@ CHECK_SECONDS = 10.0
 TOUCH_SECONDS = 60.0
 """Times of use wait so long for something else to be written with: they only count for expiry, in days."""
 
-BEGUN_ANEW = frozenset({Kind.LOST, Kind.CORRUPT})
+BEGUN_ANEW = frozenset({StoreCause.LOST, StoreCause.CORRUPT})
 """After these another store is begun, at once the first time."""
 
 CHECK, POLL, FORGET, TOUCH = "check", "poll", "forget", "touch"
@@ -94,7 +94,7 @@ class Recorder:
         """
         self._health = Health(where=where, wall=wall, rng=rng)
         self.persistence = self._health.persistence
-        self._opener = Opener(open_store, set_aside, shared=shared)
+        self._opener = Opener(open_store, set_aside)
         self._custody = Custody(self._opener, where=where, patience=patience, on_overdue=self._overdue)
         self._catalog = catalog
         self._wall = wall
@@ -339,9 +339,9 @@ class Recorder:
             # What others did to sessions meanwhile, before anything is written over it.
             self._due.put(POLL, 0)
         else:
-            self._version = opened.version
+            self._version = opened.memory.version
         # Switches first: a server that they switch off has another epoch, which the stored one includes.
-        self._recalling.switches(opened.switched, certainly=not again)
+        self._recalling.switches(opened.memory.switched, certainly=not again)
         # Names before the tools that have them: nobody else is given one meanwhile.
         self._recalling.names(opened.memory.names, shared=self._shared)
         self._recalling.servers(opened.memory.servers, opened.memory.unreadable, by_another=again)
@@ -373,15 +373,15 @@ class Recorder:
 
     def _failed(self, fault: StoreFault) -> None:
         in_use = self._custody.store is not None
-        if fault.kind not in KEPT_OPEN:
+        if fault.cause not in KEPT_OPEN:
             self._custody.let_go()
-        if fault.kind is Kind.CORRUPT and in_use:
+        if fault.cause is StoreCause.CORRUPT and in_use:
             self._opener.condemn(fault)
-        if fault.kind is Kind.LOST:
+        if fault.cause is StoreCause.LOST:
             self._health.note_lost(fault)
-        self._anew |= fault.kind is Kind.LOST
-        at_once = in_use and fault.kind in BEGUN_ANEW and not self._health.failures
-        delay = self._health.next_delay(fault.kind)
+        self._anew |= fault.cause is StoreCause.LOST
+        at_once = in_use and fault.cause in BEGUN_ANEW and not self._health.failures
+        delay = self._health.next_delay(fault.cause)
         self._retry_at = trio.current_time() + (0 if at_once else delay)
         if not at_once:
             self._health.degrade(str(fault), self._waiting)
@@ -390,8 +390,8 @@ class Recorder:
     def _failed_ourselves(self) -> None:
         """A fault of ours: contained, for a daemon without a memory is better than none."""
         logger.exception("a fault of mcpd's own while keeping things")
-        fault = StoreFault(Kind.UNAVAILABLE, self._where, "a fault of mcpd's own, see its log")
-        self._retry_at = trio.current_time() + self._health.next_delay(fault.kind)
+        fault = StoreFault(StoreCause.UNAVAILABLE, self._where, "a fault of mcpd's own, see its log")
+        self._retry_at = trio.current_time() + self._health.next_delay(fault.cause)
         self._health.degrade(str(fault), self._waiting)
         self._custody.give_up(fault)
 

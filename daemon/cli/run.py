@@ -22,12 +22,12 @@ from daemon.config.model import DEFAULT_PROFILE
 from daemon.config.parse import load
 from daemon.config.profile_files import files_beside
 from daemon.config.redactors import Redactors
+from daemon.config.state_url import resolve
 from daemon.errors import ConfigError, DaemonRunning
 from daemon.notify import Notifier, listen_fds, watchdog_seconds
 from daemon.signals import Signals
 from daemon.sockets import bind, private_directory, unbind
-from daemon.store.lock import hold
-from daemon.store.place import place_of
+from daemon.state.lock import hold
 from daemon.surfaces.table import LAZY, SURFACES
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from daemon.config.model import Config
+    from daemon.config.state_url import StateUrl
     from daemon.processes.starts import Starts
     from daemon.report import DaemonFacts
-    from daemon.store.place import Place
 
 EX_CONFIG = 78
 """The configuration is at fault (sysexits.h)."""
@@ -58,7 +58,7 @@ def main(argv: list[str]) -> int:
     file = ConfigFile(options.config or paths.config_file(os.environ), lazy=options.lazy)
     try:
         config = file.read()
-        place = place_of(config.state.url, options.state_dir or paths.state_dir(os.environ))
+        place = resolve(config.state.url, options.state_dir or paths.state_dir(os.environ))
         with (
             _sockets(options.socket, config) as doors,
             _alone(place),
@@ -191,7 +191,7 @@ def _sockets(wanted: Path | None, config: Config) -> Iterator[_Doors]:
 
 
 @contextlib.contextmanager
-def _alone(place: Place) -> Iterator[None]:
+def _alone(place: StateUrl) -> Iterator[None]:
     """Keep other daemons from our state file. Where no lock can be made, none can be kept either: see status.
 
     Raises:
@@ -207,7 +207,7 @@ def _alone(place: Place) -> Iterator[None]:
 def _serve(
     config: Config,
     doors: _Doors,
-    place: Place,
+    place: StateUrl,
     file: ConfigFile,
     options: argparse.Namespace,
     signals: Signals,

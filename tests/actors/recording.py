@@ -13,17 +13,17 @@ from daemon.actors.registry import Registry
 from daemon.catalog.loaded import Loaded, Source
 from daemon.catalog.remembered import SessionRecord
 from daemon.facts import ServerStatus, StatusChanged
-from daemon.keeping.health import Condition
+from daemon.state.health import Condition
 from tests.catalog.samples import listed, servers, tool
 from tests.config.reading import config_of
-from tests.keeping.scripted_store import WHERE, Disk, until
+from tests.state.scripted_store import WHERE, Disk, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
     from daemon.catalog.snapshot import ServerEntry
     from daemon.facts import Fact
-    from daemon.keeping.opening import Store
+    from daemon.state.opening import Store
     from daemon.states import ServerState
 
 START = 1_000_000.0

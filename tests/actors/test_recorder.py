@@ -11,13 +11,13 @@ from loguru import logger
 
 from daemon.catalog.loaded import LoadedStatus
 from daemon.facts import Configured, Recalled, Switched
+from daemon.state.faults import StoreCause
+from daemon.state.values import Changes
 from daemon.states import ServerState
-from daemon.store.faults import Kind
-from daemon.store.values import Changes
 from tests.actors.recording import DAY, START, Stage, begin, life, session, tools_of
 from tests.catalog.samples import servers
 from tests.config.reading import config_of
-from tests.keeping.scripted_store import Disk, until
+from tests.state.scripted_store import Disk, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -414,7 +414,7 @@ async def test_a_session_that_two_daemons_change_at_once_has_what_both_loaded(mo
         disk.changes.append(Changes(version=9, sessions=(session("key", "theirs"),)))
         disk.hangs("changes_since")
         mock_clock.jump(1.1)
-        await until(lambda: disk.asked["changes_since"] > 1)
+        await until(lambda: disk.asked["changes_since"] > 0)
         stage.recorder.keep(session("key", "ours"))
         disk.goes_on()
         assert await stage.recorder.kept("key")
@@ -445,7 +445,7 @@ async def test_what_is_not_written_at_the_end_is_written_then() -> None:
 
 async def test_a_store_that_can_be_opened_at_the_end_gets_all_of_it() -> None:
     disk = Disk()
-    disk.fails("open", Kind.MISCONFIGURED)
+    disk.fails("open", StoreCause.MISCONFIGURED)
     async with life(begin(disk.open), disk, finish=False) as stage:
         await stage.lists("a", "read")
         await off(stage, ("b", ""))

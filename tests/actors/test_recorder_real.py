@@ -13,12 +13,13 @@ import pytest
 from loguru import logger
 
 from daemon.catalog.loaded import LoadedStatus
+from daemon.config.state_url import of_file
 from daemon.facts import Switched
-from daemon.keeping.health import Condition
-from daemon.store.faults import StoreFault
-from daemon.store.store import Store, set_aside
+from daemon.state.faults import StoreFault
+from daemon.state.health import Condition
+from daemon.state.store import Store, set_aside
 from tests.actors.recording import START, Stage, begin, life, session, tools_of
-from tests.keeping.scripted_store import until
+from tests.state.scripted_store import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,7 +49,7 @@ def path(tmp_path: Path) -> Path:
 
 def on(path: Path, *names: str, slack: float = SLACK, **more: Any) -> Stage:
     """A life whose store is this file."""
-    url = f"sqlite:///{path}"
+    url = of_file(path)
 
     def open_store() -> Store:
         return Store.open(url, writer=f"life-{next(writers)}", slack=slack)

@@ -9,15 +9,16 @@ import pytest
 
 from daemon.actors.recorder import OPERATION_SECONDS
 from daemon.catalog.loaded import Loaded
+from daemon.config.state_url import parse
 from daemon.facts import Switched
-from daemon.store.faults import StoreFault
-from daemon.store.store import Store
+from daemon.state.faults import StoreFault
+from daemon.state.store import Store
 from tests.actors.recording import Stage, begin, life, session, tools_of
-from tests.keeping.scripted_store import until
-from tests.store.postgres import postgres
+from tests.state.postgres import postgres
+from tests.state.scripted_store import until
 
 if TYPE_CHECKING:
-    from tests.store.postgres import Server
+    from tests.state.postgres import Server
 
 __all__ = ["postgres"]
 
@@ -32,7 +33,8 @@ def url(postgres: Server) -> str:
 
 def on(url: str, writer: str, **more: Any) -> Stage:
     """A daemon on the database."""
-    return begin(lambda: Store.open(url, writer=writer, slack=SLACK), shared=True, where="the test's", **more)
+    place = parse(url)
+    return begin(lambda: Store.open(place, writer=writer, slack=SLACK), shared=True, where="the test's", **more)
 
 
 async def test_what_one_daemon_learns_the_other_hears(url: str) -> None:

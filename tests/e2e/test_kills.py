@@ -66,7 +66,7 @@ FORKER = """
 import os, sys
 from daemon import lifetime, logs, tree
 from daemon.cli import run
-from daemon.store import store
+from daemon.state import store
 for _ in sys.stdin:
     life = os.fork()
     if life == 0:

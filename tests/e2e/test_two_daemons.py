@@ -15,12 +15,12 @@ import pytest
 from tests.e2e.harness import WAIT, Daemon, changeable, eventually, running
 from tests.e2e.loading import META_TOOLS
 from tests.scripted_server import tool
-from tests.store.postgres import shared
+from tests.state.postgres import shared
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.store.postgres import Server
+    from tests.state.postgres import Server
 
 pytestmark = pytest.mark.e2e
 

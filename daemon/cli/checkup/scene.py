@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from daemon.config.model import Config
+    from daemon.config.state_url import StateUrl
     from daemon.errors import Fault
-    from daemon.store.place import Place
 
 
 class Level(StrEnum):
@@ -107,7 +107,7 @@ class Scene:
     """Where clients connect."""
     control: Path
     """Where operators connect."""
-    place: Place
+    place: StateUrl
     """Where state is kept."""
     state: Path
     """The state directory, where daemons write down what they start."""
