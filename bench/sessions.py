@@ -227,7 +227,7 @@ async def live(results: Results, url: str, catalog: Watch[Catalog], count: int) 
     world = World(catalog)
     await world.open(url)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(world.recorder.run)
+        nursery.start_soon(world.recorder.run, world.sessions.keys, world.sessions.adopt)
         await fill(world, results, count)
         await ask(world, results, nursery, count)
         await gate(world, results, nursery, count)

@@ -12,7 +12,7 @@ import msgspec
 import trio
 from msgspec import Raw
 
-from daemon.actors.recorder import Recorder
+from daemon.actors.recorder import Recorder, Timing
 from daemon.actors.session import Session
 from daemon.arguments.reading import Checker
 from daemon.catalog.listing import read_tools
@@ -25,6 +25,7 @@ from daemon.facts import ServerStatus, StatusChanged, ToolsListed
 from daemon.measures import Mended
 from daemon.search.index import Index
 from daemon.sessions import Sessions
+from daemon.state.access import Opener
 from daemon.state.store import Store
 from daemon.states import ServerState
 from daemon.surfaces.base import Means
@@ -126,15 +127,11 @@ class World:
     async def open(self, url: str) -> None:
         """Open the store and everything that stands on it."""
         self.recorder = Recorder(
-            lambda: Store.open(state_url(url), writer="bench"),
+            Opener(lambda: Store.open(state_url(url), writer="bench"), where=url),
             catalog=self.catalog,
             tell=self.learn,
             settle=trio.lowlevel.checkpoint,
-            wall=time.time,
-            where=url,
-            session_idle=math.inf,
-            live_keys=lambda: self.sessions.keys(),  # noqa: PLW0108 - it is made after this
-            adopt=lambda record: self.sessions.adopt(record),  # noqa: PLW0108
+            timing=Timing(session_idle=math.inf),
         )
         self.sessions = Sessions(self.catalog, self.recorder, wall=time.time)
         self.context = self._context()

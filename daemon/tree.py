@@ -21,7 +21,7 @@ from daemon.actors.control import Control, Operations
 from daemon.actors.exposition import Exposition
 from daemon.actors.front import Front
 from daemon.actors.librarian import Librarian
-from daemon.actors.recorder import Recorder
+from daemon.actors.recorder import Recorder, Timing
 from daemon.actors.registry import Registry
 from daemon.actors.session import Session
 from daemon.actors.summarizing import Summarizing
@@ -43,6 +43,7 @@ from daemon.report import DaemonFacts, Reporter
 from daemon.servers import Ground, Servers
 from daemon.session_report import SessionReporter
 from daemon.sessions import Sessions
+from daemon.state.access import Opener
 from daemon.state.store import Store, set_aside
 from daemon.surfaces.base import Means
 from daemon.surfaces.table import META_TOOLS, SURFACES
@@ -163,20 +164,19 @@ class Tree:
 
     def _recorder(self, config: Config) -> Recorder:
         place, writer = self._around.place, os.urandom(16).hex()
-        return Recorder(
+        opener = Opener(
             lambda: Store.open(place, writer=writer),
+            where=place.where,
+            set_aside=None if place.shared else lambda: set_aside(place, time.time()),
+            shared=place.shared,
+        )
+        return Recorder(
+            opener,
             catalog=self.registry.catalog,
             tell=self.registry.tell,
             settle=self.registry.settle,
-            wall=time.time,
-            where=place.where,
-            session_idle=config.state.session_idle,
-            # Sessions are made later, they need the recorder.
-            live_keys=lambda: self._sessions.keys(),  # noqa: PLW0108
-            adopt=lambda record: self._sessions.adopt(record),  # noqa: PLW0108
+            timing=Timing(session_idle=config.state.session_idle),
             count=lambda: counters(self._tally),
-            set_aside=None if place.shared else lambda: set_aside(place, time.time()),
-            shared=place.shared,
         )
 
     def _summarizer(self, summaries: Summaries) -> Summarizer:
@@ -367,7 +367,7 @@ class Tree:
 
     async def _record(self) -> None:
         with self._recording:
-            await self.recorder.run()
+            await self.recorder.run(self._sessions.keys, self._sessions.adopt)
 
     async def _write_the_rest(self) -> None:
         await self.recorder.finish()

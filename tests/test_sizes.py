@@ -28,6 +28,8 @@ COVERED_ELSEWHERE: dict[str, str] = {
     # Frozen values: the store's tests write and read them, the call path's work with what sessions share.
     "daemon/catalog/remembered.py": "tests/state/test_store.py",
     "daemon/state/values.py": "tests/state/test_store.py",
+    # The recorder's own half that knows no trio task: what it does shows in what the recorder does.
+    "daemon/state/rounds.py": "tests/actors/test_recorder.py",
     "daemon/context.py": "tests/test_callpath.py",
     # The one object of the call path: what it does is seen in what the path answers.
     "daemon/clientcall.py": "tests/test_callpath.py",

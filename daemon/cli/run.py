@@ -27,7 +27,7 @@ from daemon.errors import ConfigError, DaemonRunning
 from daemon.notify import Notifier, listen_fds, watchdog_seconds
 from daemon.signals import Signals
 from daemon.sockets import bind, private_directory, unbind
-from daemon.state.lock import hold
+from daemon.state.sqlite import hold
 from daemon.surfaces.table import LAZY, SURFACES
 
 if TYPE_CHECKING:

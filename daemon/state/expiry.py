@@ -12,7 +12,7 @@ from daemon.state.values import FORGOTTEN_AT_ONCE
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from daemon.state.custody import Custody
+    from daemon.state.access import StoreAccess
     from daemon.state.session_notes import SessionNotes
 
 FORGET_SECONDS = 600.0
@@ -46,32 +46,27 @@ class Expiry:
     def __init__(
         self,
         notes: SessionNotes,
-        custody: Custody,
+        access: StoreAccess,
         *,
         idle: float,
-        shared: bool,
-        live_keys: Callable[[], Iterable[str]],
         wall: Callable[[], float],
     ) -> None:
         """Begin.
 
         Args:
             notes: sessions in memory.
-            custody: has the store.
+            access: has the store.
             idle: seconds after which a session that nobody uses is forgotten.
-            shared: whether other daemons may use sessions of the same store.
-            live_keys: keys of the sessions that somebody uses now.
             wall: seconds since the epoch.
         """
         self._notes = notes
-        self._custody = custody
+        self._access = access
         # Another daemon says only at its own looks which sessions it has in use.
-        shortest = 2 * FORGET_SECONDS if shared else 0.0
+        shortest = 2 * FORGET_SECONDS if access.opener.shared else 0.0
         self._idle = max(idle, shortest)
         self._anonymous_idle = min(self._idle, max(ANONYMOUS_SECONDS, shortest))
         self.period = min(FORGET_SECONDS, max(SHORTEST_SECONDS, self._idle / LOOKS))
         """Seconds between looks."""
-        self._live_keys = live_keys
         self._wall = wall
         self._clocks = (0.0, 0.0)
         self._begun = 0
@@ -85,17 +80,18 @@ class Expiry:
         self._begun += begun
         return self._begun >= MAX_BEGUN
 
-    async def look(self, write: Callable[[], Awaitable[None]]) -> float:
+    async def look(self, live_keys: Callable[[], Iterable[str]], write: Callable[[], Awaitable[None]]) -> float:
         """Say which sessions are in use, and forget others that are idle, or too many.
 
         Args:
+            live_keys: keys of the sessions that somebody uses now.
             write: writes times of use.
 
         Returns:
             Seconds until the next look.
         """
         self._begun = 0
-        now, live = self._wall(), frozenset(self._live_keys())
+        now, live = self._wall(), frozenset(live_keys())
         for key in live:
             self._notes.touch(key, now)
         await write()
@@ -103,7 +99,7 @@ class Expiry:
             logger.warning("the clock was set, or the machine slept: idle sessions are looked for later")
             return self.period
         before, anonymous = now - self._idle, now - self._anonymous_idle
-        gone = await self._custody.use(
+        gone = await self._access.use(
             lambda store: store.forget_sessions(before, live, most=MAX_STORED, anonymous=anonymous)
         )
         self._notes.forget(before, live, anonymous=anonymous)
@@ -112,7 +108,7 @@ class Expiry:
                 "{} sessions were forgotten: unused for {:g} s ({:g} s without a key), or {} others used later"
             )
             logger.info(why, gone, self._idle, self._anonymous_idle, MAX_STORED)
-        for key in frozenset(self._live_keys()) - live:
+        for key in frozenset(live_keys()) - live:
             # Somebody came for it while it was being forgotten.
             if (known := self._notes.known(key)) is not None:
                 self._notes.keep(known)

@@ -52,6 +52,8 @@ class Persistence:
 
     state: Condition
     """`degraded`: what changes is kept in memory only, until the store works."""
+    cause: StoreCause | None = None
+    """Why it is degraded; None if it is not, or nothing was tried yet."""
     reason: str = ""
     """In words: why it is degraded, or what was lost although it is not."""
     since: float = 0.0
@@ -63,7 +65,7 @@ class Persistence:
 
 
 class Health:
-    """How the store does: what operators are shown, and when to try again."""
+    """Knows since when the store works, or why it does not, and how often it was tried in vain."""
 
     def __init__(self, *, where: str, wall: Callable[[], float], rng: Callable[[], float]) -> None:
         """Begin with a store that was not opened yet.
@@ -78,11 +80,13 @@ class Health:
         )
         self.failures = 0
         """Failed tries in the present streak."""
-        self._wall = wall
+        self.wall = wall
+        """Seconds since the epoch."""
         self._rng = rng
         self._notes: dict[str, str] = {}
         self._said = ""
         self._why = NOT_YET
+        self._cause: StoreCause | None = None
 
     @property
     def degraded(self) -> bool:
@@ -113,7 +117,7 @@ class Health:
 
     def note_lost(self, fault: StoreFault) -> None:
         """What was opened is gone."""
-        when = datetime.fromtimestamp(self._wall(), UTC).isoformat(timespec="seconds")
+        when = datetime.fromtimestamp(self.wall(), UTC).isoformat(timespec="seconds")
         text = f"{fault}. Sessions that nobody has used since mcpd started are not known any more ({when})"
         self.note("lost", text)
 
@@ -122,13 +126,14 @@ class Health:
         text = f"{count} changes of sessions were dropped: more than {MAX_SESSIONS} waited for the store"
         self.note("dropped", text, aloud=count % DROPS_PER_LINE == 1)
 
-    def degrade(self, reason: str, waiting: int) -> None:
+    def degrade(self, fault: StoreFault, waiting: int) -> None:
         """It does not work.
 
         Args:
-            reason: in words.
+            fault: why.
             waiting: things that are not written.
         """
+        reason, self._cause = str(fault), fault.cause
         if reason != self._said:
             self._said = reason
             logger.error("{}", reason)
@@ -141,7 +146,7 @@ class Health:
         if self._said:
             self._said = ""
             logger.info("the store {} works again", self.persistence.value.where)
-        self._why = ""
+        self._why, self._cause = "", None
         self._show(Condition.OK, waiting)
 
     def count(self, waiting: int) -> None:
@@ -160,7 +165,7 @@ class Health:
     def _show(self, state: Condition, waiting: int) -> None:
         now = self.persistence.value
         reason = "; ".join(filter(None, [self._why, *self._notes.values()]))
-        since = now.since if state is now.state else self._wall()
-        shown = attrs.evolve(now, state=state, reason=reason, since=since, waiting=waiting)
+        since = now.since if state is now.state else self.wall()
+        shown = attrs.evolve(now, state=state, cause=self._cause, reason=reason, since=since, waiting=waiting)
         if shown != now:
             self.persistence.set(shown)

@@ -19,7 +19,7 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import DictRow, dict_row
 
-from daemon.state.sql import Dialect, Transaction
+from daemon.state.sql import SqlDialect, Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
@@ -61,7 +61,7 @@ def _spelled(statement: str) -> str:
     return _NAME.sub(r"%(\1)s", statement.replace("%", "%%"))
 
 
-DIALECT = Dialect(
+DIALECT = SqlDialect(
     bytes_type="BYTEA",
     tables="SELECT tablename AS name FROM pg_tables WHERE schemaname = current_schema()",
     migrate_alone=f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})",

@@ -4,35 +4,27 @@ from __future__ import annotations
 
 from functools import partial
 from math import inf
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import attrs
 
 from daemon.catalog.remembered import ServerRecord
 from daemon.catalog.validity import judge_stored
-from daemon.state.name_notes import NameNotes
 from daemon.state.values import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from daemon.catalog.remembered import SessionRecord
+    from daemon.catalog.naming import Names
     from daemon.catalog.snapshot import Catalog, ServerEntry
     from daemon.model import GivenName, Tool
-
-NOTHING: Mapping[str, float] = MappingProxyType({})
-"""No session was used."""
-
-NO_COUNTS: Mapping[str, int] = MappingProxyType({})
-"""Nothing was counted."""
 
 Switches = frozenset[tuple[str, str]]
 """Servers and tools; an empty tool is the whole server."""
 
 
 @attrs.frozen
-class Stand:
+class Evidence:
     """What decides about the tools that sessions have loaded of a server, but for the sessions' side."""
 
     tools: Mapping[str, Tool] | None
@@ -47,54 +39,64 @@ class Difference:
 
     catalog: Catalog = attrs.field(repr=False)
     """Which catalog."""
-    records: tuple[ServerRecord, ...] = ()
-    """Servers to write."""
-    off: Switches = frozenset()
-    """What operators have switched off."""
-    on: Switches = frozenset()
-    """What they have switched on again."""
-    names: tuple[GivenName, ...] = ()
-    """Names that tools were given."""
-    names_gone: tuple[GivenName, ...] = ()
-    """Names that mean these tools no more."""
-    stands: Mapping[str, Stand | None] = attrs.field(factory=dict, repr=False)
-    """Servers whose loaded tools are to be marked anew, and how they stand; None if they are gone."""
+    batch: Batch = attrs.field(factory=partial(Batch, at=0.0), repr=False)
+    """What is to be written; when, and what sessions add to it, is not said yet."""
+    evidence: Mapping[str, Evidence | None] = attrs.field(factory=dict, repr=False)
+    """Servers whose loaded tools are to be marked again, with what decides; None if they are gone."""
 
     def __bool__(self) -> bool:
-        return bool(self.records or self.off or self.on or self.stands or self.names or self.names_gone)
+        return bool(len(self) or self.evidence)
 
     def __len__(self) -> int:
         """How many things a reader of the store would miss."""
-        return len(self.records) + len(self.off) + len(self.on) + len(self.names) + len(self.names_gone)
+        new = self.batch
+        parts = (new.servers, new.switched_off, new.switched_on, new.names, new.names_gone)
+        return sum(map(len, parts))
 
-    def batch(
-        self,
-        at: float,
-        sessions: tuple[SessionRecord, ...] = (),
-        touched: Mapping[str, float] = NOTHING,
-        counted: Mapping[str, int] = NO_COUNTS,
-    ) -> Batch:
-        """What is to be written.
+
+class NameNotes:
+    """What the store holds of the names of tools; since when they mean these is its to say once it has them."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._held: dict[str, GivenName] = {}
+        self._settled: Names | None = None
+        self._shared = False
+
+    def heard(self, names: Iterable[GivenName], *, shared: bool) -> None:
+        """The store holds these, and no others.
 
         Args:
-            at: when, in seconds since the epoch.
-            sessions: written with it.
-            touched: sessions that were only used, and when.
-            counted: what was counted besides what is there, by name.
+            names: all of them.
+            shared: whether other daemons give names, too: what one of them gave is not taken back here.
         """
-        return Batch(
-            at=at,
-            servers=self.records,
-            names=self.names,
-            names_gone=self.names_gone,
-            sessions=sessions,
-            touched=touched,
-            counted=counted,
-            switched_off=self.off,
-            switched_on=self.on,
-            judge=partial(judge_stored, self.catalog),
-            judged=tuple(self.stands),
-        )
+        self._held = {each.name: each for each in names}
+        self._shared = shared
+        self._settled = None
+
+    def difference(self, names: Names) -> tuple[tuple[GivenName, ...], tuple[GivenName, ...]]:
+        """What is to be written, and what is to go."""
+        if names is self._settled:
+            return (), ()
+        given = tuple(each for each in names.records() if not self._is_held(each))
+        gone = tuple(each for each in self._held.values() if self._is_gone(each, names))
+        if not (given or gone):
+            self._settled = names
+        return given, gone
+
+    def were_written(self, given: Iterable[GivenName], gone: Iterable[GivenName]) -> None:
+        """They are on disk."""
+        for each in gone:
+            self._held.pop(each.name, None)
+        self._held.update({each.name: each for each in given})
+
+    def _is_gone(self, held: GivenName, names: Names) -> bool:
+        owner = names.owners.get(held.name)
+        return owner is None if self._shared else owner != held.key
+
+    def _is_held(self, name: GivenName) -> bool:
+        held = self._held.get(name.name)
+        return held is not None and attrs.evolve(held, since=name.since) == name
 
 
 class ServerNotes:
@@ -106,7 +108,7 @@ class ServerNotes:
         self._held: dict[str, ServerRecord] = {}
         self._ours: dict[str, ServerRecord] = {}
         self._settled: dict[str, ServerEntry] = {}
-        self._judged: dict[str, Stand | None] = {}
+        self._judged: dict[str, Evidence | None] = {}
         self._last: Difference | None = None
         self._names = NameNotes()
 
@@ -162,15 +164,18 @@ class ServerNotes:
         """What is to be written."""
         if self._last is None or self._last.catalog is not catalog:
             given, gone = self._names.difference(catalog.names)
-            self._last = Difference(
-                catalog=catalog,
-                records=self._changed(catalog),
-                off=catalog.switched - self._switched,
-                on=self._switched - catalog.switched,
+            evidence = self._evidence(catalog)
+            batch = Batch(
+                at=0.0,
+                servers=self._changed(catalog),
                 names=given,
                 names_gone=gone,
-                stands=self._stands(catalog),
+                switched_off=catalog.switched - self._switched,
+                switched_on=self._switched - catalog.switched,
+                judge=partial(judge_stored, catalog),
+                judged=tuple(evidence),
             )
+            self._last = Difference(catalog=catalog, batch=batch, evidence=evidence)
         return self._last
 
     def was_written(self, difference: Difference, epochs: Mapping[str, int]) -> None:
@@ -180,13 +185,14 @@ class ServerNotes:
             difference: what was written.
             epochs: those that the store gave, where they are not those asked for.
         """
-        for asked in difference.records:
+        batch = difference.batch
+        for asked in batch.servers:
             record = attrs.evolve(asked, epoch=epochs.get(asked.name, asked.epoch))
             self._held[record.name] = self._ours[record.name] = record
             self._settled[record.name] = difference.catalog.servers[record.name]
-        self._switched = (self._switched | difference.off) - difference.on
-        self._names.were_written(difference.names, difference.names_gone)
-        self._judged.update(difference.stands)
+        self._switched = (self._switched | batch.switched_off) - batch.switched_on
+        self._names.were_written(batch.names, batch.names_gone)
+        self._judged.update(difference.evidence)
         self._last = None
 
     def _changed(self, catalog: Catalog) -> tuple[ServerRecord, ...]:
@@ -235,20 +241,20 @@ class ServerNotes:
             return False
         return wanted.epoch in {held.epoch, ours.epoch} and _alike(wanted, ours)
 
-    def _stands(self, catalog: Catalog) -> dict[str, Stand | None]:
+    def _evidence(self, catalog: Catalog) -> dict[str, Evidence | None]:
         off: dict[str, set[str]] = {}
         for server, tool in catalog.off:
             off.setdefault(server, set()).add(tool)
-        stands: dict[str, Stand | None] = {
-            name: Stand(entry.tools, entry.disabled, entry.renamed, frozenset(off.get(name, ())))
+        evidence: dict[str, Evidence | None] = {
+            name: Evidence(entry.tools, entry.disabled, entry.renamed, frozenset(off.get(name, ())))
             for name, entry in catalog.servers.items()
         }
-        stands.update({name: None for name in self._judged if name not in stands})
-        return {name: now for name, now in stands.items() if self._judged.get(name, _NEVER) != now}
+        evidence.update({name: None for name in self._judged if name not in evidence})
+        return {name: now for name, now in evidence.items() if self._judged.get(name, _NEVER) != now}
 
 
-_NEVER = Stand(None, False, {}, frozenset({""}))
-"""No server stands so: nothing was ever marked."""
+_NEVER = Evidence(None, False, {}, frozenset({""}))
+"""No server evidence so: nothing was ever marked."""
 
 
 def _alike(one: ServerRecord, other: ServerRecord) -> bool:

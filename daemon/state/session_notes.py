@@ -1,4 +1,4 @@
-"""Records of sessions that are not on disk yet: bookkeeping, without I/O.
+"""Records of sessions, and counts, that are not on disk yet: bookkeeping, without I/O.
 
 Nothing is taken off the list because it is being written, only because it was: a write that fails, hangs or is
 cut off leaves everything where it is. What became newer meanwhile is another object, and stays.
@@ -14,7 +14,7 @@ import attrs
 from daemon.catalog.remembered import is_anonymous
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from daemon.catalog.remembered import SessionRecord
 
@@ -36,52 +36,37 @@ class SessionNotes:
             most: records in memory.
         """
         self._most = most
-        self._unwritten: dict[str, SessionRecord] = {}
+        self.waiting: dict[str, SessionRecord] = {}
+        """What is not on disk yet, by key."""
         self._written: dict[str, SessionRecord] = {}
-        self._touched: dict[str, float] = {}
+        self.touched: dict[str, float] = {}
+        """Times of use that wait to be written, by key, in seconds since the epoch."""
         self.dropped = 0
         """Records that were never written: the memory was full."""
-
-    def __len__(self) -> int:
-        """How many are not on disk."""
-        return len(self._unwritten)
-
-    def __contains__(self, key: str) -> bool:
-        """Whether what was kept of a key is not on disk yet."""
-        return key in self._unwritten
-
-    @property
-    def touched(self) -> bool:
-        """Whether times of use wait to be written."""
-        return bool(self._touched)
 
     def keep(self, record: SessionRecord) -> None:
         """This is how a session is now."""
         self._written.pop(record.key, None)
-        self._unwritten.pop(record.key, None)
-        self._unwritten[record.key] = record
+        self.waiting.pop(record.key, None)
+        self.waiting[record.key] = record
         self._bound()
 
     def touch(self, key: str, at: float) -> None:
         """It was used at this time (seconds since the epoch)."""
-        self._touched[key] = max(at, self._touched.pop(key, at))
-        while len(self._touched) > self._most:
-            del self._touched[next(iter(self._touched))]
+        self.touched[key] = max(at, self.touched.pop(key, at))
+        while len(self.touched) > self._most:
+            del self.touched[next(iter(self.touched))]
 
     def read(self, record: SessionRecord) -> None:
         """The store has this one; what was kept meanwhile counts more."""
-        if record.key not in self._unwritten:
+        if record.key not in self.waiting:
             self._written.pop(record.key, None)
             self._written[record.key] = record
             self._bound()
 
-    def keys(self) -> tuple[str, ...]:
-        """Of what is not on disk yet."""
-        return tuple(self._unwritten)
-
     def joined(self, record: SessionRecord) -> SessionRecord:
         """Another daemon wrote this: with what was kept here meanwhile, which is then to be written."""
-        ours = self._unwritten.get(record.key)
+        ours = self.waiting.get(record.key)
         if ours is None:
             self.read(record)
             return record
@@ -89,13 +74,9 @@ class SessionNotes:
         self.keep(both)
         return both
 
-    def partial(self) -> tuple[str, ...]:
-        """Keys of what is not on disk, and was begun without what is there."""
-        return tuple(key for key, each in self._unwritten.items() if each.partial)
-
     def complete(self, key: str, stored: SessionRecord | None) -> SessionRecord | None:
         """A session as it is now, given what the store has of it."""
-        ours = self._unwritten.get(key)
+        ours = self.waiting.get(key)
         if ours is None:
             if stored is not None:
                 self.read(stored)
@@ -107,7 +88,7 @@ class SessionNotes:
 
     def unwritten(self, key: str) -> SessionRecord | None:
         """What is not on disk yet of a session; None if that is only a part of it."""
-        ours = self._unwritten.get(key)
+        ours = self.waiting.get(key)
         return None if ours is None or ours.partial else ours
 
     def known(self, key: str) -> SessionRecord | None:
@@ -116,26 +97,27 @@ class SessionNotes:
 
     def next_batch(self) -> tuple[tuple[SessionRecord, ...], Mapping[str, float]]:
         """What to write next: records, those that have waited longest first, and times of use of others."""
-        records = tuple(self._seen(each) for each in islice(self._unwritten.values(), MAX_BATCH))
+        records = tuple(self._seen(each) for each in islice(self.waiting.values(), MAX_BATCH))
         keys = {record.key for record in records}
-        return records, {key: at for key, at in self._touched.items() if key not in keys}
+        return records, {key: at for key, at in self.touched.items() if key not in keys}
 
-    def were_written(self, records: Iterable[SessionRecord], touched: Mapping[str, float]) -> None:
+    def were_written(self, records: Sequence[SessionRecord], touched: Mapping[str, float]) -> None:
         """A batch is on disk."""
         for record in records:
-            self._touch_is_written(record.key, record.seen_at)
-            waiting = self._unwritten.get(record.key)
+            waiting = self.waiting.get(record.key)
             if waiting is not None and attrs.evolve(waiting, seen_at=record.seen_at) == record:
-                del self._unwritten[record.key]
+                del self.waiting[record.key]
                 self._written[record.key] = record
         for key, at in touched.items():
-            self._touch_is_written(key, at)
             if key in self._written:
                 self._written[key] = attrs.evolve(self._written[key], seen_at=at)
+        for key, at in (*((record.key, record.seen_at) for record in records), *touched.items()):
+            if self.touched.get(key, at + 1) <= at:
+                del self.touched[key]
 
     def start_over(self) -> None:
         """The store has lost everything: all that is known is to be written."""
-        self._unwritten = {**self._written, **self._unwritten}
+        self.waiting = {**self._written, **self.waiting}
         self._written = {}
 
     def forget(self, before: float, live: Collection[str], *, anonymous: float) -> None:
@@ -146,39 +128,85 @@ class SessionNotes:
             live: keys of sessions that stay in any case.
             anonymous: the time for those that nobody has named.
         """
-        for notes in (self._written, self._unwritten):
+        for notes in (self._written, self.waiting):
             for key, each in list(notes.items()):
-                if self._idle(each, anonymous if is_anonymous(key) else before) and key not in live:
+                if self._seen(each).seen_at < (anonymous if is_anonymous(key) else before) and key not in live:
                     del notes[key]
 
-    def merged(self, stored: Iterable[SessionRecord], most: int) -> tuple[SessionRecord, ...]:
-        """What the store has, with newer ones in place of its own; those used last come first."""
-        found = {record.key: record for record in stored}
-        records = [self._seen(each) for each in {**found, **self._unwritten}.values()]
+    def merged(self, stored: Iterable[SessionRecord] | None, most: int) -> tuple[SessionRecord, ...]:
+        """What the store has, with newer ones in place of its own; those used last come first.
+
+        Args:
+            stored: None where the store cannot be read: what this life knows stands for it.
+            most: how many at most.
+        """
+        found = self._written if stored is None else {record.key: record for record in stored}
+        records = [self._seen(each) for each in {**found, **self.waiting}.values()]
         return tuple(sorted(records, key=lambda record: -record.seen_at)[:most])
 
-    def all_known(self, most: int) -> tuple[SessionRecord, ...]:
-        """What this life knows; those used last come first."""
-        return self.merged(self._written.values(), most)
-
     def _seen(self, record: SessionRecord) -> SessionRecord:
-        at = self._touched.get(record.key, 0.0)
+        at = self.touched.get(record.key, 0.0)
         return record if at <= record.seen_at else attrs.evolve(record, seen_at=at)
 
-    def _idle(self, record: SessionRecord, before: float) -> bool:
-        return self._seen(record).seen_at < before
-
-    def _touch_is_written(self, key: str, at: float) -> None:
-        if self._touched.get(key, at + 1) <= at:
-            del self._touched[key]
-
     def _bound(self) -> None:
-        while len(self._written) + len(self._unwritten) > self._most:
+        while len(self._written) + len(self.waiting) > self._most:
             if self._written:
                 del self._written[next(iter(self._written))]
             else:
-                del self._unwritten[next(iter(self._unwritten))]
+                del self.waiting[next(iter(self.waiting))]
                 self.dropped += 1
+
+
+class Totals:
+    """Counts that go on over restarts: what the store has, and what was counted since.
+
+    The store is told increments, so several daemons on one add up. A write of which nobody knows whether it
+    came to its end may be counted twice.
+    """
+
+    def __init__(self, count: Callable[[], Mapping[str, int]]) -> None:
+        """Begin with what this life has counted.
+
+        Args:
+            count: the counters as they are now, by name; they never fall.
+        """
+        self.since = 0.0
+        """When the first of them was written, in seconds since the epoch; 0: nothing was."""
+        self._count = count
+        self._stored: dict[str, int] = {}
+        self._written: dict[str, int] = {}
+
+    @property
+    def known(self) -> dict[str, int]:
+        """All that was ever counted, as far as it is known here."""
+        known = dict(self._stored)
+        for name, more in self.news.items():
+            known[name] = known.get(name, 0) + more
+        return known
+
+    @property
+    def news(self) -> dict[str, int]:
+        """What is to be added to what the store has."""
+        counted = ((name, now - self._written.get(name, 0)) for name, now in self._count().items())
+        return {name: more for name, more in counted if more}
+
+    def read(self, stored: Mapping[str, int], since: float) -> None:
+        """The store has this much."""
+        self._stored, self.since = dict(stored), since
+
+    def start_over(self) -> None:
+        """The store has lost everything: all that is known is to be written."""
+        now, known = self._count(), self.known
+        self._written = {name: now.get(name, 0) - known[name] for name in known}
+        self._stored = {}
+
+    def were_written(self, news: Mapping[str, int], at: float) -> None:
+        """These increments are in the store."""
+        for name, more in news.items():
+            self._stored[name] = self._stored.get(name, 0) + more
+            self._written[name] = self._written.get(name, 0) + more
+        if news:
+            self.since = self.since or at
 
 
 def _whole(ours: SessionRecord, stored: SessionRecord | None) -> SessionRecord:

@@ -26,7 +26,7 @@ _NONE: Values = {}
 
 
 @attrs.frozen(kw_only=True)
-class Dialect:
+class SqlDialect:
     """Where the two databases differ."""
 
     bytes_type: str
@@ -42,7 +42,7 @@ class Dialect:
 class Transaction:
     """Runs statements within one transaction; raises the driver's errors."""
 
-    def __init__(self, cursor: Any, dialect: Dialect) -> None:
+    def __init__(self, cursor: Any, dialect: SqlDialect) -> None:
         """Take a cursor of `sqlite3` or `psycopg` whose rows have names, in a transaction."""
         self._cursor = cursor
         self.dialect = dialect

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import sqlite3
 from datetime import UTC, datetime
@@ -16,9 +17,10 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from daemon.errors import DaemonRunning
 from daemon.sockets import private_directory
 from daemon.state.faults import StoreCause, StoreFault
-from daemon.state.sql import Dialect, Transaction
+from daemon.state.sql import SqlDialect, Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,11 +33,13 @@ busy for longer counts as locked."""
 LARGEST_LEFT_LOG = 4 * 1024 * 1024
 """Bytes to which the write-ahead log is cut after a checkpoint: a large batch does not leave it large."""
 
+_LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+
 BESIDE = ("-wal", "-shm")
 """What SQLite keeps beside a file."""
 
 
-DIALECT = Dialect(
+DIALECT = SqlDialect(
     bytes_type="BLOB",
     tables="SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite@_%' ESCAPE '@'",
     migrate_alone="SELECT 1",  # whoever writes is alone
@@ -141,6 +145,44 @@ class FileIdentity:
         if self.of[1] is not None and FileIdentity.now(self.path).of[1] != self.of[1]:
             return "somebody has removed its write-ahead log"
         return ""
+
+
+@contextlib.contextmanager
+def hold(path: Path) -> Iterator[None]:
+    """Keep other daemons from the state in `path` as long as the block runs.
+
+    Two would each overwrite what the other has learned.
+
+    The kernel drops a lock of flock(2) with its holder, however that died, so a file that is left over locks
+    nobody out. It is never removed: one who waits for the old file and one who makes a new one would both hold
+    a lock.
+
+    Its directory is made, for us alone, if there is none.
+
+    Raises:
+        DaemonRunning: another process holds it; the text names its pid.
+        OSError: the lock file beside it cannot be made, or others can write to its directory.
+    """
+    private_directory(path.parent)
+    lock = os.open(path.with_name(path.name + ".lock"), _LOCK_FLAGS, 0o600)
+    try:
+        _take(lock, path)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _take(lock: int, path: Path) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(lock, 32, 0).decode(errors="replace").strip() or "unknown"
+        raise DaemonRunning(
+            f"another daemon, pid {holder}, keeps its state in {path}. Stop it, or give this one a --state-dir"
+            " of its own."
+        ) from None
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, b"%d\n" % os.getpid(), 0)
 
 
 def set_aside(path: Path, now: float) -> str:

@@ -130,8 +130,22 @@ class Store:
             StoreFault: it cannot be read now.
         """
         with self._transaction(writes=False) as transaction:
-            changes = self._changes(transaction, version, keys)
-        self._seen = changes.version
+            now, reader, me = self._version(transaction), Reader(transaction), self._writer
+            if now == version:
+                return Changes(version=now)
+            # A database that was restored from a backup has counted less far: then everything may be news.
+            since = version if version < now else 0
+            names = reader.changed("servers", "name", since, me)
+            changed = reader.sessions_changed(since, me, map(clean, keys))
+            changes = Changes(
+                version=now,
+                servers=reader.servers(names) if names else (),
+                sessions=tuple(reader.sessions(changed).values()),
+                names=reader.names() if reader.changed("tool_names", "name", since, me) else None,
+                switched=reader.switched() if reader.changed("switches", "server", since, me) else None,
+                unreadable=tuple(reader.unreadable),
+            )
+        self._seen = now
         return changes
 
     def keep(self, batch: Batch) -> Written:
@@ -229,24 +243,6 @@ class Store:
             self._seen = self._version(transaction)
         if self._file is not None:
             self._opened = sqlite.FileIdentity.now(self._file)
-
-    def _changes(self, transaction: Transaction, version: int, keys: Collection[str]) -> Changes:
-        now, reader = self._version(transaction), Reader(transaction)
-        if now == version:
-            return Changes(version=now)
-        # A database that was restored from a backup has counted less far: then everything may be news.
-        since = version if version < now else 0
-        me = self._writer
-        names = reader.changed("servers", "name", since, me)
-        changed = reader.sessions_changed(since, me, map(clean, keys))
-        return Changes(
-            version=now,
-            servers=reader.servers(names) if names else (),
-            sessions=tuple(reader.sessions(changed).values()),
-            names=reader.names() if reader.changed("tool_names", "name", since, me) else None,
-            switched=reader.switched() if reader.changed("switches", "server", since, me) else None,
-            unreadable=tuple(reader.unreadable),
-        )
 
     def _version(self, transaction: Transaction) -> int:
         """How many transactions have written."""

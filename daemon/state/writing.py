@@ -56,7 +56,7 @@ class Writer:
         old = next(iter(self._transaction.rows(query, {"name": record.name})), None)
         query = "SELECT * FROM tools WHERE server = :server"
         present = {row["name"]: row for row in self._transaction.rows(query, {"server": record.name})}
-        epoch = record.epoch if old is None else self._epoch(record, old, present)
+        epoch = record.epoch if old is None else _epoch(self._stamp["writer"], record, old, present)
         if record.tools is None and old is not None and old["listed"]:
             values = {**_without_stamp(old), "epoch": epoch}
         else:
@@ -124,16 +124,6 @@ class Writer:
                 if any(row[name] != value for name, value in now.items()):
                     marked[verdict.status] += self._change("loaded_tools", row, {**now, "updated_at": self._at})
         return dict(marked)
-
-    def _epoch(self, record: ServerRecord, old: Row, present: Mapping[str, Row]) -> int:
-        """The epoch of a server that is known: it never falls, and one number never means two things."""
-        stored = old["epoch"] if isinstance(old["epoch"], int) else 0
-        if stored < record.epoch:
-            return record.epoch
-        if record.tools is None or _hashes(present.values()) == {tool.schema_hash for tool in record.tools}:
-            return stored
-        ours = old["writer"] == self._stamp["writer"] and stored == record.epoch
-        return stored if ours else stored + 1
 
     def _tools(self, record: ServerRecord, epoch: int, present: Mapping[str, Row]) -> None:
         new: list[Values] = []
@@ -220,6 +210,17 @@ class Writer:
 
 _JUDGED = ("server", "loaded_schema_hash", "tool")
 _VERDICT = ("status", "invalid_reason", "renamed_to")
+
+
+def _epoch(writer: str, record: ServerRecord, old: Row, present: Mapping[str, Row]) -> int:
+    """The epoch of a server that is known: it never falls, and one number never means two things."""
+    stored = old["epoch"] if isinstance(old["epoch"], int) else 0
+    if stored < record.epoch:
+        return record.epoch
+    if record.tools is None or _hashes(present.values()) == {tool.schema_hash for tool in record.tools}:
+        return stored
+    ours = old["writer"] == writer and stored == record.epoch
+    return stored if ours else stored + 1
 
 
 def _differs(row: Row | None, values: Values) -> bool:

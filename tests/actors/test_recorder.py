@@ -283,7 +283,7 @@ async def test_what_sessions_have_loaded_is_marked_when_the_server_changes(logge
         await stage.lists("a", "write")
         await until(lambda: disk.servers["a"].epoch == 2)
         assert statuses(disk) == [LoadedStatus.INVALID_DELETED, LoadedStatus.VALID]
-        await until(lambda: any("marked anew" in line for line in logged))
+        await until(lambda: any("marked again" in line for line in logged))
 
 
 async def test_what_is_loaded_of_a_server_that_leaves_the_configuration_is_marked() -> None:

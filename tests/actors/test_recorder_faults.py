@@ -36,21 +36,21 @@ def logged() -> Iterator[list[str]]:
 
 
 async def try_until_written(stage: Stage, clock: MockClock) -> None:
-    recorder = stage.recorder
+    now = stage.recorder.statistics
     while stage.degraded:
-        await until(lambda: not stage.degraded or (recorder._retry_at or 0.0) > trio.current_time())
+        await until(lambda: not stage.degraded or (now().retry_at or 0.0) > trio.current_time())
         if stage.degraded:
-            failures = recorder._health.failures
+            failures = now().failures
             clock.jump(LONG)
-            await until(lambda: not stage.degraded or recorder._health.failures > failures)  # noqa: B023
+            await until(lambda: not stage.degraded or now().failures > failures)  # noqa: B023
     await stage.written()
 
 
 async def another_try(stage: Stage, clock: MockClock, seconds: float) -> None:
     """After so many seconds another try is due, which fails, too."""
-    before = stage.recorder._health.failures
+    before = stage.recorder.statistics().failures
     clock.jump(seconds)
-    await until(lambda: stage.recorder._health.failures > before)
+    await until(lambda: stage.recorder.statistics().failures > before)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in StoreCause if kind is not StoreCause.CORRUPT])
@@ -70,6 +70,7 @@ async def test_nothing_is_lost_when_writing_fails_and_status_says_why(
         await until(lambda: stage.degraded)
         assert not await stage.recorder.kept("key")
         shown = stage.recorder.persistence.value
+        assert shown.cause is kind
         assert f"the test says so ({kind})" in shown.reason
         assert shown.waiting > 0
         stage.recorder.keep(session("key", "one", "two"))

@@ -93,7 +93,6 @@ async def all_is_there(path: Path, *keys: str) -> None:
 async def test_a_life_that_is_cut_off_has_lost_nothing_that_was_acknowledged(path: Path) -> None:
     async with life(on(path), finish=False) as stage:
         await learn(stage)
-        stage.recorder._custody.let_go()
     async with life(on(path)) as stage:
         assert list(tools_of(stage.entry())) == ["read", "write"]
         assert stage.entry().epoch == 1
@@ -169,7 +168,7 @@ async def test_a_file_that_is_taken_away_is_written_anew(path: Path, damage: Cal
         await learn(stage)
         damage(path)
         stage.recorder.keep(session("later", "read"))
-        await until(lambda: "later" not in stage.recorder._sessions)
+        await until(lambda: "later" not in stage.recorder.statistics().unwritten)
         await stage.written()
         assert stage.recorder.persistence.value.state is Condition.OK
         assert stage.reason

@@ -418,7 +418,7 @@ def test_the_documents_of_the_repo_feed_the_model_and_have_a_place_for_each_tabl
 def test_the_document_names_only_files_that_exist() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     for name in (
-        "daemon/state/lock.py",
+        "daemon/state/sqlite.py",
         "daemon/sockets.py",
         "daemon/actors/front.py",
         "daemon/state/writing.py",

@@ -17,6 +17,7 @@ import trio.testing
 
 from daemon.catalog.remembered import is_anonymous
 from daemon.state.faults import StoreCause, StoreFault
+from daemon.state.store import Store
 from daemon.state.values import Batch, Changes, Recollection, Written
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ class Disk:
             raise self._broken[operation]
 
 
-class ScriptedStore:
+class ScriptedStore(Store):
     """One opened store."""
 
     def __init__(self, disk: Disk) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon.catalog.remembered import anonymous_key
-from daemon.state.custody import Custody
+from daemon.state.access import Opener, StoreAccess
 from daemon.state.expiry import (
     ANONYMOUS_SECONDS,
     CLOCK_JUMP,
@@ -17,7 +17,6 @@ from daemon.state.expiry import (
     SHORTEST_SECONDS,
     Expiry,
 )
-from daemon.state.opening import Opener
 from daemon.state.session_notes import SessionNotes
 from daemon.state.values import FORGOTTEN_AT_ONCE
 from tests.actors.recording import START, session
@@ -33,20 +32,13 @@ class Bench:
         self.live: list[str] = []
         self.wall = START
         self.notes = SessionNotes()
-        opener = Opener(self.disk.open, None)
-        self.custody = Custody(opener, where=WHERE, patience=60, on_overdue=lambda _fault: None)
-        self.expiry = Expiry(
-            self.notes,
-            self.custody,
-            idle=idle,
-            shared=shared,
-            live_keys=lambda: self.live,
-            wall=lambda: self.wall,
-        )
+        opener = Opener(self.disk.open, where=WHERE, shared=shared)
+        self.access = StoreAccess(opener, patience=60, on_overdue=lambda _fault: None)
+        self.expiry = Expiry(self.notes, self.access, idle=idle, wall=lambda: self.wall)
 
     async def look(self) -> set[str]:
         """What is left on the disk after a look."""
-        await self.expiry.look(self.write)
+        await self.expiry.look(lambda: self.live, self.write)
         return set(self.disk.sessions)
 
     async def write(self) -> None:
@@ -56,7 +48,7 @@ class Bench:
 async def test_those_idle_for_longer_than_the_bound_go(mock_clock: MockClock) -> None:
     bench = Bench(idle=100)
     bench.disk.sessions = {str(age): session(str(age), at=START - age) for age in (99, 101)}
-    await bench.custody.open()
+    await bench.access.open()
     bench.expiry.start()
     assert await bench.look() == {"99"}
 
@@ -67,7 +59,7 @@ async def test_those_that_nobody_has_named_go_after_minutes(mock_clock: MockCloc
     now = START - ANONYMOUS_SECONDS
     bench.disk.sessions = {key: session(key, at=now - age) for key, age in {**ages, "named": 1}.items()}
     bench.live = [list(ages)[2]]
-    await bench.custody.open()
+    await bench.access.open()
     bench.expiry.start()
     assert await bench.look() == {"named", *list(ages)[1:]}
 
@@ -77,7 +69,7 @@ async def test_those_in_use_stay_and_say_so(mock_clock: MockClock) -> None:
     bench.disk.sessions = {"used": session("used", at=START - 101)}
     bench.live = ["used"]
     bench.notes.read(bench.disk.sessions["used"])
-    await bench.custody.open()
+    await bench.access.open()
     bench.expiry.start()
     assert await bench.look() == {"used"}
     known = bench.notes.known("used")
@@ -88,7 +80,7 @@ async def test_those_in_use_stay_and_say_so(mock_clock: MockClock) -> None:
 async def test_where_others_use_the_store_they_have_time_to_say_so(mock_clock: MockClock) -> None:
     bench = Bench(idle=1, shared=True)
     bench.disk.sessions = {str(age): session(str(age), at=START - age) for age in (1100, 1300)}
-    await bench.custody.open()
+    await bench.access.open()
     bench.expiry.start()
     assert await bench.look() == {"1100"}
 
@@ -105,7 +97,7 @@ def test_a_short_bound_is_looked_after_more_often(idle: float, period: float) ->
 async def test_a_clock_that_was_set_puts_it_off_until_the_next_look(jump: float, mock_clock: MockClock) -> None:
     bench = Bench(idle=100)
     bench.disk.sessions = {"old": session("old", at=START - 1000)}
-    await bench.custody.open()
+    await bench.access.open()
     bench.expiry.start()
     bench.wall += jump
     assert await bench.look() == {"old"}
@@ -118,7 +110,7 @@ async def test_of_too_many_those_go_that_were_used_before_others(mock_clock: Moc
     bench.disk.sessions = {str(age): session(str(age), at=START - age) for age in ages}
     bench.live = [str(MAX_STORED + 1)]
     bench.notes.read(bench.disk.sessions[bench.live[0]])
-    await bench.custody.open()
+    await bench.access.open()
     bench.expiry.start()
     left = await bench.look()
     assert len(left) == MAX_STORED + 1
@@ -131,10 +123,10 @@ async def test_it_looks_at_once_when_many_are_new_and_again_soon_while_there_are
     bench = Bench(idle=100_000)
     assert not bench.expiry.is_crowded(MAX_BEGUN - 1)
     assert bench.expiry.is_crowded(1)
-    await bench.custody.open()
+    await bench.access.open()
     bench.expiry.start()
-    assert await bench.expiry.look(bench.write) == FORGET_SECONDS
+    assert await bench.expiry.look(lambda: bench.live, bench.write) == FORGET_SECONDS
     assert not bench.expiry.is_crowded(1)
     ages = range(200_000, 200_000 + FORGOTTEN_AT_ONCE)
     bench.disk.sessions = {str(age): session(str(age), at=START - age) for age in ages}
-    assert await bench.expiry.look(bench.write) == SHORTEST_SECONDS
+    assert await bench.expiry.look(lambda: bench.live, bench.write) == SHORTEST_SECONDS

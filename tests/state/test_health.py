@@ -34,15 +34,18 @@ def test_since_is_when_the_state_changed_not_when_the_reason_did() -> None:
     it = health(clock)
     it.mend(0)
     clock.now = 1001
-    it.degrade("full", 3)
+    it.degrade(StoreFault(StoreCause.FULL, "state.db", "why"), 3)
     clock.now = 1002
-    it.degrade("locked", 4)
+    it.degrade(StoreFault(StoreCause.LOCKED, "state.db", "why"), 4)
     shown = it.persistence.value
-    assert (shown.state, shown.reason, shown.since, shown.waiting) == (Condition.DEGRADED, "locked", 1001, 4)
+    assert (shown.state, shown.cause, shown.since) == (Condition.DEGRADED, StoreCause.LOCKED, 1001)
+    assert shown.reason.startswith("the store state.db is locked: why.")
+    assert shown.waiting == 4
     clock.now = 1003
     it.mend(0)
     shown = it.persistence.value
-    assert (shown.state, shown.reason, shown.since, shown.waiting) == (Condition.OK, "", 1003, 0)
+    assert (shown.state, shown.cause, shown.reason) == (Condition.OK, None, "")
+    assert (shown.since, shown.waiting) == (1003, 0)
 
 
 def test_what_was_lost_is_shown_for_good() -> None:
@@ -56,8 +59,9 @@ def test_what_was_lost_is_shown_for_good() -> None:
     assert "removed the file" in reason
     assert "1970-01-01T00:16:40+00:00" in reason
     assert "3 changes of sessions were dropped" in reason
-    it.degrade("full", 1)
-    assert it.persistence.value.reason == f"full; {reason}"
+    full = StoreFault(StoreCause.FULL, "state.db", "why")
+    it.degrade(full, 1)
+    assert it.persistence.value.reason == f"{full}; {reason}"
 
 
 def test_nobody_is_woken_when_nothing_changed() -> None:

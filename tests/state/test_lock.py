@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon.errors import DaemonRunning
-from daemon.state.lock import hold
+from daemon.state.sqlite import hold
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def another(path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Another process that holds it."""
     script = (
-        "import sys; from pathlib import Path; from daemon.state.lock import hold\n"
+        "import sys; from pathlib import Path; from daemon.state.sqlite import hold\n"
         "with hold(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()\n"
     )
     command = [sys.executable, "-c", script, str(path)]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from daemon.catalog.naming import NOBODY, Claims, Names, assign
 from daemon.model import GivenName
-from daemon.state.name_notes import NameNotes
+from daemon.state.server_notes import NameNotes
 
 
 def claims(server: str, *tools: str, pending: bool = False) -> Claims:

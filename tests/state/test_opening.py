@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from daemon.state.access import Opener
 from daemon.state.faults import StoreCause, StoreFault
-from daemon.state.opening import Opener
-from tests.state.scripted_store import Disk, fault
+from tests.state.scripted_store import WHERE, Disk, fault
 
 
 def test_it_brings_what_the_store_remembers() -> None:
     disk = Disk()
     disk.off = {("a", "")}
-    opened = Opener(disk.open, None)()
+    opened = Opener(disk.open, where=WHERE)()
     assert opened.memory.switched == {("a", "")}
     assert not opened.anew
 
@@ -21,7 +21,7 @@ def test_a_store_that_cannot_be_read_is_closed_again() -> None:
     disk = Disk()
     disk.fails("recall", StoreCause.UNAVAILABLE)
     with pytest.raises(StoreFault):
-        Opener(disk.open, disk.set_aside)()
+        Opener(disk.open, where=WHERE, set_aside=disk.set_aside)()
     assert disk.open_stores == 0
     assert disk.asides == 0
 
@@ -30,7 +30,7 @@ def test_a_store_that_cannot_be_read_is_closed_again() -> None:
 def test_a_corrupt_one_is_set_aside_and_said_with_the_new_one(operation: str) -> None:
     disk = Disk()
     disk.fails(operation, StoreCause.CORRUPT)
-    opener = Opener(disk.open, disk.set_aside)
+    opener = Opener(disk.open, where=WHERE, set_aside=disk.set_aside)
     assert opener().anew
     assert opener.aside == "disk.corrupt-1"
     assert not opener().anew
@@ -38,7 +38,7 @@ def test_a_corrupt_one_is_set_aside_and_said_with_the_new_one(operation: str) ->
 
 def test_one_that_was_found_corrupt_in_use_is_set_aside_unseen() -> None:
     disk = Disk()
-    opener = Opener(disk.open, disk.set_aside)
+    opener = Opener(disk.open, where=WHERE, set_aside=disk.set_aside)
     opener()
     opener.condemn(fault(StoreCause.CORRUPT))
     assert opener().anew
@@ -51,7 +51,7 @@ def test_one_that_was_found_corrupt_in_use_is_set_aside_unseen() -> None:
 
 def test_a_new_one_that_does_not_open_at_first_is_still_a_new_one() -> None:
     disk = Disk()
-    opener = Opener(disk.open, disk.set_aside)
+    opener = Opener(disk.open, where=WHERE, set_aside=disk.set_aside)
     opener.condemn(fault(StoreCause.CORRUPT))
     disk.set_aside_leaves = StoreCause.LOCKED
     with pytest.raises(StoreFault, match="locked"):
@@ -64,8 +64,8 @@ def test_a_corrupt_one_that_cannot_be_set_aside_stays_corrupt() -> None:
     disk = Disk()
     disk.fails("open", StoreCause.CORRUPT)
     with pytest.raises(StoreFault, match="the test says so"):
-        Opener(disk.open, None)()
+        Opener(disk.open, where=WHERE)()
     disk.fails("set_aside", OSError("no such directory"))
     with pytest.raises(StoreFault, match="cannot be set aside: no such directory") as raised:
-        Opener(disk.open, disk.set_aside)()
+        Opener(disk.open, where=WHERE, set_aside=disk.set_aside)()
     assert raised.value.cause is StoreCause.CORRUPT

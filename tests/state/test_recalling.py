@@ -41,7 +41,7 @@ class Bench:
 
 
 def record() -> ServerRecord:
-    (found,) = ServerNotes().difference(fold(catalog_of(CONFIG), listed("a", "read"))).records
+    (found,) = ServerNotes().difference(fold(catalog_of(CONFIG), listed("a", "read"))).batch.servers
     return found
 
 

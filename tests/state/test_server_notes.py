@@ -24,7 +24,7 @@ def written(notes: ServerNotes, catalog: Catalog, epochs: dict[str, int] | None 
     """Write what differs; the servers that did."""
     difference = notes.difference(catalog)
     notes.was_written(difference, epochs or {})
-    return [record.name for record in difference.records]
+    return [record.name for record in difference.batch.servers]
 
 
 def test_only_what_others_would_miss_is_a_record() -> None:
@@ -49,7 +49,7 @@ def test_only_what_others_would_miss_is_a_record() -> None:
 
 def test_every_server_is_judged_at_first_and_then_those_that_stand_differently() -> None:
     notes, catalog = ServerNotes(), fold(catalog_of(CONFIG), listed("a", "read"))
-    assert set(notes.difference(catalog).stands) == {"a", "b"}
+    assert set(notes.difference(catalog).evidence) == {"a", "b"}
     written(notes, catalog)
     catalog = fold(catalog, status("a", ServerState.BACKOFF))
     assert not notes.difference(catalog)
@@ -60,7 +60,7 @@ def test_every_server_is_judged_at_first_and_then_those_that_stand_differently()
         (Configured(config=config_of({"mcpServers": servers("b")}), now=1.0), {"a"}),
     ):
         catalog = fold(catalog, change)
-        assert set(notes.difference(catalog).stands) == judged
+        assert set(notes.difference(catalog).evidence) == judged
         written(notes, catalog)
     assert not notes.difference(catalog)
 
@@ -69,7 +69,7 @@ def test_a_server_that_comes_back_is_judged_again() -> None:
     notes, catalog = ServerNotes(), fold(catalog_of(CONFIG), listed("a", "read"))
     written(notes, catalog)
     written(notes, fold(catalog, Configured(config=config_of({"mcpServers": servers("b")}), now=1.0)))
-    assert set(notes.difference(catalog).stands) == {"a"}
+    assert set(notes.difference(catalog).evidence) == {"a"}
 
 
 def test_what_another_configuration_taught_stays_until_the_new_one_teaches_something() -> None:
@@ -79,17 +79,17 @@ def test_what_another_configuration_taught_stays_until_the_new_one_teaches_somet
     catalog = fold(catalog, Configured(config=config_of(other), now=1.0))
     assert catalog.servers["a"].tools is None
     before = notes.difference(catalog)
-    assert all(record.tools is not None for record in before.records)
+    assert all(record.tools is not None for record in before.batch.servers)
     notes.was_written(before, {})
     catalog = fold(catalog, listed("a", "write", incarnation=9))
-    (record,) = notes.difference(catalog).records
+    (record,) = notes.difference(catalog).batch.servers
     assert [tool.name for tool in record.tools or ()] == ["write"]
     assert record.fingerprint == catalog.servers["a"].fingerprint
 
 
 def test_another_daemons_list_is_not_answered_with_ours() -> None:
     notes, catalog = ServerNotes(), fold(catalog_of(CONFIG), listed("a", "read"))
-    ours = notes.difference(catalog).records[0]
+    ours = notes.difference(catalog).batch.servers[0]
     written(notes, catalog)
     tools = tuple((fold(catalog_of(CONFIG), listed("a", "write")).servers["a"].tools or {}).values())
     theirs = attrs.evolve(ours, epoch=2, tools=tools)
@@ -129,26 +129,26 @@ def test_when_the_store_begins_anew_everything_is_to_be_written() -> None:
     assert notes.missing(["b"])
     notes.start_over()
     difference = notes.difference(catalog)
-    assert {record.name for record in difference.records} >= {"a"}
-    assert difference.off == {("b", "")}
-    assert set(difference.stands) == {"a", "b"}
+    assert {record.name for record in difference.batch.servers} >= {"a"}
+    assert difference.batch.switched_off == {("b", "")}
+    assert set(difference.evidence) == {"a", "b"}
 
 
 def test_what_was_listed_at_some_time_is_not_forgotten_when_it_was_recalled() -> None:
     notes, catalog = ServerNotes(), fold(catalog_of(CONFIG), listed("a", "read"))
-    record = attrs.evolve(notes.difference(catalog).records[0], refreshed_at=77.0)
+    record = attrs.evolve(notes.difference(catalog).batch.servers[0], refreshed_at=77.0)
     notes, catalog = ServerNotes(), catalog_of(CONFIG)
     notes.heard(record)
     fact = Recalled(server="a", fingerprint=record.fingerprint, epoch=1, tools=record.tools, since=record.since)
     catalog = fold(catalog, fact)
     assert written(notes, catalog) == []
     catalog = fold(catalog, Switched(off=frozenset({("a", "")})))
-    assert notes.difference(catalog).records[0].refreshed_at == 77.0
+    assert notes.difference(catalog).batch.servers[0].refreshed_at == 77.0
 
 
 def test_loaded_tools_of_servers_that_nobody_configures_are_judged_if_asked_for() -> None:
     notes, catalog = ServerNotes(), catalog_of(CONFIG)
     notes.also_judge(["a", "gone"])
-    assert notes.difference(catalog).stands["gone"] is None
+    assert notes.difference(catalog).evidence["gone"] is None
     written(notes, catalog)
     assert not notes.difference(catalog)

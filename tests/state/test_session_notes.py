@@ -16,6 +16,11 @@ def record(key: str, at: float = 0.0, client: str = "") -> SessionRecord:
     return SessionRecord(key=key, loaded=Loaded(), client=client, seen_at=at)
 
 
+def partial(notes: SessionNotes) -> tuple[str, ...]:
+    """Keys of what was begun without what is stored."""
+    return tuple(key for key, each in notes.waiting.items() if each.partial)
+
+
 def test_what_is_newer_than_a_batch_stays_when_the_batch_is_written() -> None:
     notes = SessionNotes()
     notes.keep(record("a", client="old"))
@@ -23,7 +28,7 @@ def test_what_is_newer_than_a_batch_stays_when_the_batch_is_written() -> None:
     batch, touched = notes.next_batch()
     notes.keep(record("a", client="new"))
     notes.were_written(batch, touched)
-    assert notes.keys() == ("a",)
+    assert tuple(notes.waiting) == ("a",)
     assert notes.known("b") == record("b")
 
 
@@ -34,7 +39,7 @@ def test_a_batch_is_bounded_and_what_waits_longest_comes_first() -> None:
     batch, _ = notes.next_batch()
     assert [each.key for each in batch] == [str(number) for number in range(MAX_BATCH)]
     notes.were_written(batch, {})
-    assert notes.keys() == (str(MAX_BATCH),)
+    assert tuple(notes.waiting) == (str(MAX_BATCH),)
 
 
 def test_times_of_use_go_with_the_record_or_alone_and_are_written_once() -> None:
@@ -51,7 +56,7 @@ def test_times_of_use_go_with_the_record_or_alone_and_are_written_once() -> None
     notes.were_written(batch, touched)
     assert notes.next_batch() == ((), {"unknown": 6})
     assert notes.known("read") == record("read", at=5)
-    assert len(notes) == 0
+    assert not notes.waiting
 
 
 def test_what_is_on_disk_makes_room_for_what_is_not() -> None:
@@ -60,10 +65,10 @@ def test_what_is_on_disk_makes_room_for_what_is_not() -> None:
         notes.read(record(key))
     for key in "xyz":
         notes.keep(record(key))
-    assert notes.keys() == ("x", "y", "z")
+    assert tuple(notes.waiting) == ("x", "y", "z")
     assert notes.dropped == 0
     notes.keep(record("w"))
-    assert notes.keys() == ("y", "z", "w")
+    assert tuple(notes.waiting) == ("y", "z", "w")
     assert notes.dropped == 1
     for number in range(10):
         notes.touch(str(number), 1)
@@ -94,7 +99,7 @@ def test_those_that_nobody_has_named_are_forgotten_sooner() -> None:
     for key in ("named", anonymous_key("a" * 32) or ""):
         notes.read(record(key, at=3))
     notes.forget(1, (), anonymous=5)
-    assert [each.key for each in notes.all_known(9)] == ["named"]
+    assert [each.key for each in notes.merged(None, 9)] == ["named"]
 
 
 def test_the_list_has_ours_in_place_of_the_stores_and_the_latest_first() -> None:
@@ -103,18 +108,18 @@ def test_the_list_has_ours_in_place_of_the_stores_and_the_latest_first() -> None
     merged = notes.merged([record("a", at=1), record("b", at=3), record("c", at=4)], 2)
     assert [(each.key, each.client) for each in merged] == [("a", "ours"), ("c", "")]
     notes.read(record("z", at=9))
-    assert [each.key for each in notes.all_known(5)] == ["z", "a"]
+    assert [each.key for each in notes.merged(None, 5)] == ["z", "a"]
 
 
 def test_a_part_is_put_together_with_what_is_stored_before_it_counts() -> None:
     notes = SessionNotes()
     part = attrs.evolve(session("a", "write"), created_at=START + 9, partial=True)
     notes.keep(part)
-    assert (notes.partial(), notes.unwritten("a"), notes.known("a")) == (("a",), None, None)
+    assert (partial(notes), notes.unwritten("a"), notes.known("a")) == (("a",), None, None)
     whole = notes.complete("a", session("a", "read"))
     assert whole is not None
     assert [tool for _server, tool in whole.loaded.tools] == ["read", "write"]
-    assert (whole.created_at, whole.partial, notes.partial()) == (START, False, ())
+    assert (whole.created_at, whole.partial, partial(notes)) == (START, False, ())
     assert notes.next_batch() == ((whole,), {})
     # Whoever kept the part may not know of the whole yet, which is not written.
     notes.keep(part)
@@ -133,7 +138,7 @@ def test_what_another_daemon_loaded_joins_what_was_loaded_here() -> None:
     notes = SessionNotes()
     theirs = session("key", "theirs")
     assert notes.joined(theirs) == theirs
-    assert len(notes) == 0
+    assert not notes.waiting
     notes.keep(session("key", "ours"))
     both = notes.joined(theirs)
     assert set(both.loaded.tools) == {("a", "theirs"), ("a", "ours")}
@@ -174,4 +179,4 @@ def test_whatever_fails_in_between_the_disk_has_the_newest_in_the_end(steps: lis
             notes.were_written(*batch)
             batch = ((), {})
     assert disk == newest
-    assert len(notes) == 0
+    assert not notes.waiting

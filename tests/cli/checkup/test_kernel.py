@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon.cli.checkup import kernel
-from daemon.state.lock import hold
+from daemon.state.sqlite import hold
 from tests.cli.checkup.scenes import as_somebody_else, listening, process
 
 if TYPE_CHECKING:

@@ -7,26 +7,25 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from daemon.state.custody import Custody, Pulse
+from daemon.state.access import Broadcast, Opener, StoreAccess
 from daemon.state.faults import StoreCause, StoreFault
-from daemon.state.opening import Opener
 from tests.state.scripted_store import WHERE, Disk, until
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
 
-def custody(disk: Disk, overdue: list[StoreFault] | None = None) -> Custody:
+def access(disk: Disk, overdue: list[StoreFault] | None = None) -> StoreAccess:
     heard = [] if overdue is None else overdue
-    return Custody(Opener(disk.open, None), where=WHERE, patience=1.5, on_overdue=heard.append)
+    return StoreAccess(Opener(disk.open, where=WHERE), patience=1.5, on_overdue=heard.append)
 
 
-async def test_a_pulse_wakes_everybody_who_waits_each_time() -> None:
-    pulse, woken = Pulse(), list[int]()
+async def test_a_broadcast_wakes_everybody_who_waits_each_time() -> None:
+    broadcast, woken = Broadcast(), list[int]()
 
     async def wait(number: int) -> None:
         for _ in range(2):
-            await pulse.wait()
+            await broadcast.wait()
             woken.append(number)
 
     async with trio.open_nursery() as nursery:
@@ -34,13 +33,13 @@ async def test_a_pulse_wakes_everybody_who_waits_each_time() -> None:
             nursery.start_soon(wait, number)
         for times in (1, 2):
             await trio.testing.wait_all_tasks_blocked()
-            pulse.beat()
+            broadcast.notify()
             await until(lambda times=times: len(woken) == 2 * times)  # type: ignore[misc]
     assert sorted(woken) == [0, 0, 1, 1]
 
 
 async def test_who_asks_before_it_is_open_waits_for_it(mock_clock: MockClock) -> None:
-    it = custody(Disk())
+    it = access(Disk())
     answers: list[object] = []
 
     async def ask() -> None:
@@ -55,7 +54,7 @@ async def test_who_asks_before_it_is_open_waits_for_it(mock_clock: MockClock) ->
 
 
 async def test_who_asks_when_it_was_given_up_hears_why_at_once(mock_clock: MockClock) -> None:
-    it = custody(Disk())
+    it = access(Disk())
     it.give_up(StoreFault(StoreCause.LOCKED, WHERE, "somebody has it"))
     with pytest.raises(StoreFault, match="somebody has it"):
         await it.ask(lambda store: store.session("key"))
@@ -65,7 +64,7 @@ async def test_a_reader_that_meets_a_fault_leaves_word_of_it_if_it_costs_the_sto
     mock_clock: MockClock,
 ) -> None:
     disk = Disk()
-    it = custody(disk)
+    it = access(disk)
     await it.open()
     for kind, suspected in (
         (StoreCause.LOCKED, False),
@@ -84,7 +83,7 @@ async def test_its_owner_waits_and_everybody_else_is_told_that_it_does_not_answe
     mock_clock: MockClock,
 ) -> None:
     disk, overdue = Disk(), list[StoreFault]()
-    it = custody(disk, overdue)
+    it = access(disk, overdue)
     await it.open()
     disk.hangs("check")
     done: list[str] = []
@@ -109,30 +108,30 @@ async def test_its_owner_waits_and_everybody_else_is_told_that_it_does_not_answe
 
 async def test_letting_go_closes_it_after_what_is_under_way(mock_clock: MockClock) -> None:
     disk = Disk()
-    it = custody(disk)
+    it = access(disk)
     await it.open()
     assert disk.open_stores == 1
-    closing = it.let_go()
+    closing = it.close()
     assert closing is not None
-    await until(closing.back.is_set)
+    await until(closing.done.is_set)
     assert disk.open_stores == 0
-    assert it.let_go() is None
+    assert it.close() is None
 
 
 async def test_a_store_that_does_not_close_well_is_let_go_all_the_same(mock_clock: MockClock) -> None:
     disk = Disk()
-    it = custody(disk)
+    it = access(disk)
     await it.open()
     disk.fails("close", ZeroDivisionError())
-    closing = it.let_go()
+    closing = it.close()
     assert closing is not None
-    await until(closing.back.is_set)
+    await until(closing.done.is_set)
     closing.result()
 
 
 async def test_who_is_cancelled_while_the_store_works_hears_what_came_of_it(mock_clock: MockClock) -> None:
     disk = Disk()
-    it = custody(disk)
+    it = access(disk)
     await it.open()
     disk.hangs("check")
     done: list[str] = []
@@ -151,7 +150,7 @@ async def test_who_is_cancelled_while_the_store_works_hears_what_came_of_it(mock
 
 async def test_an_attempt_to_open_it_that_nobody_waited_for_is_taken_up_again(mock_clock: MockClock) -> None:
     disk = Disk()
-    it = custody(disk)
+    it = access(disk)
     disk.hangs("open")
     with trio.CancelScope() as scope:
         scope.cancel()
