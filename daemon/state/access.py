@@ -145,7 +145,7 @@ class Opened:
     """The open store."""
     memory: Recollection = attrs.field(repr=False)
     """All but sessions."""
-    anew: bool = False
+    replaces: bool = False
     """Whether it takes the place of one that was set aside."""
 
 
@@ -176,7 +176,7 @@ class Opener:
         self._open = open_store
         self._set_aside = set_aside
         self._condemned: StoreFault | None = None
-        self._anew = False
+        self._replaces = False
         self.aside = ""
         """What the one that was corrupt is called now; empty if none was."""
 
@@ -203,12 +203,12 @@ class Opener:
     def _opened(self) -> Opened:
         store = self._open()
         try:
-            opened = Opened(store=store, memory=store.recall(), anew=self._anew)
+            opened = Opened(store=store, memory=store.recall(), replaces=self._replaces)
         except BaseException:
             with contextlib.suppress(Exception):
                 store.close()
             raise
-        self._anew = False
+        self._replaces = False
         return opened
 
     def _put_aside(self, fault: StoreFault) -> None:
@@ -219,7 +219,7 @@ class Opener:
         except (StoreFault, OSError) as error:
             why = f"and it cannot be set aside: {error}"
             raise StoreFault(StoreCause.CORRUPT, fault.where, why, "Move the file away by hand") from fault
-        self._condemned, self._anew = None, True
+        self._condemned, self._replaces = None, True
 
 
 class StoreAccess:

@@ -165,7 +165,7 @@ def _attempt(attempt: Future[ImpatientConnection], parameters: Mapping[str, str]
         # Plans would outlive what another daemon's migration does to the tables.
         connection = ImpatientConnection.connect(reaching, prepare_threshold=None, row_factory=dict_row)
         attempt.set_result(_limited(connection, slack))
-    except Exception as error:  # noqa: BLE001 - whoever waits gets it
+    except Exception as error:  # noqa: BLE001 - the one who waits gets it
         attempt.set_exception(error)
     finally:
         _places.release()

@@ -215,9 +215,9 @@ class Rounds:
         """Tell what a store remembers that was opened just now."""
         memory, notes = opened.memory, self._notes
         names = [record.name for record in memory.servers]
-        if opened.anew:
+        if opened.replaces:
             self._health.note_aside(self._access.opener.aside)
-        if opened.anew or self.start_over or notes.servers.missing(names):
+        if opened.replaces or self.start_over or notes.servers.missing(names):
             for each in (notes.servers, notes.sessions, notes.totals):
                 each.start_over()
         else:

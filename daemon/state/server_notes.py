@@ -113,7 +113,7 @@ class ServerNotes:
         self._names = NameNotes()
 
     def start_over(self) -> None:
-        """The store holds nothing any more; its loaded tools are marked anew, too, for they will be others."""
+        """The store holds nothing any more; its loaded tools are marked again, too, for they will be others."""
         self._held.clear()
         self._ours.clear()
         self._settled.clear()
@@ -155,7 +155,7 @@ class ServerNotes:
         self._last = None
 
     def also_judge(self, servers: Iterable[str]) -> None:
-        """Mark the loaded tools of these anew, should the catalog not have them."""
+        """Mark the loaded tools of these again, should the catalog not have them."""
         for name in servers:
             self._judged.setdefault(name, _NEVER)
         self._last = None
@@ -228,7 +228,7 @@ class ServerNotes:
         """Whether the store needs nothing of an entry.
 
         Of two daemons on one store whose servers list different tools, each writes its own list when that
-        changes, not when it hears the other's: they would go on for ever.
+        changes, not when it hears the other's: they would never come to rest.
         """
         held, ours = self._held.get(entry.name), self._ours.get(entry.name)
         if entry.tools is None:

@@ -42,7 +42,7 @@ BESIDE = ("-wal", "-shm")
 DIALECT = SqlDialect(
     bytes_type="BLOB",
     tables="SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite@_%' ESCAPE '@'",
-    migrate_alone="SELECT 1",  # whoever writes is alone
+    migrate_alone="SELECT 1",  # a writer is alone anyway
     spelled=str,
 )
 
@@ -92,7 +92,9 @@ class SqliteDatabase:
         """
         self.raw.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
         try:
-            yield Transaction(self.raw.cursor(), DIALECT)
+            # A cursor that failed half-way would keep the file open, and what SQLite has beside it.
+            with contextlib.closing(self.raw.cursor()) as cursor:
+                yield Transaction(cursor, DIALECT)
             self.raw.execute("COMMIT")
         except BaseException:
             # Some errors have undone it already.

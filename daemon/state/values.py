@@ -44,7 +44,7 @@ class Batch:
     counted: Mapping[str, int] = attrs.field(factory=dict)
     """What was counted besides what the store has, by name."""
     judge: Judge | None = attrs.field(default=None, repr=False)
-    """Marks loaded tools of all sessions anew; pure, for it is asked inside the transaction."""
+    """Marks loaded tools of all sessions again; pure, for it is asked inside the transaction."""
     judged: tuple[str, ...] = ()
     """Servers whose loaded tools are marked."""
 

@@ -14,7 +14,7 @@ def test_it_brings_what_the_store_remembers() -> None:
     disk.off = {("a", "")}
     opened = Opener(disk.open, where=WHERE)()
     assert opened.memory.switched == {("a", "")}
-    assert not opened.anew
+    assert not opened.replaces
 
 
 def test_a_store_that_cannot_be_read_is_closed_again() -> None:
@@ -31,9 +31,9 @@ def test_a_corrupt_one_is_set_aside_and_said_with_the_new_one(operation: str) ->
     disk = Disk()
     disk.fails(operation, StoreCause.CORRUPT)
     opener = Opener(disk.open, where=WHERE, set_aside=disk.set_aside)
-    assert opener().anew
+    assert opener().replaces
     assert opener.aside == "disk.corrupt-1"
-    assert not opener().anew
+    assert not opener().replaces
 
 
 def test_one_that_was_found_corrupt_in_use_is_set_aside_unseen() -> None:
@@ -41,7 +41,7 @@ def test_one_that_was_found_corrupt_in_use_is_set_aside_unseen() -> None:
     opener = Opener(disk.open, where=WHERE, set_aside=disk.set_aside)
     opener()
     opener.condemn(fault(StoreCause.CORRUPT))
-    assert opener().anew
+    assert opener().replaces
     assert disk.asides == 1
     opener.condemn(fault(StoreCause.CORRUPT))
     with pytest.raises(StoreFault, match="corrupt"):
@@ -57,7 +57,7 @@ def test_a_new_one_that_does_not_open_at_first_is_still_a_new_one() -> None:
     with pytest.raises(StoreFault, match="locked"):
         opener()
     disk.works()
-    assert opener().anew
+    assert opener().replaces
 
 
 def test_a_corrupt_one_that_cannot_be_set_aside_stays_corrupt() -> None:

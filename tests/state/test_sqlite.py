@@ -209,6 +209,14 @@ def test_what_is_no_sound_database_is_refused(
         sqlite_place.open()
 
 
+def test_a_corrupt_file_that_was_looked_at_leaves_nothing_open_beside_it(sqlite_place: Sqlite) -> None:
+    path = written(sqlite_place)
+    overwrite(path, 4096, b"\xff" * (path.stat().st_size - 4096))
+    with failing(StoreCause.CORRUPT):
+        sqlite_place.open()
+    assert [each.name for each in path.parent.iterdir()] == ["state.db"]
+
+
 def test_an_emptied_file_begins_anew(sqlite_place: Sqlite, opening: Opener) -> None:
     os.truncate(written(sqlite_place), 0)
     assert opening(sqlite_place).recall().servers == ()
