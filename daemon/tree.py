@@ -21,7 +21,7 @@ from daemon.actors.control import Control
 from daemon.actors.exposition import Exposition
 from daemon.actors.front import Front
 from daemon.actors.librarian import Librarian
-from daemon.actors.recorder import Recorder
+from daemon.actors.recorder import Recorder, Timing
 from daemon.actors.registry import Registry
 from daemon.actors.reloader import Reloader
 from daemon.actors.session import Session
@@ -43,6 +43,8 @@ from daemon.notify import SERVING, feed_watchdog
 from daemon.operators.base import Clients, Counters, OperatorContext
 from daemon.processes.peers import Peers, own_and, shares
 from daemon.servers import Servers
+from daemon.state.access import Opener
+from daemon.state.store import Store, set_aside
 from daemon.surfaces.base import Means
 from daemon.surfaces.table import META_TOOLS, SURFACES
 from daemon.tally import Tally
@@ -55,13 +57,12 @@ if TYPE_CHECKING:
 
     from daemon.actors.summarizer import Summarizer
     from daemon.catalog.reconcile import Plan
-    from daemon.catalog.remembered import SessionRecord
     from daemon.config.model import Config, Summaries
     from daemon.config.redactors import Redactors
+    from daemon.config.state_url import StateUrl
     from daemon.operators.base import DaemonFacts
     from daemon.ports import WatchedFile
     from daemon.processes.peers import Connections
-    from daemon.store.place import Place
     from daemon.summaries.endpoint import open_endpoint
 else:  # 10 ms: it takes a configuration that has a model write summaries
     Summarizer = later("daemon.actors.summarizer", "Summarizer")
@@ -98,7 +99,7 @@ class Surroundings:
     """Seconds within which it wants a sign of life."""
     listen: Callable[[Callable[[int], None]], None] = lambda _deliver: None
     """Has signals delivered, those too that came before anybody listened (`signals.Signals.listen`)."""
-    place: Place
+    place: StateUrl
     """Where the state is kept."""
     file: WatchedFile
     """The configuration's file."""
@@ -180,10 +181,6 @@ class Tree:
         """The keys of the sessions that somebody uses."""
         return iter(list(self.sessions.named))
 
-    def adopt(self, record: SessionRecord) -> None:
-        """Take a live session as another daemon has written it."""
-        self.sessions.adopt(record)
-
     def connections(self) -> dict[str, Connections]:
         """How many are connected through each door, and how many were refused."""
         return {peers.door: peers.report() for peers in (self.clients, self.operators)}
@@ -228,7 +225,6 @@ class Tree:
     async def _recall(self) -> None:
         """Know what was known before anybody is served, or any server started that is switched off."""
         await self.around.children.end_leftovers()
-        await trio.to_thread.run_sync(self.around.place.load)
         await self.recorder.open()
         self.tally.know(most_called(self.recorder.totals.known))
         await self.registry.settle()
@@ -236,7 +232,7 @@ class Tree:
     async def _record(self) -> None:
         """Write what changes until the upstreams stop, then the rest while they do."""
         with self._recording:
-            await self.recorder.run()
+            await self.recorder.run(self.live_keys, self.sessions.adopt)
         await self.recorder.finish()
         self._written.set()
 
@@ -261,20 +257,19 @@ class Tree:
 
 def _recorder(tree: Tree, config: Config) -> Recorder:
     place, registry, writer = tree.around.place, tree.registry, os.urandom(16).hex()
+    opener = Opener(
+        lambda: Store.open(place, writer=writer),
+        where=place.where,
+        set_aside=None if place.shared else lambda: set_aside(place, time.time()),
+        shared=place.shared,
+    )
     return Recorder(
-        partial(place.open, writer),
+        opener,
         catalog=registry.catalog,
         tell=registry.tell,
         settle=registry.settle,
-        wall=time.time,
-        where=place.where,
-        session_idle=config.state.session_idle,
-        # The tree's own methods: sessions are made later, they need the recorder.
-        live_keys=tree.live_keys,
-        adopt=tree.adopt,
+        timing=Timing(session_idle=config.state.session_idle),
         count=lambda: counters(tree.tally),
-        set_aside=None if place.shared else lambda: place.set_aside(time.time()),
-        shared=place.shared,
     )
 
 

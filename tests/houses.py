@@ -17,9 +17,9 @@ import trio
 
 from daemon.cli.run import ConfigFile
 from daemon.config.redactors import Redactors
+from daemon.config.state_url import resolve
 from daemon.operators.base import DaemonFacts
 from daemon.states import ServerState
-from daemon.store.place import place_of
 from daemon.tree import Surroundings, Tree
 from tests.fakes_upstream import ECHO_SERVER, Client, keep
 
@@ -72,7 +72,7 @@ class House:
                 config="c",
             ),
             notify=self._notify,
-            place=place_of(None, directory),
+            place=resolve(None, directory),
             **{"redact": _knowing(config), "file": ConfigFile(directory / "mcpd.json"), **more},
         )
         self.tree = Tree(config, self.around)

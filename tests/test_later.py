@@ -50,7 +50,7 @@ def test_what_is_not_there_is_an_error_where_it_is_used() -> None:
 
 @pytest.mark.parametrize(
     "needless",
-    ["rapidfuzz", "jsonschema_rs", "h11", "daemon.actors.summarizer", "sqlalchemy", "mcp", "pydantic"],
+    ["rapidfuzz", "jsonschema_rs", "h11", "daemon.actors.summarizer", "psycopg", "mcp", "pydantic"],
 )
 def test_a_daemon_with_an_ordinary_configuration_does_not_begin_by_loading(
     needless: str, loaded: frozenset[str]
@@ -61,7 +61,7 @@ def test_a_daemon_with_an_ordinary_configuration_does_not_begin_by_loading(
 @pytest.fixture(scope="module")
 def loaded() -> frozenset[str]:
     """What is loaded once the daemon is wired."""
-    script = "import sys, daemon.cli.run, daemon.lifetime, daemon.logs, daemon.store.store; print(*sys.modules)"
+    script = "import sys, daemon.cli.run, daemon.lifetime, daemon.logs, daemon.state.store; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", script], check=True, timeout=60, capture_output=True, text=True
     )

@@ -38,8 +38,7 @@ ORDER = (
     ("ports",),
     ("transports",),
     ("cataloguing",),
-    ("store", "summaries"),
-    ("keeping",),
+    ("state", "summaries"),
     ("clients", "calllog", "runlog", "admission"),
     ("upstreams",),
     ("metrics",),
@@ -96,9 +95,6 @@ LOADS_BY_NAME = {
     "daemon.transports.opening",
     "daemon.search.semantic",
     "daemon.metrics.readings",
-    "daemon.store.place",
-    "daemon.store.store",
-    "daemon.store.urls",
 }
 
 
@@ -330,7 +326,7 @@ REFUSED: list[tuple[Callable[[Tree], Iterator[str]], dict[str, str]]] = [
     (purity, {"daemon/search/text.py": "import os"}),
     (purity, {"daemon/config/parse.py": "import trio.lowlevel"}),
     (purity, {"daemon/config/parse.py": "from urllib.request import urlopen"}),
-    (one_loop, {"daemon/store/tables.py": "from asyncio import sleep"}),
+    (one_loop, {"daemon/state/tables.py": "from asyncio import sleep"}),
     (one_loop, {"daemon/cli/call.py": "def f():\n    import asyncio.runners"}),
     (no_sdk, {"daemon/transports/http.py": "import mcp.shared.inbound"}),
     (no_sdk, {"daemon/wire/http.py": TYPED + "from mcp.types import Tool"}),

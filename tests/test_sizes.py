@@ -31,7 +31,7 @@ COVERED_ELSEWHERE: dict[str, str] = {
     # What the client says is passed on or kept: seen in what the next daemon is given.
     "daemon/cli/bridging/client_side.py": "tests/cli/bridging/test_daemon_side.py",
     # Frozen values: the store's tests write and read them, the call path's work with what sessions share.
-    "daemon/catalog/remembered.py": "tests/store/test_store.py",
+    "daemon/catalog/remembered.py": "tests/state/test_store.py",
     # How lists follow each other is tested where an entry follows facts.
     "daemon/catalog/definitions.py": "tests/catalog/test_entry.py",
     "daemon/clients/context.py": "tests/clients/test_call.py",
@@ -44,6 +44,9 @@ COVERED_ELSEWHERE: dict[str, str] = {
     "daemon/clients/requests/tools.py": "tests/actors/test_session.py",
     # What callers use of a server is tested with a real one behind it.
     "daemon/upstreams/access.py": "tests/actors/test_upstream.py",
+    "daemon/state/values.py": "tests/state/test_store.py",
+    # The recorder's own half that knows no trio task: what it does shows in what the recorder does.
+    "daemon/state/rounds.py": "tests/actors/test_recorder.py",
     # Protocols, checked by mypy against the fakes that stand for them.
     "daemon/ports.py": "tests/clients/test_call.py",
 }

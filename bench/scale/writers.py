@@ -14,9 +14,10 @@ from bench.calls.rounds import quantiles
 from bench.running import Unmeasurable
 from daemon.catalog.loaded import Loaded, LoadedTool, Source
 from daemon.catalog.remembered import SessionRecord
-from daemon.store.faults import StoreFault
-from daemon.store.place import place_of
-from daemon.store.values import Batch
+from daemon.config.state_url import resolve
+from daemon.state.faults import StoreFault
+from daemon.state.store import Store
+from daemon.state.values import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -110,7 +111,7 @@ def _heard(ours: Connection) -> Sequence[float]:
 
 def _write(url: str | None, directory: Path, name: str, news: Connection) -> None:
     try:
-        store = place_of(url, directory).open(name)
+        store = Store.open(resolve(url, directory), writer=name)
         news.send([])
         news.recv()
         took, until = [], time.monotonic() + SECONDS

@@ -23,12 +23,12 @@ from daemon.config.model import DEFAULT_PROFILE
 from daemon.config.parse import load
 from daemon.config.profile_files import files_beside
 from daemon.config.redactors import Redactors
+from daemon.config.state_url import resolve
 from daemon.errors import ConfigError, DaemonRunning
 from daemon.notify import Notifier, listen_fds, watchdog_seconds
 from daemon.signals import Signals
 from daemon.sockets import bind, private_directory, unbind
-from daemon.store.lock import hold
-from daemon.store.place import place_of
+from daemon.state.sqlite import hold
 from daemon.surfaces.table import LAZY, SURFACES
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from daemon.config.model import Config
+    from daemon.config.state_url import StateUrl
     from daemon.operators.base import DaemonFacts
     from daemon.processes.starts import Starts
-    from daemon.store.place import Place
 
 EX_UNAVAILABLE = 69
 """A socket could not be bound, or another daemon serves it."""
@@ -57,7 +57,7 @@ def main(argv: list[str]) -> int:
     file = ConfigFile(options.config or paths.config_file(os.environ), lazy=options.lazy)
     try:
         config = file.read()
-        place = place_of(config.state.url, options.state_dir or paths.state_dir(os.environ))
+        place = resolve(config.state.url, options.state_dir or paths.state_dir(os.environ))
         with (
             _sockets(options.socket, config) as doors,
             _alone(place),
@@ -190,7 +190,7 @@ def _sockets(wanted: Path | None, config: Config) -> Iterator[_Doors]:
 
 
 @contextlib.contextmanager
-def _alone(place: Place) -> Iterator[None]:
+def _alone(place: StateUrl) -> Iterator[None]:
     """Keep other daemons from our state file. Where no lock can be made, none can be kept either: see status.
 
     Raises:
@@ -206,7 +206,7 @@ def _alone(place: Place) -> Iterator[None]:
 def _serve(
     config: Config,
     doors: _Doors,
-    place: Place,
+    place: StateUrl,
     file: ConfigFile,
     options: argparse.Namespace,
     signals: Signals,

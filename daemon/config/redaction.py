@@ -15,6 +15,7 @@ from daemon.config.credentials import (
     told_by_name,
 )
 from daemon.config.settings import is_setting
+from daemon.config.state_url import passwords
 from daemon.shapes import tokens
 from daemon.spellings import nested
 
@@ -38,9 +39,6 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://\S+")
 _PATH = re.compile(r"(?:/[\w. -]+){2,}/?", re.ASCII)
 _BASIC = re.compile(r"(?i)basic\s+([A-Za-z0-9+/_-]+={0,2})\s*")
 _SCHEME = re.compile(r"(?i)(?:basic|bearer|token)\s")
-
-STATE_PASSWORDS = frozenset({"password", "sslpassword", "passfile", "oauth_client_secret"})
-"""Parameters of `state.url` that nobody may see; those of `store.urls`."""
 
 
 def secrets(config: Config) -> frozenset[str]:
@@ -76,7 +74,7 @@ def _all(config: Config) -> Iterator[tuple[str, bool]]:
 
 def _of_daemon(config: Config) -> Iterator[tuple[str, bool]]:
     yield from _in_urls(config.summaries.base_url if config.summaries else None)
-    yield from _judged(_in_state_url(config.state.url), named=True)
+    yield from _judged(passwords(config.state.url or ""), named=True)
 
 
 def _of_server(server: Server) -> Iterator[tuple[str, bool]]:
@@ -188,24 +186,6 @@ def _spellings(value: str) -> Iterator[str]:
     yield value
     for line in value.splitlines():
         yield line.strip()
-
-
-def _in_state_url(url: str | None) -> Iterator[str]:
-    """Passwords only: hosts and users of databases are words of many logs, `postgres` above all."""
-    if not url:
-        return
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        yield url
-        return
-    written = [parts.password or ""]
-    for pair in parts.query.split("&"):
-        name, _, value = pair.partition("=")
-        if unquote(name) in STATE_PASSWORDS:
-            written.append(value)
-    for value in written:
-        yield from (value, unquote(value), unquote_plus(value))
 
 
 def _in_urls(text: str | None) -> Iterator[tuple[str, bool]]:

@@ -13,7 +13,7 @@ from daemon.config.hints import quoted
 from daemon.config.metrics_rules import metrics_faults
 from daemon.config.profile_rules import profile_faults, surface_faults
 from daemon.config.server_rules import missing_faults, name_faults, server_faults
-from daemon.config.state_rules import state_faults
+from daemon.config.state_url import state_faults
 from daemon.config.trail import ROOT, below
 from daemon.errors import Fault
 from daemon.wording import suggestion

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from daemon.catalog.snapshot import Catalog, ServerEntry
-    from daemon.keeping.health import Persistence
     from daemon.processes.peers import Connections
+    from daemon.state.health import Persistence
     from daemon.tally import ServerCalls, Tally
     from daemon.watch import Watch
 

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from daemon.config.model import Config
     from daemon.config.redactors import Redactors
     from daemon.facts import Fact
-    from daemon.keeping.health import Persistence
-    from daemon.keeping.totals import Totals
     from daemon.measures import CallStats, Mended, Noise, StderrTail
     from daemon.processes.peers import Connections
+    from daemon.state.health import Persistence
+    from daemon.state.session_notes import Totals
     from daemon.supervision.supervisor import Child
     from daemon.surfaces.base import Means
     from daemon.tally import Tally

@@ -8,12 +8,11 @@ which would import far more, is never run), or a folder in the format of model2v
 from __future__ import annotations
 
 import importlib.util
-import math
 from typing import TYPE_CHECKING, Any
 
 import attrs
-import msgspec
 import numpy as np
+from safetensors.numpy import load
 from tokenizers import Tokenizer
 
 from daemon.search.semantic import INSTALL, SemanticUnavailable
@@ -33,15 +32,6 @@ PACKAGED_TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
 
 NAMES = ("embedding.weight", "embeddings")
 """What the table of vectors is called: by wordllama, by model2vec."""
-
-DTYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I8": "i1"}
-"""Kinds of numbers that a table of vectors may hold, from safetensors' names to numpy's."""
-
-INTEGERS = {"I32": "<i4", "I64": "<i8"}
-"""Kinds of numbers that a token's row may be given in."""
-
-HEADER_BYTES = 1 << 20
-"""The longest header of a weights file; one with three tensors has 300 bytes."""
 
 TOKENS = 512
 """Tokens of a text that count: more than all but a few descriptions have, and 0.5 ms at most."""
@@ -144,28 +134,27 @@ def _packaged() -> tuple[str, str]:
 
 
 def _encoder(weights: str, tokenizer: str) -> StaticEncoder:
-    tensors = _tensors(weights)
+    # Read, not mapped: a file that is cut while it is mapped ends the daemon with SIGBUS.
+    tensors = load(np.fromfile(weights, dtype="u1").tobytes())
     found = next((name for name in NAMES if name in tensors), None)
     if found is None:
         raise ValueError(f"it holds no tensor {' or '.join(NAMES)}")
+    for name, kinds in ((found, "fi"), ("weights", "fi"), ("mapping", "i")):
+        if name in tensors and tensors[name].dtype.kind not in kinds:
+            raise ValueError(f"numbers of kind {tensors[name].dtype} are not read as {name}")
     reader = Tokenizer.from_file(tokenizer)
     # A tokenizer's file may ask for the padding and the length that its first model had.
     reader.no_padding()
     reader.no_truncation()
     _do_not_remember(reader)
-    embeddings = _tensor(weights, tensors[found], DTYPES)
-    if embeddings.ndim != len(("tokens", "dimensions")):
+    if tensors[found].ndim != len(("tokens", "dimensions")):
         raise ValueError(f"{found} is no table")
-    optional = {"weights": DTYPES, "mapping": INTEGERS}
-    extra = {
-        name: _tensor(weights, tensors[name], kinds) for name, kinds in optional.items() if name in tensors
-    }
     unknown = getattr(reader.model, "unk_token", None)
     return StaticEncoder(
         tokenizer=reader,
-        embeddings=embeddings,
-        weights=extra.get("weights"),
-        rows=extra.get("mapping"),
+        embeddings=tensors[found],
+        weights=tensors.get("weights"),
+        rows=tensors.get("mapping"),
         unknown=None if unknown is None else reader.token_to_id(unknown),
     )
 
@@ -175,41 +164,6 @@ def _do_not_remember(reader: Tokenizer) -> None:
     resize = getattr(reader.model, "_resize_cache", None)
     if resize is not None:
         resize(0)
-
-
-class _Entry(msgspec.Struct):
-    """Where a tensor stands in a weights file, and what it is (safetensors' format)."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    data_offsets: tuple[int, int]
-    start: int = 0
-    """Where the data of all tensors begins."""
-
-
-def _tensors(path: str) -> dict[str, _Entry]:
-    """The header of a weights file: eight bytes of length, then JSON."""
-    length = int(np.fromfile(path, dtype="<u8", count=1)[0])
-    if length > HEADER_BYTES:
-        raise ValueError("it is no safetensors file")
-    header = msgspec.json.decode(
-        np.fromfile(path, dtype="u1", count=length, offset=8).tobytes(), type=dict[str, msgspec.Raw]
-    )
-    header.pop("__metadata__", None)
-    entries = {name: msgspec.json.decode(raw, type=_Entry) for name, raw in header.items()}
-    for entry in entries.values():
-        entry.start = 8 + length
-    return entries
-
-
-def _tensor(path: str, entry: _Entry, kinds: dict[str, str]) -> NDArray[Any]:
-    if entry.dtype not in kinds:
-        raise ValueError(f"numbers of kind {entry.dtype} are not read, only {', '.join(kinds)}")
-    offset = entry.start + entry.data_offsets[0]
-    # Read, not mapped: a file that is cut while it is mapped ends the daemon with SIGBUS.
-    return np.fromfile(path, dtype=kinds[entry.dtype], count=math.prod(entry.shape), offset=offset).reshape(
-        entry.shape
-    )
 
 
 def _unit(vector: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -8,23 +8,24 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import trio
 
-from daemon.actors.recorder import Recorder
+from daemon.actors.recorder import Recorder, Timing
 from daemon.actors.registry import Registry
 from daemon.catalog.loaded import Loaded, Source
 from daemon.catalog.remembered import SessionRecord
 from daemon.facts import ServerStatus, StatusChanged
-from daemon.keeping.health import Condition
+from daemon.state.access import Opener
+from daemon.state.health import Condition
 from tests.catalog.samples import listed, servers, tool
 from tests.config.reading import config_of
-from tests.keeping.scripted_store import WHERE, Disk
+from tests.state.scripted_store import WHERE, Disk
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
     from daemon.catalog.snapshot import ServerEntry
     from daemon.facts import Fact
-    from daemon.keeping.opening import Store
+    from daemon.state.store import Store
     from daemon.states import ServerState
 
 START = 1_000_000.0
@@ -87,36 +88,29 @@ class Stage:
 
     async def written(self) -> None:
         """Until the store works and there is nothing to do at once."""
-        recorder = self.recorder
-        await until(
-            lambda: (
-                not self.degraded
-                and not recorder._recalling.untaken
-                and recorder._next_due() > trio.current_time()
-            )
-        )
+        await until(lambda: self.recorder.statistics().idle)
 
 
-def begin(open_store: Callable[[], Store], *names: str, **more: Any) -> Stage:
+def begin(
+    open_store: Callable[[], Store],
+    *names: str,
+    count: Callable[[], Mapping[str, int]] = dict,
+    set_aside: Callable[[], str] | None = None,
+    shared: bool = False,
+    where: str = WHERE,
+    **timing: Any,
+) -> Stage:
     """A recorder that has done nothing yet."""
     config = config_of({"mcpServers": servers(*(names or ("a", "b")))})
     made = Stage(Registry(config, wall=lambda: START), [], set(), [])
-    settings: dict[str, Any] = {
-        "where": WHERE,
-        "session_idle": 30 * DAY,
-        "rng": lambda: 0.0,
-        "patience": UNHURRIED,
-        **more,
-    }
+    chosen: dict[str, Any] = {"session_idle": 30 * DAY, "patience": UNHURRIED, **timing}
     made.recorder = Recorder(
-        open_store,
+        Opener(open_store, where=where, set_aside=set_aside, shared=shared),
         catalog=made.registry.catalog,
         tell=made.tell,
         settle=made.settle,
-        wall=lambda: made.wall,
-        live_keys=lambda: made.live,
-        adopt=made.adopted.append,
-        **settings,
+        timing=Timing(**{"wall": lambda: made.wall, "rng": lambda: 0.0, **chosen}),
+        count=count,
     )
     return made
 
@@ -138,7 +132,7 @@ async def life(
             nursery.start_soon(made.registry.run)
             if not opened:
                 await made.recorder.open()
-            nursery.start_soon(made.recorder.run)
+            nursery.start_soon(made.recorder.run, lambda: made.live, made.adopted.append)
             await made.registry.settle()
             yield made
             nursery.cancel_scope.cancel()

@@ -8,15 +8,15 @@ import pytest
 import trio
 from loguru import logger
 
-import daemon.keeping.session_notes as notes
+import daemon.state.session_notes as notes
 from daemon.actors.recorder import OPERATION_SECONDS
 from daemon.catalog.loaded import Loaded
 from daemon.catalog.remembered import SessionRecord
 from daemon.facts import Recalled, Switched
-from daemon.keeping.health import Condition
-from daemon.store.faults import Kind, StoreFault
+from daemon.state.faults import StoreCause, StoreFault
+from daemon.state.health import Condition
 from tests.actors.recording import START, Stage, begin, life, session, tools_of
-from tests.keeping.scripted_store import Disk, calm
+from tests.state.scripted_store import Disk, calm
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -37,27 +37,27 @@ def logged() -> Iterator[list[str]]:
 
 
 async def try_until_written(stage: Stage, clock: MockClock) -> None:
-    recorder = stage.recorder
+    now = stage.recorder.statistics
     while stage.degraded:
-        await until(lambda: not stage.degraded or (recorder._retry_at or 0.0) > trio.current_time())
+        await until(lambda: not stage.degraded or (now().retry_at or 0.0) > trio.current_time())
         if stage.degraded:
-            failures = recorder._health.failures
+            failures = now().failures
             clock.jump(LONG)
-            await until(lambda: not stage.degraded or recorder._health.failures > failures)  # noqa: B023
+            await until(lambda: not stage.degraded or now().failures > failures)  # noqa: B023
     await stage.written()
 
 
 async def another_try(stage: Stage, clock: MockClock, seconds: float) -> None:
     """After so many seconds another try is due, which fails, too."""
-    before = stage.recorder._health.failures
+    before = stage.recorder.statistics().failures
     clock.jump(seconds)
-    await until(lambda: stage.recorder._health.failures > before)
+    await until(lambda: stage.recorder.statistics().failures > before)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.CORRUPT])
+@pytest.mark.parametrize("kind", [kind for kind in StoreCause if kind is not StoreCause.CORRUPT])
 @pytest.mark.parametrize("operation", ["check", "keep"])
 async def test_nothing_is_lost_when_writing_fails_and_status_says_why(
-    operation: str, kind: Kind, mock_clock: MockClock
+    operation: str, kind: StoreCause, mock_clock: MockClock
 ) -> None:
     disk = Disk()
     async with life(begin(disk.open), disk) as stage:
@@ -71,6 +71,7 @@ async def test_nothing_is_lost_when_writing_fails_and_status_says_why(
         await until(lambda: stage.degraded)
         assert not await stage.recorder.kept("key")
         shown = stage.recorder.persistence.value
+        assert shown.cause is kind
         assert f"the test says so ({kind})" in shown.reason
         assert shown.waiting > 0
         stage.recorder.keep(session("key", "one", "two"))
@@ -84,10 +85,10 @@ async def test_nothing_is_lost_when_writing_fails_and_status_says_why(
     assert disk.open_stores == 0
 
 
-@pytest.mark.parametrize("operation", ["open", "servers", "switched"])
-@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("operation", ["open", "recall"])
+@pytest.mark.parametrize("kind", list(StoreCause))
 async def test_a_store_that_does_not_open_is_said_and_opened_later(
-    operation: str, kind: Kind, mock_clock: MockClock
+    operation: str, kind: StoreCause, mock_clock: MockClock
 ) -> None:
     disk = Disk()
     async with life(begin(disk.open), disk) as stage:
@@ -112,7 +113,7 @@ async def test_a_store_that_does_not_open_is_said_and_opened_later(
 
 async def test_what_servers_list_while_no_store_was_ever_opened_is_counted_at_once() -> None:
     disk = Disk()
-    disk.fails("open", Kind.MISCONFIGURED)
+    disk.fails("open", StoreCause.MISCONFIGURED)
     async with life(begin(disk.open), disk, finish=False) as stage:
         # The server, and the name that its tool was given.
         await stage.lists("a", "one")
@@ -125,7 +126,7 @@ async def test_tries_are_repeated_more_and_more_slowly(mock_clock: MockClock) ->
     disk = Disk()
     async with life(begin(disk.open, rng=lambda: 1.0), disk) as stage:
         await stage.written()
-        disk.fails("keep", Kind.FULL)
+        disk.fails("keep", StoreCause.FULL)
         stage.recorder.keep(session("key"))
         await until(lambda: stage.degraded)
         for delay in (1, 2, 4, 8, 16, 30, 30):
@@ -137,8 +138,8 @@ async def test_tries_are_repeated_more_and_more_slowly(mock_clock: MockClock) ->
             assert disk.asked["keep"] == tries + 1
 
 
-@pytest.mark.parametrize("kind", [Kind.NEWER_SCHEMA, Kind.MISCONFIGURED])
-async def test_what_only_an_operator_can_mend_is_tried_slowly(kind: Kind, mock_clock: MockClock) -> None:
+@pytest.mark.parametrize("kind", [StoreCause.NEWER_SCHEMA, StoreCause.MISCONFIGURED])
+async def test_what_only_an_operator_can_mend_is_tried_slowly(kind: StoreCause, mock_clock: MockClock) -> None:
     disk = Disk()
     disk.fails("open", kind)
     async with life(begin(disk.open), disk) as stage:
@@ -155,7 +156,7 @@ async def test_one_failure_is_one_line_of_the_log(mock_clock: MockClock, logged:
     disk = Disk()
     async with life(begin(disk.open), disk) as stage:
         await stage.written()
-        disk.fails("keep", Kind.FULL)
+        disk.fails("keep", StoreCause.FULL)
         stage.recorder.keep(session("key"))
         await until(lambda: stage.degraded)
         for _ in range(5):
@@ -171,7 +172,7 @@ async def test_what_is_kept_open_can_still_be_read() -> None:
     disk.sessions["old"] = session("old", "read")
     async with life(begin(disk.open), disk) as stage:
         await stage.written()
-        disk.fails("keep", Kind.FULL)
+        disk.fails("keep", StoreCause.FULL)
         stage.recorder.keep(session("key"))
         await until(lambda: stage.degraded)
         assert await stage.recorder.recall("old") == session("old", "read")
@@ -189,7 +190,7 @@ async def test_a_store_that_was_removed_is_begun_anew_with_everything_that_is_kn
         await stage.written()
         await stage.recorder.recall("recalled")
         disk.wipe()
-        disk.fails_once("check", Kind.LOST)
+        disk.fails_once("check", StoreCause.LOST)
         stage.recorder.keep(session("new", "read"))
         assert await stage.recorder.kept("new")
         await stage.written()
@@ -210,7 +211,7 @@ async def test_a_removed_store_is_noticed_while_nothing_is_written(mock_clock: M
         await stage.lists("a", "read")
         await stage.written()
         disk.wipe()
-        disk.fails_once("check", Kind.LOST)
+        disk.fails_once("check", StoreCause.LOST)
         mock_clock.jump(10.1)
         await until(lambda: "a" in disk.servers)
 
@@ -222,7 +223,7 @@ async def test_a_store_that_knows_less_than_before_is_another_one(mock_clock: Mo
         stage.recorder.keep(session("key", "read"))
         await stage.written()
         disk.wipe()
-        disk.fails_once("check", Kind.UNAVAILABLE)
+        disk.fails_once("check", StoreCause.UNAVAILABLE)
         mock_clock.jump(10.1)
         await until(lambda: stage.degraded)
         await try_until_written(stage, mock_clock)
@@ -232,7 +233,7 @@ async def test_a_store_that_knows_less_than_before_is_another_one(mock_clock: Mo
 
 async def test_a_corrupt_store_is_set_aside_at_the_start(logged: list[str]) -> None:
     disk = Disk()
-    disk.fails("open", Kind.CORRUPT)
+    disk.fails("open", StoreCause.CORRUPT)
     async with life(begin(disk.open, set_aside=disk.set_aside), disk) as stage:
         shown = stage.recorder.persistence.value
         assert shown.state is Condition.OK
@@ -253,7 +254,7 @@ async def test_a_store_found_corrupt_in_use_is_set_aside_and_all_that_is_known_i
         await stage.lists("a", "read")
         stage.recorder.keep(session("kept", "read"))
         await stage.written()
-        disk.fails(operation, Kind.CORRUPT)
+        disk.fails(operation, StoreCause.CORRUPT)
         if operation == "session":
             with pytest.raises(StoreFault):
                 await stage.recorder.recall("other")
@@ -273,7 +274,7 @@ async def test_only_one_store_is_set_aside_in_a_life(mock_clock: MockClock) -> N
     async with life(begin(disk.open, set_aside=disk.set_aside), disk) as stage:
         await stage.written()
         for _ in range(2):
-            disk.fails("keep", Kind.CORRUPT)
+            disk.fails("keep", StoreCause.CORRUPT)
             stage.recorder.keep(session("key"))
             await until(lambda: disk.asides == 1)
         await until(lambda: stage.degraded)
@@ -283,10 +284,10 @@ async def test_only_one_store_is_set_aside_in_a_life(mock_clock: MockClock) -> N
         assert "corrupt" in stage.reason
 
 
-@pytest.mark.parametrize("error", [Kind.READ_ONLY, OSError("no room for a name")])
-async def test_a_corrupt_store_that_cannot_be_set_aside_is_said(error: Kind | Exception) -> None:
+@pytest.mark.parametrize("error", [StoreCause.READ_ONLY, OSError("no room for a name")])
+async def test_a_corrupt_store_that_cannot_be_set_aside_is_said(error: StoreCause | Exception) -> None:
     disk = Disk()
-    disk.fails("open", Kind.CORRUPT)
+    disk.fails("open", StoreCause.CORRUPT)
     disk.fails("set_aside", error)
     async with life(begin(disk.open, set_aside=disk.set_aside), disk) as stage:
         assert stage.degraded
@@ -380,7 +381,7 @@ async def test_a_store_that_fails_at_the_end_ends_in_order(logged: list[str]) ->
     disk = Disk()
     async with life(begin(disk.open), disk) as stage:
         await stage.written()
-        disk.fails("keep", Kind.FULL)
+        disk.fails("keep", StoreCause.FULL)
         stage.recorder.keep(session("key", "read"))
         await until(lambda: stage.degraded)
     assert any("1 changes did not get to the store" in line for line in logged)
@@ -428,7 +429,7 @@ async def test_a_registry_that_does_not_answer_holds_writing_and_nothing_else(mo
 async def test_words_said_while_the_store_was_away_are_joined_with_those_in_it(mock_clock: MockClock) -> None:
     disk = Disk()
     disk.off = {("a", "x")}
-    disk.fails("open", Kind.LOCKED)
+    disk.fails("open", StoreCause.LOCKED)
     async with life(begin(disk.open), disk) as stage:
         stage.tell(Switched(off=frozenset({("b", "y")})))
         await stage.registry.settle()
@@ -445,8 +446,8 @@ async def test_a_session_of_this_life_is_known_while_the_store_is_away(mock_cloc
         await stage.written()
         stage.recorder.keep(session("key", "read"))
         await stage.written()
-        disk.fails("check", Kind.UNAVAILABLE)
-        disk.fails("open", Kind.UNAVAILABLE)
+        disk.fails("check", StoreCause.UNAVAILABLE)
+        disk.fails("open", StoreCause.UNAVAILABLE)
         mock_clock.jump(10.1)
         await until(lambda: stage.degraded)
         assert await stage.recorder.recall("key") == session("key", "read")
@@ -456,7 +457,7 @@ async def test_a_session_of_this_life_is_known_while_the_store_is_away(mock_cloc
 
 async def test_what_waits_is_bounded_and_what_is_dropped_is_counted() -> None:
     disk = Disk()
-    disk.fails("open", Kind.LOCKED)
+    disk.fails("open", StoreCause.LOCKED)
     async with life(begin(disk.open), disk) as stage:
         for number in range(notes.MAX_SESSIONS + 3):
             stage.recorder.keep(SessionRecord(key=str(number), loaded=Loaded(), seen_at=START))

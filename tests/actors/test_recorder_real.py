@@ -13,10 +13,11 @@ import pytest
 from loguru import logger
 
 from daemon.catalog.loaded import LoadedStatus
+from daemon.config.state_url import of_file
 from daemon.facts import Switched
-from daemon.keeping.health import Condition
-from daemon.store.faults import StoreFault
-from daemon.store.store import Store, set_aside
+from daemon.state.faults import StoreFault
+from daemon.state.health import Condition
+from daemon.state.store import Store, set_aside
 from tests.actors.recording import START, Stage, begin, life, session, tools_of
 from tests.waiting import until
 
@@ -48,7 +49,7 @@ def path(tmp_path: Path) -> Path:
 
 def on(path: Path, *names: str, slack: float = SLACK, **more: Any) -> Stage:
     """A life whose store is this file."""
-    url = f"sqlite:///{path}"
+    url = of_file(path)
 
     def open_store() -> Store:
         return Store.open(url, writer=f"life-{next(writers)}", slack=slack)
@@ -92,7 +93,6 @@ async def all_is_there(path: Path, *keys: str) -> None:
 async def test_a_life_that_is_cut_off_has_lost_nothing_that_was_acknowledged(path: Path) -> None:
     async with life(on(path), finish=False) as stage:
         await learn(stage)
-        stage.recorder._custody.let_go()
     async with life(on(path)) as stage:
         assert list(tools_of(stage.entry())) == ["read", "write"]
         assert stage.entry().epoch == 1
@@ -168,7 +168,7 @@ async def test_a_file_that_is_taken_away_is_written_anew(path: Path, damage: Cal
         await learn(stage)
         damage(path)
         stage.recorder.keep(session("later", "read"))
-        await until(lambda: "later" not in stage.recorder._sessions)
+        await until(lambda: "later" not in stage.recorder.statistics().unwritten)
         await stage.written()
         assert stage.recorder.persistence.value.state is Condition.OK
         assert stage.reason

@@ -9,15 +9,16 @@ import pytest
 
 from daemon.actors.recorder import OPERATION_SECONDS
 from daemon.catalog.loaded import Loaded
+from daemon.config.state_url import parse
 from daemon.facts import Switched
-from daemon.store.faults import StoreFault
-from daemon.store.store import Store
+from daemon.state.faults import StoreFault
+from daemon.state.store import Store
 from tests.actors.recording import Stage, begin, life, session, tools_of
-from tests.store.postgres import postgres
+from tests.state.postgres import postgres
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from tests.store.postgres import Server
+    from tests.state.postgres import Server
 
 __all__ = ["postgres"]
 
@@ -32,7 +33,8 @@ def url(postgres: Server) -> str:
 
 def on(url: str, writer: str, **more: Any) -> Stage:
     """A daemon on the database."""
-    return begin(lambda: Store.open(url, writer=writer, slack=SLACK), shared=True, where="the test's", **more)
+    place = parse(f"{url}&application_name={writer}")
+    return begin(lambda: Store.open(place, writer=writer, slack=SLACK), shared=True, where="the test's", **more)
 
 
 async def test_what_one_daemon_learns_the_other_hears(url: str) -> None:
@@ -100,13 +102,13 @@ async def test_a_session_that_both_use_has_what_either_loads(url: str) -> None:
         assert {tool for _server, tool in found.loaded.tools} == {"read", "write", "third"}
 
 
-async def test_a_daemon_that_was_cut_off_catches_up_before_it_writes(url: str) -> None:
+async def test_a_daemon_that_was_cut_off_catches_up_before_it_writes(postgres: Server, url: str) -> None:
     async with life(on(url, "one")) as one, life(on(url, "two")) as two:
         one.recorder.keep(session("key", "read"))
         assert await one.recorder.kept("key")
         one.live.add("key")
         await one.written()
-        one.recorder._custody.let_go()
+        postgres.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'one'")
         assert await two.recorder.recall("key") is not None
         two.recorder.keep(session("key", "read", "write"))
         assert await two.recorder.kept("key")

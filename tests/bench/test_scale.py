@@ -71,10 +71,10 @@ def test_a_file_is_written_by_one(tmp_path: Path) -> None:
 def test_the_document_names_only_files_that_exist() -> None:
     words = DOCUMENT.read_text(encoding="utf-8")
     for name in (
-        "daemon/store/lock.py",
+        "daemon/state/sqlite.py",
         "daemon/sockets.py",
         "daemon/doors/listening.py",
-        "daemon/store/writing.py",
+        "daemon/state/writing.py",
     ):
         assert f"`{name}`" in words
         assert (ROOT / name).exists()

@@ -31,7 +31,7 @@ import json, os, select, sys
 import daemon.cli
 from daemon import lifetime, logs, tree
 from daemon.cli import run
-from daemon.store import store
+from daemon.state import store
 
 def live(job):
     log = os.open(job["log"], os.O_WRONLY | os.O_APPEND)

@@ -431,7 +431,7 @@ MATRIX = (
         "SQLite locked, corrupt, truncated, read-only, newer",
         f"{KEPT}a_corrupt_file_is_set_aside_by_name_and_a_new_one_begun",
         f"{KEPT}a_file_of_a_later_version_is_left_alone_and_the_daemon_serves",
-        "tests/store/test_sqlite.py::test_a_store_that_turns_read_only_says_so",
+        "tests/state/test_sqlite.py::test_a_store_that_turns_read_only_says_so",
     ),
     row(
         "wall clock, suspend",

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from daemon.keeping.health import Condition, Persistence
 from daemon.metrics.readings import Exporter
+from daemon.state.health import Condition, Persistence
 from daemon.states import ServerState
 from daemon.surfaces.table import SURFACES
 from daemon.tally import CODES, INVALIDATIONS, OK, OPERATOR, REPAIRS, SOURCES, Tally

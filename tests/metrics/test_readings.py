@@ -15,10 +15,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from daemon.config.model import Config
 from daemon.config.parse import parse
 from daemon.errors import InvalidArguments
-from daemon.keeping.health import Condition, Persistence
 from daemon.metrics.readings import OFF, RENDERING, Distribution, read
 from daemon.metrics.table import METRICS
 from daemon.processes.effort import memory_by_mark
+from daemon.state.health import Condition, Persistence
 from daemon.states import ServerState
 from daemon.tally import LATENCY_BOUNDS, MAX_SERVERS, OTHER, Tally
 from daemon.watch import Watch

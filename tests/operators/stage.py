@@ -17,10 +17,10 @@ from daemon.clients.context import SessionStatistics
 from daemon.clients.moving import Moves
 from daemon.config.redactors import Redactors
 from daemon.config.tuning import Restart
-from daemon.keeping.health import Condition, Persistence
-from daemon.keeping.totals import Totals
 from daemon.measures import CallStats, Noise, StderrTail
 from daemon.operators.base import Clients, Counters, DaemonFacts, OperatorContext
+from daemon.state.health import Condition, Persistence
+from daemon.state.session_notes import Totals
 from daemon.supervision.supervisor import ChildSpec, Supervisor
 from daemon.watch import Watch
 from daemon.wire.link import FdLink

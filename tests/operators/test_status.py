@@ -13,14 +13,14 @@ from daemon.cataloguing import EMPTY, ListingStatus
 from daemon.causes import Cause
 from daemon.config.redactors import Redactors
 from daemon.facts import Configured, Recalled, Summarized, Switched, ToolsListed
-from daemon.keeping.health import Condition, Persistence
 from daemon.model import Era, Summary
 from daemon.operators.base import DaemonFacts
 from daemon.operators.server_status import STDERR_SHOWN
 from daemon.operators.status import status_with
 from daemon.redact import Redactor
+from daemon.state.faults import StoreCause
+from daemon.state.health import Condition, Persistence
 from daemon.states import ServerState
-from daemon.store.faults import Kind
 from daemon.surfaces.base import View
 from daemon.surfaces.category import CategorySurface
 from daemon.surfaces.full import FullSurface
@@ -306,7 +306,7 @@ def test_repairs_are_told_by_client() -> None:
 def test_what_is_kept_is_told_with_the_daemon() -> None:
     daemon = Daemon()
     daemon.archive.degrade(
-        "the disk is full", cause=Kind.FULL, since=NOW - 2.00049, where="/mcpd.db", waiting=3
+        "the disk is full", cause=StoreCause.FULL, since=NOW - 2.00049, where="/mcpd.db", waiting=3
     )
     assert daemon.status()["daemon"]["persistence"] == {
         "state": "degraded",

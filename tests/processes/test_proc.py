@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon.processes import proc
-from daemon.store.lock import hold
+from daemon.state.sqlite import hold
 from tests.cli.checkup.scenes import as_somebody_else, listening, process
 
 if TYPE_CHECKING:

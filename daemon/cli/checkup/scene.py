@@ -14,15 +14,16 @@ from daemon.cli.checkup.asking import last_words
 from daemon.cli.control import DaemonUnreachable, RemoteFault, ask
 from daemon.config.model import Listen
 from daemon.config.parse import load
+from daemon.config.state_url import of_file, resolve
 from daemon.errors import ConfigError
 from daemon.processes import proc
-from daemon.store.place import Place, place_of
 from daemon.surfaces.table import SURFACES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from daemon.config.model import Config
+    from daemon.config.state_url import StateUrl
     from daemon.errors import Fault
 
 ASK_SECONDS = 3.0
@@ -76,7 +77,7 @@ class Scene:
     """Where clients connect."""
     control: Path
     """Where operators connect."""
-    place: Place
+    place: StateUrl
     """Where state is kept."""
     state: Path
     """The state directory, where daemons write down what they start."""
@@ -212,8 +213,8 @@ def _state(environ: Mapping[str, str], running: Running | None, named: Path | No
     return paths.state_dir(known)
 
 
-def _place(config: Config | None, state: Path, running: Running | None) -> Place:
+def _place(config: Config | None, state: Path, running: Running | None) -> StateUrl:
     where = running and (running.status["daemon"].get("persistence") or {}).get("where")
     if where and where.startswith("/"):
-        return Place(None, Path(where))
-    return place_of(config.state.url if config else None, state)
+        return of_file(Path(where))
+    return resolve(config.state.url if config else None, state)

@@ -12,7 +12,7 @@ import pytest
 
 from daemon.cli.checkup.findings import Level
 from daemon.cli.checkup.state import FULL, SCARCE, check, room
-from daemon.store.lock import hold
+from daemon.state.sqlite import hold
 from tests.cli.checkup.scenes import as_somebody_else, levels, only, process
 
 if TYPE_CHECKING:

@@ -1,0 +1,259 @@
+"""The schema, as numbered steps from any earlier version. What a step says is never changed afterwards.
+
+The steps are the only description of the tables: what they should look like now is asked of a database in
+memory on which all steps were run. Rows of most tables have a stamp, the version of the store that they were
+last written with, and by whom: that is how another daemon on the same database learns what changed.
+"""
+
+# ruff: noqa: S608 - what is put into statements are names of ours; every value is bound
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections import defaultdict
+from contextlib import closing
+from functools import cache
+from typing import TYPE_CHECKING
+
+import attrs
+import msgspec
+
+from daemon.state import sqlite
+from daemon.state.faults import StoreCause, StoreFault
+from daemon.state.sql import Transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    Step = Sequence[str | Callable[[Transaction], None]]
+    """Statements, `{bytes}` in them is what the database calls them; or what takes more than statements."""
+
+_HASHED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
+
+
+_TOOLS = "UPDATE tools SET schema_hash = :now WHERE server = :server AND name = :tool AND schema_hash = :before"
+_LOADED = (
+    "UPDATE loaded_tools SET loaded_schema_hash = :now"
+    " WHERE server = :server AND tool = :tool AND loaded_schema_hash = :before"
+)
+_SUMMARIES = "UPDATE servers SET summary_of = :now WHERE name = :server AND summary_of = :before"
+
+
+def _rehash(transaction: Transaction) -> None:
+    """From the hashes of schema 1, which left out some members of a tool, to those of schema 2, of all of it.
+
+    Hashes stand with tools, with what sessions have loaded and with what a model has said. All are rewritten at
+    once, so that an update of mcpd changes no tool for anybody: every hash that is one of a tool as it is
+    stored. Others are of what is no more, and stay so. Nothing here is taken from where tools are hashed today.
+    """
+    servers: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+    moved = []
+    for row in transaction.rows("SELECT server, name, raw, schema_hash FROM tools"):
+        before, now = _hashes(row["raw"])
+        if row["schema_hash"] == before:
+            moved.append({"server": row["server"], "tool": row["name"], "before": before, "now": now})
+            servers[row["server"]].append((before, now))
+    digests = [
+        {
+            "server": server,
+            "before": _digest(each[0] for each in pairs),
+            "now": _digest(each[1] for each in pairs),
+        }
+        for server, pairs in servers.items()
+    ]
+    for statement, values in (
+        (_TOOLS, moved),
+        (_LOADED, moved),
+        (_SUMMARIES, digests),
+    ):
+        if values:
+            transaction.change_each(statement, values)
+
+
+def _hashes(raw: object) -> tuple[str, str]:
+    """The hash of a stored tool then and now; empty of what somebody has edited into something else."""
+    try:
+        members = msgspec.json.decode(raw) if isinstance(raw, bytes) else None
+        if not isinstance(members, dict):
+            return "", ""
+        return _hash({name: members[name] for name in _HASHED if name in members}), _hash(members)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return "", ""
+
+
+def _hash(members: Mapping[str, object]) -> str:
+    return hashlib.sha256(msgspec.json.encode(members, order="sorted")).hexdigest()
+
+
+def _digest(hashes: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(sorted(hashes)).encode()).hexdigest()
+
+
+_STAMP = "version BIGINT NOT NULL, writer TEXT NOT NULL"
+
+_FIRST = (
+    "CREATE TABLE version (value BIGINT NOT NULL)",
+    f"""CREATE TABLE servers (
+        name TEXT NOT NULL PRIMARY KEY, fingerprint TEXT NOT NULL, epoch BIGINT NOT NULL,
+        listed BIGINT NOT NULL, refreshed_at DOUBLE PRECISION NOT NULL, summary TEXT, keywords TEXT,
+        summary_of TEXT, summary_generated_at DOUBLE PRECISION, {_STAMP})""",
+    f"""CREATE TABLE tools (
+        server TEXT NOT NULL, name TEXT NOT NULL, position BIGINT NOT NULL, raw {{bytes}} NOT NULL,
+        schema_hash TEXT NOT NULL, epoch BIGINT NOT NULL, summary TEXT, keywords TEXT,
+        summary_generated_at DOUBLE PRECISION, updated_at DOUBLE PRECISION NOT NULL, {_STAMP},
+        PRIMARY KEY (server, name))""",
+    "CREATE INDEX tools_by_hash ON tools (schema_hash)",
+    f"""CREATE TABLE sessions (
+        key TEXT NOT NULL PRIMARY KEY, client TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL,
+        seen_at DOUBLE PRECISION NOT NULL, {_STAMP})""",
+    "CREATE INDEX sessions_by_use ON sessions (seen_at)",
+    f"""CREATE TABLE loaded_tools (
+        session TEXT NOT NULL, server TEXT NOT NULL, tool TEXT NOT NULL, position BIGINT NOT NULL,
+        loaded_schema_hash TEXT NOT NULL, loaded_epoch BIGINT NOT NULL, status TEXT NOT NULL,
+        invalid_reason TEXT NOT NULL, renamed_to TEXT, source TEXT NOT NULL,
+        loaded_at DOUBLE PRECISION NOT NULL, updated_at DOUBLE PRECISION NOT NULL, {_STAMP},
+        PRIMARY KEY (session, server, tool))""",
+    # With (server, tool) in front, PostgreSQL would look for one session's row in here, among those of all.
+    "CREATE INDEX loaded_tools_by_hash ON loaded_tools (server, loaded_schema_hash, tool)",
+    f"""CREATE TABLE switches (
+        server TEXT NOT NULL, tool TEXT NOT NULL, switched_off BIGINT NOT NULL, at DOUBLE PRECISION NOT NULL,
+        {_STAMP}, PRIMARY KEY (server, tool))""",
+)
+
+_NAMES = (
+    f"""CREATE TABLE tool_names (
+        name TEXT NOT NULL PRIMARY KEY, server TEXT NOT NULL, tool TEXT NOT NULL, beside BIGINT NOT NULL,
+        since DOUBLE PRECISION NOT NULL, {_STAMP})""",
+    "ALTER TABLE tools ADD COLUMN since DOUBLE PRECISION NOT NULL DEFAULT 0",
+    # No definition has changed after its row has.
+    "UPDATE tools SET since = updated_at",
+    # Whose row has been as it is for longer has had the name for longer, most likely.
+    """INSERT INTO tool_names (name, server, tool, beside, since, version, writer)
+        SELECT name, server, name, 0, updated_at, version, writer FROM tools WHERE NOT EXISTS (
+            SELECT 1 FROM tools AS older WHERE older.name = tools.name AND (older.updated_at < tools.updated_at
+            OR (older.updated_at = tools.updated_at AND older.server < tools.server)))""",
+)
+
+_VERDICTS = (
+    "DROP INDEX loaded_tools_by_hash",
+    """CREATE INDEX loaded_tools_by_verdict ON loaded_tools
+        (server, loaded_schema_hash, tool, status, invalid_reason, renamed_to)""",
+)
+
+_COUNTS = (
+    """CREATE TABLE counts
+        (name TEXT NOT NULL PRIMARY KEY, value BIGINT NOT NULL, since DOUBLE PRECISION NOT NULL)""",
+)
+
+_ABOUT = ("ALTER TABLE servers ADD COLUMN about TEXT",)
+
+STEPS: tuple[Step, ...] = (_FIRST, (_rehash,), _NAMES, _VERDICTS, _COUNTS, _ABOUT)
+"""By schema version, the first one makes version 1."""
+
+_VERSION, _COUNTER = "schema_version", "version"
+"""Tables of one row: the last step that was applied, and how many transactions have written. Writers take turns
+by the latter."""
+
+
+@attrs.frozen
+class _Table:
+    """A table as the steps leave it."""
+
+    columns: tuple[str, ...]
+    made: tuple[str, ...]
+    """Statements of SQLite that make it, and its indexes."""
+
+
+def version_of(transaction: Transaction, where: str, steps: Sequence[Step] = STEPS) -> int:
+    """The schema version of what is there, for reading only; 0 if nothing of ours is.
+
+    Raises:
+        StoreFault: it is later than ours (NEWER_SCHEMA), or other people's tables have our names
+            (MISCONFIGURED).
+    """
+    names = transaction.tables()
+    if not names:
+        return 0
+    if _VERSION not in names:
+        if foreign := sorted(names & _tables().keys()):
+            raise _foreign(where, f"it has a table '{foreign[0]}' that is not mcpd's")
+        return 0
+    if transaction.columns(_VERSION) != ["version"]:
+        raise _foreign(where, f"its table '{_VERSION}' is not mcpd's")
+    found = [row["version"] for row in transaction.rows(f"SELECT version FROM {_VERSION}")]
+    if len(found) != 1 or not isinstance(found[0], int) or found[0] < 0:
+        raise _foreign(where, f"its table '{_VERSION}' says {found[:3]} instead of one number")
+    if found[0] > len(steps):
+        why = f"it has schema {found[0]}, this mcpd knows up to {len(steps)}"
+        raise StoreFault(StoreCause.NEWER_SCHEMA, where, why)
+    return found[0]
+
+
+def migrate(transaction: Transaction, where: str, steps: Sequence[Step] = STEPS) -> None:
+    """Apply the steps that are missing, within the caller's transaction: all or none.
+
+    Raises:
+        StoreFault: as `version_of`.
+    """
+    transaction.rows(transaction.dialect.migrate_alone)
+    version = version_of(transaction, where, steps)
+    if version == 0:
+        transaction.change(f"CREATE TABLE {_VERSION} (version BIGINT NOT NULL)")
+        transaction.change(f"INSERT INTO {_VERSION} (version) VALUES (0)")
+    for step in steps[version:]:
+        for each in step:
+            if isinstance(each, str):
+                transaction.change(each.replace("{bytes}", transaction.dialect.bytes_type))
+            else:
+                each(transaction)
+    if version < len(steps):
+        transaction.change(f"UPDATE {_VERSION} SET version = :now", {"now": len(steps)})
+
+
+def complete(transaction: Transaction) -> bool:
+    """Whether every table is there, and the counter's row.
+
+    Raises:
+        sqlite3.Error, psycopg.Error: a table has not the columns that it should have.
+    """
+    names = transaction.tables()
+    for name, table in _tables().items():
+        if name in names:
+            transaction.rows(f"SELECT {', '.join(table.columns)} FROM {name} LIMIT 0")
+    return _tables().keys() <= names and transaction.scalar(f"SELECT value FROM {_COUNTER}") is not None
+
+
+def mend(transaction: Transaction) -> None:
+    """Make tables that somebody has dropped, and the counter, which goes on after the latest stamp there is."""
+    for name in _tables().keys() - transaction.tables():
+        for statement in _tables()[name].made:
+            transaction.change(statement.replace("BLOB", transaction.dialect.bytes_type))
+    if transaction.scalar(f"SELECT value FROM {_COUNTER}") is None:
+        stamped = [name for name, table in _tables().items() if "writer" in table.columns]
+        stamps = [transaction.scalar(f"SELECT max(version) FROM {name}") for name in stamped]
+        latest = max(stamp or 0 for stamp in stamps)
+        transaction.change(f"INSERT INTO {_COUNTER} (value) VALUES (:latest)", {"latest": latest})
+
+
+@cache
+def _tables() -> Mapping[str, _Table]:
+    """All tables as they are after the last step, by name."""
+    with closing(sqlite3.connect(":memory:")) as memory:
+        memory.row_factory = sqlite3.Row
+        transaction = Transaction(memory.cursor(), sqlite.DIALECT)
+        migrate(transaction, ":memory:", STEPS)
+        made = defaultdict(list)
+        # Tables first: the row of an index has its table's name, too.
+        query = "SELECT tbl_name, sql FROM sqlite_master WHERE sql <> '' ORDER BY type DESC"
+        for row in transaction.rows(query):
+            made[row["tbl_name"]].append(row["sql"])
+        return {
+            name: _Table(tuple(transaction.columns(name)), tuple(statements))
+            for name, statements in made.items()
+        }
+
+
+def _foreign(where: str, why: str) -> StoreFault:
+    advice = "Give mcpd a file or a database of its own (or a schema of one, by search_path)"
+    return StoreFault(StoreCause.MISCONFIGURED, where, why, advice)

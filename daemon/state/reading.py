@@ -1,0 +1,276 @@
+"""From rows to records. A row that somebody has edited into nonsense costs itself, never its neighbours.
+
+SQLite keeps any type in any column, so every cell is looked at.
+"""
+
+# ruff: noqa: S608 - what is put into statements are names of ours; every value is bound
+
+from __future__ import annotations
+
+from collections import defaultdict
+from math import inf
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import msgspec
+
+from daemon.catalog.listing import read_tools
+from daemon.catalog.loaded import Loaded, LoadedStatus, LoadedTool, Source, Verdict
+from daemon.catalog.remembered import ServerRecord, SessionRecord
+from daemon.model import GivenName, Summary
+from daemon.state.sql import among, chunks
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from daemon.model import Tool, ToolKey
+    from daemon.state.sql import Row, Transaction
+
+# A hash only tells whether the sentence is about these contents: of thousands of tools, few have one.
+_OF_TOOLS = (
+    "server, name, raw, CASE WHEN summary IS NULL THEN NULL ELSE schema_hash END AS summary_of, summary,"
+    " keywords, summary_generated_at, since"
+)
+
+_BY_OTHERS = "version > :since AND writer <> :me"
+
+_Number = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _ServerCells(msgspec.Struct):
+    """What a server's row must have."""
+
+    name: str
+    fingerprint: str
+    epoch: _Number
+    refreshed_at: float
+
+
+class _SummaryCells(msgspec.Struct):
+    """What stands with a sentence."""
+
+    summary: str
+    keywords: str
+    summary_of: str
+    summary_generated_at: float
+
+
+class _NameCells(msgspec.Struct):
+    """The row of a name that a tool was given."""
+
+    name: str
+    server: str
+    tool: str
+
+
+class _SessionCells(msgspec.Struct):
+    """A session's row."""
+
+    key: str
+    client: str
+    created_at: float
+    seen_at: float
+
+
+class _LoadedCells(msgspec.Struct):
+    """The row of a tool that a session has loaded."""
+
+    server: str
+    tool: str
+    loaded_schema_hash: str
+    loaded_epoch: _Number
+    status: LoadedStatus
+    invalid_reason: str
+    renamed_to: str | None
+    source: Source
+    loaded_at: float
+    updated_at: float
+
+
+CellsT = TypeVar("CellsT", bound=msgspec.Struct)
+
+
+def moment(cell: object) -> float:
+    """A cell that says since when something is so; one that says nothing of use means that nobody knows."""
+    return float(cell) if isinstance(cell, int | float) else inf
+
+
+class Reader:
+    """Reads within one transaction, and remembers what it could not read."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        """Begin with nothing read."""
+        self._transaction = transaction
+        self.unreadable: list[str] = []
+        """Each row that was left out, with the reason."""
+
+    def servers(self, names: Collection[str] | None = None) -> tuple[ServerRecord, ...]:
+        """What is known of these servers, or of all, by name."""
+        listed: dict[str, list[Row]] = defaultdict(list)
+        for row in self._all(f"SELECT {_OF_TOOLS} FROM tools", "server", names, "ORDER BY server, position"):
+            listed[row["server"]].append(row)
+        found = self._all("SELECT * FROM servers", "name", names, "ORDER BY name")
+        records = (self._server(row, listed[row["name"]]) for row in found)
+        return tuple(record for record in records if record is not None)
+
+    def names(self) -> tuple[GivenName, ...]:
+        """The names that tools were given."""
+        given = []
+        for row in self._transaction.rows("SELECT * FROM tool_names"):
+            cells = self._cells(_NameCells, row, f"the name {row['name']}")
+            if cells is not None:
+                key, since = (cells.server, cells.tool), moment(row["since"])
+                given.append(GivenName(name=cells.name, key=key, beside=bool(row["beside"]), since=since))
+        return tuple(given)
+
+    def sessions(self, keys: Iterable[str]) -> dict[str, SessionRecord]:
+        """The sessions that there are of these, by key."""
+        found: dict[str, SessionRecord] = {}
+        for chunk in chunks(keys):
+            held = self._loaded(chunk)
+            for row in self._all("SELECT * FROM sessions", "key", chunk):
+                cells = self._cells(_SessionCells, row, f"session {row['key']}")
+                if cells is not None:
+                    given = msgspec.structs.asdict(cells)
+                    found[cells.key] = SessionRecord(loaded=Loaded(held[cells.key]), **given)
+        return found
+
+    def newest(self, limit: int) -> tuple[SessionRecord, ...]:
+        """The sessions that were used last, the latest first."""
+        order = "SELECT key FROM sessions ORDER BY seen_at DESC, key LIMIT :limit"
+        keys = [row["key"] for row in self._transaction.rows(order, {"limit": limit})]
+        found = self.sessions(keys)
+        return tuple(found[key] for key in keys if key in found)
+
+    def switched(self) -> frozenset[tuple[str, str]]:
+        """What is switched off."""
+        off = self._transaction.rows("SELECT server, tool FROM switches WHERE switched_off = 1")
+        return frozenset((str(row["server"]), str(row["tool"])) for row in off)
+
+    def counted(self) -> tuple[dict[str, int], float]:
+        """What was ever counted, by name, and since when; what is no number is left out."""
+        found = [
+            row
+            for row in self._transaction.rows("SELECT * FROM counts")
+            if isinstance(row["value"], int) and isinstance(row["since"], int | float)
+        ]
+        since = min((float(row["since"]) for row in found), default=0.0)
+        return {str(row["name"]): row["value"] for row in found}, since
+
+    def changed(self, table: str, column: str, since: int, writer: str) -> list[str]:
+        """A column of the rows that others than this writer wrote since a version."""
+        query = f"SELECT {column} AS found FROM {table} WHERE {_BY_OTHERS}"
+        return [row["found"] for row in self._transaction.rows(query, {"since": since, "me": writer})]
+
+    def sessions_changed(self, since: int, writer: str, keys: Iterable[str]) -> list[str]:
+        """Those keys whose session others wrote, or any of whose loaded tools."""
+        changed: set[str] = set()
+        for chunk in chunks(keys):
+            marks, values = among(chunk)
+            for table, column in (("sessions", "key"), ("loaded_tools", "session")):
+                query = f"SELECT {column} AS key FROM {table} WHERE {_BY_OTHERS} AND {column} IN {marks}"
+                found = self._transaction.rows(query, {**values, "since": since, "me": writer})
+                changed.update(row["key"] for row in found)
+        return sorted(changed)
+
+    def _all(self, query: str, column: str, names: Collection[str] | None, order: str = "") -> Iterator[Row]:
+        if names is None:
+            yield from self._transaction.rows(f"{query} {order}")
+            return
+        for chunk in chunks(names):
+            marks, values = among(chunk)
+            yield from self._transaction.rows(f"{query} WHERE {column} IN {marks} {order}", values)
+
+    def _cells(self, cells: type[CellsT], row: Row, what: str) -> CellsT | None:
+        """The cells of a row; None if they are not what they should be."""
+        try:
+            return msgspec.convert(dict(row), cells)
+        except msgspec.ValidationError as fault:
+            self.unreadable.append(f"{what}: {fault}")
+            return None
+
+    def _server(self, row: Row, listed: list[Row]) -> ServerRecord | None:
+        cells = self._cells(_ServerCells, row, f"server {row['name']}")
+        if cells is None:
+            return None
+        name = cells.name
+        known = self._tools(name, listed)
+        # A sentence about other contents is none about these.
+        summed = [(row, tool) for row, tool in known if row["summary_of"] == tool.schema_hash]
+        sentences = {
+            tool.schema_hash: sentence
+            for row, tool in summed
+            if (sentence := self._summary(f"tool {name}/{tool.name}", row)) is not None
+        }
+        return ServerRecord(
+            name=name,
+            fingerprint=cells.fingerprint,
+            epoch=cells.epoch,
+            tools=tuple(tool for _, tool in known) if row["listed"] else None,
+            refreshed_at=cells.refreshed_at,
+            summary=self._summary(f"server {name}", row),
+            sentences=sentences,
+            since={tool.name: moment(row["since"]) for row, tool in known},
+            about=row["about"] if isinstance(row["about"], str) else "",
+        )
+
+    def _tools(self, server: str, listed: list[Row]) -> list[tuple[Row, Tool]]:
+        """The tools in these rows, each with its row."""
+        raws = [row["raw"] for row in listed]
+        if all(isinstance(raw, bytes) for raw in raws):
+            tools, _ = read_tools(server, map(msgspec.Raw, raws))
+            if len(tools) == len(listed):
+                return list(zip(listed, tools, strict=True))
+        # Somebody has edited one of them: one by one, it is known which.
+        known: dict[str, tuple[Row, Tool]] = {}
+        for row in listed:
+            tool, fault = _tool(server, row["raw"])
+            if tool is not None and tool.name in known:
+                fault = f"its contents say that it is {tool.name}, which is there already"
+            elif tool is not None:
+                known[tool.name] = row, tool
+                continue
+            self.unreadable.append(f"tool {server}/{row['name']}: {fault}")
+        return list(known.values())
+
+    def _summary(self, what: str, row: Row) -> Summary | None:
+        if row["summary"] is None:
+            return None
+        cells = self._cells(_SummaryCells, row, f"the summary of {what}")
+        if cells is None:
+            return None
+        try:
+            keywords = msgspec.json.decode(cells.keywords, type=tuple[str, ...])
+        except msgspec.MsgspecError as fault:
+            self.unreadable.append(f"the summary of {what}: keywords: {fault}")
+            return None
+        return Summary(
+            text=cells.summary, keywords=keywords, of=cells.summary_of, at=cells.summary_generated_at
+        )
+
+    def _loaded(self, keys: list[str]) -> Mapping[str, dict[ToolKey, LoadedTool]]:
+        held: dict[str, dict[ToolKey, LoadedTool]] = defaultdict(dict)
+        order = "ORDER BY position, loaded_at, server, tool"
+        for row in self._all("SELECT * FROM loaded_tools", "session", keys, order):
+            what = f"{row['server']}/{row['tool']}, loaded by session {row['session']}"
+            cells = self._cells(_LoadedCells, row, what)
+            if cells is not None:
+                held[row["session"]][cells.server, cells.tool] = LoadedTool(
+                    key=(cells.server, cells.tool),
+                    schema_hash=cells.loaded_schema_hash,
+                    epoch=cells.loaded_epoch,
+                    source=cells.source,
+                    at=cells.loaded_at,
+                    verdict=Verdict(
+                        status=cells.status, reason=cells.invalid_reason, renamed_to=cells.renamed_to
+                    ),
+                    judged_at=cells.updated_at,
+                )
+        return held
+
+
+def _tool(server: str, raw: object) -> tuple[Tool | None, str]:
+    """The tool that a cell holds, or why it holds none."""
+    if not isinstance(raw, bytes):
+        return None, "raw is no bytes"
+    usable, faulty = read_tools(server, [msgspec.Raw(raw)])
+    return (usable[0], "") if usable else (None, next(iter(faulty.values())))

@@ -1,0 +1,268 @@
+"""Rounds of the recorder: what others wrote is heard, what differs is written, what is idle is forgotten.
+
+Level-triggered: a round compares what is known with what the store holds. One that fails leaves everything
+where it was, and the next one does the same again.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+from loguru import logger
+
+from daemon.state.server_notes import Difference
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from daemon.catalog.remembered import SessionRecord
+    from daemon.catalog.snapshot import Catalog
+    from daemon.state.access import Opened, StoreAccess
+    from daemon.state.expiry import Expiry
+    from daemon.state.health import Health
+    from daemon.state.recalling import Recalling
+    from daemon.state.server_notes import ServerNotes
+    from daemon.state.session_notes import SessionNotes, Totals
+    from daemon.state.store import Store
+    from daemon.state.values import Batch, Written
+    from daemon.watch import Watch
+
+POLL_SECONDS = 1.0
+"""Between looks at what other daemons have written to a store that is shared."""
+
+CHECK_SECONDS = 10.0
+"""Between looks at whether the store is still there, while nothing is written."""
+
+TOUCH_SECONDS = 60.0
+"""Times of use wait so long for something else to be written with: they only count for expiry, in days."""
+
+CHECK, POLL, FORGET, TOUCH = "check", "poll", "forget", "touch"
+
+
+@attrs.frozen(kw_only=True)
+class Notes:
+    """All that is known and may not be on disk."""
+
+    catalog: Watch[Catalog]
+    """The newest catalog."""
+    servers: ServerNotes
+    """What the store holds of servers, names and switches."""
+    sessions: SessionNotes
+    """Sessions that were handed over."""
+    totals: Totals
+    """What was counted."""
+
+    @property
+    def waiting(self) -> int:
+        """How many things a reader of the store would miss."""
+        return len(self.sessions.waiting) + len(self.servers.difference(self.catalog.value))
+
+
+class Rounds:
+    """Keeps the store in step with what is known, for the recorder alone."""
+
+    def __init__(
+        self, access: StoreAccess, notes: Notes, recalling: Recalling, expiry: Expiry, health: Health
+    ) -> None:
+        """Begin with nothing opened.
+
+        Args:
+            access: has the store.
+            notes: what is to be written.
+            recalling: tells the catalog what the store holds.
+            expiry: forgets idle sessions.
+            health: shows what was lost.
+        """
+        self.start_over = False
+        """Whether the store that is opened next has lost everything."""
+        self.live_keys: Callable[[], Iterable[str]] = tuple
+        """Keys of the sessions that somebody uses now."""
+        self.adopt: Callable[[SessionRecord], None] = lambda _: None
+        """Takes a live session as another daemon has written it."""
+        self._access = access
+        self._notes = notes
+        self._recalling = recalling
+        self._expiry = expiry
+        self._health = health
+        self._shared = access.opener.shared
+        self._remembered = False
+        self._version = 0
+        self._due: dict[str, float] = {}
+
+    @property
+    def due_at(self) -> float:
+        """When the next round is due, on trio's clock; 0: at once."""
+        if self._access.store is None or self._notes.waiting or self._news:
+            return 0.0
+        return min(self._due.values())
+
+    @property
+    def idle(self) -> bool:
+        """Whether all that is known is in the store and the catalog, and nothing is due."""
+        return not self._recalling.untaken and self.due_at > trio.current_time()
+
+    def start(self) -> None:
+        """Count times from here on."""
+        self._expiry.start()
+        self._put(CHECK, CHECK_SECONDS)
+        self._put(FORGET, self._expiry.period)
+        if self._shared:
+            self._put(POLL, POLL_SECONDS)
+
+    def touch_later(self) -> None:
+        """Times of use, or counts, wait to be written."""
+        self._due.setdefault(TOUCH, trio.current_time() + TOUCH_SECONDS)
+
+    async def open(self) -> None:
+        """Open the store and tell what it remembers.
+
+        Raises:
+            StoreFault: it cannot be opened.
+        """
+        self._take_in(await self._access.open())
+
+    async def once(self, patience: float) -> None:
+        """One round.
+
+        Args:
+            patience: seconds that the catalog may take to take in what was recalled.
+
+        Raises:
+            StoreFault: the store failed.
+            trio.TooSlowError: the catalog did not take it in.
+        """
+        if self._access.store is None:
+            await self.open()
+        if self._take(POLL, POLL_SECONDS):
+            await self._poll()
+        with trio.fail_after(patience):
+            await self._recalling.settle()
+        await self._write(touches=self._take(TOUCH, TOUCH_SECONDS))
+        if self._take(FORGET, self._expiry.period):
+            self._put(FORGET, await self._expiry.look(self.live_keys, partial(self._write, touches=True)))
+
+    async def last(self) -> None:
+        """Write what is not written, as long as it takes, and close the store.
+
+        Raises:
+            StoreFault: the store failed.
+        """
+        if self._access.store is None and (self._unwritten or self._access.being_opened):
+            await self.open()
+        if self._shared and self._access.store is not None:
+            await self._poll()
+        for settle in (True, False):
+            while self._access.store is not None and self._unwritten:
+                await self._write(touches=True)
+            if settle:
+                await self._recalling.settle_at_last()
+        if (closing := self._access.close()) is not None:
+            await closing.done.wait()
+
+    @property
+    def _news(self) -> bool:
+        return bool(self._notes.servers.difference(self._notes.catalog.value))
+
+    @property
+    def _unwritten(self) -> bool:
+        news = not self._recalling.untaken and self._news
+        sessions = self._notes.sessions
+        return news or bool(sessions.waiting or sessions.touched or self._notes.totals.news)
+
+    async def _write(self, *, touches: bool) -> None:
+        """Write what differs; look whether the store is there, in any case.
+
+        Args:
+            touches: whether times of use, and counts, are worth a transaction of their own.
+        """
+        self._put(CHECK, CHECK_SECONDS)
+        servers, sessions, totals = self._notes.servers, self._notes.sessions, self._notes.totals
+        if parts := [key for key, each in sessions.waiting.items() if each.partial]:
+            stored = await self._access.use(lambda store: {key: store.session(key) for key in parts})
+            for key, record in stored.items():
+                sessions.complete(key, record)
+        catalog = self._notes.catalog.value
+        # Until the catalog has taken in what was recalled, it says nothing about what is to be written.
+        news = Difference(catalog=catalog) if self._recalling.untaken else servers.difference(catalog)
+        records, touched = sessions.next_batch()
+        counted = totals.news
+        if counted:
+            self.touch_later()
+        if not (news or records or ((touched or counted) and touches)):
+            await self._access.use(lambda store: store.check())
+            return
+        batch = attrs.evolve(
+            news.batch, at=self._health.wall(), sessions=records, touched=touched, counted=counted
+        )
+        written = await self._access.use(partial(_keep_checked, batch=batch))
+        if self._expiry.is_crowded(written.begun):
+            self._put(FORGET, 0)
+        sessions.were_written(records, touched)
+        totals.were_written(counted, batch.at)
+        if not sessions.touched:
+            self._due.pop(TOUCH, None)
+        servers.was_written(news, written.epochs)
+        self._recalling.epochs(batch.servers, written.epochs)
+        self._access.moved.notify()
+        if written.marked:
+            marked = ", ".join(f"{count} {status}" for status, count in sorted(written.marked.items()))
+            logger.info("loaded tools of sessions were marked again: {}", marked)
+
+    def _take_in(self, opened: Opened) -> None:
+        """Tell what a store remembers that was opened just now."""
+        memory, notes = opened.memory, self._notes
+        names = [record.name for record in memory.servers]
+        if opened.replaces:
+            self._health.note_aside(self._access.opener.aside)
+        if opened.replaces or self.start_over or notes.servers.missing(names):
+            for each in (notes.servers, notes.sessions, notes.totals):
+                each.start_over()
+        else:
+            notes.totals.read(memory.counted, memory.counted_since)
+        self.start_over = False
+        if not self._shared:
+            notes.servers.also_judge(names)
+        again, self._remembered = self._remembered, True
+        if again and self._shared:
+            # What others did to sessions meanwhile, before anything is written over it.
+            self._put(POLL, 0)
+        else:
+            self._version = memory.version
+        # Switches first: a server that they switch off has another epoch, which the stored one includes.
+        self._recalling.switches(memory.switched, certainly=not again)
+        # Names before the tools that have them: nobody else is given one meanwhile.
+        self._recalling.names(memory.names, shared=self._shared)
+        self._recalling.servers(memory.servers, memory.unreadable, by_another=again)
+
+    async def _poll(self) -> None:
+        """See what other daemons have written."""
+        keys, version = frozenset((*self.live_keys(), *self._notes.sessions.waiting)), self._version
+        changes = await self._access.use(lambda store: store.changes_since(version, keys))
+        self._version = changes.version
+        if changes.switched is not None:
+            self._recalling.switches(changes.switched)
+        if changes.names is not None:
+            self._recalling.names(changes.names, shared=self._shared)
+        self._recalling.servers(changes.servers, changes.unreadable)
+        for record in changes.sessions:
+            self.adopt(self._notes.sessions.joined(record))
+
+    def _put(self, what: str, seconds: float) -> None:
+        """Do it so many seconds from now."""
+        self._due[what] = trio.current_time() + seconds
+
+    def _take(self, what: str, period: float) -> bool:
+        """Whether its time has come; if so, the next one is set."""
+        due = self._due.get(what, trio.current_time() + 1) <= trio.current_time()
+        if due:
+            self._put(what, period)
+        return due
+
+
+def _keep_checked(store: Store, batch: Batch) -> Written:
+    """Write a batch to a store that is still there."""
+    store.check()
+    return store.keep(batch)

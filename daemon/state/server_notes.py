@@ -1,0 +1,274 @@
+"""What the store holds of servers and switches, held against the catalog: bookkeeping, without I/O."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING
+
+import attrs
+
+from daemon.catalog.remembered import ServerRecord
+from daemon.catalog.validity import judge_stored
+from daemon.state.values import Batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from daemon.catalog.naming import Names
+    from daemon.catalog.snapshot import Catalog, ServerEntry
+    from daemon.model import GivenName, Tool
+
+Switches = frozenset[tuple[str, str]]
+"""Servers and tools; an empty tool is the whole server."""
+
+
+@attrs.frozen
+class Evidence:
+    """What decides about the tools that sessions have loaded of a server, but for the sessions' side."""
+
+    tools: Mapping[str, Tool] | None
+    disabled: bool
+    renamed: Mapping[str, str]
+    off: frozenset[str]
+
+
+@attrs.frozen(kw_only=True)
+class Difference:
+    """What the catalog says and the store does not."""
+
+    catalog: Catalog = attrs.field(repr=False)
+    """Which catalog."""
+    batch: Batch = attrs.field(factory=partial(Batch, at=0.0), repr=False)
+    """What is to be written; when, and what sessions add to it, is not said yet."""
+    evidence: Mapping[str, Evidence | None] = attrs.field(factory=dict, repr=False)
+    """Servers whose loaded tools are to be marked again, with what decides; None if they are gone."""
+
+    def __bool__(self) -> bool:
+        return bool(len(self) or self.evidence)
+
+    def __len__(self) -> int:
+        """How many things a reader of the store would miss."""
+        new = self.batch
+        parts = (new.servers, new.switched_off, new.switched_on, new.names, new.names_gone)
+        return sum(map(len, parts))
+
+
+class NameNotes:
+    """What the store holds of the names of tools; since when they mean these is its to say once it has them."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._held: dict[str, GivenName] = {}
+        self._settled: Names | None = None
+        self._shared = False
+
+    def heard(self, names: Iterable[GivenName], *, shared: bool) -> None:
+        """The store holds these, and no others.
+
+        Args:
+            names: all of them.
+            shared: whether other daemons give names, too: what one of them gave is not taken back here.
+        """
+        self._held = {each.name: each for each in names}
+        self._shared = shared
+        self._settled = None
+
+    def difference(self, names: Names) -> tuple[tuple[GivenName, ...], tuple[GivenName, ...]]:
+        """What is to be written, and what is to go."""
+        if names is self._settled:
+            return (), ()
+        given = tuple(each for each in names.records() if not self._is_held(each))
+        gone = tuple(each for each in self._held.values() if self._is_gone(each, names))
+        if not (given or gone):
+            self._settled = names
+        return given, gone
+
+    def were_written(self, given: Iterable[GivenName], gone: Iterable[GivenName]) -> None:
+        """They are on disk."""
+        for each in gone:
+            self._held.pop(each.name, None)
+        self._held.update({each.name: each for each in given})
+
+    def _is_gone(self, held: GivenName, names: Names) -> bool:
+        owner = names.owners.get(held.name)
+        return owner is None if self._shared else owner != held.key
+
+    def _is_held(self, name: GivenName) -> bool:
+        held = self._held.get(name.name)
+        return held is not None and attrs.evolve(held, since=name.since) == name
+
+
+class ServerNotes:
+    """What the store holds of servers and switches, held against the catalog."""
+
+    def __init__(self) -> None:
+        """Begin with an empty store."""
+        self._switched: Switches = frozenset()
+        self._held: dict[str, ServerRecord] = {}
+        self._ours: dict[str, ServerRecord] = {}
+        self._settled: dict[str, ServerEntry] = {}
+        self._judged: dict[str, Evidence | None] = {}
+        self._last: Difference | None = None
+        self._names = NameNotes()
+
+    def start_over(self) -> None:
+        """The store holds nothing any more; its loaded tools are marked again, too, for they will be others."""
+        self._held.clear()
+        self._ours.clear()
+        self._settled.clear()
+        self._judged = dict.fromkeys(self._judged, _NEVER)
+        self._switched = frozenset()
+        self._names = NameNotes()
+        self._last = None
+
+    def missing(self, stored: Iterable[str]) -> bool:
+        """Whether a store that holds these servers lacks one that it had: it is another store."""
+        return not self._held.keys() <= set(stored)
+
+    def lacks_words(self, catalog: Catalog) -> bool:
+        """Whether operators have said what the store does not hold."""
+        return catalog.switched != self._switched
+
+    def heard(self, record: ServerRecord) -> bool:
+        """The store holds this record. Whether that is news."""
+        news = self._held.get(record.name) != record
+        self._held[record.name] = record
+        self._settled.pop(record.name, None)
+        self._last = None
+        return news
+
+    def heard_switches(self, stored: Switches, catalog: Catalog) -> Switches:
+        """The store says that these are switched off.
+
+        Returns:
+            What is switched off once the words that were said here since the last write are in it, too.
+        """
+        said_off, said_on = catalog.switched - self._switched, self._switched - catalog.switched
+        self._switched = stored
+        self._last = None
+        return (stored | said_off) - said_on
+
+    def heard_names(self, stored: Iterable[GivenName], *, shared: bool) -> None:
+        """The store holds these names of tools (`NameNotes.heard`)."""
+        self._names.heard(stored, shared=shared)
+        self._last = None
+
+    def also_judge(self, servers: Iterable[str]) -> None:
+        """Mark the loaded tools of these again, should the catalog not have them."""
+        for name in servers:
+            self._judged.setdefault(name, _NEVER)
+        self._last = None
+
+    def difference(self, catalog: Catalog) -> Difference:
+        """What is to be written."""
+        if self._last is None or self._last.catalog is not catalog:
+            given, gone = self._names.difference(catalog.names)
+            evidence = self._evidence(catalog)
+            batch = Batch(
+                at=0.0,
+                servers=self._changed(catalog),
+                names=given,
+                names_gone=gone,
+                switched_off=catalog.switched - self._switched,
+                switched_on=self._switched - catalog.switched,
+                judge=partial(judge_stored, catalog),
+                judged=tuple(evidence),
+            )
+            self._last = Difference(catalog=catalog, batch=batch, evidence=evidence)
+        return self._last
+
+    def was_written(self, difference: Difference, epochs: Mapping[str, int]) -> None:
+        """It is on disk.
+
+        Args:
+            difference: what was written.
+            epochs: those that the store gave, where they are not those asked for.
+        """
+        batch = difference.batch
+        for asked in batch.servers:
+            record = attrs.evolve(asked, epoch=epochs.get(asked.name, asked.epoch))
+            self._held[record.name] = self._ours[record.name] = record
+            self._settled[record.name] = difference.catalog.servers[record.name]
+        self._switched = (self._switched | batch.switched_off) - batch.switched_on
+        self._names.were_written(batch.names, batch.names_gone)
+        self._judged.update(difference.evidence)
+        self._last = None
+
+    def _changed(self, catalog: Catalog) -> tuple[ServerRecord, ...]:
+        records = []
+        for entry in catalog.servers.values():
+            if self._settled.get(entry.name) is entry:
+                continue
+            if self._is_held(entry):
+                self._settled[entry.name] = entry
+            else:
+                records.append(self._record(entry))
+        return tuple(records)
+
+    def _record(self, entry: ServerEntry) -> ServerRecord:
+        held = self._held.get(entry.name)
+        if entry.tools is None and held is not None:
+            # Its configuration has changed, and it has listed nothing since. What was learned under the old one
+            # stays until it has: the old one may come back.
+            return attrs.evolve(held, epoch=max(held.epoch, entry.epoch))
+        return ServerRecord(
+            name=entry.name,
+            fingerprint=entry.fingerprint,
+            epoch=entry.epoch,
+            tools=None if entry.tools is None else tuple(entry.tools.values()),
+            refreshed_at=entry.refreshed_at or (held.refreshed_at if held else 0.0),
+            summary=entry.summary,
+            sentences=entry.sentences,
+            since=entry.since,
+            about=entry.about,
+        )
+
+    def _is_held(self, entry: ServerEntry) -> bool:
+        """Whether the store needs nothing of an entry.
+
+        Of two daemons on one store whose servers list different tools, each writes its own list when that
+        changes, not when it hears the other's: they would never come to rest.
+        """
+        held, ours = self._held.get(entry.name), self._ours.get(entry.name)
+        if entry.tools is None:
+            return entry.epoch == 0 or (held is not None and entry.epoch <= held.epoch)
+        wanted = self._record(entry)
+        if held is not None and wanted.epoch == held.epoch and _alike(wanted, held):
+            self._ours[entry.name] = held
+            return True
+        if held is None or ours is None:
+            return False
+        return wanted.epoch in {held.epoch, ours.epoch} and _alike(wanted, ours)
+
+    def _evidence(self, catalog: Catalog) -> dict[str, Evidence | None]:
+        off: dict[str, set[str]] = {}
+        for server, tool in catalog.off:
+            off.setdefault(server, set()).add(tool)
+        evidence: dict[str, Evidence | None] = {
+            name: Evidence(entry.tools, entry.disabled, entry.renamed, frozenset(off.get(name, ())))
+            for name, entry in catalog.servers.items()
+        }
+        evidence.update({name: None for name in self._judged if name not in evidence})
+        return {name: now for name, now in evidence.items() if self._judged.get(name, _NEVER) != now}
+
+
+_NEVER = Evidence(None, False, {}, frozenset({""}))
+"""No server evidence so: nothing was ever marked."""
+
+
+def _alike(one: ServerRecord, other: ServerRecord) -> bool:
+    """Whether they say the same, but for the epoch and times; the other one knows of every change, too."""
+    return all(at <= other.since.get(name, inf) for name, at in one.since.items()) and (
+        one.fingerprint,
+        one.tools,
+        one.summary,
+        one.sentences,
+        one.about,
+    ) == (
+        other.fingerprint,
+        other.tools,
+        other.summary,
+        other.sentences,
+        other.about,
+    )

@@ -1,0 +1,242 @@
+"""SQLite: one file, one connection, one writer. Nobody opens the file but SQLite itself.
+
+Closing any other descriptor of a file drops all POSIX locks that the process has on it, SQLite's too: what must
+be known of the file is asked of the file system (stat), never read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import sqlite3
+from datetime import UTC, datetime
+from itertools import count
+from typing import TYPE_CHECKING
+
+import attrs
+
+from daemon.errors import DaemonRunning
+from daemon.sockets import private_directory
+from daemon.state.faults import StoreCause, StoreFault
+from daemon.state.sql import SqlDialect, Transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+BUSY_SECONDS = 1.0
+"""How long SQLite waits for a lock of another process. Nobody waits longer than 1.5 s for an operation: what is
+busy for longer counts as locked."""
+
+LARGEST_LEFT_LOG = 4 * 1024 * 1024
+"""Bytes to which the write-ahead log is cut after a checkpoint: a large batch does not leave it large."""
+
+_LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+
+BESIDE = ("-wal", "-shm")
+"""What SQLite keeps beside a file."""
+
+
+DIALECT = SqlDialect(
+    bytes_type="BLOB",
+    tables="SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite@_%' ESCAPE '@'",
+    migrate_alone="SELECT 1",  # a writer is alone anyway
+    spelled=str,
+)
+
+
+class SqliteDatabase:
+    """The one connection to a file."""
+
+    errors: tuple[type[Exception], ...] = (sqlite3.Error,)
+
+    def __init__(self, path: Path, slack: float = 1) -> None:
+        """Open the file, which is made, for us alone, if there is none.
+
+        Args:
+            path: the file.
+            slack: how many times longer than `BUSY_SECONDS` to wait.
+
+        Raises:
+            OSError: the file cannot be made.
+            sqlite3.Error: it cannot be opened.
+        """
+        _private(path)
+        self.raw = sqlite3.connect(
+            path, timeout=BUSY_SECONDS * slack, check_same_thread=False, isolation_level=None
+        )
+        """As Python's module has it."""
+        try:
+            # NORMAL loses nothing to kill -9; to a power cut, the last moments, which the servers tell again.
+            self.raw.execute("PRAGMA synchronous = NORMAL")
+            self.raw.execute(f"PRAGMA journal_size_limit = {LARGEST_LEFT_LOG}")
+        except BaseException:
+            self.raw.close()
+            raise
+        # Text that somebody has edited into no UTF-8 costs its row, not the query.
+        self.raw.text_factory = _text
+        self.raw.row_factory = sqlite3.Row
+
+    @contextlib.contextmanager
+    def transaction(self, *, writes: bool) -> Iterator[Transaction]:
+        """A transaction, which ends with the block.
+
+        Args:
+            writes: whether it may change anything. A writer that begins as a reader fails at once, without
+                waiting, if another one was faster.
+
+        Raises:
+            sqlite3.Error: it could not begin, or not be kept.
+        """
+        self.raw.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+        try:
+            # A cursor that failed half-way would keep the file open, and what SQLite has beside it.
+            with contextlib.closing(self.raw.cursor()) as cursor:
+                yield Transaction(cursor, DIALECT)
+            self.raw.execute("COMMIT")
+        except BaseException:
+            # Some errors have undone it already.
+            if self.raw.in_transaction:
+                with contextlib.suppress(sqlite3.Error):
+                    self.raw.execute("ROLLBACK")
+            raise
+
+    def prepare(self, where: str) -> None:
+        """The write-ahead log, and a look whether the file is sound; outside of any transaction.
+
+        Raises:
+            StoreFault: it is not (CORRUPT).
+        """
+        # A file that may only be read stays in the mode that it is in.
+        self.raw.execute("PRAGMA journal_mode = WAL").fetchall()
+        (said,) = self.raw.execute("PRAGMA quick_check(1)").fetchone()
+        if said != "ok":
+            raise StoreFault(StoreCause.CORRUPT, where, str(said).replace("\n", " "))
+
+    def close(self) -> None:
+        """Let go of the file, even if it is gone."""
+        with contextlib.suppress(sqlite3.Error):
+            self.raw.close()
+
+
+@attrs.frozen
+class FileIdentity:
+    """Which files were opened."""
+
+    of: tuple[tuple[int, int] | None, ...]
+    """Device and inode of the file and its log; None for one that is not there."""
+    path: Path
+
+    @classmethod
+    def now(cls, path: Path) -> FileIdentity:
+        """Of the files that have these names now."""
+        return cls((_inode(path), _inode(path.with_name(path.name + "-wal"))), path)
+
+    def lost(self) -> str:
+        """What became of the files since; empty if they are the same."""
+        try:
+            found = self.path.stat()
+        except FileNotFoundError:
+            return "somebody has removed the file"
+        if (found.st_dev, found.st_ino) != self.of[0]:
+            return "somebody has put another file in its place"
+        if found.st_size == 0:
+            return "somebody has emptied the file"
+        if self.of[1] is not None and FileIdentity.now(self.path).of[1] != self.of[1]:
+            return "somebody has removed its write-ahead log"
+        return ""
+
+
+@contextlib.contextmanager
+def hold(path: Path) -> Iterator[None]:
+    """Keep other daemons from the state in `path` as long as the block runs.
+
+    Two would each overwrite what the other has learned.
+
+    The kernel drops a lock of flock(2) with its holder, however that died, so a file that is left over locks
+    nobody out. It is never removed: one who waits for the old file and one who makes a new one would both hold
+    a lock.
+
+    Its directory is made, for us alone, if there is none.
+
+    Raises:
+        DaemonRunning: another process holds it; the text names its pid.
+        OSError: the lock file beside it cannot be made, or others can write to its directory.
+    """
+    private_directory(path.parent)
+    lock = os.open(path.with_name(path.name + ".lock"), _LOCK_FLAGS, 0o600)
+    try:
+        _take(lock, path)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _take(lock: int, path: Path) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(lock, 32, 0).decode(errors="replace").strip() or "unknown"
+        raise DaemonRunning(
+            f"another daemon, pid {holder}, keeps its state in {path}. Stop it, or give this one a --state-dir"
+            " of its own."
+        ) from None
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, b"%d\n" % os.getpid(), 0)
+
+
+def set_aside(path: Path, now: float) -> str:
+    """Rename a file, with its log, so that a new one can begin. Returns the new name.
+
+    The log goes first: left behind alone, it would be deleted by the next one to open the file.
+
+    Args:
+        path: the file.
+        now: seconds since the epoch, for the name.
+
+    Raises:
+        OSError: it cannot be renamed.
+    """
+    stem = f"{path.name}.corrupt-{datetime.fromtimestamp(now, UTC):%Y%m%d-%H%M%S}"
+    files = (*BESIDE, "")
+    name = next(name for name in _names(stem) if not any(path.with_name(name + end).exists() for end in files))
+    for end in files:
+        source = path.with_name(path.name + end)
+        if source.exists():
+            source.rename(path.with_name(name + end))
+    return str(path.with_name(name))
+
+
+def _names(stem: str) -> Iterator[str]:
+    yield stem
+    yield from (f"{stem}-{number}" for number in count(2))
+
+
+def _private(path: Path) -> None:
+    private_directory(path.parent)
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, f"{path} is a directory") from None
+        # In a directory such as /tmp somebody else can put a file first, or a link to one of ours.
+        if (owner := path.lstat().st_uid) not in {os.getuid(), 0}:
+            text = f"{path} belongs to uid {owner}, not to us: remove it, or choose another --state-dir"
+            raise PermissionError(errno.EACCES, text) from None
+        # Root's file, or a read-only place: what can be done with it will show.
+        with contextlib.suppress(OSError):
+            path.chmod(path.stat().st_mode & 0o700)
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
+
+
+def _inode(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino

@@ -1,0 +1,303 @@
+"""The store: what outlives the daemon. Synchronous, for one caller at a time, in worker threads.
+
+store = Store.open(parse("sqlite:////var/lib/mcpd/state.db"), writer="mcpd-1")
+store.keep(Batch(at=now, servers=(record,)))
+"""
+
+# ruff: noqa: S608 - what is put into statements are names of ours; every value is bound
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING
+
+from daemon.catalog.remembered import ANONYMOUS, OTHERS
+from daemon.later import later
+from daemon.redact import Redactor
+from daemon.state import migrations, sqlite
+from daemon.state.faults import StoreCause, StoreFault, translated
+from daemon.state.reading import Reader
+from daemon.state.sql import among, chunks, clean
+from daemon.state.values import FORGOTTEN_AT_ONCE, Changes, Recollection, Written
+from daemon.state.writing import Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from daemon.catalog.remembered import SessionRecord
+    from daemon.config.state_url import StateUrl
+    from daemon.state import postgres
+    from daemon.state.sql import Database, Transaction
+    from daemon.state.values import Batch
+else:
+    # Its driver is an extra, and takes 0.1 s that a daemon whose state is a file does not pay.
+    postgres = later("daemon.state.postgres")
+
+TURN_SECONDS = 0.2
+"""How long an operation waits for an earlier one of this daemon. There should be none: callers take turns,
+and one that hangs is left behind. Short, for its own wait comes on top."""
+
+_COUNTED = "SELECT count(*) FROM sessions"
+_OTHERS = f" WHERE key LIKE '{OTHERS}%'"
+"""Sessions of other users than the daemon's."""
+
+_UNNAMED = f"SELECT key FROM sessions WHERE seen_at < :before AND key LIKE '%{ANONYMOUS}%' LIMIT :limit"
+"""Sessions that nobody has named and nobody uses."""
+
+
+class Store:
+    """An open store."""
+
+    def __init__(self, url: StateUrl, database: Database, writer: str) -> None:
+        """Use `open`."""
+        self.where = url.where
+        """Which store, for people, without password."""
+        self._file = url.path
+        self._database = database
+        self._writer = writer
+        self._redact = Redactor(url.secrets)
+        self._turn = threading.Lock()
+        self._closed = False
+        self._seen = 0
+        self._opened: sqlite.FileIdentity | None = None
+
+    @classmethod
+    def open(cls, url: StateUrl, *, writer: str, slack: float = 1) -> Store:
+        """Open a store, and create or migrate it first if need be.
+
+        Args:
+            url: where it is.
+            writer: who writes: no other daemon on the same database may go by it.
+            slack: how many times longer than usual all waits may take: tests run on slow machines, too.
+
+        Raises:
+            StoreFault: it cannot be used now; nothing is left open.
+        """
+        store = cls(url, _database(url, slack), writer)
+        try:
+            store._prepare()
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    def recall(self) -> Recollection:
+        """All that is remembered, but for sessions.
+
+        Raises:
+            StoreFault: it cannot be read now.
+        """
+        with self._transaction(writes=False) as transaction:
+            reader = Reader(transaction)
+            counted, since = reader.counted()
+            return Recollection(
+                version=self._version(transaction),
+                servers=reader.servers(),
+                switched=reader.switched(),
+                names=reader.names(),
+                counted=counted,
+                counted_since=since,
+                unreadable=tuple(reader.unreadable),
+            )
+
+    def session(self, key: str) -> SessionRecord | None:
+        """What is known of a session, if anything is.
+
+        Raises:
+            StoreFault: it cannot be read now.
+        """
+        with self._transaction(writes=False) as transaction:
+            return Reader(transaction).sessions([clean(key)]).get(clean(key))
+
+    def sessions(self, limit: int) -> tuple[SessionRecord, ...]:
+        """The sessions that were used last, the latest first.
+
+        Raises:
+            StoreFault: they cannot be read now.
+        """
+        with self._transaction(writes=False) as transaction:
+            return Reader(transaction).newest(limit)
+
+    def changes_since(self, version: int, keys: Collection[str] = ()) -> Changes:
+        """What other daemons wrote since a version.
+
+        Args:
+            version: of the last `Written` or `Changes`; 0 for everything.
+            keys: the sessions to look at.
+
+        Raises:
+            StoreFault: it cannot be read now.
+        """
+        with self._transaction(writes=False) as transaction:
+            now, reader, me = self._version(transaction), Reader(transaction), self._writer
+            if now == version:
+                return Changes(version=now)
+            # A database that was restored from a backup has counted less far: then everything may be news.
+            since = version if version < now else 0
+            names = reader.changed("servers", "name", since, me)
+            changed = reader.sessions_changed(since, me, map(clean, keys))
+            changes = Changes(
+                version=now,
+                servers=reader.servers(names) if names else (),
+                sessions=tuple(reader.sessions(changed).values()),
+                names=reader.names() if reader.changed("tool_names", "name", since, me) else None,
+                switched=reader.switched() if reader.changed("switches", "server", since, me) else None,
+                unreadable=tuple(reader.unreadable),
+            )
+        self._seen = now
+        return changes
+
+    def keep(self, batch: Batch) -> Written:
+        """Write a batch: all of it, or nothing.
+
+        Raises:
+            StoreFault: nothing of it was written, as far as we know: a connection that breaks in the very last
+                moment leaves that open, and the same batch can be written again.
+        """
+        with self._transaction(writes=True) as transaction:
+            version = self._next_version(transaction)
+            writer = Writer(transaction, version=version, writer=self._writer, seen=self._seen, at=batch.at)
+            epochs = {record.name: (record.epoch, writer.server(record)) for record in batch.servers}
+            writer.names(batch.names, batch.names_gone)
+            writer.switch(batch.switched_off, off=True)
+            writer.switch(batch.switched_on - batch.switched_off, off=False)
+            begun = writer.sessions(batch.sessions)
+            writer.touched(batch.touched)
+            writer.counted(batch.counted)
+            marked = {} if batch.judge is None else writer.mark(batch.judge, batch.judged)
+        differing = {name: got for name, (asked, got) in epochs.items() if got != asked}
+        return Written(version=version, epochs=differing, marked=marked, begun=begun)
+
+    def forget_sessions(
+        self, before: float, sparing: Collection[str] = (), *, most: int, anonymous: float = 0.0
+    ) -> int:
+        """Delete sessions that nobody has used since a time, and the oldest where there are too many.
+
+        Other users than the daemon's may have half of them: theirs go first where they have more.
+
+        Args:
+            before: seconds since the epoch.
+            sparing: keys of sessions that stay in any case.
+            most: how many may stay.
+            anonymous: the time for those that nobody has named, seconds since the epoch.
+
+        Returns:
+            How many were deleted, `FORGOTTEN_AT_ONCE` at most: then there may be more.
+
+        Raises:
+            StoreFault: none was deleted.
+        """
+        spared = {clean(key) for key in sparing}
+        with self._transaction(writes=True) as transaction:
+            self._next_version(transaction)
+            excess, others = transaction.scalar(_COUNTED) - most, transaction.scalar(_COUNTED + _OTHERS)
+            among_others = _OTHERS if others > most // 2 else ""
+            excess = max(excess, others - most // 2)
+            oldest = f"SELECT key, seen_at < :before AS idle FROM sessions{among_others}"
+            oldest += " ORDER BY seen_at LIMIT :limit"
+            found = transaction.rows(oldest, {"before": before, "limit": FORGOTTEN_AT_ONCE})
+            keys = [row["key"] for place, row in enumerate(found) if place < excess or row["idle"]]
+            unnamed = transaction.rows(_UNNAMED, {"before": anonymous, "limit": FORGOTTEN_AT_ONCE})
+            unique = dict.fromkeys([*keys, *(row["key"] for row in unnamed)])
+            keys = [key for key in unique if key not in spared][:FORGOTTEN_AT_ONCE]
+            for chunk in chunks(keys):
+                marks, values = among(chunk)
+                transaction.change(f"DELETE FROM loaded_tools WHERE session IN {marks}", values)
+                transaction.change(f"DELETE FROM sessions WHERE key IN {marks}", values)
+        return len(keys)
+
+    def check(self) -> None:
+        """See whether what was opened is still there; a question or two.
+
+        Raises:
+            StoreFault: it is not (LOST), or it cannot be used for another reason.
+        """
+        with translated(self.where, self._redact, ()):
+            why = "" if self._opened is None else self._opened.lost()
+        if why:
+            raise StoreFault(StoreCause.LOST, self.where, why)
+        with self._transaction(writes=False) as transaction:
+            self._version(transaction)
+
+    def close(self) -> None:
+        """Let go of it, even if its file is gone; more than once does no harm."""
+        if self._closed:
+            return
+        self._closed = True
+        self._database.close()
+
+    def _prepare(self) -> None:
+        # Before anything is changed, and be it the file's mode: it may be a later mcpd's.
+        with self._transaction(writes=False) as transaction:
+            current = migrations.version_of(transaction, self.where) == len(migrations.STEPS)
+        with self._errors():
+            self._database.prepare(self.where)
+        with self._transaction(writes=False) as transaction:
+            current = current and migrations.complete(transaction)
+        if not current:
+            with self._transaction(writes=True) as transaction:
+                migrations.migrate(transaction, self.where)
+                migrations.mend(transaction)
+        with self._transaction(writes=False) as transaction:
+            self._seen = self._version(transaction)
+        if self._file is not None:
+            self._opened = sqlite.FileIdentity.now(self._file)
+
+    def _version(self, transaction: Transaction) -> int:
+        """How many transactions have written."""
+        now: int | None = transaction.scalar("SELECT value FROM version")
+        if now is None:
+            raise StoreFault(StoreCause.UNAVAILABLE, self.where, "its table 'version' is empty")
+        return now
+
+    def _next_version(self, transaction: Transaction) -> int:
+        """Begin to write: every other writer waits from here until the transaction ends."""
+        transaction.change("UPDATE version SET value = value + 1")
+        return self._version(transaction)
+
+    @contextlib.contextmanager
+    def _transaction(self, *, writes: bool) -> Iterator[Transaction]:
+        with self._errors(), self._database.transaction(writes=writes) as transaction:
+            yield transaction
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        if not self._turn.acquire(timeout=TURN_SECONDS):
+            raise StoreFault(StoreCause.UNAVAILABLE, self.where, "an earlier operation has not ended yet")
+        try:
+            if self._closed:
+                raise StoreFault(StoreCause.UNAVAILABLE, self.where, "it was closed")
+            with translated(self.where, self._redact, self._database.errors):
+                yield
+        finally:
+            self._turn.release()
+
+
+def set_aside(url: StateUrl, now: float) -> str:
+    """Rename a corrupt file of SQLite, which must be closed, so that a new one can begin. Returns the new name.
+
+    Args:
+        url: where it is.
+        now: seconds since the epoch, for the name.
+
+    Raises:
+        StoreFault: it cannot be renamed, or is no file.
+    """
+    if url.path is None:
+        why = "a database of PostgreSQL cannot be set aside by mcpd"
+        raise StoreFault(StoreCause.MISCONFIGURED, url.where, why)
+    with translated(url.where, Redactor(()), ()):
+        return sqlite.set_aside(url.path, now)
+
+
+def _database(url: StateUrl, slack: float) -> Database:
+    if url.path is not None:
+        with translated(url.where, Redactor(()), sqlite.SqliteDatabase.errors):
+            return sqlite.SqliteDatabase(url.path, slack)
+    try:
+        return postgres.PostgresDatabase(url.parameters, slack)
+    except ImportError as error:
+        why = f"PostgreSQL needs a driver that is not installed ({error})"
+        advice = "Install it: pip install 'mcpd-supervisor[postgres]'"
+        raise StoreFault(StoreCause.MISCONFIGURED, url.where, why, advice) from None

@@ -1,0 +1,334 @@
+"""From records to rows, within one transaction whose number all changed rows are stamped with.
+
+Only rows that differ are written: a session that loads its five hundredth tool costs one row. Writers take
+turns by the counter's row, so what was read here stays true until the transaction ends.
+"""
+
+# ruff: noqa: S608 - what is put into statements are names of ours; every value is bound
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from daemon.state.reading import moment
+from daemon.state.sql import among, chunks, clean
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    from daemon.catalog.loaded import LoadedStatus, LoadedTool, Verdict
+    from daemon.catalog.remembered import ServerRecord, SessionRecord
+    from daemon.model import GivenName, Summary, Tool
+    from daemon.state.sql import Row, Transaction
+    from daemon.state.values import Judge
+
+    Values = dict[str, Any]
+
+
+class Writer:
+    """Writes within one transaction."""
+
+    def __init__(self, transaction: Transaction, *, version: int, writer: str, seen: int, at: float) -> None:
+        """Take what all rows of the transaction share.
+
+        Args:
+            transaction: what is written in.
+            version: its number.
+            writer: who writes.
+            seen: the version up to which this writer knows what others wrote.
+            at: seconds since the epoch.
+        """
+        self._transaction = transaction
+        self._stamp: Values = {"version": version, "writer": writer}
+        self._seen = seen
+        self._at = at
+
+    def server(self, record: ServerRecord) -> int:
+        """Replace what is known of a server. Returns its epoch, which may be another one than was asked for.
+
+        Not to have listed tools is no news about tools that are known: they stay, with what belongs to them.
+        """
+        query = "SELECT * FROM servers WHERE name = :name"
+        old = next(iter(self._transaction.rows(query, {"name": record.name})), None)
+        query = "SELECT * FROM tools WHERE server = :server"
+        present = {row["name"]: row for row in self._transaction.rows(query, {"server": record.name})}
+        epoch = record.epoch if old is None else _epoch(self._stamp["writer"], record, old, present)
+        if record.tools is None and old is not None and old["listed"]:
+            values = {**_without_stamp(old), "epoch": epoch}
+        else:
+            values = _server(record, epoch)
+            self._tools(record, epoch, present)
+        self._put("servers", ("name",), [values])
+        return epoch
+
+    def sessions(self, records: Iterable[SessionRecord]) -> int:
+        """Replace what is known of sessions, except for tools that others loaded into them meanwhile.
+
+        Returns how many were not known.
+        """
+        unique = {record.key: record for record in records}.values()
+        return sum(self._sessions({clean(each.key): each for each in chunk}) for chunk in chunks(unique))
+
+    def touched(self, used: Mapping[str, float]) -> None:
+        """Move times forward. Without a stamp: that would hide from us what others wrote there."""
+        if used:
+            later = "UPDATE sessions SET seen_at = :until WHERE key = :used AND seen_at < :until"
+            each = [{"used": clean(key), "until": at} for key, at in used.items()]
+            self._transaction.change_each(later, each)
+
+    def counted(self, more: Mapping[str, int]) -> None:
+        """Add to what was counted."""
+        each = [{"name": clean(name), "more": count, "at": self._at} for name, count in more.items()]
+        if each:
+            put = "INSERT INTO counts (name, value, since) VALUES (:name, :more, :at)"
+            added = "ON CONFLICT (name) DO UPDATE SET value = counts.value + excluded.value"
+            self._transaction.change_each(f"{put} {added}", each)
+
+    def names(self, given: Iterable[GivenName], gone: Iterable[GivenName]) -> None:
+        """Remember names that tools were given.
+
+        Of two daemons that give one name to different tools each means its own for as long as it lives. Which
+        one a client was shown nobody can say afterwards: the name stays the first one's, since never.
+        """
+        left = [{"name": clean(each.name), **_owner(each)} for each in gone]
+        self._drop("tool_names", ("name", "server", "tool"), left)
+        for chunk in chunks(given):
+            marks, values = among(clean(each.name) for each in chunk)
+            query = f"SELECT * FROM tool_names WHERE name IN {marks}"
+            known = {row["name"]: row for row in self._transaction.rows(query, values)}
+            self._put("tool_names", ("name",), _named(chunk, known))
+
+    def switch(self, names: Collection[tuple[str, str]], *, off: bool) -> None:
+        """Remember operators' words."""
+        keys = [(clean(server), clean(tool)) for server, tool in sorted(names)]
+        new = [{"server": key[0], "tool": key[1], "switched_off": int(off), "at": self._at} for key in keys]
+        self._put("switches", ("server", "tool"), new)
+
+    def mark(self, judge: Judge, names: Collection[str]) -> dict[LoadedStatus, int]:
+        """Give the loaded tools of these servers the verdicts that they have now, in all sessions at once.
+
+        What is judged alike is asked about once, and written with one statement, however many sessions have it.
+        """
+        marked: Counter[LoadedStatus] = Counter()
+        columns = ", ".join((*_JUDGED, *_VERDICT))
+        # In the order of the index that has all of these: not a row is read, nor anything sorted.
+        query = f"SELECT DISTINCT {columns} FROM loaded_tools WHERE server = :server"
+        for server in names:
+            for row in [dict(row) for row in self._transaction.rows(query, {"server": clean(server)})]:
+                verdict = judge(row["server"], row["tool"], row["loaded_schema_hash"])
+                now = _verdict(verdict)
+                if any(row[name] != value for name, value in now.items()):
+                    marked[verdict.status] += self._change("loaded_tools", row, {**now, "updated_at": self._at})
+        return dict(marked)
+
+    def _tools(self, record: ServerRecord, epoch: int, present: Mapping[str, Row]) -> None:
+        new: list[Values] = []
+        for position, tool in enumerate(record.tools or ()):
+            values = {"position": position, **_tool(tool, record.sentences.get(tool.schema_hash))}
+            old = present.get(tool.name)
+            values["since"] = _latest(record.since.get(tool.name, inf), tool, old)
+            if old is None or _differs(old, values):
+                since = epoch if old is None or old["schema_hash"] != tool.schema_hash else old["epoch"]
+                new.append({**values, "server": record.name, "epoch": since, "updated_at": self._at})
+        gone = present.keys() - {tool.name for tool in record.tools or ()}
+        self._drop("tools", ("server", "name"), [{"server": record.name, "name": name} for name in gone])
+        self._put("tools", ("server", "name"), new)
+
+    def _sessions(self, records: Mapping[str, SessionRecord]) -> int:
+        marks, keys = among(records)
+        used = f"SELECT * FROM sessions WHERE key IN {marks}"
+        known = {row["key"]: row for row in self._transaction.rows(used, keys)}
+        held: dict[str, dict[tuple[str, str], Row]] = defaultdict(dict)
+        query = f"SELECT * FROM loaded_tools WHERE session IN {marks}"
+        for row in self._transaction.rows(query, keys):
+            held[row["session"]][row["server"], row["tool"]] = row
+        new = [
+            values
+            for key, record in records.items()
+            if _differs(known.get(key), values := _session(key, record))
+        ]
+        for values in new:
+            values["seen_at"] = _later(known.get(values["key"]), values["seen_at"])
+        self._put("sessions", ("key",), new)
+        self._loaded({key: (record, held[key]) for key, record in records.items()})
+        return len(records.keys() - known.keys())
+
+    def _loaded(self, pairs: Mapping[str, tuple[SessionRecord, dict[tuple[str, str], Row]]]) -> None:
+        gone: list[Values] = []
+        new: list[Values] = []
+        for session, (record, held) in pairs.items():
+            now = {(each["server"], each["tool"]): each for each in _placed(session, record, held)}
+            new += [each for key, each in now.items() if _differs(held.get(key), each)]
+            left = {key: row for key, row in held.items() if key not in now}
+            gone += [
+                {"session": session, "server": server, "tool": tool}
+                for (server, tool), row in left.items()
+                if not self._unseen(row)
+            ]
+        self._drop("loaded_tools", ("session", "server", "tool"), gone)
+        self._put("loaded_tools", ("session", "server", "tool"), new)
+        # A row that is gone has no stamp: others see by the session's that there is less now.
+        if touched := {values["session"] for values in (*gone, *new)}:
+            marks, values = among(touched)
+            stamped = f"UPDATE sessions SET version = :version, writer = :writer WHERE key IN {marks}"
+            self._transaction.change(stamped, {**values, **self._stamp})
+
+    def _unseen(self, row: Row) -> bool:
+        """Whether another daemon wrote it, and we cannot know of it yet."""
+        version = row["version"]
+        return row["writer"] != self._stamp["writer"] and isinstance(version, int) and version > self._seen
+
+    def _drop(self, table: str, keys: Sequence[str], gone: Sequence[Values]) -> None:
+        """Delete the rows that have these values in these columns."""
+        if gone:
+            wanted = " AND ".join(f"{name} = :{name}" for name in keys)
+            self._transaction.change_each(f"DELETE FROM {table} WHERE {wanted}", gone)
+
+    def _put(self, table: str, keys: Sequence[str], new: Sequence[Values]) -> None:
+        """Insert rows, in place of those that have the same values in the columns of the key."""
+        if stamped := [{**values, **self._stamp} for values in new]:
+            columns = list(stamped[0])
+            marks = ", ".join(f":{name}" for name in columns)
+            changes = ", ".join(f"{name} = excluded.{name}" for name in columns if name not in keys)
+            put = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})"
+            replaced = f"ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {changes}"
+            self._transaction.change_each(f"{put} {replaced}", stamped)
+
+    def _change(self, table: str, old: Values, new: Values) -> int:
+        """Rows that have the old values have the new ones from now on. Returns how many."""
+        stamped = {**new, **self._stamp}
+        changes = ", ".join(f"{name} = :{name}" for name in stamped)
+        were = (f"{name} IS NULL" if value is None else f"{name} = :old_{name}" for name, value in old.items())
+        values = {f"old_{name}": value for name, value in old.items() if value is not None}
+        statement = f"UPDATE {table} SET {changes} WHERE {' AND '.join(were)}"
+        return self._transaction.change(statement, {**values, **stamped})
+
+
+_JUDGED = ("server", "loaded_schema_hash", "tool")
+_VERDICT = ("status", "invalid_reason", "renamed_to")
+
+
+def _epoch(writer: str, record: ServerRecord, old: Row, present: Mapping[str, Row]) -> int:
+    """The epoch of a server that is known: it never falls, and one number never means two things."""
+    stored = old["epoch"] if isinstance(old["epoch"], int) else 0
+    if stored < record.epoch:
+        return record.epoch
+    if record.tools is None or _hashes(present.values()) == {tool.schema_hash for tool in record.tools}:
+        return stored
+    ours = old["writer"] == writer and stored == record.epoch
+    return stored if ours else stored + 1
+
+
+def _differs(row: Row | None, values: Values) -> bool:
+    return row is None or any(row[name] != value for name, value in values.items())
+
+
+def _later(row: Row | None, at: float) -> float:
+    return max(row["seen_at"], at) if row is not None and isinstance(row["seen_at"], int | float) else at
+
+
+def _without_stamp(row: Row) -> Values:
+    return {name: cell for name, cell in dict(row).items() if name not in {"version", "writer"}}
+
+
+def _hashes(present: Iterable[Row]) -> set[object]:
+    return {row["schema_hash"] for row in present}
+
+
+def _verdict(verdict: Verdict) -> Values:
+    return {
+        "status": str(verdict.status),
+        "invalid_reason": clean(verdict.reason),
+        "renamed_to": verdict.renamed_to,
+    }
+
+
+def _summary(summary: Summary | None) -> Values:
+    return {
+        "summary": None if summary is None else clean(summary.text),
+        "keywords": None
+        if summary is None
+        else msgspec.json.encode([clean(word) for word in summary.keywords]).decode(),
+        "summary_generated_at": None if summary is None else summary.at,
+    }
+
+
+def _json(words: Iterable[str]) -> str:
+    return msgspec.json.encode(list(words)).decode()
+
+
+def _server(record: ServerRecord, epoch: int) -> Values:
+    return {
+        "name": record.name,
+        "fingerprint": record.fingerprint,
+        "epoch": epoch,
+        "listed": int(record.tools is not None),
+        "refreshed_at": record.refreshed_at,
+        "about": clean(record.about) or None,
+        **_summary(record.summary),
+        "summary_of": None if record.summary is None else clean(record.summary.of),
+    }
+
+
+def _tool(tool: Tool, sentence: Summary | None) -> Values:
+    return {"name": tool.name, "raw": tool.raw, "schema_hash": tool.schema_hash, **_summary(sentence)}
+
+
+def _latest(since: float, tool: Tool, old: Row | None) -> float:
+    """Since when all who write here have had a tool so: what changed for one has changed."""
+    same = old is not None and old["schema_hash"] == tool.schema_hash
+    return max(since, moment(old["since"])) if old is not None and same else since
+
+
+def _owner(name: GivenName) -> Values:
+    return {"server": clean(name.key[0]), "tool": clean(name.key[1])}
+
+
+def _named(given: Iterable[GivenName], known: Mapping[str, Row]) -> list[Values]:
+    """The rows of names that are new, or that two daemons have given to different tools."""
+    new = []
+    for each in given:
+        row, owner, name = known.get(clean(each.name)), _owner(each), clean(each.name)
+        if row is None:
+            new.append({"name": name, **owner, "beside": int(each.beside), "since": each.since})
+        elif _differs(row, owner) and moment(row["since"]) != inf:
+            kept = {column: row[column] for column in ("server", "tool", "beside")}
+            new.append({"name": name, **kept, "since": inf})
+    return new
+
+
+def _session(key: str, record: SessionRecord) -> Values:
+    return {
+        "key": key,
+        "client": clean(record.client),
+        "created_at": record.created_at,
+        "seen_at": record.seen_at,
+    }
+
+
+def _placed(session: str, record: SessionRecord, held: Mapping[tuple[str, str], Row]) -> Iterator[Values]:
+    """The rows of a session's tools. Those that stay in their order keep their places."""
+    last = -1
+    for tool in record.loaded.tools.values():
+        row = held.get(tool.key)
+        stays = row is not None and isinstance(row["position"], int) and row["position"] > last
+        last = row["position"] if row is not None and stays else last + 1
+        yield {"session": session, "position": last, **_loaded_tool(tool)}
+
+
+def _loaded_tool(tool: LoadedTool) -> Values:
+    server, name = tool.key
+    return {
+        "server": server,
+        "tool": name,
+        "loaded_schema_hash": tool.schema_hash,
+        "loaded_epoch": tool.epoch,
+        **_verdict(tool.verdict),
+        "source": str(tool.source),
+        "loaded_at": tool.at,
+        "updated_at": tool.judged_at,
+    }

@@ -1,1 +1,0 @@
-"""What the recorder is made of."""

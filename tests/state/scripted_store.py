@@ -1,0 +1,223 @@
+"""A store in memory that fails, hangs and comes back on cue.
+
+`Disk` outlives the stores that are opened on it, as a file does. Its operations are called by worker threads; a
+test looks at what is on it with `until`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+import trio.testing
+
+from daemon.catalog.remembered import is_anonymous
+from daemon.state.faults import StoreCause, StoreFault
+from daemon.state.store import Store
+from daemon.state.values import Batch, Changes, Recollection, Written
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from daemon.catalog.loaded import LoadedStatus, LoadedTool, Verdict
+    from daemon.catalog.remembered import ServerRecord, SessionRecord
+
+PATIENCE = 30.0
+"""Real seconds after which a test stops waiting."""
+
+WHERE = "scripted://disk"
+
+
+async def calm() -> None:
+    """Until every task waits and no thread works: only then is it known who waits for a clock."""
+    while True:
+        await trio.testing.wait_all_threads_completed()
+        await trio.testing.wait_all_tasks_blocked()
+        if not trio.testing.active_thread_count():
+            return
+
+
+class Disk:
+    """What was written, and what is to go wrong."""
+
+    def __init__(self) -> None:
+        self.servers: dict[str, ServerRecord] = {}
+        self.sessions: dict[str, SessionRecord] = {}
+        self.off: set[tuple[str, str]] = set()
+        self.counted: Counter[str] = Counter()
+        self.version = 0
+        self.written: list[Batch] = []
+        """Every batch, in order."""
+        self.asked: Counter[str] = Counter()
+        """How often each operation was begun."""
+        self.open_stores = 0
+        self.unreadable: tuple[str, ...] = ()
+        self.epochs: dict[str, int] = {}
+        """Epochs that are given whatever is asked for."""
+        self.changes: list[Changes] = []
+        """What others did, to be told one after the other."""
+        self.asides = 0
+        self.set_aside_leaves: StoreCause | None = None
+        """How the place fails once the corrupt one is out of it."""
+        self._faults: dict[str, list[Exception]] = {}
+        self._broken: dict[str, Exception] = {}
+        self._hanging: dict[str, threading.Event] = {}
+
+    def fails_once(self, operation: str, kind: StoreCause) -> None:
+        """The next time, it fails so."""
+        self._faults.setdefault(operation, []).append(fault(kind))
+
+    def fails(self, operation: str, error: StoreCause | Exception) -> None:
+        """From now on it fails so."""
+        self._broken[operation] = fault(error) if isinstance(error, StoreCause) else error
+
+    def works(self) -> None:
+        """Nothing is wrong any more."""
+        self._faults.clear()
+        self._broken.clear()
+        self.goes_on()
+
+    def hangs(self, operation: str) -> None:
+        """From now on it does not come back before `goes_on`."""
+        self._hanging[operation] = threading.Event()
+
+    def goes_on(self) -> None:
+        """Whatever hangs comes back."""
+        for event in list(self._hanging.values()):
+            event.set()
+        self._hanging.clear()
+
+    def set_aside(self) -> str:
+        """As `daemon.state.set_aside`."""
+        self.begin("set_aside")
+        self.asides += 1
+        self.wipe()
+        self.works()
+        if self.set_aside_leaves is not None:
+            self.fails("open", self.set_aside_leaves)
+        return f"disk.corrupt-{self.asides}"
+
+    def wipe(self) -> None:
+        """Somebody takes everything away."""
+        self.servers, self.sessions, self.off = {}, {}, set()
+        self.counted.clear()
+
+    def open(self) -> ScriptedStore:
+        """As `Store.open`."""
+        self.begin("open")
+        self.open_stores += 1
+        return ScriptedStore(self)
+
+    def begin(self, operation: str) -> None:
+        """Every operation begins with what is to go wrong."""
+        self.asked[operation] += 1
+        hanging = self._hanging.get(operation)
+        if hanging is not None:
+            assert hanging.wait(PATIENCE)
+        if planned := self._faults.get(operation):
+            raise planned.pop(0)
+        if operation in self._broken:
+            raise self._broken[operation]
+
+
+class ScriptedStore(Store):
+    """One opened store."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._closed = False
+
+    def recall(self) -> Recollection:
+        self._begin("recall")
+        disk = self._disk
+        return Recollection(
+            version=max(1, disk.version),
+            switched=frozenset(disk.off),
+            servers=tuple(disk.servers.values()),
+            unreadable=disk.unreadable,
+            counted=dict(disk.counted),
+            counted_since=1.0 if disk.counted else 0.0,
+        )
+
+    def keep(self, batch: Batch) -> Written:
+        self._begin("keep")
+        disk = self._disk
+        disk.version += 1
+        for record in batch.servers:
+            epoch = disk.epochs.get(record.name, record.epoch)
+            disk.servers[record.name] = attrs.evolve(record, epoch=epoch)
+        disk.sessions.update({record.key: record for record in batch.sessions})
+        for key, at in batch.touched.items():
+            if key in disk.sessions:
+                disk.sessions[key] = attrs.evolve(disk.sessions[key], seen_at=at)
+        disk.counted.update(batch.counted)
+        disk.off = (disk.off | batch.switched_off) - batch.switched_on
+        marked = self._mark(batch)
+        disk.written.append(batch)
+        given = {each.name: disk.epochs[each.name] for each in batch.servers if each.name in disk.epochs}
+        return Written(version=disk.version, epochs=given, marked=marked)
+
+    def session(self, key: str) -> SessionRecord | None:
+        self._begin("session")
+        return self._disk.sessions.get(key)
+
+    def sessions(self, limit: int) -> tuple[SessionRecord, ...]:
+        self._begin("sessions")
+        newest = sorted(self._disk.sessions.values(), key=lambda record: -record.seen_at)
+        return tuple(newest[:limit])
+
+    def forget_sessions(
+        self, before: float, sparing: Collection[str] = (), *, most: int, anonymous: float = 0.0
+    ) -> int:
+        self._begin("forget_sessions")
+        sessions = self._disk.sessions
+        oldest = sorted(sessions, key=lambda key: sessions[key].seen_at)
+        idle = {
+            key for key, each in sessions.items() if each.seen_at < (anonymous if is_anonymous(key) else before)
+        }
+        gone = [key for key in {*idle, *oldest[: max(0, len(oldest) - most)]} if key not in sparing]
+        for key in gone:
+            del sessions[key]
+        return len(gone)
+
+    def changes_since(self, version: int, keys: Collection[str] = ()) -> Changes:
+        self._begin("changes_since")
+        if version and self._disk.changes:
+            return self._disk.changes.pop(0)
+        return Changes(version=max(1, version))
+
+    def check(self) -> None:
+        self._begin("check")
+
+    def close(self) -> None:
+        self._begin("close")
+        assert not self._closed
+        self._closed = True
+        self._disk.open_stores -= 1
+
+    def _begin(self, operation: str) -> None:
+        assert not self._closed, "used after it was closed"
+        self._disk.begin(operation)
+
+    def _mark(self, batch: Batch) -> dict[LoadedStatus, int]:
+        judge = batch.judge
+        marked: Counter[LoadedStatus] = Counter()
+
+        def now(tool: LoadedTool) -> Verdict:
+            if judge is None or tool.key[0] not in batch.judged:
+                return tool.verdict
+            verdict = judge(*tool.key, tool.schema_hash)
+            marked[verdict.status] += verdict != tool.verdict
+            return verdict
+
+        for key, record in self._disk.sessions.items():
+            self._disk.sessions[key] = attrs.evolve(record, loaded=record.loaded.judged(now, batch.at))
+        return dict(+marked)
+
+
+def fault(kind: StoreCause) -> StoreFault:
+    """As the store says it."""
+    return StoreFault(kind, WHERE, f"the test says so ({kind})")
