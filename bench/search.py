@@ -69,8 +69,8 @@ def main() -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        description="Score the tool search on public sets of queries, and time it.",
-        epilog="example:\n  python -m bench.search ../data/search --set livemcp_step",
+        prog="python -m bench.search",
+        description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("data", metavar="DATA_DIR", type=Path, help="the folder with the sets")
