@@ -9,15 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.calls.wires import Wire
+from tests.waiting import WAIT
 
 if TYPE_CHECKING:
     from bench.running import Daemon
 
 ECHO = [sys.executable, "-I", "-S", str(Path(__file__).with_name("echo_server.py"))]
 """The start of an echo server's command; its number and its tools come next."""
-
-STOP = 15.0
-"""Seconds for the end of a child; a daemon gives its own children 5."""
 
 
 def servers(counts: list[int]) -> dict[str, Any]:
@@ -65,7 +63,7 @@ def end(child: subprocess.Popen[bytes]) -> None:
     if child.poll() is None:
         child.terminate()
     try:
-        child.wait(STOP)
+        child.wait(WAIT)
     except subprocess.TimeoutExpired:
         child.kill()
-        child.wait(STOP)
+        child.wait(WAIT)

@@ -14,6 +14,7 @@ from bench.calls.rounds import MB
 from bench.calls.targets import FEW_TOOLS
 from bench.calls.wires import Request, kilobytes, within
 from bench.running import running
+from tests.waiting import WAIT
 
 if TYPE_CHECKING:
     from bench.calls.wires import Wire
@@ -24,9 +25,6 @@ PAYLOAD = 10 * MB
 
 LARGE_CALLS = 3
 """Large answers before the memory is looked at: what is not given back adds up."""
-
-LIMIT = 60.0
-"""Seconds for a large call."""
 
 RESET_PEAK = "5"
 """What `/proc/PID/clear_refs` takes to forget the peak (proc(5))."""
@@ -77,7 +75,7 @@ def _large(daemon: Daemon, wire: Wire, settle: float) -> tuple[float, float]:
     before = kilobytes(daemon.pid, "VmRSS")
     forget_peak(daemon.pid)
     request = Request.of("answer_0", {"bytes": PAYLOAD})
-    with within(LIMIT, "large answers"):
+    with within(WAIT, "large answers"):
         for number in range(LARGE_CALLS):
             wire.exchange(request.line(number))
     peak = kilobytes(daemon.pid, "VmHWM")

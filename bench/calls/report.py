@@ -126,10 +126,9 @@ def _rest(rest: Rest | None) -> list[list[str]]:
 
 def head(results: Results) -> str:
     """How it was had."""
-    first, last = results.load
     return (
         f"`{results.command}`, {results.date}, {results.seconds:.0f} s. {results.machine}."
-        f" Load average {first:.1f} at the beginning, {last:.1f} at the end."
+        f" Load average {results.load[0]:.1f} at the beginning, {results.load[1]:.1f} at the end."
     )
 
 

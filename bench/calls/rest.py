@@ -16,12 +16,10 @@ import attrs
 from bench.calls.daemons import end, environment, mcpd, servers
 from bench.calls.wires import cpu_of, kilobytes
 from bench.running import Unmeasurable, prepared
+from tests.waiting import WAIT
 
 if TYPE_CHECKING:
     from bench.running import Daemon
-
-LIMIT = 60.0
-"""Seconds after which a start hangs."""
 
 HELLO = {
     "jsonrpc": "2.0",
@@ -125,7 +123,7 @@ def _bridge(daemon: Daemon) -> tuple[float, int, int]:
     assert child.stdout is not None
     try:
         child.stdin.write(json.dumps(HELLO).encode() + b"\n")
-        if not select.select([child.stdout], [], [], LIMIT)[0]:
+        if not select.select([child.stdout], [], [], WAIT)[0]:
             raise Unmeasurable("mcpd connect: nothing came")
         took = time.perf_counter() - begun
         if not os.read(child.stdout.fileno(), 65536).startswith(b'{"jsonrpc"'):
@@ -143,5 +141,5 @@ def _own(pid: int) -> int:
 def _look(daemon: Daemon) -> float:
     begun = time.perf_counter()
     words, environ = mcpd("status"), environment(daemon)
-    subprocess.run(words, env=environ, stdout=subprocess.DEVNULL, check=True, timeout=LIMIT)
+    subprocess.run(words, env=environ, stdout=subprocess.DEVNULL, check=True, timeout=WAIT)
     return time.perf_counter() - begun

@@ -16,6 +16,7 @@ from bench.calls.daemons import ECHO, connected, end, environment, mcpd, over_so
 from bench.calls.wires import Request, Wire, within
 from bench.running import Unmeasurable, running
 from tests.e2e.harness import ROOT
+from tests.waiting import WAIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,9 +31,6 @@ FEW_TOOLS = 10
 
 PIPE_BYTES = 1024 * 1024
 """What a pipe may hold at most without privileges. mcpd makes its pipes so: the yardstick has the same."""
-
-START = 30.0
-"""Seconds until a yardstick listens; the naive one imports the SDK."""
 
 
 class Target(Protocol):
@@ -170,7 +168,7 @@ def yardstick(name: str) -> Iterator[Yardstick]:
             command = [sys.executable, "-W", "ignore", script, path, *ECHO, "0", str(FEW_TOOLS)]
             child = subprocess.Popen(command, stderr=log, env={**os.environ, "PYTHONPATH": str(ROOT)})
         try:
-            with within(START, f"the {name} proxy"):
+            with within(WAIT, f"the {name} proxy"):
                 _wait_listening(path, child)
             yield Yardstick(name, path, child.pid)
         except Unmeasurable as error:

@@ -11,7 +11,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from bench.reliability.promise import Finding, mebibytes, milliseconds, percentile
-from bench.reliability.stage import FREE, at_work, code_of, is_alive, server, text_of, when
+from bench.reliability.stage import FREE, at_work, code_of, server, text_of, when
+from tests.faults.stage import is_alive
 from tests.scripted_server import command
 from tests.waiting import WAIT
 

@@ -118,14 +118,12 @@ def mebibytes(size: float) -> str:
     return f"{size / 2**20:+.1f} MiB"
 
 
-def chosen(names: str | None) -> list[str]:
-    """The promises of a list like `R1,R8`; all of them for none.
+def chosen(names: str) -> list[str]:
+    """The promises of a list like `R1,R8`.
 
     Raises:
         ValueError: one does not exist.
     """
-    if names is None:
-        return list(BY_NAME)
     wanted = [name.strip().upper() for name in names.split(",") if name.strip()]
     unknown = [name for name in wanted if name not in BY_NAME]
     if unknown or not wanted:

@@ -149,11 +149,6 @@ def is_zombie(pid: int) -> bool:
     return status_of(pid).get("State", "").startswith("Z")
 
 
-def is_alive(pid: int) -> bool:
-    """Whether a process exists and is no zombie."""
-    return status_of(pid).get("State", "Z")[0] not in "ZX"
-
-
 class Line(RawClient):
     """A client that may have many calls under way, on the surface of categories."""
 

@@ -10,7 +10,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from contextlib import ExitStack
@@ -18,8 +17,9 @@ from typing import TYPE_CHECKING
 
 from bench.reliability.keeper import WATCHDOG_SECONDS, Keeper
 from bench.reliability.promise import Finding, milliseconds, percentile
-from bench.reliability.stage import LOOK_SECONDS, Line, code_of, is_alive, server, text_of
+from bench.reliability.stage import LOOK_SECONDS, Line, code_of, server, text_of
 from tests.e2e.harness import ROOT, RawClient
+from tests.faults.stage import is_alive
 from tests.waiting import WAIT
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Bridge(Line):
         """Start the bridge, and say what clients say first."""
         self._socket, theirs = socket.socketpair()
         self._socket.settimeout(WAIT)
-        words = [sys.executable, "-m", "daemon", "connect", "--socket", str(keeper.front)]
+        words = keeper.daemon.command("connect", "--socket", str(keeper.front))
         with theirs, (keeper.directory / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 words,

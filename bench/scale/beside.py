@@ -15,6 +15,7 @@ from bench.calls.targets import FEW_TOOLS
 from bench.calls.wires import Request, cpu_of, kilobytes, within
 from bench.running import Unmeasurable, running
 from bench.scale.pair import descriptors, pair
+from tests.waiting import WAIT
 
 if TYPE_CHECKING:
     from bench.calls.wires import Wire
@@ -34,9 +35,6 @@ LOADS = 60
 
 SESSIONS = 32
 """Sessions that load at the same time, each under its own key."""
-
-LIMIT = 60.0
-"""Seconds for each part."""
 
 
 WORDS = {
@@ -150,7 +148,7 @@ def _loads(daemon: Daemon) -> tuple[float, float, float]:
         used = cpu_of(daemon.pid) - used
         begun, rounds = time.perf_counter(), names[:3]
         for number, name in enumerate(rounds):
-            with within(LIMIT, "loads"):
+            with within(WAIT, "loads"):
                 _load_together(wires, name, number)
         rate = len(rounds) * len(wires) / (time.perf_counter() - begun)
     return 1e3 * statistics.median(took), 1e6 * used / LOADS, rate

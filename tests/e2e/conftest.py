@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.forking import FORKS
+from tests.e2e.scripts import Clients
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,3 +19,10 @@ def forks() -> Iterator[None]:
     FORKS.start()
     yield
     FORKS.stop()
+
+
+@pytest.fixture(scope="module")
+def clients() -> Iterator[Clients]:
+    """Clients on the SDKs, which follow scripts; their processes serve all tests of a file."""
+    with Clients() as clients:
+        yield clients

@@ -71,12 +71,6 @@ def daemon() -> Iterator[Daemon]:
         yield daemon
 
 
-@pytest.fixture(scope="module")
-def clients() -> Iterator[Clients]:
-    with Clients() as clients:
-        yield clients
-
-
 @pytest.fixture
 def deferred(daemon: Daemon, clients: Clients) -> Any:
     """A session of `config/serena.json`'s `deferred` profile, or of another."""

@@ -25,12 +25,6 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         yield daemon
 
 
-@pytest.fixture(scope="module")
-def clients() -> Iterator[Clients]:
-    with Clients() as clients:
-        yield clients
-
-
 @pytest.fixture
 def session(daemon: Daemon, clients: Clients) -> Any:
     """A session of the profile `default`, or of another."""

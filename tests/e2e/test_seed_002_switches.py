@@ -46,12 +46,6 @@ def switched_off(servers: dict[str, Any]) -> Iterator[Daemon]:
         yield daemon
 
 
-@pytest.fixture(scope="module")
-def clients() -> Iterator[Clients]:
-    with Clients() as clients:
-        yield clients
-
-
 @pytest.mark.parametrize(
     ("everywhere", "profile", "lazy"),
     [(True, "on", True), (True, "off", False), (False, "on", False), (False, "off", False)],

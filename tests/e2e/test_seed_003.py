@@ -68,12 +68,6 @@ def daemon(config: dict[str, Any]) -> Iterator[Daemon]:
         yield daemon
 
 
-@pytest.fixture(scope="module")
-def clients() -> Iterator[Clients]:
-    with Clients() as clients:
-        yield clients
-
-
 @pytest.fixture
 def lazy(daemon: Daemon, clients: Clients) -> Any:
     """A session of a client that asks for `--lazy`."""

@@ -62,12 +62,6 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         yield daemon
 
 
-@pytest.fixture(scope="module")
-def clients() -> Iterator[Clients]:
-    with Clients() as clients:
-        yield clients
-
-
 @pytest.fixture
 def on(daemon: Daemon, clients: Clients) -> Any:
     """The result of the last of some steps in a session on a surface."""

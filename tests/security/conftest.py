@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.harness import Daemon, left_behind, scripted
+from tests.e2e.harness import Daemon, own_directory, scripted, started
 from tests.scripted_server import tool
 from tests.security.hostile import (
     BAD_NAMES,
@@ -22,10 +19,10 @@ from tests.security.hostile import (
     remotes,
     sly,
 )
-from tests.waiting import WAIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 ENVIRON = {
     **VARIABLES,
@@ -60,23 +57,17 @@ def hostile() -> Iterator[Watched]:
     """A daemon whose servers hide things, leak secrets, have odd names and ask for what is not theirs."""
     echo = echo_server()
     threading.Thread(target=echo.serve_forever, daemon=True).start()
-    directory = Path(tempfile.mkdtemp(prefix="mcpd-"))
+    directory = own_directory()
     daemon = Watched(directory, configured(directory, echo.server_address[1]), ENVIRON)
     # An interpreter of its own: what it hands on to its servers is part of what is tested.
     daemon.forked = False
     try:
-        daemon.start()
-        daemon.ready("sly", "odd", "asking", "leaky")
-        yield daemon
-        assert daemon.stop() == 0, daemon.said()
-        assert not left_behind(directory), daemon.said()
+        with started(daemon):
+            daemon.ready("sly", "odd", "asking", "leaky")
+            yield daemon
     finally:
-        if daemon.process is not None and daemon.process.poll() is None:
-            daemon.process.kill()
-            daemon.process.wait(WAIT)
         echo.shutdown()
         echo.server_close()
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def configured(directory: Path, port: int) -> dict[str, Any]:

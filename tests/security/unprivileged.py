@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import site
 import subprocess
 import sys
@@ -14,8 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.e2e.harness import ROOT, Daemon, left_behind
-from tests.waiting import WAIT
+from tests.e2e.harness import ROOT, Daemon, started
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -102,16 +100,8 @@ def unprivileged(
     directory = Path(tempfile.mkdtemp(prefix="mcpd-", dir="/run" if DROP else None))
     daemon = Unprivileged(directory, {"mcpServers": servers(directory), **config}, environ or {})
     daemon.shell, daemon.veil = shell, veil() if veiled else []
-    try:
-        daemon.start()
+    with started(daemon):
         yield daemon
-        assert daemon.stop() == 0, daemon.said()
-        assert not left_behind(directory), daemon.said()
-    finally:
-        if daemon.process is not None and daemon.process.poll() is None:
-            daemon.process.kill()
-            daemon.process.wait(WAIT)
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def after(script: str, server: dict[str, Any], *words: str) -> dict[str, Any]:

@@ -21,11 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import trio
-from mcp import MCPError, StdioServerParameters
+from mcp import MCPError
 from mcp.client import Client
-from mcp.client.stdio import stdio_client
-from mcp.shared.message import SessionMessage
-from wire import parse, socket_transport
+from wire import Changes, transport
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -35,48 +33,14 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 
-class Changes:
-    """Counts the announcements that the tools have changed."""
-
-    def __init__(self) -> None:
-        """Count from nothing."""
-        self.count = 0
-        self._waited_for = 0
-        self._more = trio.Event()
-
-    def note(self) -> None:
-        """One more."""
-        self.count += 1
-        self._more.set()
-        self._more = trio.Event()
-
-    async def wait(self) -> None:
-        """Until there was one since the last wait."""
-        while self.count == self._waited_for:
-            await self._more.wait()
-        self._waited_for = self.count
-
-
 @asynccontextmanager
-async def over_socket(path: str, hello: Json | None) -> AsyncIterator[tuple[Any, Any]]:
-    """The daemon's socket, with the bridge's hello before all else if there is one."""
+async def leaving(job: Json) -> AsyncIterator[tuple[Any, Any]]:
+    """The job's transport; that the daemon announces something while the client leaves is no fault."""
     try:
-        async with socket_transport(path) as (read, write):
-            if hello:
-                line = json.dumps({"jsonrpc": "2.0", "method": "mcpd/hello", "params": hello})
-                await write.send(SessionMessage(parse(line.encode())))
-            yield read, write
+        async with transport(job) as streams:
+            yield streams
     except* anyio.BrokenResourceError:
-        # The daemon announced something while the client was leaving.
         pass
-
-
-def transport(job: Json) -> Any:
-    """How the job reaches the daemon."""
-    if "command" in job:
-        program, *arguments = job["command"]
-        return stdio_client(StdioServerParameters(command=program, args=arguments, env=job.get("env")))
-    return over_socket(job["socket"], job.get("hello"))
 
 
 async def perform(job: Json) -> Json:
@@ -88,7 +52,7 @@ async def perform(job: Json) -> Json:
         if not job.get("listen") and getattr(message, "method", None) == "notifications/tools/list_changed":
             changes.note()
 
-    client = Client(transport(job), mode=job.get("mode", "legacy"), message_handler=on_message)
+    client = Client(leaving(job), mode=job.get("mode", "legacy"), message_handler=on_message)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(client)
         if job.get("listen"):

@@ -1,11 +1,14 @@
-"""A unix socket as a transport of the `mcp` SDK, for its 1.x and its 2.x: newline-delimited JSON."""
+"""What clients on the `mcp` SDK 1.x and 2.x share: transports to the daemon, and a count of announcements."""
 
 from __future__ import annotations
 
+import json
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import anyio
+from mcp import StdioServerParameters
+from mcp.client.stdio import stdio_client
 from mcp.shared.message import SessionMessage
 
 try:
@@ -55,3 +58,43 @@ async def socket_transport(path: str) -> AsyncIterator[tuple[Any, Any]]:
         tasks.cancel_scope.cancel()
         for stream in (incoming, read, write, outgoing):
             stream.close()
+
+
+class Changes:
+    """Counts the announcements that the tools have changed."""
+
+    def __init__(self) -> None:
+        """Count from nothing."""
+        self.count = 0
+        self._waited_for = 0
+        self._more = anyio.Event()
+
+    def note(self) -> None:
+        """One more."""
+        self.count += 1
+        self._more.set()
+        self._more = anyio.Event()
+
+    async def wait(self) -> None:
+        """Until there was one since the last wait."""
+        while self.count == self._waited_for:
+            await self._more.wait()
+        self._waited_for = self.count
+
+
+@asynccontextmanager
+async def over_socket(path: str, hello: dict[str, Any] | None) -> AsyncIterator[tuple[Any, Any]]:
+    """The daemon's socket, with the bridge's hello before all else if there is one."""
+    async with socket_transport(path) as (read, write):
+        if hello:
+            line = json.dumps({"jsonrpc": "2.0", "method": "mcpd/hello", "params": hello})
+            await write.send(SessionMessage(parse(line.encode())))
+        yield read, write
+
+
+def transport(job: dict[str, Any]) -> Any:
+    """How a job reaches the daemon."""
+    if "command" in job:
+        program, *arguments = job["command"]
+        return stdio_client(StdioServerParameters(command=program, args=arguments, env=job.get("env")))
+    return over_socket(job["socket"], job.get("hello"))
