@@ -38,7 +38,7 @@ from daemon.tally import Tally
 from daemon.watch import Watch
 from daemon.wire.link import FdLink
 from daemon.wire.outbox import Outbox
-from tests.config.reading import config_of
+from tests.unit.config.reading import config_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon.config.jsonc import decode
-from tests.config.test_examples import EXAMPLES, SERENA_2_1_DESKTOP_APP
 from tests.e2e.harness import Daemon, program, running, scripted
 from tests.e2e.scripts import CHANGED, LIST, PYTHON, TYPESCRIPT, Clients, Outcome, call, names, refusal, zone
 from tests.scripted_server import command, tool
+from tests.unit.config.test_examples import EXAMPLES, SERENA_2_1_DESKTOP_APP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

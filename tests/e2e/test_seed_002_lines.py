@@ -11,7 +11,7 @@ TESTS = Path(__file__).parents[1]
 
 LINES: dict[str, dict[str, list[str]]] = {
     "12.1.1 schema_hash is computed consistently": {
-        "catalog/test_digests.py": [
+        "unit/catalog/test_digests.py": [
             "test_the_hash_is_sha256_of_the_sorted_compact_json",
             "test_every_member_counts",
             "test_order_white_space_and_escapes_do_not_count",
@@ -19,20 +19,20 @@ LINES: dict[str, dict[str, list[str]]] = {
         ],
     },
     "12.1.2 loaded tools are judged (valid, invalid_*)": {
-        "catalog/test_validity.py": [
+        "unit/catalog/test_validity.py": [
             "test_every_combination_gets_the_status_of_the_first_rule_that_applies",
             "test_every_status_of_the_seed_can_come_out",
         ],
     },
     "12.1.3 the switches in every combination": {
-        "surfaces/test_table.py": ["test_only_with_both_switches_on_a_surface_is_lazy"],
+        "unit/surfaces/test_table.py": ["test_only_with_both_switches_on_a_surface_is_lazy"],
         "e2e/test_seed_002_switches.py": [
             "test_tools_are_loaded_on_demand_only_if_both_switches_are_on",
             "test_the_bridge_can_switch_off_and_cannot_switch_on",
         ],
     },
     "12.1.4 load_mcp_server and load_mcp_tool: what they find, and the form of their answers": {
-        "surfaces/test_load.py": [
+        "unit/surfaces/test_load.py": [
             "test_a_need_finds_a_server_with_its_summary_and_a_line_per_tool_and_no_schema",
             "test_several_tools_are_loaded_at_once_by_name_and_by_need_with_their_schemas",
         ],

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
-from tests.config.test_examples import EXAMPLES, SEMCODE
 from tests.e2e.harness import Daemon, left_behind, node_server, program, running
 from tests.e2e.loading import repository
 from tests.e2e.scripts import LIST, PYTHON, TYPESCRIPT, Clients, Outcome, call, names, refusal, zone
 from tests.scripted_server import command
+from tests.unit.config.test_examples import EXAMPLES, SEMCODE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

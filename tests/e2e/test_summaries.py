@@ -13,7 +13,7 @@ import trio
 from tests.e2e.harness import Daemon, changeable, running
 from tests.e2e.test_seed_002_switches import MODERN
 from tests.scripted_server import tool
-from tests.summaries.endpoint_server import (
+from tests.unit.summaries.endpoint_server import (
     EndpointServer,
     drip,
     endpoint,
@@ -30,7 +30,7 @@ from tests.waiting import WAIT, eventually
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.summaries.endpoint_server import Asked, Stream
+    from tests.unit.summaries.endpoint_server import Asked, Stream
 
 pytestmark = pytest.mark.e2e
 

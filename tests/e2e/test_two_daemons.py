@@ -15,13 +15,13 @@ import pytest
 from tests.e2e.harness import Daemon, changeable, running
 from tests.e2e.loading import META_TOOLS
 from tests.scripted_server import tool
-from tests.state.postgres import shared
+from tests.unit.state.postgres import shared
 from tests.waiting import WAIT, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.state.postgres import Server
+    from tests.unit.state.postgres import Server
 
 pytestmark = pytest.mark.e2e
 

@@ -11,8 +11,8 @@ import attrs
 CHILD = "tests/faults/test_child_faults.py::test_"
 VIRTUAL = "tests/faults/test_virtual.py::test_"
 DAEMON = "tests/faults/test_daemon_faults.py::test_"
-TREE = "tests/transports/test_children.py::test_"
-UPSTREAM = "tests/actors/test_upstream.py::test_"
+TREE = "tests/process/transports/test_children.py::test_"
+UPSTREAM = "tests/process/actors/test_upstream.py::test_"
 LIFE = "tests/e2e/test_lifecycle.py::test_"
 KEPT = "tests/e2e/test_persistence.py::test_"
 BOOTED = "tests/systemd/test_kills.py::test_"
@@ -65,7 +65,7 @@ FIFTY = (
     row("6 one bad server takes down all", NEIGHBOURS),
     row(
         "7 all stdio servers drop together",
-        "tests/supervision/test_supervisor.py::test_no_exception_of_one_child_reaches_its_siblings",
+        "tests/unit/supervision/test_supervisor.py::test_no_exception_of_one_child_reaches_its_siblings",
         f"{CHILD}twenty_servers_killed_at_once_are_all_back",
     ),
     row(
@@ -108,7 +108,7 @@ FIFTY = (
         "16 cannot stop, hangs on shutdown",
         f"{TREE}a_stopped_child_is_killed_too",
         "stdio: frozen, and taken out of the configuration",
-        "tests/test_tree.py::test_stubborn_servers_end_after_their_grace_periods",
+        "tests/process/test_tree.py::test_stubborn_servers_end_after_their_grace_periods",
     ),
     row(
         "17 shutdown is sequential",
@@ -119,7 +119,7 @@ FIFTY = (
     row(
         "19 EPIPE crashes the writer",
         "stdio: closes its stdin and is written a megabyte",
-        "tests/wire/test_link.py::test_writing_to_who_has_gone_ends_the_link",
+        "tests/unit/wire/test_link.py::test_writing_to_who_has_gone_ends_the_link",
     ),
     row(
         "20 404 session not found, dead forever",
@@ -132,7 +132,7 @@ FIFTY = (
         "http: http: it ends the session with 400 Bad Request",
         "http: http: 503 Service Unavailable to a call",
         "http: http: an error in 200 instead of an answer",
-        "tests/transports/test_http.py::test_each_way_to_end_a_session",
+        "tests/process/transports/test_http.py::test_each_way_to_end_a_session",
     ),
     row(
         "22 noise on stdout",
@@ -155,12 +155,12 @@ FIFTY = (
         "stdio: an answer of 65537 bytes",
         "stdio: an answer just under the limit",
         "stdio: an answer over the limit",
-        "tests/wire/test_frames.py::test_a_line_of_exactly_the_limit_passes",
+        "tests/unit/wire/test_frames.py::test_a_line_of_exactly_the_limit_passes",
     ),
     row(
         "26 streams without room deadlock",
         "stdio: both directions full",
-        "tests/wire/test_writing.py::test_a_peer_is_not_read_from_while_its_answers_wait",
+        "tests/unit/wire/test_writing.py::test_a_peer_is_not_read_from_while_its_answers_wait",
     ),
     row(
         "27 a cancellation is lost or goes astray",
@@ -171,8 +171,8 @@ FIFTY = (
     row(
         "28 progress lost, made up or late",
         "stdio: progress under a token that is a number",
-        "tests/clients/test_call.py::test_nobody_gets_progress_without_having_asked",
-        "tests/wire/test_requests.py::test_progress_after_the_answer_is_counted_and_dropped",
+        "tests/unit/clients/test_call.py::test_nobody_gets_progress_without_having_asked",
+        "tests/unit/wire/test_requests.py::test_progress_after_the_answer_is_counted_and_dropped",
     ),
     row(
         "29 ids of clients collide",
@@ -184,7 +184,7 @@ FIFTY = (
         "30 odd ids of clients",
         "clients: ids of all kinds",
         "stdio: one id twice",
-        "tests/actors/test_session.py::test_ids_come_back_byte_by_byte",
+        "tests/unit/actors/test_session.py::test_ids_come_back_byte_by_byte",
     ),
     row(
         "31 a stale list of tools",
@@ -205,7 +205,7 @@ FIFTY = (
     ),
     row(
         "34 a leak of descriptors",
-        "tests/wire/test_link.py::test_links_leak_no_descriptors_however_they_end",
+        "tests/unit/wire/test_link.py::test_links_leak_no_descriptors_however_they_end",
         "tests/faults/test_matrix.py::test_nothing_is_left_of_all_that_happened",
         f"{DAEMON}a_daemon_without_descriptors_serves_on_and_recovers",
     ),
@@ -232,8 +232,8 @@ FIFTY = (
     ),
     row(
         "39 a thundering herd",
-        "tests/supervision/test_supervisor.py::test_at_most_so_many_start_at_once",
-        "tests/test_backoff.py::test_delays_double_up_to_the_cap_with_half_of_each_left_to_chance",
+        "tests/unit/supervision/test_supervisor.py::test_at_most_so_many_start_at_once",
+        "tests/unit/test_backoff.py::test_delays_double_up_to_the_cap_with_half_of_each_left_to_chance",
     ),
     row(
         "40 suspend and resume",
@@ -260,7 +260,7 @@ FIFTY = (
         "45 a panic in a management call",
         "operators: search with the wrong types",
         "clients: call-category-tool with a number for a category",
-        "tests/actors/test_control.py::test_a_bug_in_a_report_costs_one_answer",
+        "tests/unit/actors/test_control.py::test_a_bug_in_a_report_costs_one_answer",
     ),
     row(
         "46 the store is locked or spoilt",
@@ -288,8 +288,8 @@ FIFTY = (
     ),
     row(
         "50 notifications are relayed wrongly",
-        "tests/actors/test_session.py::test_a_burst_of_changes_is_announced_once",
-        "tests/actors/test_session.py::test_a_change_that_shows_nowhere_is_not_announced",
+        "tests/unit/actors/test_session.py::test_a_burst_of_changes_is_announced_once",
+        "tests/unit/actors/test_session.py::test_a_change_that_shows_nowhere_is_not_announced",
     ),
 )
 
@@ -312,7 +312,7 @@ MATRIX = (
         "stdio: exit 78 during a call",
         "stdio: exit 127 before it says anything",
         "stdio: SIGSEGV during a call",
-        "tests/supervision/test_child.py::test_the_restart_type_and_the_ending_decide_about_a_restart",
+        "tests/unit/supervision/test_child.py::test_the_restart_type_and_the_ending_decide_about_a_restart",
     ),
     row(
         "ENOENT, EACCES, ENOEXEC, EAGAIN, EMFILE",
@@ -342,11 +342,11 @@ MATRIX = (
     row(
         "slow drip",
         f"{VIRTUAL}an_answer_that_drips_does_not_keep_its_call_alive",
-        "tests/wire/test_frames.py::test_a_dripping_line_is_searched_once",
+        "tests/unit/wire/test_frames.py::test_a_dripping_line_is_searched_once",
     ),
     row(
         "stdout EOF but alive; a grandchild holds stdout",
-        "tests/transports/test_stdio.py::test_a_closed_stdout_ends_the_connection_although_the_child_lives",
+        "tests/process/transports/test_stdio.py::test_a_closed_stdout_ends_the_connection_although_the_child_lives",
         "stdio: it ends, and a grandchild holds its stdout",
     ),
     row(
@@ -381,15 +381,15 @@ MATRIX = (
     row(
         "TLS expired, wrong host, self-signed, protocol",
         "http: http: TLS to a server that speaks none",
-        "tests/transports/test_network.py::test_a_certificate_that_does_not_verify_is_no_outage",
-        "tests/transports/test_http.py::test_an_untrusted_certificate_cannot_start",
+        "tests/unit/transports/test_network.py::test_a_certificate_that_does_not_verify_is_no_outage",
+        "tests/process/transports/test_http.py::test_an_untrusted_certificate_cannot_start",
     ),
     row(
         "HTTP 500, 502, 503 + Retry-After, 429",
         "http: http: 502 Bad Gateway to a call",
         "http: http: 503 for a while",
         "http: http: 429 Too Many Requests to a call",
-        "tests/transports/test_failures.py::test_when_to_come_back_is_understood_and_told",
+        "tests/unit/transports/test_failures.py::test_when_to_come_back_is_understood_and_told",
     ),
     row(
         "HTTP 404, 400, 410 session, 200 + error",
@@ -406,20 +406,20 @@ MATRIX = (
         "http: sse: comments and unknown events",
         "http: sse: the stream is a web page",
         "http: http: what unpacks to far more than the limit",
-        "tests/transports/test_http_streams.py::test_the_stream_of_notifications_is_reopened",
+        "tests/process/transports/test_http_streams.py::test_the_stream_of_notifications_is_reopened",
     ),
     row(
         "WebSocket: no pong, close codes, size, text as binary",
         "http: ws: closed with 1011 during a call",
         "http: ws: a message over the limit",
-        "tests/transports/test_ws.py::test_a_binary_message_may_hold_json",
+        "tests/process/transports/test_ws.py::test_a_binary_message_may_hold_json",
         note="Whether it lives is asked by MCP's ping, as over every transport; pongs do not matter.",
     ),
     row(
         "unix socket gone, no permission, stale file",
         "network: unix: goes away with calls in flight",
         "http: unix: a socket that is no socket",
-        "tests/transports/test_unix.py::test_nobody_there_any_more",
+        "tests/unit/transports/test_unix.py::test_nobody_there_any_more",
     ),
     row(
         "redirect loop, cross-origin",
@@ -431,11 +431,11 @@ MATRIX = (
         "SQLite locked, corrupt, truncated, read-only, newer",
         f"{KEPT}a_corrupt_file_is_set_aside_by_name_and_a_new_one_begun",
         f"{KEPT}a_file_of_a_later_version_is_left_alone_and_the_daemon_serves",
-        "tests/state/test_sqlite.py::test_a_store_that_turns_read_only_says_so",
+        "tests/process/state/test_sqlite.py::test_a_store_that_turns_read_only_says_so",
     ),
     row(
         "wall clock, suspend",
-        "tests/actors/test_recorder.py::test_a_clock_that_was_set_ahead_does_not_forget_everything",
+        "tests/unit/actors/test_recorder.py::test_a_clock_that_was_set_ahead_does_not_forget_everything",
         f"{VIRTUAL}a_machine_that_slept_finds_a_live_line_alive_and_a_dead_one_within_a_minute",
     ),
     row(
@@ -454,7 +454,7 @@ MATRIX = (
         "client floods, many connects, half-open",
         "clients: two hundred connections with half a line",
         "clients: a thousand messages in one piece",
-        "tests/test_admission.py::test_in_a_flood_of_one_client_anothers_call_is_in_the_next_round",
+        "tests/unit/test_admission.py::test_in_a_flood_of_one_client_anothers_call_is_in_the_next_round",
     ),
     row("never-reading client", "clients: a client that never reads"),
     row(
@@ -473,18 +473,18 @@ MATRIX = (
     row(
         "fd exhaustion in the daemon",
         f"{DAEMON}a_daemon_without_descriptors_serves_on_and_recovers",
-        "tests/doors/test_listening.py::test_a_shortage_makes_the_door_take_a_breath_and_go_on",
+        "tests/unit/doors/test_listening.py::test_a_shortage_makes_the_door_take_a_breath_and_go_on",
     ),
     row(
         "exception of every type in every actor",
-        "tests/supervision/test_supervisor.py::test_no_exception_of_one_child_reaches_its_siblings",
-        "tests/actors/test_session.py::test_a_bug_in_a_surface_costs_one_request_and_not_the_session",
-        "tests/actors/test_recorder_faults.py::test_a_fault_of_our_own_is_contained",
-        "tests/actors/test_librarian.py::test_a_fault_while_indexing_costs_one_round_and_not_the_daemon",
+        "tests/unit/supervision/test_supervisor.py::test_no_exception_of_one_child_reaches_its_siblings",
+        "tests/unit/actors/test_session.py::test_a_bug_in_a_surface_costs_one_request_and_not_the_session",
+        "tests/unit/actors/test_recorder_faults.py::test_a_fault_of_our_own_is_contained",
+        "tests/unit/actors/test_librarian.py::test_a_fault_while_indexing_costs_one_round_and_not_the_daemon",
     ),
     row(
         "cancellation at every checkpoint of start and stop",
-        "tests/supervision/test_supervisor.py::test_a_cancel_at_every_checkpoint_leaves_nothing",
+        "tests/unit/supervision/test_supervisor.py::test_a_cancel_at_every_checkpoint_leaves_nothing",
         f"{CHILD}stopping_in_the_middle_of_everything_leaves_nothing",
     ),
     row("CPU starved, many children start", f"{DAEMON}on_a_starved_machine_nobody_is_taken_for_dead"),

@@ -1,0 +1,1 @@
+"""Tests of daemon/actors that start processes or use the network."""

@@ -1,0 +1,215 @@
+"""What one server may take, and what happens beyond: real children, and an HTTP server that has no time."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+
+from daemon.actors.warden import Warden, too_much
+from daemon.causes import Cause, Reason
+from daemon.config.model import Server, ServerLimits, Timeouts, TransportType
+from daemon.errors import Overloaded, RequestTooLarge, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
+from daemon.states import ServerState
+from tests.faults.stage import recording, scripted, stage
+from tests.unit.transports.serving import Request, answer, reply
+from tests.unit.transports.serving import scripted as http_server
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from daemon.ports import Upstream
+
+BACKOFF, CRASHLOOP, READY = ServerState.BACKOFF, ServerState.CRASHLOOP, ServerState.READY
+MIB = 1 << 20
+LONG = 30
+"""Seconds for what real processes do on a busy machine."""
+
+# --- memory -------------------------------------------------------------------------------------------------
+
+
+async def test_a_server_above_its_ceiling_is_ended_and_everybody_is_told_why(tmp_path: Path) -> None:
+    limits = {"in_flight": 1, "memory_bytes": MIB}
+    policy = {"base": 50.0, "free_after": 1000.0}
+    patient = {"stop_eof": LONG}
+    async with (
+        recording(tmp_path) as record,
+        stage(scripted(record=record.path, limits=limits, restart=policy, timeouts=patient)) as it,
+    ):
+        await it.ready()
+        sent, waiting = it.call("sleep"), it.call("echo")
+        await record.wait_message("tools/call")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(Warden(it.upstreams, seconds=0.1).run)
+            with pytest.raises(UpstreamLost, match=r"uses .* of memory, its ceiling is 1 MiB") as lost:
+                with trio.fail_after(LONG):
+                    await sent.wait()
+            nursery.cancel_scope.cancel()
+        assert "(limits.memoryBytes): mcpd ended it; whether the call ran is unknown" in lost.value.message
+        with pytest.raises(UpstreamUnavailable, match="was not sent"):
+            await waiting.wait()
+        status = await it.reach(BACKOFF)
+        assert re.fullmatch(r"uses [\d.]+ MiB of memory, its ceiling is 1 MiB .*: mcpd ended it", status.reason)
+        with pytest.raises(UpstreamUnavailable, match="its ceiling is 1 MiB"):
+            it.call("echo")
+        # Stopped as politely as ever: it was told to cancel, and saw its stdin close.
+        await record.wait("cancelled")
+        await record.wait("eof")
+
+
+async def test_one_that_is_always_above_backs_off_like_any_that_crashes() -> None:
+    policy = {"base": 0.01, "cap": 60.0, "floor": 0.0, "intensity": 3}
+    async with stage(scripted(restart=policy)) as it:
+        for incarnation in range(1, 5):
+            await it.ready(incarnation=incarnation)
+            it.one.end(too_much(2 * MIB, MIB))
+        status = await it.reach(CRASHLOOP)
+        assert "its ceiling is 1 MiB" in status.reason
+        assert status.attempt == 4
+
+
+async def test_one_that_is_above_before_it_is_ready_is_ended_too(tmp_path: Path) -> None:
+    async with recording(tmp_path) as record:
+        server = scripted(record=record.path, on={"initialize": {"never": True}}, restart={"base": 50.0})
+        async with stage(server) as it:
+            await record.wait_message("initialize")
+            it.one.end(Reason("too much", Cause.MEMORY_CEILING))
+            it.one.end(Reason("told twice", Cause.MEMORY_CEILING))
+            assert (await it.reach(BACKOFF)).reason == "too much"
+
+
+async def test_ending_one_that_is_down_is_no_matter() -> None:
+    async with stage(scripted(lazy=True)) as it:
+        await it.reach(ServerState.DORMANT)
+        it.one.end(Reason("too much", Cause.MEMORY_CEILING))
+        assert (await it.reach(ServerState.DORMANT)).reason == ""
+        with trio.fail_after(LONG):
+            assert await it.one.wake()
+        assert await it.call("echo").text() == "{}"
+
+
+# --- time, line, size ---------------------------------------------------------------------------------------
+
+
+async def test_a_call_that_waits_in_line_for_too_long_is_told_which_limit_and_when_to_try_again() -> None:
+    server = scripted(limits={"in_flight": 1}, timeouts={"queue": 0.1})
+    async with stage(server) as it:
+        await it.ready()
+        held = it.call("sleep")
+        with pytest.raises(Overloaded) as refused:
+            await it.call("echo").wait()
+        assert "waited 0.1 s in line (timeouts.queue)" in refused.value.message
+        assert re.search(r"was not sent; try again in about \S+ s\.", refused.value.message)
+        assert refused.value.details["inFlight"] == 1
+        assert not held.done
+
+
+@pytest.mark.parametrize(
+    ("timeouts", "said"),
+    [
+        ({"call": 0.1, "call_max": 600}, "showed no life for 0.1 s (timeouts.call)"),
+        ({"call": 0.2, "call_max": 0.2}, "took more than 0.2 s in all (timeouts.callMax)"),
+    ],
+)
+async def test_a_call_that_takes_too_long_is_told_which_limit(timeouts: dict[str, float], said: str) -> None:
+    async with stage(scripted(timeouts=timeouts)) as it:
+        await it.ready()
+        with pytest.raises(UpstreamTimeout) as late:
+            await it.call("sleep").wait()
+        assert said in late.value.message
+        assert "whether the call ran is unknown. Find out before you repeat it" in late.value.message
+
+
+async def test_an_answer_over_the_limit_is_an_error_with_both_numbers_and_harms_nothing_else() -> None:
+    async with stage(scripted(limits={"output_bytes": 1000})) as it:
+        await it.ready()
+        other = it.call("sleep", seconds=0.05)
+        with pytest.raises(RequestTooLarge, match=r"over the limit of 1000 .*limits\.outputBytes") as refused:
+            await it.call("bytes", count=5000).wait()
+        size = refused.value.details["bytes"]
+        assert isinstance(size, int)
+        assert 5000 < size < 5200
+        assert f"the answer has {size} bytes" in refused.value.message
+        assert await it.call("bytes", count=500).text() == "x" * 500
+        assert await other.text() == "awake"
+        assert it.states() == [ServerState.STARTING, READY]
+
+
+# --- Retry-After --------------------------------------------------------------------------------------------
+
+BUSY = "429 Too Many Requests"
+
+
+def at(port: int, **members: Any) -> Server:
+    url = f"http://127.0.0.1:{port}/mcp"
+    return Server(name="s", type=TransportType.HTTP, url=url, **members)
+
+
+def refusal(upstream: Upstream, it: Any) -> UpstreamUnavailable:
+    with pytest.raises(UpstreamUnavailable) as refused:
+        it.call("echo")
+    assert not upstream.can_wake
+    return refused.value
+
+
+async def test_a_server_that_has_no_time_at_connect_is_tried_again_when_it_said() -> None:
+
+    async def decline(_request: Request) -> bytes:
+        return reply(b"", BUSY, retry_after="200")
+
+    async with trio.open_nursery() as nursery:
+        port = await http_server(nursery, decline)
+        async with stage(at(port, timeouts=Timeouts(wake=LONG))) as it:
+            with trio.fail_after(LONG):
+                status = await it.one.child.status.wait_until(lambda status: status.next_retry_at is not None)
+            assert f"127.0.0.1:{port} answered HTTP 429 Too Many Requests, retry after 200 s" in status.reason
+            assert 190 < it.one.child.pause.held <= 200
+            error = refusal(it.one, it)
+            wait = error.details["nextRetryInMs"]
+            assert isinstance(wait, int)
+            assert 150_000 < wait <= 201_000
+            assert "retry after 200 s" in error.message
+            with trio.fail_after(LONG):
+                assert not await it.one.wake()
+            assert it.one.child.status.value == status
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_server_that_has_no_time_for_a_call_gets_no_other_before_it_said() -> None:
+    calls: list[str] = []
+
+    async def decline(request: Request) -> bytes:
+        if request.method != "POST":
+            return reply(b"", "405 Method Not Allowed")
+        method = request.body["method"]
+        if method == "tools/call":
+            calls.append(request.body["params"]["name"])
+            return reply(b"", BUSY, retry_after="86400")
+        if method == "initialize":
+            info = {"name": "busy", "version": "1"}
+            result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info}
+            return answer(request, result)
+        if method == "tools/list":
+            return answer(request, {"tools": [{"name": "one", "inputSchema": {"type": "object"}}]})
+        return reply(b"", "202 Accepted" if "id" not in request.body else "400 Bad Request")
+
+    async with trio.open_nursery() as nursery:
+        port = await http_server(nursery, decline)
+        async with stage(at(port, limits=ServerLimits(in_flight=1))) as it:
+            await it.ready()
+            first, second = it.call("one"), it.call("two")
+            with pytest.raises(UpstreamUnavailable, match=r"retry after 300 s \(it asks for 86400 s\)") as told:
+                await first.wait()
+            assert told.value.details["retryAfterMs"] == 300_000
+            with pytest.raises(UpstreamUnavailable, match=r"left alone for \d+ s more"):
+                await second.wait()
+            with pytest.raises(UpstreamUnavailable, match="was not sent") as later:
+                it.call("three")
+            wait = later.value.details["retryAfterMs"]
+            assert isinstance(wait, int)
+            assert 200_000 < wait <= 300_000
+            assert calls == ["one"]
+            assert it.states()[-1] is READY
+        nursery.cancel_scope.cancel()

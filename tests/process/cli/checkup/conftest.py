@@ -1,0 +1,5 @@
+"""The same fixtures as the unit tests of this folder have."""
+
+from tests.unit.cli.checkup.conftest import house
+
+__all__ = ["house"]

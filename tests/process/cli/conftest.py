@@ -1,0 +1,5 @@
+"""The same fixtures as the unit tests of this folder have."""
+
+from tests.unit.cli.conftest import control, sockets
+
+__all__ = ["control", "sockets"]

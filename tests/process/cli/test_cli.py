@@ -1,0 +1,280 @@
+"""The console script: dispatch, exit statuses, and that a command pays only for what it uses."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from daemon import __version__, cli
+from daemon.cli import COMMANDS, EX_IOERR, main, overview
+from tests.unit.cli.daemons import PATIENCE, ROOT, SILENCE, environment, fake_control, mcpd, server, status_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HEAVY = {
+    "trio",
+    "mcp",
+    "mcp_types",
+    "rich",
+    "attrs",
+    "attr",
+    "msgspec",
+    "pydantic",
+    "loguru",
+    "asyncio",
+    "typer",
+}
+
+REPORT = """
+import sys
+from daemon.cli import main
+try:
+    main()
+finally:
+    print("", *sys.modules, file=sys.stderr)
+"""
+
+
+def modules_of(*words: str, **more: str) -> set[str]:
+    """Every module that is loaded when `mcpd WORDS` ends."""
+    ran = subprocess.run(
+        [sys.executable, "-c", REPORT, *words],
+        env=environment(**more),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    return set(ran.stderr.splitlines()[-1].split())
+
+
+def exit_of(monkeypatch: pytest.MonkeyPatch, *words: str) -> object:
+    monkeypatch.setattr(sys, "argv", ["mcpd", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return ended.value.code
+
+
+@pytest.mark.parametrize("words", [(), ("--help",), ("-h",), ("help",)])
+def test_help_shows_every_command_with_an_example(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    assert exit_of(monkeypatch, *words) == 0
+    shown = capsys.readouterr().out
+    for command, (purpose, example) in COMMANDS.items():
+        assert f"  {command}" in shown
+        assert purpose in shown
+        assert f"$ {example}" in shown
+        assert example.startswith(f"mcpd {command}")
+
+
+def test_the_overview_fits_a_narrow_terminal() -> None:
+    assert max(map(len, overview().splitlines())) <= 80
+
+
+def test_the_version_is_the_packages(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_of(monkeypatch, "--version") == 0
+    assert capsys.readouterr().out == f"mcpd {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"), [("statsu", "did you mean `mcpd status`?"), ("zzz", "there are: run, connect")]
+)
+def test_an_unknown_command_is_answered_with_the_closest(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], word: str, hint: str
+) -> None:
+    assert exit_of(monkeypatch, word) == 2
+    assert hint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example_and_its_exit_statuses(command: str) -> None:
+    helped = mcpd(command, "--help")
+    assert helped.returncode == 0
+    assert "example" in helped.stdout
+    assert "exit status" in helped.stdout
+    assert not helped.stderr
+
+
+def test_a_reader_that_leaves_ends_a_command_quietly() -> None:
+    ran = subprocess.run(
+        ["/bin/sh", "-c", f"{{ {sys.executable} -m daemon schema; echo $? >&2; }} | true"],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    # The reader may also leave after the whole text fitted into the pipe.
+    assert ran.stderr.strip() in {"141", "0"}
+
+
+def test_a_broken_pipe_is_141(monkeypatch: pytest.MonkeyPatch) -> None:
+    forgotten: list[bool] = []
+
+    def broken(argv: list[str]) -> int:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(cli, "_dispatch", broken)
+    monkeypatch.setattr(cli, "_forget_stdout", lambda: forgotten.append(True))
+    assert exit_of(monkeypatch, "schema") == 141
+    assert forgotten == [True]
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_takes_the_clients_socket(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main_of_command = importlib.import_module(f"daemon.cli.{command}").main
+    with pytest.raises(SystemExit) as ended:
+        main_of_command(["--socket", "/x/mcpd.sock", "--help"])
+    assert ended.value.code == 0
+    # Those that ask no daemon only accept it.
+    assert ("--socket P" in capsys.readouterr().out) is (command not in {"check", "schema"})
+
+
+ASKING: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    "status": ((), status_of({})),
+    "sessions": ((), {"sessions": []}),
+    "metrics": ((), {"text": ""}),
+    "logs": ((), {"servers": {}}),
+    "restart": (("x",), {"server": "x", "state": "ready"}),
+}
+
+
+@pytest.mark.parametrize("command", ASKING)
+@pytest.mark.parametrize("way", ["option", "variable"])
+def test_operators_are_answered_beside_the_clients_socket(sockets: Path, command: str, way: str) -> None:
+    words, answer = ASKING[command]
+    front = str(sockets / "mcpd.sock")
+    named, more = (("--socket", front), {}) if way == "option" else ((), {"MCPD_SOCKET": front})
+    with fake_control(sockets / "control.sock", {command: answer}) as daemon:
+        ran = mcpd(command, *words, *named, **more)
+    assert [method for method, _ in daemon.asked] == [command], ran.stderr
+
+
+def test_ctrl_c_is_130_and_quiet(sockets: Path) -> None:
+    with fake_control(sockets / "control.sock", {"status": status_of({})}):
+        child = subprocess.Popen(
+            [sys.executable, "-m", "daemon", "call", "a/b", "-"],
+            env=environment(MCPD_CONTROL=str(sockets / "control.sock")),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        with child:
+            assert child.stdin is not None
+            # More than a pipe holds: when it is written, the command is reading.
+            child.stdin.write(" " * 200_000)
+            child.stdin.flush()
+            child.send_signal(signal.SIGINT)
+            said = child.communicate(timeout=PATIENCE)
+    assert (child.returncode, *said) == (130, "", "")
+
+
+def test_connect_imports_only_the_standard_library(sockets: Path) -> None:
+    path = sockets / "mcpd.sock"
+    with fake_control(path, {"mcpd/hello": SILENCE}):
+        loaded = modules_of("connect", MCPD_SOCKET=str(path))
+    foreign = {name.partition(".")[0] for name in loaded} - set(sys.stdlib_module_names) - {"daemon"}
+    # What the interpreter's own start-up brings (site, .pth files) is in every Python of this environment.
+    plain = {name.partition(".")[0] for name in modules_of_nothing()}
+    assert foreign <= plain
+    assert not loaded & {"socket", "argparse", "json", "subprocess", "asyncio"}
+    ours = {name for name in loaded if name.startswith("daemon")}
+    assert {name for name in ours if not name.startswith("daemon.cli.bridging")} == {
+        "daemon",
+        "daemon.cli",
+        "daemon.cli.connect",
+        "daemon.cli.trust",
+        "daemon.delay",
+        "daemon.paths",
+    }
+
+
+def modules_of_nothing() -> set[str]:
+    ran = subprocess.run(
+        [sys.executable, "-c", "import sys; print(*sys.modules)"],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    return set(ran.stdout.split())
+
+
+def test_status_as_json_imports_nothing_heavy(sockets: Path) -> None:
+    path = sockets / "control.sock"
+    with fake_control(path, {"status": status_of({"git": server()})}):
+        loaded = modules_of("status", "--json", MCPD_CONTROL=str(path))
+    assert "daemon.cli.status" in loaded
+    assert not {name.partition(".")[0] for name in loaded} & HEAVY
+
+
+@pytest.mark.parametrize(("command", "collects"), [("run", False), ("check", True)])
+def test_only_a_daemon_begins_without_looking_for_garbage(command: str, collects: bool) -> None:
+    script = (
+        "import atexit, gc, sys\n"
+        "from daemon.cli import main\n"
+        "atexit.register(lambda: print(gc.isenabled(), file=sys.stderr))\n"
+        f"sys.argv[1:] = ['{command}', '--help']\n"
+        "main()\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=True
+    )
+    assert ran.stderr.split() == [str(collects)]
+
+
+def test_the_package_runs_as_a_module(sockets: Path) -> None:
+    path = sockets / "control.sock"
+    with fake_control(path, {"status": status_of({"git": server()})}):
+        ran = mcpd("status", "--json", MCPD_CONTROL=str(path))
+    assert ran.returncode == 0
+    assert json.loads(ran.stdout)["servers"]["git"]["state"] == "ready"
+
+
+def test_a_terminal_without_unicode_gets_escapes_and_no_traceback(sockets: Path) -> None:
+    path = sockets / "control.sock"
+    answer = {"content": [{"type": "text", "text": "größer \ud800"}]}
+    with fake_control(path, {"call": answer}):
+        plain = mcpd("call", "a/b", MCPD_CONTROL=str(path), PYTHONIOENCODING="ascii")
+        data = mcpd("call", "a/b", "--json", MCPD_CONTROL=str(path), PYTHONIOENCODING="ascii")
+    assert plain.stdout == "gr\\xf6\\xdfer \\ud800\n"
+    assert json.loads(data.stdout) == answer
+
+
+def test_every_command_is_a_module() -> None:
+    for command in COMMANDS:
+        assert (ROOT / "daemon" / "cli" / f"{command}.py").exists()
+
+
+@pytest.mark.parametrize("words", [("status", "--json"), ("status",), ("--version",)])
+@pytest.mark.parametrize(("redirection", "code"), [(">/dev/full", EX_IOERR), (">&-", 0), (">&- 2>&- <&-", 0)])
+def test_a_stdout_that_takes_nothing_is_no_traceback(
+    sockets: Path, redirection: str, code: int, words: tuple[str, ...]
+) -> None:
+    with fake_control(sockets / "control.sock", {"status": status_of({"git": server()})}):
+        script = f'exec "$0" -m daemon "$@" {redirection}'
+        ran = subprocess.run(
+            ["/bin/sh", "-c", script, sys.executable, *words],
+            env=environment(MCPD_CONTROL=str(sockets / "control.sock")),
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+    assert ran.returncode == code
+    assert "Traceback" not in ran.stderr
+    assert ran.stderr == ("mcpd: cannot write the output: No space left on device\n" if code else "")

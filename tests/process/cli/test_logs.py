@@ -1,0 +1,204 @@
+"""`mcpd logs`: the kept lines of one server's stderr, and what follows."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any, Self
+
+import pytest
+
+from daemon.cli.logs import main
+from tests.unit.cli.daemons import PATIENCE, SILENCE, FakeControl, environment, fake_control
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.unit.cli.conftest import Controls
+
+
+def page(*texts: str, first: int = 1, **changed: Any) -> dict[str, Any]:
+    """An answer to `logs`."""
+    lines = [{"n": first + index, "text": text} for index, text in enumerate(texts)]
+    known = {"server": "git", "type": "stdio", "lines": lines, "next": first + len(texts) - 1}
+    return {**known, "dropped": 0, "source": "7", **changed}
+
+
+def test_the_lines_are_printed_as_they_came(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+    daemon = control({"logs": page("starting", "\tready")})
+    assert main(["git"]) == 0
+    assert capsys.readouterr() == ("starting\n        ready\n", "")
+    assert daemon.asked == [("logs", {"server": "git"})]
+
+
+def test_no_more_than_so_many_lines_are_asked_for(control: Controls) -> None:
+    daemon = control({"logs": page("x")})
+    assert main(["git", "-n", "3"]) == 0
+    assert daemon.asked == [("logs", {"server": "git", "last": 3})]
+
+
+def test_what_could_move_the_cursor_is_spelt_out(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+    control({"logs": page("\x1b[2Jboo\x7f\u202e\r", "a\nb")})
+    assert main(["git"]) == 0
+    assert capsys.readouterr().out == "\\x1b[2Jboo\\x7f\\u202e\na\\x0ab\n"
+
+
+def test_json_is_a_line_for_each_line(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+    control({"logs": page("\x1b[2J\x7fé\u202e", "b")})
+    assert main(["git", "--json"]) == 0
+    out = capsys.readouterr().out
+    assert [json.loads(line) for line in out.splitlines()] == page("\x1b[2J\x7fé\u202e", "b")["lines"]
+    assert out.isascii()
+    assert "\x1b" not in out
+    assert "\x7f" not in out
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"), [("stdio", "has not written anything"), ("http", "no stderr here: see its log where")]
+)
+def test_that_there_are_no_lines_is_said_beside_them(
+    control: Controls, capsys: pytest.CaptureFixture[str], kind: str, said: str
+) -> None:
+    control({"logs": page(type=kind)})
+    assert main(["git"]) == 0
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert said in told.err
+
+
+COUNTS = {"servers": {"git": {"lines": 1}, "a-long-name": {"lines": 0}}}
+
+
+def test_without_a_server_the_lines_of_each_are_counted(
+    control: Controls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    daemon = control({"logs": COUNTS})
+    assert main([]) == 0
+    assert capsys.readouterr().out == "git          1 line\na-long-name  0 lines\n"
+    assert daemon.asked == [("logs", {})]
+
+
+def test_the_counts_as_json_are_the_daemons_answer(
+    control: Controls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    control({"logs": COUNTS})
+    assert main(["--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == COUNTS
+
+
+def test_no_servers_is_said(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+    control({"logs": {"servers": {}}})
+    assert main([]) == 0
+    assert "No server" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("more", [[], ["-f"], ["--json"]])
+def test_an_unknown_server_is_one_and_says_what_the_daemon_says(
+    control: Controls, capsys: pytest.CaptureFixture[str], more: list[str]
+) -> None:
+    text = "no server is named 'gti'. Did you mean git?"
+    control({"logs": {"error": {"code": -32602, "message": text}}})
+    assert main(["gti", *more]) == 1
+    assert capsys.readouterr() == ("", f"mcpd: {text}\n")
+
+
+@pytest.mark.parametrize("words", [[], ["git"], ["git", "-f"]])
+def test_no_daemon_is_three(sockets: Path, capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    assert main([*words, "--control", str(sockets / "none")]) == 3
+    assert "mcpd run" in capsys.readouterr().err
+
+
+def test_a_daemon_that_hangs_is_three(control: Controls) -> None:
+    control({"logs": SILENCE})
+    assert main(["git", "--timeout", "0.1"]) == 3
+
+
+@pytest.mark.parametrize(
+    "words", [["-f"], ["-n", "5"], ["git", "-n", "0"], ["git", "-n", "x"], ["git", "-n", "-1"], ["a", "b"]]
+)
+def test_a_wrong_command_line_is_two(words: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+
+
+class Following:
+    """`mcpd logs git -f` as a child."""
+
+    def __init__(self, daemon: FakeControl, *more: str) -> None:
+        self.daemon = daemon
+        self.child = subprocess.Popen(
+            [sys.executable, "-m", "daemon", "logs", "git", "-f", *more],
+            env=environment(MCPD_CONTROL=str(daemon.path)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def line(self) -> str:
+        assert self.child.stdout is not None
+        return self.child.stdout.readline()
+
+    def said(self) -> str:
+        assert self.child.stderr is not None
+        return self.child.stderr.readline()
+
+    def end(self) -> tuple[int, str, str]:
+        self.child.send_signal(signal.SIGINT)
+        out, err = self.child.communicate(timeout=PATIENCE)
+        return self.child.returncode, out, err
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.child.kill()
+        self.child.communicate(timeout=PATIENCE)
+
+
+def test_following_goes_on_from_the_last_line_until_ctrl_c(sockets: Path) -> None:
+    with (
+        fake_control(sockets / "c", {"logs": page("one", "two")}) as daemon,
+        Following(daemon) as following,
+    ):
+        assert (following.line(), following.line()) == ("one\n", "two\n")
+        daemon.answers["logs"] = page("three", first=3)
+        assert following.line() == "three\n"
+        daemon.answers["logs"] = page(first=4)
+        assert following.end()[0] == 0
+    assert daemon.asked[0] == ("logs", {"server": "git"})
+    assert daemon.asked[1] == ("logs", {"server": "git", "after": 2, "source": "7"})
+
+
+def test_lines_that_were_missed_are_counted_beside_the_others(sockets: Path) -> None:
+    with fake_control(sockets / "c", {"logs": page("one")}) as daemon, Following(daemon, "--json") as following:
+        assert json.loads(following.line())["text"] == "one"
+        daemon.answers["logs"] = page("nine", first=9, dropped=7)
+        assert following.said().startswith("mcpd: 7 lines came faster")
+        assert json.loads(following.line()) == {"n": 9, "text": "nine"}
+
+
+def test_a_daemon_that_goes_away_is_waited_for(sockets: Path) -> None:
+    daemon = FakeControl(sockets / "c", {"logs": page("one")})
+    with Following(daemon) as following:
+        try:
+            assert following.line() == "one\n"
+        finally:
+            daemon.close()
+        said = following.said()
+        assert "cannot reach the daemon" in said
+        assert "Waiting for it." in said
+        with fake_control(sockets / "c", {"logs": page("again", source="8")}):
+            assert "is back" in following.said()
+            assert following.line() == "again\n"
+        assert following.end()[0] == 0
+
+
+def test_a_server_that_leaves_the_configuration_ends_it(sockets: Path) -> None:
+    with fake_control(sockets / "c", {"logs": page("one")}) as daemon, Following(daemon) as following:
+        assert following.line() == "one\n"
+        daemon.answers["logs"] = {"error": {"code": -32602, "message": "no server is named 'git'."}}
+        assert following.said() == "mcpd: no server is named 'git'.\n"
+        assert following.child.wait(PATIENCE) == 1

@@ -1,0 +1,1 @@
+"""Tests of daemon/processes that start processes or use the network."""

@@ -1,0 +1,1 @@
+"""Tests of daemon/state that start processes or use the network."""

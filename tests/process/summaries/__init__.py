@@ -1,0 +1,1 @@
+"""Tests of daemon/summaries that start processes or use the network."""

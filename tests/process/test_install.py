@@ -1,0 +1,160 @@
+"""`make install`: nothing that the locks do not pin by hash, and nothing lost when it fails."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LOCKS = ROOT / "requirements"
+
+PYTHON = r"""#!/bin/sh
+case "$*" in
+  *_base_executable*) echo "$0" ;;
+  "-m venv "*)
+    for dir; do :; done
+    mkdir -p "$dir/bin"
+    cp "$0" "$dir/bin/python"
+    test "$FAILS" != venv ;;
+  "-m pip "*)
+    echo "$* $('PREFIX/bin/mcpd' 2>/dev/null || echo none)" >>'ASKED'
+    case " $* " in *" $FAILS "*) exit 1 ;; esac
+    printf '#!/bin/sh\ntest "$1" != "%s" && echo %s\n' "${FAILS:-none}" "$RELEASE" >"${0%/*}/mcpd"
+    chmod +x "${0%/*}/mcpd" ;;
+esac
+"""
+"""What `scripts/` asks of an interpreter, and of the one in an environment of its making."""
+
+
+def locked(name: str) -> dict[str, str]:
+    """What a lock pins, each with its version; a line without a hash is a fault."""
+    entries = re.sub(r"\\\n", " ", (LOCKS / name).read_text()).splitlines()
+    pins = [entry for entry in entries if entry and not entry.lstrip().startswith("#")]
+    assert all("--hash=sha256:" in entry for entry in pins)
+    return {
+        found[1].lower(): found[2]
+        for entry in pins
+        if (found := re.match(r"([\w.-]+)(?:\[.*?\])?==(\S+)", entry))
+    }
+
+
+def name_of(requirement: str) -> str:
+    found = re.match(r"[\w.-]+", requirement)
+    assert found is not None
+    return found[0].lower()
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> Path:
+    """Where mcpd is installed to, with a name that needs quoting."""
+    return tmp_path / "my files"
+
+
+@pytest.fixture
+def python(tmp_path: Path, prefix: Path) -> Path:
+    """An interpreter whose pip writes down what it is asked, and what the installed mcpd says meanwhile."""
+    path = tmp_path / "python"
+    path.write_text(PYTHON.replace("ASKED", str(tmp_path / "asked")).replace("PREFIX", str(prefix)))
+    path.chmod(0o755)
+    return path
+
+
+def install(python: Path, prefix: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    asked = ["make", "install", f"PYTHON={python}", f"PREFIX={prefix}"]
+    env = {**os.environ, **environment}
+    return subprocess.run(asked, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60, check=False)
+
+
+def answer(prefix: Path) -> str:
+    """What the mcpd that is installed says; an error if there is none."""
+    return subprocess.run(
+        [prefix / "bin" / "mcpd"], capture_output=True, text=True, timeout=60, check=True
+    ).stdout.strip()
+
+
+def kept(prefix: Path) -> set[str]:
+    return {each.name for each in (prefix / "share" / "mcpd").iterdir()}
+
+
+def current(prefix: Path) -> str:
+    """The environment that the command leads into."""
+    return (prefix / "bin" / "mcpd").resolve().parents[1].name
+
+
+def test_it_installs_with_hashes_and_then_the_tree_without_asking_anybody(
+    python: Path, prefix: Path, tmp_path: Path
+) -> None:
+    assert install(python, prefix, RELEASE="one").returncode == 0
+    locks, tree = (tmp_path / "asked").read_text().splitlines()
+    assert "--require-hashes" in locks
+    assert all(f"--requirement=requirements/{name}.txt" in locks for name in ("runtime", "build"))
+    assert "--no-deps --no-build-isolation ." in tree
+    assert answer(prefix) == "one"
+    assert re.fullmatch(r"venv-\d+\.\d+\.\d+-\d{8}T\d+", current(prefix))
+
+
+@pytest.mark.parametrize("fails", ["venv", "--require-hashes", "--no-deps", "--version", "--help"])
+def test_an_upgrade_that_fails_leaves_what_was_there(python: Path, prefix: Path, fails: str) -> None:
+    assert install(python, prefix, RELEASE="one").returncode == 0
+    before = kept(prefix)
+    assert install(python, prefix, RELEASE="two", FAILS=fails).returncode != 0
+    assert answer(prefix) == "one"
+    assert kept(prefix) == before
+
+
+def test_the_old_one_works_until_the_new_one_does_and_is_kept(
+    python: Path, prefix: Path, tmp_path: Path
+) -> None:
+    """A daemon that runs imports what it needs late, from the environment that it was started in."""
+    released = []
+    for release in ("one", "two", "three"):
+        assert install(python, prefix, RELEASE=release).returncode == 0
+        assert answer(prefix) == release
+        released.append(current(prefix))
+    meanwhile = [line.rpartition(" ")[2] for line in (tmp_path / "asked").read_text().splitlines()]
+    assert meanwhile == ["none", "none", "one", "one", "two", "two"]
+    assert kept(prefix) == set(released[-2:])
+
+
+def test_what_the_first_releases_installed_is_the_previous_one(python: Path, prefix: Path) -> None:
+    old = prefix / "share" / "mcpd" / "venv" / "bin" / "mcpd"
+    old.parent.mkdir(parents=True)
+    old.touch()
+    (prefix / "bin").mkdir()
+    (prefix / "bin" / "mcpd").symlink_to(old)
+    (prefix / "share" / "mcpd" / "venv-0.0.1-killed").mkdir()
+    (prefix / "share" / "mcpd" / "notes").mkdir()
+    assert install(python, prefix, RELEASE="one").returncode == 0
+    assert kept(prefix) == {"venv", "notes", current(prefix)}
+
+
+def test_two_at_once_do_not_remove_each_others(python: Path, prefix: Path) -> None:
+    houses = prefix / "share" / "mcpd"
+    houses.mkdir(parents=True)
+    held = os.open(houses, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        done = install(python, prefix, RELEASE="one")
+    finally:
+        os.close(held)
+    assert done.returncode != 0
+    assert "another `make install`" in done.stderr
+    assert not kept(prefix)
+
+
+@pytest.mark.parametrize("lock", ["runtime.txt", "build.txt"])
+def test_what_is_installed_is_what_is_tested(lock: str) -> None:
+    tested = locked("dev.txt")
+    assert {name: tested.get(name) for name in locked(lock)} == locked(lock)
+
+
+def test_the_locks_hold_all_that_is_asked_for() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert {name_of(each) for each in project["project"]["dependencies"]} <= locked("runtime.txt").keys()
+    assert {name_of(each) for each in project["build-system"]["requires"]} <= locked("build.txt").keys()

@@ -1,0 +1,1 @@
+"""Tests of daemon/wire that start processes or use the network."""

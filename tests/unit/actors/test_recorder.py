@@ -1,0 +1,469 @@
+"""What is written and what is told, with a store that works."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+import trio
+from loguru import logger
+
+from daemon.catalog.loaded import LoadedStatus
+from daemon.facts import Configured, Recalled, Switched
+from daemon.state.faults import StoreCause
+from daemon.state.values import Changes
+from daemon.states import ServerState
+from tests.unit.actors.recording import DAY, START, Stage, begin, life, session, tools_of
+from tests.unit.catalog.samples import servers
+from tests.unit.config.reading import config_of
+from tests.unit.state.scripted_store import Disk
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trio.testing import MockClock
+
+    from daemon.catalog.remembered import SessionRecord
+
+
+@pytest.fixture
+def logged() -> Iterator[list[str]]:
+    lines: list[str] = []
+    sink = logger.add(lambda message: lines.append(message.record["message"]), level="INFO")
+    yield lines
+    logger.remove(sink)
+
+
+async def off(stage: Stage, *names: tuple[str, str]) -> None:
+    stage.registry.tell(Switched(off=frozenset(names)))
+    await stage.registry.settle()
+
+
+def statuses(disk: Disk) -> list[LoadedStatus]:
+    return [each.verdict.status for each in disk.sessions["key"].loaded.tools.values()]
+
+
+async def test_everything_that_is_dirty_is_one_transaction() -> None:
+    disk = Disk()
+    async with life(begin(disk.open), disk) as stage:
+        await stage.written()
+        disk.hangs("check")
+        stage.recorder.keep(session("first", "read"))
+        await until(lambda: disk.asked["check"] > 1)
+        await stage.lists("a", "read")
+        await stage.lists("b", "write")
+        await off(stage, ("b", "write"))
+        stage.recorder.keep(session("one", "read"))
+        stage.recorder.keep(session("two", "read"))
+        before = len(disk.written)
+        disk.goes_on()
+        await until(lambda: disk.off == {("b", "write")})
+        last = disk.written[-1]
+        assert len(disk.written) == before + 2
+        assert [each.name for each in last.servers] == ["a", "b"]
+        assert [each.key for each in last.sessions] == ["one", "two"]
+
+
+async def test_what_was_counted_goes_on_in_the_next_life_and_is_written_with_the_rest(
+    mock_clock: MockClock,
+) -> None:
+    disk, counted = Disk(), {"loads": 2}
+    async with life(begin(disk.open, count=lambda: counted), disk) as stage:
+        await stage.written()
+        counted["loads"] = 3
+        stage.recorder.keep(session("one", "read"))
+        await until(lambda: disk.counted == {"loads": 3})
+        counted["loads"] = 4
+        checks = disk.asked["check"]
+        mock_clock.jump(11)
+        await until(lambda: disk.asked["check"] > checks)
+        assert disk.counted == {"loads": 3}
+        mock_clock.jump(61)
+        await until(lambda: disk.counted == {"loads": 4})
+        written = len(disk.written)
+        counted["loads"] = 6
+    assert disk.counted == {"loads": 6}
+    assert len(disk.written) == written + 1
+    async with life(begin(disk.open, count=lambda: {"loads": 1}), disk) as stage:
+        assert stage.recorder.totals.known == {"loads": 7}
+        await stage.written()
+    assert disk.counted == {"loads": 7}
+
+
+async def test_what_one_life_learns_the_next_one_knows() -> None:
+    disk = Disk()
+    async with life(begin(disk.open), disk) as stage:
+        await stage.lists("a", "read", "write")
+        await off(stage, ("a", "write"))
+        stage.recorder.keep(session("key", "read"))
+        await stage.written()
+    async with life(begin(disk.open), disk) as stage:
+        entry = stage.entry()
+        assert list(tools_of(entry)) == ["read", "write"]
+        assert entry.epoch == 2
+        assert entry.recalled
+        assert stage.registry.catalog.value.switched == {("a", "write")}
+        assert await stage.recorder.recall("key") == session("key", "read")
+        recalled = [fact for fact in stage.told if isinstance(fact, Recalled)]
+        assert [(fact.server, fact.by_another) for fact in recalled] == [("a", False)]
+
+
+async def test_what_was_recalled_is_not_written_again_nor_taken_back() -> None:
+    disk = Disk()
+    async with life(begin(disk.open), disk) as stage:
+        await stage.lists("a", "read")
+        await off(stage, ("b", ""))
+        await stage.written()
+    disk.written.clear()
+    async with life(begin(disk.open), disk) as stage:
+        await stage.written()
+        await stage.lists("a", "read")
+        stage.recorder.keep(session("key"))
+        assert await stage.recorder.kept("key")
+    assert not [each for batch in disk.written for each in batch.servers]
+    assert disk.off == {("b", "")}
+
+
+async def test_a_life_that_ends_at_once_takes_nothing_back() -> None:
+    disk = Disk()
+    async with life(begin(disk.open), disk) as stage:
+        await off(stage, ("b", ""))
+        await stage.written()
+    stage = begin(disk.open)
+    await stage.recorder.open()
+    stage.recorder.keep(session("key"))
+    await stage.recorder.finish()
+    assert disk.off == {("b", "")}
+    assert "key" in disk.sessions
+    assert disk.open_stores == 0
+
+
+async def test_a_server_that_only_comes_and_goes_is_not_written() -> None:
+    disk = Disk()
+    async with life(begin(disk.open), disk) as stage:
+        await stage.lists("a", "read")
+        await stage.written()
+        disk.written.clear()
+        await stage.becomes("a", ServerState.BACKOFF)
+        await stage.becomes("a", ServerState.READY)
+        await stage.lists("a", "read")
+        stage.recorder.keep(session("key"))
+        assert await stage.recorder.kept("key")
+        (batch,) = disk.written
+        assert not batch.servers
+        assert not batch.judged
+
+
+async def test_a_server_that_has_told_nothing_leaves_no_row() -> None:
+    disk = Disk()
+    async with life(begin(disk.open), disk) as stage:
+        await stage.becomes("a", ServerState.FAILED)
+        await stage.written()
+        assert disk.servers == {}
+
+
+async def test_of_what_is_kept_while_it_is_written_only_the_newest_follows() -> None:
+    disk = Disk()
+    async with life(begin(disk.open), disk) as stage:
+        await stage.written()
+        disk.written.clear()
+        disk.hangs("keep")
+        stage.recorder.keep(session("key", "one"))
+        await until(lambda: disk.asked["keep"] > 1)
+        stage.recorder.keep(session("key", "one", "two"))
+        stage.recorder.keep(session("key", "one", "two", "three"))
+        disk.goes_on()
+        assert await stage.recorder.kept("key")
+        assert [len(each.loaded.tools) for batch in disk.written for each in batch.sessions] == [1, 3]
+
+
+async def test_kept_is_said_once_it_is_on_disk_and_not_before() -> None:
+    disk = Disk()
+    async with life(begin(disk.open), disk) as stage, trio.open_nursery() as nursery:
+        await stage.written()
+        disk.hangs("keep")
+        stage.recorder.keep(session("key", "read"))
+        said: list[bool] = []
+
+        async def ask() -> None:
+            said.append(await stage.recorder.kept("key"))
+
+        nursery.start_soon(ask)
+        await until(lambda: disk.asked["keep"] > 1)
+        assert said == []
+        disk.goes_on()
+        await until(lambda: said == [True])
+        assert disk.sessions["key"] == session("key", "read")
+        assert await stage.recorder.kept("nobody kept this")
+
+
+async def test_a_session_is_recalled_as_it_was_kept_last() -> None:
+    disk = Disk()
+    disk.sessions["key"] = session("key", "old")
+    async with life(begin(disk.open), disk) as stage:
+        await stage.written()
+        assert await stage.recorder.recall("key") == session("key", "old")
+        assert await stage.recorder.recall("unknown") is None
+        disk.hangs("check")
+        stage.recorder.keep(session("key", "new"))
+        assert await stage.recorder.recall("key") == session("key", "new")
+
+
+async def test_the_list_of_sessions_has_what_is_not_written_yet() -> None:
+    disk = Disk()
+    disk.sessions["old"] = session("old", at=START - 10)
+    disk.sessions["key"] = session("key", at=START - 5)
+    async with life(begin(disk.open), disk) as stage, trio.open_nursery() as nursery:
+        await stage.written()
+        disk.hangs("sessions")
+        found: list[SessionRecord] = []
+
+        async def ask() -> None:
+            found.extend(await stage.recorder.sessions(10))
+
+        nursery.start_soon(ask)
+        await until(lambda: disk.asked["sessions"] == 1)
+        stage.recorder.keep(session("key", "new", at=START))
+        stage.recorder.keep(session("other", at=START - 1))
+        stage.recorder.touch("old", START + 1)
+        disk.goes_on()
+        await until(lambda: bool(found))
+        assert [each.key for each in found] == ["old", "key", "other"]
+        assert found[1].loaded.tools
+        assert [each.key for each in await stage.recorder.sessions(1)] == ["old"]
+
+
+async def test_times_of_use_wait_for_a_minute_or_for_something_else_to_be_written(
+    mock_clock: MockClock,
+) -> None:
+    disk = Disk()
+    disk.sessions["key"] = session("key")
+    async with life(begin(disk.open), disk) as stage:
+        await stage.written()
+        before = len(disk.written)
+        stage.recorder.touch("key", START + 5)
+        mock_clock.jump(11)
+        await until(lambda: disk.asked["check"] > 1)
+        assert len(disk.written) == before
+        mock_clock.jump(50)
+        await until(lambda: disk.sessions["key"].seen_at == START + 5)
+        stage.recorder.touch("key", START + 6)
+        stage.recorder.keep(session("other"))
+        assert await stage.recorder.kept("other")
+        assert disk.sessions["key"].seen_at == START + 6
+
+
+async def test_a_session_that_is_kept_and_used_is_written_with_the_later_time() -> None:
+    disk = Disk()
+    async with life(begin(disk.open), disk) as stage:
+        await stage.written()
+        stage.recorder.touch("key", START + 7)
+        stage.recorder.keep(session("key", "read"))
+        assert await stage.recorder.kept("key")
+        assert disk.sessions["key"].seen_at == START + 7
+        assert not disk.written[-1].touched
+
+
+async def test_words_of_operators_are_written_as_they_change() -> None:
+    disk = Disk()
+    async with life(begin(disk.open), disk) as stage:
+        await off(stage, ("a", ""), ("b", "x"))
+        await until(lambda: disk.off == {("a", ""), ("b", "x")})
+        await off(stage, ("b", "x"))
+        await until(lambda: disk.off == {("b", "x")})
+
+
+async def test_what_sessions_have_loaded_is_marked_when_the_server_changes(logged: list[str]) -> None:
+    disk = Disk()
+    async with life(begin(disk.open), disk) as stage:
+        await stage.lists("a", "read", "write")
+        stage.recorder.keep(session("key", "read", "write"))
+        await stage.written()
+        await stage.lists("a", "write")
+        await until(lambda: disk.servers["a"].epoch == 2)
+        assert statuses(disk) == [LoadedStatus.INVALID_DELETED, LoadedStatus.VALID]
+        await until(lambda: any("marked again" in line for line in logged))
+
+
+async def test_what_is_loaded_of_a_server_that_leaves_the_configuration_is_marked() -> None:
+    disk = Disk()
+    async with life(begin(disk.open), disk) as stage:
+        await stage.lists("a", "read")
+        stage.recorder.keep(session("key", "read"))
+        await stage.written()
+        fewer = config_of({"mcpServers": servers("b")})
+        stage.registry.tell(Configured(config=fewer, now=START))
+        await stage.registry.settle()
+        await until(lambda: statuses(disk) == [LoadedStatus.INVALID_DELETED])
+
+
+async def test_what_is_loaded_of_a_server_that_left_while_the_daemon_was_down_is_marked() -> None:
+    disk = Disk()
+    async with life(begin(disk.open), disk) as stage:
+        await stage.lists("a", "read")
+        stage.recorder.keep(session("key", "read"))
+        await stage.written()
+    async with life(begin(disk.open, "b"), disk) as stage:
+        await stage.written()
+        assert statuses(disk) == [LoadedStatus.INVALID_DELETED]
+
+
+async def test_an_epoch_that_the_store_knows_better_reaches_the_catalog() -> None:
+    disk = Disk()
+    disk.epochs["a"] = 7
+    async with life(begin(disk.open), disk) as stage:
+        await stage.lists("a", "read")
+        await until(lambda: stage.entry().epoch == 7)
+        writes = len(disk.written)
+        stage.recorder.keep(session("key"))
+        assert await stage.recorder.kept("key")
+        assert len(disk.written) == writes + 1
+        assert not disk.written[-1].servers
+
+
+async def test_idle_sessions_are_forgotten_but_never_one_in_use(mock_clock: MockClock) -> None:
+    disk = Disk()
+    for key in ("idle", "used", "recent"):
+        disk.sessions[key] = session(key, at=START - 31 * DAY)
+    async with life(begin(disk.open), disk) as stage:
+        await stage.written()
+        stage.live.add("used")
+        stage.recorder.touch("recent", START)
+        mock_clock.jump(601)
+        stage.wall += 601
+        await until(lambda: "idle" not in disk.sessions)
+        assert set(disk.sessions) == {"used", "recent"}
+        assert disk.sessions["used"].seen_at == START + 601
+
+
+async def test_a_clock_that_was_set_ahead_does_not_forget_everything(
+    mock_clock: MockClock, logged: list[str]
+) -> None:
+    disk = Disk()
+    disk.sessions["key"] = session("key")
+    async with life(begin(disk.open), disk) as stage:
+        await stage.written()
+        stage.wall += 365 * DAY
+        mock_clock.jump(601)
+        await until(lambda: any("the clock was set" in line for line in logged))
+        assert "key" in disk.sessions
+        mock_clock.jump(601)
+        stage.wall += 601
+        await until(lambda: "key" not in disk.sessions)
+
+
+async def test_a_session_that_comes_back_while_it_is_forgotten_is_kept(mock_clock: MockClock) -> None:
+    disk = Disk()
+    disk.sessions["key"] = session("key", "read", at=START - 31 * DAY)
+    async with life(begin(disk.open), disk) as stage:
+        await stage.written()
+        assert await stage.recorder.recall("key") is not None
+        disk.hangs("forget_sessions")
+        mock_clock.jump(601)
+        stage.wall += 601
+        await until(lambda: disk.asked["forget_sessions"] == 1)
+        stage.live.add("key")
+        stage.recorder.touch("key", stage.wall)
+        disk.goes_on()
+        await until(
+            lambda: disk.asked["forget_sessions"] == 1 and stage.recorder.persistence.value.waiting == 0
+        )
+        await stage.recorder.kept("key")
+        assert disk.sessions["key"].loaded.tools
+
+
+async def test_what_other_daemons_write_is_polled_where_the_store_is_shared(mock_clock: MockClock) -> None:
+    disk, other = Disk(), Disk()
+    async with life(begin(other.open), other) as stage:
+        await stage.lists("a", "read")
+        await stage.written()
+    async with life(begin(disk.open, shared=True), disk) as stage:
+        await stage.written()
+        stage.live.add("key")
+        theirs = session("key", "read")
+        disk.changes.append(
+            Changes(
+                version=9,
+                servers=(
+                    attrs.evolve(other.servers["a"], epoch=5),
+                    attrs.evolve(other.servers["a"], name="b", epoch=1, tools=None),
+                ),
+                sessions=(theirs,),
+                switched=frozenset({("b", "")}),
+            )
+        )
+        disk.off = {("b", "")}
+        mock_clock.jump(1.1)
+        await until(lambda: stage.entry().epoch == 5)
+        assert stage.adopted == [theirs]
+        assert stage.entry("b").switched_off
+        told = [fact for fact in stage.told if isinstance(fact, Recalled)]
+        assert [(fact.server, fact.by_another) for fact in told] == [("a", True), ("b", True)]
+        stage.recorder.keep(session("mine"))
+        assert await stage.recorder.kept("mine")
+        assert not disk.written[-1].servers
+        assert disk.off == {("b", "")}
+
+
+async def test_a_session_that_two_daemons_change_at_once_has_what_both_loaded(mock_clock: MockClock) -> None:
+    disk = Disk()
+    async with life(begin(disk.open, shared=True), disk) as stage:
+        await stage.written()
+        stage.live.add("key")
+        disk.changes.append(Changes(version=9, sessions=(session("key", "theirs"),)))
+        disk.hangs("changes_since")
+        mock_clock.jump(1.1)
+        await until(lambda: disk.asked["changes_since"] > 0)
+        stage.recorder.keep(session("key", "ours"))
+        disk.goes_on()
+        assert await stage.recorder.kept("key")
+        assert set(disk.sessions["key"].loaded.tools) == {("a", "theirs"), ("a", "ours")}
+        assert set(stage.adopted[0].loaded.tools) == {("a", "theirs"), ("a", "ours")}
+
+
+async def test_a_store_of_our_own_is_not_polled(mock_clock: MockClock) -> None:
+    disk = Disk()
+    async with life(begin(disk.open), disk) as stage:
+        await stage.written()
+        mock_clock.jump(11)
+        await until(lambda: disk.asked["check"] > 1)
+    assert disk.asked["changes_since"] == 0
+
+
+async def test_what_is_not_written_at_the_end_is_written_then() -> None:
+    disk = Disk()
+    async with life(begin(disk.open), disk) as stage:
+        await stage.written()
+        await stage.lists("a", "read")
+        stage.recorder.keep(session("key", "read"))
+        stage.recorder.touch("other", START)
+    assert "a" in disk.servers
+    assert "key" in disk.sessions
+    assert disk.open_stores == 0
+
+
+async def test_a_store_that_can_be_opened_at_the_end_gets_all_of_it() -> None:
+    disk = Disk()
+    disk.fails("open", StoreCause.MISCONFIGURED)
+    async with life(begin(disk.open), disk, finish=False) as stage:
+        await stage.lists("a", "read")
+        await off(stage, ("b", ""))
+        stage.recorder.keep(session("key", "read"))
+        await until(lambda: stage.degraded)
+        disk.works()
+        # Whoever opens it just now is told at first that nothing is switched off.
+        await stage.recorder.finish()
+    assert set(disk.servers) == {"a", "b"}
+    assert disk.off == {("b", "")}
+    assert "key" in disk.sessions
+    assert disk.open_stores == 0
+
+
+async def test_rows_that_cannot_be_read_are_named_once(logged: list[str]) -> None:
+    disk = Disk()
+    disk.unreadable = ("tool a/read: raw is no bytes",)
+    async with life(begin(disk.open), disk) as stage:
+        await stage.written()
+    assert len([line for line in logged if "tool a/read: raw is no bytes" in line]) == 1

@@ -1,0 +1,129 @@
+"""What the tests of the catalog and of the surfaces share: tools, catalogs and facts, briefly written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Raw
+
+from daemon.catalog.digests import fingerprint
+from daemon.catalog.listing import read_tools
+from daemon.catalog.snapshot import begin, fold
+from daemon.facts import (
+    Configured,
+    ListingFailed,
+    Recalled,
+    ServerStatus,
+    StatusChanged,
+    Switched,
+    ToolsListed,
+)
+from daemon.states import ServerState
+from tests.unit.config.reading import config_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from daemon.catalog.snapshot import Catalog
+    from daemon.facts import Fact
+    from daemon.model import Tool
+
+OBJECT = {"type": "object"}
+
+
+def tool_json(name: str, **members: object) -> bytes:
+    """A tool as a server would list it."""
+    return msgspec.json.encode({"name": name, "inputSchema": OBJECT, **members})
+
+
+def tool(server: str, name: str, **members: object) -> Tool:
+    """One usable tool of a server."""
+    (read,), quarantined = read_tools(server, [Raw(tool_json(name, **members))])
+    assert not quarantined
+    return read
+
+
+def known(server: str, *names: str) -> dict[str, Tool]:
+    """Tools by name, as a catalog keeps them."""
+    return {name: tool(server, name) for name in names}
+
+
+def servers(*names: str) -> dict[str, Any]:
+    """The `mcpServers` of a configuration."""
+    return {name: {"command": name, "description": f"the {name} server"} for name in names}
+
+
+def catalog_of(config: Mapping[str, Any]) -> Catalog:
+    """The catalog of a configuration before anything has started."""
+    return begin(config_of(config), now=1000.0)
+
+
+def status(
+    server: str, state: ServerState = ServerState.READY, *, incarnation: int = 1, **more: Any
+) -> StatusChanged:
+    """A server's state is now this."""
+    return StatusChanged(server=server, status=ServerStatus(state=state, incarnation=incarnation, **more))
+
+
+def listed(
+    server: str,
+    *tools: str | Tool,
+    incarnation: int = 1,
+    quarantined: Mapping[str, str] | None = None,
+) -> ToolsListed:
+    """A server lists these tools, plain ones by name."""
+    full = tuple(tool(server, each) if isinstance(each, str) else each for each in tools)
+    return ToolsListed(server=server, incarnation=incarnation, tools=full, quarantined=quarantined or {})
+
+
+def failed(server: str, reason: str = "timed out", *, incarnation: int = 1) -> ListingFailed:
+    """A server does not list its tools."""
+    return ListingFailed(server=server, incarnation=incarnation, reason=reason)
+
+
+def fingerprint_of(server: str, **more: object) -> str:
+    """The fingerprint of a server as `servers` configures it, with what else its configuration says."""
+    config = config_of({"mcpServers": {server: {**servers(server)[server], **more}}})
+    return fingerprint(config.mcp_servers[server])
+
+
+def recalled(
+    server: str, *tools: str | Tool, epoch: int = 5, of: str | None = None, listed: bool = True, **more: Any
+) -> Recalled:
+    """The store remembers these tools of a server, plain ones by name.
+
+    Args:
+        server: which.
+        tools: its tools.
+        epoch: its epoch.
+        of: the fingerprint; None is that of the server as `servers` configures it.
+        listed: whether it ever listed any.
+        more: further fields of the fact.
+    """
+    full = tuple(tool(server, each) if isinstance(each, str) else each for each in tools)
+    return Recalled(
+        server=server,
+        fingerprint=fingerprint_of(server) if of is None else of,
+        epoch=epoch,
+        tools=full if listed else None,
+        **more,
+    )
+
+
+def switched(*names: str) -> Switched:
+    """Operators have switched these off, each `server` or `server/tool`, and nothing else."""
+    pairs = (name.partition("/") for name in names)
+    return Switched(off=frozenset((server, tool) for server, _, tool in pairs))
+
+
+def configured(config: Mapping[str, Any], now: float = 3000.0) -> Configured:
+    """The configuration is now this one."""
+    return Configured(config=config_of(config), now=now)
+
+
+def after(catalog: Catalog, facts: Iterable[Fact]) -> Catalog:
+    """The catalog after some facts."""
+    for fact in facts:
+        catalog = fold(catalog, fact)
+    return catalog

@@ -1,0 +1,199 @@
+"""The hash of a tool: the same for the same meaning, another for another."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemon.catalog.digests import (
+    canonical,
+    fingerprint,
+    hashes,
+    tools_digest,
+)
+from daemon.config.model import Server
+from tests.unit.config.reading import config_of, server_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PARTS = {
+    "name": b'"read_file"',
+    "title": b'"Read"',
+    "description": b'"Reads a file."',
+    "inputSchema": b'{"type":"object","properties":{"path":{"type":"string"}},"required":["path"]}',
+    "outputSchema": b'{"type":"object"}',
+    "annotations": b'{"readOnlyHint":true}',
+    "icons": b'[{"src":"https://example.org/i.png"}]',
+    "_meta": b'{"anthropic/alwaysLoad":true}',
+    "execution": b'{"taskSupport":"optional"}',
+    "x-of-tomorrow": b"1",
+}
+
+
+def schema_hash(parts: Mapping[str, bytes]) -> str:
+    """The hash of a tool as it was sent."""
+    return hashes({name: msgspec.json.decode(raw) for name, raw in parts.items()})[0]
+
+
+def content_hash(parts: Mapping[str, bytes]) -> str:
+    """The hash of its contents."""
+    return hashes({name: msgspec.json.decode(raw) for name, raw in parts.items()})[1]
+
+
+def test_the_hash_is_sha256_of_the_sorted_compact_json() -> None:
+    expected = hashlib.sha256(b'{"inputSchema":{"a":[1,2],"b":"\xc3\xa9"},"name":"t"}').hexdigest()
+    assert schema_hash({"name": b'"t"', "inputSchema": b' {"b": "\\u00e9", "a": [1, 2]} '}) == expected
+
+
+@pytest.mark.parametrize("member", [*PARTS, 'another \u00e9"'])
+def test_every_member_counts(member: str) -> None:
+    changed = {**PARTS, member: b'{"type":"object","x":1}'}
+    removed = {name: part for name, part in PARTS.items() if name != member}
+    hashes = {schema_hash(PARTS), schema_hash(changed), schema_hash(removed)}
+    assert len(hashes) == (3 if member in PARTS else 2)
+
+
+def test_order_white_space_and_escapes_do_not_count() -> None:
+    other = dict(reversed(PARTS.items()))
+    other["name"] = b'"\\u0072ead_file"'
+    other["inputSchema"] = (
+        b'{ "required": ["path"],\n "properties": {"path": {"type": "string"}}, "type": "object"}'
+    )
+    assert schema_hash(other) == schema_hash(PARTS)
+
+
+def test_the_order_of_a_list_does_count() -> None:
+    one, other = ({"inputSchema": b'{"required":["%b","%b"]}' % pair} for pair in ((b"a", b"b"), (b"b", b"a")))
+    assert schema_hash(one) != schema_hash(other)
+
+
+@pytest.mark.parametrize("number", [b"18446744073709551616", b"-1" + b"0" * 40, b"1.7976931348623157e308"])
+def test_numbers_that_real_schemas_hold_can_be_hashed(number: bytes) -> None:
+    assert len(schema_hash({"inputSchema": b'{"maximum":%b}' % number})) == 64
+
+
+# --- a tool's contents, and all of a server's tools ----------------------------------------------------------
+
+
+def test_contents_are_what_is_left_of_a_tool_without_its_name() -> None:
+    renamed = {**PARTS, "name": b'"get_file"'}
+    assert content_hash(renamed) == content_hash(PARTS)
+    assert schema_hash(renamed) != schema_hash(PARTS)
+
+
+@pytest.mark.parametrize("member", [name for name in PARTS if name != "name"])
+def test_everything_else_is_contents(member: str) -> None:
+    removed = {name: part for name, part in PARTS.items() if name != member}
+    assert content_hash(removed) != content_hash(PARTS)
+
+
+def test_contents_are_never_taken_for_a_whole_tool() -> None:
+    assert content_hash(PARTS) != schema_hash(PARTS)
+
+
+def test_the_digest_of_tools_does_not_depend_on_their_order() -> None:
+    one, two, three = (str(number) * 64 for number in range(3))
+    assert tools_digest([one, two, three]) == tools_digest(iter([three, one, two]))
+    assert (
+        len({tools_digest(each) for each in ([], [one], [two], [one, two], [one, one], [one, two, three])}) == 6
+    )
+
+
+# --- which server it is --------------------------------------------------------------------------------------
+
+COMMAND: dict[str, Any] = {
+    "command": "serena",
+    "args": ["--a", "b"],
+    "env": {"A": "1", "B": "2"},
+    "cwd": "/srv",
+}
+REMOTE: dict[str, Any] = {"type": "http", "url": "https://example.org/mcp", "headers": {"A": "1", "B": "2"}}
+
+DECISIVE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "type": (REMOTE, {"type": "sse"}),
+    "command": (COMMAND, {"command": "another"}),
+    "args": (COMMAND, {"args": ["b", "--a"]}),
+    "env": (COMMAND, {"env": {"A": "1", "B": "3"}}),
+    "cwd": (COMMAND, {"cwd": "/"}),
+    "url": (REMOTE, {"url": "https://example.org/other"}),
+    "headers": (REMOTE, {"headers": {"A": "1"}}),
+}
+INDECISIVE: dict[str, dict[str, Any]] = {
+    "description": {"description": "said otherwise"},
+    "enabled": {"enabled": False},
+    "start": {"start": "lazy"},
+    "timeouts": {"timeouts": {"call": 5}},
+    "limits": {"limits": {"inFlight": 1}},
+    "restart": {"restart": {"base": 2}},
+}
+
+
+def test_every_key_of_a_server_is_known_to_decide_or_not() -> None:
+    keys = {field.name for field in attrs.fields(Server)}
+    assert keys == DECISIVE.keys() | INDECISIVE.keys() | {"name", "substituted", "credentials"}
+
+
+@pytest.mark.parametrize("key", DECISIVE)
+def test_what_decides_which_server_answers_makes_another_fingerprint(key: str) -> None:
+    entry, change = DECISIVE[key]
+    assert fingerprint(server_of({**entry, **change})) != fingerprint(server_of(entry))
+
+
+@pytest.mark.parametrize("key", INDECISIVE)
+def test_what_does_not_decide_leaves_the_fingerprint_as_it_is(key: str) -> None:
+    assert fingerprint(server_of({**COMMAND, **INDECISIVE[key]})) == fingerprint(server_of(COMMAND))
+
+
+def test_a_server_under_another_name_is_the_same_server() -> None:
+    config = config_of({"mcpServers": {"one": COMMAND, "two": COMMAND}})
+    assert len({fingerprint(server) for server in config.mcp_servers.values()}) == 1
+
+
+@pytest.mark.parametrize("key", ["env", "headers"])
+def test_the_order_of_variables_and_headers_does_not_count(key: str) -> None:
+    entry = COMMAND if key == "env" else REMOTE
+    turned = {**entry, key: dict(reversed(entry[key].items()))}
+    assert fingerprint(server_of(turned)) == fingerprint(server_of(entry))
+
+
+def test_a_secret_counts_by_its_value_and_cannot_be_read_from_the_fingerprint() -> None:
+    entry = {"command": "x", "env": {"TOKEN": "${TOKEN}"}}
+    one, two = (fingerprint(server_of(entry, {"TOKEN": value})) for value in ("s3cret", "0ther"))
+    assert one != two
+    assert "s3cret" not in one
+    assert len(one) == 64
+
+
+# --- JSON ----------------------------------------------------------------------------------------------------
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(JSON)
+def test_canonical_json_means_the_same_and_is_a_fixed_point(value: object) -> None:
+    written = canonical(value)
+    assert msgspec.json.decode(written) == value
+    assert canonical(msgspec.json.decode(written)) == written
+
+
+@given(st.dictionaries(st.text(), JSON, min_size=2, max_size=6))
+def test_canonical_json_does_not_depend_on_the_order_of_members(value: dict[str, object]) -> None:
+    assert canonical(value) == canonical(dict(reversed(value.items())))
+
+
+@given(st.dictionaries(st.sampled_from([*PARTS]) | st.text(), JSON))
+def test_hashes_of_decoded_members_are_those_of_the_whole(members: dict[str, object]) -> None:
+    nameless = {name: value for name, value in members.items() if name != "name"}
+    expected = tuple(hashlib.sha256(canonical(each)).hexdigest() for each in (members, nameless))
+    assert hashes(members) == expected

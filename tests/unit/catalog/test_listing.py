@@ -1,0 +1,254 @@
+"""Reading what servers list: one bad tool costs itself."""
+
+from __future__ import annotations
+
+import gc
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from daemon.catalog.listing import (
+    MAX_DEPTH,
+    MAX_NAME_BYTES,
+    MAX_TOOL_BYTES,
+    MAX_TOOLS,
+    Parts,
+    _held,
+    read_page,
+    read_tools,
+)
+from tests.unit.catalog.samples import tool_json
+
+GOOD = tool_json("good")
+
+
+def test_a_page_is_split_without_touching_its_tools() -> None:
+    page = read_page(b'{"tools":[{"x" : 1.0},[]],"nextCursor":"c","_meta":{}}')
+    assert [bytes(raw) for raw in page.tools] == [b'{"x" : 1.0}', b"[]"]
+    assert page.nextCursor == "c"
+
+
+@pytest.mark.parametrize("result", [b'{"tools":[]}', b'{"tools":[],"nextCursor":null}'])
+def test_the_last_page_has_no_cursor(result: bytes) -> None:
+    assert read_page(result).nextCursor is None
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        b"null",
+        b"[]",
+        b"{}",
+        b'{"tools":{}}',
+        b'{"tools":[],"nextCursor":5}',
+        b"{",
+        b"\xff",
+        b'{"tools":[],"nextCursor":"\xff"}',
+        b'{"tools":' + b"[" * 5000 + b"]" * 5000 + b"}",
+    ],
+)
+def test_what_is_no_page_is_refused(result: bytes) -> None:
+    with pytest.raises(ValueError, match="tools/list answered something else"):
+        read_page(result)
+
+
+def test_a_tool_keeps_the_bytes_it_came_as() -> None:
+    raw = b'{"name":"t", "title":"T","description":"does\\nit","inputSchema":{"type":"object" },"x":[1.0]}'
+    (tool,), quarantined = read_tools("s", [Raw(raw)])
+    assert not quarantined
+    assert (tool.server, tool.name, tool.description, tool.raw) == ("s", "t", "does\nit", raw)
+    assert tool.parts["inputSchema"] == b'{"type":"object" }'
+    assert tool.parts["x"] == b"[1.0]"
+    assert len(tool.schema_hash) == 64
+
+
+def nested(levels: int) -> bytes:
+    """A tool of so many levels."""
+    schema = b'{"type":"object","x":' + b"[" * (levels - 2) + b"]" * (levels - 2) + b"}"
+    return b'{"name":"deep","description":"[[","inputSchema":' + schema + b"}"
+
+
+def test_a_tool_that_is_nested_too_deeply_is_quarantined_by_name() -> None:
+    tools, quarantined = read_tools("s", [Raw(nested(MAX_DEPTH + 1)), Raw(GOOD)])
+    assert [tool.name for tool in tools] == ["good"]
+    assert quarantined == {"deep": "nested too deeply"}
+
+
+def test_a_tool_that_is_not_can_be_looked_into_from_a_deep_stack() -> None:
+    (tool,), quarantined = read_tools("s", [Raw(nested(MAX_DEPTH))])
+    assert not quarantined
+
+    def look(frames: int) -> bytes:
+        return look(frames - 1) if frames else tool.parts["inputSchema"]
+
+    assert look(300) in tool.raw
+
+
+def test_a_definition_that_is_too_long_is_quarantined_by_name_with_its_size() -> None:
+    rest = MAX_TOOL_BYTES - len(tool_json("fits", description=""))
+    fits = tool_json("fits", description="x" * rest)
+    long = tool_json("long", description="x" * (rest + 1))
+    assert len(fits) == MAX_TOOL_BYTES
+    tools, quarantined = read_tools("s", [Raw(long), Raw(fits)])
+    assert [tool.name for tool in tools] == ["fits"]
+    assert quarantined == {"long": "its definition has 262145 bytes, the limit is 262144"}
+
+
+def test_brackets_in_texts_do_not_count() -> None:
+    text = b'"' + b"[" * (MAX_DEPTH * 2) + b'\\"["'
+    (tool,), _ = read_tools("s", [Raw(b'{"name":"t","x":' + text + b',"inputSchema":{"type":"object"}}')])
+    assert tool.name == "t"
+
+
+@pytest.mark.parametrize("members", [{}, {"description": None}, {"description": ""}])
+def test_a_tool_may_go_without_a_description(members: dict[str, object]) -> None:
+    (tool,), _ = read_tools("s", [Raw(tool_json("t", **members))])
+    assert tool.description == ""
+
+
+@pytest.mark.parametrize(
+    ("raw", "name", "reason"),
+    [
+        (b"5", "(tool 2)", "not an object"),
+        (b"[]", "(tool 2)", "not an object"),
+        (b"null", "(tool 2)", "not an object"),
+        (b'{"\xff":1,"name":"bad","inputSchema":{"type":"object"}}', "(tool 2)", "not an object"),
+        (b'{"inputSchema":{"type":"object"}}', "(tool 2)", "has no name"),
+        (b'{"name":7,"inputSchema":{"type":"object"}}', "(tool 2)", "its name is no string"),
+        (b'{"name":"\xff","inputSchema":{"type":"object"}}', "(tool 2)", "its name is no string"),
+        (tool_json(""), "''", "1 to 128 printable bytes"),
+        (tool_json("a\nb"), "'a\\nb'", "1 to 128 printable bytes"),
+        (tool_json("a\u202eb"), "'a\\u202eb'", "1 to 128 printable bytes"),
+        (tool_json("a\u200bb"), "'a\\u200bb'", "1 to 128 printable bytes"),
+        (tool_json("x" * 129), "'" + "x" * 128 + "'", "1 to 128 printable bytes"),
+        (tool_json("é" * 65), ascii("é" * 65), "1 to 128 printable bytes"),
+        (b'{"name":"bad"}', "bad", "has no inputSchema"),
+        (tool_json("bad", inputSchema=[]), "bad", "its inputSchema is no object"),
+        (tool_json("bad", inputSchema=True), "bad", "its inputSchema is no object"),
+        (tool_json("bad", inputSchema=None), "bad", "its inputSchema is no object"),
+        (tool_json("bad", inputSchema={"type": "string"}), "bad", 'another "type" than "object"'),
+        (tool_json("bad", inputSchema={"type": ["object"]}), "bad", 'another "type" than "object"'),
+        (tool_json("bad", inputSchema={"type": None}), "bad", 'another "type" than "object"'),
+        (tool_json("bad", description=7), "bad", "Expected `str | null`"),
+        (b'{"name":"bad","inputSchema":{"type":"object"},"x":"\xff"}', "bad", "not valid UTF-8"),
+        (b'{"name":"bad","inputSchema":{"type":"object","x":"\xff"}}', "bad", "not valid UTF-8"),
+        (b'{"name":"bad","inputSchema":{"type":"object","maximum":1e999}}', "bad", "out of range"),
+        (tool_json("good"), "good", "listed twice; the first one counts"),
+    ],
+)
+def test_an_unusable_tool_costs_itself_and_says_why(raw: bytes, name: str, reason: str) -> None:
+    tools, quarantined = read_tools("s", [Raw(GOOD), Raw(raw), Raw(tool_json("last"))])
+    assert [tool.name for tool in tools] == ["good", "last"]
+    assert list(quarantined) == [name]
+    assert reason in quarantined[name]
+
+
+@pytest.mark.parametrize("depth", [500, 990, 5000])
+def test_a_schema_nested_like_a_bomb_harms_nobody_else(depth: int) -> None:
+    nested = b'{"name":"bad","inputSchema":{"type":"object","x":' + b"[" * depth + b"]" * depth + b"}}"
+    tools, quarantined = read_tools("s", [Raw(nested), Raw(GOOD)])
+    assert tools[-1].name == "good"
+    assert len(tools) + len(quarantined) == 2
+
+
+def test_the_longest_name_is_taken() -> None:
+    name = "x" * MAX_NAME_BYTES
+    tools, _ = read_tools("s", [Raw(tool_json(name))])
+    assert tools[0].name == name
+
+
+def test_of_two_tools_with_one_name_the_first_counts() -> None:
+    raws = [Raw(tool_json("t", description="first")), Raw(tool_json("t", description="second"))]
+    tools, _ = read_tools("s", raws)
+    assert [tool.description for tool in tools] == ["first"]
+
+
+def test_an_endless_list_is_cut_and_says_so() -> None:
+    raws = [Raw(tool_json(f"t{number}")) for number in range(MAX_TOOLS + 5)]
+    tools, quarantined = read_tools("s", raws)
+    assert len(tools) == MAX_TOOLS
+    assert quarantined == {"(further tools)": f"more than {MAX_TOOLS} tools"}
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+SLOPPY = st.fixed_dictionaries(
+    {}, optional={"name": JSON | st.text(), "description": JSON, "inputSchema": JSON, "annotations": JSON}
+)
+
+
+@given(st.lists(SLOPPY | JSON, max_size=6))
+def test_whatever_is_listed_each_tool_is_usable_or_quarantined(listed: list[object]) -> None:
+    raws = [
+        Raw(msgspec.json.encode(each))
+        for each in [*listed, {"name": "good", "inputSchema": {"type": "object"}}]
+    ]
+    tools, quarantined = read_tools("s", raws)
+    assert "good" in {tool.name for tool in tools}
+    assert all(quarantined.values())
+    assert len(tools) + len(quarantined) <= len(raws)
+
+
+def test_a_tool_whose_schema_lacks_its_type_alone_is_completed_and_said_to_be() -> None:
+    lacking = tool_json("t", inputSchema={"$schema": "http://json-schema.org/draft-07/schema#"})
+    (tool, good), quarantined = read_tools("s", [Raw(lacking), Raw(GOOD)])
+    assert not quarantined
+    assert (tool.completed, good.completed) == (True, False)
+    assert b'"inputSchema":{"type":"object","$schema":' in tool.raw
+    (whole,), _ = read_tools("s", [Raw(tool.raw)])
+    assert not whole.completed
+    assert whole == tool, "what is shown is what is hashed and kept"
+
+
+def test_a_definition_that_is_too_long_once_it_is_completed_is_too_long() -> None:
+    rest = MAX_TOOL_BYTES - len(tool_json("t", inputSchema={}, description=""))
+    tools, quarantined = read_tools("s", [Raw(tool_json("t", inputSchema={}, description="x" * rest))])
+    assert (tools, list(quarantined)) == ((), ["t"])
+
+
+# --- lists that are read again -------------------------------------------------------------------------------
+
+
+def test_a_tool_in_the_same_bytes_is_the_same_object_as_long_as_somebody_holds_it() -> None:
+    raws = [GOOD, tool_json("other")]
+    first, _ = read_tools("s", map(Raw, raws))
+    again, _ = read_tools("s", map(Raw, [tool_json("new"), *raws]))
+    assert again[1] is first[0]
+    assert again[2] is first[1]
+
+
+def test_other_bytes_or_another_server_are_another_tool() -> None:
+    (first,), _ = read_tools("s", [Raw(GOOD)])
+    (spaced,), _ = read_tools("s", [Raw(GOOD + b" ")])
+    (of_another,), _ = read_tools("t", [Raw(GOOD)])
+    assert spaced.schema_hash == first.schema_hash == of_another.schema_hash
+    assert (spaced.raw, of_another.server) == (GOOD + b" ", "t")
+
+
+def test_tools_that_nobody_holds_are_forgotten() -> None:
+    raw = tool_json("a name that no other test has")
+    read_tools("s", [Raw(raw)])
+    gc.collect()
+    assert ("s", raw) not in _held
+
+
+def test_a_tool_that_was_listed_twice_is_so_again() -> None:
+    twice = [Raw(GOOD), Raw(GOOD)]
+    tools, quarantined = read_tools("s", twice)
+    assert (len(tools), list(quarantined)) == (1, ["good"])
+    assert read_tools("s", twice) == (tools, quarantined)
+
+
+def test_members_are_found_when_they_are_asked_for() -> None:
+    parts = Parts(b'{"name":"t", "x":[1.0], "name":"u"}')
+    assert dict(parts) == {"name": b'"u"', "x": b"[1.0]"}
+    assert (len(parts), list(parts), "x" in parts, "y" in parts) == (2, ["name", "x"], True, False)
+    assert parts.get("y", b"{}") == b"{}"
+    with pytest.raises(KeyError):
+        parts["y"]

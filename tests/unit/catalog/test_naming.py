@@ -1,0 +1,341 @@
+"""Names of tools that stand side by side: stable, whoever comes up when."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemon.catalog import naming
+from daemon.catalog.snapshot import begin, with_settled_names
+from daemon.facts import NamesRecalled
+from daemon.model import GivenName
+from daemon.states import ServerState
+from tests.unit.catalog.samples import after, catalog_of, failed, listed, servers, status
+
+if TYPE_CHECKING:
+    from daemon.catalog.snapshot import Catalog
+    from daemon.facts import Fact
+
+BEFORE = catalog_of({"mcpServers": servers("a", "b", "c")})
+STARTING = [status(name, ServerState.STARTING) for name in ("a", "b", "c")]
+
+
+def names(catalog: Catalog) -> dict[str, list[str]]:
+    """What the tools of each server are called."""
+    return {
+        entry.name: [catalog.names.name_of((entry.name, tool)) for tool in entry.tools]
+        for entry in catalog.servers.values()
+        if entry.tools is not None
+    }
+
+
+def test_a_tool_keeps_its_name_where_nobody_else_has_it() -> None:
+    catalog = after(BEFORE, [listed("a", "x"), listed("b", "y")])
+    assert names(catalog) == {"a": ["x"], "b": ["y"]}
+
+
+def test_only_the_name_that_two_servers_share_is_qualified() -> None:
+    catalog = after(BEFORE, [listed("a", "x", "only"), listed("b", "x", "other")])
+    assert names(catalog) == {"a": ["x", "only"], "b": ["b__x", "other"]}
+
+
+def test_of_servers_that_come_up_together_the_first_of_the_configuration_has_the_name() -> None:
+    catalog = after(BEFORE, [*STARTING, listed("c", "x"), listed("b", "x"), listed("a", "x")])
+    assert names(catalog) == {"a": ["x"], "b": ["b__x"], "c": ["c__x"]}
+
+
+@pytest.mark.parametrize(
+    "settled",
+    [
+        status("a", ServerState.BACKOFF),
+        status("a", ServerState.DORMANT),
+        status("a", ServerState.FAILED),
+        failed("a"),
+        listed("a", "other"),
+    ],
+)
+def test_once_earlier_servers_are_settled_a_name_stays_whoever_comes_later(settled: object) -> None:
+    catalog = after(BEFORE, [*STARTING, listed("b", "x"), settled])  # type: ignore[list-item]
+    later = after(catalog, [status("a", incarnation=2), listed("a", "x", incarnation=2)])
+    assert names(later) == {"a": ["a__x"], "b": ["x"]}
+
+
+def test_a_name_never_comes_to_mean_another_tool_also_when_its_owner_drops_it() -> None:
+    catalog = after(BEFORE, [listed("a", "x"), listed("b", "x"), listed("a", "y")])
+    assert names(catalog) == {"a": ["y"], "b": ["b__x"]}
+    assert catalog.names.key_of("x", catalog.servers) == ("a", "x")
+
+
+def test_a_status_that_changes_no_name_leaves_the_names_as_they_are() -> None:
+    catalog = after(BEFORE, [listed("a", "x")])
+    assert after(catalog, [status("a")]).names is catalog.names
+
+
+SHARED = after(BEFORE, [listed("a", "x", "own"), listed("b", "x", "a__own")])
+
+
+@pytest.mark.parametrize(
+    ("written", "key"),
+    [
+        ("x", ("a", "x")),
+        ("b__x", ("b", "x")),
+        ("a__x", ("a", "x")),
+        ("b/x", ("b", "x")),
+        ("mcp__b__x", ("b", "x")),
+        ("mcp__mcpd__x", ("a", "x")),
+        ("mcp__mcpd__b__x", ("b", "x")),
+        ("a/unheard_of", ("a", "unheard_of")),
+        ("a__own", ("a", "own")),
+        ("b__a__own", ("b", "a__own")),
+        ("nobody", None),
+        ("z/x", None),
+        ("mcp__", None),
+        ("mcp__mcpd__", None),
+        ("", None),
+        ("mcp__a__mcp__b__x", ("a", "mcp__b__x")),
+        ("mcp__z__mcp__z__x", None),
+    ],
+)
+def test_a_tool_is_found_under_every_spelling_of_its_name(written: str, key: tuple[str, str] | None) -> None:
+    assert SHARED.names.key_of(written, SHARED.servers) == key
+
+
+def test_a_qualified_name_that_the_server_itself_has_gives_way() -> None:
+    catalog = after(BEFORE, [listed("a", "x"), listed("b", "b__x", "x")])
+    assert names(catalog)["b"] == ["b__x", "b/x"]
+    assert catalog.names.key_of("b__x", catalog.servers) == ("b", "b__x")
+    assert catalog.names.key_of("b/x", catalog.servers) == ("b", "x")
+
+
+@pytest.mark.parametrize("own", ["b/x", "b__x", "mcp__b__x", "mcp__mcpd__b__x", "mcp__mcpd__b/x"])
+@pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
+def test_no_tool_takes_over_what_refers_to_another_servers(own: str, order: tuple[str, str]) -> None:
+    lists = {"a": listed("a", own), "b": listed("b", "x")}
+    catalog = after(BEFORE, [lists[name] for name in order])
+    assert names(catalog) == {"a": [f"a__{own}"], "b": ["x"]}
+    assert catalog.names.key_of(own, catalog.servers) == ("b", "x")
+
+
+def test_a_name_is_given_up_that_reads_as_the_tool_of_a_server_that_comes_to_the_configuration() -> None:
+    alone = naming.assign(naming.NOBODY, [claims("a", "b/x", "y")]).settled()
+    assert alone.name_of(("a", "b/x")) == "b/x"
+    unlisted = naming.assign(alone, [claims("a", "b/x", "y"), claims("b", pending=True)])
+    assert unlisted.name_of(("a", "b/x")) == "a__b/x"
+    assert unlisted.name_of(("a", "y")) == "y"
+    assert unlisted.key_of("b/x", {"a", "b"}) == ("b", "x")
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_a_name_of_an_earlier_life_is_not_taken_that_reads_as_another_servers_tool(*, early: bool) -> None:
+    recalled = NamesRecalled(names=(GivenName(name="b/x", key=("a", "b/x"), since=500.0),))
+    facts: list[Fact] = [recalled, listed("a", "b/x")] if early else [listed("a", "b/x"), recalled]
+    catalog = after(BEFORE, facts)
+    assert catalog.names.key_of("b/x", catalog.servers) == ("b", "x")
+    assert names(catalog) == {"a": ["a__b/x"]}
+
+
+def test_numbered_names_mislead_nobody_either() -> None:
+    lists = [claims("a", "a/b__x", "b__x", "mcp__a__b__x"), claims("a__b", "x"), claims("b")]
+    named = naming.assign(naming.NOBODY, lists)
+    assert named.name_of(("a", "b__x")) == "a/b__x_2"
+
+
+def test_every_tool_is_found_under_the_name_that_it_is_given() -> None:
+    catalog = after(BEFORE, [listed("a", "x", "b__x", "y"), listed("b", "x", "y"), listed("c", "x", "b__x")])
+    for entry in catalog.servers.values():
+        for tool in entry.tools or ():
+            name = catalog.names.name_of((entry.name, tool))
+            assert catalog.names.key_of(name, catalog.servers) == (entry.name, tool)
+
+
+@pytest.mark.parametrize(("count", "kept"), [(naming.MAX_REMEMBERED, True), (naming.MAX_REMEMBERED + 1, False)])
+def test_names_that_nobody_lists_are_not_remembered_for_ever(count: int, *, kept: bool) -> None:
+    gone = [f"gone{number}" for number in range(count)]
+    names = naming.assign(naming.NOBODY, [claims("a", *gone)])
+    assigned = naming.assign(names, [claims("a", "x")])
+    assert assigned.owners["x"] == ("a", "x")
+    assert ("gone0" in assigned.owners) is kept
+
+
+# --- from one life to the next -------------------------------------------------------------------------------
+
+OF_B = GivenName(name="x", key=("b", "x"), since=500.0)
+
+
+def test_a_name_of_an_earlier_life_stays_whoever_stands_first() -> None:
+    catalog = after(BEFORE, [NamesRecalled(names=(OF_B,)), *STARTING, listed("a", "x"), listed("b", "x")])
+    assert names(catalog) == {"a": ["a__x"], "b": ["x"]}
+    assert catalog.names.since(("b", "x")) == 500.0
+    assert catalog.names.since(("a", "x")) == catalog.begun == 1000.0
+
+
+def test_a_name_whose_server_is_not_configured_any_more_is_free_and_new_to_everybody() -> None:
+    gone = GivenName(name="x", key=("gone", "x"), since=500.0)
+    catalog = after(BEFORE, [NamesRecalled(names=(gone,)), listed("a", "x")])
+    assert names(catalog) == {"a": ["x"]}
+    assert catalog.names.since(("a", "x")) == 1000.0
+
+
+def test_a_name_of_another_daemons_server_is_not_to_be_had() -> None:
+    theirs = GivenName(name="x", key=("theirs", "x"), since=500.0)
+    catalog = after(BEFORE, [NamesRecalled(names=(theirs,), shared=True), listed("a", "x")])
+    assert names(catalog) == {"a": ["a__x"]}
+
+
+def test_what_was_given_in_this_life_stays_when_the_memory_comes_late() -> None:
+    given = after(BEFORE, [listed("a", "x", "y")])
+    catalog = after(given, [NamesRecalled(names=(OF_B, GivenName(name="y", key=("a", "y"), since=7.0)))])
+    assert names(after(catalog, [listed("b", "x")])) == {"a": ["x", "y"], "b": ["b__x"]}
+    assert catalog.names.since(("a", "y")) == 7.0
+
+
+def test_what_nobody_was_shown_yet_gives_way_to_the_memory() -> None:
+    open_yet = after(BEFORE, [*STARTING, listed("c", "x")])
+    catalog = after(open_yet, [NamesRecalled(names=(OF_B,))])
+    assert names(catalog) == {"c": ["c__x"]}
+
+
+def test_a_second_name_beside_a_meta_tool_is_remembered_too() -> None:
+    given = naming.assign(naming.NOBODY, [claims("a", "call_tool")], reserved={"call_tool"})
+    records = tuple(given.records())
+    assert {(each.name, each.beside) for each in records} == {("call_tool", False), ("a__call_tool", True)}
+    again = naming.assign(naming.NOBODY.remembering(records), [claims("a", "call_tool")], {"call_tool"})
+    assert again.owners == given.owners
+    assert again.name_beside(("a", "call_tool"), {"call_tool"}) == "a__call_tool"
+
+
+def test_to_be_told_the_same_names_twice_changes_nothing() -> None:
+    catalog = after(BEFORE, [NamesRecalled(names=(OF_B,)), listed("b", "x")])
+    assert after(catalog, [NamesRecalled(names=(OF_B,))]) is catalog
+
+
+def test_once_names_were_forgotten_no_new_one_is_known_to_anybody() -> None:
+    many = naming.assign(naming.NOBODY, [claims("a", *map(str, range(naming.MAX_REMEMBERED + 1)))])
+    assert many.since(("a", "0")) == 0
+    assert naming.assign(many, [claims("b", "0")]).since(("b", "0")) == inf
+
+
+# --- no two tools ever share a name ------------------------------------------------------------------------
+
+
+def claims(server: str, *tools: str, pending: bool = False) -> naming.Claims:
+    return naming.Claims(server=server, tools=tools, pending=pending)
+
+
+def test_servers_whose_names_run_into_one_another_share_no_name() -> None:
+    names = naming.assign(naming.NOBODY, [claims("x", "c", "b__c"), claims("a", "b__c"), claims("a__b", "c")])
+    one, other = names.name_of(("a", "b__c")), names.name_of(("a__b", "c"))
+    assert one != other
+    for name, key in ((one, ("a", "b__c")), (other, ("a__b", "c"))):
+        assert names.key_of(name, {"x", "a", "a__b"}) == key
+
+
+def test_a_qualified_name_that_was_given_is_not_taken_over() -> None:
+    catalog = after(BEFORE, [listed("a", "x"), listed("b", "x"), listed("c", "b__x")])
+    assert names(catalog) == {"a": ["x"], "b": ["b__x"], "c": ["c__b__x"]}
+
+
+def test_a_name_that_was_shown_does_not_go_to_a_server_that_comes_up_later() -> None:
+    early = with_settled_names(after(BEFORE, [*STARTING, listed("b", "x")]))
+    catalog = after(early, [listed("a", "x", "y"), listed("c", "y")])
+    assert names(catalog) == {"a": ["a__x", "y"], "b": ["x"], "c": ["c__y"]}
+
+
+def test_names_that_nobody_waits_for_are_not_open() -> None:
+    open_ones = after(BEFORE, [*STARTING, listed("b", "x")])
+    assert open_ones.names.provisional == {("b", "x")}
+    assert with_settled_names(open_ones).names.provisional == frozenset()
+    settled = after(open_ones, [listed("a"), listed("c")])
+    assert settled.names.provisional == frozenset()
+    assert with_settled_names(settled) is settled
+
+
+def test_a_tool_that_is_called_like_a_meta_tool_has_a_second_name_that_nobody_else_gets() -> None:
+    reserved = frozenset({"call_tool"})
+    catalog = after(
+        begin(BEFORE.config, 0.0, reserved),
+        [listed("a", "call_tool"), listed("b", "a__call_tool", "call_tool")],
+    )
+    beside = {
+        key: catalog.names.name_beside(key, reserved)
+        for key in (("a", "call_tool"), ("b", "a__call_tool"), ("b", "call_tool"))
+    }
+    assert catalog.names.name_of(("a", "call_tool")) == "call_tool"
+    assert len(set(beside.values())) == len(beside)
+    assert all(catalog.names.key_of(name, catalog.servers) == key for key, name in beside.items())
+
+
+TOOLS = st.lists(
+    st.sampled_from(["x", "a__x", "b__x", "a/x", "b/x", "mcp__a__x", "b__a__x", "a__b__x", "m", "a__m"]),
+    unique=True,
+    max_size=6,
+)
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(st.sampled_from(["a", "b", "a__b", "b__a"]), TOOLS, st.booleans()),
+            unique_by=lambda c: c[0],
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    st.booleans(),
+)
+def test_names_are_given_once_found_again_and_never_rebound(
+    steps: list[list[tuple[str, list[str], bool]]],
+    shown: bool,
+) -> None:
+    now = naming.NOBODY
+    servers = {"a", "b", "a__b", "b__a"}
+    for step in steps:
+        before = now
+        others = [claims(server) for server in sorted(servers - {server for server, _, _ in step})]
+        here = [claims(server, *tools, pending=p) for server, tools, p in step]
+        now = naming.assign(now, [*here, *others], {"m"})
+        for server, tools, _ in step:
+            for key in ((server, tool) for tool in tools):
+                for name in (now.name_of(key), now.name_beside(key, {"m"})):
+                    assert now.key_of(name, servers) == key
+        if shown:
+            now = now.settled()
+        for name, key in before.owners.items():
+            assert name in now.owners or key in before.provisional
+            assert now.owners.get(name) in {key, None} or key in before.provisional
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(st.sampled_from(["a", "b", "a__b"]), TOOLS, st.booleans()),
+            unique_by=lambda c: c[0],
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_servers_that_list_what_they_listed_need_not_be_looked_at(
+    steps: list[list[tuple[str, list[str], bool]]],
+) -> None:
+    whole = quick = naming.NOBODY
+    listed_before: dict[str, list[str]] = {}
+    for step in steps:
+        all_of_them = [claims(server, *tools, pending=p) for server, tools, p in step]
+        named = [
+            attrs.evolve(each, named=listed_before.get(each.server) == list(each.tools)) for each in all_of_them
+        ]
+        whole, quick = naming.assign(whole, all_of_them, {"m"}), naming.assign(quick, named, {"m"})
+        assert whole == quick
+        listed_before = {server: tools for server, tools, _ in step}
+
+
+def test_a_list_of_the_same_names_gives_the_very_same_names() -> None:
+    names = naming.assign(naming.NOBODY, [claims("a", "x", "y")])
+    assert naming.assign(names, [claims("a", "y", "x")]) is names
+    assert naming.assign(names, [claims("a", "y")]) is names

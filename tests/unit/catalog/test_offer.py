@@ -1,0 +1,324 @@
+"""What a profile offers: each tool once, under one name, unless somebody switched it off."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemon.catalog.offer import MAX_OFFERS, Offer, Offers
+from daemon.states import ServerState
+from tests.unit.catalog.samples import after, catalog_of, configured, listed, servers, status, switched, tool
+
+if TYPE_CHECKING:
+    from daemon.facts import Fact
+
+CONFIG: dict[str, Any] = {
+    "mcpServers": servers("fs", "git"),
+    "categories": {
+        "files": {
+            "server": "fs",
+            "tools": {
+                "includeNames": ["read", "write", "shell"],
+                "overrides": {"shell": {"enabled": False}, "read": {"description": "the category's"}},
+            },
+        },
+        "history": {"server": "git", "tools": {"includePatterns": ["log*"]}},
+        "again": {
+            "tools": {
+                "includeNames": ["fs/read", "fs/write", "git/log"],
+                "overrides": {"fs/write": {"enabled": False}},
+            }
+        },
+    },
+}
+FACTS: list[Fact] = [
+    status("fs"),
+    status("git"),
+    listed("fs", tool("fs", "read", description="the server's"), "write", "shell", "loose"),
+    listed("git", "log", "read"),
+]
+
+
+def offer(*words: str, config: dict[str, Any] = CONFIG, **profile: Any) -> Offer:
+    """What a profile offers once operators have switched `words` off."""
+    catalog = after(catalog_of({**config, "profiles": {"p": profile}}), [*FACTS, switched(*words)])
+    return Offer(catalog, catalog.config.profiles["p"])
+
+
+def names(made: Offer) -> list[str]:
+    return [offered.name for offered in made.tools.values()]
+
+
+def test_each_tool_is_offered_once_in_the_order_of_servers_and_lists() -> None:
+    assert names(offer()) == ["read", "write", "loose", "log", "git__read"]
+
+
+def test_a_tool_in_no_category_is_offered_without_one() -> None:
+    made = offer()
+    assert made.tools["fs", "loose"].category is None
+    assert made.tools["git", "read"].category is None
+
+
+def test_a_tool_belongs_to_the_first_category_that_has_it_switched_on() -> None:
+    made = offer()
+    assert [made.tools[key].category for key in (("fs", "read"), ("fs", "write"), ("git", "log"))] == [
+        "files",
+        "files",
+        "history",
+    ]
+
+
+def test_a_profile_with_categories_offers_their_tools_only() -> None:
+    assert names(offer(categories=["again"])) == ["read", "log"]
+    assert names(offer(categories=["history"])) == ["log"]
+    assert names(offer(categories=[])) == []
+
+
+def test_excluded_tools_are_not_offered_a_bare_name_meaning_every_servers() -> None:
+    assert names(offer(excludedTools=["read", "mcp__git__log"])) == ["write", "loose"]
+    assert "git__read" not in names(offer(excludedTools=["git/read"]))
+    assert "read" in names(offer(excludedTools=["git/read"]))
+    assert "git__read" not in names(offer(excludedTools=["git__read"]))
+    assert "read" in names(offer(excludedTools=["git__read"]))
+
+
+def test_optional_tools_are_offered_although_they_are_off() -> None:
+    assert "shell" in names(offer(includedOptionalTools=["shell"]))
+    assert names(offer(categories=["history"], includedOptionalTools=["fs/loose"])) == ["loose", "log"]
+
+
+def test_excluding_wins_over_including() -> None:
+    assert "shell" not in names(offer(includedOptionalTools=["shell"], excludedTools=["fs/shell"]))
+
+
+@pytest.mark.parametrize(
+    ("profile", "text"),
+    [
+        ({}, "the category's"),
+        ({"categories": ["again"]}, "the server's"),
+        ({"toolDescriptionOverrides": {"read": "the profile's"}}, "the profile's"),
+        ({"toolDescriptionOverrides": {"fs/read": ""}}, ""),
+        ({"toolDescriptionOverrides": {"git/read": "not this one"}}, "the category's"),
+    ],
+)
+def test_the_profiles_text_comes_before_the_categorys_and_that_before_the_servers(
+    profile: dict[str, Any], text: str
+) -> None:
+    assert offer(**profile).tools["fs", "read"].description == text
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("read", ("fs", "read")),
+        ("git__read", ("git", "read")),
+        ("git/read", ("git", "read")),
+        ("mcp__fs__read", ("fs", "read")),
+    ],
+)
+def test_a_tool_is_found_under_every_spelling(name: str, key: tuple[str, str]) -> None:
+    found = offer().find(name)
+    assert found is not None
+    assert found.key == key
+
+
+@pytest.mark.parametrize("name", ["shell", "fs/shell", "nothing", ""])
+def test_a_tool_that_is_not_offered_is_not_found(name: str) -> None:
+    assert offer().find(name) is None
+
+
+def test_a_tool_about_which_nothing_is_said_here_is_listed_byte_for_byte() -> None:
+    made = offer()
+    for key in (("fs", "write"), ("fs", "loose"), ("git", "log")):
+        assert made.tools[key].listed() == made.tools[key].tool.raw
+
+
+def test_a_tool_under_another_name_or_description_keeps_its_other_members() -> None:
+    made = offer()
+    renamed, described = (
+        msgspec.json.decode(made.tools[key].listed()) for key in (("git", "read"), ("fs", "read"))
+    )
+    assert renamed == {"name": "git__read", "inputSchema": {"type": "object"}, "description": ""}
+    assert described == {"name": "read", "inputSchema": {"type": "object"}, "description": "the category's"}
+
+
+def test_the_list_is_made_once() -> None:
+    made = offer()
+    assert made.listing is made.listing
+    assert [msgspec.json.decode(tool)["name"] for tool in made.listing] == names(made)
+
+
+def test_core_tools_come_in_the_profiles_order_each_once_and_only_if_they_exist() -> None:
+    made = offer(coreTools=["log", "search_tools", "fs/read", "shell"])
+    assert [offered.name for offered in made.core] == ["log", "read"]
+
+
+def test_an_offer_is_made_once_per_change_of_the_tools() -> None:
+    offers = Offers()
+    catalog = after(catalog_of(CONFIG), FACTS)
+    profile = catalog.config.profiles["default"]
+    made = offers.of(catalog, profile)
+    assert offers.of(after(catalog, [status("fs", ServerState.BACKOFF)]), profile) is made
+    changed = after(catalog, [listed("fs", "read")])
+    assert names(offers.of(changed, profile)) == ["read", "log", "git__read"]
+
+
+def test_offers_of_many_profiles_do_not_pile_up() -> None:
+    profiles = {f"p{number}": {"excludedTools": [f"t{number}"]} for number in range(MAX_OFFERS + 5)}
+    catalog = after(catalog_of({**CONFIG, "profiles": profiles}), FACTS)
+    offers = Offers()
+    for profile in catalog.config.profiles.values():
+        assert offers.of(catalog, profile) is offers.of(catalog, profile)
+    assert len(offers._made) <= MAX_OFFERS
+
+
+CHANGES: list[Fact] = [
+    listed("fs", "read", "new"),
+    listed("git", tool("git", "log", description="new"), "shell"),
+    listed("git"),
+    switched("fs/read", "git/log"),
+    switched("git"),
+    switched(),
+]
+
+
+# --- operators' words ----------------------------------------------------------------------------------------
+
+PLAIN: dict[str, Any] = {"mcpServers": servers("fs", "git")}
+PROFILES: list[dict[str, Any]] = [
+    {},
+    {"categories": ["files", "history", "again"]},
+    {"includedOptionalTools": ["read", "git/log", "fs/write", "shell"]},
+    {"categories": [], "includedOptionalTools": ["fs/read", "fs/write", "shell", "log"]},
+    {"coreTools": ["fs/read", "git/log"], "toolDescriptionOverrides": {"read": "the profile's"}},
+]
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize(("server", "name"), [("fs", "read"), ("fs", "shell"), ("git", "log"), ("fs", "write")])
+def test_what_an_operator_has_switched_off_no_profile_offers(
+    profile: dict[str, Any], server: str, name: str
+) -> None:
+    before, made = offer(**profile), offer(f"{server}/{name}", **profile)
+    assert (server, name) not in made.tools
+    assert not made.allows((server, name))
+    assert made.find(f"{server}/{name}") is None
+    assert made.tools.keys() == before.tools.keys() - {(server, name)}
+    assert all(offered.key != (server, name) for offered in (*made.core, *made.all))
+
+
+@pytest.mark.parametrize("profile", [{}, {"includedOptionalTools": ["read", "log", "fs/loose"]}])
+@pytest.mark.parametrize("config", [CONFIG, PLAIN])
+def test_of_a_server_that_an_operator_has_switched_off_no_profile_offers_anything(
+    config: dict[str, Any], profile: dict[str, Any]
+) -> None:
+    assert {server for server, _ in offer("fs", config=config, **profile).tools} == {"git"}
+    assert offer("fs", "git", config=config, **profile).listing == ()
+
+
+def test_a_reload_that_switches_a_server_off_takes_its_tools_away_although_they_are_known() -> None:
+    off = {"mcpServers": {**PLAIN["mcpServers"], "fs": {"command": "fs", "enabled": False}}}
+    catalog = after(catalog_of(PLAIN), [*FACTS, configured(off)])
+    assert catalog.servers["fs"].tools
+    assert {server for server, _ in Offer(catalog, catalog.config.profiles["default"]).tools} == {"git"}
+
+
+def test_words_count_without_configured_categories_too() -> None:
+    assert names(offer("fs/read", "git/log", config=PLAIN)) == ["write", "shell", "loose", "git__read"]
+
+
+def test_a_switched_off_tool_is_shown_in_no_category_even_if_the_profile_wants_it() -> None:
+    words = switched("fs/read", "fs/shell")
+    catalog = after(
+        catalog_of({**CONFIG, "profiles": {"p": {"includedOptionalTools": ["read", "shell", "write"]}}}),
+        [*FACTS, words],
+    )
+    made = Offer(catalog, catalog.config.profiles["p"])
+    shown = {
+        category.name: [member.tool for member in category.members.values() if made.shows(member)]
+        for category in catalog.categories.values()
+    }
+    assert shown == {"files": ["write"], "history": ["log"], "again": ["write", "log"]}
+
+
+def test_a_name_is_not_freed_by_switching_its_tool_off() -> None:
+    made = offer("fs/read")
+    assert made.tools["git", "read"].name == "git__read"
+    assert made.find("read") is None
+
+
+def test_words_and_reloads_make_an_offer_anew() -> None:
+    offers, catalog = Offers(), after(catalog_of(CONFIG), FACTS)
+    profile = catalog.config.profiles["default"]
+    offers.of(catalog, profile)
+    off = after(catalog, [switched("fs/read")])
+    assert "read" not in names(offers.of(off, profile))
+    assert "read" in names(offers.of(after(off, [switched()]), profile))
+    reloaded = after(catalog, [configured(PLAIN)])
+    assert "shell" in names(offers.of(reloaded, reloaded.config.profiles["default"]))
+
+
+# --- what is made, and when ----------------------------------------------------------------------------------
+
+
+def test_to_list_tools_as_their_servers_do_none_has_to_be_made() -> None:
+    made = offer(config=PLAIN)
+    assert [msgspec.json.decode(raw)["name"] for raw in made.listing] == names(offer(config=PLAIN))
+    assert (len(made.all), len(made.all[1:]), len(made.tools)) == (6, 5, 6)
+    # Of those, one shares its name with another server's.
+    assert set(made.tools.made) == {("git", "read")}
+
+
+def test_a_part_of_all_tools_is_that_part() -> None:
+    made = offer(config=PLAIN)
+    assert list(made.all) == list(made.tools.values())
+    assert list(made.all[1:3]) == [made.all[1], made.all[2]] == list(made.tools.values())[1:3]
+    assert list(made.all[1:][1:3]) == list(made.tools.values())[2:4]
+
+
+def test_after_a_change_what_is_offered_as_before_is_the_same_object() -> None:
+    offers, catalog = Offers(), after(catalog_of(PLAIN), FACTS)
+    profile = catalog.config.profiles["default"]
+    before = dict(offers.of(catalog, profile).tools)
+    changed = after(catalog, [listed("git", "log", tool("git", "read", description="new"))])
+    now = dict(offers.of(changed, profile).tools)
+    assert {key for key, each in now.items() if each is not before[key]} == {("git", "read")}
+    assert now["git", "read"].description == "new"
+
+
+def test_after_a_change_a_tool_under_another_name_is_another() -> None:
+    offers, up = Offers(), after(catalog_of(PLAIN), [status("fs", ServerState.STARTING), listed("git", "read")])
+    profile = up.config.profiles["default"]
+    assert next(iter(offers.of(up, profile).tools.values())).name == "read"
+    both = offers.of(after(up, [listed("fs", "read")]), profile)
+    assert {key: each.name for key, each in both.tools.items()} == {
+        ("fs", "read"): "read",
+        ("git", "read"): "git__read",
+    }
+
+
+@given(st.lists(st.sampled_from([*FACTS, *CHANGES]), max_size=6), st.sampled_from(PROFILES), st.booleans())
+def test_what_is_offered_after_changes_is_what_would_be_offered_anew(
+    facts: list[Fact], profile: dict[str, Any], plain: bool
+) -> None:
+    config = PLAIN if plain else CONFIG
+    if plain:
+        profile = {key: value for key, value in profile.items() if key != "categories"}
+    catalog = catalog_of({**config, "profiles": {"p": profile}})
+    offers = Offers()
+    for fact in facts:
+        catalog = after(catalog, [fact])
+        made, anew = (each.of(catalog, catalog.config.profiles["p"]) for each in (offers, Offers()))
+        assert _told(made) == _told(anew)
+        assert made.listing == tuple(each.listed() for each in anew.all)
+        assert made.is_everything is (
+            len(made.tools) == sum(len(e.tools or ()) for e in catalog.servers.values())
+        )
+
+
+def _told(made: Offer) -> list[tuple[object, ...]]:
+    return [(key, each.name, each.category, each.description) for key, each in made.tools.items()]

@@ -1,0 +1,36 @@
+"""A directory for sockets with a short path, and a control socket that commands find by themselves."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+from tests.unit.cli.daemons import FakeControl, fake_control
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+class Controls(Protocol):
+    """Starts a control socket that answers as scripted; commands of this test find it."""
+
+    def __call__(self, answers: Mapping[str, Any]) -> FakeControl: ...
+
+
+@pytest.fixture
+def sockets() -> Iterator[Path]:
+    """Short: a unix socket's path has 107 bytes at most, and pytest's own directories can be longer."""
+    with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
+        yield Path(directory)
+
+
+@pytest.fixture
+def control(sockets: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Controls]:
+    path = sockets / "control.sock"
+    monkeypatch.setenv("MCPD_CONTROL", str(path))
+    with ExitStack() as stack:
+        yield lambda answers: stack.enter_context(fake_control(path, answers))

@@ -1,0 +1,179 @@
+"""Stand-ins for the daemon: a control socket with scripted answers, a front that the test itself plays."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+PATIENCE = 30.0
+"""Seconds after which a wait is a failure: long enough for a loaded machine."""
+
+ROOT = Path(__file__).parents[3]
+
+SERVER: dict[str, Any] = {
+    "state": "ready",
+    "since": 1000.0,
+    "attempt": 1,
+    "nextRetryInMs": None,
+    "reason": "",
+    "cause": None,
+    "causeData": {},
+    "stderr": [],
+    "pid": 4711,
+    "rssBytes": 50 * 1024**2,
+    "tools": 12,
+    "epoch": 3,
+    "restarts": 0,
+    "calls": 34,
+    "errors": 0,
+    "inFlight": 0,
+    "p50Ms": 1.25,
+    "p95Ms": 87.5,
+    "type": "stdio",
+    "protocol": "2025-11-25",
+    "serverInfo": "git 1.0",
+    "quarantined": {},
+    "noise": {"count": 0, "first": ""},
+    "listingError": "",
+}
+"""One server as `status` answers it, well."""
+
+
+def server(**changed: Any) -> dict[str, Any]:
+    """`SERVER` with something changed."""
+    return {**SERVER, **changed}
+
+
+def down(cause: str | None = "exited", /, **changed: Any) -> dict[str, Any]:
+    """A server that is not running."""
+    gone = {"pid": None, "rssBytes": None, "p50Ms": None, "p95Ms": None, "calls": 0}
+    why = {"reason": "exited with status 1", "cause": cause, "causeData": {"status": 1}}
+    return server(**{"state": "backoff", **why, **gone, **changed})
+
+
+def status_of(servers: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """A whole answer to `status`."""
+    daemon = {
+        "version": "0.1.0",
+        "pid": 99,
+        "startedAt": 900.0,
+        "uptimeSeconds": 3725.0,
+        "socket": "/run/user/1/mcpd/mcpd.sock",
+        "controlSocket": "/run/user/1/mcpd/control.sock",
+        "config": "/home/me/.config/mcpd/mcpd.json",
+        "protocols": ["2025-11-25"],
+        "tools": 120,
+        "schemaBytes": 204800,
+        "offeredTools": 120,
+        "offeredBytes": 204800,
+        "surfaceBytes": 2048,
+        "estimatedTokensSaved": 50688,
+        "servers": len(servers),
+        "available": sum(entry["state"] == "ready" for entry in servers.values()),
+    }
+    return {"daemon": daemon, "servers": dict(servers), "sessions": [], "unresolved": [], **more}
+
+
+class FakeControl:
+    """Answers each method with what `answers` has for it.
+
+    That is a result, `{"error": ...}`, raw bytes after which it hangs up, or `SILENCE`.
+    """
+
+    def __init__(self, path: Path, answers: Mapping[str, Any]) -> None:
+        self.path = path
+        self.answers = dict(answers)
+        self.asked: list[tuple[str, Any]] = []
+        """Method and params of every request, in order."""
+        self._closing = False
+        self._listener = listen(path)
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closing = True
+        # A last connection wakes `accept`, which closing the socket under it does not.
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as last:
+            last.connect(str(self.path))
+        self._thread.join(PATIENCE)
+        self._listener.close()
+        self.path.unlink()
+
+    def _serve(self) -> None:
+        while not self._closing:
+            link, _ = self._listener.accept()
+            with link, contextlib.suppress(OSError):
+                link.settimeout(PATIENCE)
+                self._converse(link)
+
+    def _converse(self, link: socket.socket) -> None:
+        with link.makefile("rb") as lines:
+            for line in lines:
+                request = json.loads(line)
+                self.asked.append((request["method"], request["params"]))
+                answer = self.answers.get(request["method"], {"error": METHOD_NOT_FOUND})
+                if answer is SILENCE:
+                    continue
+                link.sendall(answer if isinstance(answer, bytes) else _message(request["id"], answer))
+                if isinstance(answer, bytes):
+                    return
+
+
+METHOD_NOT_FOUND = {"code": -32601, "message": "Method not found"}
+SILENCE = object()
+"""An answer that never comes."""
+
+
+def _message(request_id: int, answer: Mapping[str, Any]) -> bytes:
+    body = answer if set(answer) == {"error"} else {"result": answer}
+    return json.dumps({"jsonrpc": "2.0", "id": request_id, **body}).encode() + b"\n"
+
+
+def listen(path: Path) -> socket.socket:
+    """A listening socket at `path` whose waits are bounded."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(path))
+    listener.listen()
+    listener.settimeout(PATIENCE * 10)
+    return listener
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The environment of a command: nothing of the tester's own daemon or configuration."""
+    ours = ("MCPD_", "XDG_", "RUNTIME_", "STATE_", "COLUMNS", "NO_COLOR", "PYTHON")
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
+    return {**kept, "PYTHONPATH": str(ROOT), **more}
+
+
+def mcpd(*words: str, said: str = "", **more: str) -> subprocess.CompletedProcess[str]:
+    """`mcpd WORDS` as a child, run to its end; `said` is its stdin, `more` is for its environment."""
+    return subprocess.run(
+        [sys.executable, "-m", "daemon", *words],
+        env=environment(**more),
+        input=said,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+@contextlib.contextmanager
+def fake_control(path: Path, answers: Mapping[str, Any]) -> Iterator[FakeControl]:
+    """A control socket at `path`."""
+    control = FakeControl(path, answers)
+    try:
+        yield control
+    finally:
+        control.close()

@@ -1,0 +1,105 @@
+"""One question, one answer, and every way in which that fails."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from daemon.cli import control as client
+from daemon.cli.control import DaemonUnreachable, RemoteFault, ask, guarded
+from tests.unit.cli.daemons import PATIENCE, SILENCE, fake_control, listen
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def question(path: Path, answer: Any, timeout: float = PATIENCE) -> dict[str, Any]:
+    with fake_control(path / "c", {"status": answer}) as daemon:
+        try:
+            return ask("status", {"a": 1}, path=str(path / "c"), timeout=timeout)
+        finally:
+            assert daemon.asked == [("status", {"a": 1})]
+
+
+def test_the_result_is_returned(sockets: Path) -> None:
+    assert question(sockets, {"daemon": {"pid": 1}}) == {"daemon": {"pid": 1}}
+
+
+def test_bytes_of_the_command_line_that_are_no_text_are_replaced(sockets: Path) -> None:
+    with fake_control(sockets / "c", {"sessions": {}}) as daemon:
+        ask("sessions", {"key": "k\udcff \udcc3\udcbc"}, path=str(sockets / "c"), timeout=PATIENCE)
+        assert daemon.asked == [("sessions", {"key": "k\ufffd ü"})]
+
+
+def test_an_answer_may_be_larger_than_one_read(sockets: Path) -> None:
+    large = {"text": "x" * 3_000_000}
+    assert question(sockets, large) == large
+
+
+def test_what_is_not_the_answer_is_passed_over(sockets: Path) -> None:
+    lines = [
+        {"jsonrpc": "2.0", "method": "note"},
+        {"jsonrpc": "2.0", "id": 7, "result": {}},
+        {"jsonrpc": "2.0", "id": 1, "result": {"yes": True}},
+    ]
+    assert question(sockets, b"".join(json.dumps(line).encode() + b"\n" for line in lines)) == {"yes": True}
+
+
+def test_an_error_is_raised_with_all_it_says(sockets: Path) -> None:
+    with pytest.raises(RemoteFault, match="no server 'gti'") as raised:
+        question(sockets, {"error": {"code": -32602, "message": "no server 'gti'", "data": [1]}})
+    assert (raised.value.code, raised.value.data) == (-32602, [1])
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (b"", r"closed the connection without an answer: .*listen\.servers"),
+        (b'{"jsonrpc":"2.0","id":1,"resu', "closed the connection without an answer"),
+        (b"220 smtp ready\n", "not mcpd's control socket"),
+        (b"[]\n", "not mcpd's control socket"),
+        (b'{"id":1,"result":3}\n', "not mcpd's control socket"),
+        (b"\xff\xfe\xfd\n", "not mcpd's control socket"),
+    ],
+)
+def test_what_does_not_speak_our_protocol_is_no_daemon(sockets: Path, answer: bytes, text: str) -> None:
+    with pytest.raises(DaemonUnreachable, match=text):
+        question(sockets, answer)
+
+
+def test_silence_is_bounded(sockets: Path) -> None:
+    with pytest.raises(DaemonUnreachable, match=r"did not answer `status` within 0\.1 s"):
+        question(sockets, SILENCE, timeout=0.1)
+
+
+def test_an_answer_without_end_is_bounded(sockets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "MAX_ANSWER", 1024 * 1024)
+    with pytest.raises(DaemonUnreachable, match="larger than 1 MiB"):
+        question(sockets, b"x" * 3_000_000)
+
+
+def test_nobody_there_is_explained(sockets: Path) -> None:
+    with pytest.raises(DaemonUnreachable, match="ENOENT"):
+        ask("status", {}, path=str(sockets / "none"), timeout=1)
+    listen(sockets / "left").close()
+    with pytest.raises(DaemonUnreachable, match="ECONNREFUSED"):
+        ask("status", {}, path=str(sockets / "left"), timeout=1)
+    with pytest.raises(DaemonUnreachable, match="too long"):
+        ask("status", {}, path=str(sockets / ("x" * 200)), timeout=1)
+
+
+def refuse() -> int:
+    raise RemoteFault(-32602, "no \x1b[31mserver")
+
+
+def vanish() -> int:
+    raise DaemonUnreachable("cannot reach it")
+
+
+def test_guarded_turns_failures_into_texts_and_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:
+    assert guarded(lambda: 7) == 7
+    assert guarded(refuse) == 1
+    assert guarded(vanish) == 3
+    assert capsys.readouterr().err == "mcpd: no \\x1b[31mserver\nmcpd: cannot reach it\n"

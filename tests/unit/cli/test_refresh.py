@@ -1,0 +1,81 @@
+"""`mcpd refresh`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from daemon.cli.refresh import in_words, main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.unit.cli.conftest import Controls
+
+SAME: dict[str, Any] = {
+    "state": "ready",
+    "epoch": 3,
+    "tools": 12,
+    "came": [],
+    "went": [],
+    "changed": [],
+    "renamed": {},
+    "problem": "",
+}
+NEWS = {
+    **SAME,
+    "came": ["new", "fresh"],
+    "went": ["old", "gone"],
+    "changed": ["log"],
+    "renamed": {"old": "new"},
+}
+
+
+def test_one_server_is_asked_for(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+    daemon = control({"refresh": {"servers": {"git": SAME}}})
+    assert main(["git"]) == 0
+    assert capsys.readouterr().out == "git: epoch 3, 12 tools; as before\n"
+    assert daemon.asked == [("refresh", {"server": "git"})]
+
+
+def test_all_are_asked_for_without_a_name_and_one_failure_is_one(
+    control: Controls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed = {**SAME, "problem": "no answer to tools/list"}
+    daemon = control({"refresh": {"servers": {"git": SAME, "web": failed}}})
+    assert main([]) == 1
+    assert capsys.readouterr().out == "git: epoch 3, 12 tools; as before\nweb: no answer to tools/list\n"
+    assert daemon.asked == [("refresh", {"server": None})]
+
+
+@pytest.mark.parametrize(
+    ("servers", "words"),
+    [
+        ({}, "no server is up"),
+        (
+            {"git": NEWS},
+            "git: epoch 3, 12 tools; came: fresh; went: gone; changed: log; renamed: old to new",
+        ),
+        ({"git": {"problem": "server \x1bgit was removed"}}, "git: server \\x1bgit was removed"),
+    ],
+)
+def test_the_words_say_what_is_other(servers: dict[str, Any], words: str) -> None:
+    assert in_words({"servers": servers}) == words
+
+
+def test_json_is_the_daemons_answer(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+    control({"refresh": {"servers": {"git": NEWS}}})
+    assert main(["git", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"servers": {"git": NEWS}}
+
+
+def test_an_unknown_server_is_one(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+    control({"refresh": {"error": {"code": -32602, "message": "no server is named 'gti'"}}})
+    assert main(["gti"]) == 1
+    assert capsys.readouterr().err == "mcpd: no server is named 'gti'\n"
+
+
+def test_no_daemon_is_three(sockets: Path) -> None:
+    assert main(["git", "--control", str(sockets / "none")]) == 3

@@ -1,0 +1,109 @@
+"""`mcpd reload`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from daemon.cli.reload import in_words, main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.unit.cli.conftest import Controls
+
+PLAN: dict[str, Any] = {
+    "config": "/etc/mcpd.json",
+    "added": [],
+    "removed": [],
+    "enabled": [],
+    "disabled": [],
+    "restarted": ["git"],
+    "changed": [],
+    "kept": [f"s{number}" for number in range(19)],
+    "sections": [],
+    "needsRestartOfDaemon": ["listen"],
+    "states": {"git": {"state": "ready", "reason": ""}},
+}
+FAULTS = {
+    "source": "/etc/mcpd.json",
+    "faults": [{"path": "$.a", "message": "one"}, {"path": "$.b", "message": "two"}],
+}
+FAULTY = {
+    "error": {
+        "code": -32078,
+        "message": "/etc/mcpd.json: 2 faults\n  $.a: one\n  $.b: two",
+        "data": FAULTS,
+    }
+}
+
+
+def test_the_plan_is_told_in_words(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+    daemon = control({"reload": PLAN})
+    assert main([]) == 0
+    out = capsys.readouterr().out
+    assert out == "restarted: git; unchanged: 19; needs a new start: listen\ngit: ready\n"
+    assert daemon.asked == [("reload", {})]
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"restarted": [], "needsRestartOfDaemon": [], "states": {}}, "nothing has changed; unchanged: 19"),
+        (
+            {
+                "added": ["a", "b"],
+                "removed": ["c"],
+                "enabled": ["d"],
+                "disabled": ["e"],
+                "changed": ["f"],
+                "sections": ["profiles"],
+                "needsRestartOfDaemon": [],
+                "states": {"a": {"state": "failed", "reason": "no such \x1b[31mcommand"}},
+            },
+            (
+                "added: a, b; removed: c; switched on: d; switched off: e; restarted: git; changed: f;"
+                " applied: profiles; unchanged: 19\na: failed, no such \\x1b[31mcommand"
+            ),
+        ),
+    ],
+)
+def test_only_what_happened_is_named(changed: dict[str, Any], words: str) -> None:
+    assert in_words({**PLAN, **changed}) == words
+
+
+def test_json_is_the_daemons_answer(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+    control({"reload": PLAN})
+    assert main(["--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == PLAN
+
+
+def test_a_faulty_file_is_78_with_every_fault(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+    control({"reload": FAULTY})
+    assert main([]) == 78
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.splitlines() == [
+        "mcpd: /etc/mcpd.json: 2 faults",
+        "  $.a: one",
+        "  $.b: two",
+        "mcpd: nothing was changed",
+    ]
+
+
+def test_the_faults_as_json_are_78_too(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+    control({"reload": FAULTY})
+    assert main(["--json"]) == 78
+    assert json.loads(capsys.readouterr().out) == FAULTS
+
+
+def test_a_daemon_that_goes_down_refuses(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+    control({"reload": {"error": {"code": -32602, "message": "mcpd is shutting down"}}})
+    assert main([]) == 1
+    assert capsys.readouterr().err == "mcpd: mcpd is shutting down\n"
+
+
+def test_no_daemon_is_three(sockets: Path) -> None:
+    assert main(["--control", str(sockets / "none")]) == 3

@@ -1,0 +1,125 @@
+"""`mcpd sessions`: one question to the daemon, shown as data or as a table."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from daemon.cli.sessions import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.unit.cli.conftest import Controls
+
+
+def loaded(**changed: Any) -> dict[str, Any]:
+    """A loaded tool as the daemon answers it."""
+    known = {"server": "git", "name": "git_log", "status": "valid", "reason": "", "source": "manual"}
+    return {**known, "loadedAt": 900.0, "age": 100, "schemaHash": "ab", "epoch": 3, **changed}
+
+
+def session(**changed: Any) -> dict[str, Any]:
+    """A session with a key as the daemon answers it."""
+    known = {"key": "project", "number": None, "client": "agent 1", "connections": 1, "createdAt": 100.0}
+    return {**known, "seenAt": 950.0, "forgottenInSeconds": None, **changed}
+
+
+ALL: dict[str, Any] = {"sessions": [session(loaded=2, invalid=1)]}
+ONE: dict[str, Any] = session(
+    loaded=[loaded(), loaded(name="gone", status="invalid_deleted", reason="no more")]
+)
+
+
+def test_json_of_all_is_the_daemons_answer(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+    daemon = control({"sessions": ALL})
+    assert main(["--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == ALL
+    assert daemon.asked == [("sessions", {"key": None})]
+
+
+def test_json_of_one_is_the_list_of_its_tools(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+    daemon = control({"sessions": ONE})
+    assert main(["project", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == ONE["loaded"]
+    assert daemon.asked == [("sessions", {"key": "project"})]
+
+
+def test_people_get_a_table_of_sessions(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+    control({"sessions": ALL})
+    assert main([]) == 0
+    shown = capsys.readouterr().out
+    assert "project" in shown
+    assert "\x1b" not in shown
+
+
+def test_people_get_a_table_of_tools(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+    control({"sessions": ONE})
+    assert main(["project"]) == 0
+    shown = capsys.readouterr().out
+    assert "git/git_log" in shown
+    assert "no more" in shown
+
+
+def test_a_key_may_look_like_an_option(control: Controls) -> None:
+    daemon = control({"sessions": ONE})
+    assert main(["--", "--json"]) == 0
+    assert daemon.asked == [("sessions", {"key": "--json"})]
+
+
+def test_an_unknown_session_is_one_and_says_what_the_daemon_says(
+    control: Controls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "no session is named 'projekt'. Did you mean project?"
+    control({"sessions": {"error": {"code": -32602, "message": text}}})
+    assert main(["projekt", "--json"]) == 1
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", f"mcpd: {text}\n")
+
+
+@pytest.mark.parametrize("words", [[], ["--json"]])
+def test_a_list_that_is_not_whole_says_so_and_is_one(
+    control: Controls, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    control({"sessions": {**ALL, "incomplete": "what is kept cannot be read now"}})
+    assert main(words) == 1
+    shown = capsys.readouterr().out
+    assert "cannot be read now" in shown
+    assert "project" in shown
+
+
+MOVED: dict[str, Any] = {"key": "project", "number": None, "profile": "review", "moved": 2}
+
+
+def test_a_session_is_given_another_profile(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+    daemon = control({"move": MOVED})
+    assert main(["project", "--profile", "review"]) == 0
+    assert "session project: its 2 connections have profile review now" in capsys.readouterr().out
+    assert main(["project", "--profile", "review", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == MOVED
+    assert daemon.asked == [("move", {"key": "project", "profile": "review"})] * 2
+
+
+def test_a_profile_for_no_session_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--profile", "review"])
+    assert ended.value.code == 2
+    assert "name the session" in capsys.readouterr().err
+
+
+def test_no_daemon_is_three(sockets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--control", str(sockets / "none")]) == 3
+    assert "mcpd run" in capsys.readouterr().err
+
+
+def test_a_daemon_that_does_not_know_sessions_is_one(control: Controls) -> None:
+    control({})
+    assert main([]) == 1
+
+
+def test_two_keys_are_a_usage_error() -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["a", "b"])
+    assert ended.value.code == 2

@@ -1,0 +1,347 @@
+"""The status for people, at the width of a small terminal and without one."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from daemon.cli.status_view import STYLES, render
+from daemon.cli.terminal import UNBOUNDED, Screen
+from daemon.states import ServerState
+from tests.unit.cli.daemons import down, server, status_of
+from tests.unit.cli.test_status import persistence
+
+NARROW = Screen(width=80, colour=False)
+PIPE = Screen(width=UNBOUNDED, colour=False)
+NOW = 1000.0 + 2 * 3600 + 5 * 60
+
+
+def shown(servers: dict[str, Any], screen: Screen = NARROW, **more: Any) -> str:
+    return render(status_of(servers, **more), now=NOW, screen=screen)
+
+
+def test_a_server_is_one_line_with_all_its_numbers() -> None:
+    lines = shown({"git": server(restarts=2)}).splitlines()
+    assert lines[0].split() == [
+        "server",
+        "state",
+        "since",
+        "tools",
+        "calls",
+        "p50/p95",
+        "ms",
+        "restarts",
+        "pid",
+        "rss",
+    ]
+    assert lines[1].split() == ["git", "ready", "2h05m", "12", "34", "1.2/88", "2", "4711", "50M"]
+
+
+def test_eighty_columns_are_kept_and_no_name_is_cut() -> None:
+    name = "a-server-with-a-name-as-long-as-names-may-be-" + "x" * 19
+    busy = server(state="needs_auth", calls=1234567, tools=1200, pid=4194304, p50Ms=10000.0, p95Ms=60000.0)
+    text = shown({name: busy, "git": server()})
+    assert max(map(len, text.splitlines())) <= 80
+    assert name in "".join(re.findall(r"^[\w-]+", text.partition("\n\n")[0], re.MULTILINE))
+    for value in ("needs_auth", "1234567", "1200", "4194304", "10000/60000"):
+        assert value in text
+
+
+def test_what_is_unknown_is_a_dash() -> None:
+    assert shown({"git": down()}).splitlines()[1].split()[-3:] == ["0", "-", "-"]
+    assert "-/-" in shown({"git": down()})
+
+
+def test_a_server_that_is_down_is_explained() -> None:
+    text = shown(
+        {
+            "git": server(),
+            "db": down(attempt=4, nextRetryInMs=12_400, stderr=["Traceback:", "\tImportError: no pg"]),
+            "old": down(state="failed", reason="", nextRetryInMs=None),
+        }
+    )
+    assert "db: backoff\n  exited with status 1\n  attempt 4, next retry in 12s\n  stderr| Traceback:" in text
+    assert "stderr|         ImportError: no pg" in text
+    assert "old: failed\n  no reason is known\n  attempt 1, no retry is scheduled" in text
+    assert "git: ready" not in text
+
+
+def test_a_server_that_runs_and_lists_nothing_is_asked_again_and_not_started() -> None:
+    degraded = {"state": "degraded", "reason": "it lists no tools", "pid": 7}
+    text = shown({"db": down(**degraded, attempt=3, nextRetryInMs=12_400)})
+    assert "it lists no tools\n  asked for its tools 3 times so far, again in 12s\n" in text
+    text = shown({"db": down(**degraded, attempt=0, nextRetryInMs=None)})
+    assert "retry" not in text
+    assert "attempt" not in text
+
+
+def test_a_server_without_tools_that_has_something_else_says_so() -> None:
+    text = shown({"db": server(tools=0, others=["prompts", "resources"])})
+    assert "db: ready\n  it has no tools, only prompts and resources\n" in text
+
+
+@pytest.mark.parametrize(
+    ("state", "said"), [("queued", "waits to be started"), ("starting", "is being started")]
+)
+def test_a_server_that_is_being_started_has_no_next_try(state: str, said: str) -> None:
+    text = shown({"db": down(state=state, reason="trying again after: x", attempt=3, nextRetryInMs=None)})
+    assert "trying again after: x\n  failed runs before this one: 3\n" in text
+    assert said in shown({"db": down(state=state, reason="", nextRetryInMs=None)})
+
+
+def test_what_happened_and_what_helps_stand_below_the_reason() -> None:
+    known = {"happened": f"It lacks {ATTACK}.", "helps": "Install it."}
+    text = shown({"db": down(**known), "git": server(**known)}, PIPE)
+    said = f"db: backoff\n  exited with status 1\n  It lacks {SPELT}.\n  What helps: Install it.\n  attempt 1,"
+    assert said in text
+    assert "git: ready" not in text
+
+
+@pytest.mark.parametrize("state", ["dormant", "disabled"])
+def test_a_server_that_is_off_on_purpose_needs_no_words(state: str) -> None:
+    assert f"git: {state}" not in shown({"git": down(state=state, reason="idle", stderr=["bye"])})
+
+
+def test_faults_of_a_server_that_serves_are_told_too() -> None:
+    text = shown(
+        {
+            "git": server(
+                quarantined={"evil": "its schema is no object"},
+                hidden={"sly": "1 hidden character: U+202E"},
+                completed=["bare", "bald"],
+                noise={"count": 3, "first": "Listening on stdio"},
+                listingError="timed out",
+            )
+        }
+    )
+    assert "git: ready" in text
+    assert "tool evil is not offered: its schema is no object" in text
+    assert "tool sly has 1 hidden character: U+202E: spelt out for models" in text
+    assert '2 of its tools lack "type": "object" in the inputSchema' in text
+    assert "3 lines on its stdout were not MCP; the first: Listening on stdio" in text
+    assert "its tools could not be listed: timed out" in text
+
+
+def test_names_that_nobody_offers_are_listed() -> None:
+    text = shown({"git": server()}, unresolved=["git/git_lgo", "x/y"])
+    assert "offered by no server:\n  git/git_lgo\n  x/y" in text
+
+
+def shown_kept(**kept: Any) -> str:
+    status = status_of({"git": server()})
+    status["daemon"]["persistence"] = persistence(**kept)
+    return render(status, now=NOW, screen=NARROW)
+
+
+def test_that_nothing_is_kept_is_said_before_anything_else() -> None:
+    text = shown_kept(state="degraded", waiting=3)
+    said = "persistence: degraded: the disk is full\n  for 2h05m; 3 things are not written yet\n\nserver"
+    assert text.startswith(said)
+    assert "1 thing is not written yet" in shown_kept(state="degraded", waiting=1)
+    assert "degraded: no reason is known" in shown_kept(state="degraded", reason="")
+
+
+def test_what_was_lost_is_said_although_all_is_kept_again() -> None:
+    text = shown_kept(reason="the file was corrupt and is now mcpd.db.corrupt-1")
+    assert text.startswith("persistence: ok: the file was corrupt and is now mcpd.db.corrupt-1\n\nserver")
+
+
+def test_that_all_is_kept_needs_no_words() -> None:
+    assert "persistence" not in shown_kept()
+
+
+def test_that_nobody_will_know_what_is_left_is_said() -> None:
+    status = status_of({"git": server()})
+    status["daemon"]["unrecorded"] = "/state: no room"
+    text = render(status, now=NOW, screen=Screen(width=120, colour=False))
+    said = (
+        "What is started is not written down (/state: no room): nobody ends what kill -9 would leave.\n\nserver"
+    )
+    assert text.startswith(said)
+
+
+def test_what_operators_switched_off_is_listed() -> None:
+    text = shown({"git": server()}, switchedOff=["fs", "git/git_log"])
+    assert "Switched off by operators (`mcpd enable` switches on):\n  fs\n  git/git_log\n" in text
+
+
+def test_keys_of_sessions_are_shown_where_there_is_any() -> None:
+    words = dict.fromkeys(("client", "protocol", "profile", "surface"), "x")
+    session = {**words, "number": 1, "since": NOW, "calls": 5, "inFlight": 0}
+    text = shown({}, sessions=[{**session, "key": "/home/me/project"}, {**session, "number": 2, "key": None}])
+    assert re.search(r"surface +key +since", text)
+    assert re.search(r"#1 +x +x +x +x +/home/me/project +0s", text)
+    assert re.search(r"#2 +x +x +x +x +- +0s", text)
+
+
+def test_sessions_are_listed() -> None:
+    session = {
+        "number": 3,
+        "client": "agent 1.0",
+        "protocol": "2025-06-18",
+        "profile": "default",
+        "surface": "category",
+        "since": NOW - 42,
+        "calls": 7,
+        "inFlight": 1,
+    }
+    text = shown({"git": server()}, sessions=[session, {**session, "number": 4, "client": ""}])
+    assert re.search(r"#3 +agent 1.0 +2025-06-18 +default +category +42s +7 +1\n", text)
+    assert re.search(r"#4 +- +2025", text)
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_what_sessions_have_loaded_and_what_was_repaired_is_shown_where_there_is_any() -> None:
+    keys = dict.fromkeys(("client", "protocol", "profile", "surface"), "x")
+    session = {
+        **keys,
+        "number": 1,
+        "since": NOW,
+        "calls": 5,
+        "inFlight": 0,
+        "loadedTools": 3,
+        "repairedCalls": 0,
+    }
+    text = shown({}, sessions=[session], repairs={"agent 1": {"flattened": 2, "stringified": 1}, "": {"x": 1}})
+    assert re.search(r"in flight +loaded\n", text)
+    assert re.search(r"#1 .* 5 +0 +3\n", text)
+    assert "arguments of agent 1 that had to be repaired: 2 flattened, 1 stringified\n" in text
+    assert "arguments of other clients that had to be repaired: 1 x" in text
+
+
+def test_what_loading_cost_and_saved_is_told_in_words() -> None:
+    counted = {
+        "loads": 7,
+        "loadHits": 1200,
+        "loadMisses": 34,
+        "invalidations": {"invalid_changed": 2, "invalid_renamed": 1},
+        "extraRoundTrips": 99,
+        "estimatedTokensNotSent": 1_234_567,
+    }
+    assert (
+        "Since the start: 7 tools loaded; 1,200 of 1,234 calls found theirs loaded; 2 invalid_changed,"
+        " 1 invalid_renamed; 99 extra round trips; about 1,234,567 tokens not sent (an estimate).\n"
+    ) in shown({}, PIPE, metrics=counted)
+    kept = {**counted, "loads": 70, "since": NOW - 3 * 24 * 3600}
+    text = shown({}, PIPE, metrics={**counted, "inAll": kept})
+    assert re.search(r"\nSince \d{4}-\d\d-\d\d, 3d ago: 70 tools loaded; 1,200 of 1,234 ", text)
+    assert "ago" not in shown({}, PIPE, metrics={**counted, "inAll": {**kept, "since": 0.0}})
+
+
+def test_that_more_was_sent_than_all_tools_have_is_told_as_it_is() -> None:
+    text = shown({}, PIPE, metrics={"estimatedTokensNotSent": -1_200})
+    assert "Since the start: about 1,200 tokens more sent than all tools have (an estimate).\n" in text
+
+
+def test_that_nothing_was_counted_yet_needs_no_words() -> None:
+    nothing = {"loads": 0, "loadHits": 0, "loadMisses": 0, "invalidations": {}, "extraRoundTrips": 0}
+    assert "Since the start" not in shown({}, metrics={**nothing, "estimatedTokensNotSent": 0})
+
+
+def test_how_the_model_does_is_told_in_words() -> None:
+    state = {"asked": 3, "answered": 2, "sentences": 40, "refused": 0, "givenUp": 1, "waiting": 20}
+    text = shown({}, PIPE, summarizer={**state, "lastError": f"it said {ATTACK}."})
+    failure = f"the last question failed: it said {SPELT}"
+    assert f"Summaries by a model: 40 sentences; 20 to come; 1 without one; {failure}.\n" in text
+    well = {**state, "waiting": 0, "givenUp": 0, "lastError": ""}
+    assert "Summaries by a model: 40 sentences.\n" in shown({}, summarizer=well)
+    assert "Summaries" not in shown({})
+
+
+def test_the_end_tells_of_the_daemon_and_the_tokens_saved() -> None:
+    text = " ".join(shown({"git": server(), "db": down()}).split())
+    assert "mcpd 0.1.0, pid 99, up 1h02m, /home/me/.config/mcpd/mcpd.json" in text
+    assert "1 of 2 servers available. Models see meta-tools of 2K instead of 120 tools of 200K" in text
+    assert "about 50,688 tokens saved in every conversation (an estimate), but for clients that" in text
+
+
+@pytest.mark.parametrize(
+    ("daemon", "said"),
+    [
+        (
+            {"surfaceBytes": 204800, "estimatedTokensSaved": 0},
+            "Models see all 120 tools of 200K: nothing is saved.",
+        ),
+        (
+            {"surfaceBytes": 2048, "offeredTools": 1, "offeredBytes": 1024, "estimatedTokensSaved": -256},
+            "Models see 2K instead of 1 tool of 1K: about 256 tokens more (an estimate).",
+        ),
+    ],
+)
+def test_what_saves_nothing_is_not_said_to(daemon: dict[str, object], said: str) -> None:
+    status = status_of({})
+    status["daemon"] |= daemon
+    assert said in " ".join(render(status, now=NOW, screen=NARROW).split())
+
+
+def test_sessions_say_what_they_were_spared_unless_that_does_not_apply() -> None:
+    def session(number: int, spared: int | None) -> dict[str, Any]:
+        words = dict.fromkeys(("client", "protocol", "profile", "surface"), "x")
+        numbers = {"number": number, "since": NOW, "calls": 5, "inFlight": 0}
+        savings = {"estimatedTokensNotSent": spared, "defersTools": spared is None}
+        return {**words, **numbers, **savings, "client": f"client {number}"}
+
+    text = shown({}, PIPE, sessions=[session(1, 17_272), session(2, None), session(3, -40)])
+    lines = [line.split() for line in text.splitlines() if line.startswith("#")]
+    assert [line[-1] for line in lines] == ["17,272", "n/a", "-40"]
+    assert (
+        "saved (tokens, an estimate) does not apply to clients that defer tools themselves: client 2\n" in text
+    )
+    assert "saved" not in shown({}, PIPE, sessions=[session(1, 0)]).partition("\n\nmcpd")[0]
+
+
+def test_whether_tools_are_shown_on_demand_is_said() -> None:
+    status = status_of({"git": server()})
+    status["daemon"] |= {"lazy": True, "surfaces": {"default": "category", ATTACK: "full"}}
+    text = render(status, now=NOW, screen=PIPE)
+    assert f"Lazy loading is on; by profile: default shows category, {SPELT} shows full.\n" in text
+    assert "Lazy loading" not in shown({"git": server()})
+
+
+def test_no_servers_is_said() -> None:
+    assert shown({}).startswith("No servers are configured.")
+
+
+def test_a_pipe_gets_whole_lines_without_blanks_at_their_ends() -> None:
+    reason = "a reason that goes on " * 30
+    lines = shown({"git": down(reason=reason)}, PIPE).splitlines()
+    assert f"  {reason.rstrip()}" in lines
+    assert all(line == line.rstrip() for line in lines)
+
+
+ATTACK = "\x1b]0;owned\x07\u202e\u200b[red]bold[/red]\U000e0041"
+SPELT = "\\x1b]0;owned\\x07\\u202e\\u200b[red]bold[/red]\\U000e0041"
+
+
+def test_nothing_that_a_server_says_reaches_the_terminal_unescaped() -> None:
+    session = dict.fromkeys(("client", "protocol", "profile", "surface"), ATTACK)
+    evil = down(
+        reason=ATTACK,
+        stderr=[ATTACK],
+        quarantined={ATTACK: ATTACK},
+        completed=[ATTACK],
+        listingError=ATTACK,
+        noise={"count": 1, "first": ATTACK},
+    )
+    status = status_of(
+        {ATTACK: evil},
+        unresolved=[ATTACK],
+        switchedOff=[ATTACK],
+        sessions=[{**session, "key": ATTACK, "number": 1, "since": 1.0, "calls": 0, "inFlight": 0}],
+    )
+    status["daemon"]["persistence"] = persistence(state="degraded", reason=ATTACK)
+    text = render(status, now=NOW, screen=PIPE)
+    assert text.replace("\n", "").isprintable()
+    # Name (table, heading), reason, stderr, tool and its reason, one completed, listing, noise, unresolved,
+    # session (5), what is switched off, persistence.
+    assert text.count(SPELT) == 17
+
+
+def test_every_state_has_a_colour_and_colour_is_only_for_terminals() -> None:
+    assert set(STYLES) == set(ServerState)
+    coloured = shown({"git": server(), "db": down()}, Screen(width=80, colour=True))
+    assert "\x1b[32mready" in coloured
+    assert "\x1b[33mbackoff" in coloured
+    assert "\x1b" not in shown({"git": server(), "db": down()})

@@ -1,0 +1,114 @@
+"""What a client wishes for, and what it gets under the configuration as it is."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+
+from daemon.clients.client import Client
+from daemon.surfaces.table import SURFACES
+from tests.unit.config.reading import config_of
+
+if TYPE_CHECKING:
+    from daemon.config.model import Config
+
+PROFILES = {"default": {"surface": "load"}, "small": {"categories": ["alpha"], "surface": "search"}}
+
+
+def config(**written: Any) -> Config:
+    return config_of({"mcpServers": {"alpha": {"command": "unused"}}, **written})
+
+
+def client(hello: dict[str, Any] | None = None, uid: int | None = None, **written: Any) -> Client:
+    made = Client(config(**written), SURFACES, uid)
+    if hello is not None:
+        made.wish(hello)
+    return made
+
+
+def told(it: Client, config: Config) -> tuple[str, str, str]:
+    """The names of its profile and its surface, and why it is denied."""
+    selection = it.select(config)
+    return selection.profile.name, selection.surface.name, selection.denied
+
+
+@pytest.mark.parametrize(
+    ("hello", "profile", "surface"),
+    [
+        (None, "default", "load"),
+        ({}, "default", "load"),
+        ({"profile": "small"}, "small", "search"),
+        ({"surface": "browse"}, "default", "browse"),
+        ({"profile": "small", "surface": "category"}, "small", "category"),
+        ({"lazy": True}, "default", "browse"),
+        ({"lazy": False}, "default", "full"),
+        ({"profile": 7, "surface": ["x"], "lazy": "yes"}, "default", "load"),
+    ],
+)
+def test_a_client_gets_what_it_asks_for_and_else_what_its_profile_says(
+    hello: dict[str, Any] | None, profile: str, surface: str
+) -> None:
+    assert told(client(hello, profiles=PROFILES), config(profiles=PROFILES)) == (profile, surface, "")
+
+
+@pytest.mark.parametrize("hello", [{"surface": "browse"}, {"lazy": True}, {}])
+def test_with_the_master_switch_off_everybody_gets_everything(hello: dict[str, Any]) -> None:
+    selection = client(hello).select(config(lazy=False, profiles=PROFILES))
+    assert (selection.surface.name, selection.on_demand) == ("full", False)
+
+
+def test_what_a_client_gets_is_resolved_once_for_each_configuration_and_wish() -> None:
+    it, now = client(profiles=PROFILES), config(profiles=PROFILES)
+    first = it.select(now)
+    assert it.select(now) is first
+    assert it.select(config(profiles=PROFILES)) is not first
+    it.wish({"surface": "browse"})
+    assert it.select(now) is not first
+
+
+@pytest.mark.parametrize(
+    ("hello", "reason"),
+    [
+        ({"profile": "smal"}, "there is no profile 'smal' in mcpd's configuration; there are: default, small"),
+        ({"surface": "brose"}, "there is no surface 'brose'; there are: category, browse, search, load, full"),
+        ({"surface": "brose", "lazy": False}, "there is no surface 'brose'"),
+        ({"profile": "x" * 1000}, "there is no profile 'xxx"),
+    ],
+)
+def test_what_does_not_exist_denies_everything_and_says_what_there_is(
+    hello: dict[str, Any], reason: str
+) -> None:
+    denied = client(hello).select(config(profiles=PROFILES)).denied
+    assert denied.startswith(reason)
+    assert len(denied) < 300
+
+
+def test_a_default_profile_with_a_surface_that_nobody_has_denies_too() -> None:
+    assert "no surface 'category'" in Client(config(), {"full": SURFACES["full"]}).selection.denied
+
+
+def test_another_users_key_is_another_session() -> None:
+    assert client().own_key("k") == "k"
+    assert client(uid=os.getuid()).own_key("k") == "k"
+    other = client(uid=os.getuid() + 1).own_key("k")
+    assert other == f"uid {os.getuid() + 1}: k"
+    # Nobody but the daemon's own user can name a key that is another's.
+    assert client(uid=os.getuid() + 2).own_key(other) != other
+
+
+def test_a_profile_that_leaves_the_configuration_serves_nothing_and_one_that_comes_back_does() -> None:
+    it, whole = client({"profile": "small"}), config(profiles=PROFILES)
+    assert told(it, whole) == ("small", "search", "")
+    without = attrs.evolve(whole, profiles={"default": whole.profiles["default"]})
+    assert "no profile 'small'" in it.select(without).denied
+    assert told(it, whole) == ("small", "search", "")
+
+
+def test_who_was_denied_is_served_once_moved() -> None:
+    it, now = client({"profile": "smal"}), config(profiles=PROFILES)
+    assert it.select(now).denied
+    it.move("small")
+    assert told(it, now) == ("small", "search", "")

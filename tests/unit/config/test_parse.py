@@ -1,0 +1,189 @@
+"""From a text or a file to a configuration, or to all of its faults."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from daemon.config.model import Config, Listen, Override, Profile, TransportType
+from daemon.config.parse import load, parse
+from daemon.errors import ConfigError
+from tests.unit.config.reading import config_of, faults_in_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SEED = """
+{
+  "$schema": "https://example.org/config-schema.json",
+  "mcpServers": {
+    "serena": { "description": "社内コードベース",
+                "command": "npx", "args": ["-y", "@org/serena-mcp@latest"], "env": {} }
+  },
+  "categories": {
+    "fs": {
+      "description": "ファイル/ディレクトリ操作と検索", "server": "serena",
+      "tools": {
+        "includeNames": ["mcp__serena__read_file", "mcp__serena__list_dir"],
+        "overrides": {
+          "mcp__serena__read_file": { "description": "範囲指定を推奨", "enabled": true },
+          "mcp__serena__execute_shell_command": { "enabled": false } // 既定で disabled
+        },
+      },
+    },
+  },
+}
+"""
+
+
+def test_an_empty_object_is_a_configuration_with_all_defaults() -> None:
+    config = config_of({})
+    assert config == Config()
+    assert config.profiles == {"default": Profile(name="default")}
+    assert (config.limits.client_message_bytes, config.limits.starts) == (4 * 1024 * 1024, 4)
+
+
+def test_the_example_of_the_specification_is_read() -> None:
+    config = parse(SEED, source="serena-module.json", environ={})
+    server, category = config.mcp_servers["serena"], config.categories["fs"]
+    assert (server.name, server.type, server.command) == ("serena", TransportType.STDIO, "npx")
+    assert server.args == ("-y", "@org/serena-mcp@latest")
+    assert (category.name, category.server) == ("fs", "serena")
+    assert category.tools.overrides["mcp__serena__execute_shell_command"] == Override(enabled=False)
+
+
+def test_every_section_arrives_in_the_model() -> None:
+    config = config_of(
+        {
+            "lazy": False,
+            "watch": True,
+            "profiles": {"default": {"surface": "load"}, "p": {}},
+            "summaries": {"baseUrl": "http://h/v1", "model": "m"},
+            "state": {"url": "sqlite:////x"},
+            "limits": {"starts": 2},
+            "listen": {"controlSocket": "/c", "uids": [1000]},
+            "mcpServers": {
+                "a": {"command": "x", "timeouts": {"firstInitialize": 9}, "limits": {"memoryBytes": 7}}
+            },
+        }
+    )
+    assert (config.lazy, config.watch, config.limits.starts, config.state.url) == (
+        False,
+        True,
+        2,
+        "sqlite:////x",
+    )
+    assert config.profiles["default"].surface == "load"
+    assert config.profiles["p"].name == "p"
+    assert config.listen == Listen(control_socket="/c", uids=(1000,))
+    assert config.summaries is not None
+    assert (config.summaries.base_url, config.summaries.api_key_env) == ("http://h/v1", None)
+    assert config.mcp_servers["a"].timeouts.first_initialize == 9
+    assert config.mcp_servers["a"].limits.memory_bytes == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        ("[]", [("$", 'expected an object, {...}, found a list: write {"name": ...} instead of a list')]),
+        ("3", [("$", "expected an object, {...}, found a number")]),
+        (
+            '{"mcpServers": []}',
+            [
+                (
+                    "$.mcpServers",
+                    'expected an object, {...}, found a list: write {"name": ...} instead of a list',
+                )
+            ],
+        ),
+        (
+            '{"categories": null}',
+            [("$.categories", "expected an object, {...}, found null: remove the key to get the default")],
+        ),
+        ('{"servers": {}}', [("$.servers", "unknown key 'servers': write \"mcpServers\"")]),
+        (
+            '{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}',
+            [("$.mcpServers.a", "this key stands here twice: keep one of them")],
+        ),
+        (
+            '{"limits": {"starts": NaN}}',
+            [
+                ("$.limits.starts", "NaN is not JSON: write a number"),
+                ("$.limits.starts", "expected a whole number, found null: remove the key to get the default"),
+            ],
+        ),
+        ('{"summaries": {"baseUrl": "http://h"}}', [("$.summaries.model", "this key is required")]),
+    ],
+)
+def test_a_bad_text_is_refused_with_all_its_faults(text: str, faults: list[tuple[str, str]]) -> None:
+    assert faults_in_text(text) == faults
+
+
+def test_an_unset_variable_names_path_and_variable() -> None:
+    text = '{"mcpServers": {"gh": {"command": "x", "env": {"TOKEN": "${GITHUB_TOKEN}"}}}}'
+    message = "environment variable GITHUB_TOKEN is not set; export it, or write ${GITHUB_TOKEN:-default}"
+    assert faults_in_text(text) == [("$.mcpServers.gh.env.TOKEN", message)]
+
+
+def test_referenced_files_are_read_through_the_port_from_the_directory_of_the_source() -> None:
+    text = '{"mcpServers": {"s": {"command": "x", "env": {"A": "${file:key}", "B": "${file:/k}"}}}}'
+    config = parse(text, source="/etc/mcpd/mcpd.json", environ={}, read_file=str)
+    assert config.mcp_servers["s"].env == {"A": "/etc/mcpd/key", "B": "/k"}
+    assert config.mcp_servers["s"].substituted == {"/etc/mcpd/key", "/k"}
+
+
+def test_a_file_is_loaded_with_its_neighbours(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("k3y-from-file\n")
+    path = tmp_path / "mcpd.json"
+    path.write_text('{"mcpServers": {"s": {"command": "x", "env": {"A": "${file:key}"}}}} // end')
+    assert load(path, {}).mcp_servers["s"].env == {"A": "k3y-from-file"}
+
+
+def test_a_missing_file_says_where_it_was_looked_for_and_how_to_make_one(tmp_path: Path) -> None:
+    path = tmp_path / "mcpd.json"
+    with pytest.raises(ConfigError) as caught:
+        load(path, {})
+    assert caught.value.source == str(path)
+    text = str(caught.value)
+    assert "$MCPD_CONFIG" in text
+    assert "/etc/mcpd/mcpd.json" in text
+    assert f'write {{"mcpServers": {{}}}} to {path}' in text
+
+
+def test_a_directory_is_no_configuration(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        load(tmp_path, {})
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{}".encode("utf-16"), "this is UTF-16: save it as UTF-8"),
+        (b"{\n\xff}", "line 2 is not UTF-8: save the file as UTF-8"),
+        (b" " * (4 * 1024 * 1024 + 1), "larger than 4 MiB: this is no configuration"),
+    ],
+    ids=["utf-16", "latin-1", "huge"],
+)
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "mcpd.json"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        load(path, {})
+    assert [fault.message for fault in caught.value.faults] == [message]
+
+
+def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
+    path = tmp_path / "mcpd.json"
+    path.write_bytes(b"\xef\xbb\xbf{}")
+    assert load(path, {}) == Config()
+
+
+@pytest.mark.parametrize(
+    ("cwd", "found"), [("sub", "/etc/mcpd/sub"), ("..", "/etc/mcpd/.."), ("/srv", "/srv"), (None, None)]
+)
+def test_the_directory_of_a_server_begins_at_the_configurations(cwd: str | None, found: str | None) -> None:
+    server = {"command": "x"} if cwd is None else {"command": "x", "cwd": cwd}
+    config = parse(json.dumps({"mcpServers": {"s": server}}), source="/etc/mcpd/mcpd.json", environ={})
+    assert config.mcp_servers["s"].cwd == found

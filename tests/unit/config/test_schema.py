@@ -1,0 +1,98 @@
+"""The JSON Schema says what the reader does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import attrs
+import jsonschema  # type: ignore[import-untyped]
+import pytest
+
+from daemon.config import model, tuning
+from daemon.config.schema import json_schema, render
+from daemon.config.structure import keys
+from daemon.surfaces.table import SURFACES
+from tests.unit.config.reading import faults_in, with_server
+
+SHIPPED = Path(__file__).parents[3] / "config" / "mcpd.schema.json"
+CLASSES = [
+    value
+    for module in (model, tuning)
+    for value in vars(module).values()
+    if isinstance(value, type) and attrs.has(value) and value.__name__ not in {"AtLeast", "MoreThan", "Config"}
+]
+
+
+def accepts(value: object) -> bool:
+    return bool(jsonschema.Draft202012Validator(json_schema(list(SURFACES))).is_valid(value))
+
+
+def test_the_shipped_schema_is_current() -> None:
+    assert SHIPPED.read_text(encoding="utf-8") == render(list(SURFACES)), (
+        "run: mcpd schema > config/mcpd.schema.json"
+    )
+
+
+def test_the_schema_is_a_schema() -> None:
+    jsonschema.Draft202012Validator.check_schema(json_schema(list(SURFACES)))
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_every_class_of_the_model_is_described_key_by_key(cls: type) -> None:
+    definition = json_schema(list(SURFACES))["$defs"][cls.__name__]
+    assert list(definition["properties"]) == keys(cls)
+    assert all(entry["description"] for entry in definition["properties"].values())
+    assert definition["additionalProperties"] is False
+    assert definition["description"]
+
+
+def test_defaults_and_bounds_are_those_of_the_model() -> None:
+    definitions = json_schema(list(SURFACES))["$defs"]
+    call = definitions["Timeouts"]["properties"]["call"]
+    assert (call["default"], call["exclusiveMinimum"], call["type"]) == (60, 0, "number")
+    memory = definitions["ServerLimits"]["properties"]["memoryBytes"]
+    assert (memory["type"], memory["minimum"], memory["default"]) == (["integer", "null"], 1, None)
+    assert definitions["Profile"]["properties"]["surface"]["default"] == "category"
+    assert definitions["Summaries"]["required"] == ["baseUrl", "model"]
+    assert "default" not in definitions["Server"]["properties"]["type"]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        with_server(comand="x"),
+        with_server(args="x"),
+        with_server(env={"A": 1}),
+        with_server(enabled="no"),
+        with_server(timeouts={"call": 0}),
+        with_server(start="eger"),
+        with_server(type="tcp"),
+        with_server(restart=None),
+        {"mcpServers": {"My Server": {"command": "x"}}},
+        {"categories": {"": {"server": "x"}}},
+        {"profiles": {"p": {"surface": "x"}}},
+        {"summaries": {"model": "x"}},
+        {"servers": {}},
+        {"lazy": 1},
+    ],
+)
+def test_what_the_schema_refuses_the_reader_refuses(config: dict[str, Any]) -> None:
+    assert not accepts(config)
+    assert faults_in(config)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"$schema": "x"},
+        with_server(type="stdio", cwd=None, limits={"memoryBytes": None}),
+        {"mcpServers": {"s": {"url": "https://h", "type": "streamable-http"}}},
+        {"profiles": {"p": {"categories": None, "deferredLoading": None}}},
+        {"summaries": None},
+    ],
+)
+def test_what_the_reader_accepts_the_schema_accepts(config: dict[str, Any]) -> None:
+    assert accepts(config)
+    assert faults_in(config) == []

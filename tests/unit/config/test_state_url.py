@@ -1,0 +1,140 @@
+"""A url that no store can use is a fault of the file, found before anything starts, and shows no password."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from daemon.config.model import State
+from daemon.config.state_url import StateUrlError, of_file, parse, resolve, state_faults
+from daemon.redact import Redactor
+from tests.unit.config.reading import faults_in
+
+HERE = Path("/var/lib/mcpd")
+
+GOOD = [
+    "sqlite:////var/lib/mcpd/state.db",
+    "sqlite+pysqlite:////s.db",
+    "sqlite:////with%20space/s.db",
+    "postgresql://h/d",
+    "postgresql+psycopg://u:secret@h:5432/d",
+    "postgresql://u:se%40cret@[::1]:1/d?sslmode=require",
+    "postgresql:///d?host=/run/postgresql",
+    "postgresql://",
+]
+NO_URL = ["", "state.db", "/var/lib/mcpd/state.db", "hunter2", "://h", "sqlite:/x"]
+BAD_SCHEME = ["mysql://u:hunter2@h/d", "postgres://u:hunter2@h/d", "SQLite:////x.db", "file:///x.db"]
+BAD_FILE = ["sqlite://", "sqlite:///s.db", "sqlite:///:memory:", "sqlite://h/s.db", "sqlite://u:hunter2@/s.db"]
+BAD_FILE += ["sqlite:////", "sqlite:////var/lib/", "sqlite:////s.db?mode=ro", "sqlite+aiosqlite:////s.db"]
+BAD_LOGIN = ["postgresql://u:x@hunter2@h/d", "postgresql://u:x/hunter2@h/d", "postgresql://u:x#hunter2@h/d"]
+BAD_LOGIN += ["postgresql://u:x?hunter2@h/d"]
+BAD_PORT = ["postgresql://h:/d", "postgresql://h:99999/d", "postgresql://h:0/d", "postgresql://h:\u0665/d"]
+BAD_PORT += ["postgresql://u:hunter2@h:x/d", "postgresql://a:1,b:2/d"]
+BAD_DRIVER = ["postgresql+asyncpg://u:hunter2@h/d", "postgresql+psycopg2://h/d"]
+
+
+def messages(url: str | None) -> list[str]:
+    return [fault.message for fault in state_faults(State(url=url), "$.state")]
+
+
+def test_without_a_url_it_is_a_file_in_the_state_directory() -> None:
+    assert messages(None) == []
+    place = resolve(None, HERE)
+    assert (place.path, place.where, place.shared) == (HERE / "state.db", "/var/lib/mcpd/state.db", False)
+
+
+def test_a_state_directory_may_be_named_from_the_working_directory() -> None:
+    assert resolve(None, Path("state")).path == Path.cwd() / "state" / "state.db"
+
+
+@pytest.mark.parametrize("url", GOOD)
+def test_a_url_that_can_work_is_right(url: str) -> None:
+    assert messages(url) == []
+    assert resolve(url, HERE) == parse(url)
+
+
+@pytest.mark.parametrize("url", [*NO_URL, *BAD_SCHEME, *BAD_FILE, *BAD_LOGIN, *BAD_PORT, *BAD_DRIVER])
+def test_what_no_store_can_use_is_one_fault_that_says_what_to_write_and_repeats_no_password(url: str) -> None:
+    (message,) = messages(url)
+    assert "hunter2" not in message
+    assert ": write " in message or ": remove " in message or "four slashes: " in message or "as %40" in message
+    with pytest.raises(StateUrlError):
+        resolve(url, HERE)
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("sqlite:////srv/x.db", "/srv/x.db"),
+        ("sqlite:////srv/a%20b%3F%23.db", "/srv/a b?#.db"),
+        ("sqlite+pysqlite:////srv/x.db", "/srv/x.db"),
+        ("sqlite:////at@host:80/x", "/at@host:80/x"),
+    ],
+)
+def test_the_path_of_a_file(url: str, path: str) -> None:
+    place = parse(url)
+    assert (place.path, place.where, place.shared) == (Path(path), path, False)
+
+
+def test_a_file_whose_name_is_not_utf8_can_be_shown() -> None:
+    assert parse("sqlite:////tmp/%FF/state.db").where == "/tmp/\ufffd/state.db"
+    assert of_file(Path("/tmp/\udcff")).where == "/tmp/\ufffd"
+
+
+@pytest.mark.parametrize(
+    ("url", "where"),
+    [
+        ("postgresql://me:s3cret@db.example:5433/mcpd?sslmode=require", "postgresql://db.example:5433/mcpd"),
+        ("postgresql+psycopg://tokenlike@db/mcpd", "postgresql://db/mcpd"),
+        ("postgresql://me:s3cret@[::1]/mcpd", "postgresql://[::1]/mcpd"),
+        ("postgresql://me@/mcpd?host=/run/postgresql", "postgresql:///run/postgresql/mcpd"),
+        ("postgresql:///mcpd", "postgresql://localhost/mcpd"),
+        ("postgresql:///mcpd?host=a&host=b", "postgresql://a/mcpd"),
+        ("postgresql://db/mcpd?options=a@b&password=s3cret", "postgresql://db/mcpd"),
+    ],
+)
+def test_of_a_server_neither_user_nor_password_is_shown(url: str, where: str) -> None:
+    place = parse(url)
+    assert (place.where, place.shared) == (where, True)
+    assert "cret" not in repr(place)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:p%40ss%2Fw@db.example:5433/mcpd?sslmode=require",
+        "postgresql://db/m%20d?application_name=a%20b",
+        "postgresql:///mcpd?host=%2Frun%2Fpostgresql",
+        "postgresql://[::1]/mcpd",
+    ],
+)
+def test_what_libpq_is_told_reaches_the_same_place(url: str) -> None:
+    assert parse(url).parameters == psycopg.conninfo.conninfo_to_dict(url)
+
+
+def test_several_hosts_are_one_parameter() -> None:
+    assert parse("postgresql:///d?host=a&port=1&host=b").parameters == {
+        "host": "a,b",
+        "port": "1",
+        "dbname": "d",
+    }
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:pass%20word@host/db",
+        "postgresql://host/db?password=pass%20word",
+        "postgresql://host/db?sslpassword=pass+word",
+    ],
+)
+def test_passwords_are_taken_out_of_words(url: str) -> None:
+    redact = Redactor(parse(url).secrets)
+    assert "pass" not in redact("login with pass word failed")
+
+
+def test_the_fault_stands_at_its_place_in_the_file() -> None:
+    config = {"mcpServers": {}, "state": {"url": "state.db"}}
+    assert [path for path, _ in faults_in(config)] == ["$.state.url"]

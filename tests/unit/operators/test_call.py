@@ -1,0 +1,151 @@
+"""What operators get who call a tool, and what its server is sent."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+
+from daemon.errors import UpstreamLost
+from daemon.facts import Switched
+from daemon.operators.call import OperatorCallParams, call
+from tests.fakes_upstream import Client, Stage, error_of
+from tests.unit.operators.stage import OperatorStage
+
+if TYPE_CHECKING:
+    import trio
+    from trio.testing import MockClock
+
+
+async def ask(client: Client, server: str, tool: str, *, request_id: object = 1, **params: object) -> None:
+    await client.ask("call", {"server": server, "tool": tool, **params}, request_id=request_id)
+
+
+async def test_call_runs_a_tool_and_passes_its_result_unopened(nursery: trio.Nursery) -> None:
+    stage = OperatorStage()
+    client = await stage.connect(nursery)
+    await ask(client, "alpha", "echo", arguments={"n": 1})
+    sent = await stage.alpha.wait_sent()
+    assert (sent.tool, sent.arguments, sent.call.wants_progress) == ("echo", {"n": 1}, False)
+    stage.stage.progress(sent, progress=1)
+    stage.stage.answer(sent, b'{ "n":123456789012345678901234567890}')
+    assert await client.line() == b'{"jsonrpc":"2.0","id":1,"result":{ "n":123456789012345678901234567890}}'
+    assert [ok for _, ok in stage.alpha.recorded] == [True]
+
+
+async def test_call_without_arguments_sends_an_empty_object(nursery: trio.Nursery) -> None:
+    stage = OperatorStage()
+    client = await stage.connect(nursery)
+    await ask(client, "alpha", "echo")
+    assert (await stage.alpha.wait_sent()).raw_arguments == b"{}"
+
+
+@pytest.mark.parametrize("arguments", [[], 5, "text", None])
+async def test_call_with_arguments_that_are_no_object_sends_nothing(
+    nursery: trio.Nursery, arguments: object
+) -> None:
+    """A client's call is refused here (callpath); an operator's typo must not reach the server either."""
+    stage = OperatorStage()
+    stage.alpha.on_send = lambda sent: sent.exchange.answered(b"{}")
+    client = await stage.connect(nursery)
+    await ask(client, "alpha", "echo", arguments=arguments)
+    answer = await client.get()
+    assert not stage.alpha.sent
+    assert "error" in answer or answer["result"]["isError"]
+
+
+async def test_the_error_of_a_server_is_told(nursery: trio.Nursery) -> None:
+    stage = OperatorStage()
+    client = await stage.connect(nursery)
+    await ask(client, "alpha", "echo", request_id=1)
+    stage.stage.refuse(await stage.alpha.wait_sent(1), b'{"code":-32602,"message":"not like this","data":7}')
+    error = error_of(await client.get())
+    assert error["code"] == "UpstreamCallError"
+    assert "not like this (-32602)" in error["message"]
+    await ask(client, "alpha", "echo", request_id=2)
+    stage.stage.lose(await stage.alpha.wait_sent(2), UpstreamLost("it died"))
+    assert error_of(await client.get())["code"] == "UpstreamLost"
+    assert [ok for _, ok in stage.alpha.recorded] == [False, False]
+
+
+async def test_a_call_to_an_unknown_server_names_the_closest(nursery: trio.Nursery) -> None:
+    client = await OperatorStage().connect(nursery)
+    await ask(client, "alfa", "echo")
+    error = error_of(await client.get())
+    assert error["code"] == "UnknownServer"
+    assert "Did you mean alpha?" in error["message"]
+    await ask(client, "zzz", "echo")
+    assert "There are: alpha, beta." in error_of(await client.get())["message"]
+
+
+async def test_a_call_wakes_a_server_that_is_down(nursery: trio.Nursery) -> None:
+    stage = OperatorStage()
+    stage.alpha.up = False
+    client = await stage.connect(nursery)
+    await ask(client, "alpha", "echo")
+    await stage.alpha.wait_woken()
+    stage.alpha.come_up()
+    stage.stage.answer(await stage.alpha.wait_sent())
+    assert "content" in (await client.get())["result"]
+
+
+@pytest.mark.parametrize("wakeable", [True, False])
+async def test_a_call_to_a_server_that_stays_down_says_so(
+    nursery: trio.Nursery, autojump_clock: MockClock, wakeable: bool
+) -> None:
+    stage = OperatorStage()
+    stage.alpha.up = False
+    stage.alpha.can_wake = wakeable
+    client = await stage.connect(nursery)
+    await ask(client, "alpha", "echo")
+    assert error_of(await client.get())["code"] == "UpstreamUnavailable"
+    assert stage.alpha.woken == wakeable
+
+
+async def test_an_operator_who_goes_away_gives_the_call_up(nursery: trio.Nursery) -> None:
+    stage = OperatorStage()
+    client = await stage.connect(nursery)
+    await ask(client, "alpha", "echo")
+    sent = await stage.alpha.wait_sent()
+    client.close()
+    await stage.alpha.wait_cancelled()
+    assert [key for key, _ in stage.alpha.cancelled] == [sent.key]
+
+
+async def test_a_call_is_refused_where_a_models_would_be() -> None:
+    overrides = {"add": {"enabled": False}}
+    stage = Stage(
+        categories={
+            "c": {"description": "C", "server": "alpha", "tools": {"overrides": overrides}},
+            "d": {"description": "D", "server": "beta"},
+        }
+    )
+    stage.learn(Switched(off=frozenset({("beta", "echo")})))
+    daemon = OperatorStage(stage)
+    for server in daemon.servers.values():
+        server.on_send = lambda sent: sent.exchange.answered(b"{}")
+
+    async def refusal(server: str, tool: str) -> str:
+        result = json.loads(bytes(await call(daemon.context(), OperatorCallParams(server, tool))))
+        text: str = result["content"][0]["text"] if result else ""
+        return text
+
+    assert await refusal("alpha", "echo") == ""
+    assert await refusal("beta", "add") == ""
+    assert "server alpha has no tool 'ehco'. Did you mean echo?" in await refusal("alpha", "ehco")
+    assert await refusal("alpha", "add") == "ToolDisabled: add is switched off in mcpd's configuration"
+    assert "`mcpd enable beta/echo`" in await refusal("beta", "echo")
+    servers = {name: entry for name, entry in stage.catalog.value.servers.items() if name != "beta"}
+    stage.catalog.set(attrs.evolve(stage.catalog.value, servers=servers))
+    assert await refusal("beta", "add") == "UnknownServer: server beta is no longer in mcpd's configuration"
+
+
+async def test_a_server_that_the_configuration_switches_off_is_told_from_one_that_does_not_exist(
+    nursery: trio.Nursery,
+) -> None:
+    off = Stage(mcpServers={"alpha": {"command": "x"}, "off": {"command": "x", "enabled": False}})
+    client = await OperatorStage(off).connect(nursery)
+    await ask(client, "off", "echo")
+    assert "switched off in the configuration" in error_of(await client.get())["message"]

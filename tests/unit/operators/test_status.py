@@ -1,0 +1,388 @@
+"""The shape of `mcpd status`: other people's programs read them (design.md §6)."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import msgspec
+import pytest
+
+from daemon.cataloguing import EMPTY, ListingStatus
+from daemon.causes import Cause
+from daemon.config.redactors import Redactors
+from daemon.facts import Configured, Recalled, Summarized, Switched, ToolsListed
+from daemon.model import Era, Summary
+from daemon.operators.base import DaemonFacts
+from daemon.operators.server_status import STDERR_SHOWN
+from daemon.operators.status import status_with
+from daemon.redact import Redactor
+from daemon.state.faults import StoreCause
+from daemon.state.health import Condition, Persistence
+from daemon.states import ServerState
+from daemon.surfaces.base import View
+from daemon.surfaces.category import CategorySurface
+from daemon.surfaces.full import FullSurface
+from daemon.transports.handshake import Greeting
+from daemon.watch import Watch
+from tests.fakes_upstream import Stage, tool, tools_of
+from tests.unit.config.reading import config_of
+from tests.unit.operators.stage import (
+    SESSION,
+    FakeArchive,
+    FakeServer,
+    FakeSession,
+    OperatorStage,
+    clients_of,
+    operator_context,
+)
+
+if TYPE_CHECKING:
+    import trio
+
+NOW = 1_800_000_000.0
+PROMISED = {
+    *("state", "since", "attempt", "nextRetryInMs", "reason", "cause", "causeData"),
+    *("stderr", "pid", "rssBytes"),
+    *("tools", "epoch", "restarts", "calls", "p50Ms", "p95Ms"),
+}
+CANARY = "canary-1234567"
+
+GREETING = Greeting(
+    era=Era.HANDSHAKE, version="2025-11-25", lists_tools=True, announces_changes=False, server_info="alpha 1"
+)
+
+FACTS = DaemonFacts(
+    version="1.2",
+    pid=4711,
+    started_at=NOW - 60.5,
+    socket="/s",
+    control_socket="/c",
+    config="/f",
+    directory="/home/me",
+    state="/state",
+    environ={"TOKEN": CANARY, "PATH": "/bin"},
+)
+WELL = Persistence(state=Condition.OK, since=NOW - 2.00049, where="/var/lib/mcpd/mcpd.db")
+
+
+class Daemon:
+    """A daemon over a stage, with one server that runs."""
+
+    def __init__(self, stage: Stage | None = None, **changed: Any) -> None:
+        self.stage = stage or Stage()
+        self.alpha = FakeServer("alpha")
+        self.archive = FakeArchive(persistence=Watch(WELL))
+        given: dict[str, Any] = {
+            "facts": FACTS,
+            "upstreams": {"alpha": self.alpha},
+            "archive": self.archive,
+            "clients": clients_of(FakeSession(SESSION)),
+            "redact": Redactors([CANARY]),
+            "wall": lambda: NOW,
+        }
+        self.context = operator_context(self.stage, **{**given, **changed})
+
+    def status(self, memory: dict[int, int] | None = None) -> dict[str, Any]:
+        """As it goes over the wire."""
+        status: dict[str, Any] = json.loads(msgspec.json.encode(status_with(self.context, memory or {})))
+        return status
+
+    def server(self, memory: dict[int, int] | None = None) -> dict[str, Any]:
+        alpha: dict[str, Any] = self.status(memory)["servers"]["alpha"]
+        return alpha
+
+
+async def test_the_status_has_the_promised_keys_also_over_the_socket(nursery: trio.Nursery) -> None:
+    client = await OperatorStage().connect(nursery)
+    status = (await client.request("status"))["result"]
+    assert list(status) == [
+        *("daemon", "servers", "sessions", "repairs", "unresolved", "switchedOff", "metrics", "connections"),
+    ]
+    assert list(status["servers"]) == ["alpha", "beta"]
+    for server in status["servers"].values():
+        assert server.keys() >= PROMISED
+
+
+def test_servers_that_run_and_servers_that_do_not_have_the_same_keys() -> None:
+    """Whoever reads the table must not look first which kind a server is."""
+    servers = Daemon().status()["servers"]
+    assert servers["alpha"].keys() == servers["beta"].keys()
+
+
+def test_the_daemon_tells_what_it_is_and_what_it_saves() -> None:
+    daemon = Daemon()
+    daemon.stage.lists("alpha", *(tool(f"tool_{n}", description="long " * 200) for n in range(20)))
+    told = daemon.status()["daemon"]
+    entries = daemon.stage.catalog.value.servers.values()
+    schemas = sum(len(one.raw) for entry in entries for one in (entry.tools or {}).values())
+    shown, offered = told["surfaceBytes"], told["offeredBytes"]
+    assert told == {
+        "version": "1.2",
+        "pid": 4711,
+        "startedAt": NOW - 60.5,
+        "uptimeSeconds": 60.5,
+        "socket": "/s",
+        "controlSocket": "/c",
+        "config": "/f",
+        "lazy": True,
+        "surfaces": {"default": "category"},
+        "servers": 2,
+        "available": 2,
+        "tools": 22,
+        "schemaBytes": schemas,
+        "offeredTools": 22,
+        "offeredBytes": offered,
+        "surfaceBytes": shown,
+        "estimatedTokensSaved": (offered - shown) // 4,
+        "persistence": told["persistence"],
+        "directory": "/home/me",
+        "stateDirectory": "/state",
+        "unrecorded": "",
+        "environment": {"PATH": "/bin"},
+        "variables": ["PATH", "TOKEN"],
+    }
+    view = View(
+        catalog=daemon.stage.catalog.value,
+        profile=daemon.stage.config.profiles["default"],
+        now=lambda: NOW,
+        means=daemon.stage.means,
+    )
+    assert shown == sum(len(one) for one in CategorySurface().list_tools(view))
+    assert offered == sum(len(one) for one in FullSurface().list_tools(view))
+    assert told["estimatedTokensSaved"] > 0
+
+
+def test_a_surface_larger_than_all_tools_is_said_to_be() -> None:
+    assert Daemon(Stage(listed=False)).status()["daemon"]["estimatedTokensSaved"] < 0
+
+
+def test_a_profile_that_shows_everything_saves_nothing_though_it_may_not_offer_all() -> None:
+    profile = {"surface": "full", "excludedTools": ["echo"]}
+    daemon = Daemon(Stage(profiles={"default": profile})).status()["daemon"]
+    assert daemon["surfaceBytes"] == daemon["offeredBytes"] < daemon["schemaBytes"]
+    assert (daemon["offeredTools"], daemon["estimatedTokensSaved"]) == (2, 0)
+
+
+def test_a_server_that_runs_shows_how_it_does() -> None:
+    daemon = Daemon()
+    alpha = daemon.alpha
+    alpha.pid, alpha.mark, alpha.in_flight = 99, 500, 2
+    alpha.greeting = GREETING
+    for milliseconds in range(1, 101):
+        alpha.stats.record(milliseconds / 1000, ok=milliseconds % 10 != 0)
+    for number in range(20):
+        alpha.stderr.add(f"line {number}")
+    alpha.noise.add(b"banner", 0.0, Redactor(()).cut)
+    server = daemon.server({500: 1234, 501: 1})
+    assert (server["state"], server["pid"], server["rssBytes"]) == ("ready", 99, 1234)
+    assert (server["calls"], server["errors"], server["inFlight"]) == (100, 10, 2)
+    assert server["p50Ms"] == pytest.approx(50, abs=2)
+    assert server["p95Ms"] == pytest.approx(95, abs=2)
+    assert server["stderr"] == [f"line {number}" for number in range(20 - STDERR_SHOWN, 20)]
+    assert server["noise"] == {"count": 1, "first": "banner"}
+    assert server["protocol"] == "2025-11-25"
+    assert (server["tools"], server["epoch"], server["type"]) == (2, 1, "stdio")
+
+
+@pytest.mark.parametrize(("due", "told"), [(NOW + 12.5, 12500), (NOW - 3, 0), (None, None)])
+def test_a_server_that_is_down_shows_when_it_is_tried_again(due: float | None, told: int | None) -> None:
+    daemon = Daemon()
+    daemon.stage.becomes(
+        "alpha",
+        ServerState.BACKOFF,
+        reason="exited with status 1",
+        cause=Cause.EXITED,
+        cause_data={"status": 1},
+        attempt=3,
+        restarts=4,
+        since=NOW - 2.00049,
+        next_retry_at=due,
+    )
+    server = daemon.server()
+    assert (server["state"], server["reason"]) == ("backoff", "exited with status 1")
+    assert (server["cause"], server["causeData"]) == ("exited", {"status": 1})
+    assert (server["attempt"], server["restarts"], server["nextRetryInMs"]) == (3, 4, told)
+    assert server["since"] == pytest.approx(NOW - 2, abs=0.001)
+    assert daemon.status()["daemon"]["available"] == 1
+
+
+def test_a_disabled_server_is_reported_as_such() -> None:
+    stage = Stage(mcpServers={"alpha": {"command": "x"}, "off": {"command": "x", "enabled": False}})
+    server = Daemon(stage).status()["servers"]["off"]
+    assert (server["state"], server["reason"]) == ("disabled", "disabled in the configuration")
+    assert (server["pid"], server["calls"], server["stderr"], server["p50Ms"]) == (None, 0, [], None)
+
+
+def test_sessions_are_listed() -> None:
+    assert Daemon().status()["sessions"] == [
+        {
+            "number": 3,
+            "key": "/home/me/project",
+            "client": "claude 2",
+            "protocol": "2025-11-25",
+            "profile": "default",
+            "surface": "category",
+            "since": round(NOW - 1.23456, 3),
+            "calls": 7,
+            "inFlight": 1,
+            "loadedTools": 2,
+            "repairedCalls": 3,
+            "estimatedTokensNotSent": 0,
+            "defersTools": False,
+        }
+    ]
+
+
+def test_a_session_of_a_client_that_defers_tools_itself_has_no_savings() -> None:
+    session = FakeSession(attrs.evolve(SESSION, tokens_not_sent=None))
+    daemon = Daemon(clients=clients_of(session))
+    (told,) = daemon.status()["sessions"]
+    assert (told["estimatedTokensNotSent"], told["defersTools"]) == (None, True)
+
+
+def test_names_that_no_server_lists_are_reported() -> None:
+    stage = Stage(
+        categories={"c": {"description": "C", "server": "alpha", "tools": {"includeNames": ["echo", "ghost"]}}}
+    )
+    assert Daemon(stage).status()["unresolved"] == ["alpha/ghost"]
+
+
+def test_a_server_without_tools_is_up_of_no_use_and_asked_again() -> None:
+    daemon = Daemon()
+    daemon.stage.lists("alpha")
+    assert daemon.status()["daemon"]["available"] == 2
+    daemon.stage.becomes("alpha", ServerState.DEGRADED, reason=EMPTY.text, cause=EMPTY.cause)
+    daemon.alpha.standing = ListingStatus(problem=EMPTY, attempt=3, next_at=NOW + 12.4)
+    status = daemon.status()
+    assert status["daemon"]["available"] == 1
+    alpha = status["servers"]["alpha"]
+    assert (alpha["state"], alpha["attempt"], alpha["nextRetryInMs"]) == ("degraded", 3, 12_400)
+
+
+def test_what_a_server_has_besides_tools_is_told() -> None:
+    daemon = Daemon()
+    daemon.alpha.greeting = attrs.evolve(GREETING, lists_tools=False, others=("prompts",))
+    assert daemon.server()["others"] == ["prompts"]
+
+
+def test_no_secret_is_in_a_status() -> None:
+    daemon = Daemon()
+    data = {"error": f"no key {CANARY}"}
+    daemon.stage.becomes(
+        "alpha", ServerState.BACKOFF, reason=f"cannot reach https://u:{CANARY}@h", cause_data=data
+    )
+    daemon.stage.fails_to_list("alpha", f"the server said {CANARY}")
+    daemon.alpha.stderr.add(f"using token {CANARY}")
+    daemon.alpha.stderr.add("Authorization: Bearer abcdefghijkl")
+    daemon.alpha.noise.add(f"hello {CANARY}".encode(), 0.0, Redactor([CANARY]).cut)
+    written = json.dumps(daemon.status())
+    assert written.count("[redacted]") >= 5
+    assert CANARY not in written
+    assert "abcdefghijkl" not in written
+
+
+def test_no_secret_comes_in_through_what_a_server_calls_itself() -> None:
+    """A server may print its key in its own name, or in a tool that is quarantined."""
+    daemon = Daemon()
+    daemon.alpha.greeting = attrs.evolve(GREETING, server_info=f"server with {CANARY}")
+    stage = daemon.stage
+    told = {"t": f"bad schema: {CANARY}"}
+    entry = attrs.evolve(stage.catalog.value.servers["alpha"], quarantined=told, hidden=told)
+    servers = {**stage.catalog.value.servers, "alpha": entry}
+    stage.catalog.set(attrs.evolve(stage.catalog.value, servers=servers))
+    status = daemon.status()
+    assert status["servers"]["alpha"]["hidden"].keys() == {"t"}
+    assert CANARY not in json.dumps(status)
+
+
+def test_repairs_are_told_by_client() -> None:
+    daemon = Daemon()
+    daemon.stage.mended.note("claude 2", "flattened")
+    assert daemon.status()["repairs"] == {"claude 2": {"flattened": 1}}
+
+
+def test_what_is_kept_is_told_with_the_daemon() -> None:
+    daemon = Daemon()
+    daemon.archive.degrade(
+        "the disk is full", cause=StoreCause.FULL, since=NOW - 2.00049, where="/mcpd.db", waiting=3
+    )
+    assert daemon.status()["daemon"]["persistence"] == {
+        "state": "degraded",
+        "reason": "the disk is full",
+        "cause": "full",
+        "since": pytest.approx(NOW - 2, abs=0.001),
+        "where": "/mcpd.db",
+        "waiting": 3,
+    }
+
+
+def test_no_secret_comes_in_through_where_things_are_kept() -> None:
+    daemon = Daemon()
+    url = f"postgresql://u:{CANARY}@h"
+    daemon.archive.degrade(f"cannot reach {url}", where=url)
+    assert CANARY not in json.dumps(daemon.status())
+
+
+def test_what_was_counted_and_who_is_connected_is_told() -> None:
+    daemon = Daemon()
+    daemon.stage.tally.loaded("manual", 3)
+    status = daemon.status()
+    assert (status["metrics"]["loads"], status["metrics"]["inAll"]["since"]) == (3, 0)
+    assert status["connections"]["operators"] == {"open": 1, "places": 32, "refused": {"uid": 2}}
+
+
+def test_how_the_model_does_is_told_without_secrets_where_there_is_one() -> None:
+    state = {"asked": 2, "given_up": 1, "last_error": f"401 for {CANARY}"}
+    stage = Stage()
+    counters = operator_context(stage).counters
+    told = Daemon(stage, counters=attrs.evolve(counters, summarizer=lambda: state)).status()
+    assert told["summarizer"] == {"asked": 2, "givenUp": 1, "lastError": "401 for [redacted]"}
+    assert "summarizer" not in Daemon().status()
+
+
+def test_what_operators_switched_off_is_told() -> None:
+    daemon = Daemon()
+    daemon.stage.learn(Switched(off=frozenset({("beta", ""), ("alpha", "echo"), ("alpha", "not there")})))
+    status = daemon.status()
+    assert status["switchedOff"] == ["alpha/echo", "alpha/not there", "beta"]
+    assert status["servers"]["alpha"]["switchedOff"] == 1
+
+
+def test_what_the_configuration_switches_off_is_counted_with_the_server() -> None:
+    overrides = {"echo": {"enabled": False}}
+    stage = Stage(categories={"c": {"description": "C", "server": "alpha", "tools": {"overrides": overrides}}})
+    status = Daemon(stage).status()
+    assert [server["switchedOff"] for server in status["servers"].values()] == [1, 0]
+    assert status["switchedOff"] == []
+
+
+def test_what_a_model_said_of_a_server_is_told_without_secrets() -> None:
+    daemon = Daemon()
+    daemon.stage.learn(Summarized(server="alpha", summary=Summary(text=f"Echoes, also {CANARY}.")))
+    servers = daemon.status()["servers"]
+    assert (servers["alpha"]["summary"], servers["beta"]["summary"]) == ("Echoes, also [redacted].", "")
+
+
+def test_tools_of_an_earlier_life_are_told_from_those_listed_in_this_one() -> None:
+    stage = Stage(listed=False)
+    tools = tools_of("alpha", "echo")
+    mark = stage.catalog.value.servers["alpha"].fingerprint
+    stage.learn(Recalled(server="alpha", fingerprint=mark, epoch=7, tools=tools))
+    daemon = Daemon(stage)
+    assert (daemon.server()["tools"], daemon.server()["epoch"], daemon.server()["recalled"]) == (1, 7, True)
+    assert daemon.server()["refreshedAt"] is None
+    stage.learn(ToolsListed(server="alpha", incarnation=1, tools=tools, quarantined={}, at=NOW - 5.00049))
+    assert (daemon.server()["epoch"], daemon.server()["recalled"]) == (7, False)
+    assert daemon.server()["refreshedAt"] == pytest.approx(NOW - 5, abs=0.001)
+
+
+def test_after_a_reload_the_new_configuration_is_reported() -> None:
+    daemon = Daemon()
+    config = config_of(
+        {"mcpServers": {"gamma": {"url": "http://x/mcp"}}, "profiles": {"default": {"surface": "browse"}}}
+    )
+    daemon.stage.learn(Configured(config=config, now=NOW))
+    assert {name: server["type"] for name, server in daemon.status()["servers"].items()} == {"gamma": "http"}
+    assert daemon.status()["daemon"]["surfaces"] == {"default": "browse"}

@@ -1,0 +1,62 @@
+"""Each test of the store runs on SQLite and on PostgreSQL, in a fresh place."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.unit.state.places import SLACK, Place, Postgres, Sqlite
+from tests.unit.state.postgres import postgres
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from daemon.state.store import Store
+    from tests.unit.state.places import Opener
+    from tests.unit.state.postgres import Server
+
+__all__ = ["opening", "place", "postgres", "postgres_place", "sqlite_place", "store"]
+
+
+@pytest.fixture
+def sqlite_place(tmp_path: Path) -> Sqlite:
+    """Where a file of SQLite can be."""
+    return Sqlite(tmp_path / "state" / "state.db")
+
+
+@pytest.fixture
+def postgres_place(postgres: Server) -> Iterator[Postgres]:
+    """An empty database of the running server."""
+    url = postgres.database()
+    yield Postgres(postgres, url)
+    postgres.drop(url)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest) -> Place:
+    """One after the other."""
+    name = "sqlite_place" if request.param == "sqlite" else "postgres_place"
+    found: Place = request.getfixturevalue(name)
+    return found
+
+
+@pytest.fixture
+def opening() -> Iterator[Opener]:
+    """Opens stores that are closed after the test."""
+    with ExitStack() as stack:
+
+        def opened(place: Place, writer: str = "one", slack: float = SLACK) -> Store:
+            store = place.open(writer, slack)
+            stack.callback(store.close)
+            return store
+
+        yield opened
+
+
+@pytest.fixture
+def store(place: Place, opening: Opener) -> Store:
+    """A store in a fresh place."""
+    return opening(place)

@@ -1,0 +1,51 @@
+"""Records, briefly written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from daemon.catalog.loaded import VALID, Loaded, LoadedStatus, LoadedTool, Source, Verdict
+from daemon.catalog.remembered import ServerRecord, SessionRecord
+from daemon.model import Summary
+from tests.unit.catalog.samples import tool
+
+if TYPE_CHECKING:
+    from daemon.model import Tool
+
+CHANGED = Verdict(status=LoadedStatus.INVALID_CHANGED, reason="server git has changed it")
+RENAMED = Verdict(status=LoadedStatus.INVALID_RENAMED, reason="another name", renamed_to="read_text")
+
+
+def server(*tools: str | Tool, name: str = "git", epoch: int = 1, **more: Any) -> ServerRecord:
+    """What is known of a server, plain tools by name."""
+    full = tuple(tool(name, each) if isinstance(each, str) else each for each in tools)
+    since = {each.name: 90.0 for each in full}
+    given = {"fingerprint": "f" * 64, "refreshed_at": 100.0, "tools": full, "since": since, **more}
+    return ServerRecord(name=name, epoch=epoch, **given)
+
+
+def sentence(text: str, of: str = "x", at: float = 50.0) -> Summary:
+    """What a model said."""
+    return Summary(text=text, keywords=("git", "été", '"quoted"'), of=of, at=at)
+
+
+def summed(record: ServerRecord) -> ServerRecord:
+    """With a sentence about the server and one about each of its tools."""
+    about = {each.schema_hash: sentence(f"does {each.name}", each.schema_hash) for each in record.tools or ()}
+    return attrs.evolve(record, summary=sentence("keeps files"), sentences=about, about="Keeps files, it says.")
+
+
+def session(key: str, *tools: str, seen_at: float = 10.0, client: str = "tester", **more: Any) -> SessionRecord:
+    """A session that has loaded these tools, as `server/tool`."""
+    held = dict(loading(each, **more) for each in tools)
+    return SessionRecord(key=key, loaded=Loaded(held), client=client, created_at=5.0, seen_at=seen_at)
+
+
+def loading(name: str, verdict: Verdict = VALID, **more: Any) -> tuple[tuple[str, str], LoadedTool]:
+    """One loaded tool, `server/tool`, with its key."""
+    key = tuple(name.split("/", 1))
+    given = {"schema_hash": f"hash of {name}", "epoch": 1, "source": Source.MANUAL, "at": 7.0, **more}
+    assert len(key) == 2
+    return key, LoadedTool(key=key, verdict=verdict, **given)

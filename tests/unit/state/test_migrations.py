@@ -1,0 +1,182 @@
+"""From every earlier schema to the present one; a later one is left alone."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from daemon.redact import Redactor
+from daemon.state import postgres
+from daemon.state.faults import StoreCause, StoreFault, translated
+from daemon.state.migrations import STEPS, complete, mend, migrate, version_of
+from daemon.state.values import Batch
+from tests.unit.state.places import database_of
+from tests.unit.state.samples import server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from daemon.state.sql import Database
+    from tests.unit.state.places import Opener, Place, Postgres, Sqlite
+
+LATER = (*STEPS, ("ALTER TABLE servers ADD COLUMN mood TEXT",), ("UPDATE servers SET mood = 'fine'",))
+
+
+@pytest.fixture
+def database(place: Place) -> Iterator[Database]:
+    """An empty place, for several migrations."""
+    place.run("SELECT 1")
+    made = database_of(place)
+    yield made
+    made.close()
+
+
+def version(database: Database) -> int:
+    with database.transaction(writes=False) as transaction:
+        return version_of(transaction, "here", LATER)
+
+
+@pytest.mark.parametrize("earlier", range(len(STEPS)))
+def test_every_earlier_schema_becomes_the_present_one(database: Database, earlier: int) -> None:
+    with database.transaction(writes=True) as transaction:
+        if earlier:
+            migrate(transaction, "here", STEPS[:earlier])
+    with database.transaction(writes=True) as transaction:
+        migrate(transaction, "here")
+        mend(transaction)
+        assert complete(transaction)
+    assert version(database) == len(STEPS)
+
+
+def test_what_was_kept_is_there_after_later_steps(place: Place, opening: Opener, database: Database) -> None:
+    store = opening(place)
+    store.keep(Batch(at=1.0, servers=(server("read"),)))
+    store.close()
+    with database.transaction(writes=True) as transaction:
+        migrate(transaction, "here", LATER)
+    assert version(database) == len(LATER)
+    assert place.run("SELECT name, mood FROM servers") == [("git", "fine")]
+
+
+def test_a_store_without_names_gives_each_to_the_tool_that_has_been_there_for_longest(
+    place: Place, database: Database
+) -> None:
+    with database.transaction(writes=True) as transaction:
+        migrate(transaction, "here", STEPS[:2])
+        for server_name, tool, at in (
+            ("evil", "transfer", 2.0),
+            ("bank", "transfer", 1.0),
+            ("evil", "own", 3.0),
+        ):
+            transaction.change(
+                "INSERT INTO tools"
+                " (server, name, position, raw, schema_hash, epoch, updated_at, version, writer)"
+                " VALUES (:server, :name, 0, :raw, 'h', 1, :at, 1, 'w')",
+                {"server": server_name, "name": tool, "raw": b"{}", "at": at},
+            )
+        migrate(transaction, "here")
+    found = place.run("SELECT name, server, tool FROM tool_names ORDER BY name")
+    assert found == [("own", "evil", "own"), ("transfer", "bank", "transfer")]
+
+
+def test_a_step_that_fails_leaves_the_earlier_schema(database: Database) -> None:
+    with database.transaction(writes=True) as transaction:
+        migrate(transaction, "here")
+    broken = (*STEPS, ("CREATE TABLE extra (x TEXT)", "UPDATE nothing SET x = 1"))
+    with (
+        pytest.raises(StoreFault, match="nothing"),
+        translated("here", Redactor(()), (sqlite3.Error, psycopg.Error)),
+        database.transaction(writes=True) as transaction,
+    ):
+        migrate(transaction, "here", broken)
+    assert version(database) == len(STEPS)
+    with database.transaction(writes=False) as transaction:
+        assert "extra" not in transaction.tables()
+
+
+def test_a_later_schema_is_refused_and_not_touched(place: Place, sqlite_place: Sqlite) -> None:
+    place.open().close()
+    place.run("UPDATE schema_version SET version = 99", "DROP TABLE switches")
+    before = sqlite_place.path.read_bytes() if sqlite_place.path.exists() else b""
+    with pytest.raises(StoreFault, match=f"schema 99, this mcpd knows up to {len(STEPS)}") as fault:
+        place.open()
+    assert fault.value.cause is StoreCause.NEWER_SCHEMA
+    with pytest.raises(Exception, match="switches"):
+        place.run("SELECT * FROM switches")
+    assert before == (sqlite_place.path.read_bytes() if sqlite_place.path.exists() else b"")
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        ("CREATE TABLE sessions (x TEXT)",),
+        ("CREATE TABLE schema_version (installed_rank BIGINT, version TEXT)",),
+        ("CREATE TABLE schema_version (version TEXT)", "INSERT INTO schema_version VALUES ('1.2')"),
+        ("CREATE TABLE schema_version (version BIGINT)",),
+        ("CREATE TABLE schema_version (version BIGINT)", "INSERT INTO schema_version VALUES (1), (2)"),
+        ("CREATE TABLE schema_version (version BIGINT)", "INSERT INTO schema_version VALUES (-1)"),
+    ],
+)
+def test_tables_of_others_are_not_touched(place: Place, theirs: tuple[str, ...]) -> None:
+    place.run(*theirs)
+    with pytest.raises(StoreFault, match="of its own") as fault:
+        place.open()
+    assert fault.value.cause is StoreCause.MISCONFIGURED
+
+
+def test_dropped_tables_are_made_as_the_steps_have_left_them(place: Place, database: Database) -> None:
+    with database.transaction(writes=True) as transaction:
+        migrate(transaction, "here")
+        tables = transaction.tables()
+    made = described(place)
+    with database.transaction(writes=True) as transaction:
+        for name in tables - {"schema_version"}:
+            transaction.change(f"DROP TABLE {name}")
+        mend(transaction)
+        assert complete(transaction)
+    assert {"tools_by_hash", "sessions_by_use", "loaded_tools_by_verdict"} <= set(re.findall(r"\w+", str(made)))
+    assert described(place) == made
+
+
+def described(place: Place) -> list[tuple[object, ...]]:
+    """All that a database itself knows of its tables and indexes."""
+    if place.url.path is not None:
+        return place.run("SELECT name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite%' ORDER BY name")
+    columns = "table_name, column_name, ordinal_position, column_default, is_nullable, data_type"
+    return [
+        *place.run(
+            f"SELECT {columns} FROM information_schema.columns WHERE table_schema = 'public' ORDER BY 1, 3"
+        ),
+        *place.run("SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public' ORDER BY 1"),
+    ]
+
+
+def test_every_table_that_others_read_has_stamps(database: Database) -> None:
+    with database.transaction(writes=True) as transaction:
+        migrate(transaction, "here")
+        columns = {name: set(transaction.columns(name)) for name in transaction.tables()}
+    stamped = {name for name, names in columns.items() if {"version", "writer"} <= names}
+    assert columns.keys() - stamped == {"schema_version", "version", "counts"}
+
+
+def test_a_dropped_counter_goes_on_after_the_latest_stamp(place: Place, opening: Opener) -> None:
+    store = opening(place)
+    for at in range(5):
+        store.keep(Batch(at=float(at), servers=(server("read", epoch=at),)))
+    place.run("DELETE FROM version")
+    store.close()
+    assert opening(place).keep(Batch(at=9.0)).version == 6
+
+
+def test_the_lock_of_migrations_spells_our_name() -> None:
+    assert postgres.MIGRATION_LOCK.to_bytes(4, "big") == b"mcpd"
+
+
+def test_opening_again_writes_nothing(postgres_place: Postgres) -> None:
+    postgres_place.open().close()
+    postgres_place.run(f"ALTER DATABASE {postgres_place.name} SET default_transaction_read_only = on")
+    postgres_place.open().close()

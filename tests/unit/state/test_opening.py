@@ -1,0 +1,71 @@
+"""A store is opened, and set aside once if it is corrupt."""
+
+from __future__ import annotations
+
+import pytest
+
+from daemon.state.access import Opener
+from daemon.state.faults import StoreCause, StoreFault
+from tests.unit.state.scripted_store import WHERE, Disk, fault
+
+
+def test_it_brings_what_the_store_remembers() -> None:
+    disk = Disk()
+    disk.off = {("a", "")}
+    opened = Opener(disk.open, where=WHERE)()
+    assert opened.memory.switched == {("a", "")}
+    assert not opened.replaces
+
+
+def test_a_store_that_cannot_be_read_is_closed_again() -> None:
+    disk = Disk()
+    disk.fails("recall", StoreCause.UNAVAILABLE)
+    with pytest.raises(StoreFault):
+        Opener(disk.open, where=WHERE, set_aside=disk.set_aside)()
+    assert disk.open_stores == 0
+    assert disk.asides == 0
+
+
+@pytest.mark.parametrize("operation", ["open", "recall"])
+def test_a_corrupt_one_is_set_aside_and_said_with_the_new_one(operation: str) -> None:
+    disk = Disk()
+    disk.fails(operation, StoreCause.CORRUPT)
+    opener = Opener(disk.open, where=WHERE, set_aside=disk.set_aside)
+    assert opener().replaces
+    assert opener.aside == "disk.corrupt-1"
+    assert not opener().replaces
+
+
+def test_one_that_was_found_corrupt_in_use_is_set_aside_unseen() -> None:
+    disk = Disk()
+    opener = Opener(disk.open, where=WHERE, set_aside=disk.set_aside)
+    opener()
+    opener.condemn(fault(StoreCause.CORRUPT))
+    assert opener().replaces
+    assert disk.asides == 1
+    opener.condemn(fault(StoreCause.CORRUPT))
+    with pytest.raises(StoreFault, match="corrupt"):
+        opener()
+    assert disk.asides == 1
+
+
+def test_a_new_one_that_does_not_open_at_first_is_still_a_new_one() -> None:
+    disk = Disk()
+    opener = Opener(disk.open, where=WHERE, set_aside=disk.set_aside)
+    opener.condemn(fault(StoreCause.CORRUPT))
+    disk.set_aside_leaves = StoreCause.LOCKED
+    with pytest.raises(StoreFault, match="locked"):
+        opener()
+    disk.works()
+    assert opener().replaces
+
+
+def test_a_corrupt_one_that_cannot_be_set_aside_stays_corrupt() -> None:
+    disk = Disk()
+    disk.fails("open", StoreCause.CORRUPT)
+    with pytest.raises(StoreFault, match="the test says so"):
+        Opener(disk.open, where=WHERE)()
+    disk.fails("set_aside", OSError("no such directory"))
+    with pytest.raises(StoreFault, match="cannot be set aside: no such directory") as raised:
+        Opener(disk.open, where=WHERE, set_aside=disk.set_aside)()
+    assert raised.value.cause is StoreCause.CORRUPT

@@ -1,0 +1,107 @@
+"""How an endpoint is opened, and what faults mean; over a real connection: test_openai_endpoint."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from daemon.config.model import Summaries
+from daemon.summaries.endpoint import (
+    CLIENT,
+    INSTALL,
+    MAX_RETRY_AFTER,
+    Kind,
+    SummariesUnavailable,
+    fault_of_status,
+    open_endpoint,
+    read_retry_after,
+)
+
+NOW = 1_700_000_000.0
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (None, None),
+        ("0", 0.0),
+        ("7", 7.0),
+        ("1.5", 1.5),
+        ("86400", MAX_RETRY_AFTER),
+        ("9" * 400, MAX_RETRY_AFTER),
+        ("Tue, 14 Nov 2023 22:13:30 GMT", 10.0),
+        ("Tue, 14 Nov 2023 22:13:30 -0000", 10.0),
+        ("Tue, 14 Nov 2000 22:13:30 GMT", 0.0),
+        ("Tue, 14 Nov 9999 22:13:30 GMT", MAX_RETRY_AFTER),
+        ("", None),
+        ("soon", None),
+        ("-5", None),
+        ("nan", None),
+        ("5 minutes", None),
+        ("1e999", MAX_RETRY_AFTER),
+        ("Tue, 99 Nov 2023 22:13:30 GMT", None),
+    ],
+)
+def test_retry_after_is_read_in_both_forms_and_bounded(value: str | None, seconds: float | None) -> None:
+    assert read_retry_after(value, NOW) == seconds
+
+
+def test_kinds_say_whether_to_wait_for_somebody_and_whom_to_blame() -> None:
+    lasting = {kind for kind in Kind if kind.lasts}
+    blaming = {kind for kind in Kind if kind.blames_the_question}
+    assert lasting == {Kind.UNAUTHORIZED, Kind.NOT_FOUND, Kind.REDIRECTED}
+    assert blaming == {Kind.REJECTED, Kind.TOO_LARGE}
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(302, Kind.REDIRECTED), (418, Kind.REJECTED), (599, Kind.FAILING)]
+)
+def test_a_status_that_nobody_listed_goes_by_its_class(status: int, kind: Kind) -> None:
+    assert fault_of_status(status, "host:1").kind is kind
+
+
+def configured(**changed: str) -> Summaries:
+    return Summaries(**{"base_url": "http://127.0.0.1:1/v1", "model": "m", **changed})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("environ", [{}, {"THE_KEY": ""}, {"THE_KEY": "  \n"}])
+async def test_a_key_that_is_not_there_is_named_by_its_variable(environ: dict[str, str]) -> None:
+    with pytest.raises(SummariesUnavailable, match=r"THE_KEY \(summaries.apiKeyEnv\) is not set"):
+        await open_endpoint(configured(api_key_env="THE_KEY"), environ)
+
+
+@pytest.mark.parametrize("key", ["sk-\u2026", "sk-1\nx-evil: 1", "sk-\x00"])
+async def test_a_key_that_could_not_stand_in_a_header_is_refused_and_not_shown(key: str) -> None:
+    with pytest.raises(SummariesUnavailable, match="no key has") as caught:
+        await open_endpoint(configured(api_key_env="THE_KEY"), {"THE_KEY": key})
+    assert "sk-" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["", "host/v1", "ftp://host/v1", "http://", "http://host:port", "http://[::1"])
+async def test_a_url_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(SummariesUnavailable, match=r"summaries\.baseUrl"):
+        await open_endpoint(configured(base_url=url), {})
+
+
+async def test_an_extra_that_is_not_installed_is_named() -> None:
+    def nothing_installed(name: str) -> object:
+        assert name == CLIENT
+        raise ModuleNotFoundError("No module named 'openai'")
+
+    with pytest.raises(SummariesUnavailable) as caught:
+        await open_endpoint(configured(), {}, load=nothing_installed)
+    assert INSTALL in str(caught.value)
+    assert "openai" in str(caught.value)
+
+
+@pytest.mark.process
+def test_nothing_of_the_extra_is_imported_before_it_is_asked_for() -> None:
+    code = (
+        "import sys, daemon.actors.summarizer, daemon.summaries.endpoint;"
+        "extra = {'openai', 'httpx2', 'daemon.summaries.openai_endpoint'};"
+        "print(extra & set(sys.modules) or 'none')"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert ran.stdout.strip() == "none"

@@ -1,0 +1,171 @@
+"""Seed 003, whose list of tests has a counterpart here or in tests/e2e/test_seed_003.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from daemon.errors import InvalidArguments, ToolDisabled, UnknownCategory, UnknownTool
+from daemon.states import ServerState
+from daemon.surfaces.base import AwaitListing, Forward
+from daemon.surfaces.browse import MAX_NAMES, BrowseSurface
+from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
+from tests.unit.surfaces.samples import act, answer, listed_names, refused, text_of, view_of
+
+SURFACE = BrowseSurface()
+CONFIG: dict[str, Any] = {
+    "mcpServers": servers("git", "fs"),
+    "categories": {
+        "history": {"description": "What\nchanged.", "server": "git"},
+        "files": {
+            "description": "Files.",
+            "server": "fs",
+            "tools": {"includeNames": ["read", "wipe", "ghost"], "overrides": {"wipe": {"enabled": False}}},
+        },
+    },
+}
+BEFORE = catalog_of(CONFIG)
+UP = after(
+    BEFORE,
+    [
+        status("git"),
+        status("fs"),
+        listed("git", tool("git", "log", description="Shows."), "read"),
+        listed("fs", "read", "wipe", "call_tool"),
+    ],
+)
+VIEW = view_of(UP)
+
+
+def test_exactly_three_meta_tools_are_listed_with_valid_schemas() -> None:
+    assert listed_names(SURFACE, VIEW) == ["list_categories", "get_tools", "call_tool"]
+    for raw in SURFACE.list_tools(VIEW):
+        assert msgspec.json.decode(raw)["inputSchema"]["type"] == "object"
+
+
+def test_the_list_is_the_same_bytes_whatever_there_is() -> None:
+    assert SURFACE.list_tools(VIEW) == SURFACE.list_tools(view_of(catalog_of({})))
+    assert SURFACE.awaits(VIEW) == ()
+
+
+def test_all_categories_are_listed_with_descriptions_and_names_of_tools() -> None:
+    assert answer(SURFACE, VIEW, "list_categories")["categories"] == [
+        {"name": "history", "description": "What changed.", "tools": ["log", "read"]},
+        {"name": "files", "description": "Files.", "tools": ["fs__read"]},
+    ]
+
+
+def test_the_list_of_categories_is_also_told_in_prose() -> None:
+    text = text_of(act(SURFACE, VIEW, "list_categories"))
+    assert text.splitlines() == [
+        "Available categories:",
+        "- **history**: What changed.",
+        "  Tools: log, read",
+        "- **files**: Files.",
+        "  Tools: fs__read",
+    ]
+
+
+def test_without_servers_there_are_no_categories_and_that_is_said() -> None:
+    assert "no categories" in text_of(act(SURFACE, view_of(catalog_of({})), "list_categories"))
+
+
+def test_the_list_of_categories_waits_for_servers_that_are_starting_and_wakes_none() -> None:
+    assert act(SURFACE, view_of(BEFORE), "list_categories") == AwaitListing(servers=("git", "fs"))
+    asleep = after(BEFORE, [status("git", ServerState.DORMANT), status("fs", ServerState.BACKOFF)])
+    found = answer(SURFACE, view_of(asleep), "list_categories")
+    assert [category["name"] for category in found["categories"]] == ["history", "files"]
+    assert list(found["meta"]["unavailableServers"]) == ["git", "fs"]
+
+
+def test_of_very_many_tools_each_category_names_its_first_ones_and_counts_the_rest() -> None:
+    names = [f"t{number}" for number in range(MAX_NAMES)]
+    many = after(
+        catalog_of({"mcpServers": servers("a", "b")}),
+        [status("a"), status("b"), listed("a", *names), listed("b", "x")],
+    )
+    first, second = answer(SURFACE, view_of(many), "list_categories")["categories"]
+    assert first["tools"] == names[: MAX_NAMES // 2]
+    assert first["toolsLeft"] == MAX_NAMES // 2
+    assert second == {"name": "b", "description": "the b server", "tools": ["x"]}
+    assert f"and {MAX_NAMES // 2} more" in text_of(act(SURFACE, view_of(many), "list_categories"))
+
+
+def test_the_schemas_of_a_category_come_under_the_names_to_call_them_by() -> None:
+    found = answer(SURFACE, VIEW, "get_tools", {"category": "files"})
+    assert list(found["tools"]) == ["fs__read"]
+    assert found["meta"] == {
+        "category": "files",
+        "sourceServer": "fs",
+        "epoch": 1,
+        "unavailableTools": ["ghost"],
+    }
+    shown = answer(SURFACE, VIEW, "get_tools", {"category": "history"})["tools"]["log"]
+    assert shown["description"] == "Shows."
+    assert shown["inputSchema"] == {"type": "object"}
+
+
+def test_an_unknown_category_is_answered_with_those_that_exist() -> None:
+    error = refused(SURFACE, VIEW, "get_tools", {"category": "file"}, UnknownCategory)
+    assert error.details["available"] == ["history", "files"]
+    assert "Did you mean files?" in error.message
+
+
+@pytest.mark.parametrize(
+    ("name", "server", "bare"),
+    [
+        ("log", "git", "log"),
+        ("read", "git", "read"),
+        ("fs__read", "fs", "read"),
+        ("fs/read", "fs", "read"),
+        ("mcp__fs__read", "fs", "read"),
+        ("fs__call_tool", "fs", "call_tool"),
+    ],
+)
+def test_a_tool_is_called_by_name(name: str, server: str, bare: str) -> None:
+    sent = b'{"tool_name":%b,"arguments":{ "x" : 1 }}' % msgspec.json.encode(name)
+    action = act(SURFACE, VIEW, "call_tool", sent)
+    assert isinstance(action, Forward)
+    assert (action.server, action.name, bytes(action.arguments)) == (server, bare, b'{ "x" : 1 }')
+    assert action.label == f"{server}/{bare}"
+
+
+@pytest.mark.parametrize("name", ["list_categories", "get_tools", "call_tool", "mcp__mcpd__call_tool"])
+def test_a_meta_tool_is_not_called_through_call_tool(name: str) -> None:
+    error = refused(SURFACE, VIEW, "call_tool", {"tool_name": name, "arguments": {}}, InvalidArguments)
+    assert "call it directly" in error.message
+    assert error.details["tool"] == name.removeprefix("mcp__mcpd__")
+
+
+def test_an_unknown_tool_is_answered_with_names_that_exist() -> None:
+    error = refused(SURFACE, VIEW, "call_tool", {"tool_name": "lgo", "arguments": {}}, UnknownTool)
+    assert error.details == {"tool": "lgo", "closest": ["log"]}
+    assert "There are: log, read, fs__read" in error.message
+
+
+def test_a_tool_that_is_switched_off_says_so() -> None:
+    refused(SURFACE, VIEW, "call_tool", {"tool_name": "wipe", "arguments": {}}, ToolDisabled)
+
+
+def test_another_name_is_no_tool_here() -> None:
+    error = refused(SURFACE, VIEW, "log", {}, UnknownTool)
+    assert error.details["available"] == ["list_categories", "get_tools", "call_tool"]
+    assert "call_tool" in error.message
+
+
+@pytest.mark.parametrize(
+    ("name", "sent"),
+    [
+        ("get_tools", b"{}"),
+        ("get_tools", b'{"category":1}'),
+        ("get_tools", b'{"category":"files","x":1}'),
+        ("get_tools", b'{"category":"files","cursor":"x"}'),
+        ("call_tool", b"{}"),
+        ("call_tool", b'{"tool_name":7}'),
+        ("call_tool", b'{"tool_name":"log","arguments":[]}'),
+    ],
+)
+def test_what_cannot_be_read_is_refused(name: str, sent: bytes) -> None:
+    refused(SURFACE, VIEW, name, sent, InvalidArguments)

@@ -1,0 +1,669 @@
+"""Seed 001 point by point: two tools, categories known from the start, calls passed on unopened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import msgspec
+import pytest
+
+from daemon.errors import (
+    CallError,
+    InvalidArguments,
+    SchemaFetchError,
+    ToolDisabled,
+    UnknownCategory,
+    UnknownTool,
+)
+from daemon.states import ServerState
+from daemon.surfaces.answers import MAX_LINE, MAX_LINES
+from daemon.surfaces.base import MAX_REMEMBERED, Action, AwaitListing, Forward, Reply, Target, View
+from daemon.surfaces.calling import remember
+from daemon.surfaces.category import CALL, GET, CategorySurface
+from tests.unit.catalog.samples import after, catalog_of, failed, known, listed, servers, status, tool
+from tests.unit.surfaces.samples import INDEX_CHARACTERS, NOW, view_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from daemon.catalog.snapshot import Catalog
+    from daemon.facts import ListingFailed, StatusChanged, ToolsListed
+
+SURFACE = CategorySurface()
+
+# As in the seed's §4.1 and §11: bare and prefixed names, a new description, and two tools switched off.
+SEED: dict[str, Any] = {
+    "mcpServers": servers("serena"),
+    "categories": {
+        "fs": {
+            "description": "ファイル/ディレクトリの読み書きと検索。",
+            "server": "serena",
+            "skill": "read before you write",
+            "tools": {
+                "includeNames": ["mcp__serena__read_file", "list_dir", "serena/replace_regex"],
+                "overrides": {
+                    "mcp__serena__read_file": {"enabled": True, "description": "範囲指定を推奨。"},
+                    "mcp__serena__execute_shell_command": {"enabled": False},
+                },
+            },
+        },
+        "code": {
+            "description": "シンボル探索とコード編集。",
+            "server": "serena",
+            "tools": {
+                "includeNames": ["find_symbol", "mcp__serena__replace_symbol_body", "find_ghost"],
+                "overrides": {"replace_symbol_body": {"enabled": False}},
+            },
+        },
+    },
+}
+READ_FILE = tool(
+    "serena",
+    "read_file",
+    title="Read",
+    description="Reads a file.",
+    inputSchema={"type": "object", "properties": {"path": {"type": "string"}}},
+    outputSchema={"type": "object"},
+    annotations={"readOnlyHint": True},
+    _meta={"x": 1},
+)
+SERENA = (
+    READ_FILE,
+    *known(
+        "serena", "list_dir", "replace_regex", "find_symbol", "replace_symbol_body", "execute_shell_command"
+    ).values(),
+)
+BEFORE = catalog_of(SEED)
+UP = after(BEFORE, [status("serena"), listed("serena", *SERENA)])
+
+
+def view(catalog: Catalog = UP, profile: str = "default") -> View:
+    return view_of(catalog, profile)
+
+
+def act(
+    name: str, arguments: Mapping[str, object] | bytes, catalog: Catalog = UP, *, patient: bool = True
+) -> Action:
+    raw = arguments if isinstance(arguments, bytes) else msgspec.json.encode(arguments)
+    return SURFACE.call(view(catalog), name, raw, patient=patient)
+
+
+def describe(
+    category: str, catalog: Catalog = UP, *, names: list[str] | None = None, patient: bool = True
+) -> dict[str, Any]:
+    """What `get-category-tools` says."""
+    asked = {"category": category} if names is None else {"category": category, "toolNames": names}
+    action = act(GET, asked, catalog, patient=patient)
+    assert isinstance(action, Reply)
+    structured = msgspec.json.decode(action.result)["structuredContent"]
+    assert isinstance(structured, dict)
+    return structured
+
+
+def call(
+    category: str, name: str, catalog: Catalog = UP, *, args: object = None, patient: bool = True
+) -> Action:
+    """Where `call-category-tool` goes."""
+    asked = {"category": category, "name": name, "args": args or {}}
+    return act(CALL, asked, catalog, patient=patient)
+
+
+def refusal(
+    name: str,
+    arguments: Mapping[str, object] | bytes,
+    kind: type[CallError],
+    catalog: Catalog = UP,
+    *,
+    patient: bool = True,
+) -> CallError:
+    with pytest.raises(kind) as caught:
+        act(name, arguments, catalog, patient=patient)
+    return caught.value
+
+
+def definitions(catalog: Catalog = UP, profile: str = "default") -> dict[str, Any]:
+    entries = map(msgspec.json.decode, SURFACE.list_tools(view(catalog, profile)))
+    return {entry["name"]: entry for entry in entries}
+
+
+# --- §2, §10.1, §10.6: two tools, and the categories in a description --------------------------------------
+
+
+def test_exactly_two_tools_are_listed() -> None:
+    assert list(definitions()) == ["get-category-tools", "call-category-tool"]
+
+
+@pytest.mark.parametrize("catalog", [BEFORE, UP], ids=["before-any-server", "up"])
+def test_the_description_names_every_category_with_its_description_whether_or_not_its_server_is_up(
+    catalog: Catalog,
+) -> None:
+    text = definitions(catalog)[GET]["description"]
+    assert "- fs: ファイル/ディレクトリの読み書きと検索。\n- code: シンボル探索とコード編集。" in text
+    # Once is enough: the instructions only say where they are.
+    assert GET in SURFACE.instructions(view(catalog))
+    assert "fs" not in SURFACE.instructions(view(catalog))
+
+
+def test_the_descriptions_hold_no_schemas_and_no_tools_of_servers() -> None:
+    listed_bytes = b"".join(SURFACE.list_tools(view()))
+    assert b"read_file" not in listed_bytes
+    assert b"find_symbol" not in listed_bytes
+
+
+def test_the_second_tool_tells_the_steps() -> None:
+    text = definitions()[CALL]["description"]
+    assert text.index("1. ") < text.index(GET) < text.index("2. ")
+
+
+def test_the_input_schemas_are_those_of_the_seed() -> None:
+    get, call_ = (definitions()[name]["inputSchema"] for name in (GET, CALL))
+    assert (get["required"], list(get["properties"])) == (["category"], ["category", "toolNames"])
+    assert call_["required"] == list(call_["properties"]) == ["category", "name", "args"]
+    assert call_["properties"]["args"]["type"] == "object"
+
+
+@pytest.mark.parametrize("name", [GET, CALL])
+def test_clients_are_asked_to_keep_both_tools_loaded(name: str) -> None:
+    assert definitions()[name]["_meta"] == {"anthropic/alwaysLoad": True}
+
+
+def test_without_categories_the_description_says_so() -> None:
+    assert "no categories" in definitions(catalog_of({}))[GET]["description"]
+
+
+def test_the_description_holds_only_the_categories_of_the_profile() -> None:
+    catalog = catalog_of({**SEED, "profiles": {"p": {"categories": ["code"]}}})
+    text = definitions(catalog, "p")[GET]["description"]
+    assert "- code: " in text
+    assert "- fs: " not in text
+
+
+@pytest.mark.parametrize(
+    ("count", "length"),
+    [(1, 10_000), (MAX_LINES, 5), (MAX_LINES + 1, 5), (500, 10), (500, 10_000), (45, 200), (1000, 0)],
+)
+def test_the_list_of_categories_is_bounded_in_lines_and_size_and_says_what_it_left_out(
+    count: int, length: int
+) -> None:
+    categories = {f"c{number}": {"description": "x" * length, "server": "s"} for number in range(count)}
+    text = definitions(catalog_of({"mcpServers": servers("s"), "categories": categories}))[GET]["description"]
+    lines = [line for line in text.splitlines() if line.startswith("- c")]
+    assert 1 <= len(lines) <= MAX_LINES
+    assert max(map(len, lines)) <= MAX_LINE
+    assert sum(len(line) + 1 for line in lines) <= INDEX_CHARACTERS
+    assert (f"- and {count - len(lines)} more" in text) is (len(lines) < count)
+
+
+def test_a_description_of_many_lines_takes_one() -> None:
+    categories = {"c": {"description": "one\n\n  two\r\n- three", "server": "s"}}
+    catalog = catalog_of({"mcpServers": servers("s"), "categories": categories})
+    assert "- c: one two - three" in definitions(catalog)[GET]["description"].splitlines()
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [
+        status("serena", ServerState.CRASHLOOP, reason="exited"),
+        status("serena", incarnation=2),
+        failed("serena"),
+        listed("serena", "read_file"),
+    ],
+)
+def test_the_list_of_tools_is_the_same_bytes_whatever_a_server_does(
+    fact: StatusChanged | ToolsListed | ListingFailed,
+) -> None:
+    assert SURFACE.list_tools(view(after(UP, [fact]))) == SURFACE.list_tools(view(UP))
+    assert SURFACE.list_tools(view(UP)) == SURFACE.list_tools(attrs.evolve(view(BEFORE), now=lambda: NOW + 60))
+
+
+# --- §2.1, §5.2, §10.2: get-category-tools ----------------------------------------------------------------
+
+
+def test_a_category_is_described_with_its_enabled_tools_only() -> None:
+    assert list(describe("fs")["tools"]) == ["read_file", "list_dir", "replace_regex"]
+    assert list(describe("code")["tools"]) == ["find_symbol"]
+
+
+def test_a_tool_is_described_as_its_server_does_with_its_hash() -> None:
+    described = describe("fs")["tools"]["read_file"]
+    assert described == {
+        "description": "範囲指定を推奨。",
+        "inputSchema": {"type": "object", "properties": {"path": {"type": "string"}}},
+        "outputSchema": {"type": "object"},
+        "annotations": {"readOnlyHint": True},
+        "schemaHash": READ_FILE.schema_hash[:12],
+    }
+
+
+def test_a_tool_without_a_description_gets_an_empty_one() -> None:
+    assert describe("fs")["tools"]["list_dir"]["description"] == ""
+
+
+def test_without_an_override_the_servers_own_description_is_shown() -> None:
+    catalog = after(
+        catalog_of({"mcpServers": servers("serena")}), [status("serena"), listed("serena", READ_FILE)]
+    )
+    assert describe("serena", catalog)["tools"]["read_file"]["description"] == "Reads a file."
+
+
+def test_a_profile_may_describe_a_tool_in_its_own_words() -> None:
+    catalog = after(
+        catalog_of({**SEED, "profiles": {"p": {"toolDescriptionOverrides": {"read_file": "the profile's"}}}}),
+        [status("serena"), listed("serena", *SERENA)],
+    )
+    action = SURFACE.call(view(catalog, "p"), GET, b'{"category":"fs"}', patient=True)
+    assert isinstance(action, Reply)
+    tools = msgspec.json.decode(action.result)["structuredContent"]["tools"]
+    assert tools["read_file"]["description"] == "the profile's"
+
+
+def test_the_meta_tells_category_server_epoch_and_skill() -> None:
+    assert describe("fs")["meta"] == {
+        "category": "fs",
+        "sourceServer": "serena",
+        "epoch": 1,
+        "skill": "read before you write",
+    }
+
+
+def test_the_epoch_follows_the_server() -> None:
+    assert describe("fs", after(UP, [listed("serena", "read_file")]))["meta"]["epoch"] == 2
+
+
+@pytest.mark.parametrize(
+    ("names", "tools"),
+    [
+        (None, ["read_file", "list_dir", "replace_regex"]),
+        ([], ["read_file", "list_dir", "replace_regex"]),
+        (["list_dir"], ["list_dir"]),
+        (["mcp__serena__list_dir", "serena/read_file"], ["list_dir", "read_file"]),
+        (["list_dir", "list_dir", "mcp__serena__list_dir"], ["list_dir"]),
+    ],
+)
+def test_only_the_tools_asked_for_are_described(names: list[str] | None, tools: list[str]) -> None:
+    answer = describe("fs", names=names)
+    assert list(answer["tools"]) == tools
+    assert "unavailableTools" not in answer["meta"]
+
+
+def test_names_that_cannot_be_called_are_told_beside_those_that_can() -> None:
+    answer = describe("code", names=["find_symbol", "find_ghost", "replace_symbol_body", "nonsense"])
+    assert list(answer["tools"]) == ["find_symbol"]
+    assert answer["meta"]["unavailableTools"] == ["find_ghost", "replace_symbol_body", "nonsense"]
+
+
+def test_asking_for_nothing_but_unknown_tools_is_refused_with_the_closest_names() -> None:
+    error = refusal(GET, {"category": "fs", "toolNames": ["raed_file", "x"]}, UnknownTool)
+    assert "raed_file, x" in error.message
+    assert "Did you mean read_file?" in error.message
+    assert error.details["closest"] == ["read_file"]
+
+
+def test_a_configured_name_that_the_server_does_not_list_is_unavailable() -> None:
+    assert describe("code")["meta"]["unavailableTools"] == ["find_ghost"]
+
+
+def test_a_disabled_tool_asked_for_by_name_is_not_described() -> None:
+    answer = describe("code", names=["replace_symbol_body"])
+    assert answer["tools"] == {}
+    assert answer["meta"]["unavailableTools"] == ["replace_symbol_body"]
+
+
+@pytest.mark.parametrize("name", [GET, CALL])
+def test_an_unknown_category_is_refused_with_the_categories_that_exist(name: str) -> None:
+    asked = {"category": "cod", "name": "x", "args": {}} if name == CALL else {"category": "cod"}
+    error = refusal(name, asked, UnknownCategory)
+    assert error.message == "there is no category 'cod'. Did you mean code? There are: fs, code."
+    assert error.details == {"category": "cod", "available": ["fs", "code"]}
+
+
+def test_a_category_outside_the_profile_is_unknown() -> None:
+    catalog = catalog_of({**SEED, "profiles": {"p": {"categories": ["code"]}}})
+    with pytest.raises(UnknownCategory) as caught:
+        SURFACE.call(view(catalog, "p"), GET, b'{"category":"fs"}', patient=True)
+    assert caught.value.details["available"] == ["code"]
+
+
+# --- §6: a server that is down ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "state", [ServerState.BACKOFF, ServerState.CRASHLOOP, ServerState.FAILED, ServerState.STOPPED]
+)
+def test_a_server_that_is_down_is_described_from_the_catalog_with_its_tools_marked(state: ServerState) -> None:
+    down = status("serena", state, reason="exited", since=NOW - 5, attempt=2, next_retry_at=NOW + 1.5)
+    answer = describe("fs", after(UP, [down]))
+    assert list(answer["tools"]) == ["read_file", "list_dir", "replace_regex"]
+    assert answer["meta"]["unavailableTools"] == ["read_file", "list_dir", "replace_regex"]
+    assert answer["meta"]["unavailableServers"] == {
+        "serena": {
+            "state": state,
+            "reason": "exited",
+            "since": NOW - 5,
+            "attempt": 2,
+            "nextRetryInMs": 1500,
+        }
+    }
+
+
+def test_only_the_tools_asked_for_are_marked_unavailable() -> None:
+    answer = describe("fs", after(UP, [status("serena", ServerState.BACKOFF)]), names=["list_dir"])
+    assert answer["meta"]["unavailableTools"] == ["list_dir"]
+
+
+@pytest.mark.parametrize(
+    "state", [ServerState.STARTING, ServerState.STOPPED, ServerState.READY, ServerState.DORMANT]
+)
+def test_a_patient_caller_waits_for_a_list_that_may_still_come(state: ServerState) -> None:
+    catalog = after(BEFORE, [status("serena", state)])
+    assert act(GET, {"category": "fs"}, catalog) == AwaitListing(servers=("serena",))
+
+
+@pytest.mark.parametrize("patient", [True, False])
+@pytest.mark.parametrize("state", [ServerState.BACKOFF, ServerState.FAILED, ServerState.DISABLED])
+def test_nobody_waits_for_the_list_of_a_server_that_is_down(state: ServerState, *, patient: bool) -> None:
+    answer = describe("fs", after(BEFORE, [status("serena", state)]), patient=patient)
+    assert answer["tools"] == {}
+    assert answer["meta"]["unavailableTools"] == ["read_file", "list_dir", "replace_regex"]
+    assert answer["meta"]["unavailableServers"]["serena"]["state"] == state
+
+
+def test_an_impatient_caller_is_told_what_is_missing() -> None:
+    answer = describe("fs", after(BEFORE, [status("serena", ServerState.STARTING)]), patient=False)
+    assert answer["meta"]["unavailableTools"] == ["read_file", "list_dir", "replace_regex"]
+
+
+@pytest.mark.parametrize("patient", [True, False])
+def test_a_server_that_is_up_but_never_listed_is_a_schema_fetch_error(*, patient: bool) -> None:
+    catalog = after(BEFORE, [status("serena"), failed("serena", "timed out after 10 s")])
+    error = refusal(GET, {"category": "fs"}, SchemaFetchError, catalog, patient=patient)
+    assert "timed out after 10 s" in error.message
+    assert "mcpd restart serena" in error.message
+    assert error.details == {"server": "serena"}
+
+
+def test_a_server_that_never_listed_and_is_down_by_now_is_unavailable() -> None:
+    catalog = after(BEFORE, [status("serena"), failed("serena"), status("serena", ServerState.BACKOFF)])
+    answer = describe("fs", catalog)
+    assert answer["meta"]["unavailableTools"] == ["read_file", "list_dir", "replace_regex"]
+    assert answer["meta"]["unavailableServers"]["serena"]["state"] == "backoff"
+
+
+def test_a_server_that_fails_to_list_later_is_described_from_what_is_known() -> None:
+    assert list(describe("fs", after(UP, [failed("serena")]))["tools"]) == [
+        "read_file",
+        "list_dir",
+        "replace_regex",
+    ]
+
+
+# --- §2.2, §5.3, §10.3 to 10.5: call-category-tool --------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["read_file", "mcp__serena__read_file", "serena/read_file"])
+def test_a_call_goes_to_the_server_under_the_tools_own_name(name: str) -> None:
+    action = call("fs", name)
+    assert isinstance(action, Forward)
+    assert (action.server, action.name, action.label) == ("serena", "read_file", "fs/read_file")
+
+
+@pytest.mark.parametrize("args", [b"{}", b'{ "path" : "\\u00e9", "n":1.0,"n":2 }', b"{\n}"])
+def test_the_arguments_of_a_call_are_passed_on_byte_for_byte(args: bytes) -> None:
+    action = act(CALL, b'{"args": %b ,"name":"read_file","category":"fs"}' % args)
+    assert isinstance(action, Forward)
+    assert bytes(action.arguments) == args
+
+
+@pytest.mark.parametrize("patient", [True, False])
+def test_a_named_tool_may_be_called_before_its_schema_is_loaded(*, patient: bool) -> None:
+    catalog = after(BEFORE, [status("serena", ServerState.BACKOFF)])
+    action = call("fs", "mcp__serena__read_file", catalog, patient=patient)
+    assert isinstance(action, Forward)
+    assert action.name == "read_file"
+
+
+@pytest.mark.parametrize("name", ["replace_symbol_body", "mcp__serena__replace_symbol_body"])
+@pytest.mark.parametrize("catalog", [BEFORE, UP], ids=["before-any-server", "up"])
+def test_a_disabled_tool_is_not_called(name: str, catalog: Catalog) -> None:
+    error = refusal(CALL, {"category": "code", "name": name, "args": {}}, ToolDisabled, catalog)
+    assert "find_symbol" in error.message
+    assert error.details == {"category": "code", "tool": name}
+
+
+@pytest.mark.parametrize("catalog", [BEFORE, UP], ids=["before-any-server", "up"])
+@pytest.mark.parametrize("patient", [True, False])
+def test_a_tool_that_is_only_switched_off_in_a_category_is_not_called(
+    catalog: Catalog, *, patient: bool
+) -> None:
+    with pytest.raises(ToolDisabled):
+        call("fs", "execute_shell_command", catalog, patient=patient)
+
+
+@pytest.mark.parametrize("name", ["find_symbol", "raed_file", "mcp__other__read_file", ""])
+@pytest.mark.parametrize("catalog", [BEFORE, UP], ids=["before-any-server", "up"])
+def test_a_tool_that_the_category_does_not_hold_is_unknown(name: str, catalog: Catalog) -> None:
+    error = refusal(CALL, {"category": "fs", "name": name, "args": {}}, UnknownTool, catalog)
+    assert repr(name) in error.message
+    assert error.details["tool"] == name
+
+
+def test_an_unknown_tool_is_refused_with_the_closest_names_that_can_be_called() -> None:
+    error = refusal(CALL, {"category": "fs", "name": "raed_file", "args": {}}, UnknownTool)
+    assert error.details["closest"] == ["read_file"]
+    assert "There are: read_file, list_dir, replace_regex." in error.message
+
+
+def test_a_configured_name_that_the_server_does_not_list_is_unknown_when_called() -> None:
+    error = refusal(CALL, {"category": "code", "name": "find_ghost", "args": {}}, UnknownTool)
+    assert "There are: find_symbol." in error.message
+
+
+def test_a_quarantined_tool_is_refused_with_the_reason() -> None:
+    bad = listed("serena", "list_dir", quarantined={"read_file": "has no inputSchema"})
+    error = refusal(
+        CALL,
+        {"category": "fs", "name": "mcp__serena__read_file", "args": {}},
+        UnknownTool,
+        after(BEFORE, [status("serena"), bad]),
+    )
+    assert "cannot be used: has no inputSchema" in error.message
+
+
+def test_a_tool_of_that_name_does_not_exist_here() -> None:
+    error = refusal("read_file", {}, UnknownTool)
+    assert error.details["available"] == [GET, CALL]
+    assert CALL in error.message
+
+
+@pytest.mark.parametrize("args", ["[]", '"x"', "5", "true"])
+def test_arguments_of_a_tool_that_are_no_object_in_any_reading_are_refused_with_a_good_call(args: str) -> None:
+    raw = b'{"category":"fs","name":"read_file","args":%b}' % args.encode()
+    message = refusal(CALL, raw, InvalidArguments).message
+    assert "read_file" in message
+    assert '"category"' in message
+
+
+@pytest.mark.parametrize(
+    ("sent", "read", "repair"),
+    [
+        (b'{"args":{"path":"x"}}', {"path": "x"}, None),
+        (b'{"args":"{\\"path\\":\\"x\\"}"}', {"path": "x"}, "stringified"),
+        (b'{"args":{"arguments":{"path":"x"}}}', {"path": "x"}, "unwrapped"),
+        (b'{"path":"x"}', {"path": "x"}, "flattened"),
+        (b'{"arguments":{"path":"x"}}', {"path": "x"}, None),
+        (b'{"args":null}', {}, None),
+        (b"{}", {}, None),
+    ],
+)
+def test_arguments_are_taken_as_models_really_send_them(
+    sent: bytes, read: dict[str, str], repair: str | None
+) -> None:
+    strict = tool(
+        "serena",
+        "read_file",
+        inputSchema={
+            "type": "object",
+            "properties": {"path": {"type": "string"}},
+            "additionalProperties": False,
+        },
+    )
+    catalog = after(BEFORE, [status("serena"), listed("serena", strict)])
+    whole = {"category": "fs", "name": "read_file", **msgspec.json.decode(sent, type=dict[str, msgspec.Raw])}
+    action = act(CALL, whole, catalog)
+    assert isinstance(action, Forward)
+    assert msgspec.json.decode(action.arguments) == read
+    assert action.repair == repair
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        (GET, b"{}"),
+        (GET, b'{"category":7}'),
+        (GET, b'{"category":"fs","toolNames":"read_file"}'),
+        (GET, b'{"category":"fs","toolNames":[1]}'),
+        (GET, b'{"category":"fs","tools":[]}'),
+        (GET, b"[]"),
+        (CALL, b'{"category":"fs"}'),
+        (CALL, b'{"category":"fs","args":{}}'),
+        (CALL, b'{"category":"fs","name":["read_file"],"args":{}}'),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused_with_an_example(name: str, arguments: bytes) -> None:
+    assert 'Call it like this: {"category": "NAME"' in refusal(name, arguments, InvalidArguments).message
+
+
+# --- categories without names: the server's list decides --------------------------------------------------
+
+OPEN: dict[str, Any] = {
+    "mcpServers": servers("s"),
+    "categories": {
+        "all": {"description": "d", "server": "s", "tools": {"overrides": {"shell": {"enabled": False}}}},
+        "some": {"description": "d", "server": "s", "tools": {"includePatterns": ["read_*"]}},
+        "most": {"description": "d", "server": "s", "tools": {"excludePatterns": ["/^sh/"]}},
+    },
+}
+OPEN_BEFORE = catalog_of(OPEN)
+OPEN_UP = after(OPEN_BEFORE, [status("s"), listed("s", "shell", "read_file")])
+
+
+def test_a_call_to_an_open_category_waits_for_the_first_list() -> None:
+    assert call("all", "read_file", OPEN_BEFORE) == AwaitListing(servers=("s",), calling=True)
+
+
+def test_a_call_to_an_open_category_is_the_servers_to_judge_if_its_list_does_not_come() -> None:
+    action = call("all", "mcp__s__read_file", OPEN_BEFORE, patient=False)
+    assert isinstance(action, Forward)
+    assert (action.server, action.name) == ("s", "read_file")
+
+
+def test_what_a_call_means_is_found_once_for_a_view_and_its_arguments_are_read_each_time() -> None:
+    seen = view()
+    for args in (b'{"path":"a"}', b'{ "path" : "b" }'):
+        sent = b'{"category":"fs","name":"read_file","args":%b}' % args
+        action = SURFACE.call(seen, CALL, sent, patient=True)
+        assert isinstance(action, Forward)
+        assert (action.name, bytes(action.arguments)) == ("read_file", args)
+        assert list(seen.targets) == [("fs", "read_file")]
+    with pytest.raises(InvalidArguments):
+        SURFACE.call(seen, CALL, b'{"category":"fs","name":"read_file","args":{"path":1}}', patient=True)
+
+
+def test_what_an_impatient_call_means_is_not_what_a_patient_one_does() -> None:
+    seen, sent = view(OPEN_BEFORE), b'{"category":"all","name":"read_file","args":{}}'
+    assert isinstance(SURFACE.call(seen, CALL, sent, patient=False), Forward)
+    assert isinstance(SURFACE.call(seen, CALL, sent, patient=True), AwaitListing)
+
+
+@pytest.mark.parametrize("count", [1, MAX_REMEMBERED, MAX_REMEMBERED + 1])
+def test_a_view_remembers_so_many_calls_and_no_more(count: int) -> None:
+    seen = view()
+    target = Target(server="serena", name="x", label="fs/x", tool=None)
+    for number in range(count):
+        remember(seen, ("fs", str(number)), target)
+    assert len(seen.targets) == (count - 1) % MAX_REMEMBERED + 1
+    assert ("fs", str(count - 1)) in seen.targets
+
+
+@pytest.mark.parametrize("category", ["all", "some", "most"])
+@pytest.mark.parametrize("name", ["shell", "mcp__s__shell", "s/shell"])
+@pytest.mark.parametrize("catalog", [OPEN_BEFORE, OPEN_UP], ids=["before-any-server", "up"])
+def test_a_tool_that_an_open_category_keeps_out_is_never_called(
+    category: str, name: str, catalog: Catalog
+) -> None:
+    with pytest.raises((ToolDisabled, UnknownTool)):
+        call(category, name, catalog, patient=False)
+
+
+def test_an_open_category_calls_what_its_server_lists() -> None:
+    assert isinstance(call("some", "read_file", OPEN_UP), Forward)
+
+
+# --- categories across servers ----------------------------------------------------------------------------
+
+CROSS: dict[str, Any] = {
+    "mcpServers": servers("a", "b"),
+    "categories": {
+        "both": {"description": "d", "tools": {"includeNames": ["a/search", "a/open", "b/search"]}},
+        "found": {"description": "d", "tools": {"includePatterns": ["*"]}},
+        "borrowed": {"description": "d", "server": "a", "tools": {"includeNames": ["open", "b/shut"]}},
+    },
+}
+CROSS_BEFORE = catalog_of(CROSS)
+CROSS_UP = after(
+    CROSS_BEFORE,
+    [status("a"), status("b"), listed("a", "search", "open"), listed("b", "search", "shut")],
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "server", "tool_name"),
+    [
+        ("search", "a", "search"),
+        ("mcp__a__search", "a", "search"),
+        ("b/search", "b", "search"),
+        ("mcp__b__search", "b", "search"),
+        ("open", "a", "open"),
+        ("a/open", "a", "open"),
+    ],
+)
+def test_tools_of_one_name_on_two_servers_are_told_apart(name: str, server: str, tool_name: str) -> None:
+    action = call("both", name, CROSS_UP)
+    assert isinstance(action, Forward)
+    assert (action.server, action.name) == (server, tool_name)
+
+
+def test_a_category_across_servers_is_described_with_all_of_them() -> None:
+    answer = describe("both", CROSS_UP)
+    assert list(answer["tools"]) == ["search", "open", "b/search"]
+    assert answer["meta"]["sourceServer"] == "a, b"
+    assert answer["meta"]["epoch"] == 2
+
+
+def test_of_a_category_across_servers_only_what_is_down_is_unavailable() -> None:
+    answer = describe("both", after(CROSS_UP, [status("b", ServerState.BACKOFF)]))
+    assert answer["meta"]["unavailableTools"] == ["b/search"]
+    assert list(answer["meta"]["unavailableServers"]) == ["b"]
+
+
+def test_a_patient_caller_waits_for_all_servers_of_a_category() -> None:
+    assert act(GET, {"category": "both"}, CROSS_BEFORE) == AwaitListing(servers=("a", "b"))
+    one = after(CROSS_BEFORE, [status("a"), listed("a", "search")])
+    assert act(GET, {"category": "both"}, one) == AwaitListing(servers=("b",))
+
+
+def test_a_category_of_patterns_across_servers_waits_for_all_of_them() -> None:
+    assert act(GET, {"category": "found"}, CROSS_BEFORE) == AwaitListing(servers=("a", "b"))
+
+
+@pytest.mark.parametrize("name", ["shut", "b/shut", "mcp__b__shut"])
+def test_a_tool_that_a_category_borrows_is_called_where_it_lives(name: str) -> None:
+    action = call("borrowed", name, CROSS_UP)
+    assert isinstance(action, Forward)
+    assert (action.server, action.name) == ("b", "shut")
+
+
+def test_a_borrowed_tool_is_unavailable_when_its_own_server_is_down() -> None:
+    answer = describe("borrowed", after(CROSS_UP, [status("b", ServerState.BACKOFF)]))
+    assert answer["meta"]["unavailableTools"] == ["shut"]

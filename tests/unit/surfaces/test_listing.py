@@ -1,0 +1,143 @@
+"""Tools of servers in a list of ours: marked for clients that hide tools, and otherwise as they were."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemon.surfaces.listing import (
+    MOST_USUAL,
+    always_loaded,
+    as_listed,
+    core_names,
+    core_references,
+    core_tools,
+    usual_tools,
+)
+from daemon.surfaces.search import SearchSurface
+from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
+from tests.unit.surfaces.samples import listed_names, means_of, view_of
+
+MARK = {"anthropic/alwaysLoad": True}
+
+
+def test_a_definition_keeps_the_bytes_of_its_server_and_gets_one_member_more() -> None:
+    raw = b'{ "name" : "x",  "inputSchema": {"type":"object", "n": 1.50}\n}'
+    marked = always_loaded(raw)
+    assert marked.startswith(raw[:-1])
+    assert json.loads(marked) == {**json.loads(raw), "_meta": MARK}
+
+
+@pytest.mark.parametrize(
+    ("said", "merged"),
+    [
+        ({"vendor/a": [1, {"b": None}]}, {"vendor/a": [1, {"b": None}], **MARK}),
+        ({}, MARK),
+        (None, MARK),
+        ({"anthropic/alwaysLoad": False, "x": 1}, {**MARK, "x": 1}),
+        (7, 7),
+        ([MARK], [MARK]),
+    ],
+)
+def test_what_a_server_says_in_its_meta_is_kept(said: object, merged: object) -> None:
+    raw = json.dumps({"name": "x", "_meta": said, "inputSchema": {"type": "object"}}).encode()
+    assert json.loads(always_loaded(raw)) == {**json.loads(raw), "_meta": merged}
+
+
+@pytest.mark.parametrize("key", [b'"_meta"', b'"\\u005fmeta"', b'"_met\\u0061"'])
+def test_a_meta_is_found_however_it_is_written_and_stays_the_only_one(key: bytes) -> None:
+    marked = always_loaded(b'{"name":"x",%b:{"big":123456789012345678901234567890}}' % key)
+    pairs = json.loads(marked, object_pairs_hook=list)
+    assert [name for name, _ in pairs] == ["name", "_meta"]
+    assert b"123456789012345678901234567890" in marked
+
+
+def test_a_meta_that_stands_deeper_is_none() -> None:
+    raw = b'{"name":"x","inputSchema":{"type":"object","properties":{"_meta":{"type":"string"}}}}'
+    assert json.loads(always_loaded(raw))["_meta"] == MARK
+    assert json.loads(always_loaded(raw))["inputSchema"] == json.loads(raw)["inputSchema"]
+
+
+@given(st.dictionaries(st.text(), st.recursive(st.none() | st.integers() | st.text(), st.lists, max_leaves=5)))
+def test_nothing_but_the_mark_is_added_whatever_else_there_is(members: dict[str, object]) -> None:
+    raw = json.dumps({**members, "name": "x"}).encode()
+    found = json.loads(always_loaded(raw))
+    said = members.get("_meta")
+    expected = said if said is not None and not isinstance(said, dict) else MARK
+    assert found == {**members, "name": "x", "_meta": expected}
+
+
+def test_a_tool_that_is_called_like_a_meta_tool_is_listed_under_its_other_name() -> None:
+    catalog = after(
+        catalog_of({"mcpServers": {"git": {"command": "git"}}}),
+        [status("git"), listed("git", tool("git", "call_tool"))],
+    )
+    view = view_of(catalog)
+    (offered,) = view.offer.tools.values()
+    shown = json.loads(as_listed(view, offered, ("call_tool",)))
+    assert (shown["name"], shown["_meta"]) == ("git__call_tool", MARK)
+    assert "_meta" not in json.loads(offered.tool.raw)
+
+
+NUMBERED = [f"t{number:02}" for number in range(20)]
+CONFIG: dict[str, Any] = {
+    "mcpServers": servers("a", "b"),
+    "categories": {
+        "as": {"server": "a", "tools": {"overrides": {"off": {"enabled": False}}}},
+        "bs": {"server": "b"},
+    },
+    "profiles": {
+        "few": {"categories": ["as"], "excludedTools": ["t00"]},
+        "none": {"coreTools": []},
+        "named": {"coreTools": ["b/only", "t01"]},
+    },
+}
+BEFORE = catalog_of(CONFIG)
+UP = after(BEFORE, [status("a"), status("b"), listed("a", *NUMBERED, "off"), listed("b", "only")])
+
+
+def usual(*called: tuple[str, str], profile: str = "default", catalog: Any = UP) -> list[str]:
+    means = means_of(catalog, called=called)
+    return [tool for _server, tool in usual_tools(means, catalog, catalog.config.profiles[profile])]
+
+
+def test_the_seven_tools_called_most_are_chosen_in_the_order_of_their_names() -> None:
+    called = [("a", name) for name in reversed(NUMBERED)]
+    assert usual(*called) == NUMBERED[-MOST_USUAL:]
+    assert MOST_USUAL == 7
+
+
+def test_where_nothing_was_called_none_is_chosen() -> None:
+    assert usual() == []
+
+
+def test_only_what_the_profile_shows_is_chosen() -> None:
+    called = [("a", "off"), ("b", "only"), ("a", "t00"), ("a", "gone"), ("left", "t01"), ("a", "t02")]
+    assert usual(*called, profile="few") == ["t02"]
+    assert usual(*called) == ["t00", "t02", "only"]
+
+
+def test_what_a_server_will_list_is_chosen_and_waited_for() -> None:
+    assert usual(("b", "only"), ("a", "off"), catalog=BEFORE) == ["only"]
+    view = view_of(BEFORE, usual=[("b", "only")])
+    assert (list(core_tools(view)), list(core_names(view, ()))) == ([], ["only"])
+    assert SearchSurface().awaits(view) == ("b",)
+
+
+def test_the_core_tools_that_were_chosen_are_listed_and_stand_in_the_instructions() -> None:
+    view = view_of(UP, usual=[("a", "t01"), ("a", "gone"), ("b", "only")])
+    assert listed_names(SearchSurface(), view) == ["search_tools", "call_tool", "t01", "only"]
+    assert "Core tools available: search_tools, call_tool, t01, gone, only" in SearchSurface().instructions(
+        view
+    )
+
+
+@pytest.mark.parametrize(("profile", "references"), [("none", []), ("named", ["b/only", "t01"])])
+def test_a_profile_that_names_core_tools_has_these_and_no_others(profile: str, references: list[str]) -> None:
+    view = view_of(UP, profile, usual=[("a", "t05")])
+    assert list(core_references(view)) == references
+    assert [each.name for each in core_tools(view)] == [name.removeprefix("b/") for name in references]

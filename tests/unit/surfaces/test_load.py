@@ -1,0 +1,322 @@
+"""Seed 002, §4: a line per server, a line per tool, a schema for what is loaded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from daemon.catalog.loaded import Loaded, Source
+from daemon.errors import InvalidArguments, ToolDisabled, ToolNotLoaded, UnknownServer, UnknownTool
+from daemon.states import ServerState
+from daemon.surfaces.base import AwaitListing, Forward, Loading, Reply
+from daemon.surfaces.load import MAX_NAMES, MAX_TOOL_LINES, LoadSurface
+from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
+from tests.unit.surfaces.samples import act, answer, listed_names, refused, view_of
+
+SURFACE = LoadSurface()
+CONFIG: dict[str, Any] = {
+    "mcpServers": {
+        "git": {"command": "git", "description": "Version control: repositories, commits, branches."},
+        "clock": {"command": "clock", "description": "The time in any zone."},
+        "files": {"command": "files"},
+    },
+    "categories": {
+        "c": {"server": "files", "tools": {"includeNames": ["wipe"], "overrides": {"wipe": {"enabled": False}}}}
+    },
+    "profiles": {"auto": {"autoLoad": True}},
+}
+LOG = tool(
+    "git",
+    "git_log",
+    description="Shows the commit logs.\nIn order.",
+    inputSchema={"type": "object", "$schema": "x", "properties": {"repo": {"type": "string"}}},
+)
+BEFORE = catalog_of(CONFIG)
+UP = after(
+    BEFORE,
+    [
+        *(status(name) for name in ("git", "clock", "files")),
+        listed("git", LOG, tool("git", "git_diff", description="Shows differences."), "read"),
+        listed("clock", tool("clock", "now", description="Tells the current time.")),
+        listed("files", "read", "wipe"),
+    ],
+)
+VIEW = view_of(UP)
+
+
+def loaded(*names: str) -> Loaded:
+    tools = UP.servers["git"].tools
+    assert tools is not None
+    return Loaded().adding([(tools[name], 1) for name in names], Source.MANUAL, 1.0)
+
+
+# --- what is listed ----------------------------------------------------------------------------------------
+
+
+def test_the_two_tools_are_always_listed_with_a_line_per_server() -> None:
+    assert listed_names(SURFACE, VIEW) == ["load_mcp_server", "load_mcp_tool"]
+    text = msgspec.json.decode(SURFACE.list_tools(VIEW)[0])["description"]
+    assert (
+        "- git: Version control: repositories, commits, branches.\n- clock: The time in any zone.\n- files"
+        in text
+    )
+    assert (
+        "none are configured"
+        in msgspec.json.decode(SURFACE.list_tools(view_of(catalog_of({})))[0])["description"]
+    )
+
+
+def test_the_lines_about_servers_are_bounded_and_say_so() -> None:
+    many = catalog_of({"mcpServers": servers(*(f"s{number}" for number in range(40)))})
+    text = msgspec.json.decode(SURFACE.list_tools(view_of(many, characters=100))[0])["description"]
+    assert "more: load_mcp_server finds them by need" in text
+    assert len(text) < 300
+
+
+def test_what_is_loaded_is_listed_as_its_server_has_it_and_never_deferred_while_it_exists() -> None:
+    view = view_of(UP, loaded=loaded("git_log", "read"))
+    assert listed_names(SURFACE, view) == ["load_mcp_server", "load_mcp_tool", "git_log", "read"]
+    assert SURFACE.list_tools(view)[2] == LOG.raw[:-1] + b',"_meta":{"anthropic/alwaysLoad":true}}'
+    gone = view_of(after(UP, [listed("git", "read")]), loaded=loaded("git_log", "read"))
+    assert listed_names(SURFACE, gone) == ["load_mcp_server", "load_mcp_tool", "read"]
+
+
+def test_the_instructions_tell_the_steps() -> None:
+    text = SURFACE.instructions(VIEW)
+    assert text.index("load_mcp_server") < text.index("load_mcp_tool")
+
+
+def test_nothing_is_waited_for_before_listing() -> None:
+    assert SURFACE.awaits(view_of(BEFORE)) == ()
+
+
+# --- load_mcp_server ---------------------------------------------------------------------------------------
+
+
+def test_a_need_finds_a_server_with_its_summary_and_a_line_per_tool_and_no_schema() -> None:
+    found = answer(SURFACE, VIEW, "load_mcp_server", {"name": "commits and branches"})
+    assert found == {
+        "servers": {
+            "git": {
+                "summary": "Version control: repositories, commits, branches.",
+                "tools": {
+                    "git_log": "Shows the commit logs.",
+                    "git_diff": "Shows differences.",
+                    "read": "",
+                },
+            }
+        }
+    }
+
+
+def test_a_server_that_is_named_is_the_only_one() -> None:
+    assert list(answer(SURFACE, VIEW, "load_mcp_server", {"name": "clock"})["servers"]) == ["clock"]
+
+
+def test_tools_that_share_a_name_are_named_as_they_are_called_and_what_is_off_is_not_there() -> None:
+    found = answer(SURFACE, VIEW, "load_mcp_server", {"name": "files"})["servers"]["files"]
+    assert found == {"tools": {"files__read": ""}}
+
+
+def test_of_very_many_tools_the_first_are_told_and_the_rest_counted() -> None:
+    names = [f"t{number}" for number in range(MAX_TOOL_LINES + 7)]
+    many = after(catalog_of({"mcpServers": servers("a")}), [status("a"), listed("a", *names)])
+    found = answer(SURFACE, view_of(many), "load_mcp_server", {"name": "a"})["servers"]["a"]
+    assert list(found["tools"]) == names[:MAX_TOOL_LINES]
+    assert found["toolsLeft"] == 7
+    following = found["next"]
+    assert following["name"] == "load_mcp_server"
+    rest = answer(SURFACE, view_of(many), "load_mcp_server", following["arguments"])["servers"]["a"]
+    assert list(rest["tools"]) == names[MAX_TOOL_LINES:]
+    assert "next" not in rest
+
+
+def test_a_need_that_no_server_fits_is_answered_with_those_that_exist() -> None:
+    error = refused(SURFACE, VIEW, "load_mcp_server", {"name": "qqqqqq wwwwww"}, UnknownServer)
+    assert error.details["available"] == ["git", "clock", "files"]
+
+
+def test_a_server_that_is_down_is_told_with_what_is_known_of_it() -> None:
+    down = view_of(after(UP, [status("clock", ServerState.BACKOFF, reason="exited")]))
+    found = answer(SURFACE, down, "load_mcp_server", {"name": "clock"})
+    assert list(found["servers"]["clock"]["tools"]) == ["now"]
+    assert found["meta"]["unavailableTools"] == ["now"]
+    assert found["meta"]["unavailableServers"]["clock"]["reason"] == "exited"
+
+
+def test_a_server_that_sleeps_and_never_listed_is_woken_when_it_is_found() -> None:
+    asleep = after(BEFORE, [status(name, ServerState.DORMANT) for name in ("git", "clock", "files")])
+    assert act(SURFACE, view_of(asleep), "load_mcp_server", {"name": "clock"}) == AwaitListing(
+        servers=("clock",), indexed=True
+    )
+    found = answer(SURFACE, view_of(asleep), "load_mcp_server", {"name": "clock"}, patient=False)
+    assert found["servers"]["clock"]["tools"] == {}
+
+
+def test_a_search_for_servers_waits_for_those_that_start_and_for_the_index() -> None:
+    view = view_of(after(UP, [listed("git", "other")]), indexed=False)
+    assert act(SURFACE, view, "load_mcp_server", {"name": "x"}) == AwaitListing(indexed=True)
+    assert act(SURFACE, view_of(BEFORE), "load_mcp_server", {"name": "x"}) == AwaitListing(
+        servers=("git", "clock", "files"), indexed=True
+    )
+
+
+# --- load_mcp_tool -----------------------------------------------------------------------------------------
+
+
+def test_several_tools_are_loaded_at_once_by_name_and_by_need_with_their_schemas() -> None:
+    action = act(SURFACE, VIEW, "load_mcp_tool", {"names": ["git_log", "what time is it now"]})
+    assert isinstance(action, Reply)
+    structured = msgspec.json.decode(action.result)["structuredContent"]
+    assert list(structured["tools"]) == ["git_log", "now"]
+    assert structured["tools"]["git_log"] == {
+        "description": "Shows the commit logs.\nIn order.",
+        "inputSchema": {"type": "object", "properties": {"repo": {"type": "string"}}},
+        "schemaHash": LOG.schema_hash[:12],
+    }
+    assert structured["meta"] == {"sourceServer": "git, clock", "epoch": 2}
+    assert action.loading == Loading(tools=(("git", "git_log"), ("clock", "now")), source=Source.MANUAL)
+
+
+@pytest.mark.parametrize(
+    "names", ["git_log", ["mcp__git__git_log"], ["git/git_log"], ["git_log", "git_log", " "]]
+)
+def test_a_name_may_be_written_in_any_way(names: object) -> None:
+    assert list(answer(SURFACE, VIEW, "load_mcp_tool", {"names": names})["tools"]) == ["git_log"]
+
+
+def test_a_server_name_limits_where_names_and_needs_are_looked_for() -> None:
+    one = answer(SURFACE, VIEW, "load_mcp_tool", {"names": ["read"], "server_name": "files"})
+    assert list(one["tools"]) == ["files__read"]
+    refused(SURFACE, VIEW, "load_mcp_tool", {"names": ["commit logs"], "server_name": "clock"}, UnknownTool)
+    error = refused(SURFACE, VIEW, "load_mcp_tool", {"names": ["x"], "server_name": "glock"}, UnknownServer)
+    assert error.details["closest"] == ["clock"]
+
+
+def test_what_is_not_found_is_told_beside_what_is() -> None:
+    found = answer(SURFACE, VIEW, "load_mcp_tool", {"names": ["git_log", "qqqqqq", "wipe", "load_mcp_tool"]})
+    assert list(found["tools"]) == ["git_log"]
+    failures = found["meta"]["notLoaded"]
+    assert [failures[name].split(":")[0] for name in ("qqqqqq", "wipe", "load_mcp_tool")] == [
+        "UnknownTool",
+        "ToolDisabled",
+        "InvalidArguments",
+    ]
+
+
+def test_when_nothing_is_found_the_call_is_refused() -> None:
+    refused(SURFACE, VIEW, "load_mcp_tool", {"names": ["qqqqqq"]}, UnknownTool)
+    refused(SURFACE, VIEW, "load_mcp_tool", {"names": ["wipe"]}, ToolDisabled)
+    assert (
+        "call it directly"
+        in refused(SURFACE, VIEW, "load_mcp_tool", {"names": ["load_mcp_server"]}, InvalidArguments).message
+    )
+
+
+def test_other_tools_that_fit_a_need_nearly_as_well_are_named() -> None:
+    twins = [tool("a", name, description="Converts a picture.") for name in ("one", "two")]
+    catalog = after(catalog_of({"mcpServers": servers("a")}), [status("a"), listed("a", *twins)])
+    found = answer(SURFACE, view_of(catalog), "load_mcp_tool", {"names": ["convert picture"]})
+    assert list(found["tools"]) == ["one"]
+    assert found["meta"]["alternatives"] == {"convert picture": ["two"]}
+
+
+def test_schemas_that_do_not_fit_one_answer_are_not_loaded_and_that_is_said() -> None:
+    large = [tool("a", f"t{number}", description="x" * 12_000) for number in range(4)]
+    catalog = after(catalog_of({"mcpServers": servers("a")}), [status("a"), listed("a", *large)])
+    action = act(SURFACE, view_of(catalog), "load_mcp_tool", {"names": ["t0", "t1", "t2", "t3"]})
+    assert isinstance(action, Reply)
+    structured = msgspec.json.decode(action.result)["structuredContent"]
+    assert list(structured["tools"]) == ["t0", "t1"]
+    assert list(structured["meta"]["notLoaded"]) == ["t2", "t3"]
+    assert action.loading == Loading(tools=(("a", "t0"), ("a", "t1")))
+
+
+def test_a_tool_of_a_server_that_is_down_is_loaded_and_marked() -> None:
+    down = view_of(after(UP, [status("git", ServerState.BACKOFF)]))
+    found = answer(SURFACE, down, "load_mcp_tool", {"names": ["git_log"]})
+    assert list(found["tools"]) == ["git_log"]
+    assert found["meta"]["unavailableTools"] == ["git_log"]
+
+
+@pytest.mark.parametrize(
+    ("name", "sent"),
+    [
+        ("load_mcp_server", b"{}"),
+        ("load_mcp_server", b'{"name":" "}'),
+        ("load_mcp_server", b'{"name":["git"]}'),
+        ("load_mcp_tool", b"{}"),
+        ("load_mcp_tool", b'{"names":[]}'),
+        ("load_mcp_tool", b'{"names":[""]}'),
+        ("load_mcp_tool", b'{"names":[7]}'),
+        ("load_mcp_tool", msgspec.json.encode({"names": [f"n{number}" for number in range(MAX_NAMES + 1)]})),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_an_example(name: str, sent: bytes) -> None:
+    assert '{"name' in refused(SURFACE, VIEW, name, sent, InvalidArguments).message
+
+
+def test_loading_waits_for_servers_that_start_and_wakes_only_the_one_that_is_named() -> None:
+    view = view_of(after(BEFORE, [status("git", ServerState.DORMANT), status("clock", ServerState.STARTING)]))
+    assert act(SURFACE, view, "load_mcp_tool", {"names": ["x"]}) == AwaitListing(
+        servers=("clock", "files"), indexed=True
+    )
+    assert act(SURFACE, view, "load_mcp_tool", {"names": ["x"], "server_name": "git"}) == AwaitListing(
+        servers=("git",), indexed=True
+    )
+
+
+# --- calls -------------------------------------------------------------------------------------------------
+
+
+def test_a_loaded_tool_is_called_and_nobody_opens_its_arguments() -> None:
+    action = act(SURFACE, view_of(UP, loaded=loaded("git_log")), "git_log", b'{ "repo":1 }')
+    assert isinstance(action, Forward)
+    assert (action.server, action.name, action.arguments, action.loading) == (
+        "git",
+        "git_log",
+        b'{ "repo":1 }',
+        None,
+    )
+
+
+def test_a_tool_that_is_not_loaded_is_refused_with_the_exact_call_that_loads_it() -> None:
+    error = refused(SURFACE, VIEW, "files/read", {}, ToolNotLoaded)
+    assert 'load_mcp_tool({"names":["files__read"]})' in error.message
+    load = error.details["load"]
+    assert load == {"name": "load_mcp_tool", "arguments": {"names": ["files__read"]}}
+    assert isinstance(load, dict)
+    assert list(answer(SURFACE, VIEW, load["name"], load["arguments"])["tools"]) == ["files__read"]
+
+
+OPTIONAL: dict[str, Any] = {
+    "mcpServers": servers("a", "b"),
+    "categories": {"ca": {"server": "a"}},
+    "profiles": {"p": {"surface": "load", "categories": ["ca"], "includedOptionalTools": ["b/secret"]}},
+}
+
+
+def test_an_optional_tool_of_a_server_outside_the_profiles_categories_is_found_and_loaded() -> None:
+    catalog = after(catalog_of(OPTIONAL), [listed("a", "echo"), listed("b", "secret", "other")])
+    view = view_of(catalog, "p")
+    assert list(answer(SURFACE, view, "load_mcp_tool", {"names": ["secret"]})["tools"]) == ["secret"]
+    assert list(answer(SURFACE, view, "load_mcp_server", {"name": "b"})["servers"]["b"]["tools"]) == ["secret"]
+
+
+def test_a_need_is_searched_also_where_the_profile_has_one_server() -> None:
+    before = catalog_of({**OPTIONAL, "profiles": {"p": {"surface": "load", "categories": ["ca"]}}})
+    view = view_of(after(before, [listed("a", tool("a", "echo", description="Repeats words."))]), "p")
+    assert list(answer(SURFACE, view, "load_mcp_tool", {"names": ["repeat a word"]})["tools"]) == ["echo"]
+
+
+def test_with_auto_load_it_is_loaded_and_run_at_once() -> None:
+    action = act(SURFACE, view_of(UP, "auto"), "git_log", b"{}")
+    assert isinstance(action, Forward)
+    assert action.loading == Loading(tools=(("git", "git_log"),), source=Source.AUTO)
+
+
+def test_what_is_off_or_unknown_is_not_run_by_auto_load_either() -> None:
+    refused(SURFACE, view_of(UP, "auto"), "wipe", {}, ToolDisabled)
+    refused(SURFACE, view_of(UP, "auto"), "nothing", {}, UnknownTool)

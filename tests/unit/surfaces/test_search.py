@@ -1,0 +1,359 @@
+"""Seed 000: search, core tools, and what is found is listed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from daemon.catalog.loaded import Loaded, Source
+from daemon.errors import InvalidArguments, ToolDisabled, UnknownCategory, UnknownTool
+from daemon.states import ServerState
+from daemon.surfaces.base import AwaitListing, Forward, Loading, Reply, View
+from daemon.surfaces.search import CATEGORY_CHARACTERS, MAX_RESULTS, SearchSurface
+from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
+from tests.unit.surfaces.samples import act, answer, listed_names, refused, text_of, view_of
+
+SURFACE = SearchSurface()
+CONFIG: dict[str, Any] = {
+    "mcpServers": servers("serena", "shell"),
+    "categories": {
+        "file_operations": {
+            "description": "Work on files.",
+            "server": "serena",
+            "tools": {"includeNames": ["find_file", "read_file", "delete_file"]},
+        },
+        "symbolic_read": {"server": "serena", "tools": {"includePatterns": ["*symbol*"]}},
+        "shell": {"description": "d", "server": "shell", "tools": {"overrides": {"rm": {"enabled": False}}}},
+    },
+    "profiles": {
+        "core": {"coreTools": ["search_tools", "read_file", "shell/run"]},
+        "files": {"categories": ["file_operations"]},
+    },
+}
+BEFORE = catalog_of(CONFIG)
+UP = after(
+    BEFORE,
+    [
+        status("serena"),
+        status("shell"),
+        listed(
+            "serena",
+            tool("serena", "find_file", description="Finds files.\n  By mask."),
+            tool("serena", "read_file", description="Reads a file."),
+            tool("serena", "find_symbol", description="Finds a symbol."),
+            "delete_file",
+            "loose_end",
+        ),
+        listed("shell", tool("shell", "run", description="Runs a command."), "rm"),
+    ],
+)
+VIEW = view_of(UP)
+
+
+def search(view: View = VIEW, **asked: object) -> Any:
+    return answer(SURFACE, view, "search_tools", msgspec.json.encode(asked))
+
+
+def found(view: View = VIEW, **asked: object) -> list[str]:
+    return [entry["name"] for entry in search(view, **asked)["tools"]]
+
+
+# --- what is listed ----------------------------------------------------------------------------------------
+
+
+def test_without_core_tools_the_two_meta_tools_are_listed() -> None:
+    assert listed_names(SURFACE, VIEW) == ["search_tools", "call_tool"]
+
+
+def test_core_tools_are_listed_from_the_start_in_the_profiles_order() -> None:
+    assert listed_names(SURFACE, view_of(UP, "core")) == ["search_tools", "call_tool", "read_file", "run"]
+
+
+def test_what_was_found_is_listed_after_the_core_tools_each_once_and_only_while_it_is_offered() -> None:
+    tools = [tool("shell", "run"), tool("serena", "find_symbol"), tool("serena", "gone")]
+    loaded = Loaded().adding([(each, 1) for each in tools], Source.MANUAL, 1.0)
+    names = listed_names(SURFACE, view_of(UP, "core", loaded=loaded))
+    assert names == ["search_tools", "call_tool", "read_file", "run", "find_symbol"]
+
+
+def test_a_listed_tool_is_as_its_server_has_it_and_never_deferred() -> None:
+    tools = SURFACE.list_tools(view_of(UP, "core"))
+    known = UP.servers["shell"].tools
+    assert known is not None
+    assert tools[-1] == known["run"].raw[:-1] + b',"_meta":{"anthropic/alwaysLoad":true}}'
+
+
+def test_a_tool_that_is_called_like_a_meta_tool_is_listed_under_its_servers_name() -> None:
+    catalog = after(
+        catalog_of({"mcpServers": servers("a"), "profiles": {"p": {"coreTools": ["a/call_tool"]}}}),
+        [status("a"), listed("a", "call_tool")],
+    )
+    view = view_of(catalog, "p")
+    assert listed_names(SURFACE, view) == ["search_tools", "call_tool", "a__call_tool"]
+    action = act(SURFACE, view, "a__call_tool")
+    assert isinstance(action, Forward)
+    assert (action.server, action.name) == ("a", "call_tool")
+
+
+def test_the_list_waits_for_the_servers_of_core_tools_only() -> None:
+    assert SURFACE.awaits(view_of(BEFORE)) == ()
+    some = catalog_of({**CONFIG, "profiles": {"p": {"coreTools": ["shell/run"]}}})
+    assert SURFACE.awaits(view_of(some, "p")) == ("shell",)
+    # Whose a bare name is nobody knows yet; that of a meta-tool is nobody's.
+    bare = catalog_of(
+        {**CONFIG, "profiles": {"p": {"coreTools": ["run"]}, "q": {"coreTools": ["search_tools"]}}}
+    )
+    assert SURFACE.awaits(view_of(bare, "p")) == ("serena", "shell")
+    assert SURFACE.awaits(view_of(bare, "q")) == ()
+
+
+def test_the_instructions_hold_the_discovery_text_with_real_categories_and_core_tools() -> None:
+    text = SURFACE.instructions(view_of(UP, "core"))
+    assert text.startswith("**Tool Discovery (Deferred Loading)**\nOnly core tools are loaded initially")
+    assert '- `search_tools(category="file_operations")`: Work on files.' in text
+    assert '- `search_tools(category="symbolic_read")`: find symbol' in text
+    assert text.endswith("Core tools available: search_tools, call_tool, read_file, run")
+    assert SURFACE.instructions(view_of(BEFORE, "core")) == text.replace("find symbol", "List its tools")
+
+
+# --- search_tools ------------------------------------------------------------------------------------------
+
+
+def test_a_search_answers_as_the_seed_shows() -> None:
+    text = text_of(act(SURFACE, VIEW, "search_tools", {"category": "file_operations"}))
+    assert text == (
+        "Found 3 tool(s):\n\n"
+        "- **find_file** [active] [file_operations]\n  Finds files. By mask.\n\n"
+        "- **read_file** [active] [file_operations]\n  Reads a file.\n\n"
+        "- **delete_file** [active] [file_operations]\n\n"
+        "Available categories: file_operations, symbolic_read, shell"
+    )
+
+
+def test_a_search_says_the_same_as_structure() -> None:
+    answered = search(query="symbol")
+    assert answered == {
+        "tools": [
+            {
+                "name": "find_symbol",
+                "server": "serena",
+                "category": "symbolic_read",
+                "active": True,
+                "description": "Finds a symbol.",
+            }
+        ],
+        "categories": ["file_operations", "symbolic_read", "shell"],
+    }
+
+
+def test_everything_is_found_without_a_query_in_its_order() -> None:
+    everything = ["find_file", "read_file", "find_symbol", "delete_file", "loose_end", "run"]
+    for query in ("", "  ", [], ["", " "]):
+        assert found(query=query, max_results=20) == everything
+    assert found(category=None, max_results=20) == found(category="", max_results=20) == everything
+
+
+def test_a_need_that_nothing_fits_is_told_so_with_the_categories_that_there_are() -> None:
+    action = act(SURFACE, VIEW, "search_tools", {"query": "book a flight to Tokyo"})
+    assert isinstance(action, Reply)
+    structured = msgspec.json.decode(action.result)["structuredContent"]
+    assert structured["tools"] == []
+    assert structured["meta"]["note"].startswith("Nothing here fits that.")
+    assert structured["meta"]["note"] in text_of(action)
+    assert "Available categories: file_operations, symbolic_read, shell" in text_of(action)
+    assert action.loading == Loading()
+
+
+def test_five_are_found_unless_more_are_asked_for() -> None:
+    assert (len(found()), len(found(max_results=6))) == (5, 6)
+
+
+def test_a_query_finds_by_name_and_description_and_stays_in_its_category() -> None:
+    assert set(found(query="find")) == {"find_file", "find_symbol"}
+    assert found(query="find", category="symbolic_read") == ["find_symbol"]
+    assert found(query="command") == ["run"]
+
+
+def test_several_phrasings_are_one_search() -> None:
+    assert set(found(query=["symbol", "command"])) == {"find_symbol", "run"}
+
+
+def test_descriptions_can_be_left_out() -> None:
+    answered = search(query="symbol", include_descriptions=False)
+    assert "description" not in answered["tools"][0]
+    action = act(SURFACE, VIEW, "search_tools", {"category": "shell", "include_descriptions": False})
+    assert text_of(action).splitlines()[2:4] == ["- **run** [active] [shell]", ""]
+
+
+@pytest.mark.parametrize(("most", "shown"), [(1, 1), (2, 2), (10**9, 6)])
+def test_no_more_than_asked_for_is_shown_and_the_rest_is_counted(most: int, shown: int) -> None:
+    answered = search(max_results=most)
+    assert len(answered["tools"]) == shown
+    assert answered.get("total") == (6 if shown < 6 else None)
+    text = text_of(act(SURFACE, VIEW, "search_tools", {"max_results": most}))
+    assert text.startswith(f"Found {shown} tool(s):")
+    assert (f"{6 - shown} more fit: say more precisely" in text) is (shown < 6)
+
+
+def test_an_answer_is_bounded_whatever_was_asked_for() -> None:
+    many = after(
+        catalog_of({"mcpServers": servers("a")}),
+        [status("a"), listed("a", *(f"t{number}" for number in range(MAX_RESULTS + 50)))],
+    )
+    view = view_of(many)
+    assert len(search(view, max_results=10**9)["tools"]) == MAX_RESULTS
+    text = text_of(act(SURFACE, view, "search_tools", {"max_results": 10**9}))
+    assert "50 more fit: say more precisely what you need, or see them with search_tools({" in text
+
+
+def test_all_that_fits_is_reached_page_by_page() -> None:
+    names = [f"t{number}" for number in range(2 * MAX_RESULTS + 50)]
+    view = view_of(after(catalog_of({"mcpServers": servers("a")}), [status("a"), listed("a", *names)]))
+    seen: list[str] = []
+    arguments: dict[str, Any] = {"category": "a", "max_results": 10**9, "include_descriptions": False}
+    while arguments:
+        found = answer(SURFACE, view, "search_tools", arguments)
+        seen += [tool["name"] for tool in found["tools"]]
+        arguments = found.get("meta", {}).get("next", {}).get("arguments", {})
+        assert not arguments or arguments["include_descriptions"] is False
+    assert seen == names
+
+
+@pytest.mark.parametrize("most", [0, -1, -(10**9)])
+def test_no_results_are_not_something_to_ask_for(most: int) -> None:
+    error = refused(SURFACE, VIEW, "search_tools", {"max_results": most}, InvalidArguments)
+    assert "must be 1 or more" in error.message
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b'{"query":7}',
+        b'{"query":[1]}',
+        b'{"max_results":"many"}',
+        b'{"include_descriptions":7}',
+        b'{"limit":3}',
+        b"[]",
+    ],
+)
+def test_what_cannot_be_read_is_refused(sent: bytes) -> None:
+    refused(SURFACE, VIEW, "search_tools", sent, InvalidArguments)
+
+
+def category_text(view: View) -> str:
+    schema = msgspec.json.decode(SURFACE.list_tools(view)[0])["inputSchema"]
+    return str(schema["properties"]["category"]["description"])
+
+
+def test_the_category_says_what_it_may_be() -> None:
+    assert category_text(VIEW) == "Only this category: file_operations, symbolic_read, shell."
+    assert category_text(view_of(UP, "files")) == "Only this category: file_operations."
+    assert category_text(view_of(catalog_of({"mcpServers": {}}))) == "Only this category."
+
+
+def test_of_many_categories_the_rest_are_counted() -> None:
+    names = [f"category_{number:03}" for number in range(200)]
+    text = category_text(view_of(catalog_of({"mcpServers": servers(*names)})))
+    shown = CATEGORY_CHARACTERS // len("category_000, ")
+    assert text.endswith(f"{names[shown - 1]} and {200 - shown} more.")
+    assert names[shown] not in text
+
+
+def test_the_definition_is_the_same_bytes_while_the_catalog_is() -> None:
+    assert SURFACE.list_tools(VIEW) == SURFACE.list_tools(view_of(UP))
+
+
+def test_an_unknown_category_is_answered_with_those_that_exist() -> None:
+    error = refused(SURFACE, VIEW, "search_tools", {"category": "file_operation"}, UnknownCategory)
+    assert "Did you mean file_operations?" in error.message
+
+
+def test_when_nothing_fits_that_is_said_with_the_categories() -> None:
+    text = text_of(act(SURFACE, VIEW, "search_tools", {"query": "qqqqqqqq wwwwwwww"}))
+    assert text.startswith("Found 0 tool(s).")
+    assert text.endswith("Available categories: file_operations, symbolic_read, shell")
+
+
+def test_tools_that_are_switched_off_or_outside_the_profile_are_not_found() -> None:
+    assert "rm" not in found()
+    assert found(view_of(UP, "files")) == ["find_file", "read_file", "delete_file"]
+    assert found(view_of(UP, "files"), query="symbol command") == []
+
+
+def test_what_was_found_is_loaded() -> None:
+    action = act(SURFACE, VIEW, "search_tools", {"query": "symbol"})
+    assert isinstance(action, Reply)
+    assert action.loading == Loading(tools=(("serena", "find_symbol"),), source=Source.MANUAL)
+
+
+@pytest.mark.parametrize(
+    ("state", "active"),
+    [
+        (ServerState.READY, True),
+        (ServerState.DORMANT, True),
+        (ServerState.BACKOFF, False),
+        (ServerState.FAILED, False),
+    ],
+)
+def test_a_tool_is_active_when_a_call_would_be_taken(state: ServerState, *, active: bool) -> None:
+    view = view_of(after(UP, [status("shell", state)]))
+    assert search(view, query="command")["tools"][0]["active"] is active
+    mark = "active" if active else "unavailable"
+    assert f"**run** [{mark}]" in text_of(act(SURFACE, view, "search_tools", {"query": "command"}))
+
+
+def test_what_is_down_is_named() -> None:
+    meta = search(view_of(after(UP, [status("shell", ServerState.BACKOFF)])), query="command")["meta"]
+    assert meta["unavailableTools"] == ["run"]
+    assert list(meta["unavailableServers"]) == ["shell"]
+
+
+def test_a_server_that_sleeps_is_named_only_while_nobody_knows_its_tools() -> None:
+    known = view_of(after(UP, [status("shell", ServerState.DORMANT)]))
+    assert "meta" not in search(known, query="command")
+    unknown = after(BEFORE, [status("shell", ServerState.DORMANT), status("serena", ServerState.DORMANT)])
+    meta = search(view_of(unknown), query="command")["meta"]
+    assert list(meta["unavailableServers"]) == ["serena", "shell"]
+
+
+def test_a_search_waits_for_servers_that_start_and_for_the_index_and_a_category_wakes_its_own() -> None:
+    asleep = after(BEFORE, [status("serena", ServerState.DORMANT), status("shell", ServerState.STARTING)])
+    view = view_of(asleep)
+    assert act(SURFACE, view, "search_tools") == AwaitListing(servers=("shell",), indexed=True)
+    waiting = act(SURFACE, view, "search_tools", {"category": "symbolic_read"})
+    assert waiting == AwaitListing(servers=("serena",), indexed=True)
+    assert act(SURFACE, view_of(UP, indexed=False), "search_tools") == AwaitListing(indexed=True)
+    assert (
+        answer(SURFACE, view_of(UP, indexed=False), "search_tools", {"query": "x"}, patient=False)["tools"]
+        == []
+    )
+
+
+# --- calls -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["run", "shell__run", "shell/run", "mcp__shell__run"])
+def test_every_tool_is_called_by_name_whether_listed_or_not(name: str) -> None:
+    action = act(SURFACE, VIEW, name, b'{ "a": 1 }')
+    assert isinstance(action, Forward)
+    assert (action.server, action.name, action.arguments) == ("shell", "run", b'{ "a": 1 }')
+
+
+def test_clients_that_only_call_what_they_listed_use_call_tool() -> None:
+    action = act(SURFACE, VIEW, "call_tool", {"tool_name": "run", "arguments": {"a": 1}})
+    assert isinstance(action, Forward)
+    assert (action.server, action.name) == ("shell", "run")
+
+
+@pytest.mark.parametrize("name", ["search_tools", "call_tool"])
+def test_a_meta_tool_is_not_called_through_call_tool(name: str) -> None:
+    error = refused(SURFACE, VIEW, "call_tool", {"tool_name": name, "arguments": {}}, InvalidArguments)
+    assert "call it directly" in error.message
+
+
+def test_what_is_off_or_unknown_is_not_called() -> None:
+    refused(SURFACE, VIEW, "rm", {}, ToolDisabled)
+    refused(SURFACE, VIEW, "nothing", {}, UnknownTool)
+    refused(SURFACE, view_of(UP, "files"), "run", {}, ToolDisabled)

@@ -1,0 +1,76 @@
+"""Causes: a contract of words, each documented and set somewhere; their advice is `tests/cli/checkup`'s."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from daemon.causes import HEALTHY, Cause, Reason, of_errno, of_status
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.mark.parametrize("cause", Cause)
+def test_a_cause_is_a_word_of_lower_case_and_hyphens_made_of_its_name(cause: Cause) -> None:
+    assert cause.value == cause.name.lower().replace("_", "-")
+    assert re.fullmatch(r"[a-z]+(-[a-z]+)*", cause.value)
+
+
+def test_a_reason_is_redacted_in_words_and_data_and_keeps_its_numbers() -> None:
+    reason = Reason("no hush", Cause.EXITED, {"command": "hush", "status": 1})
+    assert reason.redacted(lambda text: text.replace("hush", "***")) == Reason(
+        "no ***", Cause.EXITED, {"command": "***", "status": 1}
+    )
+    assert HEALTHY.redacted(str.upper) == HEALTHY
+    assert reason.after("again: ").text == "again: no hush"
+
+
+@pytest.mark.parametrize(
+    ("status", "cause"),
+    [
+        (401, Cause.UNAUTHORIZED),
+        (403, Cause.FORBIDDEN),
+        (307, Cause.REDIRECT),
+        (404, Cause.NOT_AN_ENDPOINT),
+        (429, Cause.BUSY),
+        (503, Cause.BUSY),
+        (502, Cause.GATEWAY),
+        (418, Cause.HTTP_STATUS),
+    ],
+)
+def test_an_http_status_has_a_cause(status: int, cause: Cause) -> None:
+    assert of_status(status) is cause
+
+
+def test_an_errno_has_a_cause_even_if_nothing_is_known_of_it() -> None:
+    assert of_errno(111) is Cause.REFUSED
+    assert of_errno(None) is Cause.CANNOT_CONNECT
+
+
+TO_BE_SET = {Cause.SESSION_OVER, Cause.OTHER_ORIGIN}
+"""Known to HTTP servers alone, whose failures do not carry causes yet."""
+
+
+def set_in(path: Path) -> set[str]:
+    """The names of the causes that a module mentions as `Cause.NAME`."""
+    return {
+        node.attr
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Cause"
+    }
+
+
+def test_every_cause_is_set_somewhere() -> None:
+    readers = {ROOT / "daemon/supervision/endings.py"}
+    mentioned = set().union(*(set_in(path) for path in (ROOT / "daemon").rglob("*.py") if path not in readers))
+    elsewhere = {Cause.ENDED, Cause.INTERNAL}
+    assert set_in(ROOT / "daemon/supervision/endings.py") >= {cause.name for cause in elsewhere}
+    assert {cause for cause in Cause if cause.name not in mentioned} - elsewhere == TO_BE_SET
+
+
+def test_every_cause_stands_in_the_documentation() -> None:
+    told = re.findall(r"^\| `([a-z-]+)` \|", (ROOT / "docs/causes.md").read_text(), re.MULTILINE)
+    assert told == [cause.value for cause in Cause]

@@ -1,0 +1,62 @@
+"""Facts: frozen, comparable, and short when printed."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+
+from daemon.facts import Recalled, ServerStatus, Summarized, Switched, ToolsListed
+from daemon.model import Summary
+from daemon.states import ServerState
+from tests.unit.catalog.samples import configured, recalled, servers, switched, tool
+
+
+def test_a_status_cannot_be_changed() -> None:
+    status = ServerStatus(state=ServerState.READY)
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        status.reason = "x"  # type: ignore[misc]
+
+
+def test_statuses_of_the_same_content_are_equal() -> None:
+    assert ServerStatus(state=ServerState.READY) == ServerStatus(state=ServerState.READY)
+    assert ServerStatus(state=ServerState.READY) != ServerStatus(state=ServerState.READY, incarnation=1)
+
+
+def test_a_new_status_claims_nothing() -> None:
+    status = ServerStatus(state=ServerState.STOPPED)
+    assert (status.attempt, status.restarts, status.incarnation) == (0, 0, 0)
+    assert status.next_retry_at is None
+
+
+def test_printing_a_listing_leaves_its_tools_out() -> None:
+    fact = ToolsListed(server="git", incarnation=1, tools=(tool("git", "git_log"),), quarantined={})
+    assert "git_log" not in repr(fact)
+
+
+def test_printing_a_memory_leaves_its_tools_and_sentences_out() -> None:
+    sentences = {"0" * 64: Summary(text="shows commits")}
+    shown = repr(recalled("git", "git_log", sentences=sentences))
+    assert "git_log" not in shown
+    assert "shows commits" not in shown
+    assert "shows commits" not in repr(Summarized(server="git", sentences=sentences))
+
+
+def test_printing_a_configuration_that_came_leaves_it_out() -> None:
+    fact = configured({"mcpServers": {"git": {**servers("git")["git"], "env": {"TOKEN": "s3cret"}}}})
+    assert "s3cret" not in repr(fact)
+    assert "git" not in repr(fact)
+
+
+def test_a_memory_is_an_earlier_lifes_unless_it_says_otherwise() -> None:
+    fact = Recalled(server="git", fingerprint="", epoch=1, tools=None)
+    assert not fact.by_another
+    assert (fact.summary, fact.sentences) == (None, {})
+
+
+def test_words_of_operators_are_compared_as_a_whole() -> None:
+    assert (
+        switched("git", "fs/read")
+        == switched("fs/read", "git")
+        == Switched(off=frozenset({("git", ""), ("fs", "read")}))
+    )
+    assert switched("git") != switched("git/log")

@@ -1,0 +1,420 @@
+"""The house has an order, and a machine watches it: which module may import which, and what from outside.
+
+Each rule is a function from a `Tree` to the faults it finds. The same rules run over daemon/ and, further down,
+over small made-up trees that they must refuse or accept.
+"""
+
+import ast
+import functools
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import attrs
+import pytest
+
+DAEMON = Path(__file__).parent.parent.parent / "daemon"
+
+# A module imports only what stands above it; rooms on one line do not import each other.
+ORDER = (
+    ("causes",),
+    ("errors", "later"),
+    ("model", "wording", "delay"),
+    ("states",),
+    ("backoff", "shapes", "spellings"),
+    ("redact", "measures", "protocol", "escape"),
+    ("config",),
+    ("facts",),
+    ("catalog",),
+    ("search", "arguments"),
+    ("surfaces",),
+    ("tally",),
+    ("wire",),
+    ("paths", "sockets", "notify", "signals", "heap", "processes"),
+    ("mailbox", "doors"),
+    ("watch",),
+    ("supervision",),
+    ("ports",),
+    ("transports",),
+    ("cataloguing",),
+    ("state", "summaries"),
+    ("clients", "calllog", "runlog", "admission"),
+    ("upstreams",),
+    ("metrics",),
+    ("operators",),
+    ("actors",),
+    ("servers",),
+    ("tree", "logs"),
+    ("lifetime",),
+    ("cli",),
+    ("__main__",),
+)
+RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
+
+# Values and decisions: no clock, no dice, no I/O, no loop, no SDK. What they need of these they are given.
+PURE = {room for rooms in ORDER[: RANK["wire"]] for room in rooms}
+CLOCK_AND_DICE = {"random", "secrets", "time"}
+SYSTEM = {
+    "fcntl",
+    "multiprocessing",
+    "os",
+    "pathlib",
+    "shutil",
+    "signal",
+    "subprocess",
+    "tempfile",
+    "threading",
+}
+NETWORK = {
+    "http",
+    "httpx",
+    "httpx2",
+    "select",
+    "selectors",
+    "socket",
+    "ssl",
+    "trio_websocket",
+    "urllib.request",
+}
+IMPURE = CLOCK_AND_DICE | SYSTEM | NETWORK | {"anyio", "loguru", "mcp", "mcp_types", "sqlite3", "trio"}
+# The config room reads the file it parses, and files that secrets are referred to by.
+READS_FILES = {"config": {"os", "pathlib"}}
+
+SDK = {"mcp", "mcp_types", "pydantic", "pydantic_core"}
+
+# The bridge starts once per client: what it imports is what every client waits for.
+BRIDGE = "daemon.cli.connect"
+DOORS = ("daemon", "daemon.cli")
+
+# The modules that may import by name: a daemon without HTTP servers never pays for an HTTP client, nor one that
+# finds tools by their words for numpy. What they may name is in the same room, which tests of their own hold
+# (tests/process/transports/test_opening.py, tests/unit/search/test_semantic.py).
+LOADS_BY_NAME = {
+    "daemon.later",
+    "daemon.transports.opening",
+    "daemon.search.semantic",
+    "daemon.metrics.readings",
+}
+
+
+@attrs.frozen
+class Import:
+    """One import, as written."""
+
+    module: str
+    """The absolute name of what is imported; a module of the tree where there is one of that name."""
+    line: int
+    inline: bool
+    typing: bool
+    """Stands under `if TYPE_CHECKING:`."""
+
+    def under(self, names: set[str]) -> bool:
+        return any(self.module == name or self.module.startswith(name + ".") for name in names)
+
+
+@attrs.frozen
+class Tree:
+    """Sources by module name; a package goes by its own name."""
+
+    sources: Mapping[str, str]
+    packages: frozenset[str]
+    _found: dict[str, list[Import]] = attrs.field(factory=dict, init=False, eq=False)
+    """Modules that a rule has asked for, each parsed once."""
+
+    def imports(self) -> Iterator[tuple[str, Import]]:
+        for name in self.sources:
+            for found in self.of(name):
+                yield name, found
+
+    def of(self, name: str) -> list[Import]:
+        if name not in self._found:
+            parsed = ast.parse(self.sources[name])
+            self._found[name] = list(self._walk(name, parsed, inline=False, typing=False))
+        return self._found[name]
+
+    def _walk(self, name: str, node: ast.AST, *, inline: bool, typing: bool) -> Iterator[Import]:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for target in self._targets(name, node):
+                yield Import(target, node.lineno, inline, typing)
+            return
+        if isinstance(node, ast.If) and ast.unparse(node.test).split(".")[-1] == "TYPE_CHECKING":
+            for guarded in node.body:
+                yield from self._walk(name, guarded, inline=inline, typing=True)
+            for other in node.orelse:
+                yield from self._walk(name, other, inline=inline, typing=typing)
+            return
+        inline = inline or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for child in ast.iter_child_nodes(node):
+            yield from self._walk(name, child, inline=inline, typing=typing)
+
+    def _targets(self, name: str, node: ast.Import | ast.ImportFrom) -> Iterator[str]:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+            return
+        base = node.module or ""
+        if node.level:
+            above = name.split(".") if name in self.packages else name.split(".")[:-1]
+            above = above[: len(above) - node.level + 1]
+            base = ".".join([*above, base] if base else above)
+        for alias in node.names:
+            # `from package import x` imports the module package.x when there is one. In other people's packages
+            # we cannot know, and a name too many does no harm: rules compare prefixes.
+            inner = f"{base}.{alias.name}"
+            yield inner if inner in self.sources or not base.startswith("daemon") else base
+
+
+def room_of(module: str) -> str:
+    """The part of the house a module belongs to; empty for the package `daemon` itself."""
+    return module.removeprefix("daemon").lstrip(".").partition(".")[0]
+
+
+def is_ours(module: str) -> bool:
+    return module.partition(".")[0] == "daemon"
+
+
+def at(name: str, found: Import) -> str:
+    return f"{name}:{found.line} imports {found.module}"
+
+
+def order(tree: Tree) -> Iterator[str]:
+    for name in tree.sources:
+        if room_of(name) and room_of(name) not in RANK:
+            yield f"{name} has no place in the order: give it one in ORDER"
+    for name, found in tree.imports():
+        here, there = room_of(name), room_of(found.module)
+        if not is_ours(found.module) or here == there or not {here, there} <= RANK.keys():
+            continue
+        if RANK[there] >= RANK[here]:
+            yield f"{at(name, found)}, which does not stand above it"
+
+
+def actors_never_meet(tree: Tree) -> Iterator[str]:
+    for name, found in tree.imports():
+        here, there = name.split(".")[1:3], found.module.split(".")[1:3]
+        if is_ours(found.module) and here[:1] == there[:1] == ["actors"] and here != there:
+            yield f"{at(name, found)}: actors meet through messages, ports and the catalog"
+
+
+def purity(tree: Tree) -> Iterator[str]:
+    for name, found in tree.imports():
+        room = room_of(name)
+        if room in PURE and found.under(IMPURE - READS_FILES.get(room, set())):
+            yield f"{at(name, found)}, which is I/O, clock, dice or loop: have it handed in"
+
+
+def one_loop(tree: Tree) -> Iterator[str]:
+    for name, found in tree.imports():
+        if found.under({"asyncio"}):
+            yield f"{at(name, found)}: the loop here is trio"
+
+
+def no_sdk(tree: Tree) -> Iterator[str]:
+    for name, found in tree.imports():
+        if found.under(SDK):
+            yield f"{at(name, found)}: the SDK decodes what only passes through here; tests speak it"
+
+
+def light_bridge(tree: Tree) -> Iterator[str]:
+    waiting, seen = [BRIDGE, *DOORS], set[str]()
+    while waiting:
+        name = waiting.pop()
+        if name in seen or name not in tree.sources:
+            continue
+        seen.add(name)
+        waiting.append(name.rpartition(".")[0])
+        for found in tree.of(name):
+            if found.typing:
+                continue
+            if is_ours(found.module):
+                # A door may name every command inline: only the one that was asked for is loaded.
+                if not (found.inline and name in DOORS):
+                    waiting.append(found.module)
+            elif found.module.partition(".")[0] not in sys.stdlib_module_names:
+                yield f"{at(name, found)}, for which every client of the bridge would wait"
+
+
+def no_cycle(tree: Tree) -> Iterator[str]:
+    graph: dict[str, set[str]] = {name: set() for name in tree.sources}
+    for name, found in tree.imports():
+        if found.module in graph and found.module != name and not found.inline:
+            graph[name].add(found.module)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        yield "a cycle: " + " <- ".join(error.args[1])
+
+
+def imports_stand_at_the_top(tree: Tree) -> Iterator[str]:
+    for name, source in tree.sources.items():
+        if room_of(name) == "cli":
+            continue
+        for found in tree.of(name):
+            if found.inline:
+                yield f"{at(name, found)} inside a function"
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in {
+                "import_module",
+                "__import__",
+            } - ({"import_module"} if name in LOADS_BY_NAME else set()):
+                yield f"{name}:{node.lineno} imports by name, where no rule can see it"
+
+
+RULES: tuple[Callable[[Tree], Iterator[str]], ...] = (
+    order,
+    actors_never_meet,
+    purity,
+    one_loop,
+    no_sdk,
+    light_bridge,
+    no_cycle,
+    imports_stand_at_the_top,
+)
+
+
+def made_up(files: Mapping[str, str]) -> Tree:
+    sources: dict[str, str] = {}
+    packages: set[str] = set()
+    for path, source in files.items():
+        parts = Path(path).with_suffix("").parts
+        if parts[-1] == "__init__":
+            parts = parts[:-1]
+            packages.add(".".join(parts))
+        sources[".".join(parts)] = source
+    return Tree(sources, frozenset(packages))
+
+
+@functools.cache
+def house() -> Tree:
+    return made_up({str(path.relative_to(DAEMON.parent)): path.read_text() for path in DAEMON.rglob("*.py")})
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_the_house_keeps_its_order(rule: Callable[[Tree], Iterator[str]]) -> None:
+    tree = house()
+    assert "daemon.errors" in tree.sources
+    faults = list(rule(tree))
+    assert not faults, "\n".join(faults)
+
+
+TYPED = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    "
+REFUSED: list[tuple[Callable[[Tree], Iterator[str]], dict[str, str]]] = [
+    (order, {"daemon/errors.py": "import daemon.model"}),
+    (order, {"daemon/model.py": "from daemon.backoff import x", "daemon/backoff.py": ""}),
+    (order, {"daemon/catalog/fold.py": "from daemon.search.index import Index"}),
+    (order, {"daemon/catalog/fold.py": "from daemon import tree", "daemon/tree.py": ""}),
+    (order, {"daemon/catalog/fold.py": TYPED + "from daemon.actors.front import Front"}),
+    (order, {"daemon/wire/peer.py": "from ..ports import Port", "daemon/ports.py": ""}),
+    (order, {"daemon/tree.py": "import daemon.logs", "daemon/logs.py": ""}),
+    (order, {"daemon/notify.py": "def f():\n    from daemon.logs import x", "daemon/logs.py": ""}),
+    (order, {"daemon/watch.py": "from daemon.supervision.child import x"}),
+    (order, {"daemon/tree.py": "from daemon.cli.output import x"}),
+    (order, {"daemon/helpers.py": ""}),
+    (actors_never_meet, {"daemon/actors/front.py": "from daemon.actors.session import Session"}),
+    (
+        actors_never_meet,
+        {"daemon/actors/front.py": "from daemon.actors import session", "daemon/actors/session.py": ""},
+    ),
+    (
+        actors_never_meet,
+        {"daemon/actors/front.py": TYPED + "from .session import S", "daemon/actors/session.py": ""},
+    ),
+    (actors_never_meet, {"daemon/actors/__init__.py": "from daemon.actors.front import Front"}),
+    (purity, {"daemon/backoff.py": "import random"}),
+    (purity, {"daemon/surfaces/base.py": "from time import monotonic"}),
+    (purity, {"daemon/catalog/fold.py": TYPED + "import mcp_types"}),
+    (purity, {"daemon/search/text.py": "import os"}),
+    (purity, {"daemon/config/parse.py": "import trio.lowlevel"}),
+    (purity, {"daemon/config/parse.py": "from urllib.request import urlopen"}),
+    (one_loop, {"daemon/state/tables.py": "from asyncio import sleep"}),
+    (one_loop, {"daemon/cli/call.py": "def f():\n    import asyncio.runners"}),
+    (no_sdk, {"daemon/transports/http.py": "import mcp.shared.inbound"}),
+    (no_sdk, {"daemon/wire/http.py": TYPED + "from mcp.types import Tool"}),
+    (no_sdk, {"daemon/config/model.py": "import pydantic"}),
+    (light_bridge, {"daemon/cli/connect.py": "import trio"}),
+    (light_bridge, {"daemon/cli/connect.py": "def f():\n    import msgspec"}),
+    (light_bridge, {"daemon/__init__.py": "import attrs"}),
+    (light_bridge, {"daemon/cli/__init__.py": "def main():\n    import rich"}),
+    (light_bridge, {"daemon/cli/__init__.py": "import daemon.errors", "daemon/errors.py": "import attrs"}),
+    (
+        light_bridge,
+        {
+            "daemon/cli/connect.py": "import daemon.a",
+            "daemon/a.py": "import daemon.b",
+            "daemon/b.py": "import trio",
+        },
+    ),
+    (
+        light_bridge,
+        {
+            "daemon/cli/connect.py": "import daemon.a.b",
+            "daemon/a/b.py": "",
+            "daemon/a/__init__.py": "import trio",
+        },
+    ),
+    (no_cycle, {"daemon/wire/a.py": "import daemon.wire.b", "daemon/wire/b.py": "import daemon.wire.a"}),
+    (no_cycle, {"daemon/wire/a.py": TYPED + "from . import b", "daemon/wire/b.py": "from .a import x"}),
+    (
+        no_cycle,
+        {"daemon/wire/__init__.py": "from .a import x", "daemon/wire/a.py": "from daemon.wire import y"},
+    ),
+    (imports_stand_at_the_top, {"daemon/tree.py": "def f():\n    import json"}),
+    (
+        imports_stand_at_the_top,
+        {"daemon/tree.py": "class A:\n    async def f(self):\n        from daemon import x"},
+    ),
+    (imports_stand_at_the_top, {"daemon/tree.py": "import importlib\nimportlib.import_module('mcp')"}),
+    (imports_stand_at_the_top, {"daemon/transports/opening.py": "__import__('mcp')"}),
+]
+ACCEPTED: list[tuple[Callable[[Tree], Iterator[str]], dict[str, str]]] = [
+    (order, {"daemon/model.py": "import daemon.errors", "daemon/cli/run.py": "from daemon.tree import grow"}),
+    (
+        order,
+        {"daemon/config/__init__.py": "from daemon.config.parse import parse", "daemon/config/parse.py": ""},
+    ),
+    (order, {"daemon/cli/status.py": "from daemon import __version__", "daemon/__init__.py": ""}),
+    (actors_never_meet, {"daemon/actors/front.py": "from daemon.ports import Port"}),
+    (
+        actors_never_meet,
+        {"daemon/tree.py": "from daemon.actors.front import F\nfrom daemon.actors.session import S"},
+    ),
+    (actors_never_meet, {"daemon/actors/front/a.py": "from daemon.actors.front.b import x"}),
+    (purity, {"daemon/config/parse.py": "import os\nfrom pathlib import Path"}),
+    (
+        purity,
+        {"daemon/wire/link.py": "import os, trio", "daemon/logs.py": "import time\nfrom loguru import logger"},
+    ),
+    (purity, {"daemon/surfaces/base.py": "import timeit_\nfrom urllib.parse import quote"}),
+    (no_sdk, {"daemon/transports/http.py": "import mcpd, httpx2"}),
+    (light_bridge, {"daemon/cli/connect.py": "import daemon.notify, socket", "daemon/notify.py": "import os"}),
+    (light_bridge, {"daemon/cli/connect.py": TYPED + "import trio"}),
+    (
+        light_bridge,
+        {"daemon/cli/__init__.py": "def f():\n    import daemon.cli.x", "daemon/cli/x.py": "import rich"},
+    ),
+    (no_cycle, {"daemon/wire/a.py": "import daemon.wire.b", "daemon/wire/b.py": "import daemon.errors"}),
+    (
+        no_cycle,
+        {"daemon/cli/__init__.py": "def f():\n    import daemon.cli.x", "daemon/cli/x.py": "import daemon.cli"},
+    ),
+    (imports_stand_at_the_top, {"daemon/cli/__init__.py": "def main():\n    import daemon.cli.run"}),
+    (
+        imports_stand_at_the_top,
+        {"daemon/tree.py": "class A:\n    import json\ntry:\n    import x\nexcept E:\n    x = 1"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("rule", "files"), REFUSED)
+def test_a_rule_refuses(rule: Callable[[Tree], Iterator[str]], files: dict[str, str]) -> None:
+    assert len(list(rule(made_up(files)))) == 1
+
+
+@pytest.mark.parametrize(("rule", "files"), ACCEPTED)
+def test_a_rule_accepts(rule: Callable[[Tree], Iterator[str]], files: dict[str, str]) -> None:
+    assert not list(rule(made_up(files)))
+
+
+def test_every_rule_has_been_seen_to_refuse_and_to_accept() -> None:
+    assert {rule for rule, _ in REFUSED} == set(RULES)
+    assert {rule for rule, _ in ACCEPTED} >= set(RULES) - {one_loop}

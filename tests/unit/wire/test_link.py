@@ -1,0 +1,519 @@
+"""Links over real sockets and pipes: nothing torn, lost, reordered or leaked, whatever the other side does."""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import os
+import socket
+import struct
+import tempfile
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+import trio
+import trio.testing
+from trio.testing import wait_all_tasks_blocked
+
+from daemon.errors import ConnectionLost, ProtocolFault
+from daemon.wire.link import (
+    LINES_AT_ONCE,
+    LINES_PER_TURN,
+    LOOK_SECONDS,
+    READ_BYTES,
+    READS_PER_TURN,
+    SHORT_READ,
+    STUCK_SECONDS,
+)
+from daemon.wire.outbox import Outbox
+from tests.unit.wire.linked import (
+    MIB,
+    Near,
+    answering,
+    near_end,
+    open_descriptors,
+    pipe_link,
+    receive,
+    receive_all,
+    socket_link,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+# --- reading ----------------------------------------------------------------------------------------------
+
+
+async def test_lines_come_in_whole_and_in_order_however_they_were_cut() -> None:
+    stream = b"".join(b"line %d\n" % number for number in range(500))
+    with trio.fail_after(30), socket_link() as (near, far):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            for start in range(0, len(stream), 97):
+                await far.send_all(stream[start : start + 97])
+            await far.aclose()
+    assert b"".join(line + b"\n" for line in near.lines) == stream
+
+
+async def test_an_oversized_line_is_told_by_its_head_and_the_next_one_comes_in() -> None:
+    with trio.fail_after(30), socket_link(max_line=1000) as (near, far):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            await far.send_all(b"x" * 500_000 + b"\nnext\n" + b"y" * 1001 + b"\nlast\n")
+            await wait_all_tasks_blocked()
+            assert (near.lines, [head[:1] for head in near.heads]) == ([b"next", b"last"], [b"x", b"y"])
+            nursery.cancel_scope.cancel()
+
+
+async def test_what_the_owner_answers_goes_out_at_the_end_of_the_chunk_without_a_flush_of_his() -> None:
+    with trio.fail_after(30), socket_link() as (near, far):
+        near.then = answering(near, lambda line: line.upper())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            await far.send_all(b"a\nb\n")
+            assert await receive(far, 4) == b"A\nB\n"
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_peer_that_hangs_up_ends_the_link_and_its_unfinished_line_is_nobodys() -> None:
+    with trio.fail_after(30), socket_link() as (near, far):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            await far.send_all(b'whole\n{"id":1,"half')
+            await far.aclose()
+    assert near.lines == [b"whole"]
+    assert near.ended == "the peer closed the connection"
+
+
+@pytest.mark.process
+async def test_a_reset_ends_the_link_with_the_systems_own_words() -> None:
+    with trio.fail_after(30):
+        listener = socket.create_server(("127.0.0.1", 0))
+        ours = socket.create_connection(listener.getsockname())
+        theirs, _ = listener.accept()
+        listener.close()
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        theirs.close()
+        ours.setblocking(False)
+        fd = ours.detach()
+        near = near_end(fd, fd)
+        await near.run()
+        near.link.close()
+    assert near.ended == "reading failed: Connection reset by peer"
+
+
+async def test_a_peer_that_floods_gives_everybody_else_a_turn() -> None:
+    seen_by_others = [0]
+    line = b"x" * (READ_BYTES // 16 - 1) + b"\n"
+    with trio.fail_after(30), pipe_link() as (near, far_write, _):
+        os.set_blocking(far_write, False)
+        fcntl.fcntl(far_write, fcntl.F_SETPIPE_SZ, MIB)
+
+        def refill() -> None:
+            with suppress(BlockingIOError):
+                while True:
+                    os.write(far_write, line)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            # As fast as it is read, for the peer writes whenever a line of his is handed over.
+            near.then = lambda _: refill()
+            refill()
+            while seen_by_others[-1] < 16 * READS_PER_TURN * 16:
+                await trio.lowlevel.checkpoint()
+                seen_by_others.append(len(near.lines))
+            nursery.cancel_scope.cancel()
+    turns = [later - earlier for earlier, later in itertools.pairwise(seen_by_others)]
+    # A turn of the others may fall before ours in one round of the loop and after it in the next; and one of
+    # ours may read twice, to catch up and because more has come.
+    assert max(turns) <= 4 * READS_PER_TURN * 17
+
+
+async def test_a_peer_that_says_nothing_but_line_ends_gives_everybody_else_a_turn() -> None:
+    seen_by_others = [0]
+    with trio.fail_after(30), socket_link() as (near, far):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            nursery.start_soon(far.send_all, b"\n" * 30_000 + b"last\n")
+            while near.lines[-1:] != [b"last"]:
+                await trio.lowlevel.checkpoint()
+                seen_by_others.append(len(near.lines))
+            nursery.cancel_scope.cancel()
+    turns = [later - earlier for earlier, later in itertools.pairwise(seen_by_others)]
+    assert len(near.lines) == 30_001
+    # As above: the last portion of one read may be followed by the first of the next.
+    assert max(turns) <= 4 * LINES_PER_TURN
+
+
+async def test_what_the_owner_raises_ends_the_link_and_no_other() -> None:
+    def fails(lines: list[bytes]) -> None:
+        raise ProtocolFault(f"not {lines[0].decode()}")
+
+    with trio.fail_after(30), socket_link() as (bad, far_bad), socket_link(outbox=bad.outbox) as (near, far):
+        bad.then = fails
+        near.then = answering(near, lambda line: line.upper())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            await far_bad.send_all(b"this\n")
+            with pytest.raises(ProtocolFault, match="not this"):
+                await bad.run()
+            await far.send_all(b"a\n")
+            assert await receive(far, 2) == b"A\n"
+            nursery.cancel_scope.cancel()
+
+
+async def test_what_the_owner_raises_in_a_later_portion_ends_the_link_too() -> None:
+    with trio.fail_after(30), socket_link() as (near, far):
+
+        def fails_later(_: list[bytes]) -> None:
+            if len(near.lines) > LINES_PER_TURN:
+                raise ProtocolFault("too much")
+
+        near.then = fails_later
+        await far.send_all(b"\n" * LINES_PER_TURN * 3)
+        with pytest.raises(ProtocolFault, match="too much"):
+            await near.run()
+    assert len(near.lines) == LINES_PER_TURN + LINES_AT_ONCE
+
+
+async def test_a_turn_ends_where_the_peer_had_said_all_that_it_had_to_say() -> None:
+    turns: list[int] = []
+    with trio.fail_after(30), socket_link() as (near, far):
+        near.then = lambda lines: turns.extend([near.link.turns] * len(lines))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            long = b"x" * SHORT_READ + b"\nlast\n"
+            many = b"\n" * LINES_PER_TURN * 2 + b"x" * SHORT_READ + b"\n"
+            for said in (b"one\ntwo\n", long, many, b"after many\n"):
+                await far.send_all(said)
+                await wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+    assert [len(list(same)) for _, same in itertools.groupby(turns)] == [2, 2, LINES_PER_TURN * 2 + 1, 1]
+
+
+async def test_who_was_not_read_from_for_a_while_has_ended_a_turn_when_he_had_said_all() -> None:
+    turns: list[int] = []
+    with trio.fail_after(30), socket_link(pause_at=MIB) as (near, far):
+
+        def then(lines: list[bytes]) -> None:
+            turns.extend([near.link.turns] * len(lines))
+            near.link.send((b"y" * 2 * MIB,))
+
+        near.then = then
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            for _ in range(2):
+                await far.send_all(b"x" * SHORT_READ + b"\n")
+                await receive(far, 2 * MIB + 1)
+                await wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+    first, second = turns
+    assert first < second
+
+
+# --- those who are behind, and those who wait for them ----------------------------------------------------
+
+
+@contextmanager
+def served(
+    *, clients: int = 1, max_waiting: int = 2 * MIB
+) -> Iterator[tuple[Near, trio.SocketStream, list[Far]]]:
+    """A server's link whose lines go to clients in turn, its far end, and the clients."""
+    with ExitStack() as stack:
+        outbox = Outbox(max_waiting=max_waiting)
+        server, far = stack.enter_context(socket_link(max_line=16 * MIB, outbox=outbox))
+        ends = []
+        for _ in range(clients):
+            client, end = stack.enter_context(socket_link(max_queue=MIB, pause_at=MIB, outbox=outbox))
+            ends.append(Far(client, end))
+
+        def then(lines: list[bytes]) -> None:
+            for line in lines:
+                ends[line[0] - ord("0")].near.link.send((line,))
+
+        server.then = then
+        yield server, far, ends
+
+
+@attrs.frozen
+class Far:
+    near: Near
+    end: trio.SocketStream
+
+
+def is_held(near: Near) -> bool:
+    return near.link.is_held
+
+
+def line_for(client: int, size: int) -> bytes:
+    return b"%d" % client + b"x" * (size - 2) + b"\n"
+
+
+async def test_a_server_waits_for_a_client_that_is_behind_and_nothing_is_lost() -> None:
+    lines = [line_for(0, MIB - number) for number in range(12)]
+    with trio.fail_after(30), served() as (server, far, (slow,)):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(server.run)
+            nursery.start_soon(slow.near.run)
+            nursery.start_soon(far.send_all, b"".join(lines))
+            await wait_all_tasks_blocked()
+            assert is_held(server)
+            assert 2 * MIB < slow.near.link.queued < 6 * MIB
+            assert await receive(slow.end, sum(map(len, lines))) == b"".join(lines)
+            await wait_all_tasks_blocked()
+            assert not is_held(server)
+            nursery.cancel_scope.cancel()
+
+
+async def test_others_are_served_by_the_same_server_as_long_as_there_is_room() -> None:
+    with trio.fail_after(30), served(clients=2, max_waiting=16 * MIB) as (server, far, (slow, other)):
+        async with trio.open_nursery() as nursery:
+            for each in (server, slow.near, other.near):
+                nursery.start_soon(each.run)
+            for _ in range(8):
+                await far.send_all(line_for(0, MIB) + line_for(1, 10))
+                assert await receive(other.end, 10) == line_for(1, 10)
+            assert slow.near.link.queued > 6 * MIB
+            assert not is_held(server)
+            nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("how", ["goes", "is closed here", "takes nothing for long"])
+async def test_a_server_is_read_again_when_the_client_that_was_behind_is_no_more(
+    how: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    with trio.fail_after(3 * STUCK_SECONDS), served(clients=2) as (server, far, (slow, other)):
+        async with trio.open_nursery() as nursery:
+            for each in (server, slow.near, other.near):
+                nursery.start_soon(each.run)
+            nursery.start_soon(far.send_all, line_for(0, MIB) * 8 + line_for(1, 10))
+            while not is_held(server):
+                await trio.lowlevel.checkpoint()
+            if how == "goes":
+                await slow.end.aclose()
+            elif how == "is closed here":
+                slow.near.link.close()
+            assert await receive(other.end, 10) == line_for(1, 10)
+            assert slow.near.ended
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_server_that_waits_for_two_goes_on_when_both_have_caught_up() -> None:
+    with trio.fail_after(30), served(clients=2) as (server, far, (one, two)):
+        async with trio.open_nursery() as nursery:
+            for each in (server, one.near, two.near):
+                nursery.start_soon(each.run)
+            await far.send_all(line_for(0, 3 * MIB))
+            nursery.start_soon(far.send_all, line_for(1, 3 * MIB) + line_for(0, MIB) + line_for(1, MIB))
+            await wait_all_tasks_blocked()
+            assert is_held(server)
+            assert await receive(one.end, 3 * MIB)
+            assert await receive(two.end, 3 * MIB)
+            assert await receive(one.end, MIB)
+            assert await receive(two.end, MIB)
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_server_that_goes_while_it_is_held_is_forgotten() -> None:
+    with trio.fail_after(30), served() as (server, far, (slow,)):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(server.run)
+            nursery.start_soon(slow.near.run)
+            nursery.start_soon(far.send_all, line_for(0, MIB) * 4)
+            await wait_all_tasks_blocked()
+            assert is_held(server)
+            server.link.close()
+            assert not any(server.outbox.held.values())
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_client_that_asks_for_much_at_once_is_answered_as_it_reads() -> None:
+    asked = 4 * LINES_AT_ONCE
+    with trio.fail_after(30), socket_link(pause_at=MIB) as (near, far):
+        near.then = answering(near, lambda _: b"y" * (MIB - 1))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            await far.send_all(b"more\n" * asked)
+            await wait_all_tasks_blocked()
+            assert len(near.lines) == LINES_AT_ONCE
+            assert await receive(far, asked * MIB)
+            assert len(near.lines) == asked
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_client_that_takes_too_little_while_a_server_is_held_for_it_is_cut_off(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    with served() as (server, far, (slow,)):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(server.run)
+            nursery.start_soon(slow.near.run)
+            nursery.start_soon(far.send_all, line_for(0, MIB) * 8)
+            while not is_held(server):
+                await trio.lowlevel.checkpoint()
+            with trio.move_on_after(3 * LOOK_SECONDS):
+                while not slow.near.ended:
+                    await receive(slow.end, 16 * 1024)
+                    await trio.sleep(1)
+            assert slow.near.ended.startswith("the peer does not read")
+            assert not is_held(server)
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_client_that_reads_little_but_reads_is_not_cut_off(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    with trio.fail_after(30 * STUCK_SECONDS), socket_link(max_queue=MIB, pause_at=MIB) as (near, far):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            near.say(b"x" * 4 * MIB)
+            for _ in range(20):
+                await trio.sleep(STUCK_SECONDS - 1)
+                await receive(far, 16 * 1024)
+            assert not near.ended
+            nursery.cancel_scope.cancel()
+
+
+async def test_writing_to_who_has_gone_ends_the_link() -> None:
+    with trio.fail_after(30), pipe_link() as (near, _, far_read):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            await wait_all_tasks_blocked()
+            os.close(far_read)
+            near.say(b"anybody?")
+    assert near.ended == "writing failed: Broken pipe"
+    assert near.link.queued == 0
+
+
+async def test_who_goes_while_much_is_being_written_ends_the_link() -> None:
+    with trio.fail_after(30), pipe_link() as (near, _, far_read):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            near.say(b"x" * MIB)
+            await wait_all_tasks_blocked()
+            os.close(far_read)
+    assert near.ended == "writing failed: Broken pipe"
+
+
+async def test_what_a_peer_said_before_it_stopped_listening_is_taken_in() -> None:
+    """It answered and ended; we notice by a write of somebody else's before we have read."""
+    with trio.fail_after(30), pipe_link() as (near, far_write, far_read):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            await wait_all_tasks_blocked()
+            os.write(far_write, b"answer\n" * (LINES_PER_TURN + 1))
+            os.close(far_read)
+            near.say(b"one more?")
+    assert near.ended == "writing failed: Broken pipe"
+    assert near.lines == [b"answer"] * (LINES_PER_TURN + 1)
+
+
+async def test_a_link_that_cannot_be_waited_for_ends_and_the_others_are_flushed() -> None:
+    with tempfile.TemporaryFile() as file, socket_link() as (near, far), trio.fail_after(30):
+        # No epoll takes a file of a disk (epoll_ctl(2), EPERM).
+        odd = near_end(os.dup(file.fileno()), os.dup(file.fileno()), outbox=near.outbox)
+        with pytest.raises(ConnectionLost, match="waiting for it failed: Operation not permitted"):
+            await odd.link.run(lambda _: None, lambda _: None)
+        near.say(b"fine")
+        assert await receive(far, 5) == b"fine\n"
+        odd.link.close()
+
+
+async def test_what_fails_before_the_link_runs_ends_it_when_it_does() -> None:
+    with trio.fail_after(30), pipe_link() as (near, _, far_read):
+        os.close(far_read)
+        near.say(b"anybody?")
+        await near.run()
+    assert near.ended == "writing failed: Broken pipe"
+
+
+# --- closing ----------------------------------------------------------------------------------------------
+
+
+async def test_after_close_nothing_is_written_and_nothing_waits() -> None:
+    with trio.fail_after(30), socket_link() as (near, far):
+        near.link.send((b"queued",))
+        near.link.close()
+        near.say(b"later")
+        near.link.flush()
+        near.link.close()
+        assert near.link.queued == 0
+        assert await receive_all(far) == b""
+
+
+async def test_closing_a_link_that_waits_for_its_peer_ends_it() -> None:
+    with trio.fail_after(30), socket_link() as (near, _):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            await wait_all_tasks_blocked()
+            near.link.close()
+    assert near.ended
+
+
+async def test_closing_a_link_that_waits_to_write_ends_it() -> None:
+    with trio.fail_after(30), socket_link() as (near, _):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            near.say(b"x" * MIB)
+            await wait_all_tasks_blocked()
+            near.link.close()
+    assert near.ended
+    assert near.link.queued == 0
+
+
+async def test_a_closed_link_keeps_nothing_of_an_unfinished_line() -> None:
+    with trio.fail_after(30), socket_link(max_line=8 * MIB) as (near, far):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            await far.send_all(b"x" * 4 * MIB)
+            await wait_all_tasks_blocked()
+            assert near.link.statistics().unfinished == 4 * MIB
+            near.link.close()
+        assert near.link.statistics().unfinished == 0
+
+
+async def test_a_closed_link_never_touches_a_descriptor_that_took_its_number() -> None:
+    with trio.fail_after(30), socket_link(pause_at=1) as (near, far):
+        near.then = answering(near, lambda _: b"y" * MIB)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            await far.send_all(b"one\n")
+            await wait_all_tasks_blocked()
+            taken = near.link._read_fd
+            near.link.close()
+            stranger, other = socket.socketpair()
+            with stranger, other:
+                assert stranger.fileno() == taken
+                stranger.setblocking(False)
+                other.sendall(b"not yours\n")
+                await wait_all_tasks_blocked()
+                assert stranger.recv(100) == b"not yours\n"
+                nursery.cancel_scope.cancel()
+    assert near.lines == [b"one"]
+
+
+@pytest.mark.parametrize("how", ["hang up", "cancel", "cut off"])
+async def test_links_leak_no_descriptors_however_they_end(
+    how: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    before = open_descriptors()
+    with trio.fail_after(100 * STUCK_SECONDS):
+        for _ in range(20):
+            with socket_link(max_queue=1) as (near, far):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(near.run)
+                    await wait_all_tasks_blocked()
+                    if how == "hang up":
+                        await far.aclose()
+                    elif how == "cancel":
+                        nursery.cancel_scope.cancel()
+                    else:
+                        near.say(b"x" * MIB)
+            with pipe_link() as (near, _, _):
+                near.link.close_write()
+            with pipe_link():
+                pass
+    assert open_descriptors() == before
