@@ -2,7 +2,7 @@
 
 A `Cause` stands in `mcpd status --json`, in `meta.unavailableServers` and in the details of
 `UpstreamUnavailable`, so its values are a contract. Restarts (`supervision.endings`) and advice
-(`cli.checkup.remedies`) are decided by it; sentences are for people, and no program reads one back.
+(`cli.doctor.remedies`) are decided by it; sentences are for people, and no program reads one back.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class ConnectionEvents(Protocol):
         """The server sent something that is no JSON-RPC message."""
 
     def on_child(self, pid: int, mark: int) -> None:
-        """The server runs as this child process; `mark` tells its descendants (`transports.children`)."""
+        """The server runs as this child process; `mark` tells its descendants (`processes.children`)."""
 
     def on_lost(self, reason: str) -> None:
         """The connection is over, before anybody who waits on it is told: send nothing more."""

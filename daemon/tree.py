@@ -27,28 +27,28 @@ from daemon.actors.reloader import Reloader
 from daemon.actors.session import Session
 from daemon.actors.summarizing import Summarizing
 from daemon.actors.warden import Warden
-from daemon.arguments.reading import Checker
-from daemon.calllog import CallLogger
 from daemon.catalog.offer import Offers
 from daemon.clients.context import SessionContext
+from daemon.clients.doors.unix import unix_door
 from daemon.clients.moving import Moves
 from daemon.clients.sessions import Sessions
-from daemon.doors.unix import unix_door
+from daemon.counting.measures import Mended
+from daemon.counting.readings import Exporter
+from daemon.counting.summary import counters, most_called
+from daemon.counting.tally import Tally
 from daemon.errors import UpstreamLost
-from daemon.later import later
-from daemon.measures import Mended
-from daemon.metrics.readings import Exporter
-from daemon.metrics.summary import counters, most_called
-from daemon.notify import SERVING, feed_watchdog
+from daemon.host.calllog import CallLogger
+from daemon.host.notify import SERVING, feed_watchdog
+from daemon.kit.later import later
 from daemon.operators.base import Clients, Counters, OperatorContext
+from daemon.processes.children import Children
 from daemon.processes.peers import Peers, own_and, shares
-from daemon.servers import Servers
 from daemon.state.access import Opener
 from daemon.state.store import Store, set_aside
+from daemon.surfaces.arguments.reading import Checker
 from daemon.surfaces.base import Means
 from daemon.surfaces.table import META_TOOLS, SURFACES
-from daemon.tally import Tally
-from daemon.transports.children import Children
+from daemon.upstreams.servers import Servers
 from daemon.wire.outbox import Outbox
 
 if TYPE_CHECKING:
@@ -56,9 +56,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from daemon.actors.summarizer import Summarizer
-    from daemon.catalog.reconcile import Plan
+    from daemon.config.diff import Plan
     from daemon.config.model import Config, Summaries
-    from daemon.config.redactors import Redactors
+    from daemon.config.redaction import Redactors
     from daemon.config.state_url import StateUrl
     from daemon.operators.base import DaemonFacts
     from daemon.ports import WatchedFile
@@ -98,7 +98,7 @@ class Surroundings:
     watchdog: float | None = None
     """Seconds within which it wants a sign of life."""
     listen: Callable[[Callable[[int], None]], None] = lambda _deliver: None
-    """Has signals delivered, those too that came before anybody listened (`signals.Signals.listen`)."""
+    """Has signals delivered, those too that came before anybody listened (`host.signals.Signals.listen`)."""
     place: StateUrl
     """Where the state is kept."""
     file: WatchedFile

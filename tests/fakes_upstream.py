@@ -18,24 +18,24 @@ import trio.testing
 from msgspec import Raw
 
 from daemon.actors.session import Session
-from daemon.arguments.reading import Checker
 from daemon.catalog.listing import read_tools
 from daemon.catalog.offer import Offers
 from daemon.catalog.snapshot import Catalog, begin, fold, with_settled_names
 from daemon.clients.context import SessionContext
 from daemon.clients.sessions import Sessions
-from daemon.config.redactors import Redactors
+from daemon.config.redaction import Redactors
+from daemon.counting.measures import Mended
+from daemon.counting.tally import Tally
 from daemon.errors import UpstreamUnavailable
 from daemon.facts import Fact, ListingFailed, ServerStatus, StatusChanged, ToolsListed
-from daemon.measures import Mended
+from daemon.kit.watch import Watch
 from daemon.ports import OwnCall
 from daemon.protocol import CALL_TOOL, MODERN_VERSION, VERSION_KEY, tool_params
 from daemon.search.index import Index
 from daemon.states import ServerState
+from daemon.surfaces.arguments.reading import Checker
 from daemon.surfaces.base import Means
 from daemon.surfaces.table import SURFACES
-from daemon.tally import Tally
-from daemon.watch import Watch
 from daemon.wire.link import FdLink
 from daemon.wire.outbox import Outbox
 from tests.unit.config.reading import config_of

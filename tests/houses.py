@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from daemon.cli.run import ConfigFile
-from daemon.config.redactors import Redactors
+from daemon.config.redaction import Redactors
 from daemon.config.state_url import resolve
 from daemon.operators.base import DaemonFacts
 from daemon.states import ServerState
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from daemon.catalog.reconcile import Plan
+    from daemon.config.diff import Plan
     from daemon.config.model import Config
 
 PATIENCE = 30.0

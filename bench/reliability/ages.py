@@ -23,10 +23,10 @@ from loguru import logger
 from bench.reliability.promise import Finding
 from daemon.actors.registry import Registry
 from daemon.config.model import Config, Server, TransportType
-from daemon.config.redactors import Redactors
-from daemon.servers import Servers
+from daemon.config.redaction import Redactors
+from daemon.processes.children import Children
 from daemon.states import ServerState
-from daemon.transports.children import Children
+from daemon.upstreams.servers import Servers
 from daemon.wire.outbox import Outbox
 from tests.conftest import run_patiently
 

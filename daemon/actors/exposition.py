@@ -1,4 +1,4 @@
-"""The exposition: `GET /metrics` over HTTP on a loopback address, if `metrics.listen` names one.
+"""The exposition: `GET /metrics` over HTTP on a loopback address, if `counting.listen` names one.
 
 It follows the configuration from one reload to the next. Nobody it talks to is trusted: heads, connections and
 time are bounded, and a web page that had its own name resolve to this machine is refused by the Host that its
@@ -18,11 +18,11 @@ import attrs
 import trio
 from loguru import logger
 
+from daemon.clients.doors.listening import Listener
 from daemon.config.metrics_rules import is_loopback, split_authority
-from daemon.doors.listening import Listener
 from daemon.errors import CallError, leaf
-from daemon.later import later
-from daemon.watch import Watch
+from daemon.kit.later import later
+from daemon.kit.watch import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import trio
 from loguru import logger
 
+from daemon.kit.watch import Watch
 from daemon.search.index import Index
 from daemon.search.semantic import SemanticUnavailable, open_encoder
 from daemon.search.vectors import Vectors
-from daemon.watch import Watch
 
 if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog

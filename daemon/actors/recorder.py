@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from daemon.catalog.remembered import SessionRecord
     from daemon.catalog.snapshot import Catalog
     from daemon.facts import Fact
+    from daemon.kit.watch import Watch
     from daemon.state.access import Opener
-    from daemon.watch import Watch
 
 OPERATION_SECONDS = 1.5
 """The longest that anybody waits for one operation: a client that loads a tool must not notice more."""

@@ -11,9 +11,9 @@ from loguru import logger
 
 from daemon.catalog.snapshot import UNSETTLED, begin, fold_all, with_settled_names
 from daemon.facts import Configured, NamesRecalled, Recalled, Switched
-from daemon.mailbox import Mailbox
+from daemon.kit.mailbox import Mailbox
+from daemon.kit.watch import Watch
 from daemon.operators.news import news
-from daemon.watch import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

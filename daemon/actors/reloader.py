@@ -12,15 +12,15 @@ import attrs
 import trio
 from loguru import logger
 
-from daemon.config.trail import ROOT
+from daemon.config.jsonc import ROOT
 from daemon.errors import ConfigError, Fault, McpdError
-from daemon.notify import SERVING, reloading
+from daemon.host.notify import SERVING, reloading
 from daemon.operators.base import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from daemon.catalog.reconcile import Plan
+    from daemon.config.diff import Plan
     from daemon.config.model import Config
 
 READ_SECONDS = 10.0

@@ -14,7 +14,7 @@ import attrs
 import trio
 from loguru import logger
 
-from daemon.delay import doubled, jittered
+from daemon.kit.delay import doubled, jittered
 from daemon.summaries.endpoint import EndpointFault, Kind, SummariesUnavailable
 from daemon.summaries.ledger import Ledger
 from daemon.summaries.prompt import INSTRUCTIONS, message
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
     from daemon.config.model import Summaries
     from daemon.facts import Fact
+    from daemon.kit.watch import Watch
     from daemon.summaries.endpoint import Endpoint
     from daemon.summaries.prompt import Question
-    from daemon.watch import Watch
 
 SETTLE = 2.0
 """Seconds after a change before anything is asked: many servers that start give one round, and what the store

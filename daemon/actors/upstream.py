@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from daemon.admission import Admission
 from daemon.causes import HEALTHY, Cause, Reason
+from daemon.counting.measures import STDERR_LINE, Noise, StderrTail
 from daemon.errors import (
     Busy,
     ConnectionLost,
@@ -23,13 +23,13 @@ from daemon.errors import (
     UpstreamLost,
     leaf,
 )
-from daemon.measures import STDERR_LINE, Noise, StderrTail
 from daemon.model import Era
-from daemon.runlog import RunLog
-from daemon.transports.handshake import Greeter, Greeting, ProbeKilled
-from daemon.transports.keepalive import fallen_silent
-from daemon.transports.opening import OpenContext, connector
 from daemon.upstreams.access import UpstreamAccess
+from daemon.upstreams.admission import Admission
+from daemon.upstreams.runlog import RunLog
+from daemon.upstreams.transports.handshake import Greeter, Greeting, ProbeKilled
+from daemon.upstreams.transports.keepalive import fallen_silent
+from daemon.upstreams.transports.opening import OpenContext, connector
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from daemon.config.model import Server
     from daemon.facts import Fact
     from daemon.ports import UpstreamConnection
-    from daemon.redact import Redactor
+    from daemon.processes.children import Children
+    from daemon.safety.redact import Redactor
     from daemon.supervision.supervisor import Lifecycle
-    from daemon.transports.children import Children
     from daemon.wire.outbox import Outbox
 
 INSTALLERS = frozenset({"npx", "uvx", "docker", "podman", "bunx", "pnpm", "pipx"})

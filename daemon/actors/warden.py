@@ -16,9 +16,9 @@ import trio
 from loguru import logger
 
 from daemon.causes import Cause, Reason
-from daemon.measures import Ceiling
+from daemon.counting.measures import Ceiling
+from daemon.kit.wording import bytes_in_words
 from daemon.processes.effort import memory_of
-from daemon.wording import bytes_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.catalog.lazily import Lazily
+from daemon.catalog.lazy import Lazily
 from daemon.config.model import Override, ToolSelection
-from daemon.config.names import read_reference, spellings
-from daemon.config.patterns import matches
+from daemon.config.names import matches, read_reference, spellings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -20,8 +20,8 @@ from daemon.catalog.definitions import (
     since_when,
 )
 from daemon.catalog.digests import fingerprint
-from daemon.catalog.legible import screened
 from daemon.facts import ListingFailed, Recalled, ServerStatus, StatusChanged, Summarized, ToolsListed
+from daemon.safety.legible import screened
 from daemon.states import COMING, SERVING, ServerState
 
 if TYPE_CHECKING:
@@ -60,9 +60,9 @@ class ServerEntry:
     quarantined: Mapping[str, str] = attrs.field(factory=dict)
     """Tools that cannot be used, with reasons."""
     hidden: Mapping[str, str] = attrs.field(factory=dict)
-    """Its tools that have hidden characters in their definitions, each with which (`catalog.legible`)."""
+    """Its tools that have hidden characters in their definitions, each with which (`safety.legible`)."""
     completed: tuple[str, ...] = ()
-    """Its tools whose schemas of arguments it lists without their type (`catalog.completing`)."""
+    """Its tools whose schemas of arguments it lists without their type (`catalog.schemas`)."""
     listing_error: str = ""
     """Why the last attempt to list its tools failed; empty if it did not."""
     first_run: int = 0

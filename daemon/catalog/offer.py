@@ -20,8 +20,7 @@ import attrs
 import msgspec
 from msgspec import Raw
 
-from daemon.catalog.lazily import Lazily
-from daemon.catalog.table import Table
+from daemon.catalog.lazy import Lazily, Table
 from daemon.config.names import read_reference, read_shown
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from daemon.catalog.definitions import NEVER
-from daemon.catalog.table import NO_TOOLS
+from daemon.catalog.lazy import NO_TOOLS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -10,16 +10,15 @@ import os.path
 import shutil
 from typing import TYPE_CHECKING
 
-from daemon import paths
 from daemon.cli import commands, runners
 from daemon.cli.runners import known
-from daemon.config.names import read_reference
-from daemon.config.patterns import matches
+from daemon.config.jsonc import ROOT, below
+from daemon.config.names import matches, read_reference
 from daemon.config.redaction import secrets_of
-from daemon.config.trail import ROOT, below
 from daemon.errors import Fault
+from daemon.host import paths
+from daemon.kit.wording import camel
 from daemon.surfaces.table import shows_summaries
-from daemon.wording import camel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from daemon.cli.control import EX_FAULT, ask_with, guarded
 from daemon.cli.options import add_control, add_json, parser
-from daemon.escape import document, visible
+from daemon.safety.escape import document, visible
 
 if TYPE_CHECKING:
     import argparse

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from daemon.cli import EX_CONFIG
 from daemon.cli.options import add_json, parser
-from daemon.escape import document, visible
+from daemon.safety.escape import document, visible
 
 if TYPE_CHECKING:
     import argparse
@@ -30,7 +30,7 @@ def main(argv: list[str]) -> int:
     from daemon.cli.advice import advice, oversights  # noqa: PLC0415
     from daemon.config.parse import load  # noqa: PLC0415
     from daemon.errors import ConfigError  # noqa: PLC0415
-    from daemon.paths import config_file  # noqa: PLC0415
+    from daemon.host.paths import config_file  # noqa: PLC0415
     from daemon.surfaces.table import SURFACES  # noqa: PLC0415
 
     path = options.file or config_file(os.environ)

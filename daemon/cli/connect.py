@@ -14,7 +14,7 @@ import signal
 import sys
 
 from daemon import __version__
-from daemon.cli.bridging.loop import Bridge
+from daemon.bridge.loop import Bridge
 
 MAX_KEY = 200
 """Characters of a session's key, as in `catalog.remembered`, which this module cannot afford to import."""
@@ -79,7 +79,7 @@ def _no_key(text: str) -> str:
 
 def _default_socket() -> str:
     # Here, because it brings pathlib (7 ms) and `--socket` does without.
-    from daemon.paths import client_socket  # noqa: PLC0415
+    from daemon.host.paths import client_socket  # noqa: PLC0415
 
     return str(client_socket(os.environ))
 

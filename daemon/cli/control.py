@@ -13,9 +13,9 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.trust import distrust
-from daemon.cli.unreachable import OPERATORS, explain
-from daemon.paths import control_socket
+from daemon.bridge.unreachable import OPERATORS, explain
+from daemon.host.paths import control_socket
+from daemon.host.trust import distrust
 
 if TYPE_CHECKING:
     import argparse
@@ -103,7 +103,7 @@ def guarded(action: Callable[[], int]) -> int:
         return EX_UNREACHABLE
     except RemoteFault as fault:
         # Imported here: this module is for `mcpd status --json` as well, which never gets there.
-        from daemon.escape import visible  # noqa: PLC0415
+        from daemon.safety.escape import visible  # noqa: PLC0415
 
         print(f"mcpd: {visible(fault.message)}", file=sys.stderr)
         return EX_FAULT

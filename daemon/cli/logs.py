@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.cli.control import DaemonUnreachable, ask_with, guarded
 from daemon.cli.options import add_control, add_json, parser
-from daemon.escape import visible
+from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,7 +76,7 @@ def _count(text: str) -> int:
 def _show_counts(options: argparse.Namespace) -> int:
     answer = ask_with(options, "logs", {})
     if options.json:
-        from daemon.escape import document  # noqa: PLC0415 - of the two outputs only one is paid for
+        from daemon.safety.escape import document  # noqa: PLC0415 - of the two outputs only one is paid for
 
         print(document(answer))
         return 0

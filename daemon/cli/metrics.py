@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from daemon.cli.control import ask_with, guarded
 from daemon.cli.options import add_control, parser
-from daemon.escape import visible
+from daemon.safety.escape import visible
 
 
 def main(argv: list[str]) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 from daemon.cli.control import EX_FAULT, ask_with, guarded
 from daemon.cli.options import add_control, add_json, parser
-from daemon.escape import document, visible
+from daemon.safety.escape import document, visible
 
 PATIENCE = 60.0
 """Seconds to wait: a server may take `timeouts.list` for its answer, and one that sleeps is woken first."""

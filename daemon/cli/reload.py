@@ -8,7 +8,7 @@ from typing import Any
 from daemon.cli import EX_CONFIG
 from daemon.cli.control import RemoteFault, ask_with, guarded
 from daemon.cli.options import add_control, add_json, parser
-from daemon.escape import document, visible
+from daemon.safety.escape import document, visible
 
 PATIENCE = 60.0
 """Seconds to wait: servers that were removed are stopped first, and another reload may be under way."""

@@ -17,17 +17,18 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon import __version__, paths
+from daemon import __version__
 from daemon.cli import EX_CONFIG
 from daemon.config.model import DEFAULT_PROFILE
 from daemon.config.parse import load
 from daemon.config.profile_files import files_beside
-from daemon.config.redactors import Redactors
+from daemon.config.redaction import Redactors
 from daemon.config.state_url import resolve
 from daemon.errors import ConfigError, DaemonRunning
-from daemon.notify import Notifier, listen_fds, watchdog_seconds
-from daemon.signals import Signals
-from daemon.sockets import bind, private_directory, unbind
+from daemon.host import paths
+from daemon.host.notify import Notifier, listen_fds, watchdog_seconds
+from daemon.host.signals import Signals
+from daemon.host.sockets import bind, private_directory, unbind
 from daemon.state.sqlite import hold
 from daemon.surfaces.table import LAZY, SURFACES
 
@@ -215,9 +216,11 @@ def _serve(
     import trio  # noqa: PLC0415
     from loguru import logger  # noqa: PLC0415
 
-    from daemon import lifetime, logs, tree  # noqa: PLC0415
+    from daemon import tree  # noqa: PLC0415
+    from daemon.cli import lifetime
+    from daemon.host import logs
     from daemon.processes import own  # noqa: PLC0415
-    from daemon.transports.children import Children  # noqa: PLC0415
+    from daemon.processes.children import Children  # noqa: PLC0415
 
     style = options.log_format or ("journal" if os.environ.get("JOURNAL_STREAM") else "text")
     writer = logs.configure(style, options.log_level, file.redact)

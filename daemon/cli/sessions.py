@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
 def _move(options: argparse.Namespace) -> int:
     answer = ask_with(options, "move", {"key": options.key, "profile": options.profile})
     if options.json:
-        from daemon.escape import document  # noqa: PLC0415 - of the two outputs only one is paid for
+        from daemon.safety.escape import document  # noqa: PLC0415 - of the two outputs only one is paid for
 
         print(document(answer))
     else:
@@ -82,7 +82,7 @@ def _move(options: argparse.Namespace) -> int:
 def _show(options: argparse.Namespace) -> int:
     answer = ask_with(options, "sessions", {"key": options.key})
     if options.json:
-        from daemon.escape import document  # noqa: PLC0415 - of the two outputs only one is paid for
+        from daemon.safety.escape import document  # noqa: PLC0415 - of the two outputs only one is paid for
 
         print(document(answer if options.key is None else answer["loaded"]))
     else:

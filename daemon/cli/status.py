@@ -88,7 +88,7 @@ def _show(options: argparse.Namespace) -> int:
     status = ask_with(options, "status", {})
     _explain(status, options)
     if options.json:
-        from daemon.escape import document  # noqa: PLC0415 - of the two outputs only one is paid for
+        from daemon.safety.escape import document  # noqa: PLC0415 - of the two outputs only one is paid for
 
         print(document(status))
     else:
@@ -105,8 +105,8 @@ def _explain(status: dict[str, Any], options: argparse.Namespace) -> None:
     if all(server["state"] in WELL for server in servers.values()):
         return
     # Only now: most of the time nothing is wrong.
-    from daemon.cli.checkup.asking import last_words  # noqa: PLC0415
-    from daemon.cli.checkup.remedies import remedy  # noqa: PLC0415
+    from daemon.cli.doctor.asking import last_words  # noqa: PLC0415
+    from daemon.cli.doctor.remedies import remedy  # noqa: PLC0415
 
     for name, words in last_words(servers, partial(ask_with, options)).items():
         found = remedy(name, servers[name], words)

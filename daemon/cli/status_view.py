@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from daemon.cli.terminal import draw, duration, grid, milliseconds, paragraph, safe, size
-from daemon.escape import visible
 from daemon.operators.news import switches
+from daemon.safety.escape import visible
 from daemon.states import COMING, WELL
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Where tables for people are drawn: how wide, in colour or not; and how numbers read there.
 
-Everything a server has said goes through `escape.visible` and into a `rich` Text, never into markup.
+Everything a server has said goes through `safety.escape.visible` and into a `rich` Text, never into markup.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from daemon.escape import visible
-from daemon.wording import KIB
+from daemon.kit.wording import KIB
+from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.cli.control import EX_FAULT, ask_with, guarded
 from daemon.cli.options import add_control, add_json, parser
-from daemon.escape import document, visible
-from daemon.wording import BYTES_PER_TOKEN, suggestion
+from daemon.kit.wording import BYTES_PER_TOKEN, suggestion
+from daemon.safety.escape import document, visible
 
 if TYPE_CHECKING:
     import argparse

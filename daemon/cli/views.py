@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from daemon.cli.terminal import Screen, draw, duration, grid, paragraph, safe
-from daemon.escape import visible
+from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -38,7 +38,7 @@ MAX_READ = 64 * 1024
 """Bytes of a meta-tool's arguments that are looked into for the log: a tenth of a millisecond."""
 
 MAX_NAMES = 5
-"""Names in a line of the log; the whole line has a bound of its own (`logs.LABEL_BYTES`)."""
+"""Names in a line of the log; the whole line has a bound of its own (`host.logs.LABEL_BYTES`)."""
 
 LOOKED_THROUGH = 64 * 1024
 """Bytes of a result that is looked through for `isError`, in a quarter of a millisecond at the most.

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
     from daemon.catalog.snapshot import Catalog
     from daemon.clients.sessions import Sessions
-    from daemon.config.redactors import Redactors
-    from daemon.measures import Mended
+    from daemon.config.redaction import Redactors
+    from daemon.counting.measures import Mended
+    from daemon.counting.tally import Tally
+    from daemon.kit.watch import Watch
     from daemon.ports import Upstream
     from daemon.search.index import Index
     from daemon.surfaces.base import Means, Surface
-    from daemon.tally import Tally
-    from daemon.watch import Watch
     from daemon.wire.outbox import Outbox
 
 

@@ -12,12 +12,12 @@ import re
 from typing import TYPE_CHECKING
 
 from daemon.clients.announcements import MAX_LISTS
-from daemon.tally import tokens_in
+from daemon.counting.tally import tokens_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from daemon.tally import Tally
+    from daemon.counting.tally import Tally
 
 DEFERRING_SINCE: Mapping[str, tuple[int, ...]] = {
     # The first that was seen to: names, and schemas through its ToolSearch. 2.1.197 gives its model everything.

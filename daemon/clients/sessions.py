@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from daemon.catalog.remembered import SessionRecord
     from daemon.catalog.shown import Shown
     from daemon.catalog.snapshot import Catalog, ServerEntry
+    from daemon.kit.watch import Watch
     from daemon.model import Tool
-    from daemon.watch import Watch
 
 RETRY_SECONDS = 5.0
 """Between tries to recall a session whose store does not answer: each costs a request up to 1.5 s."""

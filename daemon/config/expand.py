@@ -17,11 +17,10 @@ import attrs
 
 from daemon.config.credentials import names_credential
 from daemon.config.hints import quoted
-from daemon.config.jsonc import sound
+from daemon.config.jsonc import below, sound
 from daemon.config.settings import is_setting
-from daemon.config.trail import below
 from daemon.errors import Fault
-from daemon.spellings import nested
+from daemon.safety.spellings import nested
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

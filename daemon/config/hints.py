@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from daemon.config.model import Category, Config, Profile, Server, ToolSelection
-from daemon.wording import suggestion
+from daemon.kit.wording import suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -4,6 +4,8 @@ Comments and trailing commas are blanked out, one space for each character, and 
 what is left: line and column of its errors are therefore those of the file. What the standard library would
 let through silently is marked while it reads and found by one walk over the result: the last of two equal
 keys winning, NaN, 1e400, integers that other languages cannot hold, lone surrogates.
+
+Where in a file something stands, in the file's own spelling: `$.mcpServers.git.args[1]`.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.config.trail import ROOT, below
 from daemon.errors import ConfigError, Fault
 
 if TYPE_CHECKING:
@@ -211,3 +212,17 @@ def _plain(value: object) -> object:
         case list():
             return [_plain(item) for item in value]
     return value
+
+
+ROOT = "$"
+
+_PLAIN = re.compile(r"[A-Za-z_$][\w$-]*", re.ASCII)
+
+
+def below(trail: str, step: str | int) -> str:
+    """The trail of a key or an index of what stands at `trail`. Odd keys are quoted, so that no two collide."""
+    if isinstance(step, int):
+        return f"{trail}[{step}]"
+    if _PLAIN.fullmatch(step):
+        return f"{trail}.{step}"
+    return f"{trail}[{json.dumps(step)}]"

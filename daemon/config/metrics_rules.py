@@ -7,7 +7,7 @@ from ipaddress import IPv6Address, ip_address
 from typing import TYPE_CHECKING
 
 from daemon.config.hints import quoted
-from daemon.config.trail import below
+from daemon.config.jsonc import below
 from daemon.errors import Fault
 
 if TYPE_CHECKING:

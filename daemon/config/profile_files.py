@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.config.jsonc import decode
-from daemon.config.trail import ROOT, below
+from daemon.config.jsonc import ROOT, below, decode
 from daemon.config.writers import open_to_others
 from daemon.errors import ConfigError, Fault
 

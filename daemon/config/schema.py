@@ -22,7 +22,7 @@ from daemon.config.model import Config, Server, TransportType
 from daemon.config.names import SERVER_NAME, TITLE_LENGTH
 from daemon.config.structure import TRANSPORT_SPELLINGS
 from daemon.config.tuning import AtLeast
-from daemon.wording import camel
+from daemon.kit.wording import camel
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

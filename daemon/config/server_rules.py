@@ -6,9 +6,9 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
+from daemon.config.jsonc import below
 from daemon.config.model import Server, TransportType
 from daemon.config.names import SERVER_NAME, slug
-from daemon.config.trail import below
 from daemon.errors import Fault
 
 if TYPE_CHECKING:

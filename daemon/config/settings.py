@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from daemon.shapes import tokens
-from daemon.spellings import nested
+from daemon.safety.shapes import tokens
+from daemon.safety.spellings import nested
 
 LONG_WORD = 10
 """Letters from which a word must be one that can be said: shorter names are abbreviated as anybody likes."""

@@ -17,8 +17,8 @@ from urllib.parse import parse_qsl, unquote, unquote_plus
 import attrs
 
 from daemon.config.hints import quoted
+from daemon.config.jsonc import below
 from daemon.config.metrics_rules import MAX_PORT
-from daemon.config.trail import below
 from daemon.errors import Fault
 
 if TYPE_CHECKING:

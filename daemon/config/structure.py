@@ -17,10 +17,10 @@ from cattrs.errors import IterableValidationNote
 from cattrs.gen import make_dict_structure_fn, override
 
 from daemon.config.hints import quoted, unknown_key
-from daemon.config.trail import below
+from daemon.config.jsonc import below
 from daemon.config.tuning import AtLeast
 from daemon.errors import Fault
-from daemon.wording import camel, suggestion
+from daemon.kit.wording import camel, suggestion
 
 T = TypeVar("T")
 Tree = ClassValidationError | IterableValidationError

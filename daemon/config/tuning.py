@@ -11,7 +11,7 @@ from typing import Annotated
 
 import attrs
 
-from daemon.wording import MIB
+from daemon.kit.wording import MIB
 
 
 @attrs.frozen

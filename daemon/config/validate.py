@@ -8,15 +8,20 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from daemon.config.category_rules import category_faults, empty_faults, title_faults
 from daemon.config.hints import quoted
+from daemon.config.jsonc import ROOT, below
 from daemon.config.metrics_rules import metrics_faults
-from daemon.config.profile_rules import profile_faults, surface_faults
+from daemon.config.selection_rules import (
+    category_faults,
+    empty_faults,
+    profile_faults,
+    surface_faults,
+    title_faults,
+)
 from daemon.config.server_rules import missing_faults, name_faults, server_faults
 from daemon.config.state_url import state_faults
-from daemon.config.trail import ROOT, below
 from daemon.errors import Fault
-from daemon.wording import suggestion
+from daemon.kit.wording import suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -14,7 +14,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daemon.config.trail import ROOT
+from daemon.config.jsonc import ROOT
 from daemon.errors import Fault
 
 if TYPE_CHECKING:

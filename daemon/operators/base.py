@@ -13,31 +13,31 @@ import msgspec
 import trio
 
 from daemon.errors import McpdError, UnknownServer
+from daemon.kit.wording import hint
 from daemon.ports import Upstream
 from daemon.states import COMING, ServerState
-from daemon.wording import hint
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-    from daemon.catalog.reconcile import Plan
     from daemon.catalog.remembered import SessionRecord
     from daemon.catalog.snapshot import Catalog
-    from daemon.cataloguing import ListingStatus
     from daemon.clients.context import SessionStatistics
     from daemon.clients.moving import Moves
+    from daemon.config.diff import Plan
     from daemon.config.model import Config
-    from daemon.config.redactors import Redactors
+    from daemon.config.redaction import Redactors
+    from daemon.counting.measures import CallStats, Mended, Noise, StderrTail
+    from daemon.counting.tally import Tally
     from daemon.facts import Fact
-    from daemon.measures import CallStats, Mended, Noise, StderrTail
+    from daemon.kit.watch import Watch
     from daemon.processes.peers import Connections
     from daemon.state.health import Persistence
     from daemon.state.session_notes import Totals
     from daemon.supervision.supervisor import Child
     from daemon.surfaces.base import Means
-    from daemon.tally import Tally
-    from daemon.transports.handshake import Greeting
-    from daemon.watch import Watch
+    from daemon.upstreams.listing import ListingStatus
+    from daemon.upstreams.transports.handshake import Greeting
     from daemon.wire.outbox import Outbox
 
 P = TypeVar("P", bound=msgspec.Struct)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import trio
 
-from daemon.measures import STDERR_LINES
+from daemon.counting.measures import STDERR_LINES
 from daemon.operators.base import Command
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
+from daemon.kit.wording import camel
 from daemon.operators.base import OUTCOME_SECONDS, PASSED_THROUGH, Command, NoParams
 from daemon.states import WAITING
-from daemon.wording import camel
 
 if TYPE_CHECKING:
     from daemon.facts import ServerStatus

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from daemon.metrics.summary import in_all, summary
+from daemon.counting.summary import in_all, summary
+from daemon.counting.tally import tokens_in
+from daemon.kit.wording import camel
 from daemon.operators.base import Command, NoParams
 from daemon.operators.server_status import server_status
 from daemon.operators.tools import view_of
 from daemon.processes.effort import memory_by_mark
 from daemon.surfaces.table import by_profile
-from daemon.tally import tokens_in
-from daemon.transports.stdio import child_environment
-from daemon.wording import camel
+from daemon.upstreams.transports.stdio import child_environment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,9 +16,9 @@ from daemon.catalog.snapshot import WHOLE
 from daemon.config.names import read_reference, tool_name_is_sound
 from daemon.errors import InvalidArguments, UnknownTool
 from daemon.facts import Switched
+from daemon.kit.wording import hint
 from daemon.operators.base import OUTCOME_SECONDS, PASSED_THROUGH, Command, Refused
 from daemon.states import ServerState
-from daemon.wording import hint
 
 if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog, ServerEntry

@@ -13,7 +13,7 @@ import resource
 from pathlib import Path
 from typing import NamedTuple
 
-from daemon.wording import KIB
+from daemon.kit.wording import KIB
 
 RLIMIT_LOCKS = 10
 """The resource that carries a server's mark (asm-generic/resource.h); Python's module has no name for it."""

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.search.floor import is_chance
+from daemon.kit.wording import closest
 from daemon.search.language import language
-from daemon.search.queries import Query, read
+from daemon.search.queries import Query, is_chance, read
 from daemon.search.segment import Segment
 from daemon.search.semantic import fuse
 from daemon.search.text import plain
 from daemon.search.vocabulary import Vocabulary
-from daemon.wording import closest
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.search.claims import DEPRECATED, deprecated
-from daemon.search.documents import digest_of, document
+from daemon.search.documents import DEPRECATED, deprecated, digest_of, document
+from daemon.search.language import NOTHING_ASKED, deed_of, worth
 from daemon.search.text import plain, terms
-from daemon.search.verbs import NOTHING_ASKED, deed_of, worth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

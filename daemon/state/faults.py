@@ -14,7 +14,7 @@ from daemon.errors import McpdError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from daemon.redact import Redactor
+    from daemon.safety.redact import Redactor
 
 
 class StoreCause(StrEnum):

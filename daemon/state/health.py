@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import attrs
 from loguru import logger
 
-from daemon.delay import doubled, jittered
+from daemon.kit.delay import doubled, jittered
+from daemon.kit.watch import Watch
 from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.session_notes import MAX_SESSIONS
-from daemon.watch import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

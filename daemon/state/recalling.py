@@ -10,7 +10,7 @@ import trio
 from loguru import logger
 
 from daemon.facts import NamesRecalled, Recalled, Switched
-from daemon.mailbox import ActorGone
+from daemon.kit.mailbox import ActorGone
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from daemon.catalog.remembered import ServerRecord
     from daemon.catalog.snapshot import Catalog
     from daemon.facts import Fact
+    from daemon.kit.watch import Watch
     from daemon.model import GivenName
     from daemon.state.server_notes import ServerNotes, Switches
-    from daemon.watch import Watch
 
 
 LAST_SETTLE_SECONDS = 0.5

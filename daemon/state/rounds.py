@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from daemon.catalog.remembered import SessionRecord
     from daemon.catalog.snapshot import Catalog
+    from daemon.kit.watch import Watch
     from daemon.state.access import Opened, StoreAccess
     from daemon.state.expiry import Expiry
     from daemon.state.health import Health
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from daemon.state.session_notes import SessionNotes, Totals
     from daemon.state.store import Store
     from daemon.state.values import Batch, Written
-    from daemon.watch import Watch
 
 POLL_SECONDS = 1.0
 """Between looks at what other daemons have written to a store that is shared."""

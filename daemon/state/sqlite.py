@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon.errors import DaemonRunning
-from daemon.sockets import private_directory
+from daemon.host.sockets import private_directory
 from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.sql import SqlDialect, Transaction
 

@@ -13,8 +13,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from daemon.catalog.remembered import ANONYMOUS, OTHERS
-from daemon.later import later
-from daemon.redact import Redactor
+from daemon.kit.later import later
+from daemon.safety.redact import Redactor
 from daemon.state import migrations, sqlite
 from daemon.state.faults import StoreCause, StoreFault, translated
 from daemon.state.reading import Reader

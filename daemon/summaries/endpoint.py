@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import trio
 
 from daemon.errors import CannotStart, McpdError
-from daemon.transports.network import host_and_port, place_of
+from daemon.upstreams.transports.network import host_and_port, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

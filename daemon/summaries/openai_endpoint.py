@@ -27,8 +27,8 @@ import trio
 from daemon.errors import RunError
 from daemon.protocol import IDENTITY
 from daemon.summaries.endpoint import EndpointFault, Kind, fault_of_status, read_retry_after
-from daemon.transports.network import connect as reach
-from daemon.transports.network import host_and_port, reason
+from daemon.upstreams.transports.network import connect as reach
+from daemon.upstreams.transports.network import host_and_port, reason
 
 if TYPE_CHECKING:
     from daemon.config.model import Summaries

@@ -8,7 +8,7 @@ import attrs
 import msgspec
 
 from daemon.errors import McpdError
-from daemon.summaries.judging import MAX_KEYWORD, MAX_KEYWORDS, MAX_SERVER, MAX_TOOL, objection
+from daemon.summaries.prompt import MAX_KEYWORD, MAX_KEYWORDS, MAX_SERVER, MAX_TOOL, objection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

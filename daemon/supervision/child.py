@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from daemon.backoff import Ending, Run, Streak, is_stable, wants_restart
 from daemon.causes import HEALTHY, Reason
 from daemon.states import WAKEABLE, ServerState
+from daemon.supervision.backoff import Ending, Run, Streak, is_stable, wants_restart
 from daemon.supervision.endings import contained, ending_of, reason_of
 from daemon.supervision.lifecycle import Lifecycle
 from daemon.supervision.pause import Pause

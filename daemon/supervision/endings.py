@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import trio
 from loguru import logger
 
-from daemon.backoff import Ending
 from daemon.causes import Cause, Reason
 from daemon.errors import RunError, leaf
+from daemon.supervision.backoff import Ending
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -13,8 +13,8 @@ from daemon.states import ServerState
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from daemon.backoff import RestartPolicy, Run
     from daemon.causes import Reason
+    from daemon.supervision.backoff import RestartPolicy, Run
     from daemon.supervision.pause import Pause
     from daemon.supervision.starts import QueuedStart
     from daemon.supervision.status import ChildStatus

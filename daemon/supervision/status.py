@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from daemon.causes import HEALTHY, Reason
 from daemon.facts import ServerStatus
+from daemon.kit.watch import Watch
 from daemon.states import SERVING, WAITING, ServerState, move
-from daemon.watch import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 from msgspec import Raw
 
-from daemon.catalog.legible import legible_json
 from daemon.errors import CallError, InvalidArguments
-from daemon.escape import legible
-from daemon.wording import BYTES_PER_TOKEN, closest, meant
+from daemon.kit.wording import BYTES_PER_TOKEN, closest, meant
+from daemon.safety.escape import legible
+from daemon.safety.legible import legible_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
     import msgspec
 
-    from daemon.arguments.reading import Checker, Repair
     from daemon.catalog.categories import ToolCategory
     from daemon.catalog.offer import Offer, Offered, Offers
     from daemon.catalog.snapshot import Catalog, ServerEntry
     from daemon.config.model import Profile
     from daemon.model import Tool, ToolKey
     from daemon.search.index import Index
+    from daemon.surfaces.arguments.reading import Checker, Repair
 
 MAX_REMEMBERED = 1024
 """Decisions that are remembered with one view, of each kind: more tools than one client calls between two

@@ -8,6 +8,7 @@ import msgspec
 
 from daemon.config.names import own_name
 from daemon.errors import UnknownCategory, UnknownTool
+from daemon.kit.wording import closest
 from daemon.surfaces.answers import (
     MAX_NAMED,
     MAX_QUOTED,
@@ -34,7 +35,6 @@ from daemon.surfaces.describing import (
     unlisted,
 )
 from daemon.surfaces.summing import category_line
-from daemon.wording import closest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Raw, Struct
 
-from daemon.arguments.reading import WRAPPERS
 from daemon.config.names import CLIENT_PREFIX, read_reference
 from daemon.errors import InvalidArguments, ToolChanged, ToolDisabled, UnknownTool, UpstreamUnavailable
+from daemon.kit.wording import closest
 from daemon.protocol import tool_head
 from daemon.surfaces.answers import MAX_QUOTED, choices, cut, quoted, share_of, some_of, unavailable_entry
+from daemon.surfaces.arguments.reading import WRAPPERS
 from daemon.surfaces.base import MAX_REMEMBERED, AwaitListing, Forward, Target
 from daemon.surfaces.describing import definition, meta_tool, starting, unlisted
 from daemon.surfaces.renames import renamed
-from daemon.wording import closest
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

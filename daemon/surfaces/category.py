@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from daemon.catalog.categories import prospect
 from daemon.config.names import own_name
 from daemon.errors import ToolDisabled, UnknownTool
+from daemon.kit.wording import closest
 from daemon.surfaces import calling
 from daemon.surfaces.answers import MAX_QUOTED, choices, cut, decode_arguments, quoted, share_of
 from daemon.surfaces.base import Action, AwaitListing, Target, View
@@ -26,7 +27,6 @@ from daemon.surfaces.by_category import (
 )
 from daemon.surfaces.calling import unwrap
 from daemon.surfaces.describing import meta_tool
-from daemon.wording import closest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,9 +12,9 @@ import attrs
 import msgspec
 from msgspec import Raw
 
-from daemon.catalog.compact import compact
-from daemon.catalog.legible import legible_schema
+from daemon.catalog.schemas import compact
 from daemon.errors import InvalidArguments, SchemaFetchError
+from daemon.safety.legible import legible_schema
 from daemon.states import COMING, ServerState
 from daemon.surfaces.answers import (
     MEMBER_BYTES,

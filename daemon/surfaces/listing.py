@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Raw
 
-from daemon.catalog.legible import legible_tool
 from daemon.config.names import read_reference
+from daemon.safety.legible import legible_tool
 from daemon.surfaces import calling
 from daemon.surfaces.base import ALWAYS_LOAD
 

@@ -13,6 +13,7 @@ import msgspec
 from daemon.catalog.loaded import Source
 from daemon.config.names import CLIENT_PREFIX
 from daemon.errors import InvalidArguments, ToolNotLoaded, UnknownServer
+from daemon.kit.wording import closest
 from daemon.surfaces import calling
 from daemon.surfaces.answers import (
     MAX_QUOTED,
@@ -36,7 +37,6 @@ from daemon.surfaces.listing import as_listed
 from daemon.surfaces.renames import is_as_shown, renamed
 from daemon.surfaces.resolving import MAX_FOUND, WORTH, resolve
 from daemon.surfaces.summing import server_line, server_words, tool_line
-from daemon.wording import closest
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

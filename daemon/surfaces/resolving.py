@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon.errors import CallError, UnknownTool
+from daemon.kit.wording import closest
 from daemon.surfaces import calling
 from daemon.surfaces.answers import MAX_QUOTED, choices, cut, quoted, share_of
 from daemon.surfaces.renames import renamed
-from daemon.wording import closest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from daemon.escape import legible
+from daemon.safety.escape import legible
 from daemon.surfaces.answers import MAX_LINE, one_line
 
 if TYPE_CHECKING:

@@ -8,23 +8,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daemon.cataloguing import Listing
-from daemon.measures import CallStats
+from daemon.counting.measures import CallStats
 from daemon.states import COMING, WAKEABLE
-from daemon.upstreams.refusals import outlook, unavailable
-from daemon.upstreams.waking import Waking
+from daemon.upstreams.listing import Listing
+from daemon.upstreams.waking import Waking, outlook, unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from daemon.admission import Admission
-    from daemon.cataloguing import ListingStatus
     from daemon.config.model import Server
     from daemon.errors import UpstreamUnavailable
     from daemon.facts import Fact
     from daemon.ports import CallToSend
-    from daemon.redact import Redactor
+    from daemon.safety.redact import Redactor
     from daemon.supervision.supervisor import Child
+    from daemon.upstreams.admission import Admission
+    from daemon.upstreams.listing import ListingStatus
     from daemon.wire.requests import Exchange
 
 
@@ -95,7 +94,7 @@ class UpstreamAccess:
 
     @property
     def standing(self) -> ListingStatus:
-        """How it does with its list (`cataloguing.Listing.standing`)."""
+        """How it does with its list (`upstreams.listing.Listing.standing`)."""
         return self.listing.standing
 
     def send(self, call: CallToSend, exchange: Exchange, client: int = 0) -> int:

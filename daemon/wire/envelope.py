@@ -51,7 +51,7 @@ MAX_ENVELOPE_BYTES = 64 * 1024
 
 MAX_ERROR_BYTES = 128 * 1024
 """Of an error's message, and of its data, that are read: more than anybody is shown, with the longest secret
-that is looked for at its end (`redact.SHOWN`, `redact.FARTHEST`)."""
+that is looked for at its end (`safety.redact.SHOWN`, `safety.redact.FARTHEST`)."""
 
 JOINED_BYTES = 4096
 """A payload up to this is copied into its frame: that costs less than to keep them apart."""

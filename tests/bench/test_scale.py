@@ -72,8 +72,8 @@ def test_the_document_names_only_files_that_exist() -> None:
     words = DOCUMENT.read_text(encoding="utf-8")
     for name in (
         "daemon/state/sqlite.py",
-        "daemon/sockets.py",
-        "daemon/doors/listening.py",
+        "daemon/host/sockets.py",
+        "daemon/clients/doors/listening.py",
         "daemon/state/writing.py",
     ):
         assert f"`{name}`" in words

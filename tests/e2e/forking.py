@@ -29,7 +29,9 @@ ENDS_WITHIN = 60.0
 FORKER = """
 import json, os, select, sys
 import daemon.cli
-from daemon import lifetime, logs, tree
+from daemon.cli import lifetime
+from daemon.host import logs
+from daemon import tree
 from daemon.cli import run
 from daemon.state import store
 

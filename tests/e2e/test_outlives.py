@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.cli.bridging.stand_in import ARRIVED, STATUS
+from daemon.bridge.stand_in import ARRIVED, STATUS
 from tests.e2e.harness import MCP1, ROOT, Daemon, RawClient, running, scripted
 from tests.e2e.scripts import CHANGED, LIST, PYTHON, TYPESCRIPT, Clients, call, link, names, refusal
 from tests.waiting import WAIT, eventually

@@ -11,7 +11,7 @@ import attrs
 CHILD = "tests/faults/test_child_faults.py::test_"
 VIRTUAL = "tests/faults/test_virtual.py::test_"
 DAEMON = "tests/faults/test_daemon_faults.py::test_"
-TREE = "tests/process/transports/test_children.py::test_"
+TREE = "tests/process/processes/test_children.py::test_"
 UPSTREAM = "tests/process/actors/test_upstream.py::test_"
 LIFE = "tests/e2e/test_lifecycle.py::test_"
 KEPT = "tests/e2e/test_persistence.py::test_"
@@ -132,7 +132,7 @@ FIFTY = (
         "http: http: it ends the session with 400 Bad Request",
         "http: http: 503 Service Unavailable to a call",
         "http: http: an error in 200 instead of an answer",
-        "tests/process/transports/test_http.py::test_each_way_to_end_a_session",
+        "tests/process/upstreams/transports/test_http.py::test_each_way_to_end_a_session",
     ),
     row(
         "22 noise on stdout",
@@ -233,7 +233,7 @@ FIFTY = (
     row(
         "39 a thundering herd",
         "tests/unit/supervision/test_supervisor.py::test_at_most_so_many_start_at_once",
-        "tests/unit/test_backoff.py::test_delays_double_up_to_the_cap_with_half_of_each_left_to_chance",
+        "tests/unit/supervision/test_backoff.py::test_delays_double_up_to_the_cap_with_half_of_each_left_to_chance",
     ),
     row(
         "40 suspend and resume",
@@ -346,7 +346,7 @@ MATRIX = (
     ),
     row(
         "stdout EOF but alive; a grandchild holds stdout",
-        "tests/process/transports/test_stdio.py::test_a_closed_stdout_ends_the_connection_although_the_child_lives",
+        "tests/process/upstreams/transports/test_stdio.py::test_a_closed_stdout_ends_the_connection_although_the_child_lives",
         "stdio: it ends, and a grandchild holds its stdout",
     ),
     row(
@@ -381,15 +381,15 @@ MATRIX = (
     row(
         "TLS expired, wrong host, self-signed, protocol",
         "http: http: TLS to a server that speaks none",
-        "tests/unit/transports/test_network.py::test_a_certificate_that_does_not_verify_is_no_outage",
-        "tests/process/transports/test_http.py::test_an_untrusted_certificate_cannot_start",
+        "tests/unit/upstreams/transports/test_network.py::test_a_certificate_that_does_not_verify_is_no_outage",
+        "tests/process/upstreams/transports/test_http.py::test_an_untrusted_certificate_cannot_start",
     ),
     row(
         "HTTP 500, 502, 503 + Retry-After, 429",
         "http: http: 502 Bad Gateway to a call",
         "http: http: 503 for a while",
         "http: http: 429 Too Many Requests to a call",
-        "tests/unit/transports/test_failures.py::test_when_to_come_back_is_understood_and_told",
+        "tests/unit/upstreams/transports/test_failures.py::test_when_to_come_back_is_understood_and_told",
     ),
     row(
         "HTTP 404, 400, 410 session, 200 + error",
@@ -406,20 +406,20 @@ MATRIX = (
         "http: sse: comments and unknown events",
         "http: sse: the stream is a web page",
         "http: http: what unpacks to far more than the limit",
-        "tests/process/transports/test_http_streams.py::test_the_stream_of_notifications_is_reopened",
+        "tests/process/upstreams/transports/test_http_streams.py::test_the_stream_of_notifications_is_reopened",
     ),
     row(
         "WebSocket: no pong, close codes, size, text as binary",
         "http: ws: closed with 1011 during a call",
         "http: ws: a message over the limit",
-        "tests/process/transports/test_ws.py::test_a_binary_message_may_hold_json",
+        "tests/process/upstreams/transports/test_ws.py::test_a_binary_message_may_hold_json",
         note="Whether it lives is asked by MCP's ping, as over every transport; pongs do not matter.",
     ),
     row(
         "unix socket gone, no permission, stale file",
         "network: unix: goes away with calls in flight",
         "http: unix: a socket that is no socket",
-        "tests/unit/transports/test_unix.py::test_nobody_there_any_more",
+        "tests/unit/upstreams/transports/test_unix.py::test_nobody_there_any_more",
     ),
     row(
         "redirect loop, cross-origin",
@@ -454,7 +454,7 @@ MATRIX = (
         "client floods, many connects, half-open",
         "clients: two hundred connections with half a line",
         "clients: a thousand messages in one piece",
-        "tests/unit/test_admission.py::test_in_a_flood_of_one_client_anothers_call_is_in_the_next_round",
+        "tests/unit/upstreams/test_admission.py::test_in_a_flood_of_one_client_anothers_call_is_in_the_next_round",
     ),
     row("never-reading client", "clients: a client that never reads"),
     row(
@@ -473,7 +473,7 @@ MATRIX = (
     row(
         "fd exhaustion in the daemon",
         f"{DAEMON}a_daemon_without_descriptors_serves_on_and_recovers",
-        "tests/unit/doors/test_listening.py::test_a_shortage_makes_the_door_take_a_breath_and_go_on",
+        "tests/unit/clients/doors/test_listening.py::test_a_shortage_makes_the_door_take_a_breath_and_go_on",
     ),
     row(
         "exception of every type in every actor",

@@ -24,10 +24,10 @@ from daemon.actors.registry import Registry
 from daemon.actors.upstream import UpstreamActor
 from daemon.config.model import Config, Restart, Server, ServerLimits, StartMode, Timeouts
 from daemon.facts import ServerStatus, StatusChanged
-from daemon.redact import Redactor
+from daemon.processes.children import Children
+from daemon.safety.redact import Redactor
 from daemon.states import ServerState
 from daemon.supervision.supervisor import ChildSpec, Supervisor
-from daemon.transports.children import Children
 from daemon.wire.outbox import Outbox
 from daemon.wire.requests import RemoteError
 from tests.fakes_upstream import tool_call

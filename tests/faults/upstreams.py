@@ -17,7 +17,7 @@ import trio
 from trio_websocket import ConnectionClosed, wrap_server_stream
 
 from tests.faults.history import Took
-from tests.unit.transports.serving import Request, _read_request, reply
+from tests.unit.upstreams.transports.serving import Request, _read_request, reply
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence

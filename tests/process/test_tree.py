@@ -16,7 +16,7 @@ import trio
 import trio.testing
 
 from daemon.config.parse import secrets
-from daemon.notify import feed_watchdog
+from daemon.host.notify import feed_watchdog
 from daemon.operators.base import Refused
 from daemon.states import ServerState
 from daemon.tree import DRAIN_SECONDS, STOP_SECONDS

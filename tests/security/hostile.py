@@ -7,7 +7,7 @@ import json
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
-from daemon.measures import NOISE_CHARACTERS, STDERR_LINE
+from daemon.counting.measures import NOISE_CHARACTERS, STDERR_LINE
 from tests.scripted_server import command, tool
 
 if TYPE_CHECKING:

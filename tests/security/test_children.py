@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
+from daemon.processes.children import Children
 from daemon.processes.own import OOM_SCORE
-from daemon.transports.children import Children
-from daemon.transports.stdio import INHERITED
+from daemon.upstreams.transports.stdio import INHERITED
 from tests.security.hostile import SECRETS
 from tests.waiting import eventually
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from daemon.catalog.listing import MAX_TOOL_BYTES
-from daemon.measures import LOG_BURST_BYTES, LOG_BYTES_PER_SECOND
+from daemon.counting.measures import LOG_BURST_BYTES, LOG_BYTES_PER_SECOND
 from tests.e2e.harness import changeable, running, scripted
 from tests.scripted_server import tool
 from tests.waiting import eventually

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.catalog.legible import NOTE
-from daemon.escape import hidden_in, visible
+from daemon.safety.escape import hidden_in, visible
+from daemon.safety.legible import NOTE
 from tests.security.conftest import SURFACES
 from tests.security.hostile import HIDDEN, READABLE, SLY_TOOL, sly
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.redact import CUT, REASON, SHOWN
+from daemon.safety.redact import CUT, REASON, SHOWN
 from tests.e2e.harness import running, scripted
 from tests.waiting import eventually
 

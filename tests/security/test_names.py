@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon.config.names import SERVER_NAME
-from daemon.escape import visible
+from daemon.safety.escape import visible
 from tests.security.hostile import BAD_NAMES, NAMES
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import pytest
 
 from daemon.processes import table
 from daemon.processes.own import OOM_SCORE
-from daemon.transports.stdio import INHERITED
+from daemon.upstreams.transports.stdio import INHERITED
 from tests.e2e.harness import ROOT, running, scripted
 from tests.faults.stage import is_alive
 from tests.security.unprivileged import USER, after, unprivileged

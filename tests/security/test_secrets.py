@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.measures import NOISE_CHARACTERS, STDERR_LINE
-from daemon.redact import CUT, HIDDEN
+from daemon.counting.measures import NOISE_CHARACTERS, STDERR_LINE
+from daemon.safety.redact import CUT, HIDDEN
 from tests.security.hostile import SECRETS, everything, spellings
 from tests.waiting import eventually
 

@@ -89,12 +89,12 @@ DOORS = ("daemon", "daemon.cli")
 
 # The modules that may import by name: a daemon without HTTP servers never pays for an HTTP client, nor one that
 # finds tools by their words for numpy. What they may name is in the same room, which tests of their own hold
-# (tests/process/transports/test_opening.py, tests/unit/search/test_semantic.py).
+# (tests/process/upstreams/transports/test_opening.py, tests/unit/search/test_semantic.py).
 LOADS_BY_NAME = {
-    "daemon.later",
-    "daemon.transports.opening",
+    "daemon.kit.later",
+    "daemon.upstreams.transports.opening",
     "daemon.search.semantic",
-    "daemon.metrics.readings",
+    "daemon.counting.readings",
 }
 
 
@@ -300,14 +300,20 @@ def test_the_house_keeps_its_order(rule: Callable[[Tree], Iterator[str]]) -> Non
 TYPED = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    "
 REFUSED: list[tuple[Callable[[Tree], Iterator[str]], dict[str, str]]] = [
     (order, {"daemon/errors.py": "import daemon.model"}),
-    (order, {"daemon/model.py": "from daemon.backoff import x", "daemon/backoff.py": ""}),
+    (
+        order,
+        {"daemon/model.py": "from daemon.supervision.backoff import x", "daemon/supervision/backoff.py": ""},
+    ),
     (order, {"daemon/catalog/fold.py": "from daemon.search.index import Index"}),
     (order, {"daemon/catalog/fold.py": "from daemon import tree", "daemon/tree.py": ""}),
     (order, {"daemon/catalog/fold.py": TYPED + "from daemon.actors.front import Front"}),
     (order, {"daemon/wire/peer.py": "from ..ports import Port", "daemon/ports.py": ""}),
-    (order, {"daemon/tree.py": "import daemon.logs", "daemon/logs.py": ""}),
-    (order, {"daemon/notify.py": "def f():\n    from daemon.logs import x", "daemon/logs.py": ""}),
-    (order, {"daemon/watch.py": "from daemon.supervision.child import x"}),
+    (order, {"daemon/tree.py": "import daemon.host.logs", "daemon/host/logs.py": ""}),
+    (
+        order,
+        {"daemon/host/notify.py": "def f():\n    from daemon.host.logs import x", "daemon/host/logs.py": ""},
+    ),
+    (order, {"daemon/kit/watch.py": "from daemon.supervision.child import x"}),
     (order, {"daemon/tree.py": "from daemon.cli.output import x"}),
     (order, {"daemon/helpers.py": ""}),
     (actors_never_meet, {"daemon/actors/front.py": "from daemon.actors.session import Session"}),
@@ -320,7 +326,7 @@ REFUSED: list[tuple[Callable[[Tree], Iterator[str]], dict[str, str]]] = [
         {"daemon/actors/front.py": TYPED + "from .session import S", "daemon/actors/session.py": ""},
     ),
     (actors_never_meet, {"daemon/actors/__init__.py": "from daemon.actors.front import Front"}),
-    (purity, {"daemon/backoff.py": "import random"}),
+    (purity, {"daemon/supervision/backoff.py": "import random"}),
     (purity, {"daemon/surfaces/base.py": "from time import monotonic"}),
     (purity, {"daemon/catalog/fold.py": TYPED + "import mcp_types"}),
     (purity, {"daemon/search/text.py": "import os"}),
@@ -328,7 +334,7 @@ REFUSED: list[tuple[Callable[[Tree], Iterator[str]], dict[str, str]]] = [
     (purity, {"daemon/config/parse.py": "from urllib.request import urlopen"}),
     (one_loop, {"daemon/state/tables.py": "from asyncio import sleep"}),
     (one_loop, {"daemon/cli/call.py": "def f():\n    import asyncio.runners"}),
-    (no_sdk, {"daemon/transports/http.py": "import mcp.shared.inbound"}),
+    (no_sdk, {"daemon/upstreams/transports/http.py": "import mcp.shared.inbound"}),
     (no_sdk, {"daemon/wire/http.py": TYPED + "from mcp.types import Tool"}),
     (no_sdk, {"daemon/config/model.py": "import pydantic"}),
     (light_bridge, {"daemon/cli/connect.py": "import trio"}),
@@ -364,7 +370,7 @@ REFUSED: list[tuple[Callable[[Tree], Iterator[str]], dict[str, str]]] = [
         {"daemon/tree.py": "class A:\n    async def f(self):\n        from daemon import x"},
     ),
     (imports_stand_at_the_top, {"daemon/tree.py": "import importlib\nimportlib.import_module('mcp')"}),
-    (imports_stand_at_the_top, {"daemon/transports/opening.py": "__import__('mcp')"}),
+    (imports_stand_at_the_top, {"daemon/upstreams/transports/opening.py": "__import__('mcp')"}),
 ]
 ACCEPTED: list[tuple[Callable[[Tree], Iterator[str]], dict[str, str]]] = [
     (order, {"daemon/model.py": "import daemon.errors", "daemon/cli/run.py": "from daemon.tree import grow"}),
@@ -382,11 +388,17 @@ ACCEPTED: list[tuple[Callable[[Tree], Iterator[str]], dict[str, str]]] = [
     (purity, {"daemon/config/parse.py": "import os\nfrom pathlib import Path"}),
     (
         purity,
-        {"daemon/wire/link.py": "import os, trio", "daemon/logs.py": "import time\nfrom loguru import logger"},
+        {
+            "daemon/wire/link.py": "import os, trio",
+            "daemon/host/logs.py": "import time\nfrom loguru import logger",
+        },
     ),
     (purity, {"daemon/surfaces/base.py": "import timeit_\nfrom urllib.parse import quote"}),
-    (no_sdk, {"daemon/transports/http.py": "import mcpd, httpx2"}),
-    (light_bridge, {"daemon/cli/connect.py": "import daemon.notify, socket", "daemon/notify.py": "import os"}),
+    (no_sdk, {"daemon/upstreams/transports/http.py": "import mcpd, httpx2"}),
+    (
+        light_bridge,
+        {"daemon/cli/connect.py": "import daemon.host.notify, socket", "daemon/host/notify.py": "import os"},
+    ),
     (light_bridge, {"daemon/cli/connect.py": TYPED + "import trio"}),
     (
         light_bridge,

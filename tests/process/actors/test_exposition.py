@@ -28,8 +28,8 @@ from daemon.actors.exposition import (
 )
 from daemon.config.model import Metrics
 from daemon.errors import Overloaded
-from daemon.watch import Watch
-from tests.unit.metrics.samples import catalog, exporter
+from daemon.kit.watch import Watch
+from tests.unit.counting.samples import catalog, exporter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator

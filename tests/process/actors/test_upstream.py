@@ -11,15 +11,15 @@ import pytest
 import trio
 
 from daemon.actors.upstream import UpstreamActor
-from daemon.cataloguing import EMPTY
 from daemon.config.model import Server, Timeouts
+from daemon.counting.measures import NOISE_CHARACTERS, STDERR_LINE
 from daemon.errors import Overloaded, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
-from daemon.measures import NOISE_CHARACTERS, STDERR_LINE
 from daemon.model import Era
-from daemon.redact import CUT, Redactor
+from daemon.processes.children import Children
+from daemon.safety.redact import CUT, Redactor
 from daemon.states import ServerState
 from daemon.supervision.child import WAKE_INTERVAL
-from daemon.transports.children import Children
+from daemon.upstreams.listing import EMPTY
 from daemon.wire.outbox import Outbox
 from daemon.wire.requests import RemoteError
 from tests.faults.stage import PATIENCE, recording, scripted, stage

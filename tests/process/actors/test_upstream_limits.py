@@ -14,8 +14,8 @@ from daemon.config.model import Server, ServerLimits, Timeouts, TransportType
 from daemon.errors import Overloaded, RequestTooLarge, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
 from daemon.states import ServerState
 from tests.faults.stage import recording, scripted, stage
-from tests.unit.transports.serving import Request, answer, reply
-from tests.unit.transports.serving import scripted as http_server
+from tests.unit.upstreams.transports.serving import Request, answer, reply
+from tests.unit.upstreams.transports.serving import scripted as http_server
 
 if TYPE_CHECKING:
     from pathlib import Path

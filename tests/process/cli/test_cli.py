@@ -191,13 +191,13 @@ def test_connect_imports_only_the_standard_library(sockets: Path) -> None:
     assert foreign <= plain
     assert not loaded & {"socket", "argparse", "json", "subprocess", "asyncio"}
     ours = {name for name in loaded if name.startswith("daemon")}
-    assert {name for name in ours if not name.startswith("daemon.cli.bridging")} == {
+    assert {name for name in ours if not name.startswith("daemon.bridge")} == {
         "daemon",
         "daemon.cli",
         "daemon.cli.connect",
-        "daemon.cli.trust",
-        "daemon.delay",
-        "daemon.paths",
+        "daemon.host.trust",
+        "daemon.kit.delay",
+        "daemon.host.paths",
     }
 
 

@@ -14,7 +14,7 @@ import pytest
 from daemon import __version__
 from daemon.catalog import remembered
 from daemon.cli.connect import MAX_KEY
-from tests.process.cli.bridging.bridged import bridged, receive_all, receive_line
+from tests.process.bridge.bridged import bridged, receive_all, receive_line
 from tests.unit.cli.daemons import PATIENCE, environment, listen, mcpd
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from daemon.actors.registry import Registry
 from daemon.catalog.listing import read_tools
 from daemon.config.model import Category, Config, Server, ToolSelection
 from daemon.facts import ListingFailed, ServerStatus, StatusChanged, ToolsListed
-from daemon.mailbox import ActorGone
+from daemon.kit.mailbox import ActorGone
 from daemon.states import ServerState
 
 if TYPE_CHECKING:

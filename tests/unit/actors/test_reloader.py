@@ -13,9 +13,9 @@ import trio
 import trio.testing
 
 from daemon.actors.reloader import Reloader, in_words
-from daemon.catalog.reconcile import Plan
+from daemon.config.diff import Plan
 from daemon.config.model import Config
-from daemon.config.redactors import Redactors
+from daemon.config.redaction import Redactors
 from daemon.errors import ConfigError, Fault
 from daemon.operators.base import Refused
 from tests.unit.config.reading import config_of

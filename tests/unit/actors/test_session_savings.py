@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.metrics.summary import summary
-from daemon.tally import tokens_in
+from daemon.counting.summary import summary
+from daemon.counting.tally import tokens_in
 from tests.fakes_upstream import MODERN, Stage, tool
 
 if TYPE_CHECKING:

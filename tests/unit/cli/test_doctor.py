@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon.cli.doctor import examine, main
-from daemon.redact import HIDDEN
+from daemon.safety.redact import HIDDEN
 from tests.e2e.harness import Daemon, scripted
 from tests.unit.cli.checkup.scenes import House, as_somebody_else
 from tests.unit.cli.daemons import down

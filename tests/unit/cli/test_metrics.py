@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon.cli.metrics import main
-from daemon.metrics.readings import OFF
+from daemon.counting.readings import OFF
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.cli.checkup.remedies import LINES
+from daemon.cli.doctor.remedies import LINES
 from daemon.cli.status import exit_status, main
 from daemon.states import WELL, ServerState
 from tests.unit.cli.daemons import (

@@ -15,7 +15,7 @@ from daemon.clients.call import LOOKED_THROUGH, is_error, read_refusal
 from daemon.clients.dispatch import MAX_CALLS
 from daemon.clients.waits import LISTING_PATIENCE, REPORT_SECONDS
 from daemon.errors import Overloaded, UpstreamCallError, UpstreamLost
-from daemon.redact import CUT, HIDDEN, SHOWN, Redactor
+from daemon.safety.redact import CUT, HIDDEN, SHOWN, Redactor
 from daemon.states import ServerState
 from tests.fakes_upstream import MODERN, Stage, described, error_of
 

@@ -6,7 +6,7 @@ import pytest
 
 from daemon.clients.announcements import MAX_LISTS
 from daemon.clients.savings import Savings, defers_tools
-from daemon.tally import Tally
+from daemon.counting.tally import Tally
 
 
 def test_a_list_that_takes_the_place_of_another_counts_with_what_is_other() -> None:

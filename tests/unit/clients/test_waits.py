@@ -16,9 +16,9 @@ from daemon.clients.waits import (
     wait_listed,
     wait_up,
 )
+from daemon.kit.watch import Watch
 from daemon.search.index import Index
 from daemon.surfaces.base import AwaitListing
-from daemon.watch import Watch
 from tests.fakes_upstream import Stage
 
 if TYPE_CHECKING:

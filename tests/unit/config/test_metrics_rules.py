@@ -6,7 +6,7 @@ import pytest
 
 from daemon.config.metrics_rules import SUGGESTED, is_loopback, metrics_faults, split_authority
 from daemon.config.model import Metrics
-from daemon.redact import Redactor
+from daemon.safety.redact import Redactor
 
 HERE = "$.metrics"
 

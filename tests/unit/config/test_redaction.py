@@ -10,7 +10,7 @@ import pytest
 from daemon.config.expand import MAX_FILE
 from daemon.config.parse import secrets
 from daemon.config.redaction import doubtful
-from daemon.spellings import MAX_NESTED
+from daemon.safety.spellings import MAX_NESTED
 from tests.unit.config.reading import config_of
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 
 from daemon.config.model import State
 from daemon.config.state_url import StateUrlError, of_file, parse, resolve, state_faults
-from daemon.redact import Redactor
+from daemon.safety.redact import Redactor
 from tests.unit.config.reading import faults_in
 
 HERE = Path("/var/lib/mcpd")

@@ -13,8 +13,8 @@ from msgspec import Raw
 
 from daemon.actors.registry import Registry
 from daemon.catalog.listing import read_tools
-from daemon.catalog.reconcile import Plan
-from daemon.config.redactors import Redactors
+from daemon.config.diff import Plan
+from daemon.config.redaction import Redactors
 from daemon.config.tuning import Restart
 from daemon.facts import StatusChanged, ToolsListed
 from daemon.operators.refresh import RefreshParams, refresh

@@ -12,28 +12,28 @@ import pytest
 import trio
 
 from daemon.actors.control import Control
-from daemon.cataloguing import ListingStatus
 from daemon.clients.context import SessionStatistics
 from daemon.clients.moving import Moves
-from daemon.config.redactors import Redactors
+from daemon.config.redaction import Redactors
 from daemon.config.tuning import Restart
-from daemon.measures import CallStats, Noise, StderrTail
+from daemon.counting.measures import CallStats, Noise, StderrTail
+from daemon.kit.watch import Watch
 from daemon.operators.base import Clients, Counters, DaemonFacts, OperatorContext
 from daemon.state.health import Condition, Persistence
 from daemon.state.session_notes import Totals
 from daemon.supervision.supervisor import ChildSpec, Supervisor
-from daemon.watch import Watch
+from daemon.upstreams.listing import ListingStatus
 from daemon.wire.link import FdLink
 from tests.fakes_upstream import Client, FakeUpstream, Stage, keep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from daemon.catalog.reconcile import Plan
     from daemon.catalog.remembered import SessionRecord
+    from daemon.config.diff import Plan
     from daemon.errors import McpdError
     from daemon.supervision.supervisor import Lifecycle
-    from daemon.transports.handshake import Greeting
+    from daemon.upstreams.transports.handshake import Greeting
 
 FACTS = DaemonFacts(
     version="1", pid=os.getpid(), started_at=time.time(), socket="s", control_socket="c", config="f"

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.config.redactors import Redactors
-from daemon.measures import STDERR_LINES, StderrTail
+from daemon.config.redaction import Redactors
+from daemon.counting.measures import STDERR_LINES, StderrTail
 from tests.unit.operators.stage import OperatorStage
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from daemon.config.redactors import Redactors
+from daemon.config.redaction import Redactors
 from daemon.operators.server_status import server_status
 from daemon.states import ServerState
 from tests.fakes_upstream import Stage

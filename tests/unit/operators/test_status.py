@@ -9,23 +9,23 @@ import attrs
 import msgspec
 import pytest
 
-from daemon.cataloguing import EMPTY, ListingStatus
 from daemon.causes import Cause
-from daemon.config.redactors import Redactors
+from daemon.config.redaction import Redactors
 from daemon.facts import Configured, Recalled, Summarized, Switched, ToolsListed
+from daemon.kit.watch import Watch
 from daemon.model import Era, Summary
 from daemon.operators.base import DaemonFacts
 from daemon.operators.server_status import STDERR_SHOWN
 from daemon.operators.status import status_with
-from daemon.redact import Redactor
+from daemon.safety.redact import Redactor
 from daemon.state.faults import StoreCause
 from daemon.state.health import Condition, Persistence
 from daemon.states import ServerState
 from daemon.surfaces.base import View
 from daemon.surfaces.category import CategorySurface
 from daemon.surfaces.full import FullSurface
-from daemon.transports.handshake import Greeting
-from daemon.watch import Watch
+from daemon.upstreams.listing import EMPTY, ListingStatus
+from daemon.upstreams.transports.handshake import Greeting
 from tests.fakes_upstream import Stage, tool, tools_of
 from tests.unit.config.reading import config_of
 from tests.unit.operators.stage import (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from daemon.search.language import Deed
 from daemon.search.queries import (
     MAX_CHARACTERS,
     MAX_CLAUSES,
@@ -13,7 +14,6 @@ from daemon.search.queries import (
     MAX_TERMS_IN_ALL,
     read,
 )
-from daemon.search.verbs import Deed
 
 
 def test_each_phrasing_has_its_different_terms() -> None:

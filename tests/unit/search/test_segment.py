@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from daemon.catalog.snapshot import ServerEntry
 from daemon.facts import ServerStatus
 from daemon.model import Summary
-from daemon.search.claims import DEPRECATED
+from daemon.search.documents import DEPRECATED
+from daemon.search.language import OPPOSED, OTHERWISE, Deed
 from daemon.search.queries import Phrase
 from daemon.search.segment import CLAUSE, SERVER, Postings, Segment
-from daemon.search.verbs import OPPOSED, OTHERWISE, Deed
 from daemon.states import ServerState
 from tests.unit.catalog.samples import tool
 

@@ -8,7 +8,7 @@ import sqlite3
 import psycopg
 import pytest
 
-from daemon.redact import Redactor
+from daemon.safety.redact import Redactor
 from daemon.state.faults import LONGEST_WHY, StoreCause, StoreFault, translated
 
 REDACT = Redactor(["s3cret-word"])

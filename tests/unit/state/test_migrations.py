@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from daemon.redact import Redactor
+from daemon.safety.redact import Redactor
 from daemon.state import postgres
 from daemon.state.faults import StoreCause, StoreFault, translated
 from daemon.state.migrations import STEPS, complete, mend, migrate, version_of

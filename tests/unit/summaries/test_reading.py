@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from daemon.summaries.judging import MAX_KEYWORD, MAX_KEYWORDS, MAX_SERVER, MAX_TOOL
+from daemon.summaries.prompt import MAX_KEYWORD, MAX_KEYWORDS, MAX_SERVER, MAX_TOOL
 from daemon.summaries.reading import ModelAnswer, Nonsense, Said, read
 from tests.unit.summaries.samples import answer, question
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import trio
 
-from daemon.backoff import Ending
 from daemon.causes import Cause, Reason
 from daemon.errors import CannotStart, ConnectionLost, NeedsAuth, RunError, StartTimeout
+from daemon.supervision.backoff import Ending
 from daemon.supervision.endings import ENDED, contained, ending_of, reason_of
 
 KINDS: list[tuple[BaseException | None, Ending]] = [

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from daemon.arguments.reading import Checker
 from daemon.catalog.loaded import Loaded
 from daemon.catalog.offer import Offers
 from daemon.search.index import Index
+from daemon.surfaces.arguments.reading import Checker
 from daemon.surfaces.base import Means, Reply, View
 
 if TYPE_CHECKING:

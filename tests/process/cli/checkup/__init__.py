@@ -1,1 +1,1 @@
-"""Tests of daemon/cli/checkup that start processes or use the network."""
+"""Tests of daemon/cli/doctor that start processes or use the network."""

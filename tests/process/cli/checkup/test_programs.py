@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.cli.checkup.findings import Level
-from daemon.cli.checkup.programs import check, packages
+from daemon.cli.doctor.findings import Level
+from daemon.cli.doctor.programs import check, packages
 from daemon.config.model import Server
 from daemon.errors import Fault
 from tests.unit.cli.checkup.scenes import as_somebody_else, levels, only, process
 
 if TYPE_CHECKING:
-    from daemon.cli.checkup.findings import Finding
+    from daemon.cli.doctor.findings import Finding
     from tests.unit.cli.checkup.scenes import House
 
 

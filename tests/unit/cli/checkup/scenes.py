@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daemon import __version__
-from daemon.cli.checkup.scene import gather
+from daemon.cli.doctor.scene import gather
 from tests.unit.cli.daemons import PATIENCE, fake_control, status_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from daemon.cli.checkup.findings import Finding, Level
-    from daemon.cli.checkup.scene import Scene
+    from daemon.cli.doctor.findings import Finding, Level
+    from daemon.cli.doctor.scene import Scene
 
 NOBODY = 65534
 """A user who owns nothing."""

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from daemon.cli.checkup.asking import last_words
-from daemon.cli.checkup.remedies import LINES
 from daemon.cli.control import DaemonUnreachable, RemoteFault
+from daemon.cli.doctor.asking import last_words
+from daemon.cli.doctor.remedies import LINES
 from tests.unit.cli.daemons import down, server
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.cli.checkup.configuration import check, secrets
-from daemon.cli.checkup.findings import Level
+from daemon.cli.doctor.configuration import check, secrets
+from daemon.cli.doctor.findings import Level
 from tests.unit.cli.checkup.scenes import NOBODY, levels, only, process
 
 if TYPE_CHECKING:

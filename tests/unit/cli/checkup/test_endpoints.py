@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.cli.checkup.endpoints import LOCAL, check, loopback, unix_path
-from daemon.cli.checkup.findings import Level
+from daemon.cli.doctor.endpoints import LOCAL, check, loopback, unix_path
+from daemon.cli.doctor.findings import Level
 from daemon.config.model import Server, TransportType
 from tests.unit.cli.checkup.scenes import levels, listening, only
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from daemon.cli.checkup.findings import Finding
+    from daemon.cli.doctor.findings import Finding
 
 
 def found(url: str, kind: str = "http", *, connect: bool = True, **more: Any) -> list[Finding]:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon import cli
-from daemon.cli.checkup.findings import TABLE, FindingText, Level, found
-from daemon.redact import Redactor
+from daemon.cli.doctor.findings import TABLE, FindingText, Level, found
+from daemon.safety.redact import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.cli.checkup.findings import TABLE, Level
-from daemon.cli.checkup.host import CHILD_FILES, LINGER, OWN_FILES, REMOTE_FILES, leavings, limits, units
-from daemon.cli.checkup.scene import gather
+from daemon.cli.doctor.findings import TABLE, Level
+from daemon.cli.doctor.host import CHILD_FILES, LINGER, OWN_FILES, REMOTE_FILES, leavings, limits, units
+from daemon.cli.doctor.scene import gather
 from tests.unit.cli.checkup.scenes import levels, only, process
 from tests.unit.processes.dying import DyingDaemon
 
 if TYPE_CHECKING:
-    from daemon.cli.checkup.findings import Finding
+    from daemon.cli.doctor.findings import Finding
     from tests.unit.cli.checkup.scenes import House
 
 ACTIVE = {"LoadState": "loaded", "ActiveState": "active", "SubState": "running", "UnitFileState": "disabled",

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon.causes import Cause
-from daemon.cli.checkup.remedies import LINE, LINES, SHOWN, Remedy, needs_words, remedy, table
-from daemon.redact import Redactor
+from daemon.cli.doctor.remedies import LINE, LINES, SHOWN, Remedy, needs_words, remedy, table
+from daemon.safety.redact import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.checkup.scene import UNKNOWN, gather
+from daemon.cli.doctor.scene import UNKNOWN, gather
 from tests.unit.cli.checkup.scenes import listening, process
 from tests.unit.cli.daemons import SILENCE, down, fake_control, status_of
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daemon.cli.checkup.findings import Level
-from daemon.cli.checkup.servers import check
+from daemon.cli.doctor.findings import Level
+from daemon.cli.doctor.servers import check
 from tests.unit.cli.checkup.scenes import levels, only
 from tests.unit.cli.daemons import down, server
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.cli.checkup.findings import Level
-from daemon.cli.checkup.scene import gather
-from daemon.cli.checkup.sockets import LONGEST, check
-from daemon.sockets import bind, unbind
+from daemon.cli.doctor.findings import Level
+from daemon.cli.doctor.scene import gather
+from daemon.cli.doctor.sockets import LONGEST, check
+from daemon.host.sockets import bind, unbind
 from tests.unit.cli.checkup.scenes import NOBODY, as_somebody_else, levels, listening, only
 
 if TYPE_CHECKING:

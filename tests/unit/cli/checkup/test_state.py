@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.cli.checkup.findings import Level
-from daemon.cli.checkup.state import FULL, SCARCE, check, room
+from daemon.cli.doctor.findings import Level
+from daemon.cli.doctor.state import FULL, SCARCE, check, room
 from daemon.state.sqlite import hold
 from tests.unit.cli.checkup.scenes import as_somebody_else, levels, only, process
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from daemon.cli.checkup.findings import Level
-from daemon.cli.checkup.view import STYLES, render
+from daemon.cli.doctor.findings import Level
+from daemon.cli.doctor.view import STYLES, render
 from daemon.cli.terminal import Screen
 
 COUNTS = {"ok": 1, "note": 0, "warning": 2, "fault": 1}

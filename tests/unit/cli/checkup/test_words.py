@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from daemon.cli.checkup.remedies import Remedy, remedy, table
+from daemon.cli.doctor.remedies import Remedy, remedy, table
 from tests.unit.cli.checkup.test_remedies import read_well
 
 CASES = [

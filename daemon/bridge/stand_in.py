@@ -1,0 +1,203 @@
+"""What a client is told that came before any daemon did.
+
+Agents ask for the handshake and the tools once, when they start, and go on without a server that fails: their
+models would never learn that there was one. So the handshake is answered here, as the daemon would, and the
+list holds one tool: it tells the model what is wrong, and its description does, too. Once the daemon is there,
+the client is told that the list has changed.
+"""
+
+from __future__ import annotations
+
+from daemon import __version__
+from daemon.bridge.answers import error_line, notification_line, result_line
+from daemon.bridge.requests import CALL, DISCOVER, INITIALIZE, LISTEN, PING, TOOLS_LIST, WAIT_SECONDS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from daemon.bridge.requests import Item
+
+    Json = dict[str, Any]
+
+HANDSHAKE_SECONDS = 1.0
+"""How long a handshake waits for a daemon that is just starting, whose own instructions are better than ours.
+It binds its sockets within 0.2 s."""
+
+LIST_SECONDS = 3.0
+"""How long all else waits but calls, the list of tools above all. With the handshake it is less than the 5 s
+after which the first agents begin without a server."""
+
+_PATIENCE = {
+    PING: 0.0,
+    LISTEN: 0.0,
+    INITIALIZE: HANDSHAKE_SECONDS,
+    DISCOVER: HANDSHAKE_SECONDS,
+    CALL: WAIT_SECONDS,
+}
+
+ASKED_FIRST = frozenset({INITIALIZE, DISCOVER, TOOLS_LIST})
+"""What a client begins with. It is answered here also when who has taken the connection says nothing."""
+
+STATUS = "mcpd_status"
+"""The one tool."""
+
+INSTRUCTIONS = (
+    "The mcpd daemon, which brings the tools of this server, did not answer when this session began. Until it"
+    f" does there is one tool, {STATUS}: it waits for the daemon and says what to do. Then the daemon's own"
+    " tools take its place in the list."
+)
+
+_DESCRIPTION = (
+    "Call this if you miss a tool. The mcpd daemon, which brings the tools of this server, did not answer when"
+    f" this list was made. This waits up to {WAIT_SECONDS:.0f} s for it, then says that the tools are there, or"
+    " what the user has to do.\nWhat was wrong: "
+)
+
+ARRIVED = (
+    f"The mcpd daemon is running now, and its tools have taken the place of {STATUS} in the list. If you do not"
+    " see them, this client has not asked for the list again: ask the user to reconnect it to mcpd, or to begin"
+    " a new session."
+)
+"""What the tool says when a daemon is there."""
+
+REFUSED = (
+    "The mcpd daemon is running now, and refuses this client: {reason}\nIf you cannot mend that yourself, tell"
+    " the user, who has to reconnect this client to mcpd afterwards."
+)
+"""What it says when that daemon does not serve this client."""
+
+# As in `daemon.protocol`, which this cannot afford to import; a test holds them together.
+_HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+_MODERN_VERSION = "2026-07-28"
+_META = "io.modelcontextprotocol/"
+_CAPABILITIES = {"tools": {"listChanged": True}}
+_IDENTITY = {"name": "mcpd", "version": __version__}
+_UNSUPPORTED_VERSION = -32022
+_NO_REASON = "it gave no reason; see its log."
+_UNCACHED = {"ttlMs": 0, "cacheScope": "private"}
+
+
+def patience(method: bytes | None) -> float:
+    """Seconds that a request waits for the first daemon."""
+    return _PATIENCE.get(method or b"", LIST_SECONDS)
+
+
+def answer(item: Item, trouble: str) -> bytes | None:
+    """The line that answers a request which has waited in vain.
+
+    Args:
+        item: the request.
+        trouble: why no daemon is there, and what to do.
+
+    Returns:
+        None: there is no answer but that.
+    """
+    if item.id is None or item.method not in _ANSWERS:
+        return None
+    params = _params(item.line)
+    if params is None:
+        return None
+    meta = params.get("_meta")
+    version = meta.get(_META + "protocolVersion") if isinstance(meta, dict) else None
+    if version not in (None, _MODERN_VERSION):
+        supported = {"supported": [*_HANDSHAKE_VERSIONS, _MODERN_VERSION], "requested": version}
+        return error_line(item.id, _UNSUPPORTED_VERSION, f"Unsupported protocol version: {version}", supported)
+    return _ANSWERS[item.method](item.id, params, trouble, version is not None)
+
+
+def asks_for_status(line: bytes) -> bool:
+    """Whether a call is one of our own tool."""
+    if STATUS.encode() not in line:
+        return False
+    return (_params(line) or {}).get("name") == STATUS
+
+
+def arrived(request_id: bytes, refusal: str, *, modern: bool) -> bytes:
+    """The line that answers a call of our own tool once a daemon is there.
+
+    Args:
+        request_id: of the call.
+        refusal: why the daemon does not serve this client; empty: it does.
+        modern: as in `answers.refuse`.
+    """
+    result: Json = {"resultType": "complete"} if modern else {}
+    text = REFUSED.format(reason=refusal) if refusal else ARRIVED
+    result["content"] = [{"type": "text", "text": text}]
+    return result_line(request_id, {**result, "isError": bool(refusal)})
+
+
+def reason(line: bytes | bytearray) -> str:
+    """The message of an error that the daemon has answered; never empty."""
+    import json  # noqa: PLC0415 - as below
+
+    try:
+        return str(json.loads(line)["error"]["message"]) or _NO_REASON
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return _NO_REASON
+
+
+def _params(line: bytes) -> Json | None:
+    """The params of a request; None: it cannot be read."""
+    import json  # noqa: PLC0415 - 6 ms, for which no client waits that has a daemon
+
+    try:
+        params = json.loads(line).get("params", {})
+    except (ValueError, AttributeError, RecursionError):
+        return None
+    return params if isinstance(params, dict) else None
+
+
+def _initialize(request_id: bytes, params: Json, _trouble: str, _modern: bool) -> bytes:  # noqa: FBT001
+    wanted = params.get("protocolVersion")
+    result = {
+        "protocolVersion": wanted if wanted in _HANDSHAKE_VERSIONS else _HANDSHAKE_VERSIONS[-1],
+        "capabilities": _CAPABILITIES,
+        "serverInfo": {**_IDENTITY, "title": "mcpd, the init system for MCP servers"},
+        "instructions": INSTRUCTIONS,
+    }
+    return result_line(request_id, result)
+
+
+def _discover(request_id: bytes, _params: Json, _trouble: str, _modern: bool) -> bytes:  # noqa: FBT001
+    result = {
+        "resultType": "complete",
+        "supportedVersions": [*_HANDSHAKE_VERSIONS, _MODERN_VERSION],
+        "capabilities": _CAPABILITIES,
+        "instructions": INSTRUCTIONS,
+        **_UNCACHED,
+        "_meta": {_META + "serverInfo": _IDENTITY},
+    }
+    return result_line(request_id, result)
+
+
+def _ping(request_id: bytes, _params: Json, _trouble: str, _modern: bool) -> bytes:  # noqa: FBT001
+    return result_line(request_id, {})
+
+
+def _list(request_id: bytes, _params: Json, trouble: str, modern: bool) -> bytes:  # noqa: FBT001
+    tool = {
+        "name": STATUS,
+        "description": _DESCRIPTION + trouble,
+        "inputSchema": {"type": "object"},
+        "annotations": {"readOnlyHint": True, "openWorldHint": False},
+        "_meta": {"anthropic/alwaysLoad": True},
+    }
+    if not modern:
+        return result_line(request_id, {"tools": [tool]})
+    return result_line(request_id, {"resultType": "complete", "tools": [tool], **_UNCACHED})
+
+
+def _listen(request_id: bytes, params: Json, _trouble: str, _modern: bool) -> bytes:  # noqa: FBT001
+    import json  # noqa: PLC0415 - as above
+
+    wanted = params.get("notifications")
+    asks = isinstance(wanted, dict) and wanted.get("toolsListChanged") is True
+    told = {
+        "notifications": {"toolsListChanged": True} if asks else {},
+        "_meta": {_META + "subscriptionId": json.loads(request_id)},
+    }
+    return notification_line("notifications/subscriptions/acknowledged", told)
+
+
+_ANSWERS = {INITIALIZE: _initialize, DISCOVER: _discover, PING: _ping, TOOLS_LIST: _list, LISTEN: _listen}

@@ -1,1 +1,0 @@
-"""What `mcpd doctor` looks at, a module for each matter, and what helps a server that does not run."""

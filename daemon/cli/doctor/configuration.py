@@ -1,0 +1,157 @@
+"""The configuration: its faults, whether the daemon uses it, who can read its secrets, who can write it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from daemon.cli.advice import missing_key
+from daemon.cli.doctor.findings import found
+from daemon.config.credentials import in_arguments, names_credential
+from daemon.config.jsonc import ROOT, below
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from daemon.cli.doctor.findings import Finding
+    from daemon.cli.doctor.scene import Running, Scene
+    from daemon.config.model import Config, Server
+
+
+def check(scene: Scene) -> Iterator[Finding]:
+    """Everything about the file itself."""
+    for fault in scene.faults:
+        if fault.variable is None:
+            yield found("configuration-fault", fault=fault)
+        else:
+            yield found("variable-unset", fault=fault, where=_where(scene))
+    if scene.config is not None:
+        servers, categories = len(scene.config.mcp_servers), len(scene.config.categories)
+        yield found("configuration-sound", path=scene.path, servers=servers, categories=categories)
+        if not servers:
+            yield found("no-servers")
+        if variable := missing_key(scene.config, scene.inherited):
+            yield found("summaries-key-unset", variable=variable, where=_where(scene))
+    if scene.running is not None:
+        yield from _of_the_daemon(scene, scene.running)
+
+
+def secrets(scene: Scene) -> Iterator[Finding]:
+    """Who else can read the secrets of the configuration, or write what the daemon will run."""
+    try:
+        status = scene.path.stat()
+    except OSError:
+        return
+    literal = list(_literals(scene.config)) if scene.config is not None else []
+    if literal:
+        yield _readers(scene.path, status, ", ".join(literal))
+    yield from _writers(scene.path, status, scene.running.uid if scene.running else None)
+    if scene.config is not None:
+        yield from _arguments(scene.config)
+
+
+def _where(scene: Scene) -> str:
+    """Which environment variables were looked up in."""
+    if scene.running and scene.running.environ is not None:
+        return f"the environment of the daemon, pid {scene.running.pid}"
+    return "the environment of this command; a daemon that systemd starts has another"
+
+
+def _of_the_daemon(scene: Scene, running: Running) -> Iterator[Finding]:
+    if not _same(scene.path, running.config):
+        yield found("configuration-of-daemon-differs", path=running.config)
+    elif not _same(scene.usual, running.config) and scene.usual.exists():
+        yield found("configuration-named", usual=scene.usual)
+    elif _newer(scene.path, running) and not (scene.config and scene.config.watch):
+        yield found("configuration-changed")
+    for name in running.status.get("unresolved") or ():
+        yield found("tool-unresolved", name=name)
+
+
+def _same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:
+        return one.absolute() == other.absolute()
+
+
+def _newer(path: Path, running: Running) -> bool:
+    try:
+        return path.stat().st_mtime > float(running.status["daemon"]["startedAt"])
+    except OSError:
+        return False
+
+
+def _readers(path: Path, status: os.stat_result, places: str) -> Finding:
+    if status.st_mode & stat.S_IROTH and _is_open(path):
+        return found("secrets-open", path=path, places=places)
+    if status.st_mode & stat.S_IRGRP:
+        return found("secrets-open-to-group", path=path, places=places, gid=status.st_gid)
+    return found("secrets-literal", path=path, places=places)
+
+
+def _is_open(path: Path) -> bool:
+    """Whether others get to a file through all of its directories."""
+    return all(parent.stat().st_mode & stat.S_IXOTH for parent in path.absolute().parents)
+
+
+def _writers(path: Path, status: os.stat_result, daemon: int | None) -> Iterator[Finding]:
+    trusted = {0, os.geteuid(), daemon}
+    if status.st_uid not in trusted:
+        yield found("configuration-of-another-user", path=path, uid=status.st_uid)
+    for each in (path, path.absolute().parent):
+        mode = each.stat().st_mode
+        sticky = stat.S_ISDIR(mode) and mode & stat.S_ISVTX
+        # A user's own group, as many distributions make one for each, has nobody else in it. What every user
+        # can write is not read at all (`config.writers`).
+        if mode & stat.S_IWGRP and not mode & stat.S_IWOTH and not sticky and each.stat().st_gid not in trusted:
+            yield found("configuration-writable-by-group", path=each)
+
+
+def _arguments(config: Config) -> Iterator[Finding]:
+    exposed = [
+        trail for name, server in config.mcp_servers.items() for trail in _in_arguments(server, _trail(name))
+    ]
+    if exposed:
+        yield found("secrets-in-arguments", places=", ".join(exposed))
+
+
+def _literals(config: Config) -> Iterator[str]:
+    """Where secrets stand that came from no reference."""
+    for name, server in config.mcp_servers.items():
+        trail = _trail(name)
+        for key, values in (("env", server.env), ("headers", server.headers)):
+            for each, value in values.items():
+                if names_credential(each) and _is_literal(value, server):
+                    yield below(below(trail, key), each)
+        if _holds_secret(server.url) and _is_literal(server.url or "", server):
+            yield below(trail, "url")
+        yield from (each for each in _in_arguments(server, trail, literal=True))
+    if _holds_secret(config.state.url):
+        yield below(below(ROOT, "state"), "url")
+
+
+def _trail(name: str) -> str:
+    return below(below(ROOT, "mcpServers"), name)
+
+
+def _is_literal(value: str, server: Server) -> bool:
+    # References of a server that is switched off are not looked up, and stand there as they are.
+    return bool(value) and "${" not in value and not any(part and part in value for part in server.substituted)
+
+
+def _holds_secret(url: str | None) -> bool:
+    if not url or "://" not in url:
+        return False
+    parts = urlsplit(url)
+    names = (pair.partition("=")[0] for pair in parts.query.split("&"))
+    return parts.password is not None or any(names_credential(name) for name in names)
+
+
+def _in_arguments(server: Server, trail: str, *, literal: bool = False) -> Iterator[str]:
+    given = in_arguments(server.args)
+    for place in dict.fromkeys(place for place, value in given if not literal or _is_literal(value, server)):
+        yield below(below(trail, "args"), place)

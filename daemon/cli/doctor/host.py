@@ -1,0 +1,211 @@
+"""The machine around the daemon: systemd's units, the limit of open files, what killed daemons have left."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from daemon.cli.doctor.findings import TABLE, found
+from daemon.config.model import TransportType
+from daemon.processes import leftovers, proc, starts, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from daemon.cli.doctor.findings import Finding
+    from daemon.cli.doctor.scene import Scene
+    from daemon.config.model import Config
+    from daemon.processes.leftovers import Leftover
+    from daemon.processes.table import Process
+
+SYSTEMCTL_SECONDS = 3.0
+"""For an answer of systemd's, which comes in milliseconds; a bus that hangs must not hang us."""
+
+SERVICE, SOCKET = "mcpd.service", "mcpd.socket"
+
+PROPERTIES = (
+    "LoadState,ActiveState,SubState,UnitFileState,Result,ExecMainStatus,NRestarts,NeedDaemonReload,MainPID"
+)
+
+LINGER = Path("/var/lib/systemd/linger")
+"""Holds a file by the name of each user whose units run without a login (loginctl(1), enable-linger)."""
+
+OWN_FILES = 64
+"""Descriptors of the daemon itself: its loop, sockets, locks, database, log, and threads that read files."""
+
+CHILD_FILES = 8
+"""Per server that is a child: three pipes and a pidfd, and while it starts the other ends of the pipes."""
+
+REMOTE_FILES = 24
+"""Per server over a network: the pool (`upstreams.transports.http_client.POOL`) and some on their way."""
+
+FEW_CLIENTS = 64
+"""Fewer than any house with several agents has: less room than this is a warning."""
+
+Unit = dict[str, str]
+"""The properties of a systemd unit."""
+
+
+def units(scene: Scene, linger: Path = LINGER) -> Iterator[Finding]:
+    """The user's units and the system's: do they start at a boot, how did they end. Only asks systemd."""
+    program = shutil.which("systemctl", path=scene.environ.get("PATH"))
+    if program is None:
+        yield found("systemd-absent")
+        return
+    installed = False
+    for scope, options in (("user", ("--user",)), ("system", ())):
+        shown = {name: _show(program, options, name, scene.environ) for name in (SERVICE, SOCKET)}
+        service = shown[SERVICE]
+        if service is None or service.get("LoadState", "not-found") == "not-found":
+            continue
+        installed = True
+        yield from _service(scope, service, shown[SOCKET] or {}, scene)
+        if scope == "user":
+            yield from _lingering(linger)
+    if not installed:
+        yield found("unit-absent")
+
+
+def limits(scene: Scene) -> Iterator[Finding]:
+    """How many files the daemon may have open, against what the configuration asks for."""
+    pid = scene.running.pid if scene.running and scene.running.uid is not None else None
+    allowed = proc.open_files("self" if pid is None else pid)
+    if scene.config is None or allowed is None:
+        return
+    soft, hard = allowed
+    wanted, servers = scene.config.limits.connections, OWN_FILES + _files_of_servers(scene.config)
+    whose = "this shell" if pid is None else "the daemon"
+    room = max(0, soft - servers)
+    if soft >= servers + wanted:
+        yield found("open-files-enough", whose=whose, soft=soft, room=room, wanted=wanted)
+        return
+    enough = 1 << (servers + wanted - 1).bit_length()
+    yield found(
+        "open-files-scarce" if soft < servers + min(wanted, FEW_CLIENTS) else "open-files-few",
+        whose=whose,
+        soft=soft,
+        room=room,
+        wanted=wanted,
+        enough=enough,
+        hard_limit=f" (its hard limit is {hard:g})" if hard < enough else "",
+    )
+
+
+def leavings(scene: Scene) -> Iterator[Finding]:
+    """Processes that killed daemons have left: whose, how old, how large; and their end, if it is asked for."""
+    folder = scene.state / starts.FOLDER
+    if folder.exists() and folder.stat().st_uid != os.geteuid():
+        yield found("leftovers-unknown", uid=folder.stat().st_uid)
+        return
+    what = list(_end(scene) if scene.end_leftovers else _look(scene))
+    yield from what or [found("leftovers-none")]
+
+
+def _show(program: str, options: tuple[str, ...], unit: str, environ: Mapping[str, str]) -> Unit | None:
+    """The properties of a unit; None where systemd does not answer."""
+    try:
+        answer = subprocess.run(
+            [program, *options, "show", unit, f"--property={PROPERTIES}", "--no-pager"],
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=SYSTEMCTL_SECONDS,
+            check=False,
+            errors="replace",
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    if answer.returncode != 0:
+        return None
+    return dict(line.split("=", 1) for line in answer.stdout.splitlines() if "=" in line)
+
+
+def _service(scope: str, service: Unit, socket: Unit, scene: Scene) -> Iterator[Finding]:
+    ctl = "systemctl --user" if scope == "user" else "systemctl"
+    journal = f"journalctl {'--user ' if scope == 'user' else ''}-u {SERVICE} -n 50"
+    if service.get("LoadState") != "loaded":
+        yield found("unit-not-loaded", scope=scope, ctl=ctl, state=service.get("LoadState"))
+        return
+    if service.get("NeedDaemonReload") == "yes":
+        yield found("unit-changed", scope=scope, ctl=ctl)
+    yield _activity(scope, ctl, journal, service, socket)
+    restarts = service.get("NRestarts", "0")
+    if service.get("ActiveState") != "failed" and restarts not in {"", "0"}:
+        yield found("unit-restarted", scope=scope, count=restarts, journal=journal)
+    if "enabled" not in {service.get("UnitFileState"), socket.get("UnitFileState")}:
+        yield found("unit-not-enabled", scope=scope, ctl=ctl)
+    pid = service.get("MainPID", "0")
+    if scene.running is not None and pid not in {"", "0", str(scene.running.pid)}:
+        yield found("unit-of-another-daemon", scope=scope, pid=pid, own=scene.running.pid)
+
+
+def _activity(scope: str, ctl: str, journal: str, service: Unit, socket: Unit) -> Finding:
+    state = service.get("ActiveState", "unknown")
+    if state == "active":
+        return found("unit-active", scope=scope)
+    if state == "failed" or service.get("SubState") == "auto-restart":
+        return _failure(scope, state, journal, service)
+    if socket.get("ActiveState") == "active":
+        return found("unit-waits-for-client", scope=scope, state=state)
+    return found("unit-inactive", scope=scope, state=state, ctl=ctl)
+
+
+def _failure(scope: str, state: str, journal: str, service: Unit) -> Finding:
+    status = service.get("ExecMainStatus", "0")
+    if status in {"", "0"}:
+        result = service.get("Result") or "nothing"
+        return found("unit-failed", scope=scope, state=state, journal=journal, result=result)
+    if f"unit-exit-{status}" in TABLE:
+        return found(f"unit-exit-{status}", scope=scope, state=state, journal=journal)
+    return found("unit-exit", scope=scope, state=state, journal=journal, status=status)
+
+
+def _lingering(linger: Path) -> Iterator[Finding]:
+    try:
+        user = pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return
+    if linger.is_dir() and not (linger / user).exists():
+        yield found("unit-does-not-linger", user=user)
+
+
+def _files_of_servers(config: Config) -> int:
+    enabled = [server for server in config.mcp_servers.values() if server.enabled]
+    return sum(CHILD_FILES if server.type is TransportType.STDIO else REMOTE_FILES for server in enabled)
+
+
+def _look(scene: Scene) -> Iterator[Finding]:
+    for each in leftovers.look(scene.state):
+        yield found("leftover", whose=_whose(each), daemon=each.daemon, processes=_processes(each))
+
+
+def _end(scene: Scene) -> Iterator[Finding]:
+    ended, left = leftovers.end(scene.state)
+    for each in ended:
+        pids = ", ".join(str(process.pid) for process in each.processes)
+        yield found("leftover-ended", whose=_whose(each), daemon=each.daemon, pids=pids)
+    for each in left:
+        yield found("leftover-survives", whose=_whose(each), daemon=each.daemon, processes=_processes(each))
+
+
+def _whose(each: Leftover) -> str:
+    return f"server {each.server}" if each.server else "a server"
+
+
+def _processes(each: Leftover) -> str:
+    return "; ".join(map(_process, each.processes))
+
+
+def _process(process: Process) -> str:
+    from daemon.cli.terminal import duration, size  # noqa: PLC0415 - brings rich, which nobody needs if all is well
+
+    # Not its arguments: they may hold a secret that no configuration names any more.
+    program = Path(proc.command_line(process.pid)[0]).name or "?"
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - process.started / table.TICKS
+    return f"pid {process.pid} ({program}, {duration(age)} old, {size(table.resident(process.pid))})"

@@ -1,0 +1,183 @@
+"""Whether a server's command can be started, looked for as execvp(3) does, and what it fetches before."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, NamedTuple
+
+from daemon.cli.commands import CONTAINERS, image_of, started
+from daemon.cli.doctor.findings import found
+from daemon.cli.runners import fetches
+from daemon.host import paths
+from daemon.processes import proc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from daemon.cli.doctor.findings import Finding
+    from daemon.cli.doctor.scene import Scene
+    from daemon.config.model import Server
+    from daemon.errors import Fault
+
+HEAD = 256
+"""Bytes of a program that are read: the kernel itself reads no more of a first line (BINPRM_BUF_SIZE)."""
+
+ELF = b"\x7fELF"
+
+INTERPRETERS = re.compile(r"(?:python|node|ruby|perl|php|bash|sh|deno|bun|tsx)[\d.]*")
+"""Commands whose first argument is the script to run, if it is no option."""
+
+SCRIPT = re.compile(r".+\.(?:py|js|mjs|cjs|ts|rb|pl|php|sh)")
+
+
+class Program(NamedTuple):
+    """What a command means, or why it means nothing."""
+
+    path: Path | None
+    """The file that would be started."""
+    blocked: Path | None = None
+    """A file of that name that is not executable, where there is no other."""
+
+
+def check(server: Server, scene: Scene) -> Iterator[Finding]:
+    """Everything that can be said about a command without starting it."""
+    base = base_of(server, scene)
+    if server.cwd and (problem := _unusable(base)):
+        yield found("server-directory", server=server.name, path=base, problem=problem)
+        return
+    search = path_of(server, scene.inherited)
+    program = find(server.command or "", search, base)
+    if program.path is not None:
+        yield from _startable(server.name, program.path, search)
+        yield from _script(server, base)
+    elif program.blocked is not None:
+        yield found("program-not-executable", server=server.name, path=program.blocked)
+    else:
+        yield _missing(server, search, base, scene)
+
+
+def packages(server: Server, advised: Sequence[Fault]) -> Iterator[Finding]:
+    """Versions that move, and the need of a network.
+
+    Args:
+        server: its configuration.
+        advised: what `advice` says about its arguments.
+    """
+    for each in advised:
+        yield found("package-unpinned", server=server.name, advice=each.message)
+    for words in started((server.command or "", *server.args)):
+        if words[0] in CONTAINERS:
+            never = "never" in words or any(word.startswith("--pull") and "never" in word for word in words)
+            if image_of(words) is not None and not never:
+                yield found("image-downloaded", server=server.name, runner=words[0])
+        elif not advised and fetches(words):
+            yield _fetched(server.name, words[0])
+
+
+def _fetched(name: str, runner: str) -> Finding:
+    if runner == "npx":
+        return found("package-asks-registry", server=name)
+    return found("package-cached" if runner == "uvx" else "package-downloaded", server=name, runner=runner)
+
+
+def base_of(server: Server, scene: Scene) -> Path:
+    """The directory that a server is started in."""
+    return Path(server.cwd or paths.home(scene.inherited))
+
+
+def path_of(server: Server, inherited: Mapping[str, str]) -> str:
+    """The PATH that a server's command is looked for on."""
+    return server.env.get("PATH", inherited.get("PATH", os.defpath))
+
+
+def find(command: str, path: str, base: Path) -> Program:
+    """The program that a command means, started in the directory `base`."""
+    directories = [""] if "/" in command else path.split(os.pathsep)
+    places = [base / directory / command for directory in directories]
+    files = [place for place in places if _is_file(place)]
+    first = next((place for place in files if proc.may(place, os.X_OK)), None)
+    return Program(first, None if first or not files else files[0])
+
+
+def _is_file(path: Path) -> bool:
+    """As execvp(3) goes on with the next directory, whatever is wrong with one."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def _unusable(directory: Path) -> str:
+    if not os.path.lexists(directory):
+        return "is not there"
+    if not os.path.isdir(directory):  # noqa: PTH112 - never raises, whatever is closed to us
+        return "is no directory"
+    return "" if proc.may(directory, os.X_OK) else "cannot be entered by this user"
+
+
+def _missing(server: Server, search: str, base: Path, scene: Scene) -> Finding:
+    command = server.command or ""
+    if "/" in command:
+        path = base / command
+        astray = _begins_at_home(server, path)
+        return found("program-absent-at-home" if astray else "program-absent", server=server.name, path=path)
+    elsewhere = shutil.which(command, path=scene.environ.get("PATH"))
+    if elsewhere:
+        return found(
+            "program-on-other-path", server=server.name, command=command, elsewhere=elsewhere, search=search
+        )
+    return found(
+        "program-not-on-path" if scene.running else "program-not-on-path-of-shell",
+        server=server.name,
+        command=command,
+        search=search,
+    )
+
+
+def _begins_at_home(server: Server, path: Path) -> bool:
+    """Whether a path was made of a relative one, where there is no `cwd`."""
+    return not server.cwd and str(path) not in {server.command, *server.args}
+
+
+def _startable(name: str, program: Path, search: str) -> Iterator[Finding]:
+    """What the kernel would say to a file that is executable."""
+    try:
+        with program.open("rb") as file:
+            head = file.read(HEAD)
+    except OSError:
+        # Executable but not readable is fine for a binary.
+        return
+    if head.startswith(ELF):
+        return
+    first = head.partition(b"\n")[0]
+    if not first.startswith(b"#!"):
+        yield found("program-is-none", server=name, path=program)
+    elif first.endswith(b"\r"):
+        yield found("program-from-windows", server=name, path=program)
+    else:
+        yield from _interpreter(name, program, first[2:].decode(errors="replace").split(), search)
+
+
+def _interpreter(name: str, program: Path, words: list[str], search: str) -> Iterator[Finding]:
+    interpreter = words[0] if words else ""
+    if not _is_file(Path(interpreter)):
+        named = interpreter or "its first line names none"
+        yield found("interpreter-absent", server=name, path=program, interpreter=named)
+    elif PurePath(interpreter).name == "env":
+        wanted = next((word for word in words[1:] if not word.startswith("-") and "=" not in word), "")
+        if wanted and find(wanted, search, program.parent).path is None:
+            yield found("interpreter-not-on-path", server=name, path=program, interpreter=wanted, search=search)
+
+
+def _script(server: Server, base: Path) -> Iterator[Finding]:
+    """The file that an interpreter is told to run."""
+    first = server.args[0] if server.args else ""
+    if not INTERPRETERS.fullmatch(PurePath(server.command or "").name) or not SCRIPT.fullmatch(first):
+        return
+    path = base / first
+    if not _is_file(path):
+        astray = _begins_at_home(server, path)
+        yield found("script-absent-at-home" if astray else "script-absent", server=server.name, path=path)

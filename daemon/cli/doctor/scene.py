@@ -1,0 +1,220 @@
+"""What the doctor looks at, gathered once: which configuration, which daemon, which paths. Changes nothing."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from daemon.cli.control import DaemonUnreachable, RemoteFault, ask
+from daemon.cli.doctor.asking import last_words
+from daemon.config.model import Listen
+from daemon.config.parse import load
+from daemon.config.state_url import of_file, resolve
+from daemon.errors import ConfigError
+from daemon.host import paths
+from daemon.processes import proc
+from daemon.surfaces.table import SURFACES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from daemon.config.model import Config
+    from daemon.config.state_url import StateUrl
+    from daemon.errors import Fault
+
+ASK_SECONDS = 3.0
+"""For the daemon's answer, which comes from memory in milliseconds."""
+
+UNKNOWN = "unknown"
+"""The value of a variable that the daemon has, which it does not tell, and this command has not."""
+
+Read = tuple["Config | None", "tuple[Fault, ...]"]
+
+
+@attrs.frozen(kw_only=True)
+class Running:
+    """The daemon that answers on the control socket."""
+
+    status: Mapping[str, Any] = attrs.field(repr=False)
+    """Its answer to `status`."""
+    pid: int
+    """Its process."""
+    config: Path
+    """The configuration that it uses."""
+    words: Mapping[str, Sequence[str]] = attrs.field(factory=dict, repr=False)
+    """The last words of each server that does not run, oldest first."""
+    environ: Mapping[str, str] | None = attrs.field(default=None, repr=False)
+    """Its environment; None where it cannot be read."""
+    directory: Path | None = None
+    """Where it was started, and the paths begin that it was told; None where that cannot be known."""
+    uid: int | None = None
+    """Its user; None where that cannot be known, as its number is of another pid namespace."""
+
+
+@attrs.frozen(kw_only=True)
+class Scene:
+    """Everything that checks start from. Checks read files and ask the system."""
+
+    environ: Mapping[str, str] = attrs.field(repr=False)
+    """The environment of the command."""
+    path: Path
+    """The configuration that is looked at."""
+    usual: Path
+    """The configuration that a daemon would use that is told nothing."""
+    config: Config | None = attrs.field(repr=False)
+    """What it says; None if it has faults."""
+    faults: tuple[Fault, ...] = ()
+    """What is wrong with it."""
+    running: Running | None = None
+    """The daemon, if one answers."""
+    silence: str = ""
+    """Why none does; empty if there is no sign of one."""
+    front: Path
+    """Where clients connect."""
+    control: Path
+    """Where operators connect."""
+    place: StateUrl
+    """Where state is kept."""
+    state: Path
+    """The state directory, where daemons write down what they start."""
+    end_leftovers: bool = False
+    """Whether to end what killed daemons have left: the one thing that is changed, and only if asked for."""
+
+    @property
+    def inherited(self) -> Mapping[str, str]:
+        """The environment that servers get theirs from: the daemon's, or the command's if that is not known."""
+        if self.running is None or self.running.environ is None:
+            return self.environ
+        return self.running.environ
+
+
+def gather(
+    named: Path | None,
+    environ: Mapping[str, str],
+    *,
+    socket: Path | None = None,
+    state: Path | None = None,
+    end_leftovers: bool = False,
+    seconds: float = ASK_SECONDS,
+) -> Scene:
+    """Look around.
+
+    Args:
+        named: the configuration to look at; None: the running daemon's, else the one that `mcpd run` would use.
+        environ: the environment of the command.
+        socket: the clients' socket of the daemon to look at; None: wherever the configuration and the
+            environment say.
+        state: the state directory; None: the running daemon's, else the one that `mcpd run` would use.
+        end_leftovers: whether to end what killed daemons have left.
+        seconds: how long to wait for the daemon's answer.
+    """
+    usual = paths.config_file(environ)
+    path = named or usual
+    config, faults = _read(path, environ)
+    running, silence = _daemon(_asked(config, environ, socket), environ, seconds)
+    if running is not None:
+        path = named or running.config
+        config, faults = _read(path, environ if running.environ is None else running.environ)
+    state = _state(environ, running, state)
+    listen = Listen() if config is None else config.listen
+    front, control = paths.served_sockets(environ, socket, listen.socket, listen.control_socket)
+    return Scene(
+        environ=environ,
+        path=path,
+        usual=usual,
+        config=config,
+        faults=faults,
+        running=running,
+        silence=silence,
+        front=front if running is None else _named(running, "socket"),
+        control=control if running is None else _named(running, "controlSocket"),
+        place=_place(config, state, running),
+        state=state,
+        end_leftovers=end_leftovers,
+    )
+
+
+def _read(path: Path, environ: Mapping[str, str]) -> Read:
+    try:
+        return load(path, environ, SURFACES), ()
+    except ConfigError as error:
+        return None, error.faults
+
+
+def _asked(config: Config | None, environ: Mapping[str, str], socket: Path | None) -> Path:
+    """Where the daemon is asked: what the command line says counts more than what a configuration does."""
+    listen = Listen() if config is None else config.listen
+    if socket is None and (listen.socket or listen.control_socket):
+        _, control = paths.served_sockets(environ, None, listen.socket, listen.control_socket)
+        # systemd may have given it another one.
+        if os.path.lexists(control):
+            return control
+    return paths.control_socket(environ, socket)
+
+
+def _named(running: Running, key: str) -> Path:
+    """A path as the daemon says it, seen from here."""
+    # What a daemon was told on its command line is relative to where it was started.
+    return (running.directory or Path.cwd()) / str(running.status["daemon"][key])
+
+
+def _daemon(control: Path, environ: Mapping[str, str], seconds: float) -> tuple[Running | None, str]:
+    """The daemon, or why there is no answer; nothing is said about a socket that nobody has made."""
+    asked = partial(ask, path=str(control), timeout=seconds)
+    try:
+        status = asked("status", {})
+        return _running(status, last_words(status["servers"], asked), environ), ""
+    except DaemonUnreachable as error:
+        # Without its advice, which is about options that the doctor does not have.
+        return None, error.problem if os.path.lexists(control) else ""
+    except (RemoteFault, KeyError, TypeError, ValueError) as error:
+        return None, f"what listens on {control} does not answer like a daemon of this version: {error}"
+
+
+def _running(status: dict[str, Any], words: dict[str, list[str]], environ: Mapping[str, str]) -> Running:
+    daemon = status["daemon"]
+    pid = int(daemon["pid"])
+    # From another pid namespace the number would be somebody else's.
+    ours = any("mcpd" in word or "daemon" in word for word in proc.command_line(pid))
+    directory = proc.directory(pid) if ours else None
+    if directory is None and daemon.get("directory"):
+        directory = Path(daemon["directory"])
+    known = proc.environment(pid) if ours else None
+    return Running(
+        status=status,
+        pid=pid,
+        config=(directory or Path.cwd()) / daemon["config"],
+        words=words,
+        environ=_told(daemon, environ) if known is None else known,
+        directory=directory,
+        uid=proc.user(pid) if ours else None,
+    )
+
+
+def _told(daemon: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str] | None:
+    """The daemon's environment as far as it tells: what it does not is taken from the command's, or unknown."""
+    if not daemon.get("variables"):
+        return None
+    names: list[str] = daemon["variables"]
+    return {**{name: environ.get(name, UNKNOWN) for name in names}, **daemon["environment"]}
+
+
+def _state(environ: Mapping[str, str], running: Running | None, named: Path | None) -> Path:
+    """The state directory: as it is named here, as the daemon says, or where one would have it."""
+    if named is not None:
+        return named
+    if running is not None and running.status["daemon"].get("stateDirectory"):
+        return Path(running.status["daemon"]["stateDirectory"])
+    known = environ if running is None or running.environ is None else running.environ
+    return paths.state_dir(known)
+
+
+def _place(config: Config | None, state: Path, running: Running | None) -> StateUrl:
+    where = running and (running.status["daemon"].get("persistence") or {}).get("where")
+    if where and where.startswith("/"):
+        return of_file(Path(where))
+    return resolve(config.state.url if config else None, state)

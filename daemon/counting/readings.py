@@ -1,0 +1,264 @@
+"""What every metric is at one moment: copied on the event loop, rendered in a worker thread.
+
+What is read on the event loop are numbers that are there already. The client library, and the memory of the
+children, which stands in /proc, are the thread's business; the library is loaded when first needed.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections import Counter
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Protocol
+
+import attrs
+import trio
+
+from daemon.counting.tally import MAX_SERVERS, OPERATOR, OTHER, tokens_in
+from daemon.errors import InvalidArguments
+from daemon.processes.effort import memory_by_mark
+from daemon.states import ServerState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
+    from daemon.catalog.snapshot import Catalog, ServerEntry
+    from daemon.counting.tally import ServerCalls, Tally
+    from daemon.kit.watch import Watch
+    from daemon.processes.peers import Connections
+    from daemon.state.health import Persistence
+
+RENDERING = "daemon.counting.rendering"
+"""Has `render(reading)`."""
+
+AT_ONCE = 1
+"""Exports under way: a sweep of /proc takes a core for some milliseconds, and askers must not multiply that."""
+
+OFF = (
+    'metrics are off. Put `"metrics": {"enabled": true}` into the configuration and `mcpd reload`; with'
+    ' `"listen": "127.0.0.1:9464"` beside it they are served over HTTP, too.'
+)
+"""What somebody is told who asks for them nevertheless."""
+
+Labels = tuple[str, ...]
+"""Values of a metric's labels, in the order of the table."""
+
+
+@attrs.frozen
+class Distribution:
+    """What a histogram says."""
+
+    buckets: tuple[int, ...]
+    """How many fell between two of `counting.tally.LATENCY_BOUNDS`; the last: beyond all."""
+    total: float
+    """The sum of what was observed."""
+
+
+Values = dict[Labels, float | Distribution]
+
+
+@attrs.frozen
+class Reading:
+    """All metrics at one moment, but for those that the client library reads itself."""
+
+    values: Mapping[str, Values]
+    """By metric, then by labels."""
+    marks: Mapping[int, str] = attrs.field(factory=dict)
+    """The server of each child's mark, to find its memory by."""
+
+    def with_memory(self, resident: Mapping[int, int]) -> Reading:
+        """Together with what the children's trees take.
+
+        Args:
+            resident: bytes by mark.
+        """
+        memory: Values = {(server,): resident[mark] for mark, server in self.marks.items() if mark in resident}
+        return Reading({**self.values, "mcpd_server_memory_bytes": memory}, self.marks)
+
+
+class CountedUpstream(Protocol):
+    """What an upstream lets be counted."""
+
+    mark: int | None
+
+    @property
+    def in_flight(self) -> int:
+        """ServerCalls without an answer yet, those in line included."""
+
+    @property
+    def queued(self) -> int:
+        """ServerCalls in line."""
+
+
+class CountedSession(Protocol):
+    """What an open session lets be counted."""
+
+    @property
+    def surface(self) -> str:
+        """Its surface."""
+
+    @property
+    def loaded(self) -> int:
+        """Tools that it has loaded."""
+
+
+@attrs.frozen(kw_only=True)
+class Exporter:
+    """Exports all metrics as they are when somebody asks: operators, and Prometheus over HTTP."""
+
+    tally: Tally
+    """What has happened."""
+    catalog: Watch[Catalog]
+    """The newest catalog."""
+    upstreams: Mapping[str, CountedUpstream]
+    """Running servers by name."""
+    sessions: Callable[[], Iterable[CountedSession]]
+    """Open sessions."""
+    version: str
+    """Of mcpd."""
+    connections: Callable[[], Mapping[str, Connections]]
+    """The connections through each door."""
+    persistence: Watch[Persistence]
+    """How keeping things for the daemon's next life goes."""
+    _limiter: trio.CapacityLimiter = attrs.field(
+        factory=lambda: trio.CapacityLimiter(AT_ONCE), init=False, repr=False
+    )
+
+    async def text(self) -> str:
+        """All metrics in the text format of Prometheus.
+
+        Raises:
+            InvalidArguments: the configuration has them off.
+        """
+        if not self.catalog.value.config.metrics.enabled:
+            raise InvalidArguments(OFF)
+        async with self._limiter:
+            # The limiter is ours for the thread, and held from before the reading: nobody is given old numbers.
+            return await trio.to_thread.run_sync(_rendered, read(self))
+
+
+def read(sources: Exporter) -> Reading:
+    """Copy everything as it is now; on the event loop, where nothing changes meanwhile."""
+    # One limit for counters and gauges: a server has all of its series, or none.
+    servers = dict(islice(sources.catalog.value.servers.items(), MAX_SERVERS))
+    upstreams = {name: each for name, each in sources.upstreams.items() if name in servers}
+    return Reading(
+        {
+            **_calls(sources.tally),
+            **_counted(sources.tally),
+            **_lists(sources.tally),
+            **_servers(servers),
+            **_upstreams(upstreams),
+            **_whole(sources),
+            **_connections(sources.connections()),
+        },
+        {each.mark: name for name, each in upstreams.items() if each.mark is not None},
+    )
+
+
+def _calls(tally: Tally) -> dict[str, Values]:
+    ended: Values = {}
+    durations: Values = {}
+    for server, calls in _by_server(tally):
+        ended.update({(server, *key): count for key, count in calls.outcomes.items()})
+        durations[server,] = Distribution(tuple(calls.buckets), calls.seconds)
+    return {"mcpd_calls_total": ended, "mcpd_call_duration_seconds": durations}
+
+
+def _by_server(tally: Tally) -> Iterator[tuple[str, ServerCalls]]:
+    yield from tally.servers.items()
+    if tally.elsewhere.count:
+        yield OTHER, tally.elsewhere
+
+
+def _counted(tally: Tally) -> dict[str, Values]:
+    return {
+        "mcpd_refusals_total": _by_one(tally.refusals),
+        "mcpd_meta_calls_total": dict(tally.meta_calls.items()),
+        "mcpd_repairs_total": _by_one(tally.repairs),
+        "mcpd_load_lookups_total": {
+            ("hit" if hit else "miss", source): count for (hit, source), count in tally.lookups.items()
+        },
+        "mcpd_tools_loaded_total": _by_one(tally.loads),
+        "mcpd_tools_invalidated_total": _by_one(tally.invalidations),
+    }
+
+
+def _by_one(counts: Mapping[str, int]) -> Values:
+    return {(name,): count for name, count in counts.items()}
+
+
+def _lists(tally: Tally) -> dict[str, Values]:
+    lists = tally.lists.items()
+    return {
+        "mcpd_tools_lists_total": {(surface,): each.count for surface, each in lists},
+        "mcpd_tools_list_bytes_total": {(surface,): each.sent for surface, each in lists},
+        "mcpd_tools_list_full_bytes_total": {(surface,): each.full for surface, each in lists},
+        "mcpd_tokens_not_sent_total": {(surface,): tokens_in(each.spared) for surface, each in lists},
+        "mcpd_tokens_sent_instead_total": {(surface,): tokens_in(each.instead) for surface, each in lists},
+    }
+
+
+def _servers(servers: Mapping[str, ServerEntry]) -> dict[str, Values]:
+    return {
+        "mcpd_server_state": {
+            (name, str(state)): state is entry.status.state
+            for name, entry in servers.items()
+            for state in ServerState
+        },
+        "mcpd_server_epoch": {(name,): entry.epoch for name, entry in servers.items()},
+        "mcpd_server_tools": {(name,): len(entry.tools or ()) for name, entry in servers.items()},
+        "mcpd_server_tools_unavailable": {
+            (name,): 0 if entry.usable else len(entry.tools or ()) for name, entry in servers.items()
+        },
+        "mcpd_server_tools_quarantined": {(name,): len(entry.quarantined) for name, entry in servers.items()},
+        "mcpd_server_restarts_total": {(name,): entry.status.restarts for name, entry in servers.items()},
+    }
+
+
+def _is_unavailable(entry: ServerEntry) -> bool:
+    if entry.disabled:
+        return False
+    return not (entry.of_use if entry.available else entry.usable)
+
+
+def _upstreams(upstreams: Mapping[str, CountedUpstream]) -> dict[str, Values]:
+    return {
+        "mcpd_server_calls_in_flight": {(name,): each.in_flight for name, each in upstreams.items()},
+        "mcpd_server_calls_queued": {(name,): each.queued for name, each in upstreams.items()},
+    }
+
+
+def _whole(sources: Exporter) -> dict[str, Values]:
+    entries = sources.catalog.value.servers.values()
+    sessions, persistence = list(sources.sessions()), sources.persistence.value
+    return {
+        "mcpd_servers": {(): len(entries)},
+        "mcpd_servers_unavailable": {(): sum(map(_is_unavailable, entries))},
+        "mcpd_sessions": _by_surface(sessions, sources.tally.lists.keys() - {OPERATOR, OTHER}),
+        "mcpd_loaded_tools": {(): sum(session.loaded for session in sessions)},
+        "mcpd_build_info": {(sources.version,): 1},
+        "mcpd_persistence_ok": {(): persistence.state == "ok"},
+        "mcpd_persistence_unwritten": {(): persistence.waiting},
+    }
+
+
+def _by_surface(sessions: Iterable[CountedSession], known: Collection[str]) -> Values:
+    counts = Counter(dict.fromkeys(known, 0))
+    counts.update(each.surface if each.surface in known else OTHER for each in sessions)
+    return _by_one(counts)
+
+
+def _connections(doors: Mapping[str, Connections]) -> dict[str, Values]:
+    return {
+        "mcpd_connections": {(name,): door["open"] for name, door in doors.items()},
+        "mcpd_connections_refused_total": {
+            (name, reason): count for name, door in doors.items() for reason, count in door["refused"].items()
+        },
+    }
+
+
+def _rendered(reading: Reading) -> str:
+    module: Any = importlib.import_module(RENDERING)
+    text: str = module.render(reading.with_memory(memory_by_mark()))
+    return text

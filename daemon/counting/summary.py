@@ -1,0 +1,103 @@
+"""What was counted, in short: for `mcpd status`, and as the counters that are kept over restarts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+from daemon.counting.tally import tokens_in
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from daemon.counting.tally import Tally
+    from daemon.model import ToolKey
+
+NET = "estimatedTokensNotSent"
+"""What is made of two counters, and may fall."""
+
+TOOL_CALLS = "toolCalls."
+"""What the names of counted tools begin with, `SERVER/TOOL` follows: many, and in no summary."""
+
+
+def summary(tally: Tally) -> dict[str, object]:
+    """The numbers for `mcpd status`; those of servers stand with the servers."""
+    hits, misses = (_of_lookups(tally, hit=hit) for hit in (True, False))
+    loads = sum(tally.loads.values())
+    invalidations = sum(tally.invalidations.values())
+    spared = sum(tokens_in(lists.spared) for lists in tally.lists.values())
+    instead = sum(tokens_in(lists.instead) for lists in tally.lists.values())
+    return {
+        "loads": loads,
+        "loadHits": hits,
+        "loadMisses": misses,
+        "loadHitRate": _share(hits, hits + misses),
+        "invalidations": _that_happened(tally.invalidations),
+        "invalidationRate": _share(invalidations, loads),
+        "repairs": _that_happened(tally.repairs),
+        "refusals": _that_happened(tally.refusals),
+        "extraRoundTrips": sum(tally.meta_calls.values()),
+        "estimatedTokensSpared": spared,
+        "estimatedTokensSentInstead": instead,
+        NET: spared - instead,
+    }
+
+
+def counters(tally: Tally) -> dict[str, int]:
+    """What is kept over restarts, by name: numbers of `summary`, and calls of each tool. None ever falls."""
+    found: dict[str, int] = {}
+    for name, value in summary(tally).items():
+        if isinstance(value, dict):
+            found |= {f"{name}.{each}": count for each, count in value.items() if _is_count(count)}
+        elif _is_count(value) and name != NET:
+            found[name] = value
+    return found | {
+        f"{TOOL_CALLS}{server}/{tool}": count for (server, tool), count in tally.tools.items() if count
+    }
+
+
+def most_called(counted: Mapping[str, int]) -> list[ToolKey]:
+    """The tools among what `counters` come to, those called most first."""
+    tools = [name for name in counted if name.startswith(TOOL_CALLS)]
+    tools.sort(key=lambda name: (-counted[name], name))
+    return [(server, tool) for name in tools for server, _, tool in (name[len(TOOL_CALLS) :].partition("/"),)]
+
+
+def in_all(counted: Mapping[str, int], since: float) -> dict[str, object]:
+    """What `counters` come to over restarts, as `summary` has it.
+
+    Args:
+        counted: by name.
+        since: seconds since the epoch.
+    """
+    told: dict[str, Any] = {}
+    for name, value in counted.items():
+        if name.startswith(TOOL_CALLS):
+            continue
+        kind, _, each = name.partition(".")
+        if each:
+            told.setdefault(kind, {})[each] = value
+        else:
+            told[kind] = value
+    hits, lost = told.get("loadHits", 0), sum(told.get("invalidations", {}).values())
+    rates = {
+        "loadHitRate": _share(hits, hits + told.get("loadMisses", 0)),
+        "invalidationRate": _share(lost, told.get("loads", 0)),
+    }
+    net = told.get("estimatedTokensSpared", 0) - told.get("estimatedTokensSentInstead", 0)
+    return {"since": round(since, 3), **told, NET: net, **rates}
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _of_lookups(tally: Tally, *, hit: bool) -> int:
+    return sum(count for (was_hit, _source), count in tally.lookups.items() if was_hit is hit)
+
+
+def _share(part: int, whole: int) -> float | None:
+    return round(part / whole, 4) if whole else None
+
+
+def _that_happened(counts: Mapping[str, int]) -> dict[str, int]:
+    return {name: count for name, count in counts.items() if count}

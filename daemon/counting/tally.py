@@ -1,0 +1,262 @@
+"""What has happened since the daemon started, as numbers that only rise.
+
+Counting is a few dictionary operations on the event loop: it waits for nothing and knows no clock. What is
+counted apart is bounded whatever arrives: servers are those of the configuration, surfaces and meta-tools those
+of the table, outcomes the codes of `errors`. Anything else is counted together, under `OTHER`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from itertools import islice
+from math import inf
+from typing import TYPE_CHECKING
+
+import attrs
+
+from daemon import errors
+from daemon.catalog.loaded import LoadedStatus, Source
+from daemon.errors import CallError
+from daemon.kit.wording import BYTES_PER_TOKEN
+from daemon.surfaces.arguments.reading import Repair
+from daemon.surfaces.table import SURFACES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from daemon.model import ToolKey
+    from daemon.surfaces.base import Surface
+
+LATENCY_BOUNDS = (
+    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0),
+)
+"""Upper bounds of the latency buckets in seconds: from what a local server needs to the longest that a call may
+take (`timeouts.callMax`)."""
+
+MAX_SERVERS = 256
+"""Servers that are counted apart, the first of the configuration: ten times what the largest real one has, and
+still a scrape of a few megabytes if every one of them meets every outcome on every surface."""
+
+MAX_TOOLS = 1000
+"""Tools that are counted apart, over all restarts, the first that are called: few of the 1,519 of 46 real
+servers ever are, and each is a row in the store."""
+
+MAX_TOOL_NAME = 256
+"""Characters of the name of one of them, twice what real ones have at most."""
+
+OTHER = "_other"
+"""Whatever is not counted apart. No server can be called that: names begin with a letter or digit."""
+
+OPERATOR = "operator"
+"""The surface of calls that an operator makes (`mcpd call`)."""
+
+OK = "ok"
+"""The outcome of a call that got its server's result."""
+
+CODES = frozenset(
+    kind.code for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, CallError)
+)
+"""What a call can end with instead of a result."""
+
+OUTCOMES = CODES | {OK}
+"""How a call can end."""
+
+SOURCES = frozenset(map(str, Source))
+"""Who loads tools."""
+
+INVALIDATIONS = frozenset(map(str, LoadedStatus)) - {LoadedStatus.VALID}
+"""What may become of a loaded tool."""
+
+REPAIRS = frozenset(map(str, Repair))
+"""What is done to arguments."""
+
+
+@attrs.define
+class ServerCalls:
+    """ServerCalls of one server that have ended."""
+
+    outcomes: dict[tuple[str, str], int] = attrs.field(factory=dict)
+    """How many, by surface and outcome."""
+    buckets: list[int] = attrs.field(factory=lambda: [0] * (len(LATENCY_BOUNDS) + 1))
+    """How many took longer than one of `LATENCY_BOUNDS` and at most as long as the next; the last: longer than
+    all."""
+    seconds: float = 0.0
+    """What all of them took."""
+
+    @property
+    def count(self) -> int:
+        """All of them."""
+        return sum(self.buckets)
+
+    def absorb(self, other: ServerCalls) -> None:
+        """Add those of another."""
+        for key, count in other.outcomes.items():
+            self.outcomes[key] = self.outcomes.get(key, 0) + count
+        self.buckets = [one + more for one, more in zip(self.buckets, other.buckets, strict=True)]
+        self.seconds += other.seconds
+
+
+@attrs.define
+class Lists:
+    """Answers to `tools/list` on one surface."""
+
+    count: int = 0
+    """How many."""
+    sent: int = 0
+    """Bytes of the tools in them."""
+    full: int = 0
+    """Bytes that all tools of the profile have, for each answer."""
+    spared: int = 0
+    """Bytes that clients did without because they were not given all tools (`clients.savings`)."""
+    instead: int = 0
+    """Bytes that they were sent for that later, or had more from the start."""
+
+
+def tokens_in(size: int) -> int:
+    """About how many tokens so many bytes are; fewer than none of fewer than none."""
+    return int(size / BYTES_PER_TOKEN)
+
+
+class Tally:
+    """Counters. Read them as they are; they change only on the event loop."""
+
+    def __init__(self, servers: Iterable[str] = (), *, surfaces: Mapping[str, Surface] = SURFACES) -> None:
+        """Begin at zero.
+
+        Args:
+            servers: names of the configuration's servers.
+            surfaces: those that there are, by name.
+        """
+        self.servers: dict[str, ServerCalls] = {}
+        """Ended calls by configured server."""
+        self.elsewhere = ServerCalls()
+        """Those of servers that are not, or no longer, counted apart."""
+        self.tools: Counter[ToolKey] = Counter()
+        """ServerCalls that a server has answered, by tool; at most `MAX_TOOLS` of them."""
+        self.meta_calls: Counter[tuple[str, str, str]] = Counter()
+        """ServerCalls that no server had, by surface, meta-tool and outcome."""
+        self.lookups: Counter[tuple[bool, str]] = Counter()
+        """ServerCalls on a surface that loads, by whether the tool was loaded, and source."""
+        self.loads: Counter[str] = Counter(dict.fromkeys(sorted(SOURCES), 0))
+        """Tools that were loaded, by source."""
+        self.invalidations: Counter[str] = Counter(dict.fromkeys(sorted(INVALIDATIONS), 0))
+        """Loaded tools that became invalid, by status."""
+        self.repairs: Counter[str] = Counter(dict.fromkeys(sorted(REPAIRS), 0))
+        """ServerCalls whose arguments were repaired, by kind."""
+        self.refusals: Counter[str] = Counter(dict.fromkeys(sorted(CODES), 0))
+        """ServerCalls that were answered with an error before any server had them, by code."""
+        self.lists: dict[str, Lists] = {name: Lists() for name in surfaces}
+        """Answers to `tools/list`, by surface."""
+        self._surfaces = frozenset(surfaces) | {OPERATOR}
+        self._meta_tools = {(name, tool) for name, surface in surfaces.items() for tool in surface.meta_tools}
+        self.serve(servers)
+
+    def serve(self, servers: Iterable[str]) -> None:
+        """These are the configured servers now. Counts of one that has gone stay, under `OTHER`."""
+        names = list(islice(servers, MAX_SERVERS))
+        known, self.servers = self.servers, {}
+        for name in names:
+            self.servers[name] = known.pop(name) if name in known else ServerCalls()
+        for gone in known.values():
+            self.elsewhere.absorb(gone)
+
+    def know(self, tools: Iterable[ToolKey]) -> None:
+        """These tools were counted by daemons before: they take their places among those that are."""
+        for key in islice(tools, MAX_TOOLS):
+            self.tools.setdefault(key, 0)
+
+    def call(self, server: str, surface: str, outcome: str, seconds: float, tool: str = "") -> None:
+        """A call that went to a server has ended.
+
+        Args:
+            server: its configured name.
+            surface: where the call came from.
+            outcome: `ok` or an error code.
+            seconds: how long it took, from the client's request to its answer.
+            tool: its bare name; empty is not counted.
+        """
+        if tool and outcome == OK:
+            called = server, tool
+            count = self.tools.get(called)
+            if count is not None:
+                self.tools[called] = count + 1
+            elif self._has_room(tool):
+                self.tools[called] = 1
+        calls = self.servers.get(server, self.elsewhere)
+        key = surface, outcome
+        outcomes = calls.outcomes
+        if key not in outcomes:
+            key = _one_of(surface, self._surfaces), _one_of(outcome, OUTCOMES)
+            outcomes.setdefault(key, 0)
+        outcomes[key] += 1
+        if not 0.0 <= seconds < inf:
+            seconds = 0.0
+        calls.buckets[bisect_left(LATENCY_BOUNDS, seconds)] += 1
+        calls.seconds += seconds
+
+    def _has_room(self, tool: str) -> bool:
+        # Names are keys in the store: not every database takes every character.
+        return len(self.tools) < MAX_TOOLS and len(tool) <= MAX_TOOL_NAME and tool.isprintable()
+
+    def meta_call(self, surface: str, tool: str, outcome: str) -> None:
+        """A call was answered without any server: a round trip that a client without mcpd would not make.
+
+        Args:
+            surface: where the call came from.
+            tool: what it named; anything but a meta-tool of that surface is counted together.
+            outcome: `ok` or an error code.
+        """
+        if (surface, tool) not in self._meta_tools:
+            surface, tool = _one_of(surface, self._surfaces), OTHER
+        self.meta_calls[surface, tool, _one_of(outcome, OUTCOMES)] += 1
+
+    def load(self, hit: bool, source: str) -> None:  # noqa: FBT001 - the one thing that is said
+        """On a surface that loads, a call found its tool loaded, or did not.
+
+        Args:
+            hit: whether it did.
+            source: who had loaded it; for a miss `auto` if the call loaded it itself, else `manual`.
+        """
+        self.lookups[hit, _one_of(source, SOURCES)] += 1
+
+    def loaded(self, source: str, count: int = 1) -> None:
+        """A session has loaded tools that it had not loaded."""
+        self.loads[_one_of(source, SOURCES)] += max(0, count)
+
+    def invalidated(self, status: str, count: int = 1) -> None:
+        """Loaded tools of a session are valid no longer."""
+        self.invalidations[_one_of(status, INVALIDATIONS)] += max(0, count)
+
+    def repaired(self, kind: str) -> None:
+        """The arguments of a call had to be repaired."""
+        self.repairs[_one_of(kind, REPAIRS)] += 1
+
+    def listed(self, surface: str, sent: int, full: int) -> None:
+        """A `tools/list` was answered.
+
+        Args:
+            surface: on which surface.
+            sent: bytes of the tools in the answer.
+            full: bytes of all tools of the profile.
+        """
+        lists = self.lists.setdefault(_one_of(surface, self._surfaces), Lists())
+        sent, full = max(0, sent), max(0, full)
+        lists.count += 1
+        lists.sent += sent
+        lists.full += full
+
+    def spared(self, surface: str, size: int) -> None:
+        """A client was spared so many bytes, or sent so many more if that is less than none."""
+        lists = self.lists.setdefault(_one_of(surface, self._surfaces), Lists())
+        lists.spared += max(0, size)
+        lists.instead += max(0, -size)
+
+    def refused(self, code: str) -> None:
+        """A call was answered with an error before any server had it."""
+        self.refusals[_one_of(code, CODES)] += 1
+
+
+def _one_of(value: str, known: frozenset[str]) -> str:
+    return value if value in known else OTHER

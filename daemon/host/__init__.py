@@ -1,0 +1,1 @@
+"""The machine around the daemon: paths, sockets, signals, systemd, logging, memory."""

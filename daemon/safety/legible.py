@@ -1,0 +1,179 @@
+r"""Definitions as a model may see them: what a server hid in them is spelt out, and it is said that it was.
+
+A server's list is looked through once, when it enters the catalog. One pass over the bytes finds nothing in
+nearly every tool, and such a tool stays the very object that it was. Of others, too, `Tool.raw` and
+`Tool.parts` stay as they are: hashes, the validation of arguments and a list that is passed on unchanged depend
+on what the server has said. Only what is shown differs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import attrs
+import msgspec
+from msgspec import Raw
+
+from daemon.safety.escape import hidden_in, legible, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from daemon.model import Tool
+
+NOTE = r"[mcpd: this definition has hidden characters; they are spelt out, as \u{202e}.]"
+"""Added to the description of such a tool: a model should know that somebody hid something."""
+
+KEPT = 4096
+"""Schemas that are kept in their legible form, as many as are kept in their short one (`catalog.schemas`)."""
+
+MAX_POINTS = 8
+"""Code points that are named of one tool: enough to see what it is about."""
+
+# Every alternative begins with one byte: so the search looks that byte up in a table, 2 ns each, and goes on.
+_SUSPECT_BYTES = re.compile(
+    rb"\x7f|\xc2[\x80-\x9f\xad]|\xcd\x8f|\xd8\x9c|\xe1\x85[\x9f\xa0]|\xe1\x9e[\xb4\xb5]|\xe1\xa0[\x8b-\x8f]"
+    rb"|\xe2\x80[\x8b-\x8f\xa8-\xae]|\xe2\x81[\xa0-\xaf]|\xe2\xa0\x80|\xe3\x85\xa4|\xee|\xef[\x80-\xa3]|\xef\xb7[\x90-\xaf]"
+    rb"|\xef\xb8[\x80-\x8f]|\xef\xbb\xbf|\xef\xbe\xa0|\xef\xbf[\xb0-\xbf]|\xf0\x93[\x90\x91]|\xf0\x96\xbf|\xf0\x9b\xb2"
+    rb"|\xf0\x9d\x85|\xf0[\x9f\xaf\xbf]\xbf|\xf1[\x8f\x9f\xaf\xbf]\xbf|\xf2[\x8f\x9f\xaf\xbf]\xbf|\xf3|\xf4"
+)
+_SUSPECT_ESCAPES = re.compile(
+    rb"\\[bfr]|\\u(?:00[0189]|007f|00ad|034f|061c|11(?:5f|60)|17b[45]|180[b-f]|200[b-f]|202[89a-e]|206|2800|3164"
+    rb"|d[89a-f]|e|f[0-8]|fd[de]|fe0|feff|ffa0|fff)",
+    re.IGNORECASE,
+)
+"""JSON without a match of either holds nothing that `safety.escape.HIDDEN` names. One with a match may."""
+
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_decode_text = msgspec.json.Decoder(str).decode
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
+
+UNREADABLE = b'"(not readable)"'
+"""In place of a string that is no text."""
+
+
+@attrs.frozen(kw_only=True)
+class Screened:
+    """A server's list, looked through."""
+
+    tools: Mapping[str, Tool]
+    """Those that can be used, by name, in the server's order."""
+    hidden: Mapping[str, str]
+    """Which of them have hidden characters, each with which."""
+    refused: Mapping[str, str]
+    """Those that cannot be shown under any name, with the reason."""
+    completed: tuple[str, ...] = ()
+    """Those whose schemas lacked their type, in order."""
+
+
+class ScreenedTools(tuple["Tool", ...]):  # noqa: SLOT001 - a tuple can have no slots of its own
+    """A server's list that its reader has looked through already, in a thread: `screened` takes no time."""
+
+    screened: Screened
+
+    @classmethod
+    def of(cls, tools: Iterable[Tool]) -> ScreenedTools:
+        """Look through a server's list."""
+        made = cls(tools)
+        made.screened = _screened(made)
+        return made
+
+
+def screened(tools: Iterable[Tool]) -> Screened:
+    """Look through a server's list, unless that was done before."""
+    return tools.screened if isinstance(tools, ScreenedTools) else _screened(tools)
+
+
+def _screened(tools: Iterable[Tool]) -> Screened:
+    usable: dict[str, Tool] = {}
+    hidden: dict[str, str] = {}
+    refused: dict[str, str] = {}
+    for tool in tools:
+        found = _hidden_in_json(tool.raw)
+        # A name of ASCII has nothing hidden: it is printable, or the tool would not have been read.
+        if not tool.name.isascii() and hidden_in(tool.name):
+            refused[visible(tool.name)] = f"its name has hidden characters: {_named(hidden_in(tool.name))}"
+        elif found:
+            hidden[tool.name] = _named(found)
+            usable[tool.name] = attrs.evolve(tool, description=_noted(tool.description))
+        else:
+            usable[tool.name] = tool
+    completed = tuple(name for name, tool in usable.items() if tool.completed)
+    return Screened(tools=usable, hidden=hidden, refused=refused, completed=completed)
+
+
+def legible_json(raw: bytes) -> bytes:
+    """JSON with all that is hidden in its strings spelt out, keys as well; all else stays byte for byte.
+
+    Args:
+        raw: valid JSON. The same object comes back if nothing is hidden.
+    """
+    if not _is_suspect(raw):
+        return raw
+    shown = _STRING.sub(lambda found: _legible_string(found[0]), raw)
+    return raw if shown == raw else shown
+
+
+@lru_cache(maxsize=KEPT)
+def legible_schema(raw: bytes) -> bytes:
+    """`legible_json` of what is shown again and again."""
+    return legible_json(raw)
+
+
+def legible_tool(raw: bytes, description: str) -> bytes:
+    """A tool object for a list that is ours: the same bytes unless something is hidden in them.
+
+    Args:
+        raw: the tool object.
+        description: what to say of it if something is: its description as the catalog has it.
+    """
+    shown = legible_schema(raw)
+    if shown == raw:
+        return raw
+    return msgspec.json.encode({**_decode_members(shown), "description": legible(description)})
+
+
+def _is_suspect(raw: bytes) -> bool:
+    if b"\\" in raw and _SUSPECT_ESCAPES.search(raw) is not None:
+        return True
+    return (b"\x7f" in raw) if raw.isascii() else _SUSPECT_BYTES.search(raw) is not None
+
+
+def _legible_string(string: bytes) -> bytes:
+    if not _is_suspect(string):
+        return string
+    try:
+        text = _decode_text(string)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return UNREADABLE
+    shown = legible(text)
+    return string if shown == text else msgspec.json.encode(shown)
+
+
+def _hidden_in_json(raw: bytes) -> str:
+    return "" if not _is_suspect(raw) else "".join(_hidden_in_strings(raw))
+
+
+def _hidden_in_strings(raw: bytes) -> Iterator[str]:
+    for found in _STRING.finditer(raw):
+        if _is_suspect(found[0]):
+            try:
+                yield hidden_in(_decode_text(found[0]))
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                yield "\ufffd"
+
+
+def _noted(description: str) -> str:
+    shown = legible(description)
+    return f"{shown}\n{NOTE}" if shown else NOTE
+
+
+def _named(found: str) -> str:
+    """`3 hidden characters: U+202E, U+200B`."""
+    points = [f"U+{ord(each):04X}" for each in Counter(found)]
+    more = f" and {len(points) - MAX_POINTS} others" if len(points) > MAX_POINTS else ""
+    noun = "character" if len(found) == 1 else "characters"
+    return f"{len(found)} hidden {noun}: {', '.join(points[:MAX_POINTS])}{more}"

@@ -1,0 +1,321 @@
+"""Keeping secrets out of what people, models, logs and the store are shown.
+
+A secret is found however it is written: as it stands, within base64, and behind the escapes of JSON, urls and
+reprs in any mixture, for a text is also read as its escapes mean. What is shown is bounded here, before it is
+looked at closely: nobody who says as much as a message may hold owns the loop for seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from daemon.safety.shapes import credentials
+from daemon.safety.spellings import SHORTEST, all_spellings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+HIDDEN = "[redacted]"
+
+CUT = "… (cut)"
+"""At the end of a text that was longer."""
+
+SHOWN = 16 * 1024
+"""Characters of a text that are looked through and shown: twice the longest line of a server's stderr. It takes
+some milliseconds; what a server may answer, 16 MiB, took seconds of the loop."""
+
+REASON = 2000
+"""Of the reason why a server is down, does not list or refuses: it is repeated to every caller."""
+
+WHOLE = 16
+"""Characters from which a secret stands in no other word by chance: shorter ones go from a definition only
+where they are whole words."""
+
+LONG_NUMBER = 8
+"""Digits from which a number in a definition can be a secret: fewer count something."""
+
+SCHEMA_WORDS = frozenset({
+    "$anchor", "$comment", "$defs", "$dynamicAnchor", "$dynamicRef", "$id", "$ref", "$schema", "$vocabulary",
+    "_meta", "additionalItems", "additionalProperties", "allOf", "annotations", "anyOf", "array", "boolean",
+    "const", "contains", "contentEncoding", "contentMediaType", "contentSchema", "default", "definitions",
+    "dependencies", "dependentRequired", "dependentSchemas", "deprecated", "description", "destructiveHint",
+    "else", "enum", "examples", "exclusiveMaximum", "exclusiveMinimum", "execution", "format", "icons",
+    "idempotentHint", "if", "inputSchema", "integer", "items", "maxContains", "maxItems", "maxLength",
+    "maxProperties", "maximum", "minContains", "minItems", "minLength", "minProperties", "minimum",
+    "multipleOf", "name", "not", "null", "number", "object", "oneOf", "openWorldHint", "outputSchema",
+    "pattern", "patternProperties", "prefixItems", "properties", "propertyNames", "readOnly", "readOnlyHint",
+    "required", "string", "taskSupport", "then", "title", "type", "unevaluatedItems", "unevaluatedProperties",
+    "uniqueItems", "writeOnly",
+})  # fmt: skip
+"""Members of definitions and of JSON Schema, and its types: a string that is one tells nothing, and without it
+nobody could use the definition."""
+
+MAX_LEVELS = 2
+"""How often an escape may be escaped: JSON within JSON."""
+
+LONGEST_ESCAPE = 6
+"""Characters that one may be written as: JSON's `\\u00e9`."""
+
+FARTHEST = 64 * 1024
+"""Characters before and after a cut that are looked at for a secret: as many as a secret's file may have."""
+
+_ESCAPED = re.compile(
+    r"(?P<url>(?:%[0-9A-Fa-f]{2})+)|(?P<raw>(?:\\x[0-9A-Fa-f]{2})+)|(?P<utf16>(?:\\u[0-9A-Fa-f]{4})+)"
+    r"|\\U(?P<point>[0-9A-Fa-f]{8})|\\(?P<single>.)",
+    re.DOTALL,
+)
+_SCALAR = re.compile(
+    rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|-?(?P<whole>[0-9]+)(?:\.(?P<rest>[0-9]+))?(?:[eE][+-]?[0-9]+)?', re.DOTALL
+)
+_COMMON = ((r"\n", "\n"), (r"\"", '"'), (r"\t", "\t"), (r"\/", "/"))
+_CONTROLS = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
+
+Span = tuple[int, int]
+
+
+class Redactor:
+    """Replaces known secrets wherever they stand, however they are written, and what looks like one."""
+
+    def __init__(self, secrets: Iterable[str], beside: Redactor | None = None) -> None:
+        """Take the values that must never be shown; more can be learned.
+
+        Args:
+            secrets: the values.
+            beside: one whose values must not be shown, either, also those that it is yet to learn.
+        """
+        self._beside = beside
+        self._certain: frozenset[str] = frozenset()
+        self._whole: frozenset[str] = frozenset()
+        self._spelt: frozenset[str] = frozenset()
+        self._own_reach = 0
+        self._names: frozenset[str] = frozenset()
+        self.learn(secrets)
+
+    def learn(self, secrets: Iterable[str], doubtful: Iterable[str] = ()) -> None:
+        """These must not be shown either from now on; those known before stay: servers may still print them.
+
+        May be called in any thread.
+
+        Args:
+            secrets: all of them.
+            doubtful: which of them may as well be words of anybody: they stay in definitions (`json`).
+        """
+        known = frozenset(secret for secret in secrets if secret)
+        doubted = known.intersection(doubtful)
+        self._certain |= all_spellings(known - doubted) - all_spellings(doubted)
+        self._whole |= {secret for secret in known - doubted if len(secret) < WHOLE}
+        self._spelt |= all_spellings(known)
+        self._own_reach = min(FARTHEST, LONGEST_ESCAPE * max(map(len, self._spelt), default=SHORTEST))
+
+    def spare(self, names: Iterable[str]) -> None:
+        """Names that everybody may read stay whole in what is said, although a secret is one or stands in one.
+
+        May be called in any thread.
+        """
+        self._names |= {name for name in names if any(spelt in name for spelt in self.known(certain=False))}
+
+    @property
+    def reach(self) -> int:
+        """Characters around a cut that are looked at."""
+        return max(self._own_reach, self._beside.reach if self._beside else 0)
+
+    def known(self, *, certain: bool) -> Iterator[str]:
+        """Every spelling that must not be shown; `certain`: without those in doubt."""
+        yield from self._certain if certain else self._spelt
+        if self._beside is not None:
+            yield from self._beside.known(certain=certain)
+
+    def must_be_whole(self, spelt: str) -> bool:
+        """Whether it goes from a definition only where it is a whole word."""
+        return spelt in self._whole or (self._beside is not None and self._beside.must_be_whole(spelt))
+
+    def __call__(self, text: str, most: int = SHOWN) -> str:
+        """The text without secrets; of a longer one its first `most` characters, which say that it is cut."""
+        shown = self.cut(text, most)
+        return _without(shown, self._but_names(shown, self._found(shown)))
+
+    def cut(self, text: str | bytes, most: int) -> str:
+        """The beginning of a text, with the secrets in it, but with no part of one at its end.
+
+        Whoever keeps less of a text than there is takes it from here: what is left of a secret that was cut
+        apart, nobody can recognise later. A text that is short enough comes back as it is.
+
+        Args:
+            text: anything that a server has said; bytes are taken for UTF-8.
+            most: characters that are kept.
+        """
+        if not isinstance(text, str):
+            text = text[: 4 * (most + self.reach)].decode(errors="replace")
+        if len(text) <= most:
+            return text
+        reach = self.reach
+        first = max(0, most - 2 * reach)
+        found = _merged(self._found(text[first : most + reach]))
+        # One that ends just there may be known for one by what comes next.
+        across = [first + start for start, end in found if first + start < most <= first + end]
+        return text[: min([most, *across])] + CUT
+
+    def json(self, raw: bytes) -> bytes:
+        """JSON without secrets in its strings, keys and long numbers; all else stays, byte for byte.
+
+        Those in doubt stay, and `SCHEMA_WORDS`.
+
+        Args:
+            raw: valid JSON of any length: to be called in a thread. The same object comes back if nothing
+                is found.
+        """
+        if not self._holds(raw.decode(errors="replace")):
+            return raw
+        return _SCALAR.sub(
+            lambda found: self._json_string(found[0]) if found["whole"] is None else self._json_number(found),
+            raw,
+        )
+
+    def _json_number(self, found: re.Match[bytes]) -> bytes:
+        is_whole = len(found["whole"]) >= LONG_NUMBER and not (found["rest"] or b"").strip(b"0")
+        return (
+            json.dumps(HIDDEN).encode()
+            if is_whole and found["whole"].decode() in self.known(certain=True)
+            else found[0]
+        )
+
+    def _json_string(self, string: bytes) -> bytes:
+        try:
+            text = json.loads(string, strict=False)
+        except ValueError:
+            # Nobody can tell what is in it.
+            text, found = HIDDEN, [(0, len(HIDDEN))]
+        else:
+            found = [] if text in SCHEMA_WORDS else self._found(text, certain=True)
+        return json.dumps(_without(text, found)).encode() if found else string
+
+    def _holds(self, text: str, levels: int = MAX_LEVELS) -> bool:
+        """Whether there is a secret that is none in doubt, also behind so many escapes."""
+        if any(spelt in text for spelt in self.known(certain=True)):
+            return True
+        read = _resolved(text) if levels else text
+        return read != text and self._holds(read, levels - 1)
+
+    def _found(self, text: str, *, certain: bool = False, levels: int = MAX_LEVELS) -> list[Span]:
+        """Where secrets are, in no order; some may overlap.
+
+        Args:
+            text: where to look.
+            certain: look neither for secrets in doubt nor for what only looks like one.
+            levels: how often escapes are resolved.
+        """
+        # Looking for each is cheaper than one pattern of all of them: nearly every text has none.
+        found = [
+            span
+            for spelt in self.known(certain=certain)
+            if spelt in text
+            for span in _occurrences(spelt, text)
+            if not certain or not self.must_be_whole(spelt) or _is_whole(text, span)
+        ]
+        if not certain:
+            found += credentials(text)
+        if levels and ("\\" in text or "%" in text):
+            read = _resolved(text)
+            inner = self._found(read, certain=certain, levels=levels - 1) if read != text else []
+            found += _places(text, inner)
+        return found
+
+    def _but_names(self, text: str, found: list[Span]) -> list[Span]:
+        """Without those that are no more than (a part of) a name that may be read."""
+        named = [
+            (start, end)
+            for name in self._names
+            for start, end in _occurrences(name, text)
+            if not _continues(text[start - 1 : start]) and not _continues(text[end : end + 1])
+        ]
+        return [
+            (start, end)
+            for start, end in found
+            if not any(first <= start and end <= last for first, last in named)
+        ]
+
+
+def _continues(character: str) -> bool:
+    """Whether a word that ends here goes on."""
+    return character.isalnum() or character in {"_", "-"}
+
+
+def _occurrences(spelt: str, text: str) -> Iterator[Span]:
+    at = text.find(spelt)
+    while at >= 0:
+        yield at, at + len(spelt)
+        at = text.find(spelt, at + len(spelt))
+
+
+def _is_whole(text: str, span: Span) -> bool:
+    """Whether what stands there is no part of a longer word; `_` and `-` part words."""
+    return not any(text[at - 1 : at + 1].isalnum() for at in span if 0 < at < len(text))
+
+
+def _merged(spans: list[Span]) -> list[Span]:
+    """The spans in order, each that overlaps another made one with it: none leaves a rest."""
+    merged: list[Span] = []
+    for start, end in sorted(spans):
+        if merged and start < merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def _without(text: str, spans: list[Span]) -> str:
+    pieces, at = [], 0
+    for start, end in _merged(spans):
+        pieces += [text[at:start], HIDDEN]
+        at = end
+    return "".join(pieces) + text[at:]
+
+
+def _resolved(text: str) -> str:
+    """A text as its escapes mean."""
+    if "\\\\" not in text:
+        # No backslash stands for itself: nearly all escapes are one of few, and those go quickly.
+        for escape, meaning in _COMMON:
+            text = text.replace(escape, meaning)
+    return _ESCAPED.sub(_meaning, text) if "\\" in text or "%" in text else text
+
+
+def _meaning(escaped: re.Match[str]) -> str:
+    """What an escape stands for, or several in a row: one character may take more than one."""
+    if (single := escaped["single"]) is not None:
+        return _CONTROLS.get(single, single)
+    text = escaped[0]
+    match escaped.lastgroup:
+        case "url":
+            return unquote(text)
+        case "raw":
+            return _decoded(bytes.fromhex(text.replace("\\x", "")))
+        case "utf16":
+            return bytes.fromhex(text.replace("\\u", "")).decode("utf-16-be", "surrogatepass")
+        case _:
+            return bytes.fromhex(escaped["point"]).decode("utf-32-be", "replace")
+
+
+def _decoded(raw: bytes) -> str:
+    """Bytes of a repr, which are UTF-8; the repr of a text has the characters themselves."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")
+
+
+def _places(text: str, spans: list[Span]) -> list[Span]:
+    """Where in a text what was found once its escapes are resolved stands."""
+    if not spans:
+        return []
+    places: list[Span] = []
+    at = 0
+    for found in _ESCAPED.finditer(text):
+        places += [(each, each + 1) for each in range(at, found.start())]
+        places += [found.span()] * len(_meaning(found))
+        at = found.end()
+    places += [(each, each + 1) for each in range(at, len(text))]
+    return [(places[start][0], places[end - 1][1]) for start, end in spans]

@@ -1,0 +1,185 @@
+"""When to start a server again: arithmetic only.
+
+Sources: OTP's supervisor (intensity within a period), AWS "Exponential backoff and jitter" (the *equal* kind:
+full jitter can return 0 s at any attempt and so lets a crash loop spin), Kubernetes' CrashLoopBackOff (never
+give up, reset only after proven health). Defaults and reasons: design.md §7, reliability.md §1.1.
+Time and randomness come in as arguments.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+import attrs
+
+from daemon.kit.delay import doubled, jittered
+from daemon.states import ServerState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from daemon.causes import Reason
+
+
+class Ending(StrEnum):
+    """How a run ended, as far as the policy cares."""
+
+    NORMAL = "normal"
+    """The server ended by itself, with success."""
+    CRASHED = "crashed"
+    """It exited with an error, hung up, hung, or never came up."""
+    CANNOT_START = "cannot_start"
+    """Starting it again soon cannot help."""
+    NEEDS_AUTH = "needs_auth"
+    """It refuses us for want of credentials."""
+    ASKED = "asked"
+    """We ended it: an operator's restart, idleness, a changed configuration."""
+
+
+@attrs.frozen(kw_only=True)
+class Run:
+    """One finished run."""
+
+    ending: Ending
+    """What kind of end it was."""
+    reason: Reason
+    """Why, without secrets."""
+    healthy: float
+    """Seconds from ready to the end; 0 if it never was ready."""
+    ended_at: float
+    """On the supervisor's clock, seconds."""
+
+
+class RestartPolicy(Protocol):
+    """The numbers, in seconds where they are times; `config.tuning.Restart` is one."""
+
+    @property
+    def type(self) -> str:
+        """Which endings are restarted at all: OTP's `permanent`, `transient` or `temporary`."""
+
+    @property
+    def base(self) -> float:
+        """Nominal delay after the first failure."""
+
+    @property
+    def cap(self) -> float:
+        """Nominal delays grow no further than this."""
+
+    @property
+    def floor(self) -> float:
+        """No delay is shorter, but for the free restart."""
+
+    @property
+    def free_after(self) -> float:
+        """A run that was healthy for so long earns one immediate restart."""
+
+    @property
+    def stable_after(self) -> float:
+        """A run that was healthy for so long ends the streak of failures."""
+
+    @property
+    def intensity(self) -> int:
+        """More failed runs than this ..."""
+
+    @property
+    def period(self) -> float:
+        """... within this time are a crash loop."""
+
+    @property
+    def parked(self) -> float:
+        """How often something is tried that cannot be expected to work."""
+
+
+@attrs.frozen(kw_only=True)
+class Backoff:
+    """What to do after a run."""
+
+    state: ServerState
+    """The state to wait in."""
+    delay: float
+    """Seconds until the next start."""
+
+
+def wants_restart(policy: RestartPolicy, run: Run) -> bool:
+    """OTP's table of restart type and exit reason."""
+    if run.ending is Ending.ASKED:
+        return True
+    if policy.type == "permanent":
+        return True
+    return policy.type == "transient" and run.ending is not Ending.NORMAL
+
+
+def is_stable(policy: RestartPolicy, run: Run) -> bool:
+    """Whether a run was healthy for long enough to forget the failures before it."""
+    return run.healthy >= policy.stable_after or run.ending is Ending.ASKED
+
+
+def judge(
+    policy: RestartPolicy,
+    streak: Sequence[Run],
+    jitter: float,
+    *,
+    forgotten: int = 0,
+    looping: bool = False,
+) -> Backoff:
+    """Decide about the last run of a streak of failures.
+
+    Args:
+        policy: the numbers.
+        streak: the failed runs since the server was last stable, oldest first, at least one.
+        jitter: a random number in [0, 1).
+        forgotten: how many runs between the first and the others are left out of `streak`.
+        looping: whether the streak is known as a crash loop: at the cap, failures no longer come often
+            enough to say so by themselves.
+    """
+    last = streak[-1]
+    if last.ending is Ending.CANNOT_START:
+        return Backoff(state=ServerState.FAILED, delay=policy.parked)
+    if last.ending is Ending.NEEDS_AUTH:
+        return Backoff(state=ServerState.NEEDS_AUTH, delay=policy.parked)
+    first_was_free = streak[0].healthy >= policy.free_after
+    charged = len(streak) + forgotten - first_was_free
+    if charged == 0:
+        return Backoff(state=ServerState.BACKOFF, delay=0.0)
+    recent = sum(last.ended_at - run.ended_at <= policy.period for run in streak)
+    if looping or recent > policy.intensity:
+        return Backoff(state=ServerState.CRASHLOOP, delay=_delay(policy, policy.cap, jitter))
+    nominal = doubled(policy.base, policy.cap, charged - 1)
+    return Backoff(state=ServerState.BACKOFF, delay=_delay(policy, nominal, jitter))
+
+
+def _delay(policy: RestartPolicy, nominal: float, jitter: float) -> float:
+    return max(policy.floor, jittered(nominal, jitter))
+
+
+class Streak:
+    """The failed runs of a child since it was last stable."""
+
+    def __init__(self, policy: RestartPolicy, rng: Callable[[], float]) -> None:
+        """Begin without any.
+
+        Args:
+            policy: the numbers.
+            rng: a random number in [0, 1), for the jitter.
+        """
+        self._policy = policy
+        self._rng = rng
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin again: the child was stable, or an operator wants a fresh start."""
+        self._runs: list[Run] = []
+        self._forgotten = 0
+        self._looping = False
+
+    def judge(self, run: Run) -> Backoff:
+        """Add a failed run, and decide when the next one begins."""
+        self._runs.append(run)
+        # The first run tells whether a restart was free, the last ones whether it is a crash loop.
+        surplus = self._runs[1 : -self._policy.intensity - 1]
+        self._forgotten += len(surplus)
+        del self._runs[1 : 1 + len(surplus)]
+        verdict = judge(self._policy, self._runs, self._rng(), forgotten=self._forgotten, looping=self._looping)
+        self._looping |= verdict.state is ServerState.CRASHLOOP
+        return verdict

@@ -1,0 +1,208 @@
+"""How arguments were meant: models flatten, stringify and double-wrap what a wrapper call asks for.
+
+The literal reading comes first. Another one is taken only if exactly one fits the tool's schema, and it must
+account for everything that was sent: nothing is ever dropped.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from daemon.surfaces.arguments.explaining import refusal
+from daemon.surfaces.arguments.validators import Validator, Validators
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from daemon.model import Tool
+
+WRAPPERS = frozenset({"args", "arguments", "parameters", "params", "input"})
+"""Members that models wrap arguments in once more."""
+
+MAX_CHECKED = 256 * 1024
+"""Bytes of arguments that are validated: beyond, a call would keep the event loop busy for milliseconds."""
+
+MAX_LAYERS = 3
+"""Wrappings and stringings that are taken off, one in the other."""
+
+_NULL = Raw(b"null")
+
+Object = dict[str, Any]
+
+
+class Repair(StrEnum):
+    """What had to be done to arguments; of several things, the outermost."""
+
+    STRINGIFIED = "stringified"
+    """They were a string that holds an object."""
+    UNWRAPPED = "unwrapped"
+    """They were wrapped once more, or stood in a slot of another name."""
+    FLATTENED = "flattened"
+    """They stood beside the tool's name."""
+
+
+class Read(Struct, frozen=True):
+    """Arguments as a tool will get them."""
+
+    arguments: bytes | Raw
+    """A raw JSON object: the client's own bytes, if nothing had to be done."""
+    repair: Repair | None
+    """What was done."""
+
+
+class Checker:
+    """Reads arguments. Holds compiled schemas, nothing else."""
+
+    def __init__(self) -> None:
+        self._validators = Validators()
+
+    def read(
+        self,
+        tool: Tool | None,
+        name: str,
+        args: bytes | Raw | None,
+        beside: Mapping[str, Raw],
+        *,
+        example: Callable[[object], object] | None = None,
+    ) -> Read:
+        """Make out which arguments a wrapper call means.
+
+        Args:
+            tool: the tool; None if its server has not listed it, so that nothing is known of it.
+            name: what the client called it.
+            args: raw JSON from the slot for arguments; None if nothing stood there.
+            beside: members that are not the wrapper's own, raw.
+            example: makes a whole wrapper call of example arguments, for the error text.
+
+        Raises:
+            InvalidArguments: no reading fits, or more than one.
+        """
+        size = len(args or b"")
+        if beside:
+            size += sum(len(key) + len(value) for key, value in beside.items())
+        sent = _sent(None if args is None else bytes(args), beside, look=size <= MAX_CHECKED)
+        validator = None if tool is None else self._validators.of(tool)
+        if validator is None or size > MAX_CHECKED:
+            fitting = [] if sent.own is None or beside else [sent.own]
+        else:
+            fitting = _fitting(sent, validator)
+        if len(fitting) == 1:
+            return fitting[0]
+        raise refusal(name, validator, sent.value, list(beside), example, several=bool(fitting))
+
+
+class _Sent(Struct, frozen=True, kw_only=True):
+    value: object
+    """What stood in the slot, decoded, and opened if it was a string that holds an object; None if it cannot be
+    decoded, an empty object if nothing stood there."""
+    own: Read | None
+    """The literal reading of it: an object, or a string that holds one; None if it is neither."""
+    beside: Object | None
+    """What stood beside it, decoded; None if some of it cannot be."""
+
+
+def _sent(args: bytes | None, beside: Mapping[str, Raw], *, look: bool) -> _Sent:
+    """What there is to read; an object is decoded only if it is to be looked into."""
+    others: Object | None = {}
+    if beside:
+        others = _others(beside) if look else None
+    stripped = (args or b"").strip()
+    if args is None or stripped == b"null":
+        return _Sent(value={}, own=Read(b"{}", None), beside=others)
+    if stripped.startswith(b"{"):
+        return _Sent(value=_decoded(args) if look else {}, own=Read(args, None), beside=others)
+    value = _decoded(args)
+    opened = _opened(value)
+    if opened is None:
+        return _Sent(value=value, own=None, beside=others)
+    return _Sent(value=opened, own=Read(msgspec.json.encode(opened), Repair.STRINGIFIED), beside=others)
+
+
+def _others(beside: Mapping[str, Raw]) -> Object | None:
+    others = {key: _decoded(value) for key, value in beside.items()}
+    readable = all(value is not None or beside[key] == _NULL for key, value in others.items())
+    return others if readable else None
+
+
+def _decoded(raw: bytes | Raw | str) -> Any:
+    """A JSON value; None also for what cannot be decoded: 1e400, half of a surrogate pair, endless nesting."""
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+
+
+def _fitting(sent: _Sent, validator: Validator) -> list[Read]:
+    """The readings that fit: the literal one alone if it does and hides no wrapper."""
+    own = sent.own if sent.beside == {} else None
+    if own is not None and sent.value is not None and not validator.accepts(sent.value):
+        own = None
+    if own is not None and not _looks_wrapped(sent.value, validator):
+        return [own]
+    fitting: dict[bytes, Read] = {}
+    for reading, repair in _readings(sent):
+        if validator.proves(reading) and _declares(validator, reading):
+            read = Read(msgspec.json.encode(reading), repair)
+            fitting.setdefault(msgspec.json.encode(reading, order="sorted"), read)
+    return [own] if own is not None and len(fitting) != 1 else list(fitting.values())
+
+
+def _readings(sent: _Sent) -> Iterator[tuple[Object, Repair]]:
+    """Every reading but the literal one that accounts for all that was sent."""
+    value, beside = sent.value, sent.beside
+    if sent.own is None or beside is None or not isinstance(value, dict):
+        return
+    if not beside:
+        repair = sent.own.repair or Repair.UNWRAPPED
+        yield from ((inner, repair) for inner in _unwrapped(value))
+        return
+    if not value:
+        yield from ((inner, Repair.UNWRAPPED) for inner in _unwrapped(beside))
+    if not value.keys() & beside.keys():
+        yield {**value, **beside}, Repair.FLATTENED
+
+
+def _unwrapped(value: Object) -> Iterator[Object]:
+    """What an object holds that has a single member called like a wrapper, layer by layer."""
+    inner: object = value
+    for _ in range(MAX_LAYERS):
+        if not isinstance(inner, dict) or len(inner) != 1 or not inner.keys() <= WRAPPERS:
+            return
+        (inner,) = inner.values()
+        inner = _opened(inner) if isinstance(inner, str) else inner
+        if isinstance(inner, dict):
+            yield inner
+
+
+def _opened(value: object) -> Object | None:
+    """The object that a string holds, perhaps within a further string; None if it holds none."""
+    for _ in range(MAX_LAYERS):
+        if not isinstance(value, str):
+            break
+        value = _decoded(value)
+        if isinstance(value, dict):
+            return value
+    return None
+
+
+def _looks_wrapped(value: object, validator: Validator) -> bool:
+    """Whether a valid object is a wrapper after all: its only member is called like one and not declared."""
+    if not isinstance(value, dict) or len(value) != 1 or not value.keys() <= WRAPPERS:
+        return False
+    declared = validator.schema.get("properties")
+    return isinstance(declared, dict) and bool(declared) and not value.keys() & declared.keys()
+
+
+def _declares(validator: Validator, value: Object) -> bool:
+    """Whether a schema has a place for every member, and does not merely tolerate it."""
+    schema = validator.schema
+    declared = schema.get("properties")
+    if not isinstance(declared, dict) or not declared:
+        return True
+    if schema.get("additionalProperties") not in (None, False) or "patternProperties" in schema:
+        return True
+    return value.keys() <= declared.keys()

@@ -1,0 +1,256 @@
+"""What can go wrong with one HTTP request, as a value: told apart by status, exception and JSON-RPC code.
+
+Two questions are answered: whether the server can have acted on the request (only then is a call not safe to
+repeat), and what the failure would mean for the whole connection. Whether it ends the connection depends on
+what was asked; `LinkState` holds the rules.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+import attrs
+import httpx2
+import trio
+from msgspec import UNSET
+
+from daemon.errors import (
+    Busy,
+    CallError,
+    CannotStart,
+    ConnectionLost,
+    NeedsAuth,
+    RequestTooLarge,
+    RunError,
+    UpstreamLost,
+    UpstreamUnavailable,
+)
+from daemon.upstreams.transports.headers import SESSION_HEADER
+from daemon.upstreams.transports.network import is_untrusted, reason
+from daemon.wire import envelope
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from msgspec import Raw
+
+RETRY_AFTER_MOST = 300.0
+"""Seconds that a server may send us away for: one that names a day is asked again after five minutes."""
+
+SERVER_ERROR = -32000
+"""The first code that JSON-RPC leaves to servers; the TypeScript SDK's for a session that it does not know."""
+
+
+class FailureKind(Enum):
+    """The ways in which a request fails without an answer."""
+
+    UNREACHABLE = auto()
+    """No connection was made: nothing was sent."""
+    UNTRUSTED = auto()
+    """The server's certificate does not verify: nothing was sent."""
+    BROKEN = auto()
+    """The connection went away after sending."""
+    BUSY = auto()
+    """HTTP 429 or 503: the server did not take it."""
+    GATEWAY = auto()
+    """HTTP 502 or 504: something in between lost the server."""
+    UNAUTHORIZED = auto()
+    """HTTP 401."""
+    FORBIDDEN = auto()
+    """HTTP 403: of everything, or of one tool; the answer says more."""
+    SESSION_OVER = auto()
+    """The server does not know our session (any more), so it did not act on the request."""
+    TOO_LARGE = auto()
+    """A message over the limit of its direction."""
+
+
+NOT_RUN = frozenset(FailureKind) - {FailureKind.BROKEN, FailureKind.GATEWAY, FailureKind.TOO_LARGE}
+"""After these a call is safe to repeat."""
+
+_KINDS: dict[int, FailureKind] = {
+    httpx2.codes.CONTENT_TOO_LARGE: FailureKind.TOO_LARGE,
+    httpx2.codes.TOO_MANY_REQUESTS: FailureKind.BUSY,
+    httpx2.codes.SERVICE_UNAVAILABLE: FailureKind.BUSY,
+    httpx2.codes.BAD_GATEWAY: FailureKind.GATEWAY,
+    httpx2.codes.GATEWAY_TIMEOUT: FailureKind.GATEWAY,
+}
+"""Statuses that say what happened to the request; any other error status is the server's own answer."""
+
+_ENDS: dict[FailureKind, Callable[[str], RunError]] = {
+    FailureKind.UNTRUSTED: CannotStart,
+    FailureKind.UNAUTHORIZED: NeedsAuth,
+    FailureKind.FORBIDDEN: NeedsAuth,
+}
+_FATAL = {FailureKind.UNAUTHORIZED, FailureKind.UNTRUSTED, FailureKind.SESSION_OVER}
+_FATAL_TO_OURS = {FailureKind.FORBIDDEN, FailureKind.BUSY, FailureKind.GATEWAY}
+
+UNREACHABLE_CALLS = 3
+"""Calls in a row that could not connect: one may be a restart that is over in a moment, three are an outage."""
+
+
+@attrs.frozen
+class Failure:
+    """Why one request got no answer."""
+
+    kind: FailureKind
+    """What sort of failure."""
+    text: str
+    """What happened, with the server's host and port."""
+    wait: float = 0.0
+    """Seconds to leave the server alone for; 0 if it did not say."""
+
+    def for_call(self) -> CallError:
+        """What the caller is told."""
+        if self.kind is FailureKind.TOO_LARGE:
+            return RequestTooLarge(self.text)
+        if self.wait:
+            text = f"{self.text}. The call was not run: it is safe to try again then, or use another tool."
+            return UpstreamUnavailable(text, retryAfterMs=round(self.wait * 1000))
+        if self.kind in NOT_RUN:
+            return UpstreamUnavailable(f"{self.text}. The call was not run: it is safe to try again.")
+        return UpstreamLost(f"{self.text}; whether the call ran is unknown")
+
+    def for_run(self) -> RunError:
+        """What the supervisor is told, if the connection ends of it."""
+        if self.wait:
+            return Busy(self.text, wait=self.wait)
+        return _ENDS.get(self.kind, ConnectionLost)(self.text)
+
+
+class LinkState:
+    """Whether a server that is asked over HTTP is there, and the end of the connection to it.
+
+    What ends it, while everything else costs only the request that met it:
+    - 401, a certificate that does not verify, the end of the session: whatever was asked. The supervisor starts
+      again, in the last case with a new session.
+    - No connection could be made, 403, 429, 502, 503, 504: when we asked on our own account (handshake,
+      listing, ping, subscription). Of a call, only `UNREACHABLE_CALLS` in a row without a sign of life.
+
+    A server that says when to come back (Retry-After) gets no call and no ping before. Times are trio's clock.
+    """
+
+    def __init__(self) -> None:
+        self.last_heard = self.busy_until = -math.inf
+        self.end: RunError | None = None
+        self.ended = trio.Event()
+        self._unreachable = 0
+
+    def heard(self) -> None:
+        """Note that the server showed life; while it wants to be left alone, its silence is no lack of it."""
+        self.last_heard = max(trio.current_time(), self.busy_until)
+        self._unreachable = 0
+
+    def end_with(self, end: RunError) -> None:
+        """The connection is over; the first reason counts."""
+        if self.end is None:
+            self.end = end
+            self.ended.set()
+
+    def judge(self, failure: Failure, *, own: bool) -> RunError | None:
+        """Take in what a request met, `own` or a call; returns the end of the connection if that is one."""
+        if failure.wait:
+            self.busy_until = max(self.busy_until, trio.current_time() + failure.wait)
+            self.last_heard = max(self.last_heard, self.busy_until)
+        fatal = failure.kind in _FATAL or (own and failure.kind in _FATAL_TO_OURS)
+        if failure.kind is FailureKind.UNREACHABLE:
+            self._unreachable += 1
+            fatal = own or self._unreachable >= UNREACHABLE_CALLS
+        if not fatal:
+            return None
+        end = failure.for_run()
+        self.end_with(end)
+        return end
+
+
+def of_error(error: Exception, place: str) -> Failure:
+    """What a network error means. Only what came before sending is certain."""
+    why = reason(error)
+    if is_untrusted(error):
+        return Failure(FailureKind.UNTRUSTED, f"tls: the certificate of {place} is not trusted: {why}")
+    if isinstance(error, httpx2.ConnectTimeout | httpx2.PoolTimeout):
+        return Failure(FailureKind.UNREACHABLE, f"cannot connect to {place}: no connection in time")
+    if isinstance(error, httpx2.ConnectError | httpx2.ProxyError | httpx2.UnsupportedProtocol):
+        return Failure(FailureKind.UNREACHABLE, f"cannot connect to {place}: {why}")
+    return Failure(FailureKind.BROKEN, f"the connection to {place} broke: {why}")
+
+
+def of_status(response: httpx2.Response, place: str, *, session_over: bool = False) -> Failure | None:
+    """What an HTTP error means; None: it is an answer like any other."""
+    status = response.status_code
+    text = f"{place} answered HTTP {status} {response.reason_phrase}".rstrip()
+    if status == httpx2.codes.UNAUTHORIZED:
+        return unauthorized(place)
+    if status == httpx2.codes.FORBIDDEN:
+        return Failure(
+            FailureKind.FORBIDDEN, f"{place} does not allow it with these credentials (HTTP {status})"
+        )
+    if session_over:
+        return Failure(FailureKind.SESSION_OVER, f"the server ended the session (HTTP {status} from {place})")
+    kind = _KINDS.get(status)
+    if kind is FailureKind.BUSY and (asked := retry_after(response.headers, datetime.now(UTC))):
+        wait = min(asked, RETRY_AFTER_MOST)
+        more = f" (it asks for {asked:.0f} s)" if asked > wait else ""
+        return Failure(kind, f"{text}, retry after {wait:g} s{more}", wait)
+    return None if kind is None else Failure(kind, text)
+
+
+def unauthorized(place: str) -> Failure:
+    """HTTP 401."""
+    return Failure(FailureKind.UNAUTHORIZED, f"{place} wants credentials that it was not given (HTTP 401)")
+
+
+def ends_session(response: httpx2.Response, body: bytes) -> bool | None:
+    """Whether a server of streamable HTTP says by this error that it does not know our session; None: perhaps.
+
+    Only a request that named a session can be told so. The specification has 404 for it; with -32601 that is
+    "no such method", as in 2026-07-28. Servers in use also say 410, or 400: with -32000 (TypeScript SDK), with
+    -32600 (Python SDK), or without any JSON-RPC error (older Python SDKs), which may as well be a proxy's
+    opinion of the request. What a well-formed request is answered then, a ping, tells the two apart.
+    """
+    if SESSION_HEADER not in response.request.headers:
+        return False
+    error = error_in(body)
+    code = None if error is None else envelope.read_error(error)[0]
+    if response.status_code == httpx2.codes.NOT_FOUND:
+        return code != envelope.METHOD_NOT_FOUND
+    if response.status_code == httpx2.codes.BAD_REQUEST:
+        return None if code is None else code in {SERVER_ERROR, envelope.INVALID_REQUEST}
+    return response.status_code == httpx2.codes.GONE
+
+
+def error_in(body: bytes) -> Raw | None:
+    """The error object of a JSON-RPC error response; None if the body is none."""
+    try:
+        error = envelope.decode(body).error
+    except envelope.BadMessage:
+        return None
+    return error if error is not UNSET and bytes(error).startswith(b"{") else None
+
+
+def retry_after(headers: httpx2.Headers, now: datetime) -> float:
+    """The seconds that a Retry-After asks for, in either of its forms; 0 without one, or one that is past.
+
+    A date is compared with the server's own clock where its answer says what that shows (RFC 9110, 10.2.3).
+    """
+    text = headers.get("retry-after", "").strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:_DIGITS])
+    due, base = _date(text), _date(headers.get("date", "")) or now
+    seconds = 0.0 if due is None else (due - base).total_seconds()
+    return max(0.0, math.ceil(seconds))
+
+
+_DIGITS = 12
+"""Of a number of seconds that are read: more would not be a number that one can compute with."""
+
+
+def _date(text: str) -> datetime | None:
+    try:
+        date = parsedate_to_datetime(text)
+    except (ValueError, OverflowError):
+        return None
+    return date if date.tzinfo is not None else date.replace(tzinfo=UTC)

@@ -1,0 +1,234 @@
+"""A server behind streamable HTTP, both eras: a POST is answered by JSON, or by a stream of events.
+
+What differs in the handshake era: a session that the server may give at `initialize` and that ends with a
+DELETE, and a stream of its own (GET) for what the server says unasked.
+
+Before anything is asked, one connection is made and dropped: HTTP has no opening of its own, and "refused", "no
+such host" and "not trusted" are better said before a handshake than as one that failed.
+"""
+
+from __future__ import annotations
+
+from contextlib import aclosing, asynccontextmanager, suppress
+from typing import TYPE_CHECKING
+
+import attrs
+import httpx2
+import trio
+
+from daemon.errors import CallError, ConnectionLost
+from daemon.upstreams.transports.failures import Failure, FailureKind, ends_session, error_in, unauthorized
+from daemon.upstreams.transports.headers import SESSION_HEADER
+from daemon.upstreams.transports.http_client import (
+    EVENT_STREAM,
+    NETWORK_ERRORS,
+    STREAM_HEADERS,
+    events_of,
+    exchange,
+    http_client,
+    read_body,
+    trusted_certificates,
+)
+from daemon.upstreams.transports.network import connect, host_and_port, place_of
+from daemon.upstreams.transports.posting import PostConnection, PostLink, error_line, made_error
+from daemon.wire.envelope import INTERNAL_ERROR
+from daemon.wire.requests import RemoteError
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import AsyncIterator
+    from contextlib import AbstractAsyncContextManager
+
+    from daemon.config.model import Server
+    from daemon.upstreams.transports.opening import OpenContext
+    from daemon.upstreams.transports.posting import Post
+
+GOODBYE_SECONDS = 1.0
+"""For ending the session: a courtesy, and a stop waits for it."""
+
+REOPEN_DELAYS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+"""Between attempts to reopen the stream of notifications: they outlast the idle time after which a ping finds
+out whether the server is there at all."""
+
+RESUME_ATTEMPTS = 2
+"""In a row, to take up the stream of a request's answer where it broke off: more would keep its caller waiting
+for a server that is gone."""
+
+RETRY_LEAST, RETRY_MOST = 0.1, 60.0
+"""Seconds that a server may ask for (`retry:`) before a stream is reopened: no busy loop, and no end of it."""
+
+
+@asynccontextmanager
+async def open_connection(context: OpenContext) -> AsyncIterator[PostConnection]:
+    """Reach the server; on the way out, end the session.
+
+    Raises:
+        CannotStart: the url is wrong, or the server's certificate is not trusted.
+        ConnectionLost: it could not be reached just now.
+    """
+    server = context.server
+    host, port = host_and_port(server.url or "", "http", "https")
+    tls = await trusted_certificates()
+    await _knock(host, port, tls if httpx2.URL(server.url or "").scheme == "https" else None, server)
+    async with http_client(server, tls) as client:
+        link = HttpLink(client, context, place_of(host, port))
+        try:
+            yield PostConnection(link, context)
+        finally:
+            await link.end_session()
+
+
+async def _knock(host: str, port: int, tls: ssl.SSLContext | None, server: Server) -> None:
+    try:
+        with trio.fail_after(server.timeouts.connect):
+            await trio.aclose_forcefully(await connect(host, port, tls))
+    except trio.TooSlowError:
+        text = f"cannot connect to {place_of(host, port)}: no answer within {server.timeouts.connect:g} s"
+        raise ConnectionLost(text) from None
+
+
+@attrs.define(eq=False)
+class _Position:
+    """Where a stream of events is to be taken up again."""
+
+    last_id: str = ""
+    """Of the last event; empty if the stream cannot be resumed."""
+    retry: float = 1.0
+    """Seconds to wait before."""
+
+
+class HttpLink(PostLink):
+    """A link to a server of streamable HTTP."""
+
+    def __init__(self, client: httpx2.AsyncClient, context: OpenContext, place: str) -> None:
+        super().__init__(client, context, place)
+        self.url = context.server.url or ""
+        self._limit = context.server.limits.message_bytes
+        self._initialized = trio.Event()
+
+    async def receive(self, response: httpx2.Response, post: Post) -> None:
+        """Take the answer to a request in, whichever form it has."""
+        if post.uid is None:
+            if post.method == "notifications/initialized":
+                self._initialized.set()
+            return
+        if post.method == "initialize":
+            self.headers.session = response.headers.get(SESSION_HEADER, "")
+        form = _form(response)
+        if form == EVENT_STREAM:
+            await self._follow(response, post.uid)
+        elif form == "application/json" and response.status_code != httpx2.codes.ACCEPTED:
+            await self._take_whole(response, post.uid)
+        else:
+            what = f"HTTP {response.status_code} with {form or 'no content type'}"
+            text = f"{self.place} answered {what}, which is no answer"
+            await self.deliver(error_line(post.uid, made_error(INTERNAL_ERROR, text)))
+        self.fail(post.uid, Failure(FailureKind.BROKEN, f"the response of {self.place} held no answer"))
+
+    async def listen(self) -> None:
+        """Receive notifications from the session's own stream, reopened while the server is away."""
+        await self._initialized.wait()
+        position, opened, failures = _Position(), False, 0
+        while self.headers.session:
+            reached = False
+            with suppress(*NETWORK_ERRORS):
+                async with self._stream(position) as response:
+                    reached = _form(response) == EVENT_STREAM
+                    if response.status_code == httpx2.codes.UNAUTHORIZED:
+                        self.fail(None, unauthorized(self.place))
+                    if not (reached or response.is_server_error):
+                        return
+                    if reached and opened:
+                        # Notifications may have been missed; only a change of the list is worth asking about.
+                        self._context.events.on_list_changed()
+                    if reached:
+                        opened, failures = True, 0
+                        await self._read_events(response, None, position)
+            if failures == len(REOPEN_DELAYS):
+                return
+            await trio.sleep(position.retry if reached else REOPEN_DELAYS[failures])
+            failures += not reached
+
+    async def session_over(self, response: httpx2.Response, body: bytes, post: Post) -> bool:
+        """Whether an HTTP error says so; where a call's does not tell, a ping is asked, whose answer does."""
+        over = ends_session(response, body)
+        if over is not None:
+            return over
+        forwarded = self.peer.requests.is_forwarded(post.uid)
+        if forwarded:
+            with suppress(CallError, RemoteError):
+                await self.peer.request("ping", {}, timeout=self._context.server.timeouts.ping)
+            return self.state.end is not None
+        return forwarded is False
+
+    async def end_session(self) -> None:
+        """Tell the server that its session is over, even when we are being cancelled, but not for long."""
+        if not self.headers.session:
+            return
+        with trio.move_on_after(GOODBYE_SECONDS, shield=True), suppress(*NETWORK_ERRORS):
+            async with exchange(self._client, "DELETE", self.url, self.headers.of()):
+                self.headers.session = ""
+
+    async def _take_whole(self, response: httpx2.Response, uid: int) -> None:
+        body = await read_body(response, self._limit)
+        if body is None:
+            text = f"the answer of {self.place} is over the limit of {self._limit} bytes (the call ran)"
+            self.fail(uid, Failure(FailureKind.TOO_LARGE, text))
+        else:
+            await self._take(body, uid)
+
+    async def _follow(self, response: httpx2.Response, uid: int) -> None:
+        """Read the events of a request until its answer is there, over several streams if need be."""
+        position, failures = _Position(), 0
+        await self._read_events(response, uid, position)
+        while (
+            position.last_id and self.peer.requests.is_forwarded(uid) is not None and failures < RESUME_ATTEMPTS
+        ):
+            await trio.sleep(position.retry)
+            failures += 1
+            with suppress(*NETWORK_ERRORS):
+                async with self._stream(position) as resumed:
+                    if _form(resumed) == EVENT_STREAM:
+                        failures = 0
+                        await self._read_events(resumed, uid, position)
+
+    def _stream(self, position: _Position) -> AbstractAsyncContextManager[httpx2.Response]:
+        headers = {**STREAM_HEADERS, **self.headers.of()}
+        if position.last_id:
+            headers["last-event-id"] = position.last_id
+        return exchange(self._client, "GET", self.url, headers)
+
+    async def _read_events(self, response: httpx2.Response, uid: int | None, position: _Position) -> None:
+        """Deliver events until a request has its answer; a stream that breaks is one that ends."""
+        try:
+            async with aclosing(events_of(response, self._limit)) as events:
+                async for event in events:
+                    position.last_id = event.id or position.last_id
+                    if event.retry is not None:
+                        position.retry = min(max(event.retry / 1000, RETRY_LEAST), RETRY_MOST)
+                    if event.event == "message" and event.data:
+                        await self._take(event.data.encode(), uid)
+                    if uid is not None and self.peer.requests.is_forwarded(uid) is None:
+                        return
+        except httpx2.SSEError:
+            if uid is not None:
+                text = f"an event of {self.place} is over the limit of {self._limit} bytes (the call ran)"
+                self.fail(uid, Failure(FailureKind.TOO_LARGE, text))
+        except NETWORK_ERRORS:
+            return
+
+    async def _take(self, message: bytes, uid: int | None) -> None:
+        """Deliver a message; an error without our id is still the answer: some servers send `null` there."""
+        await self.deliver(message)
+        if (
+            uid is not None
+            and self.peer.requests.is_forwarded(uid) is not None
+            and (error := error_in(message)) is not None
+        ):
+            await self.deliver(error_line(uid, error))
+
+
+def _form(response: httpx2.Response) -> str:
+    """The media type of a success, without its parameters; empty of any other response."""
+    text: str = response.headers.get("content-type", "") if response.is_success else ""
+    return text.partition(";")[0].strip().lower()

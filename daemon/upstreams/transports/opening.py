@@ -1,0 +1,45 @@
+"""From a server's `type` to the module that opens it, loaded when first needed.
+
+A daemon of stdio servers has no use for the libraries behind HTTP and WebSocket; one that has is not held up
+while they are imported, which a worker thread does.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import trio
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from daemon.config.model import Server
+    from daemon.ports import ConnectionEvents, UpstreamConnection
+    from daemon.processes.children import Children
+    from daemon.wire.outbox import Outbox
+
+MODULES = {kind: f"daemon.upstreams.transports.{kind}" for kind in ("stdio", "http", "sse", "ws", "unix")}
+"""Each has `open_connection(context)`, an async context manager that yields a `ports.UpstreamConnection`."""
+
+
+@attrs.frozen(kw_only=True)
+class OpenContext:
+    """One server, and the parts of the daemon that a connection to it needs."""
+
+    server: Server
+    """Its configuration."""
+    events: ConnectionEvents
+    """The actor that owns the connection."""
+    outbox: Outbox
+    """The daemon's outbox."""
+    children: Children
+    """The daemon's child processes."""
+
+
+async def connector(context: OpenContext) -> AbstractAsyncContextManager[UpstreamConnection]:
+    """The context manager that connects to a server; nothing is opened yet."""
+    module: Any = await trio.to_thread.run_sync(importlib.import_module, MODULES[context.server.type])
+    opened: AbstractAsyncContextManager[UpstreamConnection] = module.open_connection(context)
+    return opened

@@ -1,0 +1,313 @@
+"""An MCP connection whose frames are the bodies of HTTP POSTs: streamable HTTP and SSE share this edge.
+
+A link like any other (`wire.outbox.Link`): a frame that is sent is one POST, and each message that comes back,
+in whatever way, is one line to the peer, its payload unopened. A failed POST costs the request that it carried;
+`failures.LinkState` decides whether it ends the connection.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections import deque
+from typing import TYPE_CHECKING
+
+import attrs
+import httpx2
+import msgspec
+import trio
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from daemon.errors import ConnectionLost, RequestTooLarge, UpstreamLost, UpstreamUnavailable, leaf
+from daemon.upstreams.transports.failures import Failure, FailureKind, LinkState, error_in, of_error, of_status
+from daemon.upstreams.transports.headers import McpHeaders
+from daemon.upstreams.transports.http_client import NETWORK_ERRORS, exchange, not_followed, read_body
+from daemon.upstreams.transports.raw import UPSTREAM_QUEUE_BYTES, RawConnection
+from daemon.wire import envelope
+from daemon.wire.frames import as_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from daemon.model import Era
+    from daemon.ports import CallToSend
+    from daemon.upstreams.transports.opening import OpenContext
+    from daemon.wire.envelope import Buffer
+    from daemon.wire.outbox import OnLines, OnOversized
+    from daemon.wire.peer import Peer
+    from daemon.wire.requests import Exchange
+
+NOTE_SECONDS = 10.0
+"""For the POST of a notification or an answer: they keep their order, so what follows waits."""
+
+ABANDONED_SECONDS = 5.0
+"""How long a cancelled request may keep its POST open to say so (handshake era: closing is no cancelling)."""
+
+ERROR_BYTES = 64 * 1024
+"""Of the body of an HTTP error; a JSON-RPC error is far smaller, a web page is not wanted."""
+
+NOT_CANCELLED = frozenset({"initialize", "server/discover"})
+"""Requests that the specification forbids to cancel."""
+
+CANCELLED = "notifications/cancelled"
+_POST_HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+
+
+class _Cancelled(Struct):
+    requestId: int = 0  # noqa: N815 - the wire's name
+
+
+@attrs.define(eq=False)
+class Post:
+    """One frame on its way."""
+
+    body: bytes
+    uid: int | None
+    """The request's id; None of a notification, or an answer to the server."""
+    method: str
+    """Empty of an answer."""
+    params: Raw | UnsetType
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+
+
+class PostLink(ABC):
+    """`wire.outbox.Link` over POSTs: a task for each request on its way, one for all that is no request."""
+
+    peer: Peer
+    """Whose link this is; set by `PostConnection`."""
+    url: str
+    """Where to POST."""
+
+    def __init__(self, client: httpx2.AsyncClient, context: OpenContext, place: str) -> None:
+        """Attach to a client that somebody else closes; `place` is the server's host and port, for texts."""
+        self.queued = 0
+        self.turns = 0
+        self.is_held = False
+        self.place = place
+        self.headers = McpHeaders()
+        self.state = LinkState()
+        self._client = client
+        self._context = context
+        self._out: deque[Post] = deque()
+        self._posts: dict[int, Post] = {}
+        self._uncancelled = 0
+        self._kick = trio.Event()
+        self._resumed = trio.Event()
+        self._nursery: trio.Nursery
+        self._on_lines: OnLines
+
+    # --- wire.outbox.Link ----------------------------------------------------------------------------------
+
+    def send(self, frame: Sequence[Buffer]) -> None:
+        """Queue one frame; the writer's task takes it from here."""
+        if self.state.end is not None:
+            return
+        body = b"".join(frame)
+        message = envelope.decode(body)
+        method = "" if message.method is UNSET else message.method
+        if method == CANCELLED and message.params is not UNSET and not self._abandon(message.params):
+            return
+        post = Post(body, None, method, message.params)
+        if method and message.id is not UNSET:
+            post.uid = int(bytes(message.id))
+            self._posts[post.uid] = post
+            if method in NOT_CANCELLED:
+                self._uncancelled = post.uid
+        self._out.append(post)
+        self.queued += len(body)
+        self._kick.set()
+        if self.queued > UPSTREAM_QUEUE_BYTES and len(self._out) > 1:
+            self.state.end_with(
+                ConnectionLost(f"{self.place} does not read: {self.queued} bytes are waiting for it")
+            )
+
+    def flush(self) -> None:  # noqa: B027 - empty for both ways of answering
+        """Nothing to do: a POST is expensive enough to deserve its task."""
+
+    async def run(self, on_lines: OnLines, on_oversized: OnOversized) -> None:
+        """Send and receive until the connection ends."""
+        self._on_lines = on_lines
+        self.state.heard()
+        try:
+            async with trio.open_nursery() as self._nursery:
+                self._nursery.start_soon(self._write)
+                self._nursery.start_soon(self.listen)
+                await self.state.ended.wait()
+                assert self.state.end is not None
+                raise self.state.end
+        except BaseExceptionGroup as group:
+            raise leaf(group) from None
+        finally:
+            self.state.end_with(ConnectionLost("the connection was closed"))
+            self._context.outbox.forget(self)
+            self._out.clear()
+            self.queued = 0
+
+    def resume(self) -> None:
+        """Read again: those who were behind have caught up (`wire.outbox.Source`)."""
+        self.is_held = False
+        self._resumed.set()
+
+    # --- what the ways of answering differ in ----------------------------------------------------------------
+
+    @abstractmethod
+    async def receive(self, response: httpx2.Response, post: Post) -> None:
+        """Take in what a POST was answered with success."""
+
+    @abstractmethod
+    async def listen(self) -> None:
+        """Receive what the server says outside of answers to POSTs."""
+
+    @abstractmethod
+    async def session_over(self, response: httpx2.Response, body: bytes, post: Post) -> bool:
+        """Whether an HTTP error, the answer to a POST, says that the server does not know our session."""
+
+    # --- what they share -----------------------------------------------------------------------------------
+
+    async def deliver(self, message: bytes) -> None:
+        """Hand a message over; return when whoever it is for is not too far behind."""
+        outbox = self._context.outbox
+        outbox.slow.clear()
+        self._on_lines([as_line(message)])
+        if outbox.slow and outbox.hold(self) and not self.is_held:
+            self.is_held, self._resumed = True, trio.Event()
+        outbox.flush()
+        if self.is_held:
+            await self._resumed.wait()
+
+    def fail(self, uid: int | None, failure: Failure) -> None:
+        """This request gets no answer: tell who waits for it, and see whether it is the end.
+
+        A request of our own raises the end that it met (`PostConnection.request`). None: no request failed.
+        """
+        own = self.peer.requests.is_forwarded(uid) is False
+        end = self.state.judge(failure, own=own)
+        if failure.kind is FailureKind.SESSION_OVER:
+            self.headers.session = ""
+        if uid is not None:
+            error = failure.for_call()
+            error.__cause__ = end
+            self.peer.requests.lose(uid, error)
+        self._context.outbox.flush()
+
+    def _abandon(self, params: Raw) -> bool:
+        """Nobody waits for a request any more. Returns whether the server is to be told in a message.
+
+        In the modern era it is told by the end of the POST, and there are no other notifications to it.
+        """
+        uid = msgspec.json.decode(params, type=_Cancelled).requestId
+        if (post := self._posts.get(uid)) is not None:
+            post.scope.deadline = trio.current_time() + (0 if self.headers.is_modern else ABANDONED_SECONDS)
+        return not self.headers.is_modern and uid != self._uncancelled
+
+    async def _write(self) -> None:
+        """Requests go side by side; what is no request keeps its order, so what follows waits for it."""
+        while True:
+            await self._kick.wait()
+            self._kick = trio.Event()
+            while self._out:
+                post = self._out.popleft()
+                self.queued -= len(post.body)
+                if post.uid is not None:
+                    self._nursery.start_soon(self._ask, post, post.uid)
+                else:
+                    with trio.move_on_after(NOTE_SECONDS):
+                        await self._post(post)
+
+    async def _ask(self, post: Post, uid: int) -> None:
+        try:
+            with post.scope:
+                await self._post(post)
+        finally:
+            del self._posts[uid]
+
+    async def _post(self, post: Post) -> None:
+        headers = {**_POST_HEADERS, **self.headers.of(post.method, post.params)}
+        try:
+            async with exchange(self._client, "POST", self.url, headers, post.body) as response:
+                self.state.heard()
+                if response.is_success:
+                    await self.receive(response, post)
+                else:
+                    await self._take_refusal(response, post)
+        except NETWORK_ERRORS as error:
+            self.fail(post.uid, of_error(error, self.place))
+
+    async def _take_refusal(self, response: httpx2.Response, post: Post) -> None:
+        """An HTTP error: a failure, or an answer in JSON-RPC whatever its body says."""
+        body = await read_body(response, ERROR_BYTES) or b""
+        over = await self.session_over(response, body, post)
+        failure = of_status(response, self.place, session_over=over)
+        # 403 to a call may be about its tool alone, and the body says more.
+        is_answer = failure is None or (
+            failure.kind is FailureKind.FORBIDDEN and self.peer.requests.is_forwarded(post.uid)
+        )
+        if failure is not None and not is_answer:
+            self.fail(post.uid, failure)
+        elif post.uid is not None:
+            missing = response.status_code == httpx2.codes.NOT_FOUND
+            code = envelope.METHOD_NOT_FOUND if missing else envelope.INTERNAL_ERROR
+            text = f"{self.place} answered HTTP {response.status_code} {response.reason_phrase}".rstrip()
+            error = error_in(body) or made_error(code, text + not_followed(response))
+            await self.deliver(error_line(post.uid, error))
+
+
+class PostConnection(RawConnection):
+    """`ports.Connection` over POSTs."""
+
+    def __init__(self, link: PostLink, context: OpenContext) -> None:
+        """Attach to a link that somebody else opens and closes."""
+        super().__init__(link, outbox=context.outbox, events=context.events)
+        self._link = link
+        link.peer = self._peer
+
+    @property
+    def last_heard(self) -> float:
+        """When the server last showed any life (trio's clock), a comment in a stream included."""
+        return max(super().last_heard, self._link.state.last_heard)
+
+    def adopt(self, era: Era, version: str) -> None:
+        """Speak this era from now on."""
+        super().adopt(era, version)
+        self._link.headers.adopt(era, version)
+
+    async def request(self, method: str, params: dict[str, object], *, timeout: float) -> bytes:  # noqa: ASYNC109 - see ports.Connection
+        """Ask, and wait (`ports.Connection.request`).
+
+        Raises:
+            RunError: the connection ended of what this request met.
+            UpstreamLost: only its own exchange failed, or the connection ended around it.
+        """
+        if (end := self._link.state.end) is not None:
+            raise UpstreamLost(str(end)) if isinstance(end, ConnectionLost) else end
+        try:
+            result = await super().request(method, params, timeout=timeout)
+        except (UpstreamLost, UpstreamUnavailable, RequestTooLarge) as error:
+            raise error.__cause__ or UpstreamLost(error.message) from None
+        if method == "tools/list":
+            self._link.headers.learn(result)
+        return result
+
+    def call(self, call: CallToSend, exchange: Exchange) -> int:
+        """Forward a tool call (`ports.Connection.call`).
+
+        Raises:
+            Overloaded: the server does not take what is already waiting for it.
+            UpstreamUnavailable: the connection has just ended, or the server has no time for us until later.
+        """
+        if (end := self._link.state.end) is not None:
+            raise UpstreamUnavailable(f"{end}. The call was not sent: it is safe to try again.")
+        if (wait := self._link.state.busy_until - trio.current_time()) > 0:
+            text = f"{self._link.place} has asked to be left alone for {math.ceil(wait)} s more (Retry-After)."
+            raise UpstreamUnavailable(f"{text} The call was not sent.", retryAfterMs=math.ceil(wait * 1000))
+        return super().call(call, exchange)
+
+
+def made_error(code: int, message: str) -> bytes:
+    """A JSON-RPC error object of ours, in place of one that a server should have sent."""
+    return msgspec.json.encode({"code": code, "message": message})
+
+
+def error_line(uid: int, error: Buffer) -> bytes:
+    """The answer to a request of ours that holds this error object."""
+    return b'{"jsonrpc":"2.0","id":%d,"error":%b}' % (uid, bytes(error))

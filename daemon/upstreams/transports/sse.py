@@ -1,0 +1,112 @@
+"""A server behind HTTP with SSE, the transport that streamable HTTP replaced: one stream down, POSTs up.
+
+The stream is the connection, and its end is the connection's. So is an event over the limit: the reader cannot
+skip one. The stream names where to POST, which must be the url's own origin, because our headers go there.
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from typing import TYPE_CHECKING
+
+import httpx2
+import trio
+
+from daemon.errors import ConnectionLost, ProtocolFault
+from daemon.upstreams.transports.failures import FailureKind, of_error, of_status
+from daemon.upstreams.transports.http_client import (
+    NETWORK_ERRORS,
+    STREAM_HEADERS,
+    events_of,
+    exchange,
+    http_client,
+    same_origin,
+    trusted_certificates,
+)
+from daemon.upstreams.transports.network import host_and_port, place_of, refused
+from daemon.upstreams.transports.posting import PostConnection, PostLink
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator
+
+    from daemon.errors import RunError
+    from daemon.upstreams.transports.opening import OpenContext
+    from daemon.upstreams.transports.posting import Post
+
+
+@asynccontextmanager
+async def open_connection(context: OpenContext) -> AsyncIterator[PostConnection]:
+    """Open the stream and learn where to POST; close it on the way out.
+
+    Raises:
+        CannotStart: the url is wrong, or the server's certificate is not trusted.
+        NeedsAuth: the server answered 401 or 403.
+        ProtocolFault: it wants messages sent to another origin.
+        ConnectionLost: it could not be reached just now, or its stream is none.
+    """
+    server = context.server
+    place = place_of(*host_and_port(server.url or "", "http", "https"))
+    tls = await trusted_certificates()
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(http_client(server, tls))
+        link = SseLink(client, context, place)
+        try:
+            with trio.fail_after(server.timeouts.connect):
+                await link.open(stack)
+        except trio.TooSlowError:
+            text = f"{place} did not open its stream within {server.timeouts.connect:g} s"
+            raise ConnectionLost(text) from None
+        except NETWORK_ERRORS as error:
+            raise of_error(error, place).for_run() from None
+        yield PostConnection(link, context)
+
+
+class SseLink(PostLink):
+    """A link whose answers all come in one stream of events."""
+
+    async def open(self, stack: AsyncExitStack) -> None:
+        """Open the stream, for as long as the stack is, and read as far as the name of the endpoint."""
+        url = httpx2.URL(self._context.server.url or "")
+        response = await stack.enter_async_context(exchange(self._client, "GET", str(url), STREAM_HEADERS))
+        if not response.is_success:
+            raise _refusal(response, self.place)
+        limit = self._context.server.limits.message_bytes
+        self._events: AsyncGenerator[httpx2.ServerSentEvent] = await stack.enter_async_context(
+            aclosing(events_of(response, limit))
+        )
+        async for event in self._events:
+            if event.event == "endpoint":
+                endpoint = url.join(event.data)
+                if not same_origin(url, endpoint):
+                    text = (
+                        f"the stream wants messages sent to another origin: {endpoint.scheme}://{endpoint.host}"
+                    )
+                    raise ProtocolFault(text)
+                self.url = str(endpoint)
+                return
+        raise ConnectionLost(f"{self.place} ended its stream")
+
+    async def receive(self, response: httpx2.Response, post: Post) -> None:
+        """Nothing: a POST is only acknowledged, its answer comes in the stream."""
+
+    async def listen(self) -> None:
+        """Read the stream to its end, which is the connection's."""
+        end = ConnectionLost(f"{self.place} ended its stream")
+        try:
+            async for event in self._events:
+                if event.event == "message" and event.data:
+                    await self.deliver(event.data.encode())
+        except NETWORK_ERRORS as error:
+            end = ConnectionLost(of_error(error, self.place).text)
+        self.state.end_with(end)
+
+    async def session_over(self, response: httpx2.Response, body: bytes, post: Post) -> bool:
+        """Whether the endpoint, which is the session's, does not exist any more."""
+        return response.status_code in {httpx2.codes.NOT_FOUND, httpx2.codes.GONE}
+
+
+def _refusal(response: httpx2.Response, place: str) -> RunError:
+    """Why there is no stream; a server that has no time says when it will."""
+    failure = of_status(response, place)
+    busy = failure is not None and failure.kind is FailureKind.BUSY
+    return failure.for_run() if failure is not None and busy else refused(response.status_code, place)

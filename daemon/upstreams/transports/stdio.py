@@ -1,0 +1,169 @@
+"""A server as a child process, spoken to over its stdin and stdout (MCP, stdio transport).
+
+Exit and end of stdout are different events (measured: a grandchild that holds stdout delays EOF by as long
+as it lives; a child that closes stdout may live on), so both are watched and either one ends the connection.
+stderr is drained from the first moment to the last: a child that logs into a full pipe stands still.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import trio
+
+from daemon.causes import Cause
+from daemon.errors import ConnectionLost, leaf
+from daemon.host import paths
+from daemon.upstreams.transports.raw import UPSTREAM_QUEUE_BYTES, RawConnection
+from daemon.wire.link import FdLink
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from daemon.processes.children import ChildProcess
+    from daemon.upstreams.transports.opening import OpenContext
+
+INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
+"""What a child sees of our environment: the MCP SDKs' own list. Everything else (tokens, SSH_AUTH_SOCK,
+NOTIFY_SOCKET, LISTEN_FDS) must be named in the server's `env`."""
+
+LAST_WORDS = 0.05
+"""Seconds between exit and EOF that we wait for the other of the two: an answer may still be in the pipe, and
+an exit status tells more than an EOF. Callers wait meanwhile, so it is short."""
+
+STDERR_CHUNK = 64 * 1024
+"""Bytes that are read at once, and how long a line may become before it is told without its end."""
+
+LINES_AT_ONCE = 1000
+"""Of one chunk, no more lines than are kept anyway: a flood of short ones must not own the loop."""
+
+EXIT_MEANINGS = {
+    78: ": configuration error (EX_CONFIG)",
+    126: ": found but not executable",
+    127: ": command not found",
+}
+"""What some exit statuses say (sysexits.h, and the shell's own)."""
+
+
+def child_environment(environ: Mapping[str, str], configured: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a child: the allow-list, then what the configuration says."""
+    allowed = {name: environ[name] for name in INHERITED if name in environ}
+    return {**allowed, **configured}
+
+
+@asynccontextmanager
+async def open_connection(context: OpenContext) -> AsyncIterator[StdioConnection]:
+    """Start the child and connect to it; on the way out, end it with everything that it started.
+
+    Raises:
+        CannotStart: the command cannot be run at all.
+        ConnectionLost: it could not be run just now.
+    """
+    server = context.server
+    assert server.command is not None
+    env = child_environment(os.environ, server.env)
+    directory = server.cwd or str(paths.home(os.environ))
+    child = await context.children.start(server.command, server.args, env, directory, server=server.name)
+    context.events.on_child(child.pid, child.mark)
+    link = FdLink(
+        child.stdout,
+        child.stdin,
+        outbox=context.outbox,
+        max_line=server.limits.message_bytes,
+        max_queue=UPSTREAM_QUEUE_BYTES,
+    )
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(drain, child.stderr, context.events.on_log)
+            try:
+                yield StdioConnection(link, child, context)
+            finally:
+                link.close_write()
+                await context.children.stop(child, eof=server.timeouts.stop_eof, term=server.timeouts.stop_term)
+                nursery.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        raise leaf(group) from None
+    finally:
+        link.close()
+        trio.lowlevel.notify_closing(child.stderr)
+        os.close(child.stderr)
+
+
+class StdioConnection(RawConnection):
+    """A `RawConnection` whose other end can also exit."""
+
+    def __init__(self, link: FdLink, child: ChildProcess, context: OpenContext) -> None:
+        super().__init__(link, outbox=context.outbox, events=context.events)
+        self._child = child
+
+    async def run(self) -> None:
+        """Receive until the child closes its stdout or exits, whichever comes first."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._watch_exit)
+                await super().run()
+        except BaseExceptionGroup as group:
+            error = leaf(group)
+            raise (await self._with_exit(error) if isinstance(error, ConnectionLost) else error) from None
+
+    async def _watch_exit(self) -> None:
+        await self._child.process.wait()
+        await trio.sleep(LAST_WORDS)
+        raise self._exit()
+
+    async def _with_exit(self, lost: ConnectionLost) -> ConnectionLost:
+        """EOF usually means that the child is about to exit: its status tells more than the EOF."""
+        with trio.move_on_after(LAST_WORDS):
+            await self._child.process.wait()
+            return self._exit()
+        return lost
+
+    def _exit(self) -> ConnectionLost:
+        status = self._child.process.returncode
+        assert status is not None
+        return exited(status)
+
+
+def exited(status: int) -> ConnectionLost:
+    """What an exit status means; negative numbers are signals, as in `subprocess`."""
+    if status == 0:
+        return ConnectionLost("exited with status 0", Cause.ENDED)
+    if status > 0:
+        text = f"exited with status {status}{EXIT_MEANINGS.get(status, '')}"
+        return ConnectionLost(text, Cause.EXITED, status=status)
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = f"signal {-status}"
+    return ConnectionLost(f"killed by {name}", Cause.KILLED, signal=name)
+
+
+async def drain(fd: int, on_line: Callable[[bytes], None]) -> None:
+    """Read a non-blocking descriptor to its end, a line at a time; of an endless one the beginning, once."""
+    rest = b""
+    told = False
+    while True:
+        try:
+            chunk = os.read(fd, STDERR_CHUNK)
+        except BlockingIOError:
+            await trio.lowlevel.wait_readable(fd)
+            continue
+        if not chunk:
+            break
+        *lines, rest = (rest + chunk).split(b"\n")
+        if told and lines:
+            del lines[0]
+            told = False
+        for line in lines[-LINES_AT_ONCE:]:
+            on_line(line)
+        if len(rest) > STDERR_CHUNK and not told:
+            on_line(rest)
+            told = True
+        if told:
+            rest = b""
+        await trio.lowlevel.checkpoint()
+    if rest:
+        on_line(rest)

@@ -1,0 +1,83 @@
+"""A server that listens on a unix socket: newline-delimited JSON, as on stdio, without a child.
+
+The socket's file appears when the server is ready and may outlive it, so neither "no such file" nor "refused"
+is final: both are retried as a lost connection.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+import trio
+
+from daemon.causes import Cause, of_errno
+from daemon.errors import CannotStart, ConnectionLost
+from daemon.upstreams.transports.raw import UPSTREAM_QUEUE_BYTES, RawConnection
+from daemon.wire.link import FdLink
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from daemon.upstreams.transports.opening import OpenContext
+
+_OF_SOCKETS = {errno.ENOENT: Cause.SOCKET_MISSING, errno.EACCES: Cause.SOCKET_DENIED}
+
+
+@asynccontextmanager
+async def open_connection(context: OpenContext) -> AsyncIterator[RawConnection]:
+    """Connect to the socket; hang up on the way out.
+
+    Raises:
+        CannotStart: the url names no socket.
+        ConnectionLost: nobody answers there, or we may not connect.
+    """
+    server = context.server
+    path = socket_path(server.url or "")
+    fd = await _connect(path, server.timeouts.connect)
+    link = FdLink(
+        fd, fd, outbox=context.outbox, max_line=server.limits.message_bytes, max_queue=UPSTREAM_QUEUE_BYTES
+    )
+    try:
+        yield RawConnection(link, outbox=context.outbox, events=context.events)
+    finally:
+        link.close()
+
+
+def socket_path(url: str) -> str:
+    """The path in `unix:///path` (percent-decoded), or a bare absolute path as it is.
+
+    Raises:
+        CannotStart: it is neither.
+    """
+    if url.startswith("/"):
+        return url
+    parts = urlsplit(url)
+    if parts.scheme != "unix" or parts.netloc or not parts.path.startswith("/"):
+        raise CannotStart("the url must be unix:///path/of/the/socket or an absolute path", Cause.BAD_URL)
+    return unquote(parts.path)
+
+
+async def _connect(path: str, seconds: float) -> int:
+    """A connected, non-blocking descriptor, owned by the caller."""
+    with trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connecting:
+        try:
+            with trio.fail_after(seconds):
+                await connecting.connect(path)
+        except trio.TooSlowError:
+            text = f"{path} did not take a connection within {seconds:g} s"
+            raise ConnectionLost(text, Cause.CONNECT_TIMEOUT, place=path) from None
+        except (OSError, ValueError) as error:
+            # ValueError and a plain OSError without errno: the path cannot be one (too long, a NUL in it).
+            why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            number = error.errno if isinstance(error, OSError) else None
+            cause = _OF_SOCKETS.get(number or 0) or of_errno(number)
+            text = f"cannot connect to {path}: {why}"
+            raise ConnectionLost(text, cause, place=path, error=why) from None
+        fd = connecting.detach()
+    os.set_blocking(fd, False)
+    return fd

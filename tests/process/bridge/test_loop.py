@@ -1,0 +1,612 @@
+"""The bridge as a real child: bytes both ways, and daemons that come and go."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import threading
+from contextlib import contextmanager
+from itertools import accumulate
+from time import monotonic
+from typing import IO, TYPE_CHECKING, Any
+
+import pytest
+
+from daemon.bridge.lines import LONG_BYTES
+from daemon.bridge.loop import BUFFERED_BYTES, GREETING_SECONDS, READ_BYTES, WORDLESS, Bridge
+from daemon.bridge.reaching import AWAITED_SECONDS, LONGEST_SECONDS
+from daemon.bridge.requests import EACH_BYTES, WAIT_SECONDS, WAITING_BYTES
+from daemon.bridge.stand_in import HANDSHAKE_SECONDS, STATUS
+from tests.process.bridge.bridged import (
+    MIB,
+    Bridged,
+    bridged,
+    cpu_ticks,
+    is_asleep,
+    read_exactly,
+    receive_all,
+    receive_exactly,
+    receive_line,
+    resident,
+    unmet,
+)
+from tests.unit.cli.daemons import listen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PATIENCE = 30.0
+"""Seconds that a wait may take."""
+
+KERNEL_BYTES = 2 * MIB
+"""More than the kernel keeps in a pipe (64 KiB) and in both directions of a unix socket (208 KiB each)."""
+
+HELD_BYTES = BUFFERED_BYTES + READ_BYTES + LONG_BYTES
+"""What the bridge holds of one direction, at the most."""
+
+STILL = 0.5
+"""Seconds in which a descriptor that takes nothing counts as full: a bound on a wait, not a pause."""
+
+GREETING = b'{"jsonrpc":"2.0","id":"mcpd-connect","method":"ping"}\n'
+GREETED = b'{"jsonrpc":"2.0","id":"mcpd-connect","result":{}}\n'
+CALL = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"pay"}}\n'
+LIST = b'{"jsonrpc":"2.0","id":2,"method":"tools/list"}\n'
+HANDSHAKE = b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}\n'
+INITIALIZED = b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
+
+Json = dict[str, Any]
+
+
+def heard(ends: Bridged) -> None:
+    """The daemon says something: from then on the bridge believes in it."""
+    ends.daemon.sendall(b"{}\n")
+    assert read_exactly(ends.from_bridge, 3) == b"{}\n"
+
+
+def message(ends: Bridged) -> dict[str, Any]:
+    """The next line that the client gets."""
+    line = b""
+    while not line.endswith(b"\n"):
+        byte = read_exactly(ends.from_bridge, 1)
+        assert byte, line
+        line += byte
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+def welcome(ends: Bridged) -> socket.socket:
+    """Take the next connection as a daemon does."""
+    daemon = ends.accept()
+    assert receive_line(daemon) == GREETING
+    daemon.sendall(GREETED)
+    return daemon
+
+
+def write_all(stream: IO[bytes], data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[stream.write(view) :]
+
+
+# --- bytes ----------------------------------------------------------------------------------------------------
+
+
+def test_bytes_pass_both_ways_unchanged(sockets: Path) -> None:
+    with bridged(sockets) as ends:
+        ends.to_bridge.write(b'{"a":"\xff\x00"}\n')
+        assert ends.daemon.recv(100) == b'{"a":"\xff\x00"}\n'
+        ends.daemon.sendall(b"\r\nanswer\n")
+        assert read_exactly(ends.from_bridge, 9) == b"\r\nanswer\n"
+
+
+def test_ten_mebibytes_each_way_at_once_arrive_whole(sockets: Path) -> None:
+    up, down = os.urandom(MIB) * 10, os.urandom(MIB) * 10 + b"\n"
+    got: dict[str, bytes] = {}
+    with bridged(sockets) as ends:
+
+        def client() -> None:
+            write_all(ends.to_bridge, up)
+            ends.to_bridge.close()
+
+        def daemon_reads() -> None:
+            got["up"] = receive_all(ends.daemon)
+
+        def daemon_writes() -> None:
+            ends.daemon.sendall(down)
+
+        workers = [threading.Thread(target=work) for work in (client, daemon_reads, daemon_writes)]
+        for worker in workers:
+            worker.start()
+        got["down"] = read_exactly(ends.from_bridge, len(down))
+        for worker in workers:
+            worker.join(PATIENCE)
+        ends.daemon.shutdown(socket.SHUT_WR)
+        assert ends.end() == (0, b"")
+    assert got["up"] == up
+    assert got["down"] == down
+
+
+def test_a_client_that_has_finished_writing_still_gets_its_answers(sockets: Path) -> None:
+    with bridged(sockets) as ends:
+        ends.to_bridge.write(b"last request\n")
+        ends.to_bridge.close()
+        assert receive_all(ends.daemon) == b"last request\n"
+        ends.daemon.sendall(b"late answer\n")
+        assert read_exactly(ends.from_bridge, 12) == b"late answer\n"
+        ends.daemon.close()
+        assert ends.end() == (0, b"")
+
+
+def say_and_close(link: socket.socket, said: bytes) -> None:
+    link.sendall(said)
+    link.close()
+
+
+def test_what_the_daemon_said_before_it_went_is_written(sockets: Path) -> None:
+    said = os.urandom(MIB) + b"\n"
+    with bridged(sockets) as ends:
+        sender = threading.Thread(target=say_and_close, args=(ends.daemon, said))
+        sender.start()
+        assert read_exactly(ends.from_bridge, len(said)) == said
+        sender.join(PATIENCE)
+
+
+def test_a_daemon_that_stops_reading_can_still_be_heard_and_the_next_one_gets_the_request(
+    sockets: Path,
+) -> None:
+    with bridged(sockets) as ends:
+        ends.daemon.shutdown(socket.SHUT_RD)
+        ends.to_bridge.write(LIST)
+        ends.daemon.sendall(b"overloaded\n")
+        assert read_exactly(ends.from_bridge, 11) == b"overloaded\n"
+        ends.daemon.close()
+        with welcome(ends) as daemon:
+            assert receive_exactly(daemon, len(LIST)) == LIST
+
+
+# --- the client goes ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("away", [False, True])
+def test_a_signal_is_a_clean_end(sockets: Path, number: signal.Signals, *, away: bool) -> None:
+    with bridged(sockets) as ends:
+        if away:
+            lose_for_good(ends)
+        ends.child.send_signal(number)
+        assert ends.end()[0] == 0
+        if not away:
+            assert ends.daemon.recv(1) == b""
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_a_client_that_went_away_ends_it_quietly_even_while_it_is_idle(sockets: Path, *, away: bool) -> None:
+    with bridged(sockets) as ends:
+        if away:
+            lose_for_good(ends)
+        ends.from_bridge.close()
+        assert ends.end() == (0, b"")
+
+
+@pytest.mark.parametrize("greeting", [False, True])
+def test_a_client_that_closes_stdin_while_there_is_no_daemon_ends_it(sockets: Path, *, greeting: bool) -> None:
+    with bridged(sockets) as ends:
+        heard(ends)
+        if greeting:
+            ends.daemon.close()
+            with ends.accept() as daemon:
+                assert receive_line(daemon) == GREETING
+                ends.to_bridge.close()
+                assert ends.end()[0] == 0
+        else:
+            lose_for_good(ends)
+            ends.to_bridge.close()
+            assert ends.end() == (0, b"")
+
+
+def lose_for_good(ends: Bridged) -> None:
+    """No daemon, and nobody listens; returns when the bridge has taken note."""
+    heard(ends)
+    ends.listener.close()
+    ends.daemon.close()
+    assert ends.child.stderr is not None
+    assert b"waiting for it to come back" in ends.child.stderr.readline()
+
+
+def test_a_client_that_goes_away_in_the_middle_of_an_answer_ends_it_quietly(sockets: Path) -> None:
+    with bridged(sockets) as ends:
+        ends.daemon.sendall(b"x" * 200_000 + b"\n")
+        assert read_exactly(ends.from_bridge, 10)
+        ends.from_bridge.close()
+        assert ends.end() == (0, b"")
+
+
+# --- those who are slow ---------------------------------------------------------------------------------------
+
+
+LINE_BYTES = 999
+
+
+def fill(ends: Bridged, writer: socket.socket | IO[bytes]) -> int:
+    """Write until nothing is taken for `STILL` seconds by a bridge that waits; how much was taken."""
+    descriptor, taken = writer.fileno(), 0
+    os.set_blocking(descriptor, False)
+    # No divisor of what a pipe holds: the last block must fit in part, which is where a blocking write hangs.
+    block = (b"x" * (LINE_BYTES - 1) + b"\n") * 50
+    while select.select([], [descriptor], [], STILL)[1] or not is_asleep(ends.child.pid):
+        try:
+            taken += os.write(descriptor, block)
+        except BlockingIOError:
+            continue
+        assert taken < 64 * MIB, "the bridge takes everything and gives nothing"
+    return taken
+
+
+def all_of(ends: Bridged, taken: int) -> bytes:
+    """What the daemon has filled the bridge with, the line that it has not finished included."""
+    most = read_exactly(ends.from_bridge, taken - 3 * LINE_BYTES)
+    ends.daemon.setblocking(True)
+    ends.daemon.sendall(b"\n")
+    return most + read_exactly(ends.from_bridge, 3 * LINE_BYTES)
+
+
+def test_a_slow_client_slows_the_daemon_and_costs_no_memory(sockets: Path) -> None:
+    with bridged(sockets) as ends:
+        taken = fill(ends, ends.daemon)
+        assert taken <= HELD_BYTES + KERNEL_BYTES
+        assert resident(ends.child.pid) < 40 * MIB
+        assert len(all_of(ends, taken)) == taken
+
+
+def test_a_slow_daemon_slows_the_client_and_costs_no_memory(sockets: Path) -> None:
+    with bridged(sockets) as ends:
+        taken = fill(ends, ends.to_bridge)
+        assert taken <= HELD_BYTES + KERNEL_BYTES
+        assert resident(ends.child.pid) < 40 * MIB
+        ends.to_bridge.close()
+        assert len(receive_all(ends.daemon)) == taken
+
+
+def test_full_in_both_directions_is_no_deadlock(sockets: Path) -> None:
+    with bridged(sockets) as ends:
+        down, up = fill(ends, ends.daemon), fill(ends, ends.to_bridge)
+        # One side begins to read, and only then the other.
+        ends.daemon.settimeout(PATIENCE)
+        ends.to_bridge.close()
+        assert len(receive_all(ends.daemon)) == up
+        assert len(read_exactly(ends.from_bridge, down - 3 * LINE_BYTES)) == down - 3 * LINE_BYTES
+
+
+def test_a_full_bridge_that_waits_does_not_spin(sockets: Path) -> None:
+    with bridged(sockets) as ends:
+        fill(ends, ends.daemon)
+        fill(ends, ends.to_bridge)
+        ends.to_bridge.close()
+        before = cpu_ticks(ends.child.pid)
+        # Bounded waiting on what cannot happen: nobody reads, and the hangup of stdin must not wake the bridge.
+        assert select.select([ends.daemon.fileno()], [], [], PATIENCE)[0]
+        assert not select.select([], [ends.daemon], [], STILL)[1]
+        assert cpu_ticks(ends.child.pid) - before < STILL * os.sysconf("SC_CLK_TCK") / 2
+
+
+# --- the daemon goes ------------------------------------------------------------------------------------------
+
+
+def test_a_daemon_that_hangs_up_without_a_word_again_and_again_is_a_failure_with_advice(sockets: Path) -> None:
+    with bridged(sockets) as ends:
+        ends.daemon.close()
+        for _ in range(WORDLESS - 1):
+            ends.accept().close()
+        code, said = ends.end()
+    assert code == 1
+    assert b"before it said anything" in said
+    assert b"listen.servers" in said
+
+
+def test_a_client_that_asks_once_and_ends_is_told_of_a_daemon_that_hangs_up_without_a_word(
+    sockets: Path,
+) -> None:
+    with bridged(sockets) as ends:
+        ends.to_bridge.write(LIST)
+        ends.to_bridge.close()
+        assert receive_all(ends.daemon) == LIST
+        ends.daemon.close()
+        code, said = ends.end()
+    assert code == 1
+    assert b"listen.servers" in said
+    assert b"mcpd check" in said
+
+
+def test_a_client_keeps_its_stdio_and_goes_on_with_the_next_daemon(sockets: Path) -> None:
+    with bridged(sockets) as ends:
+        heard(ends)
+        ends.to_bridge.write(CALL + LIST)
+        assert receive_exactly(ends.daemon, len(CALL + LIST)) == CALL + LIST
+        ends.daemon.close()
+        lost = message(ends)
+        assert lost["result"]["structuredContent"]["error"]["code"] == "UpstreamLost"
+        with welcome(ends) as daemon:
+            assert receive_exactly(daemon, len(LIST)) == LIST
+            daemon.sendall(b'{"jsonrpc":"2.0","id":2,"result":{}}\n')
+            assert message(ends) == {"jsonrpc": "2.0", "id": 2, "result": {}}
+            ends.to_bridge.close()
+            assert receive_all(daemon) == b""
+        code, said = ends.end()
+    assert code == 0
+    assert said.splitlines() == [
+        b"mcpd connect: the daemon closed the connection; waiting for it to come back.",
+        b"mcpd connect: connected again.",
+    ]
+
+
+def test_a_daemon_that_resets_the_connection_is_no_different(sockets: Path) -> None:
+    with bridged(sockets) as ends:
+        heard(ends)
+        ends.to_bridge.write(CALL)
+        assert select.select([ends.daemon], [], [], PATIENCE)[0]
+        # What it has not read makes this a reset.
+        ends.daemon.close()
+        assert message(ends)["id"] == 1
+        with welcome(ends) as daemon:
+            ends.to_bridge.write(LIST)
+            assert receive_exactly(daemon, len(LIST)) == LIST
+
+
+def test_what_is_sent_while_a_new_daemon_starts_waits_for_its_first_answer(sockets: Path) -> None:
+    with bridged(sockets) as ends:
+        heard(ends)
+        ends.daemon.close()
+        with ends.accept() as daemon:
+            ends.to_bridge.write(CALL)
+            assert receive_line(daemon) == GREETING
+            daemon.sendall(GREETED)
+            assert receive_exactly(daemon, len(CALL)) == CALL
+
+
+def test_a_daemon_that_hangs_up_at_every_greeting_is_asked_less_and_less_often(sockets: Path) -> None:
+    with bridged(sockets) as ends:
+        heard(ends)
+        ends.daemon.close()
+        ends.accept().close()
+        before = cpu_ticks(ends.child.pid)
+        for _ in range(3):
+            ends.accept().close()
+        # The first delays add up to more than 0.3 s, of which a loop that spins would have used all.
+        assert cpu_ticks(ends.child.pid) - before < 0.2 * os.sysconf("SC_CLK_TCK")
+        with welcome(ends) as daemon:
+            ends.to_bridge.write(LIST)
+            assert receive_exactly(daemon, len(LIST)) == LIST
+
+
+def test_a_bridge_without_a_daemon_does_not_spin(sockets: Path) -> None:
+    with bridged(sockets) as ends:
+        lose_for_good(ends)
+        ends.to_bridge.write(LIST)
+        before = cpu_ticks(ends.child.pid)
+        assert not select.select([ends.from_bridge], [], [], 2 * STILL)[0]
+        assert cpu_ticks(ends.child.pid) - before < STILL * os.sysconf("SC_CLK_TCK") / 2
+
+
+def test_a_flood_without_a_daemon_costs_no_memory_and_what_finds_no_room_is_answered(sockets: Path) -> None:
+    flood = [CALL.replace(b'"id":1', b'"id":%d' % number) for number in range(20_000)]
+    sizes = accumulate(len(line) + EACH_BYTES for line in flood)
+    kept = sum(size <= WAITING_BYTES for size in sizes)
+    with bridged(sockets) as ends, os.fdopen(os.dup(ends.from_bridge.fileno()), "rb") as answers:
+        lose_for_good(ends)
+        writer = threading.Thread(target=write_all, args=(ends.to_bridge, b"".join(flood)))
+        writer.start()
+        refused = [json.loads(answers.readline()) for _ in range(len(flood) - kept)]
+        writer.join(PATIENCE)
+        assert resident(ends.child.pid) < 40 * MIB
+    assert [each["id"] for each in refused] == list(range(kept, len(flood)))
+    assert {each["result"]["structuredContent"]["error"]["code"] for each in refused} == {"UpstreamUnavailable"}
+
+
+# --- before the first daemon ----------------------------------------------------------------------------------
+
+
+def lines_of(stream: IO[bytes]) -> Iterator[Json]:
+    """What the client gets, line by line."""
+    with os.fdopen(os.dup(stream.fileno()), "rb") as lines:
+        for line in lines:
+            yield json.loads(line)
+
+
+def test_a_client_that_comes_first_is_answered_and_then_served(sockets: Path) -> None:
+    path = sockets / "mcpd.sock"
+    with unmet(path) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stderr is not None
+        answers = lines_of(child.stdout)
+        child.stdin.write(HANDSHAKE)
+        assert next(answers)["result"]["serverInfo"]["name"] == "mcpd"
+        child.stdin.write(INITIALIZED + LIST + CALL)
+        assert [tool["name"] for tool in next(answers)["result"]["tools"]] == [STATUS]
+        with listen(path) as listener:
+            daemon, _ = listener.accept()
+            with daemon:
+                daemon.settimeout(PATIENCE)
+                assert b'"resumed"' not in receive_line(daemon)
+                assert receive_line(daemon) == HANDSHAKE
+                daemon.sendall(b'{"jsonrpc":"2.0","id":0,"result":{}}\n')
+                assert receive_exactly(daemon, len(INITIALIZED + CALL)) == INITIALIZED + CALL
+                assert next(answers)["method"] == "notifications/tools/list_changed"
+                child.stdin.close()
+                assert receive_all(daemon) == b""
+        assert child.wait(PATIENCE) == 0
+        said = child.stderr.read().splitlines()
+    assert said[0].startswith(b"mcpd connect: cannot reach the daemon at %b: " % str(path).encode())
+    assert said[-1] == b"mcpd connect: connected."
+    assert len(said) == 4
+
+
+def test_a_client_of_a_daemon_that_takes_the_connection_and_hangs_is_answered_and_then_served(
+    sockets: Path,
+) -> None:
+    with bridged(sockets) as ends:
+        ends.to_bridge.write(HANDSHAKE)
+        assert receive_line(ends.daemon) == HANDSHAKE
+        assert message(ends)["result"]["serverInfo"]["name"] == "mcpd"
+        ends.to_bridge.write(INITIALIZED + LIST)
+        assert "has not answered yet" in message(ends)["result"]["tools"][0]["description"]
+        ends.daemon.sendall(b'{"jsonrpc":"2.0","id":0,"result":{"late":true}}\n')
+        assert receive_line(ends.daemon) == INITIALIZED
+        assert message(ends)["method"] == "notifications/tools/list_changed"
+        for _ in range(2):
+            ends.to_bridge.write(CALL.replace(b"pay", STATUS.encode()))
+            assert "running now" in message(ends)["result"]["content"][0]["text"]
+        ends.to_bridge.write(CALL)
+        assert receive_line(ends.daemon) == CALL
+        ends.to_bridge.close()
+        assert receive_all(ends.daemon) == b""
+        ends.daemon.close()
+        code, said = ends.end()
+    assert code == 0
+    assert b"mcpd connect: the daemon at " in said
+    assert said.endswith(b"mcpd connect: connected.\n")
+
+
+def test_a_bridge_that_never_had_a_daemon_does_not_spin(sockets: Path) -> None:
+    with unmet(sockets / "mcpd.sock") as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(HANDSHAKE)
+        assert next(lines_of(child.stdout))["id"] == 0
+        child.stdin.write(CALL)
+        before = cpu_ticks(child.pid)
+        assert not select.select([child.stdout], [], [], 2 * STILL)[0]
+        assert cpu_ticks(child.pid) - before < STILL * os.sysconf("SC_CLK_TCK") / 2
+
+
+# --- time, in the same process --------------------------------------------------------------------------------
+
+
+@contextmanager
+def reconnecting(directory: Path) -> Iterator[tuple[Bridge, socket.socket]]:
+    """A bridge whose first daemon has gone, and what the next one sees of it."""
+    path = directory / "mcpd.sock"
+    with listen(path) as listener:
+        bridge = Bridge(str(path), b"")
+        bridge._daemon.said(b"{}\n")
+        listener.accept()[0].close()
+        bridge._lose("it closed the connection")
+        bridge._tend(monotonic() + LONGEST_SECONDS)
+        daemon, _ = listener.accept()
+        with daemon:
+            daemon.settimeout(PATIENCE)
+            yield bridge, daemon
+        if bridge._link is not None:
+            bridge._link.close()
+
+
+def test_a_daemon_that_takes_the_connection_and_says_nothing_is_given_up_in_the_end(sockets: Path) -> None:
+    with reconnecting(sockets) as (bridge, daemon):
+        since = bridge._since
+        bridge._tend(since + GREETING_SECONDS - 1)
+        assert b'"resumed":' in receive_line(daemon)
+        assert receive_line(daemon) == GREETING
+        bridge._tend(since + GREETING_SECONDS)
+        assert daemon.recv(1) == b""
+
+
+def test_a_first_daemon_that_says_nothing_is_given_up_as_late_as_another_since_it_was_asked(
+    sockets: Path,
+) -> None:
+    path = sockets / "mcpd.sock"
+    with listen(path) as listener:
+        bridge = Bridge(str(path), b"")
+        daemon, _ = listener.accept()
+        with daemon:
+            daemon.settimeout(PATIENCE)
+            assert bridge._patience() is None
+            asked = bridge._since + 2 * GREETING_SECONDS
+            bridge._tend(asked)
+            bridge._client.said(HANDSHAKE, asked)
+            assert bridge._patience() is not None
+            bridge._tend(asked + HANDSHAKE_SECONDS)
+            assert bridge._exchange.stands_in
+            bridge._tend(asked + GREETING_SECONDS)
+            assert bridge._link is not None
+            bridge._tend(asked + HANDSHAKE_SECONDS + GREETING_SECONDS)
+            assert daemon.recv(1) == b""
+        if bridge._link is not None:
+            bridge._link.close()
+
+
+def test_a_request_is_answered_after_its_time_though_a_daemon_has_taken_the_connection(sockets: Path) -> None:
+    with reconnecting(sockets) as (bridge, _):
+        now = monotonic()
+        bridge._exchange.down.clear()
+        bridge._client.said(CALL, now)
+        bridge._tend(now + WAIT_SECONDS - 1)
+        assert not bridge._exchange.down
+        bridge._tend(now + WAIT_SECONDS)
+        assert b"UpstreamUnavailable" in bridge._exchange.down
+
+
+def test_a_daemon_that_appears_and_says_nothing_is_not_said_to_be_missing(sockets: Path) -> None:
+    path = sockets / "mcpd.sock"
+    bridge = Bridge(str(path), b"")
+    assert "ENOENT" in bridge._exchange.trouble
+    with listen(path) as listener:
+        now = monotonic() + LONGEST_SECONDS
+        bridge._tend(now)
+        with listener.accept()[0]:
+            bridge._client.said(CALL, now)
+            bridge._tend(now + WAIT_SECONDS)
+            answer = json.loads(bridge._exchange.down)["result"]["content"][0]["text"]
+    assert bridge._link is not None
+    bridge._link.close()
+    assert f"the daemon at {path} took the connection and has not answered" in answer
+    assert "ENOENT" not in answer
+
+
+def test_a_client_that_was_answered_is_not_given_up_however_often_a_daemon_hangs_up(sockets: Path) -> None:
+    path = sockets / "mcpd.sock"
+    bridge = Bridge(str(path), b"")
+    now = monotonic()
+    bridge._client.said(HANDSHAKE, now)
+    bridge._exchange.expire(now + HANDSHAKE_SECONDS)
+    with listen(path) as listener:
+        for _ in range(WORDLESS):
+            bridge._tend(now + LONGEST_SECONDS)
+            listener.accept()[0].close()
+            bridge._told(b"")
+    assert not bridge._is_over()
+    assert "listen.uids" in bridge._exchange.trouble
+
+
+def test_nobody_is_looked_for_more_often_while_something_waits(sockets: Path) -> None:
+    path = sockets / "mcpd.sock"
+    bridge = Bridge(str(path), b"")
+    now = monotonic()
+    for _ in range(10):
+        now = bridge._dialer.due(awaited=False)
+        bridge._tend(now)
+    with listen(path):
+        bridge._tend(now + AWAITED_SECONDS)
+        assert "ENOENT" in bridge._exchange.trouble
+        bridge._client.said(CALL, now)
+        bridge._tend(now + AWAITED_SECONDS - 0.01)
+        assert "ENOENT" in bridge._exchange.trouble
+        bridge._tend(now + AWAITED_SECONDS)
+    assert bridge._link is not None
+    bridge._link.close()
+
+
+def test_the_loop_wakes_for_what_is_next_and_not_before(sockets: Path) -> None:
+    with reconnecting(sockets) as (bridge, _):
+        patience = bridge._patience()
+        assert patience is not None
+        assert patience > (GREETING_SECONDS - 30) * 1000
+        bridge._client.said(CALL, monotonic())
+        sooner = bridge._patience()
+        assert sooner is not None
+        assert sooner <= WAIT_SECONDS * 1000 + 1
+        bridge._daemon.said(GREETED)
+        assert bridge._patience() is None

@@ -1,1 +1,0 @@
-"""Tests of daemon/cli/bridging that start processes or use the network."""

@@ -1,0 +1,353 @@
+"""What is logged, how, and what never is; most of it in a process of its own, whose stderr is looked at."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.host.logs import LABEL_BYTES, QUEUED_LINES, TRACEBACK_CHARS, LineWriter
+from daemon.safety.redact import CUT, SHOWN, Redactor
+
+ROOT = Path(__file__).parent.parent.parent
+
+PATIENCE = 60.0
+"""Seconds that a wait may take."""
+
+PREPARE = """
+import logging, sys, warnings
+from loguru import logger
+from daemon.host import logs
+from daemon.config.redaction import Redactors
+redact = Redactors(sys.argv[3:])
+writer = logs.configure(sys.argv[1], "DEBUG", redact)
+exec(sys.argv[2])
+writer.close()
+"""
+
+
+def logged(style: str, code: str, *secrets: str) -> str:
+    """What a process that runs `code` writes to stderr."""
+    done = subprocess.run(
+        [sys.executable, "-c", PREPARE, style, code, *secrets],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    assert done.stdout == ""
+    return done.stderr
+
+
+def records(code: str, *secrets: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in logged("json", code, *secrets).splitlines()]
+
+
+# --- formats -----------------------------------------------------------------------------------------------
+
+
+def test_text_is_for_people() -> None:
+    text = logged("text", 'logger.bind(server="git", session=3, other=1).warning("hello {}", "you")')
+    time, level, rest = text.split(None, 2)
+    assert len(time) == len("12:34:56.789")
+    assert level == "WARNING"
+    assert rest == "[server=git session=3] hello you\n"
+
+
+def test_the_journal_gets_a_priority_on_every_line() -> None:
+    code = """
+logger.debug("d"); logger.info("a\\nb"); logger.warning("w")
+try:
+    1 / 0
+except ZeroDivisionError:
+    logger.bind(server="s").exception("oops")
+"""
+    lines = logged("journal", code).splitlines()
+    # A line feed in what somebody said is shown, not obeyed: it could forge a line.
+    assert lines[:3] == ["<7>d", "<6>a\\x0ab", "<4>w"]
+    assert lines[3] == "<3>[server=s] oops"
+    assert len(lines) > 5
+    assert all(line.startswith("<3>") for line in lines[3:])
+    assert lines[-1] == "<3>ZeroDivisionError: division by zero"
+
+
+def test_json_holds_one_record_a_line_with_its_extras() -> None:
+    code = """
+logger.bind(server="git", session=3, thing=object()).info("line\\nbreak ☃")
+try:
+    raise KeyError("k")
+except KeyError:
+    logger.exception("oops")
+"""
+    first, second = records(code)
+    assert (first["level"], first["message"]) == ("info", "line\nbreak ☃")
+    assert (first["server"], first["session"]) == ("git", 3)
+    assert "thing" not in first
+    assert "T" in first["time"]
+    assert (second["level"], second["message"]) == ("error", "oops")
+    assert second["exception"].endswith("KeyError: 'k'")
+
+
+def test_a_line_about_a_server_loses_what_that_server_was_given() -> None:
+    said = logged(
+        "text",
+        """
+redact.of("a").learn(["sunshine"])
+for server in ("a", "b"):
+    logger.bind(server=server).info("likes sunshine")
+""",
+    )
+    assert "[server=a] likes [redacted]" in said
+    assert "[server=b] likes sunshine" in said
+
+
+@pytest.mark.parametrize("style", ["text", "journal", "json"])
+def test_a_record_of_many_calls_is_a_line_for_each_about_its_session(style: str) -> None:
+    code = """logger.bind(calls=[(3, "a/b", 0.001, "ok"), (7, "c/d hunter2", 1.5, "UnknownTool")]).info("2")"""
+    first, second = logged(style, code, "hunter2").splitlines()
+    if style == "json":
+        found = [json.loads(each) for each in (first, second)]
+        assert [(each["session"], each["message"]) for each in found] == [
+            (3, "call a/b 1.0 ms ok"),
+            (7, "call c/d [redacted] 1500.0 ms UnknownTool"),
+        ]
+        assert {(each["level"], len(each["time"])) for each in found} == {("info", 32)}
+    else:
+        assert first.endswith("[session=3] call a/b 1.0 ms ok")
+        assert second.endswith("[session=7] call c/d [redacted] 1500.0 ms UnknownTool")
+
+
+@pytest.mark.parametrize("style", ["text", "journal", "json"])
+def test_a_name_that_a_client_made_up_forges_no_line(style: str) -> None:
+    code = (
+        r"""logger.bind(calls=[(1, 'a\n"b"\\x1b[2J\u202e', 0, "UnknownTool"), (2, "c/d", 0, "ok")]).info("2")"""
+    )
+    first, second = logged(style, code).splitlines()
+    shown = r'call a\x0a"b"\x1b[2J\u202e 0.0 ms UnknownTool'
+    assert (json.loads(first)["message"] if style == "json" else first).endswith(shown)
+    assert "c/d" in second
+
+
+@pytest.mark.parametrize("style", ["text", "journal", "json"])
+@pytest.mark.parametrize("name", ["x", "ä", "\\x1b", "\\U000e0041", "\\U0001f600"])
+def test_a_call_by_a_very_long_name_is_a_short_line(style: str, name: str) -> None:
+    code = f"""logger.bind(calls=[(1, "{name}" * 100_000, 0, "UnknownTool"), (2, "c/d", 0, "ok")]).info("2")"""
+    first, second = logged(style, code).splitlines()
+    said = json.loads(first)["message"] if style == "json" else first
+    label = said.partition("call ")[2].partition(" 0.0 ms UnknownTool")[0]
+    assert label.endswith("…")
+    assert LABEL_BYTES - 8 < len(label.encode()) <= LABEL_BYTES
+    assert len(first) < 1000
+    assert "c/d" in second
+
+
+@pytest.mark.parametrize("style", ["text", "journal", "json"])
+def test_whatever_a_server_or_a_client_says_a_record_has_a_bound(style: str) -> None:
+    code = """
+long = "x" * 5_000_000
+logger.bind(server=long).info("{}", long)
+try:
+    raise ValueError(long)
+except ValueError:
+    logger.exception("oops")
+"""
+    said = logged(style, code)
+    assert f"x{CUT}" in said
+    assert len(said) < 4 * SHOWN + 2 * TRACEBACK_CHARS
+
+
+def test_what_is_as_long_as_a_line_may_be_is_whole() -> None:
+    assert "x" * 8192 + "end" in logged("text", """logger.info("stderr: {}end", "x" * 8192)""")
+    label = "a" * (LABEL_BYTES - 2) + "/b"
+    said = logged("text", f"""logger.bind(calls=[(1, "{label}", 0, "ok")]).info("1")""")
+    assert f"call {label} 0.0 ms" in said
+
+
+def test_a_level_is_the_least_that_is_shown() -> None:
+    assert logged("text", 'logger.trace("hidden")') == ""
+
+
+# --- the standard library's loggers ------------------------------------------------------------------------
+
+
+def test_the_standard_librarys_loggers_are_led_here() -> None:
+    code = """
+logging.getLogger("httpx").warning("slow: %s", "url")
+logging.getLogger("httpx").info("hidden")
+logging.getLogger("odd").log(35, "between")
+try:
+    1 / 0
+except ZeroDivisionError:
+    logging.getLogger("trio").exception("oops")
+warnings.warn("old")
+"""
+    first, second, third, warned = records(code)
+    assert (first["level"], first["message"], first["logger"]) == ("warning", "slow: url", "httpx")
+    assert second["message"] == "between"
+    assert (third["level"], third["message"]) == ("error", "oops")
+    assert "ZeroDivisionError" in third["exception"]
+    assert "UserWarning: old" in warned["message"]
+
+
+# --- secrets -----------------------------------------------------------------------------------------------
+
+SECRETS = [
+    "canary-0123456789",
+    "canary ☃ é",
+    "(canary)[.*]+",
+    'canary "quoted"',
+    "canary\\back\\slash",
+    "c\tanary",
+]
+"""Values with everything that a format might write differently."""
+
+LEAKS = """
+for secret in sys.argv[3:]:
+    logger.info("plain " + secret)
+    logger.info("formatted {}", secret)
+    logger.bind(server=secret, note=secret).info("extra")
+    logging.getLogger("x").warning("library %s", secret)
+    try:
+        raise ValueError("exception " + secret)
+    except ValueError:
+        logger.exception("raised")
+    try:
+        try:
+            raise ValueError("cause " + secret)
+        except ValueError as error:
+            raise KeyError("chained") from error
+    except KeyError:
+        logger.exception("raised from")
+"""
+
+
+@pytest.mark.parametrize("style", ["text", "journal", "json"])
+def test_no_secret_is_written_in_any_format(style: str) -> None:
+    written = logged(style, LEAKS, *SECRETS)
+    for word in ("plain", "formatted", "library", "exception", "cause"):
+        assert written.count(f"{word} [redacted]") >= len(SECRETS), word
+    for secret in SECRETS:
+        for spelling in (secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]):
+            assert spelling not in written
+
+
+SHAPES = [
+    "Authorization: Bearer hunter2-canary",
+    'config "password=hunter2-canary" is bad',
+    '{"password": "hunter2-canary"}',
+    "https://user:hunter2-canary@host/",
+    "api_key='hunter2-canary'",
+    "secret=hunter2-canary\nnext line",
+]
+"""What servers print of their own accord: the shape alone gives it away."""
+
+
+@pytest.mark.parametrize("style", ["text", "journal", "json"])
+def test_what_looks_like_a_secret_is_not_written_in_any_format(style: str) -> None:
+    written = logged(style, f"for shape in {SHAPES!r}: logger.info('{{}}', shape)")
+    assert "hunter2" not in written
+    assert written.count("[redacted]") >= len(SHAPES)
+
+
+def test_json_stays_json_whatever_is_taken_out() -> None:
+    found = records(f"for shape in {SHAPES!r}: logger.info('{{}}', shape)")
+    assert len(found) == len(SHAPES)
+    for record, shape in zip(found, SHAPES, strict=True):
+        assert record["message"] == Redactor([])(shape)
+
+
+# --- a reader that does not read ---------------------------------------------------------------------------
+
+
+class Blocked(io.StringIO):
+    """A stream that stands still until told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered = threading.Event()
+        self.gate = threading.Event()
+        self.taken = threading.Semaphore(0)
+
+    def write(self, text: str) -> int:
+        self.entered.set()
+        assert self.gate.wait(PATIENCE)
+        try:
+            return super().write(text)
+        finally:
+            self.taken.release()
+
+    def wait_taken(self, count: int) -> None:
+        """Until so many writes were taken."""
+        for _ in range(count):
+            assert self.taken.acquire(timeout=PATIENCE)
+
+
+def test_a_stream_that_stands_still_holds_nobody_up_and_has_a_bound() -> None:
+    stream = Blocked()
+    writer = LineWriter(stream)
+    writer("first")
+    assert stream.entered.wait(PATIENCE)
+    for number in range(QUEUED_LINES + 7):
+        writer(str(number))
+    assert writer.dropped == 7
+    stream.gate.set()
+    wanted = ["first", *map(str, range(QUEUED_LINES)), "mcpd: 7 lines of log were dropped"]
+    stream.wait_taken(len(wanted))
+    writer.close()
+    assert stream.getvalue().splitlines() == wanted
+
+
+def test_closing_gives_up_on_a_stream_that_stands_still() -> None:
+    stream = Blocked()
+    writer = LineWriter(stream)
+    writer("first")
+    assert stream.entered.wait(PATIENCE)
+    closing = threading.Thread(target=writer.close, daemon=True)
+    closing.start()
+    closing.join(PATIENCE)
+    assert not closing.is_alive()
+    stream.gate.set()
+
+
+class Broken(io.StringIO):
+    """A stream whose reader is gone."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+def test_a_stream_that_breaks_costs_lines_and_no_more() -> None:
+    writer = LineWriter(Broken())
+    writer("one")
+    writer("two")
+    writer.close()
+    assert writer.dropped == 2
+
+
+def test_a_process_whose_stderr_nobody_reads_ends_all_the_same() -> None:
+    """A terminal that was stopped, a journal that hangs: a daemon that is told to end must end (R17)."""
+    reading, writing = os.pipe()
+    code = "for number in range(2000): logger.info('x' * 1000)"
+    try:
+        process = subprocess.Popen([sys.executable, "-c", PREPARE, "text", code], cwd=ROOT, stderr=writing)
+        try:
+            assert process.wait(PATIENCE) == 0
+        finally:
+            process.kill()
+            process.wait()
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+def test_logging_here_has_not_touched_the_tests_own() -> None:
+    assert not any(type(handler).__name__ == "_Intercept" for handler in logging.getLogger().handlers)

@@ -1,0 +1,432 @@
+"""Real child processes: how they are started, and that nothing of them is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+
+from daemon.causes import Cause
+from daemon.errors import CannotStart, ConnectionLost
+from daemon.processes.children import ChildProcess, Children
+from daemon.processes.effort import memory_by_mark
+from tests.faults.stage import (
+    PATIENCE,
+    Recorder,
+    children_of_ours,
+    is_alive,
+    leaving_nothing,
+    recording,
+)
+from tests.scripted_server import command
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+LONG = 2 * PATIENCE
+"""Seconds of a grace that no test waits for, however busy the machine: `stop` fails before."""
+
+SHAPES = {
+    "plain": {"kind": "plain"},
+    "in a session of its own": {"kind": "setsid"},
+    "daemonised": {"kind": "daemon"},
+    "ignoring SIGTERM": {"kind": "plain", "ignore_term": True},
+    "daemonised and ignoring SIGTERM": {"kind": "daemon", "ignore_term": True},
+    "holding stdout": {"kind": "daemon", "keep_stdout": True},
+}
+
+
+@asynccontextmanager
+async def keeping(path: Path) -> AsyncIterator[tuple[Children, Recorder]]:
+    """A keeper of children that reaps orphans; afterwards nobody is left."""
+    children, others = Children(), set(children_of_ours())
+    async with recording(path) as recorder, leaving_nothing(recorder), trio.open_nursery() as nursery:
+        nursery.start_soon(children.look_after_orphans)
+        yield children, recorder
+        with trio.fail_after(PATIENCE):
+            while set(children_of_ours()) - others:  # noqa: ASYNC110 - the kernel does not tell who was reaped
+                await trio.sleep(0.005)
+        nursery.cancel_scope.cancel()
+
+
+async def start(children: Children, recorder: Recorder, **script: Any) -> ChildProcess:
+    """Start a scripted child and wait until it plays."""
+    program, *args = command(record=recorder.path, **script)
+    number = len(recorder.all("start")) + 1
+    with trio.fail_after(PATIENCE):
+        child = await children.start(program, args, {}, None)
+    await recorder.wait("start", number)
+    return child
+
+
+def close_stdin(child: ChildProcess) -> None:
+    os.close(child.stdin)
+    os.close(child.stdout)
+    os.close(child.stderr)
+
+
+async def stop(children: Children, child: ChildProcess, *, eof: float = 0.1, term: float = 0.1) -> float:
+    """Stop a child; how long it took."""
+    before = trio.current_time()
+    close_stdin(child)
+    with trio.fail_after(PATIENCE):
+        await children.stop(child, eof=eof, term=term)
+    return trio.current_time() - before
+
+
+# --- starting -----------------------------------------------------------------------------------------------
+
+
+async def test_a_child_gets_three_descriptors_its_own_group_and_no_death_signal(tmp_path: Path) -> None:
+    """PR_SET_PDEATHSIG would kill it when an idle thread of ours ends."""
+    other = os.open("/dev/null", os.O_RDONLY)
+    os.set_inheritable(other, True)  # not even what somebody left inheritable
+    try:
+        async with keeping(tmp_path) as (children, recorder):
+            child = await start(children, recorder)
+            found = recorder.all("start")[0]
+            assert (found["fds"], found["pdeathsig"], found["blocked"]) == ([0, 1, 2], 0, [])
+            assert found["pid"] == found["pgid"] == child.pid
+            await stop(children, child)
+    finally:
+        os.close(other)
+
+
+async def test_a_child_gets_exactly_the_environment_that_it_is_given(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as (children, recorder):
+        program, *args = command(record=recorder.path)
+        child = await children.start(program, args, {"A": "1", "LC_CTYPE": "C.UTF-8"}, str(tmp_path))
+        found = await recorder.wait("start")
+        assert found["env"] == {"A": "1", "LC_CTYPE": "C.UTF-8"}
+        assert found["cwd"] == str(tmp_path)
+        await stop(children, child)
+
+
+async def test_our_ends_of_the_pipes_do_not_block_and_are_not_inherited(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as (children, recorder):
+        child = await start(children, recorder)
+        for fd in (child.stdin, child.stdout, child.stderr):
+            assert not os.get_blocking(fd)
+            assert not os.get_inheritable(fd)
+        await stop(children, child)
+
+
+def _not_executable(path: Path) -> str:
+    path.write_text("#!/bin/sh\n")
+    return str(path)
+
+
+def _not_a_program(path: Path) -> str:
+    path.write_bytes(b"\x7fELF and then nothing")
+    path.chmod(0o700)
+    return str(path)
+
+
+def _without_interpreter(path: Path) -> str:
+    path.write_text("#!/no/such/interpreter\n")
+    path.chmod(0o700)
+    return str(path)
+
+
+async def test_a_missing_command_is_named_with_what_to_do(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as (children, _):
+        with pytest.raises(CannotStart, match=r"command not found: no-such-command\. Install it, or write"):
+            await children.start("no-such-command", [], {}, None)
+
+
+async def test_a_missing_command_with_a_relative_path_is_named_with_where_it_begins(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as (children, _):
+        with pytest.raises(CannotStart) as raised:
+            await children.start("./run.sh", [], {}, str(tmp_path))
+    begins = f"it begins in {tmp_path} (`cwd`, or the home directory without one)"
+    assert str(raised.value).startswith(f"command not found: ./run.sh; {begins}. Install it, or write")
+    assert raised.value.reason.data == {"command": "./run.sh", "file": f"{tmp_path}/run.sh"}
+
+
+@pytest.mark.parametrize(
+    ("broken", "text", "cause"),
+    [
+        (_not_executable, "Permission denied", Cause.NOT_EXECUTABLE),
+        (_not_a_program, "Exec format error", Cause.NOT_A_PROGRAM),
+        (_without_interpreter, "command not found", Cause.COMMAND_NOT_FOUND),
+    ],
+)
+async def test_what_cannot_be_executed_is_named_with_the_reason(
+    broken: Any, text: str, cause: Cause, tmp_path: Path
+) -> None:
+    async with keeping(tmp_path) as (children, _):
+        path = broken(tmp_path / "program")
+        with pytest.raises(CannotStart, match=text) as raised:
+            await children.start(path, [], {}, None)
+        assert path in str(raised.value)
+        assert (raised.value.reason.cause, raised.value.reason.data["command"]) == (cause, path)
+
+
+@pytest.mark.parametrize("kind", ["missing", "a file"])
+async def test_a_bad_directory_is_not_reported_as_a_missing_command(kind: str, tmp_path: Path) -> None:
+    where = tmp_path / "there"
+    if kind == "a file":
+        where.touch()
+    async with keeping(tmp_path) as (children, _):
+        with pytest.raises(CannotStart, match=f"its directory {where}: ") as raised:
+            await children.start(sys.executable, [], {}, str(where))
+    assert raised.value.reason.cause is Cause.DIRECTORY_UNUSABLE
+    assert raised.value.reason.data["directory"] == str(where)
+
+
+async def test_a_cancelled_start_leaves_no_child(tmp_path: Path) -> None:
+    """A child that came into being is returned, or has ended."""
+    async with keeping(tmp_path) as (children, recorder):
+        program, *args = command(record=recorder.path)
+        others = set(children_of_ours())
+        for steps in range(12):
+            got: list[ChildProcess] = []
+            with trio.CancelScope() as scope:
+                async with trio.open_nursery() as nursery:
+
+                    async def begin(got: list[ChildProcess] = got) -> None:
+                        got.append(await children.start(program, args, {}, None))
+
+                    nursery.start_soon(begin)
+                    for _ in range(steps):
+                        await trio.lowlevel.checkpoint()
+                    scope.cancel()
+            for child in got:
+                await stop(children, child)
+            assert set(children_of_ours()) <= others, steps
+
+
+# --- stopping -----------------------------------------------------------------------------------------------
+
+
+async def test_a_polite_child_ends_by_eof_and_is_not_signalled(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as (children, recorder):
+        child = await start(children, recorder, ignore=["term"])
+        assert await stop(children, child, eof=LONG, term=LONG) < LONG
+        await recorder.wait("eof")
+        assert child.process.returncode == 0
+        assert not recorder.all("term")
+
+
+async def test_a_child_that_ignores_eof_is_asked_by_sigterm(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as (children, recorder):
+        child = await start(children, recorder, ignore=["eof"])
+        assert 0.1 <= await stop(children, child, eof=0.1, term=LONG) < LONG
+        assert child.process.returncode == -signal.SIGTERM
+
+
+async def test_a_child_that_ignores_eof_and_sigterm_is_killed(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as (children, recorder):
+        child = await start(children, recorder, ignore=["eof", "term"])
+        assert await stop(children, child, eof=0.1, term=0.1) >= 0.2
+        assert child.process.returncode == -signal.SIGKILL
+
+
+async def test_a_stopped_child_is_killed_too(tmp_path: Path) -> None:
+    """SIGSTOP keeps it from seeing EOF and SIGTERM alike."""
+    async with keeping(tmp_path) as (children, recorder):
+        child = await start(children, recorder, spawn=[{"kind": "plain"}, {"kind": "daemon"}])
+        await recorder.wait("spawned", 2)
+        os.killpg(child.pid, signal.SIGSTOP)
+        await stop(children, child)
+        assert child.process.returncode == -signal.SIGKILL
+
+
+async def test_a_child_that_ended_long_ago_can_be_stopped(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as (children, recorder):
+        child = await start(children, recorder, on={"start": {"exit": 3}})
+        with trio.fail_after(PATIENCE):
+            assert await child.process.wait() == 3
+        assert await stop(children, child, eof=LONG, term=LONG) < LONG
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("leader", ["exits", "is killed"])
+async def test_the_whole_tree_ends_with_its_child(shape: str, leader: str, tmp_path: Path) -> None:
+    async with keeping(tmp_path) as (children, recorder):
+        ignore = [] if leader == "exits" else ["eof", "term"]
+        child = await start(children, recorder, spawn=[SHAPES[shape]] * 3, ignore=ignore)
+        await recorder.wait("spawned", 3)
+        grandchildren = [found["pid"] for found in recorder.all("spawned")]
+        assert all(map(is_alive, grandchildren))
+        await stop(children, child)
+        assert not any(map(is_alive, grandchildren))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_the_tree_of_a_child_that_crashed_ends_too(shape: str, tmp_path: Path) -> None:
+    async with keeping(tmp_path) as (children, recorder):
+        child = await start(children, recorder, spawn=[SHAPES[shape]])
+        await recorder.wait("spawned")
+        os.kill(child.pid, signal.SIGKILL)
+        with trio.fail_after(PATIENCE):
+            await child.process.wait()
+        await stop(children, child)
+        assert not is_alive(recorder.all("spawned")[0]["pid"])
+
+
+async def test_a_descendant_that_leaves_in_the_first_moment_ends_too(tmp_path: Path) -> None:
+    """A wrapper script forks, detaches and exits faster than we get to look at it."""
+    wrapper = "(setsid /bin/sleep 1000 & echo $!) </dev/null 2>/dev/null; exec >&-"
+    left: list[int] = []
+
+    async def one(children: Children) -> None:
+        child = await children.start("/bin/sh", ["-c", wrapper], {"PATH": "/bin:/usr/bin"}, None)
+        await child.process.wait()
+        pid = int(os.read(child.stdout, 20))
+        await stop(children, child)
+        if is_alive(pid):
+            os.kill(pid, signal.SIGKILL)
+            left.append(pid)
+
+    async with keeping(tmp_path) as (children, _):
+        with trio.fail_after(PATIENCE):
+            async with trio.open_nursery() as nursery:
+                for _number in range(20):
+                    nursery.start_soon(one, children)
+    assert left == []
+
+
+async def test_a_cancelled_stop_stops_all_the_same(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as (children, recorder):
+        child = await start(children, recorder, ignore=["eof", "term"], spawn=[{"kind": "daemon"}])
+        await recorder.wait("spawned")
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await stop(children, child)
+        assert child.process.returncode == -signal.SIGKILL
+
+
+async def test_hurry_skips_the_grace_of_stops_under_way_and_of_later_ones(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as (children, recorder):
+        first = await start(children, recorder, ignore=["eof", "term"])
+        second = await start(children, recorder, ignore=["eof", "term"])
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(stop, children, first, eof=LONG, term=LONG))
+            await recorder.wait("eof")
+            before = trio.current_time()
+            children.hurry()
+        assert trio.current_time() - before < LONG
+        assert await stop(children, second, eof=LONG, term=LONG) < LONG
+
+
+async def test_all_stops_together_keep_their_limit(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as (children, recorder):
+        stubborn = [await start(children, recorder, ignore=["eof", "term"]) for _ in range(8)]
+        before = trio.current_time()
+        children.limit_stops(0.4)
+        async with trio.open_nursery() as nursery:
+            for child in stubborn:
+                nursery.start_soon(partial(stop, children, child, eof=LONG, term=LONG))
+        assert 0.2 < trio.current_time() - before < LONG
+        assert all(child.process.returncode == -signal.SIGKILL for child in stubborn)
+
+
+async def test_within_a_limit_sigterm_still_comes_before_sigkill(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as (children, recorder):
+        child = await start(children, recorder, ignore=["eof"])
+        children.limit_stops(4.0)  # of which the last two seconds are for SIGTERM
+        await stop(children, child, eof=LONG, term=LONG)
+        assert child.process.returncode == -signal.SIGTERM
+
+
+# --- neighbours and orphans ---------------------------------------------------------------------------------
+
+
+async def test_a_sweep_does_not_touch_neighbours(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as (children, recorder):
+        one = await start(children, recorder, spawn=[{"kind": "daemon"}], ignore=["eof", "term"])
+        other = await start(children, recorder, spawn=[{"kind": "daemon"}, {"kind": "setsid"}])
+        await recorder.wait("spawned", 3)
+        assert one.mark != other.mark
+        await stop(children, one, eof=0.0, term=0.0)
+        alive = [found["pid"] for found in recorder.all("spawned") if is_alive(found["pid"])]
+        assert len(alive) == 2
+        assert other.process.poll() is None
+        await stop(children, other)
+
+
+async def test_a_sweep_does_not_touch_the_children_of_another_daemon(tmp_path: Path) -> None:
+    """Two daemons of one user, or one within the other's tree, must not share marks."""
+    async with keeping(tmp_path) as (children, recorder):
+        neighbour = Children()
+        ours = await start(children, recorder)
+        theirs = await start(neighbour, recorder)
+        await stop(children, ours)
+        survived = is_alive(theirs.pid)
+        await stop(neighbour, theirs)
+        assert survived
+        assert ours.mark != theirs.mark
+
+
+async def test_marks_never_repeat_among_the_living(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as (children, recorder):
+        living = [await start(children, recorder) for _ in range(5)]
+        assert len({child.mark for child in living}) == 5
+        for child in living:
+            await stop(children, child)
+
+
+async def test_adopted_orphans_are_reaped(tmp_path: Path) -> None:
+    """What a server leaves behind comes to us when it dies, as a zombie."""
+    async with keeping(tmp_path) as (children, recorder):
+        child = await start(children, recorder, spawn=[{"kind": "daemon"}])
+        orphan = (await recorder.wait("spawned"))["pid"]
+        assert orphan in children_of_ours()
+        os.kill(orphan, signal.SIGKILL)
+        with trio.fail_after(PATIENCE):
+            while orphan in children_of_ours():  # noqa: ASYNC110
+                await trio.sleep(0.005)
+        assert child.process.poll() is None
+        await stop(children, child)
+
+
+async def test_the_reaper_never_steals_a_status_of_our_own_children(tmp_path: Path) -> None:
+    """They may be zombies for a while before their owner asks."""
+    async with keeping(tmp_path) as (children, recorder):
+        ended = [await children.start("/bin/sh", ["-c", "exit 7"], {}, None) for _ in range(5)]
+        parent = await start(children, recorder, spawn=[{"kind": "daemon"}])
+        orphan = (await recorder.wait("spawned"))["pid"]
+        os.kill(orphan, signal.SIGKILL)
+        with trio.fail_after(PATIENCE):
+            while orphan in children_of_ours() or any(is_alive(child.pid) for child in ended):  # noqa: ASYNC110
+                await trio.sleep(0.005)
+            assert [await child.process.wait() for child in ended] == [7] * 5
+        for child in [*ended, parent]:
+            await stop(children, child)
+
+
+async def test_memory_is_counted_by_tree(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as (children, recorder):
+        child = await start(children, recorder, spawn=[{"kind": "daemon"}])
+        await recorder.wait("spawned")
+        usage = await trio.to_thread.run_sync(memory_by_mark)
+        statm = await trio.Path(f"/proc/{child.pid}/statm").read_text()
+        own = int(statm.split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        assert usage[child.mark] > own
+        await stop(children, child)
+        assert child.mark not in await trio.to_thread.run_sync(memory_by_mark)
+
+
+async def test_a_shortage_of_descriptors_is_worth_another_try(tmp_path: Path) -> None:
+    import resource  # noqa: PLC0415
+
+    async with keeping(tmp_path) as (children, _):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        held = [os.dup(0) for _ in range(4)]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(held), hard))
+        try:
+            with pytest.raises(ConnectionLost, match="Too many open files") as raised:
+                await children.start(sys.executable, [], {}, None)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            for fd in held:
+                os.close(fd)
+    assert raised.value.reason.cause is Cause.OUT_OF_FILES

@@ -1,1 +1,0 @@
-"""Tests of daemon/transports that start processes or use the network."""

@@ -1,0 +1,350 @@
+"""Servers follow the configuration and the operators' words: real children, real sockets."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+import trio.testing
+from msgspec import Raw
+
+from daemon.actors.registry import Registry
+from daemon.catalog.listing import read_tools
+from daemon.config.redaction import Redactors
+from daemon.facts import Switched, ToolsListed
+from daemon.processes.children import Children
+from daemon.states import ServerState
+from daemon.upstreams.servers import Servers
+from daemon.wire.outbox import Outbox
+from tests.fakes_upstream import error_of
+from tests.houses import ECHO, LISTING_SERVER, PATIENCE, STUBBORN, House, house, is_alive
+from tests.unit.config.reading import config_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DISABLED, DORMANT, FAILED, READY, STARTING, STOPPING = (
+    ServerState.DISABLED,
+    ServerState.DORMANT,
+    ServerState.FAILED,
+    ServerState.READY,
+    ServerState.STARTING,
+    ServerState.STOPPING,
+)
+NOWHERE: dict[str, Any] = {"command": "/nowhere/no-such-server"}
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """Short: the path of a unix socket has 107 bytes at most, pytest's own directories may be longer."""
+    with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
+        yield Path(directory)
+
+
+def of(**servers: Any) -> dict[str, Any]:
+    return {"mcpServers": servers}
+
+
+def state_of(home: House, server: str) -> ServerState:
+    return home.tree.registry.catalog.value.servers[server].status.state
+
+
+# --- the configuration -------------------------------------------------------------------------------------
+
+
+async def test_a_new_server_whose_command_does_not_exist_is_failed_and_the_others_go_on(tmp_path: Path) -> None:
+    async with house(tmp_path, of(a=ECHO)) as home:
+        await home.wait_ready("a")
+        before = home.pids()
+        assert (await home.reload(of(a=ECHO, bad=NOWHERE, b=ECHO))).added == ("bad", "b")
+        await home.wait_ready("b")
+        await home.wait_state("bad", FAILED)
+        assert home.pids()["a"] == before["a"]
+        assert list(home.tree.upstreams) == ["a", "bad", "b"]
+
+
+async def test_a_failed_server_is_tried_at_once_when_its_entry_is_mended(tmp_path: Path) -> None:
+    async with house(tmp_path, of(a=NOWHERE)) as home:
+        await home.wait_state("a", FAILED)
+        await home.reload(of(a=ECHO))
+        await home.wait_ready("a")
+
+
+async def test_calls_in_flight_at_a_server_that_is_removed_are_answered(
+    nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    limits = {"inFlight": 1}
+    async with house(tmp_path, of(a={**ECHO, "limits": limits}, b=ECHO)) as home:
+        client = await home.connect(nursery)
+        await home.wait_ready("a", "b")
+        await client.call("a", "hang", request_id="sent")
+        await client.call("a", "echo", request_id="in line")
+        with trio.fail_after(PATIENCE):
+            while home.tree.upstreams["a"].in_flight < 2:
+                await trio.lowlevel.checkpoint()
+        await home.reload(of(b=ECHO))
+        answers = [await client.get(), await client.get()]
+        codes = {answer["id"]: error_of(answer)["code"] for answer in answers}
+        assert codes == {"sent": "UpstreamLost", "in line": "UpstreamUnavailable"}
+        await client.call("b", "echo", {"n": 1}, request_id="other")
+        assert "content" in (await client.get())["result"]
+        await client.call("a", "echo", request_id="late")
+        assert error_of(await client.get())["code"] == "UnknownCategory"
+
+
+async def test_a_server_that_is_switched_off_there_is_shown_so_at_once_and_stopped(tmp_path: Path) -> None:
+    timeouts = {"stopEof": 0.2, "stopTerm": 0.2}
+    async with house(tmp_path, of(a={**STUBBORN, "timeouts": timeouts}, b=ECHO)) as home:
+        await home.wait_ready("a", "b")
+        pids = home.pids()
+        seen: list[ServerState] = []
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_follow, home, "a", seen)
+            plan = await home.reload(of(a={**STUBBORN, "enabled": False}, b=ECHO))
+            nursery.cancel_scope.cancel()
+        assert plan.disabled == ("a",)
+        assert set(seen) <= {READY, DISABLED}
+        assert state_of(home, "a") is DISABLED
+        assert not is_alive(pids["a"])
+        assert home.pids() == {"b": pids["b"]}
+        assert (await home.reload(of(a=ECHO, b=ECHO))).enabled == ("a",)
+        await home.wait_ready("a")
+        assert home.pids()["b"] == pids["b"]
+
+
+async def _follow(home: House, server: str, seen: list[ServerState]) -> None:
+    catalog = home.tree.registry.catalog
+    while True:
+        now = catalog.value
+        seen.append(now.servers[server].status.state)
+        await catalog.wait_changed(now)
+
+
+async def test_a_description_changes_without_touching_the_server(tmp_path: Path) -> None:
+    async with house(tmp_path, of(a=ECHO)) as home:
+        await home.wait_ready("a")
+        before = home.pids()
+        assert (await home.reload(of(a={**ECHO, "description": "echoes"}))).changed == ("a",)
+        entry = home.tree.registry.catalog.value.servers["a"]
+        assert (entry.description, entry.tools is not None, home.pids()) == ("echoes", True, before)
+
+
+async def test_a_reload_that_says_the_same_leaves_what_is_in_force_and_all_that_was_made_of_it(
+    tmp_path: Path,
+) -> None:
+    async with house(tmp_path, of(a=ECHO, b=ECHO)) as home:
+        await home.wait_ready("a", "b")
+        catalog = home.tree.registry.catalog
+        before = catalog.value.config
+        assert (await home.reload(of(a=ECHO, b=ECHO))).kept == ("a", "b")
+        plan = await home.reload({**of(a=ECHO, b=ECHO), "limits": {"starts": 1}})
+        assert plan.needs_restart_of_daemon == ("limits",)
+        assert catalog.value.config is before
+
+
+async def test_servers_in_another_order_are_shown_in_that_order(tmp_path: Path) -> None:
+    async with house(tmp_path, of(a=ECHO, b=ECHO)) as home:
+        await home.wait_ready("a", "b")
+        assert (await home.reload(of(b=ECHO, a=ECHO))).is_empty
+        assert list(home.tree.registry.catalog.value.servers) == list(home.tree.upstreams) == ["b", "a"]
+
+
+async def test_a_server_that_becomes_lazy_sleeps_and_its_next_call_wakes_it(
+    nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    async with house(tmp_path, of(a=ECHO)) as home:
+        client = await home.connect(nursery)
+        await home.wait_ready("a")
+        await home.reload(of(a={**ECHO, "start": "lazy"}))
+        await home.wait_state("a", DORMANT)
+        assert home.pids() == {}
+        await client.call("a", "echo", {"n": 1})
+        assert "content" in (await client.get())["result"]
+
+
+async def test_a_server_that_sleeps_goes_on_sleeping_by_its_new_entry(
+    nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    async with house(tmp_path, of(a={**NOWHERE, "start": "lazy"})) as home:
+        await home.wait_state("a", DORMANT)
+        await home.reload(of(a={**ECHO, "start": "lazy"}))
+        await home.wait_state("a", DORMANT)
+        client = await home.connect(nursery)
+        await client.call("a", "echo", {"n": 1})
+        assert "content" in (await client.get())["result"]
+
+
+async def test_a_call_while_its_server_is_restarted_waits_for_it(nursery: trio.Nursery, tmp_path: Path) -> None:
+    async with house(tmp_path, of(a=ECHO)) as home:
+        client = await home.connect(nursery)
+        await home.wait_ready("a")
+        await home.reload(of(a={**ECHO, "timeouts": {"wake": 30}}))
+        await client.call("a", "echo", {"n": 1})
+        assert "content" in (await client.get())["result"]
+
+
+async def test_what_needs_a_new_start_is_named_and_stays_as_it_was(tmp_path: Path) -> None:
+    async with house(tmp_path, of(a=ECHO)) as home:
+        await home.wait_ready("a")
+        before = home.pids()
+        plan = await home.reload({**of(a=ECHO), "limits": {"starts": 1}, "lazy": False})
+        assert (plan.needs_restart_of_daemon, plan.sections) == (("limits",), ("lazy",))
+        config = home.tree.registry.catalog.value.config
+        assert (config.limits.starts, config.lazy, home.pids()) == (4, False, before)
+
+
+async def test_any_number_of_reloads_ends_in_the_last_configuration(tmp_path: Path) -> None:
+    variants = [
+        of(a=ECHO, b=ECHO),
+        of(b={**ECHO, "env": {"A": "1"}}),
+        of(),
+        of(a={**ECHO, "start": "lazy"}, c=ECHO),
+    ]
+    async with house(tmp_path, of(a=ECHO)) as home:
+        for variant in [*variants, *reversed(variants), of(x=ECHO, b=ECHO)]:
+            await home.reload(variant)
+        await home.wait_ready("x", "b")
+        assert home.pids().keys() == home.tree.upstreams.keys() == {"x", "b"}
+        assert home.tree.supervisor.children.keys() == {"x", "b"}
+
+
+async def test_a_last_list_of_the_old_server_is_not_taken_for_the_new_ones(tmp_path: Path) -> None:
+    """A thread that reads a list may finish after the configuration has given the name to another."""
+    registry = Registry(config_of(of(a=ECHO)), wall=lambda: 0.0)
+    told: list[object] = []
+    servers = Servers(
+        config_of(of(a=ECHO)),
+        registry=registry,
+        outbox=Outbox(),
+        children=Children(),
+        redact=Redactors(),
+        wall=lambda: 0.0,
+    )
+    old = servers.upstreams["a"]
+    tools, _ = read_tools("a", [Raw(b'{"name":"t","inputSchema":{"type":"object"}}')])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(registry.run)
+        with trio.fail_after(PATIENCE):
+            await servers.apply(config_of(of(a={**ECHO, "env": {"A": "1"}})))
+        fact = ToolsListed(server="a", incarnation=9, tools=tools, quarantined={})
+        for upstream in (old, servers.upstreams["a"]):
+            upstream.tell(fact)
+            await registry.settle()
+            told.append(registry.catalog.value.servers["a"].tools)
+        nursery.cancel_scope.cancel()
+    assert told[0] is None
+    assert told[1] is not None
+
+
+# --- operators' words --------------------------------------------------------------------------------------
+
+
+async def test_what_is_switched_off_from_elsewhere_is_stopped_and_started_again(tmp_path: Path) -> None:
+    async with house(tmp_path, of(a=ECHO, b=ECHO)) as home:
+        await home.wait_ready("a", "b")
+        pids = home.pids()
+        home.tree.registry.tell(Switched(off=frozenset({("a", ""), ("b", "echo"), ("nobody", "")})))
+        await home.wait_state("a", DISABLED)
+        assert "mcpd enable a" in home.tree.registry.catalog.value.servers["a"].status.reason
+        assert home.pids() == {"b": pids["b"]}
+        home.tree.registry.tell(Switched(off=frozenset()))
+        await home.wait_ready("a")
+        assert home.pids()["b"] == pids["b"]
+
+
+async def test_a_server_that_was_switched_off_before_the_start_is_not_started(tmp_path: Path) -> None:
+    home = House(tmp_path, config_of(of(a=ECHO, b=ECHO)))
+    starts: list[ServerState] = []
+    home.tree.supervisor.children["a"].status._on_change = lambda status: starts.append(status.state)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(home.tree.registry.run)
+            with trio.fail_after(PATIENCE):
+                home.tree.registry.tell(Switched(off=frozenset({("a", "")})))
+                await home.tree.registry.settle()
+                nursery.start_soon(home.tree.servers.run)
+                assert await home.tree.supervisor.children["b"].status.wait_settled()
+            nursery.cancel_scope.cancel()
+    finally:
+        home.close()
+    assert starts[0] is DISABLED
+    assert ServerState.STARTING not in starts
+
+
+BUSY = "import time\nwhile time.process_time() < 2.5: pass\n"
+"""As long as several looks at what starting servers do."""
+
+
+async def test_a_start_that_works_is_not_joined_by_another_and_one_that_hangs_is(tmp_path: Path) -> None:
+    busy = {**ECHO, "args": [*ECHO["args"][:-1], BUSY + ECHO["args"][-1]]}
+    hangs = {"command": "sleep", "args": ["600"]}
+    told: list[tuple[str, ServerState]] = []
+
+    async def follow(home: House, name: str) -> None:
+        status = home.tree.supervisor.children[name].status
+        seen = status.value
+        while True:
+            seen = await status.wait_changed(seen)
+            told.append((name, seen.state))
+
+    home = House(tmp_path, config_of({**of(a=busy, b=busy, c=hangs), "limits": {"starts": 1}}))
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(home.tree.registry.run)
+            for name in "abc":
+                nursery.start_soon(follow, home, name)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(home.tree.servers.run)
+            with trio.fail_after(3 * PATIENCE):
+                for name in "ab":
+                    assert await home.tree.supervisor.children[name].status.wait_settled()
+            assert home.tree.supervisor.children["c"].status.value.state not in {READY, FAILED}
+            nursery.cancel_scope.cancel()
+    finally:
+        home.close()
+    started = [(name, state) for name, state in told if name in "ab" and state in {STARTING, READY}]
+    first, second = dict.fromkeys(name for name, _state in started)
+    assert started == [(first, STARTING), (first, READY), (second, STARTING), (second, READY)]
+
+
+async def test_a_word_holds_for_a_server_that_comes_later_and_for_one_that_changes(tmp_path: Path) -> None:
+    async with house(tmp_path, of(a=ECHO)) as home:
+        await home.wait_ready("a")
+        home.tree.registry.tell(Switched(off=frozenset({("a", ""), ("late", "")})))
+        await home.wait_state("a", DISABLED)
+        await home.reload(of(a={**ECHO, "env": {"A": "1"}}, late=ECHO))
+        await home.wait_state("late", DISABLED)
+        await home.wait_state("a", DISABLED)
+        assert home.pids() == {}
+        home.tree.registry.tell(Switched(off=frozenset()))
+        await home.wait_ready("a", "late")
+
+
+async def test_the_tools_of_a_server_are_listed_again_when_told(nursery: trio.Nursery, tmp_path: Path) -> None:
+    listing = tmp_path / "tools.json"
+    listing.write_text(json.dumps([{"name": "one", "inputSchema": {"type": "object"}}]))
+    server = {"command": sys.executable, "args": ["-S", "-E", "-c", LISTING_SERVER, str(listing)]}
+    async with house(tmp_path, of(a=server, down=NOWHERE)) as home:
+        await home.wait_ready("a")
+        await home.wait_state("down", FAILED)
+        listing.write_text(json.dumps([{"name": "two", "inputSchema": {"type": "object"}}]))
+        operator = await home.connect(nursery, "control")
+        told = (await operator.request("refresh"))["result"]
+        failed = (await operator.request("refresh", {"server": "down"}))["result"]
+        assert told["servers"]["a"] == {
+            "state": "ready",
+            "epoch": 2,
+            "tools": 1,
+            "came": ["two"],
+            "went": ["one"],
+            "changed": [],
+            "renamed": {"one": "two"},
+            "problem": "",
+        }
+        assert told["servers"].keys() == {"a"}
+        assert "no-such-server" in failed["servers"]["down"]["problem"]

@@ -1,0 +1,1 @@
+"""Tests of daemon/upstreams/transports that start processes or use the network."""

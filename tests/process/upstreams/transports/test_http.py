@@ -1,0 +1,454 @@
+"""Streamable HTTP against the SDK's own server, both eras, and against servers that misbehave."""
+
+from __future__ import annotations
+
+import gc
+import math
+import ssl
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+import trustme
+
+from daemon.config.model import TransportType
+from daemon.errors import (
+    CannotStart,
+    ConnectionLost,
+    NeedsAuth,
+    RequestTooLarge,
+    UpstreamLost,
+    UpstreamTimeout,
+    UpstreamUnavailable,
+)
+from daemon.model import Era
+from daemon.wire.requests import RemoteError
+from tests.unit.upstreams.transports.serving import (
+    SECONDS,
+    TOOLS,
+    Client,
+    Fixture,
+    Request,
+    Running,
+    answer,
+    connected,
+    context_for,
+    reply,
+    scripted,
+    serve,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+    Script = Callable[[Request], Awaitable[bytes]]
+
+# The SDK leaves the generators of an event stream behind when it has its answer; collected, they say so.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:Unclosed <MemoryObject:ResourceWarning"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _collect_here() -> Iterator[None]:
+    """Or another module's test would be blamed."""
+    yield
+    gc.collect()
+
+
+ERAS = pytest.mark.parametrize("era", list(Era))
+MODES = pytest.mark.parametrize("as_json", [False, True], ids=["sse", "json"])
+
+
+def url(port: int) -> str:
+    return f"http://127.0.0.1:{port}/mcp"
+
+
+@asynccontextmanager
+async def talking(era: Era, *, as_json: bool = False, **options: Any) -> AsyncIterator[tuple[Client, Fixture]]:
+    """A client that has greeted the SDK's server."""
+    fixture = Fixture()
+    async with trio.open_nursery() as nursery:
+        running = await serve(nursery, fixture.sdk.streamable_http_app(json_response=as_json))
+        async with connected(context_for(TransportType.HTTP, url(running.port), **options)) as client:
+            await client.greet(era)
+            yield client, fixture
+        await running.stop()
+
+
+@asynccontextmanager
+async def facing(script: Script, **options: Any) -> AsyncIterator[Client]:
+    """A client of a scripted server that has not greeted it."""
+    async with trio.open_nursery() as nursery:
+        port = await scripted(nursery, script)
+        async with connected(context_for(TransportType.HTTP, url(port), **options)) as client:
+            client.connection.adopt(Era.MODERN, "2026-07-28")
+            yield client
+        nursery.cancel_scope.cancel()
+
+
+# --- the protocol ------------------------------------------------------------------------------------------
+
+
+@ERAS
+@MODES
+async def test_a_call_and_a_listing_pass_through_unchanged(era: Era, as_json: bool) -> None:
+    async with talking(era, as_json=as_json) as (client, _):
+        listing = await client.ask("tools/list")
+        assert listing["tools"] == TOOLS
+        assert listing["vendorTop"] == 1
+        caller = await client.call("echo", a=[1, 1.5, 10**25, "ü", None])
+        assert caller.result["content"] == [{"type": "video", "odd": True}]
+        assert caller.result["echo"] == {"a": [1, 1.5, 10**25, "ü", None]}
+        assert client.connection.in_flight == 0
+
+
+async def test_half_a_character_in_an_answer_costs_that_character() -> None:
+    async def script(request: Request) -> bytes:
+        return answer(request, {"x": "\ud83d, and on"})
+
+    async with facing(script) as client:
+        assert (await client.call("echo")).result == {"x": "\ufffd, and on"}
+
+
+@ERAS
+async def test_progress_arrives_in_order_with_our_token(era: Era) -> None:
+    async with talking(era) as (client, _):
+        key, caller = client.start("progress", progress=True)
+        await caller.ended.wait()
+        assert [(p["progressToken"], p["progress"], p["message"]) for p in caller.progress] == [
+            (key, 1, "step 1"),
+            (key, 2, "step 2"),
+        ]
+
+
+@ERAS
+async def test_a_cancelled_call_is_cancelled_at_the_server(era: Era) -> None:
+    async with talking(era) as (client, fixture):
+        key, caller = client.start("wait")
+        await fixture.waiting.wait()
+        client.connection.cancel(key, "enough")
+        await fixture.cancelled.wait()
+        assert not caller.ended.is_set()
+        assert (await client.call("echo")).result is not None
+
+
+@ERAS
+async def test_a_call_without_life_expires_and_is_cancelled(era: Era) -> None:
+    async with talking(era) as (client, fixture):
+        _, caller = client.start("wait")
+        await fixture.waiting.wait()
+        assert [exchange for _, exchange in client.connection.expire(idle=0, total=math.inf)] == [caller]
+        await fixture.cancelled.wait()
+        assert client.connection.in_flight == 0
+
+
+@ERAS
+async def test_an_error_of_the_server_is_passed_on(era: Era) -> None:
+    async with talking(era) as (client, _):
+        caller = await client.call("fail")
+        assert caller.error == {"code": -32010, "message": "will not", "data": {"why": 1}}
+
+
+async def test_what_a_server_asks_of_us_is_refused() -> None:
+    async with talking(Era.HANDSHAKE) as (client, _):
+        caller = await client.call("ask")
+        assert caller.result["code"] == -32601
+        assert "elicitation/create" in caller.result["message"]
+
+
+async def test_changes_are_announced_in_the_handshake_era() -> None:
+    async with talking(Era.HANDSHAKE) as (client, _):
+        while not client.events.changes:
+            # The stream of notifications opens in its own time.
+            await client.call("change")
+
+
+async def test_changes_are_announced_within_a_subscription() -> None:
+    async with talking(Era.MODERN) as (client, _), trio.open_nursery() as nursery:
+        wanted: dict[str, object] = {"notifications": {"toolsListChanged": True}}
+
+        async def listen() -> None:
+            await client.connection.request("subscriptions/listen", wanted, timeout=math.inf)
+
+        nursery.start_soon(listen)
+        while not client.events.changes:
+            await client.call("change")
+        assert client.connection.in_flight == 0
+        nursery.cancel_scope.cancel()
+
+
+async def test_arguments_marked_in_the_schema_are_repeated_in_headers() -> None:
+    async with talking(Era.MODERN) as (client, fixture):
+        await client.ask("tools/list")
+        caller = await client.call("mirrored", place="here")
+        assert caller.result["echo"] == {"place": "here"}
+        assert fixture.headers[-1]["mcp-param-place"] == "here"
+        assert fixture.headers[-1]["mcp-name"] == "mirrored"
+
+
+async def test_configured_headers_are_sent() -> None:
+    async with talking(Era.MODERN, headers={"Authorization": "Bearer t"}) as (client, fixture):
+        await client.call("echo")
+        assert fixture.headers[-1]["authorization"] == "Bearer t"
+
+
+@ERAS
+@MODES
+async def test_an_answer_over_the_limit_costs_that_call(era: Era, as_json: bool) -> None:
+    async with talking(era, as_json=as_json, message_bytes=3_000_000) as (client, _):
+        caller = await client.call("big", size=3_000_000)
+        assert isinstance(caller.loss, RequestTooLarge)
+        assert (await client.call("big", size=2_000_000)).result is not None
+
+
+async def test_a_request_has_its_time() -> None:
+    async with talking(Era.HANDSHAKE) as (client, fixture):
+        for patience in (0.05, 1.0, 10.0):  # the first is too short for a busy server to hear of it at all
+            with pytest.raises(UpstreamTimeout, match="tools/call"):
+                await client.connection.request("tools/call", {"name": "wait"}, timeout=patience)
+            if fixture.waiting.is_set():
+                break
+        await fixture.cancelled.wait()
+
+
+# --- restarts ----------------------------------------------------------------------------------------------
+
+
+async def restarted(nursery: trio.Nursery, running: Running, fixture: Fixture) -> Running:
+    await running.stop()
+    return await serve(nursery, fixture.sdk.streamable_http_app(), running.port)
+
+
+async def test_after_a_restart_the_session_is_over() -> None:
+    fixture = Fixture()
+    async with trio.open_nursery() as nursery:
+        running = await serve(nursery, fixture.sdk.streamable_http_app())
+        async with connected(context_for(TransportType.HTTP, url(running.port))) as client:
+            await client.greet(Era.HANDSHAKE)
+            running = await restarted(nursery, running, fixture)
+            caller = await client.call("echo")
+            assert isinstance(caller.loss, UpstreamUnavailable)
+            assert "safe to try again" in caller.loss.message
+            await client.over.wait()
+            assert isinstance(client.end, ConnectionLost)
+            assert "the server ended the session" in str(client.end)
+        await running.stop()
+
+
+async def test_after_a_restart_a_modern_server_is_simply_there() -> None:
+    fixture = Fixture()
+    async with trio.open_nursery() as nursery:
+        running = await serve(nursery, fixture.sdk.streamable_http_app())
+        async with connected(context_for(TransportType.HTTP, url(running.port))) as client:
+            await client.greet(Era.MODERN)
+            wanted: dict[str, object] = {"notifications": {"toolsListChanged": True}}
+            nursery.start_soon(cut, client, running)
+            with pytest.raises(UpstreamLost):
+                await client.connection.request("subscriptions/listen", wanted, timeout=math.inf)
+            await running.stopped.wait()
+            running = await serve(nursery, fixture.sdk.streamable_http_app(), running.port)
+            assert (await client.call("echo")).result is not None
+            assert not client.over.is_set()
+        await running.stop()
+
+
+async def cut(client: Client, running: Running) -> None:
+    while not client.events.changes:
+        await client.call("change")
+    await running.stop()
+
+
+# --- servers that misbehave --------------------------------------------------------------------------------
+
+
+async def test_nobody_there() -> None:
+    with trio.socket.socket() as unused:
+        await unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        context = context_for(TransportType.HTTP, f"http://user:secret@127.0.0.1:{port}/mcp?key=secret")
+        with pytest.raises(ConnectionLost) as caught:
+            async with connected(context):
+                pass
+    assert str(caught.value) == f"cannot connect to 127.0.0.1:{port}: Connection refused"
+
+
+async def test_a_wrong_scheme_cannot_start() -> None:
+    with pytest.raises(CannotStart, match="http:// or https://"):
+        async with connected(context_for(TransportType.HTTP, "ftp://127.0.0.1/mcp")):
+            pass
+
+
+async def test_an_untrusted_certificate_cannot_start() -> None:
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(tls)
+
+    async def shake(stream: trio.SSLStream[trio.SocketStream]) -> None:
+        with pytest.raises(trio.BrokenResourceError):
+            await stream.do_handshake()
+
+    async with trio.open_nursery() as nursery:
+        [listener] = await trio.open_ssl_over_tcp_listeners(0, tls, host="127.0.0.1")
+        nursery.start_soon(trio.serve_listeners, shake, [listener])
+        inner = listener.transport_listener
+        assert isinstance(inner, trio.SocketListener)
+        port = inner.socket.getsockname()[1]
+        with pytest.raises(CannotStart, match=f"tls: the certificate of 127.0.0.1:{port} is not trusted"):
+            async with connected(context_for(TransportType.HTTP, f"https://127.0.0.1:{port}/mcp")):
+                pass
+        nursery.cancel_scope.cancel()
+
+
+async def unauthorized(request: Request) -> bytes:
+    return reply(b"", "401 Unauthorized")
+
+
+async def test_401_ends_the_connection() -> None:
+    async with facing(unauthorized) as client:
+        with pytest.raises(NeedsAuth):
+            await client.ask("server/discover")
+        await client.over.wait()
+        assert isinstance(client.end, NeedsAuth)
+    async with facing(unauthorized) as client:
+        caller = await client.call("echo")
+        assert isinstance(caller.loss, UpstreamUnavailable)
+        await client.over.wait()
+
+
+async def test_403_ends_the_connection_only_if_it_was_about_ourselves() -> None:
+    async def forbid(request: Request) -> bytes:
+        return reply(b"", "403 Forbidden")
+
+    async with facing(forbid) as client:
+        caller = await client.call("echo")
+        assert "HTTP 403" in caller.error["message"]
+        assert not client.over.is_set()
+        with pytest.raises(NeedsAuth):
+            await client.ask("tools/list")
+        await client.over.wait()
+
+
+async def test_404_without_a_session_is_an_answer() -> None:
+    async def lose(request: Request) -> bytes:
+        return reply(b"<html>", "404 Not Found", "text/html")
+
+    async with facing(lose) as client:
+        with pytest.raises(RemoteError, match=r"answered HTTP 404 Not Found \(-32601\)"):
+            await client.ask("server/discover")
+        assert not client.over.is_set()
+
+
+@pytest.mark.parametrize(
+    "status", ["404 Not Found", "410 Gone", "400 Bad Request"], ids=lambda status: status[:3]
+)
+async def test_each_way_to_end_a_session(status: str) -> None:
+    async def forget(request: Request) -> bytes:
+        if request.method != "POST":
+            return reply(b"", "405 Method Not Allowed")
+        if request.body["method"] == "initialize":
+            return answer(request, {"protocolVersion": "2025-11-25"}, mcp_session_id="s1")
+        return reply(b"No valid session ID provided", status, "text/plain")
+
+    async with facing(forget) as client:
+        client.connection.adopt(Era.HANDSHAKE, "2025-11-25")
+        await client.ask("initialize")
+        with pytest.raises(ConnectionLost, match="the server ended the session"):
+            await client.ask("tools/list")
+        await client.over.wait()
+
+
+async def test_an_event_stream_that_breaks_off_costs_that_call() -> None:
+    async def break_off(request: Request) -> bytes:
+        return reply(b": thinking\n\n", content_type="text/event-stream", content_length="100")
+
+    async with facing(break_off) as client:
+        caller = await client.call("echo")
+        assert isinstance(caller.loss, UpstreamLost)
+        with pytest.raises(UpstreamLost):
+            await client.ask("subscriptions/listen")
+        assert not client.over.is_set()
+
+
+@pytest.mark.parametrize(
+    ("status", "loss"), [("503 Service Unavailable", UpstreamUnavailable), ("502 Bad Gateway", UpstreamLost)]
+)
+async def test_a_gateway_without_its_server(status: str, loss: type[Exception]) -> None:
+    async def decline(request: Request) -> bytes:
+        return reply(b"", status, retry_after="7")
+
+    async with facing(decline) as client:
+        assert isinstance((await client.call("echo")).loss, loss)
+        assert not client.over.is_set()
+        with pytest.raises(ConnectionLost, match=f"HTTP {status}"):
+            await client.ask("server/discover")
+        await client.over.wait()
+
+
+async def test_calls_that_cannot_connect_are_safe_to_repeat_and_three_mean_that_it_is_down() -> None:
+    fixture = Fixture()
+    async with trio.open_nursery() as nursery:
+        running = await serve(nursery, fixture.sdk.streamable_http_app())
+        async with connected(context_for(TransportType.HTTP, url(running.port))) as client:
+            await client.greet(Era.MODERN)
+            await running.stop()
+            for over in (False, False, True):
+                caller = await client.call("echo")
+                assert isinstance(caller.loss, UpstreamUnavailable)
+                assert (client.connection.in_flight, client.over.is_set() or over) == (0, over)
+            await client.over.wait()
+            assert "cannot connect to" in str(client.end)
+            with pytest.raises(UpstreamLost):
+                await client.ask("tools/list")
+            with pytest.raises(UpstreamUnavailable):
+                client.start("echo")
+
+
+async def test_an_error_without_our_id_is_still_the_answer() -> None:
+    async def mumble(request: Request) -> bytes:
+        return reply({"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "what?"}})
+
+    async with facing(mumble) as client:
+        assert (await client.call("echo")).error == {"code": -32700, "message": "what?"}
+
+
+# --- the end -----------------------------------------------------------------------------------------------
+
+
+async def test_closing_loses_what_is_in_flight_and_ends_the_session() -> None:
+    ended = trio.Event()
+
+    async def serve_session(request: Request) -> bytes:
+        if request.method == "DELETE":
+            assert request.headers["mcp-session-id"] == "s1"
+            ended.set()
+            return reply(b"", "204 No Content")
+        if request.method == "GET":
+            return reply(b"", "405 Method Not Allowed")
+        if request.body["method"] == "initialize":
+            return answer(request, {"protocolVersion": "2025-11-25"}, mcp_session_id="s1")
+        await trio.sleep_forever()
+        raise AssertionError
+
+    async with facing(serve_session) as client:
+        client.connection.adopt(Era.HANDSHAKE, "2025-11-25")
+        await client.ask("initialize")
+        _, caller = client.start("echo")
+    assert isinstance(caller.loss, UpstreamLost)
+    assert ended.is_set()
+
+
+async def test_an_owner_that_is_cancelled_gets_out_at_once() -> None:
+    fixture = Fixture()
+    async with trio.open_nursery() as nursery:
+        running = await serve(nursery, fixture.sdk.streamable_http_app())
+        with trio.fail_after(SECONDS), trio.CancelScope() as owner:
+            async with connected(context_for(TransportType.HTTP, url(running.port))) as client:
+                await client.greet(Era.HANDSHAKE)
+                _, caller = client.start("wait")
+                await fixture.waiting.wait()
+                owner.cancel()
+                await trio.sleep_forever()
+        assert isinstance(caller.loss, UpstreamLost)
+        await running.stop()

@@ -1,0 +1,236 @@
+"""Streams of events over streamable HTTP: taken up where they broke off, reopened, and bounded."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import httpx2
+import pytest
+import trio
+import trio.testing
+
+from daemon.errors import ConnectionLost, NeedsAuth, RequestTooLarge, UpstreamLost
+from daemon.model import Era
+from daemon.upstreams.transports.http import REOPEN_DELAYS, RESUME_ATTEMPTS
+from tests.process.upstreams.transports.posts import events, posting, result, said
+from tests.unit.upstreams.transports.serving import HANDSHAKE_VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from daemon.upstreams.transports.http import HttpLink
+    from tests.process.upstreams.transports.posts import Script
+    from tests.unit.upstreams.transports.serving import Client
+
+    OnGet = Callable[[httpx2.Request], httpx2.Response]
+
+BROKEN = httpx2.ReadError("gone")
+
+
+def handshaking(on_get: OnGet, on_call: Script | None = None) -> Script:
+    """A server of the handshake era with a session."""
+
+    async def script(request: httpx2.Request) -> httpx2.Response:
+        method = said(request).get("method", request.method)
+        if method == "GET":
+            return on_get(request)
+        if method == "initialize":
+            return result(request, {"protocolVersion": HANDSHAKE_VERSION}, **{"mcp-session-id": "s1"})
+        if method == "tools/call" and on_call is not None:
+            return await on_call(request)
+        return result(request, {}) if method == "ping" else httpx2.Response(202)
+
+    return script
+
+
+@asynccontextmanager
+async def in_session(
+    on_get: OnGet, on_call: Script | None = None
+) -> AsyncIterator[tuple[Client, HttpLink, list[str]]]:
+    async with posting(handshaking(on_get, on_call)) as (client, link, sent):
+        await client.greet(Era.HANDSHAKE)
+        await trio.testing.wait_all_tasks_blocked()
+        yield client, link, sent
+
+
+def event(message: object, **fields: object) -> bytes:
+    lines = [f"{name}: {value}\n" for name, value in fields.items()]
+    return "".join([*lines, f"data: {json.dumps(message)}\n\n"]).encode()
+
+
+CHANGED = event({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}, id="e7", retry=3000)
+
+
+async def test_the_stream_of_notifications_is_reopened(autojump_clock: trio.testing.MockClock) -> None:
+    """After what the server asked for (`retry`), from where it was; each time changes may have been missed."""
+    resumed: list[str | None] = []
+    reopened = trio.Event()
+
+    def on_get(request: httpx2.Request) -> httpx2.Response:
+        assert request.headers["mcp-session-id"] == "s1"
+        assert request.headers["mcp-protocol-version"] == HANDSHAKE_VERSION
+        resumed.append(request.headers.get("last-event-id"))
+        if len(resumed) == 1:
+            return events(CHANGED, error=BROKEN)
+        reopened.set()
+        return events()
+
+    async with in_session(on_get) as (client, _, _):
+        assert client.events.changes == 1
+        await reopened.wait()
+        assert trio.current_time() == 3
+        await trio.testing.wait_all_tasks_blocked()
+        assert client.events.changes == 2
+    assert resumed == [None, "e7"]
+
+
+@pytest.mark.parametrize("status", [0, 502])
+async def test_reopening_has_an_end(status: int, autojump_clock: trio.testing.MockClock) -> None:
+    times: list[float] = []
+
+    def on_get(_request: httpx2.Request) -> httpx2.Response:
+        times.append(trio.current_time())
+        if status:
+            return httpx2.Response(status)
+        raise httpx2.ConnectError("away")
+
+    async with in_session(on_get) as (client, _, _):
+        await trio.sleep(10 * sum(REOPEN_DELAYS))
+        assert [later - time for time, later in itertools.pairwise(times)] == [*REOPEN_DELAYS]
+        assert not client.over.is_set()
+
+
+@pytest.mark.parametrize(
+    "response",
+    [httpx2.Response(405), httpx2.Response(404), httpx2.Response(200, html="hello")],
+    ids=["405", "404", "a web page"],
+)
+async def test_a_server_without_a_stream_is_not_asked_again(
+    response: httpx2.Response, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with in_session(lambda _request: response) as (client, _, sent):
+        await trio.sleep(100)
+        assert not client.over.is_set()
+    assert sent.count("GET") == 1
+
+
+async def test_a_stream_that_wants_credentials_ends_the_connection() -> None:
+    async with in_session(lambda _request: httpx2.Response(401)) as (client, _, _):
+        await client.over.wait()
+        assert isinstance(client.end, NeedsAuth)
+
+
+async def test_without_a_session_there_is_no_stream() -> None:
+    async def script(request: httpx2.Request) -> httpx2.Response:
+        found = {"protocolVersion": HANDSHAKE_VERSION}
+        return result(request, found) if "id" in said(request) else httpx2.Response(202)
+
+    async with posting(script) as (client, _, sent):
+        await client.greet(Era.HANDSHAKE)
+        await trio.testing.wait_all_tasks_blocked()
+    assert sent == ["initialize", "notifications/initialized"]
+
+
+def breaking_off(times: int) -> tuple[OnGet, Script, list[str]]:
+    """A server whose stream for a call breaks off after an event with an id, and again so many times."""
+    resumed: list[str] = []
+
+    async def on_call(request: httpx2.Request) -> httpx2.Response:
+        await trio.lowlevel.checkpoint()
+        resumed.append(str(said(request)["id"]))
+        return events(b"id: c1\ndata:\n\n", error=BROKEN)
+
+    def on_get(request: httpx2.Request) -> httpx2.Response:
+        if "last-event-id" not in request.headers:
+            return httpx2.Response(405)
+        uid = int(resumed[0])
+        resumed.append(request.headers["last-event-id"])
+        if len(resumed) <= 1 + times:
+            raise httpx2.ConnectError("away")
+        return events(event({"jsonrpc": "2.0", "id": uid, "result": {"late": True}}, id="c2"))
+
+    return on_get, on_call, resumed
+
+
+async def test_an_answer_is_waited_for_over_several_streams(autojump_clock: trio.testing.MockClock) -> None:
+    on_get, on_call, resumed = breaking_off(RESUME_ATTEMPTS - 1)
+    async with in_session(on_get, on_call) as (client, _, sent):
+        assert (await client.call("echo")).result == {"late": True}
+    assert resumed[1:] == ["c1"] * RESUME_ATTEMPTS
+    assert sent.count("tools/call") == 1
+
+
+async def test_a_call_is_lost_if_its_stream_cannot_be_taken_up(autojump_clock: trio.testing.MockClock) -> None:
+    on_get, on_call, resumed = breaking_off(100)
+    async with in_session(on_get, on_call) as (client, _, sent):
+        caller = await client.call("echo")
+        assert isinstance(caller.loss, UpstreamLost)
+        assert "whether the call ran is unknown" in caller.loss.message
+        assert not client.over.is_set()
+    assert len(resumed) == 1 + RESUME_ATTEMPTS
+    assert sent.count("tools/call") == 1
+
+
+async def test_an_event_over_the_limit_costs_its_call() -> None:
+    async def on_call(request: httpx2.Request) -> httpx2.Response:
+        return events(b"data: ", *[b"x" * 65536] * 20)
+
+    async with in_session(lambda _request: httpx2.Response(405), on_call) as (client, _, _):
+        caller = await client.call("echo")
+        assert isinstance(caller.loss, RequestTooLarge)
+        assert "the call ran" in caller.loss.message
+        assert not client.over.is_set()
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+async def test_a_bad_request_in_a_session_is_found_out_by_a_ping(forgotten: bool) -> None:
+    """400 without a JSON-RPC error: some servers forgot the session, some do not like the arguments."""
+
+    def refuse() -> httpx2.Response:
+        return httpx2.Response(400, text="Bad Request: No valid session ID provided")
+
+    async def on_call(_request: httpx2.Request) -> httpx2.Response:
+        await trio.lowlevel.checkpoint()
+        return refuse()
+
+    plain = handshaking(lambda _request: httpx2.Response(405), on_call)
+
+    async def script(request: httpx2.Request) -> httpx2.Response:
+        if forgotten and said(request).get("method") == "ping":
+            return refuse()
+        return await plain(request)
+
+    async with posting(script) as (client, _, sent):
+        await client.greet(Era.HANDSHAKE)
+        caller = await client.call("echo")
+        if forgotten:
+            assert caller.loss is not None
+            assert "ended the session" in caller.loss.message
+            assert "safe to try again" in caller.loss.message
+            await client.over.wait()
+            assert isinstance(client.end, ConnectionLost)
+        else:
+            assert "HTTP 400" in caller.error["message"]
+            assert not client.over.is_set()
+    assert sent.count("tools/call") == 1
+
+
+async def test_the_end_of_the_session_is_told_even_when_we_are_cancelled() -> None:
+    ended: list[str] = []
+
+    async def script(request: httpx2.Request) -> httpx2.Response:
+        if request.method == "DELETE":
+            await trio.lowlevel.checkpoint()
+            ended.append(request.headers["mcp-session-id"])
+            raise httpx2.ConnectError("gone")
+        return await handshaking(lambda _request: httpx2.Response(405))(request)
+
+    async with posting(script) as (client, link, _):
+        await client.greet(Era.HANDSHAKE)
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await link.end_session()
+    assert ended == ["s1"]

@@ -1,0 +1,185 @@
+"""The link whose frames are POSTs: their order, how they are given up, and what they are bounded by."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import pytest
+import trio
+import trio.testing
+
+from daemon.errors import ConnectionLost, NeedsAuth, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
+from daemon.model import Era
+from daemon.upstreams.transports.posting import ABANDONED_SECONDS, NOTE_SECONDS
+from daemon.upstreams.transports.raw import UPSTREAM_QUEUE_BYTES
+from tests.process.upstreams.transports.posts import posting, result, said
+from tests.unit.upstreams.transports.serving import HANDSHAKE_VERSION
+
+if TYPE_CHECKING:
+    from daemon.wire.outbox import Outbox
+
+
+async def silent(request: httpx2.Request) -> httpx2.Response:
+    await trio.sleep_forever()
+    raise AssertionError
+
+
+async def echo(request: httpx2.Request) -> httpx2.Response:
+    return result(request, said(request)["params"]) if "id" in said(request) else httpx2.Response(202)
+
+
+async def mute(request: httpx2.Request) -> httpx2.Response:
+    """Answers nothing, takes notifications."""
+    return await silent(request) if "id" in said(request) else httpx2.Response(202)
+
+
+async def test_a_notification_goes_before_the_requests_that_follow_it() -> None:
+    async with posting(echo) as (client, _, sent):
+        for step in range(3):
+            client.connection.notify(f"note/{step}")
+            await client.ask(f"ask/{step}")
+    assert sent == ["note/0", "ask/0", "note/1", "ask/1", "note/2", "ask/2"]
+
+
+async def test_a_notification_holds_up_what_follows_for_a_while_only(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async def script(request: httpx2.Request) -> httpx2.Response:
+        return await (echo if "id" in said(request) else silent)(request)
+
+    async with posting(script) as (client, _, _):
+        client.connection.notify("notifications/x")
+        await client.ask("ping")
+        assert trio.current_time() == NOTE_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("era", "seconds", "told"),
+    [(Era.HANDSHAKE, ABANDONED_SECONDS, ["notifications/cancelled"]), (Era.MODERN, 0, [])],
+)
+async def test_a_request_that_is_given_up_is_closed(
+    era: Era, seconds: float, told: list[str], autojump_clock: trio.testing.MockClock
+) -> None:
+    closed = trio.Event()
+
+    async def script(request: httpx2.Request) -> httpx2.Response:
+        try:
+            return await mute(request)
+        finally:
+            if "id" in said(request):
+                closed.set()
+
+    async with posting(script) as (client, _, sent):
+        client.connection.adopt(era, HANDSHAKE_VERSION)
+        key, caller = client.start("wait")
+        await trio.testing.wait_all_tasks_blocked()
+        client.connection.cancel(key, "enough")
+        await closed.wait()
+        assert trio.current_time() == seconds
+        assert sent[1:] == told
+        assert not caller.ended.is_set()
+
+
+@pytest.mark.parametrize(
+    ("method", "told"),
+    [("initialize", []), ("server/discover", []), ("ping", ["notifications/cancelled"])],
+)
+async def test_the_handshake_is_given_up_without_a_word(
+    method: str, told: list[str], autojump_clock: trio.testing.MockClock
+) -> None:
+    async with posting(mute) as (client, _, sent):
+        with pytest.raises(UpstreamTimeout):
+            await client.connection.request(method, {}, timeout=5)
+        await trio.testing.wait_all_tasks_blocked()
+    assert sent == [method, *told]
+
+
+async def test_a_network_error_costs_the_request_that_met_it() -> None:
+    async def script(request: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ReadError("gone")
+
+    async with posting(script) as (client, link, _):
+        assert isinstance((await client.call("echo")).loss, UpstreamLost)
+        with pytest.raises(UpstreamLost, match="broke: gone"):
+            await client.ask("tools/list")
+        assert link.state.end is None
+
+
+async def test_an_ended_connection_takes_nothing() -> None:
+    async with posting(echo) as (client, link, sent):
+        link.state.end_with(ConnectionLost("gone"))
+        client.connection.notify("notifications/x")
+        with pytest.raises(UpstreamLost, match="gone"):
+            await client.ask("ping")
+        with pytest.raises(UpstreamUnavailable, match="not sent"):
+            client.start("echo")
+    assert sent == []
+    async with posting(echo) as (client, link, _):
+        link.state.end_with(NeedsAuth("who?"))
+        with pytest.raises(NeedsAuth):
+            await client.ask("ping")
+
+
+async def test_who_takes_no_messages_is_given_up() -> None:
+    async with posting(silent) as (client, _, _):
+        with trio.fail_after(30):
+            client.connection.notify("notifications/x")
+            await trio.testing.wait_all_tasks_blocked()
+            for _ in range(3):
+                client.connection.notify("notifications/x", {"much": "x" * (UPSTREAM_QUEUE_BYTES // 2)})
+            await client.over.wait()
+    assert "does not read" in str(client.end)
+
+
+async def test_the_answer_to_another_request_is_none_to_this_one() -> None:
+    async def script(request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, json={"jsonrpc": "2.0", "id": "nobody", "result": {}})
+
+    async with posting(script) as (client, _, _):
+        caller = await client.call("echo")
+        assert isinstance(caller.loss, UpstreamLost)
+        assert "held no answer" in caller.loss.message
+
+
+class Slow:
+    """A client's link that is behind."""
+
+    queued = 10
+    max_queue = 1
+
+
+async def test_answers_wait_while_their_reader_is_behind() -> None:
+    slow = Slow()
+
+    class Behind:
+        """Ends up in a client's queue that is full."""
+
+        outbox: Outbox
+
+        def answered(self, found: Any) -> None:
+            self.outbox.fall_behind(slow)
+
+        refused = lost = progressed = answered
+
+    answers = 0
+
+    async def script(request: httpx2.Request) -> httpx2.Response:
+        nonlocal answers
+        answers += 1
+        return result(request, {})
+
+    async with posting(script) as (client, link, _):
+        client.outbox._max_waiting = 0
+        exchange: Any = Behind()
+        exchange.outbox = client.outbox
+        for _ in range(2):
+            uid = link.peer.requests.open(exchange)
+            link.peer.send_request(uid, "tools/call", (json.dumps({"name": "t"}).encode(),))
+        await trio.testing.wait_all_tasks_blocked()
+        assert (answers, link.is_held, len(link._posts)) == (2, True, 2)
+        slow.queued = 0
+        client.outbox.catch_up(slow)
+        await trio.testing.wait_all_tasks_blocked()
+        assert (link.is_held, len(link._posts)) == (False, 0)

@@ -1,0 +1,219 @@
+"""HTTP with SSE against the SDK's own server, and against servers that misbehave."""
+
+from __future__ import annotations
+
+import gc
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+from mcp.server.sse import SseServerTransport
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Mount, Route
+
+from daemon.config.model import TransportType
+from daemon.errors import (
+    CannotStart,
+    ConnectionLost,
+    NeedsAuth,
+    ProtocolFault,
+    UpstreamLost,
+    UpstreamUnavailable,
+)
+from daemon.model import Era
+from tests.unit.upstreams.transports.serving import (
+    TOOLS,
+    Client,
+    Fixture,
+    Request,
+    Running,
+    connected,
+    context_for,
+    reply,
+    scripted,
+    serve,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+# The HTTP library leaves the generators of an event stream behind when it is closed early, and the SDK's server
+# its channels; collected, they say so.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:Unclosed <MemoryObject:ResourceWarning"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _collect_here() -> Iterator[None]:
+    """Or another module's test would be blamed."""
+    yield
+    gc.collect()
+
+
+def app(fixture: Fixture, *, refusing: list[int]) -> Starlette:
+    """An SSE server; while `refusing` holds a status, it is what POSTs of calls are answered with."""
+    transport = SseServerTransport("/messages/")
+
+    async def stream(request: Any) -> Response:
+        async with transport.connect_sse(request.scope, request.receive, request._send) as streams:
+            received, written = streams
+            await fixture.sdk.run(received, written, fixture.sdk.create_initialization_options())
+        return Response()
+
+    async def post(scope: Any, receive: Any, send: Any) -> None:
+        if refusing:
+            await Response(status_code=refusing[0])(scope, receive, send)
+        else:
+            await transport.handle_post_message(scope, receive, send)
+
+    return Starlette(routes=[Route("/sse", stream), Mount("/messages/", app=post)])
+
+
+@asynccontextmanager
+async def talking(**options: Any) -> AsyncIterator[tuple[Client, Fixture, list[int], Running]]:
+    fixture = Fixture()
+    refusing: list[int] = []
+    async with trio.open_nursery() as nursery:
+        running = await serve(nursery, app(fixture, refusing=refusing))
+        url = f"http://127.0.0.1:{running.port}/sse"
+        async with connected(context_for(TransportType.SSE, url, **options)) as client:
+            await client.greet(Era.HANDSHAKE)
+            yield client, fixture, refusing, running
+        await running.stop()
+
+
+async def test_a_call_and_a_listing_pass_through_unchanged() -> None:
+    async with talking() as (client, _, _, _):
+        listing = await client.ask("tools/list")
+        assert (listing["tools"], listing["vendorTop"]) == (TOOLS, 1)
+        assert (await client.call("echo", a=1)).result["echo"] == {"a": 1}
+        assert (await client.call("ask")).result["code"] == -32601
+
+
+async def test_progress_and_changes_arrive() -> None:
+    async with talking() as (client, _, _, _):
+        caller = await client.call("progress", progress=True)
+        assert [p["progress"] for p in caller.progress] == [1, 2]
+        await client.call("change")
+        await client.events.changed.wait()
+
+
+async def test_a_cancelled_call_is_cancelled_at_the_server() -> None:
+    async with talking() as (client, fixture, _, _):
+        key, _ = client.start("wait")
+        await fixture.waiting.wait()
+        client.connection.cancel(key, "enough")
+        await fixture.cancelled.wait()
+
+
+async def test_an_answer_of_two_megabytes_arrives_where_the_sdk_would_cut_it() -> None:
+    async with talking(message_bytes=3_000_000) as (client, _, _, _):
+        assert (await client.call("big", size=2_000_000)).result is not None
+
+
+async def test_an_answer_over_the_limit_ends_the_connection() -> None:
+    async with talking() as (client, _, _, _):
+        assert isinstance((await client.call("big", size=2_000_000)).loss, UpstreamLost)
+        await client.over.wait()
+        assert "byte limit" in str(client.end)
+
+
+async def test_a_post_that_fails_costs_its_call() -> None:
+    async with talking() as (client, _, refusing, _):
+        refusing.append(500)
+        assert "HTTP 500" in (await client.call("echo")).error["message"]
+        refusing[:] = [403]
+        assert "HTTP 403" in (await client.call("echo")).error["message"]
+        refusing[:] = [503]
+        assert isinstance((await client.call("echo")).loss, UpstreamUnavailable)
+        refusing.clear()
+        assert (await client.call("echo")).result is not None
+
+
+async def test_an_unknown_session_ends_the_connection() -> None:
+    async with talking() as (client, _, refusing, _):
+        # The notification of the greeting must be through, or it would be the one to find out.
+        await client.call("echo")
+        refusing.append(404)
+        assert isinstance((await client.call("echo")).loss, UpstreamUnavailable)
+        await client.over.wait()
+        assert "the server ended the session" in str(client.end)
+
+
+async def test_the_end_of_the_stream_is_the_end() -> None:
+    async with talking() as (client, fixture, _, running):
+        _, caller = client.start("wait")
+        await fixture.waiting.wait()
+        await running.stop()
+        await client.over.wait()
+        assert isinstance(client.end, ConnectionLost)
+        assert isinstance(caller.loss, UpstreamLost)
+
+
+# --- servers that misbehave --------------------------------------------------------------------------------
+
+
+async def open_to(response: bytes) -> None:
+    async def script(request: Request) -> bytes:
+        return response
+
+    async with trio.open_nursery() as nursery:
+        port = await scripted(nursery, script)
+        try:
+            async with connected(context_for(TransportType.SSE, f"http://127.0.0.1:{port}/sse?k=secret")):
+                pass
+        finally:
+            nursery.cancel_scope.cancel()
+
+
+def events(text: str) -> bytes:
+    return reply(text.encode(), content_type="text/event-stream")
+
+
+@pytest.mark.parametrize(
+    ("response", "error", "text"),
+    [
+        (reply(b"", "401 Unauthorized"), NeedsAuth, "HTTP 401"),
+        (reply(b"", "404 Not Found"), ConnectionLost, "HTTP 404"),
+        (reply(b"", "302 Found", location="http://example.invalid/"), ConnectionLost, "HTTP 302"),
+        (reply({}), ConnectionLost, "content type"),
+        (events(": nothing\n\n"), ConnectionLost, "ended its stream"),
+        (events("event: endpoint\ndata: http://example.invalid/?s=1\n\n"), ProtocolFault, "another origin"),
+    ],
+)
+async def test_a_stream_that_does_not_open(response: bytes, error: type[Exception], text: str) -> None:
+    with pytest.RaisesGroup(error, flatten_subgroups=True) as caught:
+        await open_to(response)
+    said = str(caught.value.exceptions[0])
+    assert text in said
+    assert "secret" not in said
+
+
+async def test_a_stream_that_never_opens() -> None:
+    async def silence(request: Request) -> bytes:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    async with trio.open_nursery() as nursery:
+        port = await scripted(nursery, silence)
+        url = f"http://127.0.0.1:{port}/sse"
+        with pytest.raises(ConnectionLost, match=r"within 0\.05 s"):
+            async with connected(context_for(TransportType.SSE, url, connect=0.05)):
+                pass
+        nursery.cancel_scope.cancel()
+
+
+async def test_nobody_there_and_no_such_scheme() -> None:
+    with trio.socket.socket() as unused:
+        await unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        with pytest.raises(ConnectionLost, match=f"cannot connect to 127.0.0.1:{port}: Connection refused"):
+            async with connected(context_for(TransportType.SSE, f"http://127.0.0.1:{port}/sse")):
+                pass
+    with pytest.raises(CannotStart):
+        async with connected(context_for(TransportType.SSE, "ws://127.0.0.1/sse")):
+            pass

@@ -1,0 +1,371 @@
+"""A server behind two pipes: what ends the connection, what is drained, what is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+import trio.testing
+
+from daemon.causes import Cause, Reason
+from daemon.errors import CannotStart, ConnectionLost, RunError, UpstreamLost
+from daemon.processes.children import Children
+from daemon.upstreams.transports.opening import OpenContext
+from daemon.upstreams.transports.stdio import (
+    INHERITED,
+    STDERR_CHUNK,
+    StdioConnection,
+    child_environment,
+    drain,
+    exited,
+    open_connection,
+)
+from daemon.wire.outbox import Outbox
+from tests.faults.stage import PATIENCE, Recorder, is_alive, leaving_nothing, recording, scripted
+from tests.unit.upstreams.transports.listening import Listener
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+HELLO: dict[str, object] = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}}
+
+
+class Line:
+    """A connection under test."""
+
+    def __init__(self, connection: StdioConnection, listener: Listener, recorder: Recorder) -> None:
+        self.connection = connection
+        self.listener = listener
+        self.recorder = recorder
+        self.end: BaseException | None = None
+        self.ended = trio.Event()
+
+    async def run(self) -> None:
+        try:
+            await self.connection.run()
+        except (ConnectionLost, CannotStart) as error:
+            self.end = error
+            self.ended.set()
+
+    async def greet(self) -> bytes:
+        return await self.connection.request("initialize", HELLO, timeout=PATIENCE)
+
+    async def act(self, **action: Any) -> bytes:
+        params: dict[str, object] = {"name": "act", "arguments": action}
+        return await self.connection.request("tools/call", params, timeout=PATIENCE)
+
+    async def over(self) -> str:
+        """Wait for the end; its text."""
+        with trio.fail_after(PATIENCE):
+            await self.ended.wait()
+        return str(self.end)
+
+
+@asynccontextmanager
+async def connected(path: Path, **script: Any) -> AsyncIterator[Line]:
+    """A connection to a scripted child; nothing is left of it afterwards."""
+    async with recording(path) as recorder, leaving_nothing(recorder), trio.open_nursery() as nursery:
+        listener, children = Listener(), Children()
+        nursery.start_soon(children.look_after_orphans)
+        server = scripted(record=recorder.path, **script)
+        context = OpenContext(server=server, events=listener, outbox=Outbox(), children=children)
+        try:
+            async with open_connection(context) as connection, trio.open_nursery() as inner:
+                line = Line(connection, listener, recorder)
+                inner.start_soon(line.run)
+                yield line
+                inner.cancel_scope.cancel()
+        finally:
+            with trio.move_on_after(PATIENCE):  # adopted orphans are reaped in their own time
+                while any(_exists(pid) for pid in recorder.pids):  # noqa: ASYNC110
+                    await trio.sleep(0.005)
+            nursery.cancel_scope.cancel()
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+# --- directory and environment ------------------------------------------------------------------------------
+
+
+def test_a_child_sees_the_allow_list_and_what_is_configured_for_it() -> None:
+    environ = {
+        "PATH": "/bin",
+        "HOME": "/home/me",
+        "TOKEN": "canary",
+        "NOTIFY_SOCKET": "/run/n",
+        "LISTEN_FDS": "1",
+    }
+    found = child_environment(environ, {"KEY": "1", "HOME": "/elsewhere"})
+    assert found == {"PATH": "/bin", "HOME": "/elsewhere", "KEY": "1"}
+
+
+@pytest.mark.parametrize("home", ["", "/no/such/directory", "relative", None])
+async def test_a_child_is_started_at_home_or_at_the_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str | None
+) -> None:
+    expected = str(tmp_path) if home is None else "/"
+    monkeypatch.setenv("HOME", str(tmp_path) if home is None else home)
+    async with connected(tmp_path) as line:
+        assert (await line.recorder.wait("start"))["cwd"] == expected
+
+
+async def test_a_real_child_sees_nothing_else(tmp_path: Path) -> None:
+    async with connected(tmp_path, env={"KEY": "1", "LC_CTYPE": "C.UTF-8"}) as line:
+        found = await line.recorder.wait("start")
+    inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    assert found["env"] == {**inherited, "KEY": "1", "LC_CTYPE": "C.UTF-8"}
+    assert found["fds"] == [0, 1, 2]
+    assert found["pdeathsig"] == 0
+
+
+async def test_the_owner_is_told_of_the_child(tmp_path: Path) -> None:
+    async with connected(tmp_path) as line:
+        found = await line.recorder.wait("start")
+        [(pid, mark)] = line.listener.children
+        assert pid == found["pid"]
+        assert mark > 0
+
+
+async def test_a_child_that_cannot_start_leaves_nothing(tmp_path: Path) -> None:
+    server = scripted()
+    context = OpenContext(
+        server=type(server)(name="s", command="/no/such/program"),
+        events=Listener(),
+        outbox=Outbox(),
+        children=Children(),
+    )
+    async with leaving_nothing():
+        with pytest.raises(CannotStart, match="command not found: /no/such/program"):
+            async with open_connection(context):
+                pytest.fail("it opened")
+
+
+# --- the end, of which there are two kinds -------------------------------------------------------------------
+
+
+async def test_a_request_is_answered(tmp_path: Path) -> None:
+    async with connected(tmp_path) as line:
+        assert b'"protocolVersion"' in await line.greet()
+
+
+@pytest.mark.parametrize(
+    ("action", "text", "cause"),
+    [
+        ({"exit": 0}, "exited with status 0", Cause.ENDED),
+        ({"exit": 1}, "exited with status 1", Cause.EXITED),
+        ({"exit": 255}, "exited with status 255", Cause.EXITED),
+        ({"exit": 78}, "exited with status 78: configuration error", Cause.EXITED),
+        ({"exit": 126}, "exited with status 126: found but not executable", Cause.EXITED),
+        ({"signal": "SIGKILL"}, "killed by SIGKILL", Cause.KILLED),
+        ({"signal": "SIGUSR1"}, "killed by SIGUSR1", Cause.KILLED),
+    ],
+)
+@pytest.mark.parametrize("moment", ["start", "tools/call"])
+async def test_the_way_a_child_ended_is_told(
+    action: dict[str, Any], text: str, cause: Cause, moment: str, tmp_path: Path
+) -> None:
+    async with connected(tmp_path, on={moment: action}) as line:
+        if moment != "start":
+            await line.greet()
+            with pytest.raises(UpstreamLost, match="whether the call ran is unknown"):
+                await line.act()
+        assert text in await line.over()
+        assert isinstance(line.end, RunError)
+        assert line.end.reason.cause is cause
+
+
+async def test_an_exit_ends_the_connection_although_a_grandchild_holds_stdout(tmp_path: Path) -> None:
+    """EOF would come only with the end of the grandchild."""
+    async with connected(tmp_path, spawn=[{"kind": "daemon", "keep_stdout": True}]) as line:
+        await line.greet()
+        os.kill(line.listener.children[0][0], signal.SIGKILL)
+        assert await line.over() == "killed by SIGKILL"
+        assert is_alive(line.recorder.all("spawned")[0]["pid"])
+
+
+async def test_a_closed_stdout_ends_the_connection_although_the_child_lives(tmp_path: Path) -> None:
+    async with connected(tmp_path, ignore=["eof", "term"]) as line:
+        await line.greet()
+        with pytest.raises(UpstreamLost):
+            await line.act(close_stdout=True, never=True)
+        assert "closed the connection" in await line.over()
+        assert is_alive(line.listener.children[0][0])
+
+
+async def test_a_closed_stdout_right_before_an_exit_is_told_as_the_exit(tmp_path: Path) -> None:
+    async with connected(tmp_path, on={"ping": {"close_stdout": True, "delay": 0, "exit": 3}}) as line:
+        await line.greet()
+        with suppress(UpstreamLost):
+            await line.connection.request("ping", {}, timeout=PATIENCE)
+        assert await line.over() == "exited with status 3"
+
+
+async def test_an_answer_written_right_before_the_exit_arrives(tmp_path: Path) -> None:
+    """The exit may be noticed before the pipe has been read."""
+    answer = '{"jsonrpc":"2.0","id":2,"result":{"content":[]}}\n'
+    for _ in range(5):
+        async with connected(tmp_path, on={"tools/call": {"write": answer, "exit": 0}}) as line:
+            await line.greet()
+            assert await line.act() == b'{"content":[]}'
+            await line.over()
+
+
+async def test_everybody_who_waits_is_told_of_a_death(tmp_path: Path) -> None:
+    async with connected(tmp_path) as line:
+        await line.greet()
+
+        async def wait() -> None:
+            with pytest.raises(UpstreamLost, match="whether the call ran is unknown"):
+                await line.connection.request("tools/call", {"name": "sleep"}, timeout=PATIENCE)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(20):
+                nursery.start_soon(wait)
+            await line.recorder.wait_message("tools/call", 20)
+            os.kill(line.listener.children[0][0], signal.SIGKILL)
+
+
+# --- output -------------------------------------------------------------------------------------------------
+
+
+async def test_a_flood_of_stderr_without_a_newline_blocks_nobody(tmp_path: Path) -> None:
+    async with connected(tmp_path, stderr={"bytes": 10_000_000}) as line:
+        assert b'"protocolVersion"' in await line.greet()
+        assert line.listener.logged
+        assert max(map(len, line.listener.logged)) <= 2 * STDERR_CHUNK
+
+
+async def test_last_words_on_stderr_are_kept(tmp_path: Path) -> None:
+    async with connected(tmp_path, stderr="one\nFATAL: no licence", on={"start": {"exit": 1}}) as line:
+        await line.over()
+    assert line.listener.logged == ["one", "FATAL: no licence"]
+
+
+async def test_noise_before_and_between_messages_is_told_and_skipped(tmp_path: Path) -> None:
+    banner = "Welcome!\r\n\n   \n\x1b[32mgreen\x1b[0m\n\xff\xfe\x00\n[1]\n"
+    async with connected(tmp_path, stdout=banner, crlf=True) as line:
+        assert b'"protocolVersion"' in await line.greet()
+        assert await line.act()
+        noise = [text for text, _ in line.listener.noise]
+        assert noise == [b"Welcome!\r", b"\x1b[32mgreen\x1b[0m", b"\xff\xfe\x00", b"[1]"]
+
+
+async def test_a_line_cut_off_by_the_end_is_never_taken_for_a_message(tmp_path: Path) -> None:
+    half = '{"jsonrpc":"2.0","id":2,"result":{"content":[]}}'
+    async with connected(tmp_path, on={"tools/call": {"write": half, "exit": 0}}) as line:
+        await line.greet()
+        with pytest.raises(UpstreamLost):
+            await line.act()
+
+
+async def test_a_child_that_does_not_read_can_be_written_to_and_left(tmp_path: Path) -> None:
+    async with connected(tmp_path, on={"notifications/x": {"deaf": True}}) as line:
+        await line.greet()
+        line.connection.notify("notifications/x")
+        for _ in range(40):
+            line.connection.notify("notifications/big", {"x": "x" * 100_000})
+        assert line.connection.link.queued > 1_000_000
+        assert not line.ended.is_set()
+
+
+# --- leaving ------------------------------------------------------------------------------------------------
+
+
+async def test_leaving_closes_stdin_first(tmp_path: Path) -> None:
+    long = 3 * PATIENCE
+    async with connected(tmp_path, ignore=["term"], timeouts={"stop_eof": long, "stop_term": long}) as line:
+        await line.greet()
+    assert not line.recorder.all("term")
+
+
+async def test_leaving_ends_the_whole_tree(tmp_path: Path) -> None:
+    kinds = [{"kind": kind, "ignore_term": True} for kind in ("plain", "setsid", "daemon")]
+    async with connected(tmp_path, ignore=["term", "eof"], spawn=kinds) as line:
+        await line.greet()
+    assert len(line.recorder.all("spawned")) == 3
+    assert not any(map(is_alive, line.recorder.pids))
+
+
+async def test_a_cancelled_connection_leaves_nothing(tmp_path: Path) -> None:
+    for steps in (0, 1, 2, 3, 5, 8, 13, 21):
+        with trio.CancelScope() as scope:
+            async with recording(tmp_path) as recorder, leaving_nothing(recorder):
+                server = scripted(record=recorder.path, ignore=["term"])
+                context = OpenContext(server=server, events=Listener(), outbox=Outbox(), children=Children())
+                with trio.CancelScope() as inner:
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(_live, context)
+                        for _ in range(steps):
+                            await trio.lowlevel.checkpoint()
+                        inner.cancel()
+        assert not scope.cancelled_caught
+
+
+async def _live(context: OpenContext) -> None:
+    async with open_connection(context) as connection:
+        await connection.run()
+
+
+# --- small parts --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "cause", "data"),
+    [
+        (0, "exited with status 0", Cause.ENDED, {}),
+        (1, "exited with status 1", Cause.EXITED, {"status": 1}),
+        (127, "exited with status 127: command not found", Cause.EXITED, {"status": 127}),
+        (-9, "killed by SIGKILL", Cause.KILLED, {"signal": "SIGKILL"}),
+        (-11, "killed by SIGSEGV", Cause.KILLED, {"signal": "SIGSEGV"}),
+        (-99, "killed by signal 99", Cause.KILLED, {"signal": "signal 99"}),
+    ],
+)
+def test_an_exit_status_is_told_in_words_and_as_a_cause(
+    status: int, text: str, cause: Cause, data: dict[str, Any]
+) -> None:
+    assert exited(status).reason == Reason(text, cause, data)
+
+
+ENDLESS = b"x" * (STDERR_CHUNK + 1)
+"""A line that is told before it ends."""
+
+
+async def drained(*chunks: bytes) -> list[str]:
+    read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    lines: list[str] = []
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(drain, read, lambda line: lines.append(line.decode(errors="replace")))
+            for chunk in chunks:
+                os.write(write, chunk)
+                await trio.testing.wait_all_tasks_blocked()
+            os.close(write)
+    os.close(read)
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("chunks", "lines"),
+    [
+        ([], []),
+        ([b"one\ntwo\n"], ["one", "two"]),
+        ([b"o", b"ne\nt", b"wo"], ["one", "two"]),
+        ([b"\n\n"], ["", ""]),
+        ([b"\xff\n"], ["\ufffd"]),
+        ([ENDLESS[:100], ENDLESS[100:], b"y\nz\n"], [ENDLESS.decode(), "z"]),
+        ([ENDLESS[:100], ENDLESS[100:], b"y" * 50_000, b"y"], [ENDLESS.decode()]),
+    ],
+)
+async def test_a_stream_is_drained_line_by_line(chunks: list[bytes], lines: list[str]) -> None:
+    assert await drained(*chunks) == lines

@@ -1,0 +1,231 @@
+"""A WebSocket server, spoken to as the actor would."""
+
+from __future__ import annotations
+
+import json
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+import trio.testing
+from trio_websocket import ConnectionClosed, serve_websocket
+
+from daemon.causes import Cause
+from daemon.config.model import TransportType
+from daemon.errors import CannotStart, ConnectionLost, NeedsAuth, UpstreamLost
+from daemon.model import Era
+from daemon.upstreams.transports.ws import MessageLink
+from daemon.wire.outbox import Outbox
+from tests.unit.upstreams.transports.serving import Client, connected, context_for
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from trio_websocket import WebSocketConnection, WebSocketRequest
+
+    Conversation = Callable[[WebSocketRequest], Awaitable[None]]
+
+
+async def listening(nursery: trio.Nursery, converse: Conversation) -> int:
+    server: Any = await nursery.start(partial(serve_websocket, converse, "127.0.0.1", 0, ssl_context=None))
+    port: int = server.port
+    return port
+
+
+@asynccontextmanager
+async def talking(converse: Conversation, **options: Any) -> AsyncIterator[Client]:
+    async with trio.open_nursery() as nursery:
+        port = await listening(nursery, converse)
+        context = context_for(TransportType.WS, f"ws://127.0.0.1:{port}/mcp?k=v", **options)
+        async with connected(context) as client:
+            client.connection.adopt(Era.HANDSHAKE, "2025-11-25")
+            yield client
+        nursery.cancel_scope.cancel()
+
+
+async def echo(request: WebSocketRequest) -> None:
+    """Answers each message with its params, or does what the tool's name says."""
+    socket = await request.accept(subprotocol="mcp")
+    async with socket:
+        try:
+            while True:
+                await answer(socket, json.loads(await socket.get_message()), request)
+        except ConnectionClosed:
+            pass
+
+
+async def answer(socket: WebSocketConnection, asked: Any, request: WebSocketRequest) -> None:
+    name = asked.get("params", {}).get("name")
+    if name == "close":
+        await socket.aclose(1001, "going home")
+        return
+    got = dict(request.headers).get(b"x-key", b"").decode() if name == "header" else asked["params"]
+    if name == "big":
+        got = "x" * asked["params"]["arguments"]["size"]
+    reply = json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": {"got": got}}, ensure_ascii=False)
+    await socket.send_message(reply.encode() if name == "binary" else reply)
+
+
+async def test_a_call_goes_through() -> None:
+    async with talking(echo) as client:
+        caller = await client.call("t", a="ü")
+        assert caller.result == {"got": {"name": "t", "arguments": {"a": "ü"}}}
+        assert await client.ask("tools/list") == {"got": {}}
+
+
+async def test_configured_headers_and_the_query_are_sent() -> None:
+    paths: list[str] = []
+
+    async def converse(request: WebSocketRequest) -> None:
+        paths.append(request.path)
+        assert request.proposed_subprotocols == ("mcp",)
+        await echo(request)
+
+    async with talking(converse, headers={"X-Key": "k"}) as client:
+        assert (await client.call("header")).result == {"got": "k"}
+    assert paths == ["/mcp?k=v"]
+
+
+async def test_a_binary_message_may_hold_json() -> None:
+    async with talking(echo) as client:
+        assert (await client.call("binary")).result["got"]["name"] == "binary"
+
+
+async def test_a_close_code_is_told() -> None:
+    async with talking(echo) as client:
+        caller = await client.call("close")
+        assert isinstance(caller.loss, UpstreamLost)
+        await client.over.wait()
+        assert isinstance(client.end, ConnectionLost)
+        assert str(client.end).endswith("closed the WebSocket with code 1001 (GOING_AWAY): going home")
+
+
+async def test_a_message_over_the_limit_ends_the_connection() -> None:
+    async with talking(echo, message_bytes=500_000) as client:
+        assert (await client.call("big", size=400_000)).result is not None
+        caller = await client.call("big", size=500_000)
+        assert isinstance(caller.loss, UpstreamLost)
+        await client.over.wait()
+        assert "close code 1009" in str(client.end)
+        assert isinstance(client.end, ConnectionLost)
+        assert client.end.reason.cause is Cause.MESSAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize(("status", "error"), [(401, NeedsAuth), (403, NeedsAuth), (404, ConnectionLost)])
+async def test_a_rejection(status: int, error: type[Exception]) -> None:
+    async def reject(request: WebSocketRequest) -> None:
+        await request.reject(status)
+
+    async with trio.open_nursery() as nursery:
+        port = await listening(nursery, reject)
+        with pytest.raises(error, match=f"127.0.0.1:{port} .*HTTP {status}"):
+            async with connected(context_for(TransportType.WS, f"ws://u:secret@127.0.0.1:{port}/")):
+                pass
+        nursery.cancel_scope.cancel()
+
+
+async def test_nobody_there() -> None:
+    with trio.socket.socket() as unused:
+        await unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        with pytest.raises(ConnectionLost, match=f"cannot connect to 127.0.0.1:{port}: Connection refused"):
+            async with connected(context_for(TransportType.WS, f"ws://127.0.0.1:{port}/")):
+                pass
+
+
+async def keep_silent(_: trio.SocketStream) -> None:
+    await trio.sleep_forever()
+
+
+async def test_a_server_that_does_not_shake_hands() -> None:
+    async with trio.open_nursery() as nursery:
+        [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        port = listener.socket.getsockname()[1]
+        nursery.start_soon(trio.serve_listeners, keep_silent, [listener])
+        with pytest.raises(ConnectionLost, match=r"did not open a WebSocket within 0\.05 s"):
+            async with connected(context_for(TransportType.WS, f"ws://127.0.0.1:{port}/", connect=0.05)):
+                pass
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_wrong_scheme_cannot_start() -> None:
+    with pytest.raises(CannotStart, match="ws:// or wss://"):
+        async with connected(context_for(TransportType.WS, "http://127.0.0.1/")):
+            pass
+
+
+class Stuck:
+    """A socket whose server neither reads nor writes."""
+
+    async def send_message(self, message: str) -> None:
+        await trio.sleep_forever()
+
+    async def get_message(self) -> str:
+        await trio.sleep_forever()
+        raise AssertionError
+
+
+async def test_a_server_that_does_not_read_is_cut_off() -> None:
+    stuck: Any = Stuck()
+    link = MessageLink(stuck, outbox=Outbox(), place="h:1", max_message=10, max_queue=10)
+    for _ in range(3):
+        link.send((b"{}", memoryview(b"12345678")))
+    with trio.fail_after(30), pytest.raises(ConnectionLost, match="h:1 does not read: 20 bytes"):
+        await link.run(lambda _: None, lambda _: None)
+    link.send((b"late",))
+    assert link.queued == 0
+
+
+async def test_bytes_are_counted_where_the_library_counts_characters() -> None:
+    class Wide(Stuck):
+        async def get_message(self) -> str:
+            if heads:
+                await trio.sleep_forever()
+            return "ü" * 10
+
+    heads: list[bytes] = []
+    wide: Any = Wide()
+    link = MessageLink(wide, outbox=Outbox(), place="h:1", max_message=10)
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(link.run, lambda _: None, heads.append)
+            await trio.testing.wait_all_tasks_blocked()
+            assert heads == [("ü" * 10).encode()]
+            nursery.cancel_scope.cancel()
+
+
+async def test_messages_are_left_with_the_server_while_a_client_is_behind() -> None:
+    class Behind:
+        queued, max_queue = 2, 1
+
+    class Talking(Stuck):
+        async def get_message(self) -> str:
+            return "{}"
+
+    outbox, behind = Outbox(max_waiting=1), Behind()
+    taken: list[bytes] = []
+
+    def pass_on(lines: list[bytes | bytearray]) -> None:
+        taken.extend(map(bytes, lines))
+        outbox.fall_behind(behind)
+        if len(taken) > 1:
+            raise ConnectionLost("enough")
+
+    talking: Any = Talking()
+    link = MessageLink(talking, outbox=outbox, place="h:1", max_message=10)
+    ended = partial(pytest.raises, ConnectionLost, match="enough")
+
+    async def run() -> None:
+        with ended():
+            await link.run(pass_on, taken.append)
+
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run)
+            await trio.testing.wait_all_tasks_blocked()
+            assert (taken, link.is_held) == ([b"{}"], True)
+            behind.queued = 0
+            outbox.catch_up(behind)
+    assert taken == [b"{}", b"{}"]

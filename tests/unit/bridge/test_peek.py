@@ -1,0 +1,207 @@
+"""Ids and methods, wherever they stand, byte for byte; hypothesis looks for lines that are read wrongly."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemon.bridge.peek import (
+    MAX_ID,
+    acknowledged,
+    answered,
+    cancelled,
+    only_answers,
+    peek,
+    peek_ends,
+    plain_answer,
+    plain_call,
+)
+from daemon.wire import envelope
+
+TOOL = b'"tools/call"'
+
+REQUESTS: list[tuple[bytes, bytes | None, bytes | None]] = [
+    (b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"id":2}}', b"1", TOOL),
+    (b'{"jsonrpc": "2.0", "id": "a b", "method": "tools/call", "params": {}}', b'"a b"', TOOL),
+    (b'{"method":"tools/call","params":{"id":2,"a":",\\"id\\":9}"},"jsonrpc":"2.0","id":7}', b"7", TOOL),
+    (b'{"method":"tools/call","params":{},"jsonrpc":"2.0","id":"x\\"y"}', b'"x\\"y"', TOOL),
+    (b'{"method":"tools/call","params":{},"id":-3,"jsonrpc":"2.0"}', b"-3", TOOL),
+    (b' { "method" : "tools/call" , "params" : {} , "id" : 4 } \r', b"4", TOOL),
+    (b'{"id":5,"params":{"method":"ping"},"method":"tools/call","jsonrpc":"2.0"}', b"5", TOOL),
+    (b'{"params":{"id":1,"method":"x"},"id":6,"method":"tools/call"}', b"6", TOOL),
+    (b'{"params":[{"id":1}],"method":"tools/call","id":8,"more":{"id":9}}', b"8", TOOL),
+    (b'{"jsonrpc":"2.0","method":"tools/call","params":{"id":1}}', None, TOOL),
+    (b'{"jsonrpc":"2.0","method":"notifications/initialized"}', None, b'"notifications/initialized"'),
+    (b'{"method":"notifications/progress","params":{"id":1}}', None, b'"notifications/progress"'),
+    (b'{"jsonrpc":"2.0","id":1,"result":{"method":"x"}}', b"1", None),
+    (b'{"jsonrpc":"2.0","result":{"method":"x"},"id":1}', b"1", None),
+    (b'{"jsonrpc":"2.0","id":null,"method":"ping"}', None, b'"ping"'),
+    (b'{"jsonrpc":"2.0","id":[1],"method":"ping"}', None, b'"ping"'),
+    (b'{"jsonrpc":"2.0","id":{"id":1},"method":"ping"}', None, b'"ping"'),
+    (b'{"method":"tools/call","id":12}', b"12", TOOL),
+    (b'{"id":12,"method":"tools/call"}', b"12", TOOL),
+    (b'{"id":"\\u00e4","method":"tools/call"}', b'"\\u00e4"', TOOL),
+    ('{"id":"ä","method":"tools/call"}'.encode(), '"ä"'.encode(), TOOL),
+    (b"", None, None),
+    (b"\xff\x00", None, None),
+    (b"null", None, None),
+    (b"[]", None, None),
+    (b'[{"id":1,"method":"ping"}]', None, None),
+    (b"{", None, None),
+    (b"{}", None, None),
+    (b'{"id', None, None),
+    (b'"id":5}', None, None),
+]
+
+
+@pytest.mark.parametrize(("line", "request_id", "method"), REQUESTS)
+def test_id_and_method_are_found_as_they_were_written(
+    line: bytes, request_id: bytes | None, method: bytes | None
+) -> None:
+    assert peek(line + b"\n") == (request_id, method)
+
+
+IDS = st.one_of(st.integers(), st.text(max_size=20))
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=10),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6) | st.just("id"), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(
+    request_id=IDS,
+    method=st.sampled_from(["ping", "tools/call", "a\\b"]),
+    params=VALUES,
+    order=st.permutations(["jsonrpc", "id", "method", "params"]),
+    compact=st.booleans(),
+    plain=st.booleans(),
+)
+def test_any_request_is_read_as_the_json_module_reads_it(
+    request_id: object, method: str, params: object, order: list[str], *, compact: bool, plain: bool
+) -> None:
+    members = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+    line = json.dumps(
+        {name: members[name] for name in order},
+        separators=(",", ":") if compact else None,
+        ensure_ascii=plain,
+    ).encode(errors="surrogatepass")
+    assert plain_call(line + b"\n") in {None, peek(line + b"\n")[0]}
+    found_id, found_method = peek(line + b"\n")
+    assert found_id is not None
+    assert found_method is not None
+    assert found_id in line
+    assert json.loads(found_id.decode(errors="surrogatepass")) == request_id
+    assert json.loads(found_method) == method
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_are_too_odd_to_be_looked_at(line: bytes) -> None:
+    for text in (line, b'{"id":' + line, b'{"method":"' + line, line + b',"id":1}'):
+        peek(text)
+        answered(text)
+        plain_answer(text)
+        if plain_call(text + b"\n") is not None:
+            assert peek(text + b"\n") == (plain_call(text + b"\n"), TOOL)
+        cancelled(text)
+        acknowledged(text)
+        peek_ends(text, text)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"a":"' + b'\\"' * 120_000,
+        b'{"a":' + b'"' * 250_000,
+        b'{"a":' + b"[" * 250_000,
+        b'{"a":' + b'"id":' * 50_000,
+        b'{"requestId":"' + b'"requestId":"\\' * 15_000,
+        b"{" + b" " * 250_000 + b"x",
+        b'{"method":"x","params":"' + b',"id":' * 40_000,
+    ],
+)
+def test_a_hostile_line_is_read_in_linear_time(line: bytes) -> None:
+    # With the square of so many bytes, one of these lines would take hours.
+    assert peek(line)[0] is None
+    assert len(cancelled(line) or b"") < 20
+
+
+def test_an_id_that_is_a_novel_is_not_kept() -> None:
+    for size, kept in ((MAX_ID - 2, True), (MAX_ID - 1, False)):
+        text = b'"' + b"x" * size + b'"'
+        for line in (b'{"id":%b,"method":"ping"}', b'{"method":"ping","id":%b}'):
+            assert peek(line % text) == (text if kept else None, b'"ping"')
+
+
+def test_of_a_long_line_the_ends_suffice() -> None:
+    assert peek_ends(b'{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"x', b'"}}\n') == (b"3", TOOL)
+    assert peek_ends(b'{"method":"tools/call","params":{"x', b'x"},"jsonrpc":"2.0","id":4}\n') == (b"4", TOOL)
+    assert peek_ends(b'{"params":{"x', b'x"},"id":5}\n') == (b"5", None)
+    assert peek_ends(b"xxxx", b"xxx\n") == (None, None)
+
+
+@pytest.mark.parametrize("request_id", [b"1", b'"a,\\"result\\":"', b'"\\\\"', b"-7"])
+def test_the_daemons_answers_are_recognized(request_id: bytes) -> None:
+    assert answered(b"".join(map(bytes, envelope.response(request_id, b"{}")))) == (request_id, True)
+    assert answered(b"".join(map(bytes, envelope.error_response(request_id, 1, "x")))) == (request_id, False)
+    assert answered(b"".join(map(bytes, envelope.notification("x", b"{}")))) is None
+
+
+def test_what_a_client_takes_back_is_named() -> None:
+    line = b'{"method":"notifications/cancelled","params":{"reason":"\\"requestId\\":1","requestId": "k"}}\n'
+    assert cancelled(line) == b'"k"'
+    assert cancelled(b'{"method":"notifications/cancelled","params":{}}\n') is None
+
+
+def test_only_an_acknowledgement_acknowledges() -> None:
+    params = b'{"notifications":{},"_meta":{"io.modelcontextprotocol/subscriptionId":"s"}}'
+    told = [
+        b"".join(map(bytes, envelope.notification(f"notifications/{kind}", params)))
+        for kind in ("subscriptions/acknowledged", "tools/list_changed")
+    ]
+    assert [acknowledged(line) for line in told] == [b'"s"', None]
+
+
+@pytest.mark.parametrize(("line", "request_id", "method"), REQUESTS)
+def test_a_plain_call_is_what_it_is_at_a_longer_look(
+    line: bytes, request_id: bytes | None, method: bytes | None
+) -> None:
+    found = plain_call(line + b"\n")
+    assert found is None or (found, TOOL) == (request_id, method)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"jsonrpc":"2.0","id":12,"method":"tools/call","params":{"id":2}}\n',
+        b'{"method":"tools/call","params":{"id":2},"jsonrpc":"2.0","id":12}\n',
+    ],
+)
+def test_a_call_as_clients_write_it_is_plain(line: bytes) -> None:
+    assert plain_call(line) == b"12"
+    assert plain_call(line.replace(b":12", b':"12"')) is None
+    assert plain_call(line.replace(b"call", b"list")) is None
+
+
+@pytest.mark.parametrize("request_id", [b"1", b"0", b'"1"', b"null", b"-2", b'"a,b"', b"9" * 40])
+def test_a_plain_answer_is_what_it_is_at_a_longer_look(request_id: bytes) -> None:
+    body = b'{"a":",\\"result\\":"}'
+    for outcome in (b"result", b"error"):
+        line = b'{"jsonrpc":"2.0","id":%b,"%b":%b}\n' % (request_id, outcome, body)
+        found = plain_answer(line)
+        assert found == (request_id if request_id in {b"0", b"1"} else None)
+    assert plain_answer(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n') is None
+
+
+def test_answers_among_something_else_are_not_only_answers() -> None:
+    answer = b'{"jsonrpc":"2.0","id":1,"result":{}}\n'
+    assert only_answers(answer)
+    assert only_answers(answer * 3)
+    for other in (b"\n", b"{}\n", b'{"jsonrpc":"2.0","method":"notifications/message"}\n'):
+        for lines in (other, other + answer, answer + other, answer + other + answer):
+            assert not only_answers(lines)

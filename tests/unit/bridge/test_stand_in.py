@@ -1,0 +1,137 @@
+"""What a client is told before there is a daemon is what the daemon would say, but for the tools."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from mcp_types import ListToolsResult
+from msgspec import Raw
+
+from daemon import protocol
+from daemon.bridge import stand_in
+from daemon.bridge.requests import CALL, DISCOVER, INITIALIZE, LISTEN, PING, TOOLS_LIST, WAIT_SECONDS, Item
+from daemon.bridge.stand_in import INSTRUCTIONS, STATUS
+from daemon.surfaces.base import ALWAYS_LOAD
+
+TROUBLE = "cannot reach the daemon at /run/x.sock"
+MODERN = {"_meta": {protocol.VERSION_KEY: protocol.MODERN_VERSION, protocol.CAPABILITIES_KEY: {}}}
+
+Json = dict[str, Any]
+
+
+def line(method: bytes, params: object = None, request_id: bytes = b"7") -> bytes:
+    body = {} if params is None else {"params": params}
+    request = {"jsonrpc": "2.0", "id": json.loads(request_id), "method": json.loads(method), **body}
+    return json.dumps(request).encode() + b"\n"
+
+
+def answer(method: bytes, params: object = None, request_id: bytes = b"7") -> Json:
+    """What a request is answered with."""
+    item = Item(request_id, method, line(method, params, request_id), 0.0)
+    said = stand_in.answer(item, TROUBLE)
+    assert said is not None
+    assert said.count(b"\n") == 1
+    found: Json = json.loads(said)
+    assert found.pop("jsonrpc") == "2.0"
+    return found
+
+
+@pytest.mark.parametrize("wanted", [*protocol.HANDSHAKE_VERSIONS, protocol.MODERN_VERSION, "1999", None, ["x"]])
+def test_the_handshake_is_the_daemons(wanted: object) -> None:
+    said = answer(INITIALIZE, {"protocolVersion": wanted})
+    assert said == {"id": 7, "result": json.loads(protocol.initialize_result(wanted, INSTRUCTIONS))}
+
+
+def test_discovery_is_the_daemons() -> None:
+    assert answer(DISCOVER, MODERN)["result"] == json.loads(protocol.discover_result(INSTRUCTIONS))
+
+
+@pytest.mark.parametrize("method", [DISCOVER, TOOLS_LIST])
+@pytest.mark.parametrize("version", ["2099-01-01", 5, ["x"]])
+def test_a_version_that_the_daemon_does_not_speak_is_refused_as_it_would(
+    method: bytes, version: object
+) -> None:
+    code, message, data = protocol.unsupported(version)
+    said = answer(method, {"_meta": {protocol.VERSION_KEY: version}})
+    assert said["error"] == {"code": code, "message": message, "data": data}
+
+
+@pytest.mark.parametrize("modern", [True, False])
+def test_the_list_has_one_tool_that_says_what_is_wrong(*, modern: bool) -> None:
+    result = answer(TOOLS_LIST, MODERN if modern else None)["result"]
+    (tool,) = ListToolsResult.model_validate(result).tools
+    assert tool.name == STATUS
+    assert TROUBLE in (tool.description or "")
+    assert tool.annotations is not None
+    assert tool.annotations.read_only_hint
+    assert result["tools"][0]["_meta"] == ALWAYS_LOAD
+    empty = json.loads(protocol.list_result([], range(0), modern=modern))
+    assert {**result, "tools": []} == empty
+
+
+@pytest.mark.parametrize("params", [{"notifications": {"toolsListChanged": True}}, {"notifications": {}}, {}])
+def test_a_subscription_is_acknowledged_as_the_daemon_would(params: Json) -> None:
+    said = answer(LISTEN, {**MODERN, **params}, b'"s"')
+    honoured = protocol.honoured(Raw(json.dumps(params).encode()))
+    assert said == {
+        "method": "notifications/subscriptions/acknowledged",
+        "params": json.loads(protocol.of_subscription(b'"s"', notifications=honoured)),
+    }
+
+
+def test_a_ping_is_answered() -> None:
+    assert answer(PING, request_id=b'"p"') == {"id": "p", "result": {}}
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        b'{"method":"tools/list","id":7,"params":[]}\n',
+        b'{"method":"tools/list","id":7,"params":{]}\n',
+        b'{"method":"tools/list","id":7,"params":\xff}\n',
+        b'{"method":"tools/list","id":7,"params":' + b"[" * 100_000 + b"\n",
+    ],
+)
+def test_what_cannot_be_read_has_no_answer_of_its_own(written: bytes) -> None:
+    assert stand_in.answer(Item(b"7", TOOLS_LIST, written, 0.0), TROUBLE) is None
+    assert not stand_in.asks_for_status(written.replace(b"list", STATUS.encode()))
+
+
+def test_neither_has_what_is_not_known_nor_a_notification() -> None:
+    for method in (CALL, b'"prompts/list"'):
+        assert stand_in.answer(Item(b"7", method, line(method), 0.0), TROUBLE) is None
+    assert stand_in.answer(Item(None, PING, line(PING), 0.0), TROUBLE) is None
+
+
+def test_a_call_waits_longest_and_a_handshake_not_as_long_as_a_list() -> None:
+    order = [PING, INITIALIZE, TOOLS_LIST, CALL]
+    assert sorted(order, key=stand_in.patience) == order
+    assert stand_in.patience(DISCOVER) == stand_in.patience(INITIALIZE)
+    assert stand_in.patience(CALL) == WAIT_SECONDS
+
+
+def test_only_a_call_of_the_tool_asks_for_it() -> None:
+    assert stand_in.asks_for_status(line(CALL, {"name": STATUS}))
+    assert not stand_in.asks_for_status(line(CALL, {"name": "echo", "arguments": {"text": STATUS}}))
+
+
+@pytest.mark.parametrize("modern", [True, False])
+def test_that_the_daemon_has_come_is_no_error(*, modern: bool) -> None:
+    result = json.loads(stand_in.arrived(b"7", "", modern=modern))["result"]
+    assert result["isError"] is False
+    assert ("resultType" in result) == modern
+    assert "reconnect" in result["content"][0]["text"]
+
+
+def test_that_the_daemon_refuses_the_client_is_one() -> None:
+    result = json.loads(stand_in.arrived(b"7", "no such profile: x", modern=False))["result"]
+    assert result["isError"] is True
+    assert "refuses this client: no such profile: x" in result["content"][0]["text"]
+
+
+def test_an_error_always_has_a_reason() -> None:
+    assert stand_in.reason(b'{"id":0,"error":{"code":-32602,"message":"no such profile"}}') == "no such profile"
+    for odd in (b"{", b"[]", b'{"id":0,"error":null}', b'{"id":0,"error":{"message":""}}'):
+        assert "log" in stand_in.reason(odd)

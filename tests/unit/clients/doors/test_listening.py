@@ -1,0 +1,167 @@
+"""The accept loop: who waits, what a shortage and a refusal cost, and how it stops."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+import trio.testing
+
+from daemon.clients.doors.listening import BREATHER, REFUSALS, REFUSALS_PAUSE, SHORTAGES
+from daemon.processes.peers import PeerCredentials, Peers, Shares, shares
+from tests.unit.clients.doors.opened import US, Door, listen, peers_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+
+class Starving(socket.socket):
+    """A listener that runs into errors before it accepts."""
+
+    errors: list[int]
+    tries = 0
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        self.tries += 1
+        if self.errors:
+            number = self.errors.pop(0)
+            raise OSError(number, os.strerror(number))
+        return super().accept()
+
+
+async def test_further_clients_wait_in_the_backlog_until_there_is_room(
+    nursery: trio.Nursery, path: Path, listener: socket.socket, log: list[str]
+) -> None:
+    door = Door(path, listener, peers_of(places=Shares(2, 2, 0)))
+    nursery.start_soon(door.listener.run)
+    first = await door.greeted(nursery)
+    await door.greeted(nursery)
+    third = door.connect(nursery)
+    await third.send(b"may I")
+    await trio.testing.wait_all_tasks_blocked()
+    assert door.welcomed == 2
+    assert any("clients: all 2 connections are taken: further ones wait" in line for line in log)
+    first.close()
+    assert await third.line() == b"3 may I"
+    assert len(door.front.sessions) == 2
+
+
+@pytest.mark.parametrize("number", sorted(SHORTAGES))
+async def test_a_shortage_makes_the_door_take_a_breath_and_go_on(
+    nursery: trio.Nursery, path: Path, autojump_clock: MockClock, number: int
+) -> None:
+    with listen(path, Starving) as listener:
+        listener.errors = [number, number]
+        door = Door(path, listener)
+        client = door.connect(nursery)
+        await client.send(b"patience")
+        began = trio.current_time()
+        nursery.start_soon(door.listener.run)
+        assert await client.line() == b"1 patience"
+        assert trio.current_time() - began == pytest.approx(2 * BREATHER)
+        assert listener.tries <= 4, "no spinning"
+
+
+async def test_a_client_that_gave_up_in_the_backlog_is_no_reason_to_end(
+    nursery: trio.Nursery, path: Path
+) -> None:
+    with listen(path, Starving) as listener:
+        listener.errors = [errno.ECONNABORTED]
+        door = Door(path, listener)
+        nursery.start_soon(door.listener.run)
+        await door.greeted(nursery)
+
+
+async def test_a_broken_listener_is_a_crash_of_the_core(path: Path) -> None:
+    with listen(path, Starving) as listener:
+        listener.errors = [errno.EINVAL]
+        door = Door(path, listener)
+        with pytest.RaisesGroup(OSError), trio.fail_after(30):
+            await door.listener.run()
+
+
+async def test_once_told_to_the_door_takes_nobody_new_and_keeps_who_is_there(
+    nursery: trio.Nursery, path: Path, listener: socket.socket
+) -> None:
+    door = Door(path, listener)
+    nursery.start_soon(door.listener.run)
+    guest = await door.greeted(nursery)
+    door.listener.stop_accepting()
+    late = door.connect(nursery)
+    await late.send(b"anybody")
+    await trio.testing.wait_all_tasks_blocked()
+    assert door.welcomed == 1
+    await guest.send(b"still")
+    assert await guest.line() == b"1 still"
+
+
+class Starved(Peers):
+    """Cannot say who it is that comes, until it has been asked a few times."""
+
+    shortages = 2
+
+    def admit(self, connection: socket.socket) -> PeerCredentials | None:
+        if self.shortages:
+            self.shortages -= 1
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return super().admit(connection)
+
+
+async def test_who_comes_while_nobody_can_say_who_it_is_waits_and_is_not_refused(
+    nursery: trio.Nursery, path: Path, listener: socket.socket, autojump_clock: MockClock
+) -> None:
+    door = Door(path, listener, Starved("clients", shares(100), uids=US))
+    nursery.start_soon(door.listener.run)
+    began = trio.current_time()
+    await door.greeted(nursery)
+    assert trio.current_time() - began == pytest.approx(2 * BREATHER)
+
+
+class Picky(Peers):
+    """Turns away whoever comes first, as it would a server's processes."""
+
+    strangers = 5 * REFUSALS
+
+    def admit(self, connection: socket.socket) -> PeerCredentials | None:
+        if self.strangers:
+            self.strangers -= 1
+            return None
+        return super().admit(connection)
+
+
+def flooded(path: Path, listener: socket.socket, nursery: trio.Nursery) -> tuple[Door, Picky]:
+    """A door at which as many wait as it turns away."""
+    picky = Picky("clients", shares(100), uids=US)
+    door = Door(path, listener, picky)
+    for _ in range(picky.strangers):
+        door.connect(nursery)
+    return door, picky
+
+
+async def test_others_go_on_between_any_two_refusals(
+    nursery: trio.Nursery, path: Path, listener: socket.socket
+) -> None:
+    door, picky = flooded(path, listener, nursery)
+    waiting = picky.strangers
+    nursery.start_soon(door.listener.run)
+    while (before := picky.strangers) > waiting - REFUSALS:
+        await trio.lowlevel.checkpoint()
+        # Twice in a row at the most: within a round, tasks have no order.
+        assert before - picky.strangers <= 2
+
+
+async def test_refusals_have_a_rate_and_who_comes_behind_them_is_served(
+    nursery: trio.Nursery, path: Path, listener: socket.socket, autojump_clock: MockClock
+) -> None:
+    door, picky = flooded(path, listener, nursery)
+    pauses = picky.strangers // REFUSALS
+    nursery.start_soon(door.listener.run)
+    began = trio.current_time()
+    await door.greeted(nursery)
+    assert trio.current_time() - began == pytest.approx(pauses * REFUSALS_PAUSE)

@@ -1,0 +1,148 @@
+"""What leads from one configuration to another, and how little of it touches a server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemon.config.diff import APPLIED, FIXED, Plan, in_force, plan
+from daemon.config.model import Config, Server
+from tests.unit.config.reading import config_of
+
+SERVERS = ("added", "removed", "enabled", "disabled", "restarted", "changed", "kept")
+
+
+def servers(**entries: Any) -> Config:
+    return config_of({"mcpServers": entries})
+
+
+def fates(old: Config, new: Config) -> dict[str, str]:
+    """Each server's fate; that it has exactly one is part of what is tested."""
+    made = plan(old, new)
+    told = [(name, fate) for fate in SERVERS for name in getattr(made, fate)]
+    assert len(dict(told)) == len(told)
+    return dict(told)
+
+
+GIT: dict[str, Any] = {"command": "git-server"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "fate"),
+    [
+        (None, GIT, "added"),
+        (GIT, None, "removed"),
+        (GIT, GIT, "kept"),
+        (GIT, {**GIT, "description": "d"}, "changed"),
+        (GIT, {**GIT, "args": ["-v"]}, "restarted"),
+        (GIT, {**GIT, "env": {"A": "1"}}, "restarted"),
+        (GIT, {**GIT, "cwd": "/"}, "restarted"),
+        (GIT, {"command": "other"}, "restarted"),
+        (GIT, {"url": "https://example.org/mcp"}, "restarted"),
+        (GIT, {**GIT, "timeouts": {"call": 7}}, "restarted"),
+        (GIT, {**GIT, "limits": {"inFlight": 7}}, "restarted"),
+        (GIT, {**GIT, "restart": {"cap": 7}}, "restarted"),
+        (GIT, {**GIT, "start": "lazy"}, "restarted"),
+        (GIT, {**GIT, "enabled": False}, "disabled"),
+        ({**GIT, "enabled": False}, GIT, "enabled"),
+        ({**GIT, "enabled": False}, {"command": "other"}, "enabled"),
+        ({**GIT, "enabled": False}, {"command": "other", "enabled": False}, "changed"),
+        ({**GIT, "enabled": False}, {**GIT, "enabled": False}, "kept"),
+        (None, {**GIT, "enabled": False}, "added"),
+    ],
+)
+def test_a_server_has_the_fate_that_its_change_asks_for(before: Any, after: Any, fate: str) -> None:
+    old = servers(**({} if before is None else {"git": before}), other=GIT)
+    new = servers(**({} if after is None else {"git": after}), other=GIT)
+    assert fates(old, new) == {"git": fate, "other": "kept"}
+
+
+def test_a_secret_that_is_another_restarts_the_server_and_one_that_is_not_does_not() -> None:
+    entry = {"mcpServers": {"git": {**GIT, "env": {"T": "${TOKEN}"}}}}
+    old, same, new = (config_of(entry, {"TOKEN": token}) for token in ("one-111", "one-111", "two-222"))
+    assert fates(old, same) == {"git": "kept"}
+    assert fates(old, new) == {"git": "restarted"}
+
+
+def test_the_same_value_from_another_place_changes_nothing_that_runs() -> None:
+    old = servers(git={**GIT, "env": {"T": "one-111"}})
+    new = config_of({"mcpServers": {"git": {**GIT, "env": {"T": "${TOKEN}"}}}}, {"TOKEN": "one-111"})
+    assert fates(old, new) == {"git": "changed"}
+
+
+def test_what_the_daemon_was_built_with_is_named_and_stays() -> None:
+    new = config_of(
+        {
+            "listen": {"socket": "/run/other.sock"},
+            "state": {"sessionIdle": 5},
+            "limits": {"starts": 1},
+            "search": {"semantic": True},
+        }
+    )
+    made = plan(Config(), new)
+    assert made.needs_restart_of_daemon == FIXED
+    assert made.is_empty
+    assert in_force(Config(), new) == Config()
+
+
+def test_what_is_read_from_the_catalog_counts_at_once() -> None:
+    new = config_of(
+        {
+            "lazy": False,
+            "metrics": {"enabled": True},
+            "watch": True,
+            "summaries": {"baseUrl": "https://example.org/v1", "model": "m"},
+            "profiles": {"p": {"surface": "load"}},
+            "categories": {"c": {"server": "s"}},
+            "mcpServers": {"s": GIT},
+        }
+    )
+    made = plan(servers(s=GIT), new)
+    assert (made.sections, made.kept, made.is_empty) == (APPLIED, ("s",), False)
+    assert in_force(servers(s=GIT), new) == new
+
+
+def test_every_key_of_a_configuration_is_either_applied_or_named() -> None:
+    """A key of tomorrow must not be forgotten here."""
+    assert {*FIXED, *APPLIED, "mcp_servers"} == {field.name for field in attrs.fields(Config)}
+
+
+def test_nothing_is_to_be_done_from_a_configuration_to_itself() -> None:
+    config = servers(a=GIT, b={**GIT, "enabled": False})
+    assert plan(config, config) == Plan(kept=("a", "b"))
+    assert plan(config, config).is_empty
+
+
+ENTRIES = st.builds(
+    Server,
+    name=st.just(""),
+    command=st.sampled_from(["one", "two"]),
+    description=st.sampled_from(["", "d"]),
+    enabled=st.booleans(),
+)
+CONFIGS = st.dictionaries(st.sampled_from("abcdef"), ENTRIES).map(
+    lambda found: Config(mcp_servers={name: attrs.evolve(server, name=name) for name, server in found.items()})
+)
+
+
+@given(old=CONFIGS, new=CONFIGS)
+def test_applying_a_plan_leads_from_any_configuration_to_any_other(old: Config, new: Config) -> None:
+    """A model of the tree: what runs, by name, each with what it was built with."""
+    made = plan(old, new)
+    running = {name: server for name, server in old.mcp_servers.items() if server.enabled}
+    for name in (*made.removed, *made.disabled):
+        running.pop(name, None)
+    started = [*made.enabled, *made.restarted, *(n for n in made.added if new.mcp_servers[n].enabled)]
+    running |= {name: new.mcp_servers[name] for name in started}
+    wanted = {name: server for name, server in new.mcp_servers.items() if server.enabled}
+    assert running.keys() == wanted.keys()
+    assert all(running[name].command == server.command for name, server in wanted.items())
+    assert set(fates(old, new)) == {*old.mcp_servers, *new.mcp_servers}
+    for name in made.kept:
+        assert old.mcp_servers[name] == new.mcp_servers[name]
+    for name in made.changed:
+        assert old.mcp_servers[name].command == new.mcp_servers[name].command or not wanted.get(name)

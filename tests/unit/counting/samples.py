@@ -1,0 +1,93 @@
+"""What the tests of the metrics share: sources in which everything has happened once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from daemon.counting.readings import Exporter
+from daemon.counting.tally import CODES, INVALIDATIONS, OK, OPERATOR, REPAIRS, SOURCES, Tally
+from daemon.kit.watch import Watch
+from daemon.state.health import Condition, Persistence
+from daemon.states import ServerState
+from daemon.surfaces.table import SURFACES
+from tests.unit.catalog.samples import after, catalog_of, listed, servers, status
+
+if TYPE_CHECKING:
+    from daemon.catalog.snapshot import Catalog
+    from daemon.facts import ListingFailed, StatusChanged, ToolsListed
+
+ON = {"metrics": {"enabled": True}}
+
+
+@attrs.frozen(kw_only=True)
+class FakeUpstream:
+    """An upstream as far as it is counted."""
+
+    mark: int | None = None
+    in_flight: int = 0
+    queued: int = 0
+
+
+@attrs.frozen(kw_only=True)
+class FakeSession:
+    """A session as far as it is counted."""
+
+    surface: str = "load"
+    loaded: int = 0
+
+
+def catalog(**written: Any) -> Catalog:
+    """`git` is up with two tools and one in quarantine, `time` has gone, `off` is switched off."""
+    configured = {**servers("git", "time"), "off": {"command": "off", "enabled": False}}
+    facts: list[StatusChanged | ToolsListed | ListingFailed] = [
+        status("git", restarts=2),
+        listed("git", "log", "diff", quarantined={"bad": "no inputSchema"}),
+        status("time"),
+        listed("time", "now"),
+        status("time", ServerState.BACKOFF, restarts=5),
+    ]
+    return after(catalog_of({"mcpServers": configured, **ON, **written}), facts)
+
+
+def eventful() -> Tally:
+    """A tally in which everything that can be counted has happened."""
+    tally = Tally(["git", "time", "off"])
+    for surface in (*SURFACES, OPERATOR):
+        tally.call("git", surface, OK, 0.003)
+        tally.call("gone", surface, "UpstreamLost", 30.0)
+        tally.listed(surface, 1000, 5000)
+        tally.spared(surface, 4000)
+        tally.spared(surface, -100)
+    for lazy in SURFACES.values():
+        for tool in lazy.meta_tools:
+            tally.meta_call(lazy.name, tool, OK)
+    for code in CODES:
+        tally.refused(code)
+    for kind in REPAIRS:
+        tally.repaired(kind)
+    for source in SOURCES:
+        tally.loaded(source, 2)
+        tally.load(True, source)
+        tally.load(False, source)
+    for became in INVALIDATIONS:
+        tally.invalidated(became)
+    return tally
+
+
+def exporter(tally: Tally | None = None, **changed: Any) -> Exporter:
+    """An exporter of which every metric has a value."""
+    given: dict[str, Any] = {
+        "tally": eventful() if tally is None else tally,
+        "catalog": Watch(catalog()),
+        "upstreams": {"git": FakeUpstream(mark=77, in_flight=5, queued=2), "time": FakeUpstream()},
+        "sessions": lambda: [FakeSession(loaded=3), FakeSession(loaded=1), FakeSession(surface="full")],
+        "persistence": Watch(Persistence(state=Condition.OK, waiting=4)),
+        "version": "1.2.3",
+        "connections": lambda: {
+            "clients": {"open": 3, "places": 1024, "refused": {"server": 2}},
+            "operators": {"open": 1, "places": 32, "refused": {}},
+        },
+    }
+    return Exporter(**{**given, **changed})

@@ -1,0 +1,211 @@
+"""Readings: each number is where it belongs, and copied."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import trio
+from prometheus_client.parser import text_string_to_metric_families
+
+from daemon.config.model import Config
+from daemon.config.parse import parse
+from daemon.counting.readings import OFF, RENDERING, Distribution, read
+from daemon.counting.table import METRICS
+from daemon.counting.tally import LATENCY_BOUNDS, MAX_SERVERS, OTHER, Tally
+from daemon.errors import InvalidArguments
+from daemon.kit.watch import Watch
+from daemon.processes.effort import memory_by_mark
+from daemon.state.health import Condition, Persistence
+from daemon.states import ServerState
+from tests.unit.catalog.samples import after, catalog_of, listed, servers, status
+from tests.unit.counting.samples import FakeSession, FakeUpstream, catalog, eventful, exporter
+
+
+def values(name: str, **changed: Any) -> Any:
+    return read(exporter(**changed)).values[name]
+
+
+def test_every_metric_of_the_table_is_read_with_as_many_labels_as_it_has() -> None:
+    reading = read(exporter()).with_memory({77: 4096})
+    ours = {name: metric for name, metric in METRICS.items() if not metric.from_library}
+    assert reading.values.keys() == ours.keys()
+    for name, metric in ours.items():
+        assert reading.values[name], f"{name} has no value"
+        assert {len(labels) for labels in reading.values[name]} == {len(metric.labels)}, name
+
+
+def test_a_server_has_one_state_and_is_not_in_any_other() -> None:
+    states = values("mcpd_server_state")
+    assert [labels for labels, value in states.items() if value] == [
+        ("git", "ready"),
+        ("time", "backoff"),
+        ("off", "disabled"),
+    ]
+    assert len(states) == 3 * len(ServerState)
+
+
+def test_tools_of_a_server_that_is_down_are_known_and_unavailable() -> None:
+    assert values("mcpd_server_tools") == {("git",): 2, ("time",): 1, ("off",): 0}
+    assert values("mcpd_server_tools_unavailable") == {("git",): 0, ("time",): 1, ("off",): 0}
+    assert values("mcpd_server_tools_quarantined") == {("git",): 1, ("time",): 0, ("off",): 0}
+    assert values("mcpd_server_epoch") == {("git",): 1, ("time",): 1, ("off",): 0}
+    assert values("mcpd_server_restarts_total") == {("git",): 2, ("time",): 5, ("off",): 0}
+
+
+def test_a_server_that_is_switched_off_is_not_unavailable() -> None:
+    assert values("mcpd_servers") == {(): 3}
+    assert values("mcpd_servers_unavailable") == {(): 1}
+
+
+def test_a_server_that_has_none_of_its_tools_is_unavailable_although_it_is_up() -> None:
+    alone = catalog_of({"mcpServers": servers("git")})
+    for state, unavailable in ((ServerState.READY, 0), (ServerState.DEGRADED, 1)):
+        changed = {"catalog": Watch(after(alone, [status("git", state), listed("git")]))}
+        assert values("mcpd_servers_unavailable", **changed) == {(): unavailable}
+
+
+def test_upstreams_tell_what_is_in_flight_and_in_line() -> None:
+    assert values("mcpd_server_calls_in_flight") == {("git",): 5, ("time",): 0}
+    assert values("mcpd_server_calls_queued") == {("git",): 2, ("time",): 0}
+
+
+def test_memory_is_that_of_the_servers_whose_mark_was_found() -> None:
+    reading = read(exporter())
+    assert reading.marks == {77: "git"}
+    assert reading.with_memory({77: 4096, 78: 1}).values["mcpd_server_memory_bytes"] == {("git",): 4096}
+    assert reading.with_memory({}).values["mcpd_server_memory_bytes"] == {}
+
+
+def test_sessions_are_counted_by_surface_also_where_there_are_none() -> None:
+    assert values("mcpd_sessions") == {
+        ("category",): 0,
+        ("browse",): 0,
+        ("search",): 0,
+        ("load",): 2,
+        ("full",): 1,
+    }
+    assert values("mcpd_loaded_tools") == {(): 4}
+
+
+def test_a_surface_that_nobody_knows_makes_no_label_of_its_own() -> None:
+    hostile = [FakeSession(surface=f"made-up {number}") for number in range(3)]
+    assert values("mcpd_sessions", sessions=lambda: hostile, tally=Tally())["_other",] == 3
+
+
+def test_degraded_persistence_is_zero_and_says_how_much_waits() -> None:
+    degraded = Watch(Persistence(state=Condition.DEGRADED, waiting=9))
+    assert values("mcpd_persistence_ok", persistence=degraded) == {(): 0}
+    assert values("mcpd_persistence_unwritten", persistence=degraded) == {(): 9}
+    assert values("mcpd_persistence_ok") == {(): 1}
+
+
+def test_calls_of_servers_that_are_not_counted_apart_stand_under_other() -> None:
+    tally = Tally(["git"])
+    assert values("mcpd_call_duration_seconds", tally=tally).keys() == {("git",)}
+    tally.call("gone", "full", "ok", 0.002)
+    assert values("mcpd_calls_total", tally=tally) == {(OTHER, "full", "ok"): 1}
+    duration = values("mcpd_call_duration_seconds", tally=tally)[OTHER,]
+    assert duration == Distribution((0, 1, *[0] * (len(LATENCY_BOUNDS) - 1)), 0.002)
+
+
+def test_what_may_be_counted_stands_at_zero_before_it_happens() -> None:
+    for name in ("mcpd_refusals_total", "mcpd_repairs_total", "mcpd_tools_invalidated_total"):
+        counts = values(name, tally=Tally())
+        assert counts
+        assert set(counts.values()) == {0}
+
+
+def test_a_reading_does_not_change_with_what_it_was_read_from() -> None:
+    tally = eventful()
+    before = read(exporter(tally))
+    again = read(exporter(tally))
+    tally.call("git", "full", "ok", 1.0)
+    tally.meta_call("load", "load_mcp_tool", "ok")
+    tally.refused("UnknownTool")
+    tally.listed("load", 1, 2)
+    assert before == again
+
+
+def test_servers_beyond_the_limit_are_counted_and_not_named() -> None:
+    many = catalog_of({"mcpServers": servers(*(f"s{number}" for number in range(MAX_SERVERS + 44)))})
+    upstreams = {name: FakeUpstream(mark=number + 1) for number, name in enumerate(many.servers)}
+    reading = read(exporter(Tally(many.servers), catalog=Watch(many), upstreams=upstreams))
+    assert reading.values["mcpd_servers"] == {(): MAX_SERVERS + 44}
+    for metric in METRICS.values():
+        if "server" in metric.labels and metric.name in reading.values:
+            assert len({labels[0] for labels in reading.values[metric.name]}) <= MAX_SERVERS, metric.name
+    assert len(reading.marks) == MAX_SERVERS
+
+
+def test_nothing_configured_is_a_reading_too() -> None:
+    nothing = catalog_of({})
+    assert isinstance(nothing.config, Config)
+    reading = read(exporter(Tally(), catalog=Watch(nothing), upstreams={}, sessions=list))
+    assert reading.values["mcpd_server_state"] == {}
+
+
+def test_connections_are_counted_by_door_and_their_refusals_by_reason() -> None:
+    assert values("mcpd_connections") == {("clients",): 3, ("operators",): 1}
+    assert values("mcpd_connections_refused_total") == {("clients", "server"): 2}
+
+
+async def test_whoever_asks_gets_a_text_that_can_be_parsed() -> None:
+    with trio.fail_after(30):
+        text = await exporter().text()
+    names = {family.name for family in text_string_to_metric_families(text)}
+    assert {"mcpd_calls", "mcpd_call_duration_seconds", "process_cpu_seconds"} <= names
+
+
+async def test_while_metrics_are_off_it_is_said_what_to_put_into_the_configuration() -> None:
+    off = catalog(metrics={"enabled": False})
+    with pytest.raises(InvalidArguments) as refused:
+        await exporter(catalog=Watch(off)).text()
+    line = OFF.split("`")[1]
+    assert line in str(refused.value)
+    assert parse(f"{{{line}}}", source="mcpd.json", environ={}).metrics.enabled
+
+
+async def test_each_export_is_of_the_moment_at_which_it_is_made() -> None:
+    tally = Tally(["git"])
+    asked_for = exporter(tally)
+    texts: list[str] = []
+
+    async def ask() -> None:
+        texts.append(await asked_for.text())
+
+    with trio.fail_after(30):
+        for asked in range(3):
+            async with trio.open_nursery() as nursery:
+                for _ in range(4):
+                    nursery.start_soon(ask)
+            tally.call("git", "full", "ok", 0.1)
+            line = f'mcpd_calls_total{{outcome="ok",server="git",surface="full"}} {asked}.0'
+            assert all((line in text) == (asked > 0) for text in texts)
+            texts.clear()
+
+
+async def test_the_memory_of_a_child_is_found_by_its_mark() -> None:
+    """No child runs here, so there is nothing to find: the label stays away, and nothing is made up."""
+    unused = max(memory_by_mark(), default=1) + 1
+    given = exporter(upstreams={"git": FakeUpstream(mark=unused)})
+    with trio.fail_after(30):
+        text = await given.text()
+    assert "mcpd_server_memory_bytes{" not in text
+
+
+def test_the_module_that_is_loaded_by_name_has_the_door_that_is_used() -> None:
+    render = importlib.import_module(RENDERING).render
+    assert list(inspect.signature(render).parameters) == ["reading"]
+
+
+def test_the_library_is_not_imported_before_somebody_asks() -> None:
+    code = (
+        "import sys, daemon.counting.readings, daemon.actors.exposition, daemon.counting.tally, daemon.cli.metrics;"
+        "sys.exit('prometheus_client' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=30).returncode == 0

@@ -1,0 +1,219 @@
+"""The tally: it only rises, and what is counted apart is bounded whatever arrives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daemon import errors
+from daemon.counting.tally import (
+    CODES,
+    LATENCY_BOUNDS,
+    MAX_SERVERS,
+    MAX_TOOL_NAME,
+    MAX_TOOLS,
+    OK,
+    OPERATOR,
+    OTHER,
+    OUTCOMES,
+    ServerCalls,
+    Tally,
+    tokens_in,
+)
+from daemon.kit.wording import BYTES_PER_TOKEN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+HOSTILE = st.text() | st.sampled_from(["git", "time", "search", "load", "call_tool", OK, OTHER, "auto", "\x00"])
+NUMBERS = st.integers(-5, 10**12)
+SECONDS = st.floats()
+
+EVENTS: st.SearchStrategy[Callable[[Tally], None]] = st.one_of(
+    st.builds(lambda *said: lambda tally: tally.call(*said), HOSTILE, HOSTILE, HOSTILE, SECONDS, HOSTILE),
+    st.builds(lambda *said: lambda tally: tally.meta_call(*said), HOSTILE, HOSTILE, HOSTILE),
+    st.builds(lambda *said: lambda tally: tally.load(*said), st.booleans(), HOSTILE),
+    st.builds(lambda *said: lambda tally: tally.loaded(*said), HOSTILE, NUMBERS),
+    st.builds(lambda *said: lambda tally: tally.invalidated(*said), HOSTILE, NUMBERS),
+    st.builds(lambda *said: lambda tally: tally.repaired(*said), HOSTILE),
+    st.builds(lambda *said: lambda tally: tally.listed(*said), HOSTILE, NUMBERS, NUMBERS),
+    st.builds(lambda *said: lambda tally: tally.spared(*said), HOSTILE, NUMBERS),
+    st.builds(lambda *said: lambda tally: tally.refused(*said), HOSTILE),
+)
+
+
+def everything(tally: Tally) -> Iterator[tuple[object, float]]:
+    """Every number, with what it counts."""
+    for server, calls in [*tally.servers.items(), (OTHER, tally.elsewhere)]:
+        for key, count in calls.outcomes.items():
+            yield (server, *key), count
+        for bound, bucket in enumerate(calls.buckets):
+            yield (server, bound), bucket
+        yield (server, "seconds"), calls.seconds
+    for name in ("tools", "meta_calls", "lookups", "loads", "invalidations", "repairs", "refusals"):
+        for counted, number in getattr(tally, name).items():
+            yield (name, counted), number
+    for surface, lists in tally.lists.items():
+        for number, what in enumerate((lists.count, lists.sent, lists.full, lists.spared, lists.instead)):
+            yield ("lists", surface, number), what
+
+
+@settings(deadline=None)
+@given(st.lists(EVENTS, max_size=30))
+def test_whatever_happens_no_number_ever_falls(events: list[Callable[[Tally], None]]) -> None:
+    tally = Tally(["git", "time"])
+    before = dict(everything(tally))
+    for happen in events:
+        happen(tally)
+        now = dict(everything(tally))
+        assert all(now[what] >= number for what, number in before.items())
+        before = now
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.lists(st.sampled_from("abcde"), unique=True), max_size=8), st.lists(st.sampled_from("abcde"))
+)
+def test_no_call_is_lost_when_servers_come_and_go(configured: list[list[str]], called: list[str]) -> None:
+    tally = Tally("abc")
+    for names in configured:
+        for server in called:
+            tally.call(server, "full", OK, 0.5)
+        tally.serve(names)
+        assert list(tally.servers) == names
+    every = [*tally.servers.values(), tally.elsewhere]
+    assert sum(calls.count for calls in every) == len(called) * len(configured)
+    assert sum(sum(calls.outcomes.values()) for calls in every) == len(called) * len(configured)
+    assert sum(calls.seconds for calls in every) == 0.5 * len(called) * len(configured)
+
+
+def test_names_that_nobody_configured_are_counted_together() -> None:
+    tally = Tally(["git"])
+    size = sum(1 for _ in everything(tally))
+    for number in range(1000):
+        name = f"hostile{number}"
+        tally.call(name, name, name, 0.1)
+        tally.call("git", name, name, 0.1)
+        tally.meta_call(name, name, name)
+        tally.meta_call("search", name, OK)
+        tally.load(True, name)
+        tally.loaded(name)
+        tally.invalidated(name)
+        tally.repaired(name)
+        tally.listed(name, 1, 2)
+        tally.refused(name)
+    # Two for calls, two for meta-calls, five for a list, and one for everything else.
+    assert sum(1 for _ in everything(tally)) == size + 9 + 5
+    assert tally.servers["git"].outcomes == {(OTHER, OTHER): 1000}
+    assert tally.meta_calls == {(OTHER, OTHER, OTHER): 1000, ("search", OTHER, OK): 1000}
+
+
+def test_more_servers_than_are_counted_apart_share_one_place() -> None:
+    names = [f"s{number}" for number in range(MAX_SERVERS + 44)]
+    tally = Tally(names)
+    for name in names:
+        tally.call(name, "full", OK, 0.0)
+    assert len(tally.servers) == MAX_SERVERS
+    assert tally.elsewhere.count == 44
+
+
+def test_a_server_that_stays_keeps_its_counts_and_one_that_goes_leaves_them_to_the_others() -> None:
+    tally = Tally(["git", "time"])
+    tally.call("git", "load", OK, 0.004)
+    tally.call("time", "load", "UpstreamLost", 3.0)
+    tally.serve(["new", "git"])
+    assert tally.servers["git"].outcomes == {("load", OK): 1}
+    assert tally.servers["new"] == ServerCalls()
+    assert tally.elsewhere.outcomes == {("load", "UpstreamLost"): 1}
+    tally.call("time", "load", "UpstreamLost", 3.0)
+    assert tally.elsewhere.outcomes == {("load", "UpstreamLost"): 2}
+    tally.serve(["time"])
+    assert tally.servers["time"] == ServerCalls()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "bucket"),
+    [
+        (0.0, 0),
+        (LATENCY_BOUNDS[0], 0),
+        (LATENCY_BOUNDS[0] * 1.01, 1),
+        (LATENCY_BOUNDS[-1], len(LATENCY_BOUNDS) - 1),
+        (LATENCY_BOUNDS[-1] + 1, len(LATENCY_BOUNDS)),
+        (-1.0, 0),
+        (float("nan"), 0),
+        (float("inf"), 0),
+    ],
+)
+def test_a_latency_falls_into_the_first_bucket_that_holds_it(seconds: float, bucket: int) -> None:
+    tally = Tally(["git"])
+    tally.call("git", "full", OK, seconds)
+    assert tally.servers["git"].buckets.index(1) == bucket
+    assert tally.servers["git"].seconds == (seconds if 0 <= seconds < float("inf") else 0.0)
+
+
+def test_bounds_rise_from_a_millisecond_to_the_longest_call() -> None:
+    assert list(LATENCY_BOUNDS) == sorted(set(LATENCY_BOUNDS))
+    assert (LATENCY_BOUNDS[0], LATENCY_BOUNDS[-1]) == (0.001, 600.0)
+
+
+def test_every_error_that_a_call_can_meet_is_an_outcome_of_its_own() -> None:
+    assert {"UnknownTool", "ToolNotLoaded", "Overloaded", "InternalError"} <= CODES
+    assert errors.ConnectionLost.__name__ not in CODES
+    tally = Tally(["git"])
+    for outcome in sorted(OUTCOMES):
+        tally.call("git", "load", outcome, 0.1)
+        tally.meta_call("load", "load_mcp_tool", outcome)
+    assert len(tally.servers["git"].outcomes) == len(tally.meta_calls) == len(CODES) + 1
+
+
+def test_calls_of_operators_are_told_from_those_of_models() -> None:
+    tally = Tally(["git"])
+    tally.call("git", OPERATOR, OK, 0.1)
+    assert tally.servers["git"].outcomes == {(OPERATOR, OK): 1}
+
+
+def test_lists_are_counted_with_what_all_tools_would_have_taken() -> None:
+    tally = Tally()
+    tally.listed("search", sent=500, full=100)
+    tally.listed("search", sent=500, full=600)
+    lists = tally.lists["search"]
+    assert (lists.count, lists.sent, lists.full) == (2, 1000, 700)
+
+
+def test_what_was_sent_instead_is_counted_apart_from_what_was_spared() -> None:
+    tally = Tally()
+    tally.spared("search", 7 * BYTES_PER_TOKEN)
+    tally.spared("search", -9 * BYTES_PER_TOKEN)
+    lists = tally.lists["search"]
+    assert (tokens_in(lists.spared), tokens_in(lists.instead)) == (7, 9)
+
+
+def test_fewer_bytes_than_none_are_as_many_tokens_as_they_would_be() -> None:
+    assert [tokens_in(size) for size in (-9, -8, -3, 0, 3, 8, 9)] == [-2, -2, 0, 0, 0, 2, 2]
+
+
+def called(tally: Tally, *tools: str) -> None:
+    for name in tools:
+        tally.call("s", "full", OK, 0.1, name)
+
+
+def test_more_tools_than_are_counted_apart_are_not_counted_and_those_of_earlier_lives_keep_their_places() -> (
+    None
+):
+    tally = Tally(["s"])
+    tally.know([("s", "old")])
+    called(tally, *(f"t{number}" for number in range(MAX_TOOLS)), "old")
+    assert len(tally.tools) == MAX_TOOLS
+    assert tally.tools["s", "old"] == 1
+    assert ("s", f"t{MAX_TOOLS - 1}") not in tally.tools
+
+
+@pytest.mark.parametrize("name", ["x" * (MAX_TOOL_NAME + 1), "nul\x00", "half\ud800"])
+def test_a_name_that_not_every_store_takes_is_not_counted_as_a_tool(name: str) -> None:
+    tally = Tally(["s"])
+    called(tally, name)
+    assert not tally.tools
+    assert tally.servers["s"].count == 1

@@ -1,0 +1,171 @@
+"""Talking to the service manager."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from daemon.host.notify import FIRST_FD, SERVING, Notifier, listen_fds, reloading, watchdog_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parent.parent.parent
+
+INHERIT = """
+import json, os
+from daemon.host.notify import listen_fds
+os.environ["LISTEN_PID"] = os.environ["LISTEN_PID"].replace("SELF", str(os.getpid()))
+found = listen_fds(os.environ)
+print(json.dumps({
+    "found": {
+        name: [one.fileno(), one.getsockname(), one.getblocking(), one.get_inheritable()]
+        for name, one in found.items()
+    },
+    "left": [name for name in os.environ if name.startswith("LISTEN_")],
+}))
+"""
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """Short: the path of a unix socket has 107 bytes at most, pytest's own directories may be longer."""
+    with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
+        yield Path(directory)
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[socket.socket]:
+    """The receiving end of NOTIFY_SOCKET."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(str(tmp_path / "notify"))
+        receiver.settimeout(60)
+        yield receiver
+
+
+def test_states_reach_the_service_manager_and_children_cannot_speak_for_us(manager: socket.socket) -> None:
+    environ = {"NOTIFY_SOCKET": manager.getsockname(), "HOME": "/"}
+    notify = Notifier(environ)
+    assert environ == {"HOME": "/"}
+    notify("READY=1\nSTATUS=serving")
+    notify("WATCHDOG=1")
+    assert manager.recv(100) == b"READY=1\nSTATUS=serving"
+    assert manager.recv(100) == b"WATCHDOG=1"
+
+
+def test_abstract_addresses_work() -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(f"\0mcpd-test-{os.getpid()}")
+        receiver.settimeout(60)
+        Notifier({"NOTIFY_SOCKET": f"@mcpd-test-{os.getpid()}"})("READY=1")
+        assert receiver.recv(100) == b"READY=1"
+
+
+def test_without_a_service_manager_nothing_happens(tmp_path: Path) -> None:
+    Notifier({})("READY=1")
+    Notifier({"NOTIFY_SOCKET": ""})("READY=1")
+    Notifier({"NOTIFY_SOCKET": str(tmp_path / "gone")})("READY=1")
+
+
+def test_a_service_manager_that_does_not_read_holds_nothing_up(manager: socket.socket) -> None:
+    notify = Notifier({"NOTIFY_SOCKET": manager.getsockname()})
+    for _ in range(2000):
+        notify("WATCHDOG=1")
+    assert manager.recv(100) == b"WATCHDOG=1"
+
+
+@pytest.mark.parametrize(
+    ("environ", "seconds"),
+    [
+        ({}, None),
+        ({"WATCHDOG_USEC": "30000000"}, 30.0),
+        ({"WATCHDOG_USEC": "500000", "WATCHDOG_PID": str(os.getpid())}, 0.5),
+        ({"WATCHDOG_USEC": "500000", "WATCHDOG_PID": "1"}, None),
+        ({"WATCHDOG_USEC": "soon"}, None),
+        ({"WATCHDOG_PID": str(os.getpid())}, None),
+    ],
+)
+def test_the_watchdog_is_asked_for_by_interval_and_pid(environ: dict[str, str], seconds: float | None) -> None:
+    assert watchdog_seconds(environ) == seconds
+    assert environ == {}
+
+
+def inherit(sockets: list[socket.socket], **variables: str) -> dict[str, Any]:
+    """Run `listen_fds` in a process that got `sockets` as descriptors 3 and up, as systemd passes them."""
+    copies = [fcntl.fcntl(one, fcntl.F_DUPFD, 20) for one in sockets]
+    moves = "".join(f"exec {FIRST_FD + place}<&{copy} {copy}<&-; " for place, copy in enumerate(copies))
+    try:
+        done = subprocess.run(
+            ["/bin/bash", "-c", moves + 'exec "$0" -W ignore -c "$1"', sys.executable, INHERIT],
+            env={"PYTHONPATH": str(ROOT), **variables},
+            pass_fds=copies,
+            stdout=subprocess.PIPE,
+            timeout=60,
+            check=True,
+        )
+    finally:
+        for copy in copies:
+            os.close(copy)
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [("front:control", ["front", "control"]), ("control:front", ["control", "front"]), ("front", ["front"])],
+)
+@pytest.mark.process
+def test_inherited_sockets_are_found_by_their_names(tmp_path: Path, names: str, found: list[str]) -> None:
+    with socket.socket(socket.AF_UNIX) as first, socket.socket(socket.AF_UNIX) as second:
+        sockets = [first, second][: len(found)]
+        for place, one in enumerate(sockets):
+            one.bind(str(tmp_path / str(place)))
+            one.listen()
+        report = inherit(sockets, LISTEN_FDS=str(len(sockets)), LISTEN_PID="SELF", LISTEN_FDNAMES=names)
+    assert report["left"] == []
+    assert report["found"] == {
+        name: [FIRST_FD + place, str(tmp_path / str(place)), False, False] for place, name in enumerate(found)
+    }
+
+
+@pytest.mark.process
+def test_an_inherited_socket_without_a_name_is_the_clients(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as only:
+        only.bind(str(tmp_path / "s"))
+        only.listen()
+        report = inherit([only], LISTEN_FDS="1", LISTEN_PID="SELF")
+    assert list(report["found"]) == ["front"]
+
+
+def test_a_pid_that_is_not_ours_means_sockets_for_somebody_else() -> None:
+    environ = {"LISTEN_FDS": "1", "LISTEN_PID": "1", "LISTEN_FDNAMES": "front", "HOME": "/"}
+    assert listen_fds(environ) == {}
+    assert environ == {"HOME": "/"}
+
+
+@pytest.mark.parametrize("environ", [{}, {"LISTEN_FDS": "x", "LISTEN_PID": str(os.getpid())}])
+def test_without_socket_activation_there_is_nothing(environ: dict[str, str]) -> None:
+    assert listen_fds(environ) == {}
+
+
+def test_a_reload_is_told_with_the_clock_that_the_service_manager_compares(manager: socket.socket) -> None:
+    """sd_notify(3): RELOADING=1 goes with MONOTONIC_USEC of CLOCK_MONOTONIC, and READY=1 ends it."""
+    before = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+    notify = Notifier({"NOTIFY_SOCKET": manager.getsockname()})
+    notify(reloading())
+    notify(SERVING)
+    told = dict(line.split("=", 1) for line in manager.recv(1000).decode().splitlines())
+    after = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+    assert told["RELOADING"] == "1"
+    assert before <= int(told["MONOTONIC_USEC"]) <= after
+    assert manager.recv(1000).decode().splitlines()[0] == "READY=1"

@@ -1,0 +1,154 @@
+"""Mailbox: telling never blocks, the newest fact of a key counts, and nobody waits for the dead."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from daemon.kit.mailbox import ActorGone, Mailbox
+
+Fact = tuple[str, int]
+
+
+class Actor:
+    """Notes the batches that it is handed."""
+
+    def __init__(self) -> None:
+        self.mailbox: Mailbox[Fact] = Mailbox(key=lambda fact: fact[0])
+        self.batches: list[list[Fact]] = []
+
+    async def run(self) -> None:
+        await self.mailbox.serve(self.batches.append)
+
+
+async def test_facts_told_before_the_actor_runs_are_not_lost() -> None:
+    actor = Actor()
+    actor.mailbox.tell(("a", 1))
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(actor.run)
+            await wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+    assert actor.batches == [[("a", 1)]]
+
+
+async def test_only_the_newest_fact_of_a_key_is_handed_over_in_the_order_last_told() -> None:
+    actor = Actor()
+    for fact in (("a", 1), ("b", 1), ("c", 1), ("a", 2)):
+        actor.mailbox.tell(fact)
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(actor.run)
+            await wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+    assert actor.batches == [[("b", 1), ("c", 1), ("a", 2)]]
+
+
+async def test_ten_thousand_facts_about_one_subject_become_one() -> None:
+    actor = Actor()
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(actor.run)
+            await wait_all_tasks_blocked()
+            for number in range(10_000):
+                actor.mailbox.tell(("a", number))
+            await wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+    assert actor.batches == [[("a", 9_999)]]
+
+
+async def test_a_fact_told_while_facts_are_taken_in_comes_in_the_next_batch() -> None:
+    mailbox: Mailbox[Fact] = Mailbox(key=lambda fact: fact[0])
+    batches: list[list[Fact]] = []
+
+    def take(facts: list[Fact]) -> None:
+        batches.append(facts)
+        if len(batches) == 1:
+            mailbox.tell(("b", 2))
+
+    mailbox.tell(("a", 1))
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(mailbox.serve, take)
+            await wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+    assert batches == [[("a", 1)], [("b", 2)]]
+
+
+async def test_an_ask_is_answered_once_everything_told_before_it_was_taken_in() -> None:
+    actor = Actor()
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(actor.run)
+            actor.mailbox.tell(("a", 1))
+            await actor.mailbox.ask_settled()
+            assert actor.batches == [[("a", 1)]]
+            await actor.mailbox.ask_settled()
+            nursery.cancel_scope.cancel()
+    assert actor.batches == [[("a", 1)]]
+
+
+async def test_asks_that_wait_when_the_actor_ends_are_all_released() -> None:
+    actor = Actor()
+    released: list[int] = []
+
+    async def ask(number: int) -> None:
+        with pytest.raises(ActorGone):
+            await actor.mailbox.ask_settled()
+        released.append(number)
+
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            for number in range(3):
+                nursery.start_soon(ask, number)
+            await wait_all_tasks_blocked()
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                await actor.run()
+    assert sorted(released) == [0, 1, 2]
+
+
+async def test_asking_an_actor_that_has_ended_fails_at_once() -> None:
+    actor = Actor()
+    with trio.fail_after(30):
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await actor.run()
+        with pytest.raises(ActorGone):
+            await actor.mailbox.ask_settled()
+
+
+async def test_an_actor_that_fails_over_a_fact_releases_who_asked_and_does_not_call_it_settled() -> None:
+    gone: list[bool] = []
+
+    def fail(facts: list[Fact]) -> None:
+        raise RuntimeError("a bug")
+
+    async def ask(mailbox: Mailbox[Fact]) -> None:
+        mailbox.tell(("a", 1))
+        try:
+            await mailbox.ask_settled()
+        except ActorGone:
+            gone.append(True)
+
+    # Which of the actor's two tasks sees the fact first is the scheduler's choice: both must come up.
+    for _ in range(20):
+        mailbox: Mailbox[Fact] = Mailbox(key=lambda fact: fact[0])
+        with trio.fail_after(30):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(ask, mailbox)
+                with pytest.RaisesGroup(RuntimeError):
+                    await mailbox.serve(fail)
+    assert len(gone) == 20
+
+
+async def test_who_stops_waiting_for_an_answer_does_no_harm() -> None:
+    actor = Actor()
+    with trio.fail_after(30):
+        with trio.move_on_after(0):
+            await actor.mailbox.ask_settled()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(actor.run)
+            await actor.mailbox.ask_settled()
+            nursery.cancel_scope.cancel()

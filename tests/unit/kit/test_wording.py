@@ -1,0 +1,73 @@
+"""What was meant by a wrong name, whatever is written; sizes in words; the spelling of keys."""
+
+from __future__ import annotations
+
+import pytest
+
+from daemon.kit.wording import LONGEST, MAX_COMPARED, bytes_in_words, camel, closest, hint, suggestion
+
+NAMES = ["read_file", "read_files", "write_file", "git_log"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ("read_fil", ["read_file", "read_files"]),
+        ("git-log", ["git_log"]),
+        ("git_log", ["git_log"]),
+        ("GitLog", ["git_log"]),
+        ("", []),
+        ("weather", []),
+    ],
+)
+def test_close_names_come_closest_first_and_others_not_at_all(wanted: str, found: list[str]) -> None:
+    assert closest(wanted, NAMES)[: len(found) or None] == found
+
+
+def test_only_so_many_are_told_each_once() -> None:
+    assert closest("read_file", [*NAMES, *NAMES], most=1) == ["read_file"]
+    assert len(closest("name_0", [f"name_{number}" for number in range(50)])) == 3
+
+
+def test_of_what_is_endless_the_beginning_is_compared() -> None:
+    assert closest("a" * LONGEST + "b" * 100_000, ["a" * LONGEST]) == ["a" * LONGEST]
+    assert closest("zzz", [*(f"n{number}" for number in range(MAX_COMPARED)), "zzz"]) == []
+
+
+def test_a_hint_has_what_is_close_or_all_there_is() -> None:
+    names = {"echo": 1, "add": 2}
+    assert hint("ecko", names) == "Did you mean echo?"
+    assert hint("read_files", NAMES) == "Did you mean read_files or read_file or write_file?"
+    assert hint("zzz", names) == "There are: echo, add."
+    assert hint("zzz", {}) == "There are none."
+
+
+def test_a_suggestion_ends_a_sentence() -> None:
+    assert suggestion("ecko", ["echo", "add"]) == ": did you mean 'echo'?"
+    assert suggestion("zzz", ["a", "b"]) == ": known are a, b"
+    assert suggestion("zzz", ["a", "b"], 1) == ": known are a"
+    assert suggestion("zzz", []) == ": there are none"
+
+
+@pytest.mark.parametrize(
+    ("name", "key"), [("name", "name"), ("stop_eof", "stopEof"), ("mcp_servers", "mcpServers")]
+)
+def test_attributes_are_camel_case_in_the_file(name: str, key: str) -> None:
+    assert camel(name) == key
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [
+        (0, "0 B"),
+        (512, "512 B"),
+        (1024, "1 KiB"),
+        (1536, "1.5 KiB"),
+        (133 << 20, "133 MiB"),
+        (1 << 30, "1 GiB"),
+        (int(1.04 * (1 << 30)), "1.04 GiB"),
+        (5 << 50, "5120 TiB"),
+    ],
+)
+def test_bytes_in_words(count: int, words: str) -> None:
+    assert bytes_in_words(count) == words

@@ -1,0 +1,216 @@
+"""No character that a terminal or a reader would act on without seeing it gets through."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daemon.safety.escape import (
+    HIDDEN,
+    JOINERS,
+    JOINING,
+    PICTURES,
+    SELECTORS,
+    VARIED,
+    document,
+    hidden_in,
+    json_line,
+    legible,
+    visible,
+)
+
+MUST = [
+    *range(0x20), *range(0x7F, 0xA0), 0xAD, 0x61C, 0x180E, *range(0x200B, 0x2010), *range(0x202A, 0x202F),
+    *range(0x2060, 0x206A), 0xFEFF, *range(0xFFF9, 0xFFFC), *range(0xE0000, 0xE0080), 0xE000, 0xF8FF, 0xF0000,
+    0x10FFFD, 0xD800, 0xDFFF, 0x2800, *range(0x13430, 0x13443), 0x16FE4, 0x1D159,
+]  # fmt: skip
+"""Controls, bidi, zero-width, tags, private use, surrogates, blanks: the bar that mcpd sets itself."""
+
+NONCHARACTERS = [
+    *range(0xFDD0, 0xFDF0),
+    *(plane + last for plane in range(0, 0x110000, 0x10000) for last in (0xFFFE, 0xFFFF)),
+]
+"""What will never be a character (Unicode, section 23.7): nothing shows it, and it can carry a text."""
+
+
+@pytest.mark.parametrize("point", MUST, ids=hex)
+def test_a_hidden_character_is_spelt_out(point: int) -> None:
+    shown = visible(f"a{chr(point)}b")
+    assert shown.isprintable()
+    assert shown.isascii()
+    assert shown.startswith("a\\")
+    assert int(shown[3:-1], 16) == point
+
+
+def test_every_control_format_private_and_surrogate_character_of_unicode_is_spelt_out() -> None:
+    kept = {
+        hex(point)
+        for point in range(0x110000)
+        if unicodedata.category(chr(point)) in {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}
+        and visible(chr(point)) == chr(point)
+    }
+    # Arabic and Kaithi number signs are visible characters despite their category.
+    visible_formats = {*range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, 0x110BD, 0x110CD}
+    assert kept <= {*map(hex, visible_formats)}
+
+
+def test_every_noncharacter_is_spelt_out() -> None:
+    assert len(NONCHARACTERS) == 66
+    for show in (visible, legible):
+        assert not [hex(point) for point in NONCHARACTERS if show(chr(point)) == chr(point)]
+
+
+@pytest.mark.parametrize(
+    "text", ["plain", "größer", "日本語", "🙂", "❤\ufe0f red", "a b\u00a0c", "\\x1b", "«»—…"]
+)
+def test_what_can_be_seen_stays(text: str) -> None:
+    assert visible(text) == text
+
+
+READABLE = {
+    "heart": "❤\ufe0f red, ☎\ufe0e text",
+    "keycap": "press 1\ufe0f\u20e3",
+    "family": "👩\u200d👩\u200d👧",
+    "skin tone": "👩🏽\u200d💻",
+    "rainbow": "🏳\ufe0f\u200d🌈",
+    "runner": "🏃\u200d♀\ufe0f",
+    "flag": "🇩🇪",
+    "persian": "می\u200cخواهم کتاب\u200cها را",  # noqa: RUF001 - Persian is meant
+    "arabic": "مرحبا بالعالم، ١٢٣؟",
+    "hebrew": "שָׁלוֹם עולם",
+    "hindi": "क्\u200dष क्\u200cष हिन्दी",
+    "sinhala": "ශ්\u200dරී ලංකා",
+    "bengali": "র\u200d্যাব",
+    "thai": "สวัสดี",
+    "ideograph": "葛\ufe00 is a variant",
+    "accent": "e\u0301",
+    "braille": "⠓⠑⠇⠇⠕\u2800⠺⠕⠗⠇⠙",
+    "hieroglyphs": "𓀀𓂋𓏏",
+}
+"""What people write: joiners, selectors and marks that change what is seen."""
+
+
+@pytest.mark.parametrize("name", READABLE)
+def test_what_people_write_in_any_script_stays_as_it_is(name: str) -> None:
+    text = READABLE[name]
+    assert visible(text) == text
+    assert legible(text) == text
+    assert not hidden_in(text)
+
+
+SMUGGLED = {
+    "selector after a letter": "x\ufe0f",
+    "text selector after a letter": "x\ufe0e",
+    "selector after a space": " \ufe00y",
+    "selector after a digit": "1\ufe0f2",
+    "selector of no use": "❤\ufe05",
+    "selectors in a run": "❤\ufe0f\ufe0e",
+    "selector first": "\ufe0fx",
+    "joiner between latin letters": "a\u200db",
+    "non-joiner between latin letters": "a\u200cb",
+    "joiner last": "ab\u200d",
+    "joiner between an emoji and a letter": "👩\u200da",
+    "joiner between a letter and an emoji": "a\u200d👩",
+    "non-joiner between emoji": "👩\u200c👩",
+    "joiners in a run": "👩\u200d\u200d👩",
+    "joiners between letters in a run": "می\u200c\u200cخ",
+    "joiner after an arabic word": "می\u200c خ",
+    "tag flag": "🏴\U000e0067\U000e007f",
+    "selector supplement": "葛\U000e0100",
+    "braille blank between latin letters": "a\u2800b",
+    "braille blanks in a run": "⠓\u2800\u2800⠺",
+    "braille blank last": "⠓\u2800",
+    "hieroglyphs that are joined": "𓂋\U00013431𓏏",
+}
+"""The same characters where they change nothing that is seen, and may carry a text."""
+
+
+@pytest.mark.parametrize("name", SMUGGLED)
+def test_what_changes_nothing_that_is_seen_is_spelt_out(name: str) -> None:
+    text = SMUGGLED[name]
+    found = hidden_in(text)
+    assert found
+    assert not set(found) & set(visible(text))
+    assert not set(found) & set(legible(text))
+    assert legible(legible(text)) == legible(text)
+
+
+def test_of_a_run_of_selectors_every_one_is_spelt_out() -> None:
+    first, last = map(chr, SELECTORS)
+    assert visible(f"x{first}{last}{first}") == "x\\ufe00\\ufe0f\\ufe00"
+    assert legible(f"x{first}{last}{first}") == "x\\u{fe00}\\u{fe0f}\\u{fe00}"
+
+
+@pytest.mark.parametrize("point", [point for point in MUST if point not in {9, 10}], ids=hex)
+def test_for_a_model_a_hidden_character_is_spelt_in_a_way_that_json_does_not_undo(point: int) -> None:
+    text = f"a{chr(point)}b"
+    assert legible(text) == f"a\\u{{{point:x}}}b"
+    assert hidden_in(text) == chr(point)
+    assert json.loads(json.dumps(legible(text))) == f"a\\u{{{point:x}}}b"
+
+
+def test_for_a_model_line_ends_and_tabs_stay() -> None:
+    text = "a\tb\nc\r\nd\r\n"
+    assert legible(text) == text
+    assert legible("progress 1\rprogress 2") == "progress 1\\u{d}progress 2"
+
+
+@settings(deadline=None)
+@given(st.text(st.characters(exclude_categories=()), max_size=40))
+def test_whatever_is_made_legible_hides_nothing_and_stays_what_it_is(text: str) -> None:
+    shown = legible(text)
+    assert not hidden_in(shown)
+    assert legible(shown) == shown
+    assert (shown == text) is (not hidden_in(text))
+    assert not set(visible(text)) & {chr(0x202E), "\x1b", "\n"}
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[31mred", "\\x1b[31mred"),
+        ("\x9b2J", "\\x9b2J"),
+        ("a\u202egnp.exe", "a\\u202egnp.exe"),
+        ("\U000e0041", "\\U000e0041"),
+        ("a\r\nb", "a\\x0d\\x0ab"),
+    ],
+)
+def test_the_spelling_is_pythons(text: str, shown: str) -> None:
+    assert visible(text) == shown
+
+
+def test_lines_and_tabs_can_be_kept_and_nothing_else() -> None:
+    assert visible("a\tb\nc\r\x1b\u2028", lines=True) == "a\tb\nc\\x0d\\x1b\\u2028"
+
+
+@pytest.mark.parametrize("table", [HIDDEN, PICTURES, JOINING, VARIED, (JOINERS, SELECTORS)])
+def test_the_ranges_are_in_order_and_apart(table: tuple[tuple[int, int], ...]) -> None:
+    flat = [point for first, last in table for point in (first, last)]
+    assert flat == sorted(flat)
+
+
+def test_json_is_valid_means_the_same_and_hides_nothing() -> None:
+    value = {
+        "t\x1b": ["a\u202eb", "\x7f", "\x9b", "\U000e0041", "\ud800", "größer", "x\ufe00\ufe01", 'q"\\'],
+        "n": None,
+    }
+    text = document(value)
+    assert json.loads(text) == value
+    assert "größer" in text
+    assert visible(text, lines=True) == text
+    assert text.startswith('{\n  "t')
+
+
+def test_json_on_one_line_means_the_same_and_hides_nothing() -> None:
+    value = {
+        "t\x1b": ["a\u202eb\n", "\x7f", "\x9b", "\U000e0041", "\ud800", "größer", "x\ufe00\ufe01"],
+        "n": 1.5,
+    }
+    line = json_line(value)
+    assert json.loads(line) == value
+    assert "größer" in line
+    assert visible(line) == line

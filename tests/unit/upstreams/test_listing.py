@@ -1,0 +1,545 @@
+"""A server's list of tools is kept current: on its word, with age, after failures, on an operator's word."""
+
+from __future__ import annotations
+
+import json
+import math
+from contextlib import suppress
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+import trio
+import trio.testing
+from loguru import logger
+
+from daemon.causes import HEALTHY, Cause, Reason
+from daemon.config.model import Server, Timeouts
+from daemon.config.redaction import doubtful, secrets
+from daemon.errors import UpstreamLost, UpstreamUnavailable
+from daemon.facts import ListingFailed, ToolsListed
+from daemon.model import Era
+from daemon.safety.legible import screened
+from daemon.safety.redact import CUT, REASON, Redactor
+from daemon.upstreams.listing import (
+    CURRENT_PATIENCE,
+    DEBOUNCE,
+    EMPTY,
+    NOTHING,
+    QUARANTINED_NAMED,
+    RELIST_AFTER_FAILURE,
+    Listing,
+    ListingStatus,
+)
+from daemon.upstreams.transports.handshake import Greeting
+from daemon.wire.requests import RemoteError
+from tests.unit.config.reading import config_of
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from trio.testing import MockClock
+
+    from daemon.facts import Fact
+    from daemon.ports import CallToSend
+    from daemon.wire.requests import Exchange
+
+
+GREETING = Greeting(
+    era=Era.HANDSHAKE, version="2025-11-25", lists_tools=True, announces_changes=False, server_info="alpha 1"
+)
+
+
+@pytest.fixture(name="log")
+def captured_log() -> Iterator[list[str]]:
+    lines: list[str] = []
+    sink = logger.add(lambda message: lines.append(message.record["message"]), level="WARNING")
+    yield lines
+    logger.remove(sink)
+
+
+class Lists:
+    """A connection to a server that only lists: what it lists, and when, is the test's."""
+
+    last_heard = 0.0
+    in_flight = 0
+
+    def __init__(self) -> None:
+        self.tools = ["echo"]
+        self.members: dict[str, Any] = {}
+        self.failure: Exception | None = None
+        self.before_answer: Callable[[], None] = lambda: None
+        self.held = False
+        self.release = trio.Event()
+        self.listed: list[float] = []
+        self.subscribed: list[float] = []
+        self.subscription: Callable[[], Exception] = lambda: RemoteError(-32601, "no such method")
+
+    async def request(self, method: str, params: dict[str, object], *, timeout: float) -> bytes:  # noqa: ASYNC109
+        if method == "subscriptions/listen":
+            self.subscribed.append(trio.current_time())
+            raise self.subscription()
+        assert method == "tools/list"
+        self.listed.append(trio.current_time())
+        if self.held:
+            await self.release.wait()
+        common = {"inputSchema": {"type": "object"}, **self.members}
+        tools: list[dict[str, Any]] = [{"name": name, **common} for name in self.tools]
+        if self.failure is not None:
+            raise self.failure
+        self.before_answer()
+        return json.dumps({"tools": tools}).encode()
+
+    def adopt(self, era: Era, version: str) -> None: ...
+
+    def notify(self, method: str, params: dict[str, object] | None = None) -> None: ...
+
+    def call(self, call: CallToSend, exchange: Exchange) -> int:
+        return 0
+
+    def cancel(self, key: int, reason: str) -> None: ...
+
+    def expire(self, *, idle: float, total: float) -> Any:
+        return iter(())
+
+    async def run(self) -> None: ...
+
+
+class Scene:
+    """A listing with its connection, and what it has told."""
+
+    def __init__(
+        self,
+        *,
+        greeting: Greeting = GREETING,
+        secrets: Iterable[str] = ("s3cret",),
+        doubtful: Iterable[str] = (),
+        **timeouts: Any,
+    ) -> None:
+        self.facts: list[Fact] = []
+        self.problems: list[Reason] = []
+        self.connection = Lists()
+        redact = Redactor(())
+        redact.learn(secrets, doubtful)
+        server = Server(name="alpha", command="x", timeouts=Timeouts(**timeouts))
+        self.listing = Listing(
+            server,
+            tell=self.facts.append,
+            wall=lambda: 42.0,
+            redact=redact,
+            settle=self._settle,
+        )
+        self.unsettled = trio.Event()
+        self.unsettled.set()
+        self.listing.begin(self.connection, 3, greeting)
+
+    def ask_four_times(self) -> None:
+        self.connection.before_answer = lambda: None
+        for _ in range(4):
+            self.listing.is_asked_for()
+
+    async def _settle(self) -> None:
+        await self.unsettled.wait()
+
+    def is_stale(self) -> bool:
+        return self.listing.is_stale
+
+    async def start(self, nursery: trio.Nursery) -> None:
+        nursery.start_soon(self.listing.keep, await self.listing.list_now(), self.problems.append)
+
+
+async def test_a_list_is_told_with_its_incarnation_and_its_time() -> None:
+    scene = Scene()
+    assert await scene.listing.list_now() == ""
+    (fact,) = scene.facts
+    assert isinstance(fact, ToolsListed)
+    assert ([tool.name for tool in fact.tools], fact.incarnation, fact.at) == (["echo"], 3, 42.0)
+
+
+async def test_a_failure_is_told_without_secrets_and_tried_again_soon(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    scene = Scene()
+    scene.connection.failure = RemoteError(-32000, "s3cret is wrong")
+    await scene.start(nursery)
+    (fact,) = scene.facts
+    assert isinstance(fact, ListingFailed)
+    assert "[redacted] is wrong" in fact.reason
+    began = trio.current_time()
+    scene.connection.failure = None
+    await until(lambda: bool(scene.problems), every=0.05)
+    assert scene.problems[0] == HEALTHY
+    assert scene.connection.listed[1] - began == RELIST_AFTER_FAILURE
+
+
+async def test_a_server_that_has_no_tools_at_all_lists_none() -> None:
+    scene = Scene(greeting=attrs.evolve(GREETING, lists_tools=False, others=("prompts",)))
+    scene.connection.failure = RemoteError(-32601, "method not found")
+    assert await scene.listing.list_now() == ""
+    (fact,) = scene.facts
+    assert isinstance(fact, ToolsListed)
+    assert fact.tools == ()
+    assert scene.listing.standing == ListingStatus(), "it is good for something else"
+
+
+async def test_a_server_that_has_nothing_at_all_is_not_as_it_should_be() -> None:
+    scene = Scene(greeting=attrs.evolve(GREETING, lists_tools=False))
+    scene.connection.failure = RemoteError(-32601, "method not found")
+    assert await scene.listing.list_now() == ""
+    assert scene.listing.standing.problem == NOTHING
+
+
+async def test_an_empty_list_is_no_failure_and_not_as_it_should_be(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    scene = Scene()
+    scene.connection.tools = []
+    await scene.start(nursery)
+    await until(lambda: len(scene.problems) == 2, every=0.05)
+    assert scene.problems == [EMPTY, EMPTY]
+    standing = scene.listing.standing
+    assert (standing.problem, standing.attempt) == (EMPTY, 3)
+    assert standing.next_at is not None
+    assert 42.0 < standing.next_at <= 42.0 + DEBOUNCE + RELIST_AFTER_FAILURE
+    scene.connection.tools = ["echo"]
+    await until(lambda: len(scene.problems) == 3, every=0.05)
+    assert scene.problems[-1] == HEALTHY
+    assert scene.listing.standing == ListingStatus()
+
+
+async def test_a_list_of_which_nothing_can_be_used_says_why() -> None:
+    scene = Scene()
+    scene.connection.members = {"inputSchema": 5}
+    assert await scene.listing.list_now() == ""
+    text = "it lists 1 tool, of which none can be used; echo: its inputSchema is no object"
+    data: dict[str, str | int | float] = {"count": 1, "tool": "echo", "error": "its inputSchema is no object"}
+    assert scene.listing.standing.problem == Reason(text, Cause.TOOLS_UNUSABLE, data)
+
+
+async def test_a_word_is_obeyed_at_once_and_further_ones_together(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    scene = Scene()
+    await scene.start(nursery)
+    began = trio.current_time()
+    for _ in range(4):
+        scene.listing.is_asked_for()
+    scene.connection.before_answer = scene.ask_four_times
+    await until(lambda: len(scene.connection.listed) >= 3, every=0.05)
+    assert [at - began for at in scene.connection.listed[1:3]] == [0, DEBOUNCE]
+
+
+async def announce(scene: Scene) -> None:
+    """Say all the time that the tools changed."""
+    while True:
+        scene.listing.is_asked_for()
+        await trio.sleep(DEBOUNCE / 2)
+
+
+async def test_a_server_that_refuses_what_it_asks_for_is_obeyed_less_and_less(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    scene = Scene()
+    await scene.start(nursery)
+    scene.connection.failure = RemoteError(-32000, "no")
+    nursery.start_soon(announce, scene)
+    await trio.sleep(600)
+    listed = scene.connection.listed[1:]
+    gaps = [later - earlier for earlier, later in pairwise(listed)]
+    assert gaps[:3] == pytest.approx([2 * DEBOUNCE, 4 * DEBOUNCE, 8 * DEBOUNCE])
+    assert gaps[-1] == pytest.approx(RELIST_AFTER_FAILURE)
+    # Once it lists, its word counts as before.
+    scene.connection.failure = None
+    await trio.sleep(RELIST_AFTER_FAILURE + 1)
+    *_, before, last = scene.connection.listed
+    assert last - before == pytest.approx(DEBOUNCE)
+
+
+async def test_an_operator_does_not_wait_because_a_server_has_refused_before(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    scene = Scene()
+    await scene.start(nursery)
+    scene.connection.failure = RemoteError(-32000, "no")
+    nursery.start_soon(announce, scene)
+    await trio.sleep(600)
+    began = trio.current_time()
+    assert await scene.listing.refresh()
+    assert trio.current_time() - began <= DEBOUNCE
+
+
+async def test_what_a_server_refuses_with_is_bounded() -> None:
+    scene = Scene()
+    scene.connection.failure = RemoteError(-32000, "s3cret is wrong " * 100_000)
+    problem = await scene.listing.list_now()
+    assert problem.endswith(CUT)
+    assert len(problem) <= 2 * REASON
+    (fact,) = scene.facts
+    assert isinstance(fact, ListingFailed)
+    assert fact.reason == problem
+
+
+async def test_a_secret_in_a_definition_never_gets_into_the_catalog() -> None:
+    scene = Scene()
+    scene.connection.tools = ["echo", "call_s3cret", "s\u0033cret"]
+    scene.connection.members = {"title": "x", "description": "uses s3cret", "default": ["s3cret"]}
+    assert await scene.listing.list_now() == ""
+    (fact,) = scene.facts
+    assert isinstance(fact, ToolsListed)
+    (tool,) = fact.tools
+    assert (tool.name, tool.description) == ("echo", "uses [redacted]")
+    assert b"s3cret" not in tool.raw
+    assert fact.quarantined.keys() == {"call_[redacted]", "[redacted]"}
+    assert "name holds a secret" in fact.quarantined["[redacted]"]
+
+
+async def test_it_is_stale_from_the_word_until_the_list(nursery: trio.Nursery) -> None:
+    scene = Scene()
+    await scene.start(nursery)
+    assert not scene.is_stale()
+    scene.listing.is_asked_for()
+    assert scene.is_stale()
+    with trio.fail_after(30):
+        await scene.listing.wait_current()
+    assert not scene.is_stale()
+    assert len(scene.facts) == 2
+
+
+async def test_a_word_while_a_list_is_under_way_keeps_it_stale(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    scene = Scene()
+    scene.connection.before_answer = scene.listing.is_asked_for
+    await scene.start(nursery)
+    assert scene.is_stale()
+    scene.connection.before_answer = lambda: None
+    await until(lambda: not scene.is_stale(), every=0.05)
+
+
+async def test_nobody_waits_longer_than_promised_for_a_list_nor_goes_on_without_it(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    scene = Scene()
+    await scene.start(nursery)
+    scene.connection.held = True
+    scene.listing.is_asked_for()
+    began = trio.current_time()
+    with pytest.raises(UpstreamUnavailable, match="has not listed them for 2 s"):
+        await scene.listing.wait_current()
+    assert trio.current_time() - began == CURRENT_PATIENCE
+    scene.connection.release.set()
+
+
+async def test_what_has_changed_and_cannot_be_listed_is_not_called_as_it_was(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    scene = Scene()
+    await scene.start(nursery)
+    scene.connection.failure = RemoteError(-32000, "s3cret is wrong")
+    scene.listing.is_asked_for()
+    await until(lambda: bool(scene.problems), every=0.05)
+    assert scene.is_stale()
+    with pytest.raises(UpstreamUnavailable, match=r"has not listed them for 2 s \(.*\[redacted\] is wrong"):
+        await scene.listing.wait_current()
+
+
+async def test_a_list_that_failed_is_tried_again_at_once_for_whoever_needs_it(nursery: trio.Nursery) -> None:
+    scene = Scene()
+    await scene.start(nursery)
+    scene.connection.failure = RemoteError(-32000, "busy")
+    scene.listing.is_asked_for()
+    await until(lambda: bool(scene.problems), every=0.05)
+    scene.connection.failure = None
+    with trio.fail_after(RELIST_AFTER_FAILURE):
+        while scene.is_stale():
+            with suppress(UpstreamUnavailable):
+                await scene.listing.wait_current()
+
+
+async def test_a_list_that_fails_although_nothing_was_announced_keeps_nobody_waiting(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    scene = Scene()
+    await scene.start(nursery)
+    scene.connection.failure = RemoteError(-32000, "busy")
+    assert await scene.listing.refresh()
+    assert not scene.is_stale()
+
+
+async def test_where_changes_never_end_a_list_that_is_later_than_the_question_must_do(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    scene = Scene()
+    scene.connection.before_answer = scene.listing.is_asked_for
+    await scene.start(nursery)
+    began = trio.current_time()
+    await scene.listing.wait_current()
+    assert trio.current_time() - began == CURRENT_PATIENCE
+    assert scene.is_stale()
+
+
+async def test_a_list_is_current_only_once_it_is_in_the_catalog(nursery: trio.Nursery) -> None:
+    scene = Scene()
+    await scene.start(nursery)
+    folded = scene.unsettled = trio.Event()
+    scene.listing.is_asked_for()
+    await until(lambda: len(scene.facts) == 2, every=0.05)
+    assert scene.is_stale()
+    folded.set()
+    with trio.fail_after(30):
+        await scene.listing.wait_current()
+    assert not scene.is_stale()
+
+
+async def test_when_the_connection_goes_nobody_waits_for_its_list_any_more(nursery: trio.Nursery) -> None:
+    scene = Scene()
+    await scene.start(nursery)
+    scene.connection.held = True
+    scene.listing.is_asked_for()
+    outcome: list[str] = []
+
+    async def refresh() -> None:
+        outcome.append(await scene.listing.refresh())
+
+    nursery.start_soon(refresh)
+    await trio.testing.wait_all_tasks_blocked()
+    scene.listing.end()
+    with trio.fail_after(30):
+        await scene.listing.wait_current()
+        while not outcome:
+            await trio.testing.wait_all_tasks_blocked()
+    assert outcome == ["the connection was lost"]
+
+
+async def test_an_old_list_is_made_anew(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    scene = Scene(refresh=100)
+    await scene.start(nursery)
+    await until(lambda: len(scene.connection.listed) >= 3, every=0.05)
+    first = scene.connection.listed[0]
+    assert [at - first for at in scene.connection.listed[1:3]] == [100, 200 + DEBOUNCE]
+
+
+async def test_a_server_that_has_listed_nothing_yet_is_asked_again_soon(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    scene = Scene(refresh=1000)
+    scene.connection.tools = []
+    await scene.start(nursery)
+    await until(lambda: len(scene.connection.listed) >= 2, every=0.05)
+    assert scene.connection.listed[1] - scene.connection.listed[0] == RELIST_AFTER_FAILURE
+
+
+async def test_what_was_listed_once_can_be_taken_back() -> None:
+    scene = Scene()
+    for tools in ([], [], ["echo"], []):
+        scene.connection.tools = tools
+        await scene.listing.list_now()
+    told = [(len(fact.tools), fact.first) for fact in scene.facts if isinstance(fact, ToolsListed)]
+    assert told == [(0, True), (0, True), (1, True), (0, False)]
+
+
+async def test_an_operator_waits_for_a_list_that_began_after_the_word(nursery: trio.Nursery) -> None:
+    scene = Scene()
+    await scene.start(nursery)
+    with trio.fail_after(30):
+        assert await scene.listing.refresh() == ""
+    assert len(scene.connection.listed) == 2
+    scene.connection.failure = RemoteError(-1, "broken")
+    with trio.fail_after(30):
+        assert "broken" in await scene.listing.refresh()
+
+
+async def test_an_operator_does_not_wait_for_ever(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    scene = Scene(list=5)
+    await scene.start(nursery)
+    scene.connection.held = True
+    assert "no list within" in await scene.listing.refresh()
+    scene.connection.release.set()
+
+
+@pytest.mark.parametrize("subscribable", [True, False])
+async def test_a_subscription_that_ends_is_opened_again_and_one_that_is_refused_is_not(
+    nursery: trio.Nursery, autojump_clock: MockClock, *, subscribable: bool
+) -> None:
+    scene = Scene(refresh=math.inf)
+    if subscribable:
+        scene.connection.subscription = lambda: UpstreamLost("the stream broke")
+    await scene.start(nursery)
+    if not subscribable:
+        with trio.fail_after(5):
+            await scene.listing.listen(scene.connection)
+        assert (len(scene.connection.subscribed), len(scene.connection.listed)) == (1, 1)
+        return
+    nursery.start_soon(scene.listing.listen, scene.connection)
+    await until(lambda: len(scene.connection.subscribed) >= 3 and len(scene.connection.listed) >= 3, every=0.05)
+
+
+async def test_tools_whose_schemas_are_completed_are_logged_once_and_told(log: list[str]) -> None:
+    scene = Scene()
+    scene.connection.tools = ["one", "two"]
+    scene.connection.members = {"inputSchema": {"properties": {}}}
+    for _time in range(2):
+        assert not await scene.listing.list_now()
+    assert log == [
+        'lists 2 tools without "type": "object" in its inputSchema, which MCP requires; it was added: one, two'
+    ]
+    fact = scene.facts[-1]
+    assert isinstance(fact, ToolsListed)
+    assert screened(fact.tools).completed == ("one", "two")
+
+
+async def test_what_is_quarantined_is_logged_once_and_a_thousand_of_it_briefly(log: list[str]) -> None:
+    scene = Scene()
+    for tools in (["echo", "a\nb"], ["echo", "a\nb"], [f"{number}\n" for number in range(1000)]):
+        scene.connection.tools = tools
+        await scene.listing.list_now()
+    assert sum("is quarantined" in line for line in log) == 1 + QUARANTINED_NAMED
+    assert f"{1000 - QUARANTINED_NAMED} more tools are quarantined: `mcpd status --json` has them" in log
+
+
+ORDINARY: list[dict[str, Any]] = [
+    {"command": "x", "env": {"DATABASE_URL": "postgresql://app:hunter22@localhost/shop?sslmode=require"}},
+    {"url": "https://h/mcp?format=object&fields=inputSchema"},
+    {"command": "x", "args": ["postgresql://postgres:postgres@localhost/shop?schema=public"]},
+    {"command": "x", "env": {"PGPASSWORD": "password", "TOKENIZER": "default", "MONKEY": "orders"}},
+    {"command": "x", "args": ["--keyspace", "orders", "--primary-key", "customer_id", "--tokenizer", "public"]},
+    {"command": "x", "args": ["--max-tokens", "100000", "--token-limit=100000", "--keyboard", "customerId"]},
+    {
+        "command": "x",
+        "env": {"CREDENTIALS": '{"type": "object", "private_key": "s3cr3t-a1b2c3d4"}', "F": "customerId"},
+    },
+]
+
+
+@pytest.mark.parametrize("entry", ORDINARY)
+async def test_what_an_ordinary_configuration_holds_changes_no_definition(entry: dict[str, Any]) -> None:
+    config = config_of({"mcpServers": {"s": entry}})
+    scene = Scene(secrets=secrets(config), doubtful=doubtful(config))
+    scene.connection.tools = ["postgres_query", "list_orders", "reset_password"]
+    schema = {
+        "type": "object",
+        "properties": {
+            "password": {"type": "string", "description": "The password. Schema: public, required."},
+            "customer_id": {"type": "number", "maximum": 100000},
+            "customerId": {"enum": ["orders", "postgres", "public"]},
+        },
+        "required": ["password", "customer_id"],
+    }
+    scene.connection.members = {"inputSchema": schema}
+    assert await scene.listing.list_now() == ""
+    (fact,) = scene.facts
+    assert isinstance(fact, ToolsListed)
+    assert [tool.name for tool in fact.tools] == scene.connection.tools
+    assert not fact.quarantined
+    assert all(json.loads(tool.raw)["inputSchema"] == schema for tool in fact.tools)
+
+
+async def test_what_a_server_says_of_itself_comes_with_its_tools_and_without_secrets() -> None:
+    scene = Scene()
+    scene.listing.begin(scene.connection, 4, attrs.evolve(GREETING, about="Logs in with s3cret."))
+    await scene.listing.list_now()
+    (fact,) = (fact for fact in scene.facts if isinstance(fact, ToolsListed))
+    assert fact.about.startswith("Logs in with ")
+    assert "s3cret" not in fact.about

@@ -1,0 +1,213 @@
+"""What errors and statuses mean: for the caller, and for the supervisor."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import httpx2
+import pytest
+import trio
+
+from daemon.errors import (
+    Busy,
+    CannotStart,
+    ConnectionLost,
+    NeedsAuth,
+    RequestTooLarge,
+    UpstreamLost,
+    UpstreamUnavailable,
+)
+from daemon.upstreams.transports.failures import (
+    NOT_RUN,
+    UNREACHABLE_CALLS,
+    Failure,
+    FailureKind,
+    LinkState,
+    ends_session,
+    error_in,
+    of_error,
+    of_status,
+    retry_after,
+)
+from daemon.upstreams.transports.headers import SESSION_HEADER
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (httpx2.ConnectError("x"), FailureKind.UNREACHABLE),
+        (httpx2.ConnectTimeout("x"), FailureKind.UNREACHABLE),
+        (httpx2.PoolTimeout("x"), FailureKind.UNREACHABLE),
+        (httpx2.ProxyError("x"), FailureKind.UNREACHABLE),
+        (httpx2.ReadError("x"), FailureKind.BROKEN),
+        (httpx2.ReadTimeout("x"), FailureKind.BROKEN),
+        (httpx2.WriteError("x"), FailureKind.BROKEN),
+        (httpx2.RemoteProtocolError("x"), FailureKind.BROKEN),
+    ],
+)
+def test_only_what_came_before_sending_is_safe_to_repeat(error: Exception, kind: FailureKind) -> None:
+    failure = of_error(error, "h:1")
+    assert failure.kind is kind
+    assert "h:1" in failure.text
+
+
+def rpc(code: int) -> bytes:
+    return b'{"jsonrpc":"2.0","id":null,"error":{"code":%d,"message":"about the session"}}' % code
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (401, FailureKind.UNAUTHORIZED),
+        (403, FailureKind.FORBIDDEN),
+        (404, None),
+        (400, None),
+        (413, FailureKind.TOO_LARGE),
+        (429, FailureKind.BUSY),
+        (500, None),
+        (502, FailureKind.GATEWAY),
+        (503, FailureKind.BUSY),
+        (504, FailureKind.GATEWAY),
+    ],
+)
+def test_statuses(status: int, kind: FailureKind | None) -> None:
+    failure = of_status(httpx2.Response(status), "h:1")
+    assert (failure.kind if failure else None) is kind
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "over"),
+    [
+        (404, b"", True),
+        (404, rpc(-32600), True),
+        (404, rpc(-32601), False),
+        (410, b"", True),
+        (400, b"No valid session ID", None),
+        (400, b'{"jsonrpc":"2.0","id":1,"result":{}}', None),
+        (400, rpc(-32000), True),
+        (400, rpc(-32600), True),
+        (400, rpc(-32602), False),
+        (500, b"", False),
+    ],
+)
+def test_the_end_of_a_session_is_told_by_status_and_code_to_who_named_one(
+    status: int, body: bytes, over: bool | None
+) -> None:
+    named, unnamed = (
+        httpx2.Response(status, request=httpx2.Request("POST", "http://h/", headers=headers))
+        for headers in ({SESSION_HEADER: "s1"}, {})
+    )
+    assert ends_session(named, body) is over
+    assert ends_session(unnamed, body) is False
+    ended = of_status(named, "h:1", session_over=True)
+    assert ended is not None
+    assert ended.kind is FailureKind.SESSION_OVER
+
+
+NOON = "Sun, 06 Nov 1994 12:00:00 GMT"
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds", "said"),
+    [
+        ({"retry-after": "7"}, 7, ", retry after 7 s"),
+        ({"retry-after": " 300 "}, 300, ", retry after 300 s"),
+        ({"retry-after": "86400"}, 300, ", retry after 300 s (it asks for 86400 s)"),
+        ({"retry-after": "9" * 400}, 300, f", retry after 300 s (it asks for {'9' * 12} s)"),
+        ({"retry-after": "Sun, 06 Nov 1994 12:02:00 GMT", "date": NOON}, 120, ", retry after 120 s"),
+        ({"retry-after": "Sun, 06 Nov 1994 11:58:00 GMT", "date": NOON}, 0, ""),
+        ({"retry-after": "Sun, 06 Nov 1994 11:58:00"}, 0, ""),
+        ({"retry-after": "0"}, 0, ""),
+        ({"retry-after": "-5"}, 0, ""),
+        ({"retry-after": "soon"}, 0, ""),
+        ({"retry-after": "\u0663"}, 0, ""),
+        ({"retry-after": "Sun, 06 Nov 99999999 12:02:00 GMT"}, 0, ""),
+        ({}, 0, ""),
+    ],
+    ids=str,
+)
+def test_when_to_come_back_is_understood_and_told(headers: dict[str, str], seconds: float, said: str) -> None:
+    response = httpx2.Response(503, headers={name.encode(): text.encode() for name, text in headers.items()})
+    failure = of_status(response, "h:1")
+    assert failure is not None
+    assert failure.wait == seconds
+    assert failure.text == f"h:1 answered HTTP 503 Service Unavailable{said}"
+
+
+def test_who_is_sent_away_for_a_while_is_told_how_long() -> None:
+    failure = of_status(httpx2.Response(429, headers={"retry-after": "7"}), "h:1")
+    assert failure is not None
+    refusal = failure.for_call()
+    assert isinstance(refusal, UpstreamUnavailable)
+    assert refusal.details == {"retryAfterMs": 7000}
+    assert "retry after 7 s. The call was not run" in refusal.message
+    end = failure.for_run()
+    assert isinstance(end, Busy)
+    assert end.wait == 7
+
+
+def test_a_date_is_compared_with_our_clock_where_the_server_does_not_show_its_own() -> None:
+    now = datetime(1994, 11, 6, 12, 0, 0, tzinfo=UTC)
+    assert retry_after(httpx2.Headers({"retry-after": "Sun, 06 Nov 1994 12:00:30 GMT"}), now) == 30
+
+
+@pytest.mark.parametrize("kind", list(FailureKind))
+def test_each_kind_has_a_meaning_for_both(kind: FailureKind) -> None:
+    failure = Failure(kind, "it broke")
+    told = {FailureKind.TOO_LARGE: RequestTooLarge}.get(
+        kind, UpstreamUnavailable if kind in NOT_RUN else UpstreamLost
+    )
+    assert type(failure.for_call()) is told
+    ended = {
+        FailureKind.UNTRUSTED: CannotStart,
+        FailureKind.UNAUTHORIZED: NeedsAuth,
+        FailureKind.FORBIDDEN: NeedsAuth,
+    }.get(kind, ConnectionLost)
+    assert type(failure.for_run()) is ended
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"{", b'{"id":[]}', b"\xff", b'{"error":1}', b'{"error":"no"}', b'{"error":null}']
+)
+def test_what_is_no_error_response_holds_no_error(body: bytes) -> None:
+    assert error_in(body) is None
+
+
+def test_an_error_object_is_found_as_it_was_sent() -> None:
+    found = error_in(b'{"error": {"code" :-5},"id":null}')
+    assert found is not None
+    assert bytes(found) == b'{"code" :-5}'
+
+
+AWAY = Failure(FailureKind.UNREACHABLE, "away")
+FATAL = {FailureKind.UNAUTHORIZED, FailureKind.UNTRUSTED, FailureKind.SESSION_OVER}
+FATAL_TO_OURS = {FailureKind.FORBIDDEN, FailureKind.BUSY, FailureKind.GATEWAY, FailureKind.UNREACHABLE}
+
+
+@pytest.mark.parametrize("kind", list(FailureKind))
+@pytest.mark.parametrize("own", [False, True])
+async def test_what_ends_the_connection(kind: FailureKind, own: bool) -> None:
+    state = LinkState()
+    end = state.judge(Failure(kind, "over"), own=own)
+    assert state.end is end
+    assert (end is not None) is state.ended.is_set() is (kind in FATAL or (own and kind in FATAL_TO_OURS))
+    state.end_with(ConnectionLost("second"))
+    assert str(state.end) == ("second" if end is None else "over")
+
+
+async def test_calls_that_cannot_connect_count_until_a_sign_of_life() -> None:
+    state = LinkState()
+    for _ in range(5):
+        state.heard()
+        for _ in range(UNREACHABLE_CALLS - 1):
+            assert state.judge(AWAY, own=False) is None
+    assert state.judge(AWAY, own=False) is not None
+
+
+async def test_who_wants_to_be_left_alone_is_not_silent_meanwhile() -> None:
+    state = LinkState()
+    now = trio.current_time()
+    for wait in (40.0, 4.0):
+        state.judge(Failure(FailureKind.BUSY, "later", wait), own=False)
+        state.heard()
+        assert state.busy_until == state.last_heard >= now + 40

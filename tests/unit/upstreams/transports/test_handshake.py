@@ -1,0 +1,225 @@
+"""Which era a server speaks, read off its answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from daemon.causes import Cause
+from daemon.config.tuning import Timeouts
+from daemon.errors import ProtocolFault, StartTimeout, UpstreamLost
+from daemon.model import Era
+from daemon.protocol import HANDSHAKE_VERSIONS, IDENTITY, MODERN_VERSION, SERVER_INFO_KEY
+from daemon.upstreams.transports.handshake import (
+    ABOUT_CHARACTERS,
+    LONGEST_START,
+    Greeter,
+    Greeting,
+    initialize,
+    probe,
+)
+from daemon.wire.requests import RemoteError
+from tests.unit.upstreams.transports.replies import DEATH, SILENCE, TableConnection, refusal
+
+NEWEST = HANDSHAKE_VERSIONS[-1]
+DISCOVERED: dict[str, Any] = {
+    "supportedVersions": [*HANDSHAKE_VERSIONS, MODERN_VERSION],
+    "capabilities": {"tools": {"listChanged": True}},
+    "_meta": {SERVER_INFO_KEY: {"name": "git", "version": "2"}},
+}
+INITIALIZED: dict[str, Any] = {
+    "protocolVersion": NEWEST,
+    "capabilities": {"tools": {}},
+    "serverInfo": {"name": "git", "version": "2"},
+}
+
+
+async def test_a_server_of_the_modern_era_is_recognised() -> None:
+    connection = TableConnection(server__discover=[DISCOVERED])
+    assert await probe(connection, 3.0) == Greeting(
+        era=Era.MODERN,
+        version=MODERN_VERSION,
+        lists_tools=True,
+        announces_changes=True,
+        server_info="git 2",
+    )
+    assert connection.said == [("server/discover", {})]
+    assert connection.patience == [3.0]
+    assert connection.adopted == [(Era.MODERN, MODERN_VERSION)]
+
+
+@pytest.mark.parametrize(
+    ("said", "about"),
+    [
+        ({}, ""),
+        ({"instructions": " Keeps versions.\n"}, "Keeps versions."),
+        ({"instructions": 7}, ""),
+        ({"instructions": "x" * 100_000}, "x" * ABOUT_CHARACTERS),
+        ({"serverInfo": {"name": "git", "description": "Versions."}, "instructions": "Other."}, "Versions."),
+    ],
+)
+async def test_what_a_server_says_that_it_is_for_is_remembered(said: dict[str, Any], about: str) -> None:
+    connection = TableConnection(initialize=[{**INITIALIZED, **said}])
+    assert (await initialize(connection, 1.0)).about == about
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        refusal(),
+        refusal(-32602, "Invalid params"),
+        refusal(-32001, "no session"),
+        refusal(0, ""),
+        SILENCE,
+        {},
+        {"supportedVersions": []},
+        {"supportedVersions": list(HANDSHAKE_VERSIONS)},
+        {"supportedVersions": "2026-07-28"},
+        {"supportedVersions": None},
+    ],
+)
+async def test_whatever_else_a_server_answers_to_the_probe_it_is_of_the_older_era(reply: Any) -> None:
+    assert await probe(TableConnection(server__discover=[reply]), 1.0) is None
+
+
+@pytest.mark.parametrize("reply", [b"[]", b'"yes"', b"null", b"1", b'"\xff"', b"[" * 5000])
+async def test_an_answer_to_the_probe_that_is_no_object_means_the_older_era_too(reply: bytes) -> None:
+    """Any error means the older era; a server that answers nonsense may still know `initialize`."""
+    assert await probe(TableConnection(server__discover=[reply]), 1.0) is None
+
+
+async def test_a_server_that_dies_of_the_probe_is_told_apart() -> None:
+    with pytest.raises(UpstreamLost):
+        await probe(TableConnection(server__discover=[DEATH]), 1.0)
+
+
+@pytest.mark.parametrize("version", HANDSHAKE_VERSIONS)
+async def test_every_older_revision_is_accepted(version: str) -> None:
+    connection = TableConnection(initialize=[{**INITIALIZED, "protocolVersion": version}])
+    greeting = await initialize(connection, 30.0)
+    assert (greeting.era, greeting.version) == (Era.HANDSHAKE, version)
+    assert connection.adopted == [(Era.HANDSHAKE, NEWEST), (Era.HANDSHAKE, version)]
+
+
+async def test_the_newest_revision_is_offered_without_capabilities_and_confirmed() -> None:
+    """What is not declared is not asked of us: a server waits for answers to its own requests."""
+    connection = TableConnection(initialize=[INITIALIZED])
+    await initialize(connection, 30.0)
+    params = {"protocolVersion": NEWEST, "capabilities": {}, "clientInfo": IDENTITY}
+    assert connection.said == [("initialize", params), ("notifications/initialized", {})]
+
+
+@pytest.mark.parametrize("version", ["2026-07-28", "1999-01-01", "", None, 7, ["2025-11-25"]])
+async def test_a_revision_that_we_do_not_speak_ends_the_attempt(version: Any) -> None:
+    connection = TableConnection(initialize=[{**INITIALIZED, "protocolVersion": version}])
+    with pytest.raises(ProtocolFault, match="no common protocol version"):
+        await initialize(connection, 30.0)
+    assert ("notifications/initialized", {}) not in connection.said
+
+
+async def test_silence_is_a_start_timeout() -> None:
+    with pytest.raises(StartTimeout, match="no answer to initialize within 30 s"):
+        await initialize(TableConnection(initialize=[SILENCE]), 30.0)
+
+
+async def test_a_refusal_is_quoted() -> None:
+    with pytest.raises(ProtocolFault, match="initialize was refused: no licence") as raised:
+        await initialize(TableConnection(initialize=[refusal(-32000, "no licence")]), 1.0)
+    assert raised.value.reason.cause is Cause.HANDSHAKE_REFUSED
+    assert raised.value.reason.data == {"error": "no licence (-32000)"}
+
+
+async def test_an_http_error_that_the_transport_tells_of_is_the_cause() -> None:
+    told = RemoteError(-32601, "h:80 answered HTTP 404", b'{"httpStatus":404,"place":"h:80"}')
+    with pytest.raises(ProtocolFault, match="initialize was refused: h:80 answered HTTP 404") as raised:
+        await initialize(TableConnection(initialize=[told]), 1.0)
+    assert raised.value.reason.cause is Cause.NOT_AN_ENDPOINT
+    assert raised.value.reason.data == {"place": "h:80", "status": 404}
+
+
+@pytest.mark.parametrize("reply", [b"[]", b"null", b'{"a":"\xff"}', b'{"a":' + b"[" * 5000])
+async def test_an_answer_to_initialize_that_is_no_object_is_a_protocol_fault(reply: bytes) -> None:
+    with pytest.raises(ProtocolFault):
+        await initialize(TableConnection(initialize=[reply]), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "lists", "announces"),
+    [
+        ({"tools": {"listChanged": True}}, True, True),
+        ({"tools": {"listChanged": False}}, True, False),
+        ({"tools": {"listChanged": "yes"}}, True, False),
+        ({"tools": {}}, True, False),
+        ({"tools": None}, True, False),
+        ({}, False, False),
+        (None, False, False),
+        ([], False, False),
+    ],
+)
+async def test_capabilities_are_read_leniently(capabilities: Any, lists: bool, announces: bool) -> None:
+    connection = TableConnection(initialize=[{**INITIALIZED, "capabilities": capabilities}])
+    greeting = await initialize(connection, 1.0)
+    assert (greeting.lists_tools, greeting.announces_changes) == (lists, announces)
+
+
+async def test_what_a_server_has_besides_tools_is_remembered() -> None:
+    capabilities = {"resources": {}, "logging": {}, "prompts": {"listChanged": True}, "own": {}}
+    connection = TableConnection(initialize=[{**INITIALIZED, "capabilities": capabilities}])
+    assert (await initialize(connection, 1.0)).others == ("prompts", "resources")
+
+
+@pytest.mark.parametrize(
+    ("info", "shown"),
+    [
+        ({"name": "git", "version": "2"}, "git 2"),
+        ({"name": "git"}, "git"),
+        ({}, "unnamed"),
+        (None, "unnamed"),
+        ("git", "unnamed"),
+    ],
+)
+async def test_a_servers_name_is_read_leniently(info: Any, shown: str) -> None:
+    connection = TableConnection(initialize=[{**INITIALIZED, "serverInfo": info}])
+    assert (await initialize(connection, 1.0)).server_info == shown
+
+
+async def timed_out(greeter: Greeter, timeouts: Timeouts, *, installs: bool = False) -> float:
+    """One start that takes too long. Returns how long it was waited for."""
+    connection = TableConnection(server__discover=[SILENCE], initialize=[SILENCE])
+    greeter.begin()
+    with pytest.raises(StartTimeout):
+        await greeter.greet(connection, timeouts, installs=installs)
+    return connection.patience[-1]
+
+
+@pytest.mark.parametrize(
+    ("installs", "limits"), [(False, [30, 60, 120, 240, 300, 300]), (True, [120, 240, 300, 300])]
+)
+async def test_a_start_that_took_too_long_has_twice_the_time_the_next_time(
+    installs: bool, limits: list[float]
+) -> None:
+    greeter = Greeter()
+    assert [await timed_out(greeter, Timeouts(), installs=installs) for _ in limits] == limits
+    assert limits[-1] == LONGEST_START
+
+
+async def test_a_server_that_has_come_up_has_the_configured_time_again() -> None:
+    greeter = Greeter()
+    for _ in range(2):
+        await timed_out(greeter, Timeouts())
+    connection = TableConnection(server__discover=[SILENCE], initialize=[INITIALIZED])
+    greeter.begin()
+    await greeter.greet(connection, Timeouts(), installs=False)
+    assert greeter.limit(Timeouts(), installs=False) == 120
+    greeter.is_up()
+    assert greeter.limit(Timeouts(), installs=False) == 30
+
+
+async def test_no_configured_time_is_cut_and_no_number_of_failures_is_too_many() -> None:
+    greeter = Greeter()
+    patient, hasty = Timeouts(initialize=1000), Timeouts(initialize=0.001)
+    assert [await timed_out(greeter, patient) for _ in range(2)] == [1000, 1000]
+    for _ in range(2000):
+        await timed_out(greeter, hasty)
+    assert greeter.limit(hasty, installs=False) == LONGEST_START

@@ -1,0 +1,128 @@
+"""Places, and reasons in words."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import ssl
+
+import httpx2
+import pytest
+import trio
+
+from daemon.causes import Cause
+from daemon.errors import CannotStart, ConnectionLost, NeedsAuth
+from daemon.upstreams.transports.network import (
+    connect,
+    host_and_port,
+    is_untrusted,
+    opening_error,
+    place_of,
+    reason,
+    refused,
+)
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("http://h/x", "h:80"),
+        ("https://u:p@h/x?k=v", "h:443"),
+        ("http://h:0/", "h:0"),
+        ("https://[::1]:8/", "[::1]:8"),
+    ],
+)
+def test_where_a_url_points(url: str, place: str) -> None:
+    assert place_of(*host_and_port(url, "http", "https")) == place
+
+
+@pytest.mark.parametrize("url", ["", "h", "ws://h", "http://", "http://h:99999/", "http://[::1/"])
+def test_a_url_that_points_nowhere(url: str) -> None:
+    with pytest.raises(CannotStart):
+        host_and_port(url, "http", "https")
+
+
+def wrapped(error: BaseException) -> Exception:
+    """As libraries do it."""
+    try:
+        try:
+            raise OSError("all attempts to connect failed") from BaseExceptionGroup("several", [error])
+        except OSError as inner:
+            raise httpx2.ConnectError(str(inner)) from inner
+    except httpx2.ConnectError as outer:
+        return outer
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Error connecting to 1.2.3.4"), "Connection refused"),
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "Name or service not known"),
+        (
+            ssl.SSLError(1, "[SSL] wrong version number"),
+            "[SSL] wrong version number",
+        ),
+    ],
+)
+def test_the_root_of_a_failure_is_named(error: BaseException, text: str) -> None:
+    assert reason(wrapped(error)) == text
+
+
+def unverified(code: int) -> ssl.SSLCertVerificationError:
+    """What OpenSSL makes of a certificate."""
+    error = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    error.verify_code, error.verify_message = code, "self-signed certificate"
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Error connecting to 1.2.3.4"), Cause.REFUSED),
+        (OSError(errno.ENETUNREACH, "no"), Cause.UNREACHABLE),
+        (TimeoutError(errno.ETIMEDOUT, "late"), Cause.CONNECT_TIMEOUT),
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), Cause.NAME_NOT_FOUND),
+        (unverified(10), Cause.TLS_EXPIRED),
+        (unverified(62), Cause.TLS_NAME),
+        (unverified(18), Cause.TLS_UNTRUSTED),
+        (OSError(errno.EPIPE, "x"), Cause.CANNOT_CONNECT),
+    ],
+)
+def test_the_root_of_a_failure_is_its_cause(error: BaseException, cause: Cause) -> None:
+    found = opening_error(wrapped(error), "h:443").reason
+    assert (found.cause, found.data["place"]) == (cause, "h:443")
+
+
+def test_an_error_without_words_has_a_name() -> None:
+    assert reason(trio.BrokenResourceError()) == "BrokenResourceError"
+
+
+def test_a_certificate_that_does_not_verify_is_no_outage() -> None:
+    error = unverified(18)
+    assert is_untrusted(wrapped(error))
+    found = opening_error(wrapped(error), "h:443")
+    assert isinstance(found, CannotStart)
+    assert str(found) == "tls: the certificate of h:443 is not trusted: self-signed certificate"
+    assert isinstance(opening_error(OSError(), "h:443"), ConnectionLost)
+
+
+def test_a_refusal_by_status() -> None:
+    assert isinstance(refused(401, "h:1"), NeedsAuth)
+    assert isinstance(refused(500, "h:1"), ConnectionLost)
+    assert refused(403, "h:1").reason.cause is Cause.FORBIDDEN
+    assert refused(404, "h:1").reason.data == {"place": "h:1", "status": 404}
+
+
+@pytest.mark.process
+async def test_tls_to_a_server_that_speaks_none_is_a_lost_connection() -> None:
+    async def hang_up(stream: trio.SocketStream) -> None:
+        await stream.send_all(b"plain text")
+
+    async with trio.open_nursery() as nursery:
+        [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        nursery.start_soon(trio.serve_listeners, hang_up, [listener])
+        expected = pytest.raises(ConnectionLost, match=r"cannot connect to 127\.0\.0\.1:")
+        with trio.fail_after(30), expected as raised:
+            await connect("127.0.0.1", listener.socket.getsockname()[1], ssl.create_default_context())
+        nursery.cancel_scope.cancel()
+    assert raised.value.reason.cause is Cause.NOT_TLS

@@ -1,0 +1,120 @@
+"""Listing to the end, and not beyond it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+
+from daemon.catalog.listing import MAX_TOOLS
+from daemon.errors import ListingFault, UpstreamLost
+from daemon.upstreams.transports.paging import LONG_PAGE, MAX_PAGES, list_all
+from tests.unit.upstreams.transports.replies import DEATH, SILENCE, TableConnection, refusal
+
+
+def page(*names: str, cursor: str | None = None) -> dict[str, Any]:
+    found: dict[str, Any] = {"tools": [{"name": name} for name in names]}
+    return found if cursor is None else {**found, "nextCursor": cursor}
+
+
+async def listed(*replies: Any) -> tuple[list[bytes], TableConnection]:
+    connection = TableConnection(tools__list=list(replies))
+    tools = await list_all(connection, seconds=15.0)
+    return [bytes(tool) for tool in tools], connection
+
+
+async def test_one_page_is_one_request() -> None:
+    tools, connection = await listed(page("a", "b"))
+    assert tools == [b'{"name": "a"}', b'{"name": "b"}']
+    assert connection.said == [("tools/list", {})]
+    assert connection.patience == [15.0]
+
+
+async def test_pages_are_followed_in_order() -> None:
+    tools, connection = await listed(page("a", cursor="x"), page("b", cursor="y"), page("c"))
+    assert b"".join(tools) == b'{"name": "a"}{"name": "b"}{"name": "c"}'
+    assert [params for _, params in connection.said] == [{}, {"cursor": "x"}, {"cursor": "y"}]
+
+
+@pytest.mark.parametrize("cursor", ["", None])
+async def test_an_empty_cursor_ends_the_list(cursor: str | None) -> None:
+    tools, _ = await listed({"tools": [{"name": "a"}], "nextCursor": cursor})
+    assert len(tools) == 1
+
+
+async def test_empty_pages_are_no_end() -> None:
+    assert len((await listed(page(cursor="x"), page("a")))[0]) == 1
+
+
+async def test_tools_are_handed_over_as_they_came_however_malformed() -> None:
+    tools, _ = await listed(b'{"tools":[1,null,{"name":7},{ "name" : "a" }]}')
+    assert tools == [b"1", b"null", b'{"name":7}', b'{ "name" : "a" }']
+
+
+@pytest.mark.parametrize("pages", [1, 2, 5])
+async def test_a_cursor_that_comes_again_is_named(pages: int) -> None:
+    cursors = [*map(str, range(pages)), "0"]
+    with pytest.raises(ListingFault, match="repeats the cursor '0'"):
+        await listed(*[page("a", cursor=cursor) for cursor in cursors])
+
+
+async def test_cursors_without_end_are_cut_off() -> None:
+    with pytest.raises(ListingFault, match=f"more than {MAX_PAGES} pages"):
+        await listed(*[page(cursor=str(number)) for number in range(MAX_PAGES + 1)])
+
+
+async def test_no_more_pages_are_asked_for_once_there_are_too_many_tools() -> None:
+    names = [f"t{number}" for number in range(MAX_TOOLS // 2)]
+    replies = [page(*names, "more", cursor=str(number)) for number in range(3)]
+    tools, connection = await listed(*replies)
+    assert len(connection.said) == 2
+    assert len(tools) > MAX_TOOLS
+
+
+@pytest.mark.parametrize(
+    ("reply", "text"),
+    [
+        (refusal(-32603, "database is down"), "tools/list was refused: database is down"),
+        (SILENCE, "no answer to tools/list within 15 s"),
+        (b"[]", "tools/list answered something else"),
+        (b"{}", "tools/list answered something else"),
+        (b'{"tools":{}}', "tools/list answered something else"),
+        (b'{"tools":[],"nextCursor":7}', "tools/list answered something else"),
+    ],
+)
+async def test_what_went_wrong_is_named(reply: Any, text: str) -> None:
+    with pytest.raises(ListingFault, match=text):
+        await listed(reply)
+
+
+async def test_a_failure_on_a_later_page_fails_the_list() -> None:
+    with pytest.raises(ListingFault):
+        await listed(page("a", cursor="x"), refusal())
+
+
+async def test_a_lost_connection_is_no_failure_of_the_listing() -> None:
+    with pytest.raises(UpstreamLost):
+        await listed(DEATH)
+
+
+async def test_a_long_page_is_read_while_others_go_on() -> None:
+    count = LONG_PAGE // len(page("a" * 100)["tools"])
+    names = ["a" * 100 + str(number) for number in range(count // 100)]
+    turns: list[str] = []
+
+    async def go_on() -> None:
+        await trio.lowlevel.checkpoint()
+        turns.append("somebody else")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(go_on)
+        tools, _ = await listed(page(*names))
+        turns.append("read")
+    assert len(tools) == len(names)
+    assert turns == ["somebody else", "read"]
+
+
+async def test_a_long_page_that_is_none_is_refused_like_a_short_one() -> None:
+    with pytest.raises(ListingFault, match="answered something else"):
+        await listed(b'{"tools":7,"x":"' + b"x" * LONG_PAGE + b'"}')

@@ -1,0 +1,96 @@
+"""A unix socket server, spoken to as the actor would."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from daemon.causes import Cause
+from daemon.config.model import TransportType
+from daemon.errors import CannotStart, ConnectionLost, UpstreamLost
+from daemon.model import Era
+from daemon.upstreams.transports.unix import socket_path
+from tests.unit.upstreams.transports.serving import connected, context_for
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+
+async def listening(
+    nursery: trio.Nursery, path: Path, converse: Callable[[trio.SocketStream], Awaitable[object]]
+) -> None:
+    sock = trio.socket.socket(socket.AF_UNIX)
+    await sock.bind(str(path))
+    sock.listen()
+    nursery.start_soon(trio.serve_listeners, converse, [trio.SocketListener(sock)])
+
+
+async def echo(stream: trio.SocketStream) -> None:
+    """Answers each line with its params; hangs up when asked to."""
+    rest = b""
+    async for chunk in stream:
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            request = json.loads(line)
+            if request["params"].get("name") == "hang_up":
+                return
+            reply = {"jsonrpc": "2.0", "id": request["id"], "result": {"got": request["params"]}}
+            await stream.send_all(json.dumps(reply).encode() + b"\n")
+
+
+@pytest.mark.parametrize("form", ["unix://{}", "{}"])
+async def test_a_call_goes_through(tmp_path: Path, form: str) -> None:
+    path = tmp_path / "a server.sock"
+    async with trio.open_nursery() as nursery:
+        await listening(nursery, path, echo)
+        async with connected(context_for(TransportType.UNIX, form.format(path))) as client:
+            client.connection.adopt(Era.HANDSHAKE, "2025-11-25")
+            assert await client.ask("tools/list") == {"got": {}}
+            assert (await client.call("t", a=1)).result == {"got": {"name": "t", "arguments": {"a": 1}}}
+        nursery.cancel_scope.cancel()
+
+
+async def test_hanging_up_ends_the_connection(tmp_path: Path) -> None:
+    async with trio.open_nursery() as nursery:
+        await listening(nursery, tmp_path / "s", echo)
+        async with connected(context_for(TransportType.UNIX, str(tmp_path / "s"))) as client:
+            caller = await client.call("hang_up")
+            assert isinstance(caller.loss, UpstreamLost)
+            await client.over.wait()
+            assert isinstance(client.end, ConnectionLost)
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("name", ["missing", "x" * 200])
+async def test_nobody_there(tmp_path: Path, name: str) -> None:
+    path = f"{tmp_path}/{name}"
+    with pytest.raises(ConnectionLost, match=f"cannot connect to {path}: ") as raised:
+        async with connected(context_for(TransportType.UNIX, path)):
+            pass
+    assert raised.value.reason.cause is (Cause.SOCKET_MISSING if name == "missing" else Cause.CANNOT_CONNECT)
+    assert raised.value.reason.data["place"] == path
+
+
+async def test_nobody_there_any_more(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(tmp_path / "s"))
+    with pytest.raises(ConnectionLost, match="Connection refused") as raised:
+        async with connected(context_for(TransportType.UNIX, str(tmp_path / "s"))):
+            pass
+    assert raised.value.reason.cause is Cause.REFUSED
+
+
+def test_a_url_is_percent_decoded_and_a_path_is_not() -> None:
+    assert socket_path("unix:///run/a%20b") == "/run/a b"
+    assert socket_path("/run/a%20b") == "/run/a%20b"
+
+
+@pytest.mark.parametrize("url", ["", "run/s", "unix://host/s", "http://h/s"])
+def test_a_url_that_names_no_socket(url: str) -> None:
+    with pytest.raises(CannotStart, match="unix:///path"):
+        socket_path(url)
