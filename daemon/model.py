@@ -71,3 +71,14 @@ class Summary:
     """What it was made of: a tool's schema hash, or the digest of a server's tools (`catalog.digests`)."""
     at: float = 0.0
     """When, in seconds since the epoch."""
+
+
+class Repair(StrEnum):
+    """What had to be done to arguments; of several things, the outermost."""
+
+    STRINGIFIED = "stringified"
+    """They were a string that holds an object."""
+    UNWRAPPED = "unwrapped"
+    """They were wrapped once more, or stood in a slot of another name."""
+    FLATTENED = "flattened"
+    """They stood beside the tool's name."""

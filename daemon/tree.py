@@ -26,6 +26,7 @@ from daemon.actors.registry import Registry
 from daemon.actors.reloader import Reloader
 from daemon.actors.session import Session
 from daemon.actors.summarizing import Summarizing
+from daemon.actors.upstream import UpstreamActor
 from daemon.actors.warden import Warden
 from daemon.catalog.offer import Offers
 from daemon.clients.context import SessionContext
@@ -57,9 +58,10 @@ if TYPE_CHECKING:
 
     from daemon.actors.summarizer import Summarizer
     from daemon.config.diff import Plan
-    from daemon.config.model import Config, Summaries
+    from daemon.config.model import Config, Server, Summaries
     from daemon.config.redaction import Redactors
     from daemon.config.state_url import StateUrl
+    from daemon.facts import Fact
     from daemon.operators.base import DaemonFacts
     from daemon.ports import WatchedFile
     from daemon.processes.peers import Connections
@@ -115,19 +117,14 @@ class Tree:
         self.around = around
         self.outbox = Outbox()
         self.registry = Registry(config, wall=time.time, reserved=META_TOOLS)
-        self.servers = Servers(
-            config,
-            registry=self.registry,
-            outbox=self.outbox,
-            children=around.children,
-            redact=around.redact,
-            wall=time.time,
-        )
+        self.servers = _servers(self, config)
         self.upstreams = self.servers.upstreams
         self.supervisor = self.servers.supervisor
         self.librarian = Librarian(self.registry.catalog, config.search)
         self.calls = CallLogger()
-        self.tally = Tally(config.mcp_servers)
+        self.tally = Tally(
+            config.mcp_servers, meta_tools={name: each.meta_tools for name, each in SURFACES.items()}
+        )
         self.mended = Mended()
         self.moves = Moves()
         self.recorder = _recorder(self, config)
@@ -156,13 +153,7 @@ class Tree:
         self.front = _front(self)
         self.exporter = _exporter(self)
         self.exposition = Exposition(self.registry.catalog, self.exporter.text)
-        listen = config.listen
-        self.clients = Peers(
-            "clients",
-            shares(config.limits.connections),
-            uids=own_and(listen.uids),
-            servers=lambda: {each.pid for name, each in self.upstreams.items() if name in listen.servers},
-        )
+        self.clients = _clients(self, config)
         self.operators = Peers("operators", shares(CONTROL_CONNECTIONS), uids=own_and(()))
         door = partial(unix_door, outbox=self.outbox, limits=config.limits)
         self.client_door = door(around.front, self.clients, self.front.serve)
@@ -255,6 +246,30 @@ class Tree:
             session.lose_calls(gone)
 
 
+def _servers(tree: Tree, config: Config) -> Servers[UpstreamActor]:
+    return Servers(
+        config,
+        make=partial(_upstream, tree),
+        catalog=tree.registry.catalog,
+        tell=tree.registry.tell,
+        settle=tree.registry.settle,
+        redact=tree.around.redact,
+        wall=time.time,
+    )
+
+
+def _upstream(tree: Tree, server: Server, tell: Callable[[Fact], None]) -> UpstreamActor:
+    return UpstreamActor(
+        server,
+        outbox=tree.outbox,
+        children=tree.around.children,
+        tell=tell,
+        wall=time.time,
+        redact=tree.around.redact.of(server.name),
+        settle=tree.registry.settle,
+    )
+
+
 def _recorder(tree: Tree, config: Config) -> Recorder:
     place, registry, writer = tree.around.place, tree.registry, os.urandom(16).hex()
     opener = Opener(
@@ -280,6 +295,16 @@ def _summarizer(registry: Registry, summaries: Summaries) -> Summarizer:
         connect=partial(open_endpoint, summaries, os.environ),
         tell=registry.tell,
         wall=time.time,
+    )
+
+
+def _clients(tree: Tree, config: Config) -> Peers:
+    listen = config.listen
+    return Peers(
+        "clients",
+        shares(config.limits.connections),
+        uids=own_and(listen.uids),
+        servers=lambda: {each.pid for name, each in tree.upstreams.items() if name in listen.servers},
     )
 
 

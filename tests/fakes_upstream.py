@@ -25,7 +25,6 @@ from daemon.clients.context import SessionContext
 from daemon.clients.sessions import Sessions
 from daemon.config.redaction import Redactors
 from daemon.counting.measures import Mended
-from daemon.counting.tally import Tally
 from daemon.errors import UpstreamUnavailable
 from daemon.facts import Fact, ListingFailed, ServerStatus, StatusChanged, ToolsListed
 from daemon.kit.watch import Watch
@@ -38,6 +37,7 @@ from daemon.surfaces.base import Means
 from daemon.surfaces.table import SURFACES
 from daemon.wire.link import FdLink
 from daemon.wire.outbox import Outbox
+from tests.tallies import new_tally
 from tests.unit.config.reading import config_of
 
 if TYPE_CHECKING:
@@ -377,7 +377,7 @@ class Stage:
             index_characters=self.config.limits.index_characters,
         )
         self.memory = FakeMemory()
-        self.tally = Tally(self.config.mcp_servers)
+        self.tally = new_tally(self.config.mcp_servers)
         self.sessions = Sessions(
             self.catalog,
             self.memory,

@@ -15,20 +15,27 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from daemon.actors.registry import Registry
+from daemon.actors.upstream import UpstreamActor
 from daemon.cli.run import ConfigFile
 from daemon.config.redaction import Redactors
 from daemon.config.state_url import resolve
 from daemon.operators.base import DaemonFacts
+from daemon.processes.children import Children
+from daemon.safety.redact import Redactor
 from daemon.states import ServerState
 from daemon.tree import Surroundings, Tree
+from daemon.upstreams.servers import Servers
+from daemon.wire.outbox import Outbox
 from tests.fakes_upstream import ECHO_SERVER, Client, keep
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from daemon.config.diff import Plan
-    from daemon.config.model import Config
+    from daemon.config.model import Config, Server
+    from daemon.facts import Fact
 
 PATIENCE = 30.0
 """Seconds that anything with real children may take."""
@@ -174,3 +181,30 @@ def is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def registry_and_servers(config: Config) -> tuple[Registry, Servers[UpstreamActor]]:
+    """A daemon's registry and servers, wired as the tree wires them; nothing is started."""
+    registry, outbox, children = Registry(config, wall=time.time), Outbox(), Children()
+
+    def make(server: Server, tell: Callable[[Fact], None]) -> UpstreamActor:
+        return UpstreamActor(
+            server,
+            outbox=outbox,
+            children=children,
+            tell=tell,
+            wall=time.time,
+            redact=Redactor([]),
+            settle=registry.settle,
+        )
+
+    servers = Servers(
+        config,
+        make=make,
+        catalog=registry.catalog,
+        tell=registry.tell,
+        settle=registry.settle,
+        redact=Redactors(),
+        wall=time.time,
+    )
+    return registry, servers

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-import time
 from collections import Counter
 from contextlib import suppress
 from functools import partial
@@ -21,19 +20,17 @@ import trio.testing
 from loguru import logger
 
 from bench.reliability.promise import Finding
-from daemon.actors.registry import Registry
 from daemon.config.model import Config, Server, TransportType
-from daemon.config.redaction import Redactors
-from daemon.processes.children import Children
 from daemon.states import ServerState
-from daemon.upstreams.servers import Servers
-from daemon.wire.outbox import Outbox
 from tests.conftest import run_patiently
+from tests.houses import registry_and_servers
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from bench.reliability.promise import Scale
+    from daemon.actors.upstream import UpstreamActor
+    from daemon.upstreams.servers import Servers
 
 DAY = 24 * 3600.0
 
@@ -138,21 +135,7 @@ def _answer(message: dict[str, object]) -> dict[str, object]:
             return {"error": {"code": -32601, "message": "Method not found"}}
 
 
-def make(config: Config) -> tuple[Registry, Servers]:
-    """The daemon's registry and servers, wired as it wires them; nothing is started."""
-    registry = Registry(config, wall=time.time)
-    servers = Servers(
-        config,
-        registry=registry,
-        outbox=Outbox(),
-        children=Children(),
-        redact=Redactors(),
-        wall=time.time,
-    )
-    return registry, servers
-
-
-async def reach(servers: Servers, state: ServerState, name: str) -> None:
+async def reach(servers: Servers[UpstreamActor], state: ServerState, name: str) -> None:
     """Wait until a server is in a state."""
     with trio.fail_after(FOREVER):
         await servers.supervisor.children[name].status.wait_until(lambda status: status.state is state)
@@ -165,7 +148,7 @@ async def outage(found: dict[str, float]) -> None:
         # There, and refusing: a socket that nobody listens on.
         with trio.socket.socket(trio.socket.AF_UNIX) as closed:
             await closed.bind(f"{directory}/s0")
-            registry, servers = make(house.config(1))
+            registry, servers = registry_and_servers(house.config(1))
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(registry.run)
                 nursery.start_soon(servers.run)
@@ -182,7 +165,7 @@ async def herd(found: dict[str, float], count: int) -> None:
     """R7: all servers are lost in the same moment."""
     with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
         house = House(Path(directory))
-        registry, servers = make(house.config(count))
+        registry, servers = registry_and_servers(house.config(count))
         async with trio.open_nursery() as nursery:
             for number in range(count):
                 await house.listen(nursery, f"s{number}")

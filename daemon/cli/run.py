@@ -217,8 +217,8 @@ def _serve(
     from loguru import logger  # noqa: PLC0415
 
     from daemon import tree  # noqa: PLC0415
-    from daemon.cli import lifetime
-    from daemon.host import logs
+    from daemon.cli import lifetime  # noqa: PLC0415
+    from daemon.host import logs  # noqa: PLC0415
     from daemon.processes import own  # noqa: PLC0415
     from daemon.processes.children import Children  # noqa: PLC0415
 

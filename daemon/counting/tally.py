@@ -19,14 +19,12 @@ from daemon import errors
 from daemon.catalog.loaded import LoadedStatus, Source
 from daemon.errors import CallError
 from daemon.kit.wording import BYTES_PER_TOKEN
-from daemon.surfaces.arguments.reading import Repair
-from daemon.surfaces.table import SURFACES
+from daemon.model import Repair
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from daemon.model import ToolKey
-    from daemon.surfaces.base import Surface
 
 LATENCY_BOUNDS = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
@@ -75,7 +73,7 @@ REPAIRS = frozenset(map(str, Repair))
 
 @attrs.define
 class ServerCalls:
-    """ServerCalls of one server that have ended."""
+    """Calls of one server that have ended."""
 
     outcomes: dict[tuple[str, str], int] = attrs.field(factory=dict)
     """How many, by surface and outcome."""
@@ -122,35 +120,35 @@ def tokens_in(size: int) -> int:
 class Tally:
     """Counters. Read them as they are; they change only on the event loop."""
 
-    def __init__(self, servers: Iterable[str] = (), *, surfaces: Mapping[str, Surface] = SURFACES) -> None:
+    def __init__(self, servers: Iterable[str] = (), *, meta_tools: Mapping[str, Iterable[str]]) -> None:
         """Begin at zero.
 
         Args:
             servers: names of the configuration's servers.
-            surfaces: those that there are, by name.
+            meta_tools: names of the meta-tools of each surface, by its name.
         """
         self.servers: dict[str, ServerCalls] = {}
         """Ended calls by configured server."""
         self.elsewhere = ServerCalls()
         """Those of servers that are not, or no longer, counted apart."""
         self.tools: Counter[ToolKey] = Counter()
-        """ServerCalls that a server has answered, by tool; at most `MAX_TOOLS` of them."""
+        """Calls that a server has answered, by tool; at most `MAX_TOOLS` of them."""
         self.meta_calls: Counter[tuple[str, str, str]] = Counter()
-        """ServerCalls that no server had, by surface, meta-tool and outcome."""
+        """Calls that no server had, by surface, meta-tool and outcome."""
         self.lookups: Counter[tuple[bool, str]] = Counter()
-        """ServerCalls on a surface that loads, by whether the tool was loaded, and source."""
+        """Calls on a surface that loads, by whether the tool was loaded, and source."""
         self.loads: Counter[str] = Counter(dict.fromkeys(sorted(SOURCES), 0))
         """Tools that were loaded, by source."""
         self.invalidations: Counter[str] = Counter(dict.fromkeys(sorted(INVALIDATIONS), 0))
         """Loaded tools that became invalid, by status."""
         self.repairs: Counter[str] = Counter(dict.fromkeys(sorted(REPAIRS), 0))
-        """ServerCalls whose arguments were repaired, by kind."""
+        """Calls whose arguments were repaired, by kind."""
         self.refusals: Counter[str] = Counter(dict.fromkeys(sorted(CODES), 0))
-        """ServerCalls that were answered with an error before any server had them, by code."""
-        self.lists: dict[str, Lists] = {name: Lists() for name in surfaces}
+        """Calls that were answered with an error before any server had them, by code."""
+        self.lists: dict[str, Lists] = {name: Lists() for name in meta_tools}
         """Answers to `tools/list`, by surface."""
-        self._surfaces = frozenset(surfaces) | {OPERATOR}
-        self._meta_tools = {(name, tool) for name, surface in surfaces.items() for tool in surface.meta_tools}
+        self._surfaces = frozenset(meta_tools) | {OPERATOR}
+        self._meta_tools = {(name, tool) for name, tools in meta_tools.items() for tool in tools}
         self.serve(servers)
 
     def serve(self, servers: Iterable[str]) -> None:

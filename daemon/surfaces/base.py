@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from daemon.catalog.offer import Offer, Offered, Offers
     from daemon.catalog.snapshot import Catalog, ServerEntry
     from daemon.config.model import Profile
-    from daemon.model import Tool, ToolKey
+    from daemon.model import Repair, Tool, ToolKey
     from daemon.search.index import Index
-    from daemon.surfaces.arguments.reading import Checker, Repair
+    from daemon.surfaces.arguments.reading import Checker
 
 MAX_REMEMBERED = 1024
 """Decisions that are remembered with one view, of each kind: more tools than one client calls between two

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import random
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import trio
 
-from daemon.actors.upstream import UpstreamActor
 from daemon.catalog.snapshot import WHOLE
 from daemon.config.diff import in_force, plan, same
 from daemon.config.model import StartMode, TransportType
@@ -22,17 +21,17 @@ from daemon.safety.redact import REASON
 from daemon.supervision.supervisor import ChildSpec, Supervisor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-    from daemon.actors.registry import Registry
     from daemon.catalog.snapshot import Catalog
     from daemon.config.diff import Plan
     from daemon.config.model import Config, Server
     from daemon.config.redaction import Redactors
     from daemon.facts import Fact, ServerStatus
-    from daemon.processes.children import Children
+    from daemon.kit.watch import Watch
     from daemon.processes.effort import Effort
-    from daemon.wire.outbox import Outbox
+    from daemon.supervision.supervisor import Child, Lifecycle
+    from daemon.upstreams.runlog import RunLog
 
 SWITCHED_OFF = "switched off by an operator: `mcpd enable {}` switches it on again"
 """Why a server is disabled that the configuration has switched on."""
@@ -41,16 +40,34 @@ UNCONFIGURED = "no longer in the configuration"
 """Why a server stops that was removed or switched off there."""
 
 
-class Servers:
+class SupervisedServer(Protocol):
+    """The actor of one server, as its supervisor needs it."""
+
+    server: Server
+    """Its configuration."""
+    child: Child
+    """Set once the supervisor knows it."""
+    log: RunLog
+    """What the daemon's log has of its runs."""
+
+    async def run(self, lifecycle: Lifecycle) -> None:
+        """Live once; the exception that ends it is why."""
+
+
+A = TypeVar("A", bound=SupervisedServer)
+
+
+class Servers(Generic[A]):
     """The configured servers, each an actor that the supervisor runs."""
 
     def __init__(
         self,
         config: Config,
         *,
-        registry: Registry,
-        outbox: Outbox,
-        children: Children,
+        make: Callable[[Server, Callable[[Fact], None]], A],
+        catalog: Watch[Catalog],
+        tell: Callable[[Fact], None],
+        settle: Callable[[], Awaitable[None]],
         redact: Redactors,
         wall: Callable[[], float],
     ) -> None:
@@ -58,20 +75,21 @@ class Servers:
 
         Args:
             config: the configuration.
-            registry: is told what becomes of them.
-            outbox: the daemon's outbox.
-            children: the daemon's child processes.
+            make: makes the actor of a server, which leaves its facts with what it is given.
+            catalog: the newest catalog.
+            tell: leaves a fact with the registry.
+            settle: returns once the registry has taken in what it was told.
             redact: takes secrets out of what they say of themselves.
             wall: seconds since the epoch.
         """
         self._config = config
-        self._registry = registry
-        self._outbox = outbox
-        self._children = children
-        self._redact = redact
+        self._make = make
+        self._newest = catalog
+        self._tell = tell
+        self._settle = settle
         self._wall = wall
         self._tells: dict[str, _RevocableTell] = {}
-        self.upstreams: dict[str, UpstreamActor] = {}
+        self.upstreams: dict[str, A] = {}
         """By name, in the configuration's order; always the same object."""
         self.supervisor = Supervisor(
             [],
@@ -110,12 +128,12 @@ class Servers:
         for name in (*made.removed, *made.disabled, *made.restarted):
             # From here on the catalog means others by these names.
             self._revoke(name)
-        self._registry.tell(Configured(config=config, now=self._wall()))
+        self._tell(Configured(config=config, now=self._wall()))
         for name in (*made.added, *made.enabled):
             if config.mcp_servers[name].enabled:
                 self._add(config.mcp_servers[name])
         self._follow(self._catalog)
-        await self._registry.settle()
+        await self._settle()
         for name in made.restarted:
             self._replace(config.mcp_servers[name])
         self._sort()
@@ -124,7 +142,7 @@ class Servers:
 
     @property
     def _catalog(self) -> Catalog:
-        return self._registry.catalog.value
+        return self._newest.value
 
     def _add(self, server: Server) -> None:
         upstream = self._upstream(server)
@@ -139,17 +157,9 @@ class Servers:
         # The catalog took it for new; one that sleeps or is switched off has nothing else to tell.
         self._on_status(server.name, upstream.child.status.value)
 
-    def _upstream(self, server: Server) -> UpstreamActor:
-        tell = self._tells[server.name] = _RevocableTell(self._registry.tell)
-        return UpstreamActor(
-            server,
-            outbox=self._outbox,
-            children=self._children,
-            tell=tell,
-            wall=self._wall,
-            redact=self._redact.of(server.name),
-            settle=self._registry.settle,
-        )
+    def _upstream(self, server: Server) -> A:
+        tell = self._tells[server.name] = _RevocableTell(self._tell)
+        return self._make(server, tell)
 
     def _revoke(self, name: str) -> None:
         tell = self._tells.pop(name, None)
@@ -171,7 +181,7 @@ class Servers:
 
     async def _keep_following(self, seen: Catalog) -> None:
         while True:
-            seen = await self._registry.catalog.wait_changed(seen)
+            seen = await self._newest.wait_changed(seen)
             self._follow(seen)
 
     def _follow(self, catalog: Catalog) -> None:
@@ -186,7 +196,7 @@ class Servers:
         server = self._config.mcp_servers.get(name)
         # One that the configuration has switched off is shown so from the first moment, not as stopping.
         if server is not None and server.enabled:
-            self._registry.tell(StatusChanged(server=name, status=status))
+            self._tell(StatusChanged(server=name, status=status))
 
 
 class _RevocableTell:
@@ -205,7 +215,7 @@ async def _look(marks: frozenset[int]) -> Mapping[int, Effort]:
     return await trio.to_thread.run_sync(efforts, marks)
 
 
-def _spec(upstream: UpstreamActor) -> ChildSpec:
+def _spec(upstream: SupervisedServer) -> ChildSpec:
     server = upstream.server
     return ChildSpec(
         name=server.name,

@@ -260,7 +260,7 @@ FIFTY = (
         "45 a panic in a management call",
         "operators: search with the wrong types",
         "clients: call-category-tool with a number for a category",
-        "tests/unit/actors/test_control.py::test_a_bug_in_a_report_costs_one_answer",
+        "tests/unit/actors/test_control.py::test_a_bug_in_a_command_costs_one_answer",
     ),
     row(
         "46 the store is locked or spoilt",

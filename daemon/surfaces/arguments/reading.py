@@ -6,12 +6,12 @@ account for everything that was sent: nothing is ever dropped.
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw, Struct
 
+from daemon.model import Repair
 from daemon.surfaces.arguments.explaining import refusal
 from daemon.surfaces.arguments.validators import Validator, Validators
 
@@ -32,17 +32,6 @@ MAX_LAYERS = 3
 _NULL = Raw(b"null")
 
 Object = dict[str, Any]
-
-
-class Repair(StrEnum):
-    """What had to be done to arguments; of several things, the outermost."""
-
-    STRINGIFIED = "stringified"
-    """They were a string that holds an object."""
-    UNWRAPPED = "unwrapped"
-    """They were wrapped once more, or stood in a slot of another name."""
-    FLATTENED = "flattened"
-    """They stood beside the tool's name."""
 
 
 class Read(Struct, frozen=True):

@@ -61,7 +61,8 @@ def test_a_daemon_with_an_ordinary_configuration_does_not_begin_by_loading(
 @pytest.fixture(scope="module")
 def loaded() -> frozenset[str]:
     """What is loaded once the daemon is wired."""
-    script = "import sys, daemon.cli.run, daemon.cli.lifetime, daemon.host.logs, daemon.state.store; print(*sys.modules)"
+    modules = "daemon.cli.run, daemon.cli.lifetime, daemon.host.logs, daemon.state.store"
+    script = f"import sys, {modules}; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", script], check=True, timeout=60, capture_output=True, text=True
     )

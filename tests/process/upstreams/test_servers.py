@@ -13,16 +13,11 @@ import trio
 import trio.testing
 from msgspec import Raw
 
-from daemon.actors.registry import Registry
 from daemon.catalog.listing import read_tools
-from daemon.config.redaction import Redactors
 from daemon.facts import Switched, ToolsListed
-from daemon.processes.children import Children
 from daemon.states import ServerState
-from daemon.upstreams.servers import Servers
-from daemon.wire.outbox import Outbox
 from tests.fakes_upstream import error_of
-from tests.houses import ECHO, LISTING_SERVER, PATIENCE, STUBBORN, House, house, is_alive
+from tests.houses import ECHO, LISTING_SERVER, PATIENCE, STUBBORN, House, house, is_alive, registry_and_servers
 from tests.unit.config.reading import config_of
 
 if TYPE_CHECKING:
@@ -215,16 +210,8 @@ async def test_any_number_of_reloads_ends_in_the_last_configuration(tmp_path: Pa
 
 async def test_a_last_list_of_the_old_server_is_not_taken_for_the_new_ones(tmp_path: Path) -> None:
     """A thread that reads a list may finish after the configuration has given the name to another."""
-    registry = Registry(config_of(of(a=ECHO)), wall=lambda: 0.0)
+    registry, servers = registry_and_servers(config_of(of(a=ECHO)))
     told: list[object] = []
-    servers = Servers(
-        config_of(of(a=ECHO)),
-        registry=registry,
-        outbox=Outbox(),
-        children=Children(),
-        redact=Redactors(),
-        wall=lambda: 0.0,
-    )
     old = servers.upstreams["a"]
     tools, _ = read_tools("a", [Raw(b'{"name":"t","inputSchema":{"type":"object"}}')])
     async with trio.open_nursery() as nursery:

@@ -12,6 +12,7 @@ from daemon.kit.watch import Watch
 from daemon.state.health import Condition, Persistence
 from daemon.states import ServerState
 from daemon.surfaces.table import SURFACES
+from tests.tallies import new_tally
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def catalog(**written: Any) -> Catalog:
 
 def eventful() -> Tally:
     """A tally in which everything that can be counted has happened."""
-    tally = Tally(["git", "time", "off"])
+    tally = new_tally(["git", "time", "off"])
     for surface in (*SURFACES, OPERATOR):
         tally.call("git", surface, OK, 0.003)
         tally.call("gone", surface, "UpstreamLost", 30.0)

@@ -16,12 +16,13 @@ from daemon.config.model import Config
 from daemon.config.parse import parse
 from daemon.counting.readings import OFF, RENDERING, Distribution, read
 from daemon.counting.table import METRICS
-from daemon.counting.tally import LATENCY_BOUNDS, MAX_SERVERS, OTHER, Tally
+from daemon.counting.tally import LATENCY_BOUNDS, MAX_SERVERS, OTHER
 from daemon.errors import InvalidArguments
 from daemon.kit.watch import Watch
 from daemon.processes.effort import memory_by_mark
 from daemon.state.health import Condition, Persistence
 from daemon.states import ServerState
+from tests.tallies import new_tally
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status
 from tests.unit.counting.samples import FakeSession, FakeUpstream, catalog, eventful, exporter
 
@@ -94,7 +95,7 @@ def test_sessions_are_counted_by_surface_also_where_there_are_none() -> None:
 
 def test_a_surface_that_nobody_knows_makes_no_label_of_its_own() -> None:
     hostile = [FakeSession(surface=f"made-up {number}") for number in range(3)]
-    assert values("mcpd_sessions", sessions=lambda: hostile, tally=Tally())["_other",] == 3
+    assert values("mcpd_sessions", sessions=lambda: hostile, tally=new_tally())["_other",] == 3
 
 
 def test_degraded_persistence_is_zero_and_says_how_much_waits() -> None:
@@ -105,7 +106,7 @@ def test_degraded_persistence_is_zero_and_says_how_much_waits() -> None:
 
 
 def test_calls_of_servers_that_are_not_counted_apart_stand_under_other() -> None:
-    tally = Tally(["git"])
+    tally = new_tally(["git"])
     assert values("mcpd_call_duration_seconds", tally=tally).keys() == {("git",)}
     tally.call("gone", "full", "ok", 0.002)
     assert values("mcpd_calls_total", tally=tally) == {(OTHER, "full", "ok"): 1}
@@ -115,7 +116,7 @@ def test_calls_of_servers_that_are_not_counted_apart_stand_under_other() -> None
 
 def test_what_may_be_counted_stands_at_zero_before_it_happens() -> None:
     for name in ("mcpd_refusals_total", "mcpd_repairs_total", "mcpd_tools_invalidated_total"):
-        counts = values(name, tally=Tally())
+        counts = values(name, tally=new_tally())
         assert counts
         assert set(counts.values()) == {0}
 
@@ -134,7 +135,7 @@ def test_a_reading_does_not_change_with_what_it_was_read_from() -> None:
 def test_servers_beyond_the_limit_are_counted_and_not_named() -> None:
     many = catalog_of({"mcpServers": servers(*(f"s{number}" for number in range(MAX_SERVERS + 44)))})
     upstreams = {name: FakeUpstream(mark=number + 1) for number, name in enumerate(many.servers)}
-    reading = read(exporter(Tally(many.servers), catalog=Watch(many), upstreams=upstreams))
+    reading = read(exporter(new_tally(many.servers), catalog=Watch(many), upstreams=upstreams))
     assert reading.values["mcpd_servers"] == {(): MAX_SERVERS + 44}
     for metric in METRICS.values():
         if "server" in metric.labels and metric.name in reading.values:
@@ -145,7 +146,7 @@ def test_servers_beyond_the_limit_are_counted_and_not_named() -> None:
 def test_nothing_configured_is_a_reading_too() -> None:
     nothing = catalog_of({})
     assert isinstance(nothing.config, Config)
-    reading = read(exporter(Tally(), catalog=Watch(nothing), upstreams={}, sessions=list))
+    reading = read(exporter(new_tally(), catalog=Watch(nothing), upstreams={}, sessions=list))
     assert reading.values["mcpd_server_state"] == {}
 
 
@@ -171,7 +172,7 @@ async def test_while_metrics_are_off_it_is_said_what_to_put_into_the_configurati
 
 
 async def test_each_export_is_of_the_moment_at_which_it_is_made() -> None:
-    tally = Tally(["git"])
+    tally = new_tally(["git"])
     asked_for = exporter(tally)
     texts: list[str] = []
 
@@ -205,7 +206,7 @@ def test_the_module_that_is_loaded_by_name_has_the_door_that_is_used() -> None:
 
 def test_the_library_is_not_imported_before_somebody_asks() -> None:
     code = (
-        "import sys, daemon.counting.readings, daemon.actors.exposition, daemon.counting.tally, daemon.cli.metrics;"
+        "import sys, daemon.actors.exposition, daemon.cli.metrics; from daemon.counting import readings, tally;"
         "sys.exit('prometheus_client' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=30).returncode == 0

@@ -12,6 +12,7 @@ from daemon.counting.readings import read
 from daemon.counting.rendering import render
 from daemon.counting.table import METRICS, MetricKind
 from daemon.counting.tally import LATENCY_BOUNDS, OTHER, Tally
+from tests.tallies import new_tally
 from tests.unit.counting.samples import eventful, exporter
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def test_the_same_reading_gives_the_same_text() -> None:
 
 
 def test_the_order_of_events_does_not_show() -> None:
-    one, other = Tally(["git"]), Tally(["git"])
+    one, other = new_tally(["git"]), new_tally(["git"])
     happened = [("git", "load", "ok"), ("git", "browse", "UpstreamLost"), ("gone", "full", "ok")]
     for tally, events in ((one, happened), (other, reversed(happened))):
         for event in events:
@@ -83,7 +84,7 @@ def test_the_order_of_events_does_not_show() -> None:
 
 
 def test_a_histogram_is_cumulative_and_ends_with_all() -> None:
-    tally = Tally(["git"])
+    tally = new_tally(["git"])
     for seconds in (0.0005, 0.003, 0.003, 1000.0):
         tally.call("git", "full", "ok", seconds)
     samples = families(export(exporter(tally)))["mcpd_call_duration_seconds"].samples
@@ -110,7 +111,7 @@ def test_what_the_text_says_is_what_was_read() -> None:
 
 
 def test_names_that_were_made_up_do_not_stand_in_the_text() -> None:
-    tally = Tally(["git"])
+    tally = new_tally(["git"])
     hostile = 'x"} 1\nmcpd_fake{a="'
     tally.call(hostile, hostile, hostile, 0.1)
     tally.meta_call("load", hostile, hostile)

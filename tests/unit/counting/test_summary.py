@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from daemon.counting.summary import counters, in_all, most_called, summary
-from daemon.counting.tally import OK, REPAIRS, Tally
+from daemon.counting.tally import OK, REPAIRS
+from tests.tallies import new_tally
 
 
 def test_the_summary_of_nothing_has_no_rates_and_no_reasons() -> None:
-    assert summary(Tally(["git"])) == {
+    assert summary(new_tally(["git"])) == {
         "loads": 0,
         "loadHits": 0,
         "loadMisses": 0,
@@ -26,7 +27,7 @@ def test_the_summary_of_nothing_has_no_rates_and_no_reasons() -> None:
 
 
 def test_the_summary_says_what_loading_spared_and_cost() -> None:
-    tally = Tally(["git"])
+    tally = new_tally(["git"])
     tally.loaded("manual", 3)
     tally.loaded("auto")
     for hit in (True, True, True, False):
@@ -57,7 +58,7 @@ def test_the_summary_says_what_loading_spared_and_cost() -> None:
 
 
 def test_what_is_counted_can_be_kept_and_told_over_restarts() -> None:
-    tally = Tally(["s"])
+    tally = new_tally(["s"])
     tally.loaded("manual", 4)
     tally.load(True, "manual")
     tally.load(True, "manual")
@@ -79,11 +80,11 @@ def test_what_is_counted_can_be_kept_and_told_over_restarts() -> None:
 
 
 def test_the_tools_called_most_come_first_and_count_on_over_restarts_without_showing_in_the_summary() -> None:
-    tally = Tally(["s"])
+    tally = new_tally(["s"])
     tally.know([("s", "never called in this life")])
     for name in ("a", "b", "b", "c/d", "c/d"):
         tally.call("s", "full", OK, 0.1, name)
     tally.call("s", "full", "UpstreamLost", 0.1, "a")
     tally.call("s", "full", OK, 0.1)
     assert most_called(counters(tally)) == [("s", "b"), ("s", "c/d"), ("s", "a")]
-    assert in_all(counters(tally), 0.0).keys() == in_all(counters(Tally(["s"])), 0.0).keys()
+    assert in_all(counters(tally), 0.0).keys() == in_all(counters(new_tally(["s"])), 0.0).keys()

@@ -24,6 +24,7 @@ from daemon.counting.tally import (
     tokens_in,
 )
 from daemon.kit.wording import BYTES_PER_TOKEN
+from tests.tallies import new_tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,7 +65,7 @@ def everything(tally: Tally) -> Iterator[tuple[object, float]]:
 @settings(deadline=None)
 @given(st.lists(EVENTS, max_size=30))
 def test_whatever_happens_no_number_ever_falls(events: list[Callable[[Tally], None]]) -> None:
-    tally = Tally(["git", "time"])
+    tally = new_tally(["git", "time"])
     before = dict(everything(tally))
     for happen in events:
         happen(tally)
@@ -78,7 +79,7 @@ def test_whatever_happens_no_number_ever_falls(events: list[Callable[[Tally], No
     st.lists(st.lists(st.sampled_from("abcde"), unique=True), max_size=8), st.lists(st.sampled_from("abcde"))
 )
 def test_no_call_is_lost_when_servers_come_and_go(configured: list[list[str]], called: list[str]) -> None:
-    tally = Tally("abc")
+    tally = new_tally("abc")
     for names in configured:
         for server in called:
             tally.call(server, "full", OK, 0.5)
@@ -91,7 +92,7 @@ def test_no_call_is_lost_when_servers_come_and_go(configured: list[list[str]], c
 
 
 def test_names_that_nobody_configured_are_counted_together() -> None:
-    tally = Tally(["git"])
+    tally = new_tally(["git"])
     size = sum(1 for _ in everything(tally))
     for number in range(1000):
         name = f"hostile{number}"
@@ -113,7 +114,7 @@ def test_names_that_nobody_configured_are_counted_together() -> None:
 
 def test_more_servers_than_are_counted_apart_share_one_place() -> None:
     names = [f"s{number}" for number in range(MAX_SERVERS + 44)]
-    tally = Tally(names)
+    tally = new_tally(names)
     for name in names:
         tally.call(name, "full", OK, 0.0)
     assert len(tally.servers) == MAX_SERVERS
@@ -121,7 +122,7 @@ def test_more_servers_than_are_counted_apart_share_one_place() -> None:
 
 
 def test_a_server_that_stays_keeps_its_counts_and_one_that_goes_leaves_them_to_the_others() -> None:
-    tally = Tally(["git", "time"])
+    tally = new_tally(["git", "time"])
     tally.call("git", "load", OK, 0.004)
     tally.call("time", "load", "UpstreamLost", 3.0)
     tally.serve(["new", "git"])
@@ -148,7 +149,7 @@ def test_a_server_that_stays_keeps_its_counts_and_one_that_goes_leaves_them_to_t
     ],
 )
 def test_a_latency_falls_into_the_first_bucket_that_holds_it(seconds: float, bucket: int) -> None:
-    tally = Tally(["git"])
+    tally = new_tally(["git"])
     tally.call("git", "full", OK, seconds)
     assert tally.servers["git"].buckets.index(1) == bucket
     assert tally.servers["git"].seconds == (seconds if 0 <= seconds < float("inf") else 0.0)
@@ -162,7 +163,7 @@ def test_bounds_rise_from_a_millisecond_to_the_longest_call() -> None:
 def test_every_error_that_a_call_can_meet_is_an_outcome_of_its_own() -> None:
     assert {"UnknownTool", "ToolNotLoaded", "Overloaded", "InternalError"} <= CODES
     assert errors.ConnectionLost.__name__ not in CODES
-    tally = Tally(["git"])
+    tally = new_tally(["git"])
     for outcome in sorted(OUTCOMES):
         tally.call("git", "load", outcome, 0.1)
         tally.meta_call("load", "load_mcp_tool", outcome)
@@ -170,13 +171,13 @@ def test_every_error_that_a_call_can_meet_is_an_outcome_of_its_own() -> None:
 
 
 def test_calls_of_operators_are_told_from_those_of_models() -> None:
-    tally = Tally(["git"])
+    tally = new_tally(["git"])
     tally.call("git", OPERATOR, OK, 0.1)
     assert tally.servers["git"].outcomes == {(OPERATOR, OK): 1}
 
 
 def test_lists_are_counted_with_what_all_tools_would_have_taken() -> None:
-    tally = Tally()
+    tally = new_tally()
     tally.listed("search", sent=500, full=100)
     tally.listed("search", sent=500, full=600)
     lists = tally.lists["search"]
@@ -184,7 +185,7 @@ def test_lists_are_counted_with_what_all_tools_would_have_taken() -> None:
 
 
 def test_what_was_sent_instead_is_counted_apart_from_what_was_spared() -> None:
-    tally = Tally()
+    tally = new_tally()
     tally.spared("search", 7 * BYTES_PER_TOKEN)
     tally.spared("search", -9 * BYTES_PER_TOKEN)
     lists = tally.lists["search"]
@@ -203,7 +204,7 @@ def called(tally: Tally, *tools: str) -> None:
 def test_more_tools_than_are_counted_apart_are_not_counted_and_those_of_earlier_lives_keep_their_places() -> (
     None
 ):
-    tally = Tally(["s"])
+    tally = new_tally(["s"])
     tally.know([("s", "old")])
     called(tally, *(f"t{number}" for number in range(MAX_TOOLS)), "old")
     assert len(tally.tools) == MAX_TOOLS
@@ -213,7 +214,7 @@ def test_more_tools_than_are_counted_apart_are_not_counted_and_those_of_earlier_
 
 @pytest.mark.parametrize("name", ["x" * (MAX_TOOL_NAME + 1), "nul\x00", "half\ud800"])
 def test_a_name_that_not_every_store_takes_is_not_counted_as_a_tool(name: str) -> None:
-    tally = Tally(["s"])
+    tally = new_tally(["s"])
     called(tally, name)
     assert not tally.tools
     assert tally.servers["s"].count == 1

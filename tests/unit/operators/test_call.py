@@ -124,7 +124,7 @@ async def test_a_call_is_refused_where_a_models_would_be() -> None:
     )
     stage.learn(Switched(off=frozenset({("beta", "echo")})))
     daemon = OperatorStage(stage)
-    for server in daemon.upstreams.servers.values():
+    for server in daemon.servers.values():
         server.on_send = lambda sent: sent.exchange.answered(b"{}")
 
     async def refusal(server: str, tool: str) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from daemon.processes import proc
 from daemon.state.sqlite import hold
-from tests.unit.cli.checkup.scenes import as_somebody_else, listening, process
+from tests.unit.cli.doctor.scenes import as_somebody_else, listening, process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from daemon.errors import InvalidArguments
-from daemon.surfaces.arguments.reading import MAX_CHECKED, Checker, Read, Repair
+from daemon.model import Repair
+from daemon.surfaces.arguments.reading import MAX_CHECKED, Checker, Read
 from tests.unit.catalog.samples import tool
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.unit.cli.checkup.scenes import House
+from tests.unit.cli.doctor.scenes import House
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,10 +9,10 @@ import pytest
 
 from daemon.cli.doctor.configuration import check, secrets
 from daemon.cli.doctor.findings import Level
-from tests.unit.cli.checkup.scenes import NOBODY, levels, only, process
+from tests.unit.cli.doctor.scenes import NOBODY, levels, only, process
 
 if TYPE_CHECKING:
-    from tests.unit.cli.checkup.scenes import House
+    from tests.unit.cli.doctor.scenes import House
 
 WORD = "hunter2-hunter2"
 LITERAL: list[tuple[str, dict[str, Any]]] = [

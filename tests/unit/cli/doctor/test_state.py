@@ -13,10 +13,10 @@ import pytest
 from daemon.cli.doctor.findings import Level
 from daemon.cli.doctor.state import FULL, SCARCE, check, room
 from daemon.state.sqlite import hold
-from tests.unit.cli.checkup.scenes import as_somebody_else, levels, only, process
+from tests.unit.cli.doctor.scenes import as_somebody_else, levels, only, process
 
 if TYPE_CHECKING:
-    from tests.unit.cli.checkup.scenes import House
+    from tests.unit.cli.doctor.scenes import House
 
 
 def test_a_directory_that_can_be_used_is_fine(house: House) -> None:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from daemon.cli.doctor.findings import Level
 from daemon.cli.doctor.servers import check
-from tests.unit.cli.checkup.scenes import levels, only
 from tests.unit.cli.daemons import down, server
+from tests.unit.cli.doctor.scenes import levels, only
 
 if TYPE_CHECKING:
-    from tests.unit.cli.checkup.scenes import House
+    from tests.unit.cli.doctor.scenes import House
 
 
 def test_a_server_that_can_be_started_is_fine_and_says_what_will_be(house: House) -> None:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from daemon.cli.doctor.remedies import Remedy, remedy, table
-from tests.unit.cli.checkup.test_remedies import read_well
+from tests.unit.cli.doctor.test_remedies import read_well
 
 CASES = [
     ("Error: Cannot find module '/srv/mcp/index.js'", "/srv/mcp/index.js", "npm install"),

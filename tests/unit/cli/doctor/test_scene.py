@@ -6,11 +6,11 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from daemon.cli.doctor.scene import UNKNOWN, gather
-from tests.unit.cli.checkup.scenes import listening, process
 from tests.unit.cli.daemons import SILENCE, down, fake_control, status_of
+from tests.unit.cli.doctor.scenes import listening, process
 
 if TYPE_CHECKING:
-    from tests.unit.cli.checkup.scenes import House
+    from tests.unit.cli.doctor.scenes import House
 
 SECRET = "hunter2-hunter2"
 

@@ -13,11 +13,11 @@ from daemon.cli.doctor.findings import Level
 from daemon.cli.doctor.programs import check, packages
 from daemon.config.model import Server
 from daemon.errors import Fault
-from tests.unit.cli.checkup.scenes import as_somebody_else, levels, only, process
+from tests.unit.cli.doctor.scenes import as_somebody_else, levels, only, process
 
 if TYPE_CHECKING:
     from daemon.cli.doctor.findings import Finding
-    from tests.unit.cli.checkup.scenes import House
+    from tests.unit.cli.doctor.scenes import House
 
 
 def found(house: House, **server: Any) -> list[Finding]:

@@ -11,10 +11,10 @@ from daemon.cli.doctor.findings import Level
 from daemon.cli.doctor.scene import gather
 from daemon.cli.doctor.sockets import LONGEST, check
 from daemon.host.sockets import bind, unbind
-from tests.unit.cli.checkup.scenes import NOBODY, as_somebody_else, levels, listening, only
+from tests.unit.cli.doctor.scenes import NOBODY, as_somebody_else, levels, listening, only
 
 if TYPE_CHECKING:
-    from tests.unit.cli.checkup.scenes import House
+    from tests.unit.cli.doctor.scenes import House
 
 
 def test_no_daemon_is_a_note_and_the_sockets_are_free(house: House) -> None:

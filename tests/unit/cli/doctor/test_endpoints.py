@@ -10,7 +10,7 @@ import pytest
 from daemon.cli.doctor.endpoints import LOCAL, check, loopback, unix_path
 from daemon.cli.doctor.findings import Level
 from daemon.config.model import Server, TransportType
-from tests.unit.cli.checkup.scenes import levels, listening, only
+from tests.unit.cli.doctor.scenes import levels, listening, only
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,8 +11,8 @@ import pytest
 from daemon.cli.doctor import examine, main
 from daemon.safety.redact import HIDDEN
 from tests.e2e.harness import Daemon, scripted
-from tests.unit.cli.checkup.scenes import House, as_somebody_else
 from tests.unit.cli.daemons import down
+from tests.unit.cli.doctor.scenes import House, as_somebody_else
 from tests.waiting import eventually
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ import pytest
 from daemon.cli.doctor.findings import TABLE, Level
 from daemon.cli.doctor.host import CHILD_FILES, LINGER, OWN_FILES, REMOTE_FILES, leavings, limits, units
 from daemon.cli.doctor.scene import gather
-from tests.unit.cli.checkup.scenes import levels, only, process
+from tests.unit.cli.doctor.scenes import levels, only, process
 from tests.unit.processes.dying import DyingDaemon
 
 if TYPE_CHECKING:
     from daemon.cli.doctor.findings import Finding
-    from tests.unit.cli.checkup.scenes import House
+    from tests.unit.cli.doctor.scenes import House
 
 ACTIVE = {"LoadState": "loaded", "ActiveState": "active", "SubState": "running", "UnitFileState": "disabled",
           "Result": "success", "ExecMainStatus": "0", "NRestarts": "0", "NeedDaemonReload": "no",
