@@ -1,4 +1,4 @@
-"""The exposition: `GET /metrics` over HTTP on a loopback address, if `counting.listen` names one.
+"""The exposition: `GET /metrics` over HTTP on a loopback address, if `metrics.listen` names one.
 
 It follows the configuration from one reload to the next. Nobody it talks to is trusted: heads, connections and
 time are bounded, and a web page that had its own name resolve to this machine is refused by the Host that its
