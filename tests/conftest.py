@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import math
 import signal
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,7 +22,7 @@ from attrs import define
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
 settings.register_profile("busy", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
@@ -46,6 +48,13 @@ def run_patiently(
 ) -> Any:
     """As `trio.run`, with a clock that leaps only while no thread is at work."""
     return trio.run(main, clock=clock, instruments=[*instruments, Patience(clock)])
+
+
+@pytest.fixture
+def sockets() -> Iterator[Path]:
+    """Short: a unix socket's path has 107 bytes at most, and pytest's own directories can be longer."""
+    with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
+        yield Path(directory)
 
 
 def pytest_configure() -> None:

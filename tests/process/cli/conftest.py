@@ -1,5 +1,5 @@
 """The same fixtures as the unit tests of this folder have."""
 
-from tests.unit.cli.conftest import control, sockets
+from tests.unit.cli.conftest import control
 
-__all__ = ["control", "sockets"]
+__all__ = ["control"]

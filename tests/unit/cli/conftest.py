@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
@@ -13,19 +11,13 @@ from tests.unit.cli.daemons import FakeControl, fake_control
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
 
 class Controls(Protocol):
     """Starts a control socket that answers as scripted; commands of this test find it."""
 
     def __call__(self, answers: Mapping[str, Any]) -> FakeControl: ...
-
-
-@pytest.fixture
-def sockets() -> Iterator[Path]:
-    """Short: a unix socket's path has 107 bytes at most, and pytest's own directories can be longer."""
-    with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
-        yield Path(directory)
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,17 +13,10 @@ from daemon.state.sqlite import hold
 from tests.unit.cli.doctor.scenes import as_somebody_else, listening, process
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
 GONE = 4_194_304 + 1
 """No process has this number: it is over the largest that Linux gives (proc(5), pid_max)."""
-
-
-@pytest.fixture
-def sockets() -> Iterator[Path]:
-    """Short: a unix socket's path has 107 bytes at most, and pytest's own directories can be longer."""
-    with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
-        yield Path(directory)
 
 
 def test_a_socket_listens_while_somebody_listens(sockets: Path) -> None:

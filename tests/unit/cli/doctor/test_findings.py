@@ -16,7 +16,7 @@ from daemon.safety.redact import Redactor
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SOURCES = [*Path(cli.__path__[0], "checkup").glob("*.py"), Path(cli.__path__[0], "doctor.py")]
+SOURCES = list(Path(cli.__path__[0], "doctor").glob("*.py"))
 
 
 def calls() -> Iterator[tuple[set[str], set[str]]]:
