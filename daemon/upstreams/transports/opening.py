@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import trio
 
+from daemon.config.model import TransportType
+
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from daemon.processes.children import Children
     from daemon.wire.outbox import Outbox
 
-MODULES = {kind: f"daemon.upstreams.transports.{kind}" for kind in ("stdio", "http", "sse", "ws", "unix")}
+MODULES = {kind: f"daemon.upstreams.transports.{kind}" for kind in TransportType}
 """Each has `open_connection(context)`, an async context manager that yields a `ports.UpstreamConnection`."""
 
 
