@@ -62,6 +62,7 @@ async def open_connection(context: OpenContext) -> AsyncIterator[RawConnection]:
     server = context.server
     host, port = host_and_port(server.url or "", "ws", "wss")
     place = place_of(host, port)
+    link: MessageLink | None = None
     try:
         async with trio.open_nursery() as nursery:
             stream, socket = await _open(nursery, server, host, port)
@@ -77,7 +78,7 @@ async def open_connection(context: OpenContext) -> AsyncIterator[RawConnection]:
         error = leaf(group)
         if isinstance(error, ConnectionRejected):
             raise refused(error.status_code, place) from None
-        if isinstance(error, h11.ProtocolError | wsproto.utilities.ProtocolError):
+        if link is None and isinstance(error, h11.ProtocolError | wsproto.utilities.ProtocolError):
             text = f"{place} does not speak WebSocket: {error}"
             raise ConnectionLost(text, Cause.CANNOT_CONNECT, place=place, error=str(error)) from None
         raise error from None
