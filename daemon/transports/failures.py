@@ -62,8 +62,12 @@ NOT_CONNECTED = frozenset(
 
 _UNTRUSTED = frozenset({Cause.TLS_UNTRUSTED, Cause.TLS_EXPIRED, Cause.TLS_NAME})
 
-MAY_HAVE_RUN = frozenset({Cause.CONNECTION_LOST, Cause.GATEWAY, Cause.MESSAGE_TOO_LARGE})
-"""After these a call is not safe to repeat; after every other failure it is."""
+NOT_RUN = (
+    NOT_CONNECTED
+    | _UNTRUSTED
+    | frozenset({Cause.BUSY, Cause.UNAUTHORIZED, Cause.FORBIDDEN, Cause.SESSION_OVER})
+)
+"""After these a call is safe to repeat; after any other failure it may have run."""
 
 _STATUSES = frozenset(
     {
@@ -108,9 +112,9 @@ class Failure:
         if self.wait:
             text = f"{self.text}. The call was not run: it is safe to try again then, or use another tool."
             return UpstreamUnavailable(text, retryAfterMs=round(self.wait * 1000))
-        if self.cause in MAY_HAVE_RUN:
-            return UpstreamLost(f"{self.text}; whether the call ran is unknown")
-        return UpstreamUnavailable(f"{self.text}. The call was not run: it is safe to try again.")
+        if self.cause in NOT_RUN:
+            return UpstreamUnavailable(f"{self.text}. The call was not run: it is safe to try again.")
+        return UpstreamLost(f"{self.text}; whether the call ran is unknown")
 
     def for_run(self) -> RunError:
         """What the supervisor is told, if the connection ends of it."""

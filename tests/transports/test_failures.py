@@ -23,7 +23,6 @@ from daemon.errors import (
     UpstreamUnavailable,
 )
 from daemon.transports.failures import (
-    MAY_HAVE_RUN,
     NOT_CONNECTED,
     UNREACHABLE_CALLS,
     Failure,
@@ -187,6 +186,7 @@ def test_a_date_is_compared_with_our_clock_where_the_server_does_not_show_its_ow
 UNTRUSTED = {Cause.TLS_UNTRUSTED, Cause.TLS_EXPIRED, Cause.TLS_NAME}
 FATAL = {*UNTRUSTED, Cause.UNAUTHORIZED, Cause.SESSION_OVER}
 FATAL_TO_OURS = {Cause.FORBIDDEN, Cause.BUSY, Cause.GATEWAY, *NOT_CONNECTED}
+MAY_HAVE_RUN = {Cause.CONNECTION_LOST, Cause.GATEWAY, Cause.MESSAGE_TOO_LARGE}
 MET = sorted(FATAL | FATAL_TO_OURS | MAY_HAVE_RUN)
 
 
