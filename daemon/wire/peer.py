@@ -106,8 +106,14 @@ class Peer:
             self.notify(*self._cancelled(uid, reason))
         return exchange
 
-    async def request(self, method: str, params: object, *, timeout: float) -> bytes:  # noqa: ASYNC109 - a cancel scope outside could not tell the peer
+    async def request(self, method: str, params: object, *, timeout: float, tells: bool = True) -> bytes:  # noqa: ASYNC109 - a cancel scope outside could not tell the peer
         """Ask, and wait for the result (raw JSON).
+
+        Args:
+            method: what for.
+            params: to be encoded.
+            timeout: seconds to wait.
+            tells: whether the peer is told that the request is given up.
 
         Raises:
             RemoteError: the peer answered with an error.
@@ -122,7 +128,10 @@ class Peer:
             with trio.move_on_after(timeout):
                 return await reply.wait()
         finally:
-            self.cancel(uid, "no longer wanted")
+            if tells:
+                self.cancel(uid, "no longer wanted")
+            else:
+                self.requests.take(uid)
             self._outbox.flush()
         raise UpstreamTimeout(f"no answer to {method} within {timeout:g} s")
 

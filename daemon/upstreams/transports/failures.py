@@ -1,4 +1,4 @@
-"""What can go wrong with one HTTP request, as a value: told apart by status, exception and JSON-RPC code.
+"""What can go wrong with one HTTP request, as a value: told apart by its cause.
 
 Two questions are answered: whether the server can have acted on the request (only then is a call not safe to
 repeat), and what the failure would mean for the whole connection. Whether it ends the connection depends on
@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 import attrs
@@ -18,6 +17,8 @@ import httpx2
 import trio
 from msgspec import UNSET
 
+from daemon import causes
+from daemon.causes import Cause
 from daemon.errors import (
     Busy,
     CallError,
@@ -30,13 +31,15 @@ from daemon.errors import (
     UpstreamUnavailable,
 )
 from daemon.upstreams.transports.headers import SESSION_HEADER
-from daemon.upstreams.transports.network import is_untrusted, reason
+from daemon.upstreams.transports.network import is_untrusted, opening_error, reason
 from daemon.wire import envelope
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping
 
     from msgspec import Raw
+
+    from daemon.causes import Datum
 
 RETRY_AFTER_MOST = 300.0
 """Seconds that a server may send us away for: one that names a day is asked again after five minutes."""
@@ -45,48 +48,45 @@ SERVER_ERROR = -32000
 """The first code that JSON-RPC leaves to servers; the TypeScript SDK's for a session that it does not know."""
 
 
-class FailureKind(Enum):
-    """The ways in which a request fails without an answer."""
+NOT_CONNECTED = frozenset(
+    {
+        Cause.NAME_NOT_FOUND,
+        Cause.REFUSED,
+        Cause.UNREACHABLE,
+        Cause.CONNECT_TIMEOUT,
+        Cause.CANNOT_CONNECT,
+        Cause.NOT_TLS,
+    }
+)
+"""No connection was made, so nothing was sent."""
 
-    UNREACHABLE = auto()
-    """No connection was made: nothing was sent."""
-    UNTRUSTED = auto()
-    """The server's certificate does not verify: nothing was sent."""
-    BROKEN = auto()
-    """The connection went away after sending."""
-    BUSY = auto()
-    """HTTP 429 or 503: the server did not take it."""
-    GATEWAY = auto()
-    """HTTP 502 or 504: something in between lost the server."""
-    UNAUTHORIZED = auto()
-    """HTTP 401."""
-    FORBIDDEN = auto()
-    """HTTP 403: of everything, or of one tool; the answer says more."""
-    SESSION_OVER = auto()
-    """The server does not know our session (any more), so it did not act on the request."""
-    TOO_LARGE = auto()
-    """A message over the limit of its direction."""
+_UNTRUSTED = frozenset({Cause.TLS_UNTRUSTED, Cause.TLS_EXPIRED, Cause.TLS_NAME})
 
+NOT_RUN = (
+    NOT_CONNECTED
+    | _UNTRUSTED
+    | frozenset({Cause.BUSY, Cause.UNAUTHORIZED, Cause.FORBIDDEN, Cause.SESSION_OVER})
+)
+"""After these a call is safe to repeat; after any other failure it may have run."""
 
-NOT_RUN = frozenset(FailureKind) - {FailureKind.BROKEN, FailureKind.GATEWAY, FailureKind.TOO_LARGE}
-"""After these a call is safe to repeat."""
-
-_KINDS: dict[int, FailureKind] = {
-    httpx2.codes.CONTENT_TOO_LARGE: FailureKind.TOO_LARGE,
-    httpx2.codes.TOO_MANY_REQUESTS: FailureKind.BUSY,
-    httpx2.codes.SERVICE_UNAVAILABLE: FailureKind.BUSY,
-    httpx2.codes.BAD_GATEWAY: FailureKind.GATEWAY,
-    httpx2.codes.GATEWAY_TIMEOUT: FailureKind.GATEWAY,
-}
+_STATUSES = frozenset(
+    {
+        httpx2.codes.CONTENT_TOO_LARGE,
+        httpx2.codes.TOO_MANY_REQUESTS,
+        httpx2.codes.SERVICE_UNAVAILABLE,
+        httpx2.codes.BAD_GATEWAY,
+        httpx2.codes.GATEWAY_TIMEOUT,
+    }
+)
 """Statuses that say what happened to the request; any other error status is the server's own answer."""
 
-_ENDS: dict[FailureKind, Callable[[str], RunError]] = {
-    FailureKind.UNTRUSTED: CannotStart,
-    FailureKind.UNAUTHORIZED: NeedsAuth,
-    FailureKind.FORBIDDEN: NeedsAuth,
+_ENDS: dict[Cause, type[RunError]] = {
+    **dict.fromkeys(_UNTRUSTED, CannotStart),
+    Cause.UNAUTHORIZED: NeedsAuth,
+    Cause.FORBIDDEN: NeedsAuth,
 }
-_FATAL = {FailureKind.UNAUTHORIZED, FailureKind.UNTRUSTED, FailureKind.SESSION_OVER}
-_FATAL_TO_OURS = {FailureKind.FORBIDDEN, FailureKind.BUSY, FailureKind.GATEWAY}
+_FATAL = _UNTRUSTED | {Cause.UNAUTHORIZED, Cause.SESSION_OVER}
+_FATAL_TO_OURS = {Cause.FORBIDDEN, Cause.BUSY, Cause.GATEWAY}
 
 UNREACHABLE_CALLS = 3
 """Calls in a row that could not connect: one may be a restart that is over in a moment, three are an outage."""
@@ -96,29 +96,31 @@ UNREACHABLE_CALLS = 3
 class Failure:
     """Why one request got no answer."""
 
-    kind: FailureKind
+    cause: Cause
     """What sort of failure."""
     text: str
     """What happened, with the server's host and port."""
+    data: Mapping[str, Datum] = attrs.field(factory=dict)
+    """What the cause carries."""
     wait: float = 0.0
     """Seconds to leave the server alone for; 0 if it did not say."""
 
     def for_call(self) -> CallError:
         """What the caller is told."""
-        if self.kind is FailureKind.TOO_LARGE:
+        if self.cause is Cause.MESSAGE_TOO_LARGE:
             return RequestTooLarge(self.text)
         if self.wait:
             text = f"{self.text}. The call was not run: it is safe to try again then, or use another tool."
             return UpstreamUnavailable(text, retryAfterMs=round(self.wait * 1000))
-        if self.kind in NOT_RUN:
+        if self.cause in NOT_RUN:
             return UpstreamUnavailable(f"{self.text}. The call was not run: it is safe to try again.")
         return UpstreamLost(f"{self.text}; whether the call ran is unknown")
 
     def for_run(self) -> RunError:
         """What the supervisor is told, if the connection ends of it."""
         if self.wait:
-            return Busy(self.text, wait=self.wait)
-        return _ENDS.get(self.kind, ConnectionLost)(self.text)
+            return Busy(self.text, self.cause, wait=self.wait, **self.data)
+        return _ENDS.get(self.cause, ConnectionLost)(self.text, self.cause, **self.data)
 
 
 class LinkState:
@@ -155,8 +157,8 @@ class LinkState:
         if failure.wait:
             self.busy_until = max(self.busy_until, trio.current_time() + failure.wait)
             self.last_heard = max(self.last_heard, self.busy_until)
-        fatal = failure.kind in _FATAL or (own and failure.kind in _FATAL_TO_OURS)
-        if failure.kind is FailureKind.UNREACHABLE:
+        fatal = failure.cause in _FATAL or (own and failure.cause in _FATAL_TO_OURS)
+        if failure.cause in NOT_CONNECTED:
             self._unreachable += 1
             fatal = own or self._unreachable >= UNREACHABLE_CALLS
         if not fatal:
@@ -168,14 +170,16 @@ class LinkState:
 
 def of_error(error: Exception, place: str) -> Failure:
     """What a network error means. Only what came before sending is certain."""
-    why = reason(error)
-    if is_untrusted(error):
-        return Failure(FailureKind.UNTRUSTED, f"tls: the certificate of {place} is not trusted: {why}")
     if isinstance(error, httpx2.ConnectTimeout | httpx2.PoolTimeout):
-        return Failure(FailureKind.UNREACHABLE, f"cannot connect to {place}: no connection in time")
-    if isinstance(error, httpx2.ConnectError | httpx2.ProxyError | httpx2.UnsupportedProtocol):
-        return Failure(FailureKind.UNREACHABLE, f"cannot connect to {place}: {why}")
-    return Failure(FailureKind.BROKEN, f"the connection to {place} broke: {why}")
+        text = f"cannot connect to {place}: no connection in time"
+        return Failure(Cause.CONNECT_TIMEOUT, text, {"place": place})
+    if is_untrusted(error) or isinstance(
+        error, httpx2.ConnectError | httpx2.ProxyError | httpx2.UnsupportedProtocol
+    ):
+        end = opening_error(error, place).reason
+        return Failure(end.cause or Cause.CANNOT_CONNECT, end.text, end.data)
+    why = reason(error)
+    return Failure(Cause.CONNECTION_LOST, f"the connection to {place} broke: {why}", {"place": place})
 
 
 def of_status(response: httpx2.Response, place: str, *, session_over: bool = False) -> Failure | None:
@@ -184,23 +188,27 @@ def of_status(response: httpx2.Response, place: str, *, session_over: bool = Fal
     text = f"{place} answered HTTP {status} {response.reason_phrase}".rstrip()
     if status == httpx2.codes.UNAUTHORIZED:
         return unauthorized(place)
+    data: dict[str, Datum] = {"place": place, "status": status}
     if status == httpx2.codes.FORBIDDEN:
-        return Failure(
-            FailureKind.FORBIDDEN, f"{place} does not allow it with these credentials (HTTP {status})"
-        )
+        text = f"{place} does not allow it with these credentials (HTTP {status})"
+        return Failure(Cause.FORBIDDEN, text, data)
     if session_over:
-        return Failure(FailureKind.SESSION_OVER, f"the server ended the session (HTTP {status} from {place})")
-    kind = _KINDS.get(status)
-    if kind is FailureKind.BUSY and (asked := retry_after(response.headers, datetime.now(UTC))):
+        text = f"the server ended the session (HTTP {status} from {place})"
+        return Failure(Cause.SESSION_OVER, text, data)
+    if status not in _STATUSES:
+        return None
+    cause = causes.of_status(status)
+    if cause is Cause.BUSY and (asked := retry_after(response.headers, datetime.now(UTC))):
         wait = min(asked, RETRY_AFTER_MOST)
         more = f" (it asks for {asked:.0f} s)" if asked > wait else ""
-        return Failure(kind, f"{text}, retry after {wait:g} s{more}", wait)
-    return None if kind is None else Failure(kind, text)
+        return Failure(cause, f"{text}, retry after {wait:g} s{more}", data, wait)
+    return Failure(cause, text, data)
 
 
 def unauthorized(place: str) -> Failure:
     """HTTP 401."""
-    return Failure(FailureKind.UNAUTHORIZED, f"{place} wants credentials that it was not given (HTTP 401)")
+    text = f"{place} wants credentials that it was not given (HTTP 401)"
+    return Failure(Cause.UNAUTHORIZED, text, {"place": place, "status": int(httpx2.codes.UNAUTHORIZED)})
 
 
 def ends_session(response: httpx2.Response, body: bytes) -> bool | None:

@@ -16,8 +16,14 @@ import attrs
 import httpx2
 import trio
 
+from daemon.causes import Cause
 from daemon.errors import CallError, ConnectionLost
-from daemon.upstreams.transports.failures import Failure, FailureKind, ends_session, error_in, unauthorized
+from daemon.upstreams.transports.failures import (
+    Failure,
+    ends_session,
+    error_in,
+    unauthorized,
+)
 from daemon.upstreams.transports.headers import SESSION_HEADER
 from daemon.upstreams.transports.http_client import (
     EVENT_STREAM,
@@ -83,8 +89,9 @@ async def _knock(host: str, port: int, tls: ssl.SSLContext | None, server: Serve
         with trio.fail_after(server.timeouts.connect):
             await trio.aclose_forcefully(await connect(host, port, tls))
     except trio.TooSlowError:
-        text = f"cannot connect to {place_of(host, port)}: no answer within {server.timeouts.connect:g} s"
-        raise ConnectionLost(text) from None
+        place = place_of(host, port)
+        text = f"cannot connect to {place}: no answer within {server.timeouts.connect:g} s"
+        raise ConnectionLost(text, Cause.CONNECT_TIMEOUT, place=place) from None
 
 
 @attrs.define(eq=False)
@@ -123,7 +130,8 @@ class HttpLink(PostLink):
             what = f"HTTP {response.status_code} with {form or 'no content type'}"
             text = f"{self.place} answered {what}, which is no answer"
             await self.deliver(error_line(post.uid, made_error(INTERNAL_ERROR, text)))
-        self.fail(post.uid, Failure(FailureKind.BROKEN, f"the response of {self.place} held no answer"))
+        text = f"the response of {self.place} held no answer"
+        self.fail(post.uid, Failure(Cause.CONNECTION_LOST, text, {"place": self.place}))
 
     async def listen(self) -> None:
         """Receive notifications from the session's own stream, reopened while the server is away."""
@@ -173,7 +181,7 @@ class HttpLink(PostLink):
         body = await read_body(response, self._limit)
         if body is None:
             text = f"the answer of {self.place} is over the limit of {self._limit} bytes (the call ran)"
-            self.fail(uid, Failure(FailureKind.TOO_LARGE, text))
+            self.fail(uid, Failure(Cause.MESSAGE_TOO_LARGE, text, {"place": self.place}))
         else:
             await self._take(body, uid)
 
@@ -213,7 +221,7 @@ class HttpLink(PostLink):
         except httpx2.SSEError:
             if uid is not None:
                 text = f"an event of {self.place} is over the limit of {self._limit} bytes (the call ran)"
-                self.fail(uid, Failure(FailureKind.TOO_LARGE, text))
+                self.fail(uid, Failure(Cause.MESSAGE_TOO_LARGE, text, {"place": self.place}))
         except NETWORK_ERRORS:
             return
 

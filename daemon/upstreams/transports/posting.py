@@ -18,8 +18,9 @@ import msgspec
 import trio
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from daemon.causes import Cause
 from daemon.errors import ConnectionLost, RequestTooLarge, UpstreamLost, UpstreamUnavailable, leaf
-from daemon.upstreams.transports.failures import Failure, FailureKind, LinkState, error_in, of_error, of_status
+from daemon.upstreams.transports.failures import Failure, LinkState, error_in, of_error, of_status
 from daemon.upstreams.transports.headers import McpHeaders
 from daemon.upstreams.transports.http_client import NETWORK_ERRORS, exchange, not_followed, read_body
 from daemon.upstreams.transports.raw import UPSTREAM_QUEUE_BYTES, RawConnection
@@ -29,6 +30,7 @@ from daemon.wire.frames import as_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from daemon.causes import Datum
     from daemon.model import Era
     from daemon.ports import CallToSend
     from daemon.upstreams.transports.opening import OpenContext
@@ -45,9 +47,6 @@ ABANDONED_SECONDS = 5.0
 
 ERROR_BYTES = 64 * 1024
 """Of the body of an HTTP error; a JSON-RPC error is far smaller, a web page is not wanted."""
-
-NOT_CANCELLED = frozenset({"initialize", "server/discover"})
-"""Requests that the specification forbids to cancel."""
 
 CANCELLED = "notifications/cancelled"
 _POST_HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
@@ -90,7 +89,6 @@ class PostLink(ABC):
         self._context = context
         self._out: deque[Post] = deque()
         self._posts: dict[int, Post] = {}
-        self._uncancelled = 0
         self._kick = trio.Event()
         self._resumed = trio.Event()
         self._nursery: trio.Nursery
@@ -111,15 +109,12 @@ class PostLink(ABC):
         if method and message.id is not UNSET:
             post.uid = int(bytes(message.id))
             self._posts[post.uid] = post
-            if method in NOT_CANCELLED:
-                self._uncancelled = post.uid
         self._out.append(post)
         self.queued += len(body)
         self._kick.set()
         if self.queued > UPSTREAM_QUEUE_BYTES and len(self._out) > 1:
-            self.state.end_with(
-                ConnectionLost(f"{self.place} does not read: {self.queued} bytes are waiting for it")
-            )
+            text = f"{self.place} does not read: {self.queued} bytes are waiting for it"
+            self.state.end_with(ConnectionLost(text, Cause.NOT_READING, place=self.place))
 
     def flush(self) -> None:  # noqa: B027 - empty for both ways of answering
         """Nothing to do: a POST is expensive enough to deserve its task."""
@@ -182,7 +177,7 @@ class PostLink(ABC):
         """
         own = self.peer.requests.is_forwarded(uid) is False
         end = self.state.judge(failure, own=own)
-        if failure.kind is FailureKind.SESSION_OVER:
+        if failure.cause is Cause.SESSION_OVER:
             self.headers.session = ""
         if uid is not None:
             error = failure.for_call()
@@ -198,7 +193,7 @@ class PostLink(ABC):
         uid = msgspec.json.decode(params, type=_Cancelled).requestId
         if (post := self._posts.get(uid)) is not None:
             post.scope.deadline = trio.current_time() + (0 if self.headers.is_modern else ABANDONED_SECONDS)
-        return not self.headers.is_modern and uid != self._uncancelled
+        return not self.headers.is_modern
 
     async def _write(self) -> None:
         """Requests go side by side; what is no request keeps its order, so what follows waits for it."""
@@ -240,7 +235,7 @@ class PostLink(ABC):
         failure = of_status(response, self.place, session_over=over)
         # 403 to a call may be about its tool alone, and the body says more.
         is_answer = failure is None or (
-            failure.kind is FailureKind.FORBIDDEN and self.peer.requests.is_forwarded(post.uid)
+            failure.cause is Cause.FORBIDDEN and self.peer.requests.is_forwarded(post.uid)
         )
         if failure is not None and not is_answer:
             self.fail(post.uid, failure)
@@ -248,7 +243,9 @@ class PostLink(ABC):
             missing = response.status_code == httpx2.codes.NOT_FOUND
             code = envelope.METHOD_NOT_FOUND if missing else envelope.INTERNAL_ERROR
             text = f"{self.place} answered HTTP {response.status_code} {response.reason_phrase}".rstrip()
-            error = error_in(body) or made_error(code, text + not_followed(response))
+            # `handshake` reads these two members, to tell the cause of a refused `initialize`.
+            data: dict[str, Datum] = {"httpStatus": response.status_code, "place": self.place}
+            error = error_in(body) or made_error(code, text + not_followed(response), data)
             await self.deliver(error_line(post.uid, error))
 
 
@@ -303,9 +300,9 @@ class PostConnection(RawConnection):
         return super().call(call, exchange)
 
 
-def made_error(code: int, message: str) -> bytes:
+def made_error(code: int, message: str, data: dict[str, Datum] | None = None) -> bytes:
     """A JSON-RPC error object of ours, in place of one that a server should have sent."""
-    return msgspec.json.encode({"code": code, "message": message})
+    return msgspec.json.encode({"code": code, "message": message, **({"data": data} if data else {})})
 
 
 def error_line(uid: int, error: Buffer) -> bytes:

@@ -71,7 +71,8 @@ class RawConnection:
         """Ask, and wait (`ports.UpstreamConnection.request`)."""
         if self._meta:
             params = {**params, "_meta": self._meta}
-        return await self._peer.request(method, params, timeout=timeout)
+        # MCP, cancellation: "the `initialize` request MUST NOT be cancelled by clients".
+        return await self._peer.request(method, params, timeout=timeout, tells=method != "initialize")
 
     def notify(self, method: str, params: dict[str, object] | None = None) -> None:
         """Send a notification."""

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import httpx2
 import trio
 
+from daemon.causes import Cause
 from daemon.errors import ConnectionLost, ProtocolFault
-from daemon.upstreams.transports.failures import FailureKind, of_error, of_status
+from daemon.upstreams.transports.failures import of_error, of_status
 from daemon.upstreams.transports.http_client import (
     NETWORK_ERRORS,
     STREAM_HEADERS,
@@ -55,7 +56,7 @@ async def open_connection(context: OpenContext) -> AsyncIterator[PostConnection]
                 await link.open(stack)
         except trio.TooSlowError:
             text = f"{place} did not open its stream within {server.timeouts.connect:g} s"
-            raise ConnectionLost(text) from None
+            raise ConnectionLost(text, Cause.CONNECT_TIMEOUT, place=place) from None
         except NETWORK_ERRORS as error:
             raise of_error(error, place).for_run() from None
         yield PostConnection(link, context)
@@ -78,35 +79,40 @@ class SseLink(PostLink):
             if event.event == "endpoint":
                 endpoint = url.join(event.data)
                 if not same_origin(url, endpoint):
-                    text = (
-                        f"the stream wants messages sent to another origin: {endpoint.scheme}://{endpoint.host}"
-                    )
-                    raise ProtocolFault(text)
+                    origin = f"{endpoint.scheme}://{endpoint.host}"
+                    text = f"the stream wants messages sent to another origin: {origin}"
+                    raise ProtocolFault(text, Cause.OTHER_ORIGIN, origin=origin)
                 self.url = str(endpoint)
                 return
-        raise ConnectionLost(f"{self.place} ended its stream")
+        raise self._ended()
 
     async def receive(self, response: httpx2.Response, post: Post) -> None:
         """Nothing: a POST is only acknowledged, its answer comes in the stream."""
 
     async def listen(self) -> None:
         """Read the stream to its end, which is the connection's."""
-        end = ConnectionLost(f"{self.place} ended its stream")
+        end: RunError = self._ended()
         try:
             async for event in self._events:
                 if event.event == "message" and event.data:
                     await self.deliver(event.data.encode())
+        except httpx2.SSEError as error:
+            text = of_error(error, self.place).text
+            end = ConnectionLost(text, Cause.MESSAGE_TOO_LARGE, place=self.place)
         except NETWORK_ERRORS as error:
-            end = ConnectionLost(of_error(error, self.place).text)
+            end = of_error(error, self.place).for_run()
         self.state.end_with(end)
 
     async def session_over(self, response: httpx2.Response, body: bytes, post: Post) -> bool:
         """Whether the endpoint, which is the session's, does not exist any more."""
         return response.status_code in {httpx2.codes.NOT_FOUND, httpx2.codes.GONE}
 
+    def _ended(self) -> ConnectionLost:
+        return ConnectionLost(f"{self.place} ended its stream", Cause.CONNECTION_LOST, place=self.place)
+
 
 def _refusal(response: httpx2.Response, place: str) -> RunError:
     """Why there is no stream; a server that has no time says when it will."""
     failure = of_status(response, place)
-    busy = failure is not None and failure.kind is FailureKind.BUSY
+    busy = failure is not None and failure.cause is Cause.BUSY
     return failure.for_run() if failure is not None and busy else refused(response.status_code, place)

@@ -13,7 +13,9 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+import h11
 import trio
+import wsproto.utilities
 from trio_websocket import ConnectionClosed, ConnectionRejected, wrap_client_stream
 
 from daemon.causes import Cause
@@ -55,11 +57,12 @@ async def open_connection(context: OpenContext) -> AsyncIterator[RawConnection]:
     Raises:
         CannotStart: the url is wrong, or the server's certificate is not trusted.
         NeedsAuth: the server answered 401 or 403.
-        ConnectionLost: it could not be reached just now.
+        ConnectionLost: it could not be reached just now, or what answers there is no WebSocket server.
     """
     server = context.server
     host, port = host_and_port(server.url or "", "ws", "wss")
     place = place_of(host, port)
+    link: MessageLink | None = None
     try:
         async with trio.open_nursery() as nursery:
             stream, socket = await _open(nursery, server, host, port)
@@ -75,6 +78,9 @@ async def open_connection(context: OpenContext) -> AsyncIterator[RawConnection]:
         error = leaf(group)
         if isinstance(error, ConnectionRejected):
             raise refused(error.status_code, place) from None
+        if link is None and isinstance(error, h11.ProtocolError | wsproto.utilities.ProtocolError):
+            text = f"{place} does not speak WebSocket: {error}"
+            raise ConnectionLost(text, Cause.CANNOT_CONNECT, place=place, error=str(error)) from None
         raise error from None
 
 

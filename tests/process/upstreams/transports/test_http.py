@@ -12,17 +12,20 @@ import pytest
 import trio
 import trustme
 
+from daemon.causes import Cause
 from daemon.config.model import TransportType
 from daemon.errors import (
     CannotStart,
     ConnectionLost,
     NeedsAuth,
+    ProtocolFault,
     RequestTooLarge,
     UpstreamLost,
     UpstreamTimeout,
     UpstreamUnavailable,
 )
 from daemon.model import Era
+from daemon.upstreams.transports.handshake import initialize
 from daemon.wire.requests import RemoteError
 from tests.unit.upstreams.transports.serving import (
     SECONDS,
@@ -325,8 +328,9 @@ async def test_403_ends_the_connection_only_if_it_was_about_ourselves() -> None:
         caller = await client.call("echo")
         assert "HTTP 403" in caller.error["message"]
         assert not client.over.is_set()
-        with pytest.raises(NeedsAuth):
+        with pytest.raises(NeedsAuth) as raised:
             await client.ask("tools/list")
+        assert raised.value.reason.cause is Cause.FORBIDDEN
         await client.over.wait()
 
 
@@ -338,6 +342,10 @@ async def test_404_without_a_session_is_an_answer() -> None:
         with pytest.raises(RemoteError, match=r"answered HTTP 404 Not Found \(-32601\)"):
             await client.ask("server/discover")
         assert not client.over.is_set()
+        with pytest.raises(ProtocolFault, match="HTTP 404") as raised:
+            await initialize(client.connection, SECONDS)
+        assert raised.value.reason.cause is Cause.NOT_AN_ENDPOINT
+        assert raised.value.reason.data["status"] == 404
 
 
 @pytest.mark.parametrize(

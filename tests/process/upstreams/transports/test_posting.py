@@ -10,6 +10,7 @@ import pytest
 import trio
 import trio.testing
 
+from daemon.causes import Cause
 from daemon.errors import ConnectionLost, NeedsAuth, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
 from daemon.model import Era
 from daemon.upstreams.transports.posting import ABANDONED_SECONDS, NOTE_SECONDS
@@ -83,13 +84,18 @@ async def test_a_request_that_is_given_up_is_closed(
 
 
 @pytest.mark.parametrize(
-    ("method", "told"),
-    [("initialize", []), ("server/discover", []), ("ping", ["notifications/cancelled"])],
+    ("era", "method", "told"),
+    [
+        (Era.HANDSHAKE, "initialize", []),
+        (Era.MODERN, "server/discover", []),
+        (Era.HANDSHAKE, "ping", ["notifications/cancelled"]),
+    ],
 )
 async def test_the_handshake_is_given_up_without_a_word(
-    method: str, told: list[str], autojump_clock: trio.testing.MockClock
+    era: Era, method: str, told: list[str], autojump_clock: trio.testing.MockClock
 ) -> None:
     async with posting(mute) as (client, _, sent):
+        client.connection.adopt(era, HANDSHAKE_VERSION)
         with pytest.raises(UpstreamTimeout):
             await client.connection.request(method, {}, timeout=5)
         await trio.testing.wait_all_tasks_blocked()
@@ -131,6 +137,8 @@ async def test_who_takes_no_messages_is_given_up() -> None:
                 client.connection.notify("notifications/x", {"much": "x" * (UPSTREAM_QUEUE_BYTES // 2)})
             await client.over.wait()
     assert "does not read" in str(client.end)
+    assert isinstance(client.end, ConnectionLost)
+    assert client.end.reason.cause is Cause.NOT_READING
 
 
 async def test_the_answer_to_another_request_is_none_to_this_one() -> None:

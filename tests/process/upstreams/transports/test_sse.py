@@ -13,12 +13,15 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Mount, Route
 
+from daemon.causes import Cause
 from daemon.config.model import TransportType
 from daemon.errors import (
+    Busy,
     CannotStart,
     ConnectionLost,
     NeedsAuth,
     ProtocolFault,
+    RunError,
     UpstreamLost,
     UpstreamUnavailable,
 )
@@ -120,6 +123,8 @@ async def test_an_answer_over_the_limit_ends_the_connection() -> None:
         assert isinstance((await client.call("big", size=2_000_000)).loss, UpstreamLost)
         await client.over.wait()
         assert "byte limit" in str(client.end)
+        assert isinstance(client.end, ConnectionLost)
+        assert client.end.reason.cause is Cause.MESSAGE_TOO_LARGE
 
 
 async def test_a_post_that_fails_costs_its_call() -> None:
@@ -142,6 +147,8 @@ async def test_an_unknown_session_ends_the_connection() -> None:
         assert isinstance((await client.call("echo")).loss, UpstreamUnavailable)
         await client.over.wait()
         assert "the server ended the session" in str(client.end)
+        assert isinstance(client.end, ConnectionLost)
+        assert client.end.reason.cause is Cause.SESSION_OVER
 
 
 async def test_the_end_of_the_stream_is_the_end() -> None:
@@ -175,22 +182,33 @@ def events(text: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("response", "error", "text"),
+    ("response", "error", "cause", "text"),
     [
-        (reply(b"", "401 Unauthorized"), NeedsAuth, "HTTP 401"),
-        (reply(b"", "404 Not Found"), ConnectionLost, "HTTP 404"),
-        (reply(b"", "302 Found", location="http://example.invalid/"), ConnectionLost, "HTTP 302"),
-        (reply({}), ConnectionLost, "content type"),
-        (events(": nothing\n\n"), ConnectionLost, "ended its stream"),
-        (events("event: endpoint\ndata: http://example.invalid/?s=1\n\n"), ProtocolFault, "another origin"),
+        (reply(b"", "401 Unauthorized"), NeedsAuth, Cause.UNAUTHORIZED, "HTTP 401"),
+        (reply(b"", "404 Not Found"), ConnectionLost, Cause.NOT_AN_ENDPOINT, "HTTP 404"),
+        (reply(b"", "302 Found", location="http://x.invalid/"), ConnectionLost, Cause.REDIRECT, "HTTP 302"),
+        (reply(b"", "403 Forbidden"), NeedsAuth, Cause.FORBIDDEN, "HTTP 403"),
+        (reply(b"", "503 Busy", retry_after="7"), Busy, Cause.BUSY, "retry after 7 s"),
+        (reply({}), ConnectionLost, Cause.CONNECTION_LOST, "content type"),
+        (events(": nothing\n\n"), ConnectionLost, Cause.CONNECTION_LOST, "ended its stream"),
+        (
+            events("event: endpoint\ndata: http://example.invalid/?s=1\n\n"),
+            ProtocolFault,
+            Cause.OTHER_ORIGIN,
+            "another origin",
+        ),
     ],
 )
-async def test_a_stream_that_does_not_open(response: bytes, error: type[Exception], text: str) -> None:
+async def test_a_stream_that_does_not_open(
+    response: bytes, error: type[RunError], cause: Cause, text: str
+) -> None:
     with pytest.RaisesGroup(error, flatten_subgroups=True) as caught:
         await open_to(response)
-    said = str(caught.value.exceptions[0])
-    assert text in said
-    assert "secret" not in said
+    [met] = caught.value.exceptions
+    assert isinstance(met, RunError)
+    assert met.reason.cause is cause
+    assert text in str(met)
+    assert "secret" not in f"{met} {met.reason.data}"
 
 
 async def test_a_stream_that_never_opens() -> None:
@@ -201,9 +219,11 @@ async def test_a_stream_that_never_opens() -> None:
     async with trio.open_nursery() as nursery:
         port = await scripted(nursery, silence)
         url = f"http://127.0.0.1:{port}/sse"
-        with pytest.raises(ConnectionLost, match=r"within 0\.05 s"):
+        with pytest.raises(ConnectionLost, match=r"within 0\.05 s") as raised:
             async with connected(context_for(TransportType.SSE, url, connect=0.05)):
                 pass
+        assert raised.value.reason.cause is Cause.CONNECT_TIMEOUT
+        assert raised.value.reason.data == {"place": f"127.0.0.1:{port}"}
         nursery.cancel_scope.cancel()
 
 
@@ -211,9 +231,12 @@ async def test_nobody_there_and_no_such_scheme() -> None:
     with trio.socket.socket() as unused:
         await unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
-        with pytest.raises(ConnectionLost, match=f"cannot connect to 127.0.0.1:{port}: Connection refused"):
+        with pytest.raises(
+            ConnectionLost, match=f"cannot connect to 127.0.0.1:{port}: Connection refused"
+        ) as raised:
             async with connected(context_for(TransportType.SSE, f"http://127.0.0.1:{port}/sse")):
                 pass
+        assert raised.value.reason.cause is Cause.REFUSED
     with pytest.raises(CannotStart):
         async with connected(context_for(TransportType.SSE, "ws://127.0.0.1/sse")):
             pass

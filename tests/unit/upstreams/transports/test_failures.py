@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import errno
+import socket
+import ssl
 from datetime import UTC, datetime
 
 import httpx2
 import pytest
 import trio
 
+from daemon.causes import Cause
 from daemon.errors import (
     Busy,
     CannotStart,
     ConnectionLost,
     NeedsAuth,
     RequestTooLarge,
+    RunError,
     UpstreamLost,
     UpstreamUnavailable,
 )
 from daemon.upstreams.transports.failures import (
-    NOT_RUN,
+    NOT_CONNECTED,
     UNREACHABLE_CALLS,
     Failure,
-    FailureKind,
     LinkState,
     ends_session,
     error_in,
@@ -32,23 +36,47 @@ from daemon.upstreams.transports.failures import (
 from daemon.upstreams.transports.headers import SESSION_HEADER
 
 
+def made_from(why: OSError, error: Exception) -> Exception:
+    error.__context__ = why
+    return error
+
+
 @pytest.mark.parametrize(
-    ("error", "kind"),
+    ("error", "cause"),
     [
-        (httpx2.ConnectError("x"), FailureKind.UNREACHABLE),
-        (httpx2.ConnectTimeout("x"), FailureKind.UNREACHABLE),
-        (httpx2.PoolTimeout("x"), FailureKind.UNREACHABLE),
-        (httpx2.ProxyError("x"), FailureKind.UNREACHABLE),
-        (httpx2.ReadError("x"), FailureKind.BROKEN),
-        (httpx2.ReadTimeout("x"), FailureKind.BROKEN),
-        (httpx2.WriteError("x"), FailureKind.BROKEN),
-        (httpx2.RemoteProtocolError("x"), FailureKind.BROKEN),
+        (made_from(OSError(errno.ECONNREFUSED, "x"), httpx2.ConnectError("x")), Cause.REFUSED),
+        (made_from(OSError(errno.EHOSTUNREACH, "x"), httpx2.ConnectError("x")), Cause.UNREACHABLE),
+        (made_from(socket.gaierror(-2, "x"), httpx2.ConnectError("x")), Cause.NAME_NOT_FOUND),
+        (httpx2.ConnectError("x"), Cause.CANNOT_CONNECT),
+        (made_from(OSError(errno.ETIMEDOUT, "x"), httpx2.ReadError("x")), Cause.CONNECTION_LOST),
+        (httpx2.ConnectTimeout("x"), Cause.CONNECT_TIMEOUT),
+        (httpx2.PoolTimeout("x"), Cause.CONNECT_TIMEOUT),
+        (httpx2.ProxyError("x"), Cause.CANNOT_CONNECT),
+        (httpx2.ReadError("x"), Cause.CONNECTION_LOST),
+        (httpx2.ReadTimeout("x"), Cause.CONNECTION_LOST),
+        (httpx2.WriteError("x"), Cause.CONNECTION_LOST),
+        (httpx2.RemoteProtocolError("x"), Cause.CONNECTION_LOST),
     ],
 )
-def test_only_what_came_before_sending_is_safe_to_repeat(error: Exception, kind: FailureKind) -> None:
+def test_only_what_came_before_sending_is_safe_to_repeat(error: Exception, cause: Cause) -> None:
     failure = of_error(error, "h:1")
-    assert failure.kind is kind
     assert "h:1" in failure.text
+    told = UpstreamLost if cause is Cause.CONNECTION_LOST else UpstreamUnavailable
+    assert type(failure.for_call()) is told
+    end = failure.for_run().reason
+    assert (end.cause, end.data["place"]) == (cause, "h:1")
+
+
+def test_a_certificate_that_is_not_trusted_cannot_start_a_server() -> None:
+    end = of_error(made_from(expired(), httpx2.ConnectError("x")), "h:1").for_run()
+    assert isinstance(end, CannotStart)
+    assert (end.reason.cause, end.reason.data["place"]) == (Cause.TLS_EXPIRED, "h:1")
+
+
+def expired() -> ssl.SSLCertVerificationError:
+    error = ssl.SSLCertVerificationError("x")
+    error.verify_code, error.verify_message = 10, "certificate has expired"
+    return error
 
 
 def rpc(code: int) -> bytes:
@@ -56,23 +84,26 @@ def rpc(code: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("status", "kind"),
+    ("status", "cause"),
     [
-        (401, FailureKind.UNAUTHORIZED),
-        (403, FailureKind.FORBIDDEN),
+        (401, Cause.UNAUTHORIZED),
+        (403, Cause.FORBIDDEN),
         (404, None),
         (400, None),
-        (413, FailureKind.TOO_LARGE),
-        (429, FailureKind.BUSY),
+        (413, Cause.MESSAGE_TOO_LARGE),
+        (429, Cause.BUSY),
         (500, None),
-        (502, FailureKind.GATEWAY),
-        (503, FailureKind.BUSY),
-        (504, FailureKind.GATEWAY),
+        (502, Cause.GATEWAY),
+        (503, Cause.BUSY),
+        (504, Cause.GATEWAY),
     ],
 )
-def test_statuses(status: int, kind: FailureKind | None) -> None:
+def test_statuses(status: int, cause: Cause | None) -> None:
     failure = of_status(httpx2.Response(status), "h:1")
-    assert (failure.kind if failure else None) is kind
+    assert (failure is None) is (cause is None)
+    if failure is not None:
+        end = failure.for_run().reason
+        assert (end.cause, end.data) == (cause, {"place": "h:1", "status": status})
 
 
 @pytest.mark.parametrize(
@@ -101,7 +132,7 @@ def test_the_end_of_a_session_is_told_by_status_and_code_to_who_named_one(
     assert ends_session(unnamed, body) is False
     ended = of_status(named, "h:1", session_over=True)
     assert ended is not None
-    assert ended.kind is FailureKind.SESSION_OVER
+    assert ended.cause is Cause.SESSION_OVER
 
 
 NOON = "Sun, 06 Nov 1994 12:00:00 GMT"
@@ -144,6 +175,7 @@ def test_who_is_sent_away_for_a_while_is_told_how_long() -> None:
     end = failure.for_run()
     assert isinstance(end, Busy)
     assert end.wait == 7
+    assert end.reason.data == {"place": "h:1", "status": 429, "seconds": 7}
 
 
 def test_a_date_is_compared_with_our_clock_where_the_server_does_not_show_its_own() -> None:
@@ -151,19 +183,26 @@ def test_a_date_is_compared_with_our_clock_where_the_server_does_not_show_its_ow
     assert retry_after(httpx2.Headers({"retry-after": "Sun, 06 Nov 1994 12:00:30 GMT"}), now) == 30
 
 
-@pytest.mark.parametrize("kind", list(FailureKind))
-def test_each_kind_has_a_meaning_for_both(kind: FailureKind) -> None:
-    failure = Failure(kind, "it broke")
-    told = {FailureKind.TOO_LARGE: RequestTooLarge}.get(
-        kind, UpstreamUnavailable if kind in NOT_RUN else UpstreamLost
-    )
-    assert type(failure.for_call()) is told
-    ended = {
-        FailureKind.UNTRUSTED: CannotStart,
-        FailureKind.UNAUTHORIZED: NeedsAuth,
-        FailureKind.FORBIDDEN: NeedsAuth,
-    }.get(kind, ConnectionLost)
-    assert type(failure.for_run()) is ended
+UNTRUSTED = {Cause.TLS_UNTRUSTED, Cause.TLS_EXPIRED, Cause.TLS_NAME}
+FATAL = {*UNTRUSTED, Cause.UNAUTHORIZED, Cause.SESSION_OVER}
+FATAL_TO_OURS = {Cause.FORBIDDEN, Cause.BUSY, Cause.GATEWAY, *NOT_CONNECTED}
+MAY_HAVE_RUN = {Cause.CONNECTION_LOST, Cause.GATEWAY, Cause.MESSAGE_TOO_LARGE}
+MET = sorted(FATAL | FATAL_TO_OURS | MAY_HAVE_RUN)
+
+
+@pytest.mark.parametrize("cause", MET)
+def test_each_cause_has_a_meaning_for_both(cause: Cause) -> None:
+    failure = Failure(cause, "it broke", {"place": "h:1"})
+    called = UpstreamLost if cause in MAY_HAVE_RUN else UpstreamUnavailable
+    assert type(failure.for_call()) is {Cause.MESSAGE_TOO_LARGE: RequestTooLarge}.get(cause, called)
+    ended: type[RunError] = ConnectionLost
+    if cause in UNTRUSTED:
+        ended = CannotStart
+    elif cause in {Cause.UNAUTHORIZED, Cause.FORBIDDEN}:
+        ended = NeedsAuth
+    end = failure.for_run()
+    assert type(end) is ended
+    assert (end.reason.cause, end.reason.data) == (cause, {"place": "h:1"})
 
 
 @pytest.mark.parametrize(
@@ -179,18 +218,16 @@ def test_an_error_object_is_found_as_it_was_sent() -> None:
     assert bytes(found) == b'{"code" :-5}'
 
 
-AWAY = Failure(FailureKind.UNREACHABLE, "away")
-FATAL = {FailureKind.UNAUTHORIZED, FailureKind.UNTRUSTED, FailureKind.SESSION_OVER}
-FATAL_TO_OURS = {FailureKind.FORBIDDEN, FailureKind.BUSY, FailureKind.GATEWAY, FailureKind.UNREACHABLE}
+AWAY = Failure(Cause.REFUSED, "away")
 
 
-@pytest.mark.parametrize("kind", list(FailureKind))
+@pytest.mark.parametrize("cause", MET)
 @pytest.mark.parametrize("own", [False, True])
-async def test_what_ends_the_connection(kind: FailureKind, own: bool) -> None:
+async def test_what_ends_the_connection(cause: Cause, own: bool) -> None:
     state = LinkState()
-    end = state.judge(Failure(kind, "over"), own=own)
+    end = state.judge(Failure(cause, "over"), own=own)
     assert state.end is end
-    assert (end is not None) is state.ended.is_set() is (kind in FATAL or (own and kind in FATAL_TO_OURS))
+    assert (end is not None) is state.ended.is_set() is (cause in FATAL or (own and cause in FATAL_TO_OURS))
     state.end_with(ConnectionLost("second"))
     assert str(state.end) == ("second" if end is None else "over")
 
@@ -208,6 +245,6 @@ async def test_who_wants_to_be_left_alone_is_not_silent_meanwhile() -> None:
     state = LinkState()
     now = trio.current_time()
     for wait in (40.0, 4.0):
-        state.judge(Failure(FailureKind.BUSY, "later", wait), own=False)
+        state.judge(Failure(Cause.BUSY, "later", wait=wait), own=False)
         state.heard()
         assert state.busy_until == state.last_heard >= now + 40

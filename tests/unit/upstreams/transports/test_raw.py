@@ -330,6 +330,15 @@ async def test_a_request_without_an_answer_is_cancelled_at_the_server(
         assert found.link.last["params"]["requestId"] == 1
 
 
+async def test_the_handshake_is_given_up_without_a_word(autojump_clock: trio.testing.MockClock) -> None:
+    async with pair() as found:
+        with pytest.raises(UpstreamTimeout):
+            await found.connection.request("initialize", {}, timeout=3.0)
+        assert [json.loads(frame)["method"] for frame in found.link.sent] == ["initialize"]
+        await found.link.says(b'{"id":1,"result":{}}')
+        assert found.end is None
+
+
 # --- what the server says by itself ---------------------------------------------------------------------------
 
 
