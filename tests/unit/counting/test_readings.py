@@ -204,6 +204,7 @@ def test_the_module_that_is_loaded_by_name_has_the_door_that_is_used() -> None:
     assert list(inspect.signature(render).parameters) == ["reading"]
 
 
+@pytest.mark.process
 def test_the_library_is_not_imported_before_somebody_asks() -> None:
     code = (
         "import sys, daemon.actors.exposition, daemon.cli.metrics; from daemon.counting import readings, tally;"

@@ -1,0 +1,52 @@
+"""The documents name files that are there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *(ROOT / "docs").glob("*.md")]
+
+# A path is as the repository's root has it, or as daemon/ has it; NAME stands for one that the reader chooses.
+_PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*|[\w-]+\.(?:py|toml))(?:::\w+)?`")
+_MODULE = re.compile(r"`([a-z_]+(?:\.[a-z_]+)+)(?:\.[A-Z]\w*(?:\.\w+)?)?`")
+_LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+
+
+def is_there(path: str) -> bool:
+    return any((base / path).exists() for base in (ROOT, ROOT / "daemon"))
+
+
+NO_MODULES = {"state.url", "state.db", "search.py"}
+"""A key of the configuration and two files: what is named as a module would be."""
+
+
+def module_is_there(name: str) -> bool:
+    """Whether `room.module`, or something in that module, is there; other dotted names are not ours."""
+    parts = name.split(".")
+    path = ROOT / "daemon" / parts[0]
+    for part in parts[1:]:
+        if not path.is_dir():
+            return True
+        path = path / part if (path / part).is_dir() else path / f"{part}.py"
+        if not path.exists():
+            return False
+    return True
+
+
+def is_meant(path: str) -> bool:
+    """Whether a path is one of this repository's: it begins with a folder of it, or of daemon/."""
+    first = path.partition("/")[0]
+    return "NAME" not in path and "/" in path and is_there(first) and first not in {"", ".."}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_file_that_a_document_names_is_there(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    gone = [path for path in _PATH.findall(text) if is_meant(path) and not is_there(path)]
+    gone += [name for name in _MODULE.findall(text) if name not in NO_MODULES and not module_is_there(name)]
+    gone += [link for link in _LINK.findall(text) if not (document.parent / link).exists()]
+    assert not gone
