@@ -48,10 +48,6 @@ test: .venv/dev.stamp .cache/mcp1/stamp .cache/node/stamp lint  ## everything: f
 check: .venv/dev.stamp  ## the first thing after a change: linters, types and unit tests, in a minute
 	$(IN_VENV) .venv/bin/python scripts/check $(PYTEST_ARGS)
 
-.PHONY: unit
-unit: .venv/dev.stamp  ## the tests that need neither node nor the other SDK, nor minutes
-	$(IN_VENV) .venv/bin/python -m pytest -m 'not e2e' --ignore=tests/faults $(PYTEST_ARGS)
-
 .PHONY: systemd
 systemd: .venv/dev.stamp  ## the units in a booted systemd (root, Debian): tests/systemd, in a container
 	scripts/systemd-container $(PYTEST_ARGS)
