@@ -6,15 +6,73 @@ and of resources follow each other in the same way.
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
+from functools import lru_cache
 from itertools import islice
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Raw
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from daemon.config.model import Server
     from daemon.model import Tool
+
+
+def canonical(value: object) -> bytes:
+    """JSON with sorted keys, no white space and UTF-8 unescaped, in the spirit of RFC 8785.
+
+    Raises:
+        RecursionError: the value is nested deeper than the interpreter follows.
+    """
+    return msgspec.json.encode(value, order="sorted")
+
+
+def hashes(members: Mapping[str, object]) -> tuple[str, str]:
+    """The `schema_hash` and the `content_hash` of a tool.
+
+    Args:
+        members: its definition, decoded: all of it counts, for whoever is shown it may depend on any of it.
+
+    Returns:
+        Hex SHA-256 of its canonical JSON (design.md §6); and the same without the name, which is equal for a
+        tool before and after it is renamed.
+
+    Raises:
+        RecursionError: a member is nested too deeply.
+    """
+    # Each member once, and what is between them as `canonical` would write it.
+    written = {name: b"%b:%b" % (canonical(name), canonical(members[name])) for name in sorted(members)}
+    whole = hashlib.sha256(b"{%b}" % b",".join(written.values())).hexdigest()
+    written.pop("name", None)
+    return whole, hashlib.sha256(b"{%b}" % b",".join(written.values())).hexdigest()
+
+
+def tools_digest(hashes: Iterable[str]) -> str:
+    """Hex SHA-256 of a server's tools, in any order: what a summary of the server is made of."""
+    return hashlib.sha256("\n".join(sorted(hashes)).encode()).hexdigest()
+
+
+def fingerprint(server: Server) -> str:
+    """Hex SHA-256 of what decides which server answers: two configurations with one may share what was learned.
+
+    Timeouts, limits, descriptions and the like do not count.
+    """
+    decisive = {
+        "type": str(server.type),
+        "command": server.command,
+        "args": list(server.args),
+        "env": dict(server.env),
+        "cwd": server.cwd,
+        "url": server.url,
+        "headers": dict(server.headers),
+    }
+    return hashlib.sha256(canonical(decisive)).hexdigest()
+
 
 NEVER = inf
 """Since when something is so of which nobody knows it: whatever a client was shown may have been otherwise."""
@@ -107,3 +165,87 @@ def _by_content(listed: Mapping[str, Tool], names: Iterable[str]) -> dict[str, s
 
 def _alike(one: Tool, other: Tool) -> bool:
     return one is other or one.schema_hash == other.schema_hash
+
+
+KEPT = 4096
+"""Schemas that are kept in their short form: all those of eighty large servers."""
+
+_MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+"""Keywords whose members are schemas by names of the author's: none of those may go, also not an empty one."""
+
+_LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
+_SCHEMAS = frozenset(
+    {"items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames"}
+)
+
+_IDLE_WHEN_EMPTY = frozenset({"title", "description", "$comment", "required", "examples", *_MAPS})
+"""Keywords that say nothing when they are empty; of others, such as `items`, even {} may matter."""
+
+
+@lru_cache(maxsize=KEPT)
+def compact(schema: bytes) -> bytes:
+    """A schema without white space, `$schema`, nulls and empty fields. It means the same.
+
+    Args:
+        schema: raw JSON; what is no object, or nested deeper than the interpreter follows, comes back as it is.
+    """
+    try:
+        decoded = msgspec.json.decode(schema)
+        return msgspec.json.encode(_of_schema(decoded)) if isinstance(decoded, dict) else schema
+    except RecursionError:
+        return schema
+
+
+def _of_schema(schema: Any) -> Any:
+    if not isinstance(schema, dict):
+        return schema
+    return {key: _of_keyword(key, value) for key, value in schema.items() if not _says_nothing(key, value)}
+
+
+def _says_nothing(key: str, value: Any) -> bool:
+    if key == "$schema" or (value is None and key != "const"):
+        return True
+    return key in _IDLE_WHEN_EMPTY and value in ("", [], {})
+
+
+def _of_keyword(key: str, value: Any) -> Any:
+    if key in _MAPS and isinstance(value, dict):
+        return {name: _of_schema(schema) for name, schema in value.items()}
+    if key in _LISTS and isinstance(value, list):
+        return [_of_schema(schema) for schema in value]
+    return _of_schema(value) if key in _SCHEMAS else value
+
+
+SCHEMA = "inputSchema"
+
+TYPE = b'"type":"object"'
+
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def lacks_type(definition: Mapping[str, Any]) -> bool:
+    """Whether a tool's schema of arguments says nothing of their type.
+
+    Raises:
+        ValueError: there is no such schema, or it is one of something that is no object.
+    """
+    if SCHEMA not in definition:
+        raise ValueError("has no inputSchema")
+    schema = definition[SCHEMA]
+    if not isinstance(schema, dict):
+        raise ValueError("its inputSchema is no object")
+    if "type" in schema and schema["type"] != "object":
+        raise ValueError('its inputSchema has another "type" than "object", which MCP requires')
+    return "type" not in schema
+
+
+def completed(raw: bytes) -> bytes:
+    """A definition with the type in its schema of arguments, before all else that this says.
+
+    Args:
+        raw: a definition whose schema `lacks_type`; what its other members hold stays, byte for byte.
+    """
+    members = _decode_members(raw)
+    said = bytes(members[SCHEMA])[1:].lstrip()
+    separator = b"" if said == b"}" else b","
+    return msgspec.json.encode({**members, SCHEMA: Raw(b"{" + TYPE + separator + said)})

@@ -13,13 +13,13 @@ import attrs
 
 from daemon.catalog.definitions import (
     NEVER,
+    fingerprint,
     known_for_longer,
     mean_the_same,
     renames,
     say_the_same,
     since_when,
 )
-from daemon.catalog.digests import fingerprint
 from daemon.facts import ListingFailed, Recalled, ServerStatus, StatusChanged, Summarized, ToolsListed
 from daemon.safety.legible import screened
 from daemon.states import COMING, SERVING, ServerState
@@ -62,7 +62,7 @@ class ServerEntry:
     hidden: Mapping[str, str] = attrs.field(factory=dict)
     """Its tools that have hidden characters in their definitions, each with which (`safety.legible`)."""
     completed: tuple[str, ...] = ()
-    """Its tools whose schemas of arguments it lists without their type (`catalog.schemas`)."""
+    """Its tools whose schemas of arguments it lists without their type (`catalog.definitions`)."""
     listing_error: str = ""
     """Why the last attempt to list its tools failed; empty if it did not."""
     first_run: int = 0
@@ -73,7 +73,7 @@ class ServerEntry:
     begun: float = 0.0
     """When this life of the daemon began: what it knows of earlier ones is what the store has."""
     fingerprint: str = attrs.field(default="", repr=False)
-    """Of the configuration that decides which server answers (`catalog.digests`)."""
+    """Of the configuration that decides which server answers (`catalog.definitions`)."""
     enabled: bool = True
     """Whether the configuration has it switched on."""
     switched_off: bool = False

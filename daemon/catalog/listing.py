@@ -19,8 +19,7 @@ from weakref import WeakValueDictionary
 import msgspec
 from msgspec import Raw
 
-from daemon.catalog.digests import hashes
-from daemon.catalog.schemas import SCHEMA, completed, lacks_type
+from daemon.catalog.definitions import SCHEMA, completed, hashes, lacks_type
 from daemon.model import Tool
 
 if TYPE_CHECKING:

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from daemon.config.credentials import names_credential
-from daemon.config.hints import quoted
+from daemon.config.credentials import is_setting, names_credential
 from daemon.config.jsonc import below, sound
-from daemon.config.settings import is_setting
 from daemon.errors import Fault
-from daemon.safety.spellings import nested
+from daemon.kit.wording import quoted
+from daemon.safety.shapes import nested
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

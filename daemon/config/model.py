@@ -77,6 +77,10 @@ PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 """The port that a url's scheme implies."""
 
 
+MAX_PORT = 65535
+"""The largest TCP port."""
+
+
 class StartMode(StrEnum):
     """When a server is started."""
 

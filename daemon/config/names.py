@@ -95,9 +95,6 @@ def slug(name: str, taken: Collection[str] = ()) -> str | None:
     return next((candidate for candidate in candidates if candidate not in taken), None)
 
 
-SLASHES = 2
-"""The fewest characters of a regex: its two slashes."""
-
 MAX_PATTERN = 1024
 """Longest pattern, in characters: eight times the longest name of a tool."""
 
@@ -137,7 +134,7 @@ def matches(pattern: str, server: str, tool: str) -> bool:
 
 
 def _is_regex(pattern: str) -> bool:
-    return len(pattern) > SLASHES and pattern.startswith("/") and pattern.endswith("/")
+    return len(pattern) > len("//") and pattern.startswith("/") and pattern.endswith("/")
 
 
 @lru_cache(maxsize=COMPILED)

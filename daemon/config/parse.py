@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import attrs
 
 from daemon.config.expand import Sources, expand_server, read_file
+from daemon.config.files import ProfileFiles, open_to_others, read_beside
 from daemon.config.jsonc import ROOT, below, decode
 from daemon.config.model import DEFAULT_PROFILE, Category, Config, Profile, Server
-from daemon.config.profile_files import ProfileFiles, read_beside
 from daemon.config.redaction import secrets
 from daemon.config.server_rules import infer_type
 from daemon.config.structure import TRANSPORT_SPELLINGS, expected, read
 from daemon.config.validate import Named, check
-from daemon.config.writers import open_to_others
 from daemon.errors import ConfigError, Fault
 
 if TYPE_CHECKING:

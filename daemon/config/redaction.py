@@ -17,15 +17,14 @@ from urllib.parse import unquote, unquote_plus, urlsplit
 from daemon.config.credentials import (
     in_arguments,
     is_anybodys,
+    is_setting,
     looks_random,
     names_credential,
     told_by_name,
 )
-from daemon.config.settings import is_setting
 from daemon.config.state_url import passwords
 from daemon.safety.redact import SHOWN, Redactor
-from daemon.safety.shapes import tokens
-from daemon.safety.spellings import nested
+from daemon.safety.shapes import nested, tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -16,10 +16,10 @@ from urllib.parse import parse_qsl, unquote, unquote_plus
 
 import attrs
 
-from daemon.config.hints import quoted
 from daemon.config.jsonc import below
-from daemon.config.metrics_rules import MAX_PORT
+from daemon.config.model import MAX_PORT
 from daemon.errors import Fault
+from daemon.kit.wording import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -32,6 +32,9 @@ LONGEST = 200
 MAX_COMPARED = 20_000
 """Names that a wrong one is compared with, 0.3 µs each: two servers' fill."""
 
+MAX_QUOTED = 64
+"""Characters of a word that a message repeats; no name in a configuration may be longer."""
+
 _SEPARATORS = str.maketrans("", "", "_-")
 
 
@@ -69,6 +72,11 @@ def suggestion(wanted: str, names: Iterable[str], most: int | None = None) -> st
     if close := closest(wanted, known, 1):
         return f": did you mean {close[0]!r}?"
     return f": known are {', '.join(known[:most])}" if known else ": there are none"
+
+
+def quoted(word: str) -> str:
+    """A word that somebody wrote in quotes, cut to a length that leaves the sentence readable."""
+    return f"'{word}'" if len(word) <= MAX_QUOTED else f"'{word[:MAX_QUOTED]}…'"
 
 
 def camel(name: str) -> str:

@@ -28,7 +28,7 @@ NOTE = r"[mcpd: this definition has hidden characters; they are spelt out, as \u
 """Added to the description of such a tool: a model should know that somebody hid something."""
 
 KEPT = 4096
-"""Schemas that are kept in their legible form, as many as are kept in their short one (`catalog.schemas`)."""
+"""Schemas kept in their legible form: as many as in their compact one (`catalog.definitions`)."""
 
 MAX_POINTS = 8
 """Code points that are named of one tool: enough to see what it is about."""

@@ -12,8 +12,7 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from daemon.safety.shapes import credentials
-from daemon.safety.spellings import SHORTEST, all_spellings
+from daemon.safety.shapes import SHORTEST, all_spellings, credentials
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
