@@ -1,4 +1,7 @@
-"""What in a configuration is a credential although nothing says so but its name, its place or its look."""
+"""Which values of a configuration are credentials, judged by their name, their place or their look.
+
+Whatever is not clearly a setting (`is_setting`) may be a secret, and is treated as one.
+"""
 
 from __future__ import annotations
 

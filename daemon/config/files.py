@@ -1,4 +1,13 @@
-"""Profiles in files of their own: `profiles.d/NAME.json` beside the configuration is the profile NAME."""
+"""The files of a configuration: who else can write them, and profiles in files of their own.
+
+A configuration names the programs that run as us, so nobody else may write it. As with sshd's StrictModes, that
+is checked for the file, for every link that leads to it and for every directory above. Unlike there, owners
+matter in sticky directories only, because a container's root reads its user's file; and a group may write if it
+is one of ours or the owner's private one, because many distributions create a group per user. `mcpd doctor`
+warns of owners and of groups that are shared.
+
+`profiles.d/NAME.json` beside the configuration is the profile NAME.
+"""
 
 from __future__ import annotations
 
@@ -17,23 +26,23 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
 MAX_LINKS = 40
-"""Symbolic links that are followed: as many as the kernel follows (path_resolution(7))."""
+"""Most symbolic links followed: as many as the kernel follows (path_resolution(7))."""
 
 _WHY = "and with it have mcpd run any program as this user, so nothing was read:"
 
 
 def open_to_others(path: Path) -> list[Fault]:
-    """What others can write or replace, of all that decides which file is read.
+    """A fault for everything others can write or replace on the path that decides which file is read.
 
     Raises:
-        OSError: it cannot be looked at.
+        OSError: a part of the path cannot be examined.
     """
-    way = reversed(dict.fromkeys(_way_to(path)))
-    return [Fault(path=ROOT, message=message) for each in way for message in _openings(each)]
+    steps = reversed(dict.fromkeys(_steps_to(path)))
+    return [Fault(path=ROOT, message=message) for each in steps for message in _openings(each)]
 
 
-def _way_to(path: Path) -> Iterator[Path]:
-    """Every directory, every symbolic link and the file, in the order in which the kernel comes by them."""
+def _steps_to(path: Path) -> Iterator[Path]:
+    """Every directory, every symbolic link and the file, in the order in which the kernel visits them."""
     at, links = Path("/"), 0
     ahead = [*reversed(path.absolute().parts[1:])]
     yield at
@@ -53,7 +62,7 @@ def _way_to(path: Path) -> Iterator[Path]:
 
 
 def _openings(path: Path) -> Iterator[str]:
-    """How others can write a file, or replace what is in a directory, and what ends it."""
+    """How others can write a file, or replace what is in a directory, and how to prevent it."""
     found = path.lstat()
     above = path.parent.stat().st_mode
     shared = above & stat.S_ISVTX and above & stat.S_IWOTH
@@ -68,9 +77,9 @@ def _openings(path: Path) -> Iterator[str]:
 
 
 def _writers(path: Path, found: os.stat_result) -> Iterator[tuple[str, str]]:
-    """Who else can write, and the mode that ends it."""
+    """Who else can write, and the change of mode that prevents it."""
     mode = found.st_mode
-    # In a sticky directory such as /tmp others can write, but not replace what is ours.
+    # In a sticky directory such as /tmp others can write, but cannot replace our files.
     if not (stat.S_ISREG(mode) or (stat.S_ISDIR(mode) and not mode & stat.S_ISVTX)):
         return
     ours = {0, found.st_uid, os.getegid(), *os.getgroups()}
@@ -81,34 +90,34 @@ def _writers(path: Path, found: os.stat_result) -> Iterator[tuple[str, str]]:
 
 
 def _is_fixed(path: Path) -> bool:
-    """Whether nobody can write there: a ConfigMap of Kubernetes is such a directory with mode 777."""
+    """Whether the file system is read-only: a Kubernetes ConfigMap is such a directory with mode 777."""
     return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
 
 
 FOLDER = "profiles.d"
 
 MAX_FILES = 256
-"""Files that are read: more profiles than anybody has, and no folder that was meant for something else."""
+"""Most files read: more profiles than anyone has; a folder with more was meant for something else."""
 
 MAX_BYTES = 1 << 20
-"""Bytes of one file: a profile with a long text has some thousands."""
+"""Most bytes of one file: a profile with a long text has a few thousand."""
 
 
 @attrs.define
 class ProfileFiles:
-    """What stands in the folder."""
+    """The content of `profiles.d`."""
 
     profiles: dict[str, object] = attrs.field(factory=dict)
-    """By name, as they are written."""
+    """The decoded profiles by name, not yet checked."""
     faults: list[Fault] = attrs.field(factory=list)
-    """What could not be read."""
+    """Faults of files that could not be read."""
 
     def beside(self, written: Collection[str], source: str) -> list[Fault]:
-        """Faults of profiles that are in a file although the configuration has them.
+        """Faults of profiles that have a file although the configuration defines them, too.
 
         Args:
             written: the names of the configuration's own profiles.
-            source: where that is.
+            source: the path of the configuration.
         """
         trail = below(ROOT, "profiles")
         return [
@@ -121,7 +130,7 @@ class ProfileFiles:
         ]
 
     def placed(self, faults: Iterable[Fault]) -> list[Fault]:
-        """The faults, those within a profile of a file with the name of that file."""
+        """The faults, with the file's name in the path of those within a profile that has a file."""
         return [self._placed(fault) for fault in faults]
 
     def _placed(self, fault: Fault) -> Fault:
@@ -134,12 +143,12 @@ class ProfileFiles:
 
 
 def files_beside(config: Path) -> list[Path]:
-    """The files of profiles that belong to a configuration, by name; none without a folder.
+    """The profile files that belong to a configuration, sorted by name; none without a folder.
 
-    Names that begin with a dot are others': the locks of editors, what macOS keeps beside a file.
+    Names that begin with a dot are skipped: lock files of editors, metadata that macOS keeps beside a file.
 
     Raises:
-        OSError: the folder cannot be looked into.
+        OSError: the folder cannot be listed.
     """
     try:
         beside = (config.parent / FOLDER).iterdir()
@@ -149,7 +158,7 @@ def files_beside(config: Path) -> list[Path]:
 
 
 def read_beside(config: Path) -> ProfileFiles:
-    """Read the profiles that stand in files of their own beside a configuration."""
+    """Read the profiles in files of their own beside a configuration."""
     found = ProfileFiles()
     try:
         paths = files_beside(config)
@@ -195,8 +204,8 @@ def _read(path: Path, found: ProfileFiles) -> None:
 
 
 def _content(path: Path) -> bytes | None:
-    """What stands in a file, one byte more than it may have at most; None if it is none to be read at once."""
-    # Judged once it is open: a pipe that nobody writes to would keep whoever opens it waiting for ever.
+    """The content of a file, up to one byte over the limit; None if it is not a regular file."""
+    # Opened without blocking and checked afterwards: opening a pipe without a writer would wait forever.
     with open(path, "rb", opener=_at_once) as file:
         return file.read(MAX_BYTES + 1) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
 

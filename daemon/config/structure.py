@@ -1,8 +1,9 @@
-"""From decoded JSON to the model, strictly: nothing is converted, nothing is ignored, all faults at once.
+"""Turns decoded JSON into the model, strictly: nothing is converted or ignored, and all faults are reported.
 
 cattrs would turn 3 into "3", "no" into True and "abc" into a tuple of three letters; the hooks below refuse
 instead. Its errors are a tree that mirrors the model; `_faults` turns it into trails in the file's spelling.
-`read` goes on after faults, with what is sound, so that rules across entries can still be checked.
+`read` continues after faults with what is sound, so that rules across entries can still be checked. An unknown
+key is answered with the closest known one, or with what says the same here if another client has it.
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ TRANSPORT_SPELLINGS = {
     "streamable_http": "http",
     "websocket": "ws",
 }
-"""What other clients write for `type`."""
+"""Other clients' words for `type`, with ours."""
 
 
 class Misfit(ValueError):
-    """A value of the wrong kind; the text says what was expected."""
+    """A value of the wrong type; the text says what was expected."""
 
 
 def read(cls: type[T], raw: object, trail: str, faults: list[Fault], *, name: str | None = None) -> T | None:
-    """Make a `cls` of `raw`, adding to `faults`; what is at fault is left at its default.
+    """Turn `raw` into a `cls`, adding to `faults`; faulty values are left at their defaults.
 
-    `name` is the key that an entry stands under; the model has it as a field, the file does not.
-    Returns None only if nothing can be made of `raw`.
+    `name` is the key of the entry: a field in the model, but not in the file. Returns None only if `raw` cannot
+    be used at all.
     """
     if not isinstance(raw, dict):
         faults.append(Fault(path=trail, message=expected("an object, {...}", raw)))
@@ -74,7 +75,7 @@ def _salvage(cls: type[T], raw: object) -> T | None:
 
 
 def _pruned(raw: Any, error: Exception) -> Any:
-    """`raw` without what `error` is about. A list with a fault goes as a whole: indices must stay true."""
+    """`raw` without what `error` is about. A faulty list is dropped whole, so that indices stay right."""
     kept = dict(raw)
     for step, inner in _branches(error):
         if isinstance(inner, ForbiddenExtraKeysError):
@@ -137,7 +138,7 @@ _REMEDIES: Mapping[tuple[str, type], str] = {
 
 
 def expected(what: str, value: object) -> str:
-    """What was expected and what kind of thing stands there. Never the value: it may be a secret."""
+    """What was expected and what type was found. Never the value: it may be a secret."""
     remedy = _REMEDIES.get((what, type(value)), "")
     if value is None:
         remedy = ": remove the key to get the default"
@@ -145,7 +146,7 @@ def expected(what: str, value: object) -> str:
 
 
 def _strictly(what: str, *kinds: type) -> Callable[[object, object], Any]:
-    """A hook that takes exactly these types; `type` and not `isinstance`, since bool is an int."""
+    """A hook that accepts exactly these types; `type` rather than `isinstance`, since bool is an int."""
 
     def check(value: object, _: object) -> object:
         if type(value) not in kinds:
@@ -159,7 +160,7 @@ _text = _strictly("text", str)
 
 
 def _text_or_word(value: object, kind: Any) -> object:
-    """The hook of `str`, which cattrs uses for every StrEnum too."""
+    """The hook for `str`, which cattrs also uses for every StrEnum."""
     return _word(value, kind) if issubclass(kind, StrEnum) else _text(value, kind)
 
 
@@ -198,7 +199,7 @@ def _entries(value: object, kind: Any) -> dict[str, Any]:
 
 
 def _each(pairs: Iterable[tuple[Any, object]], kind: Any, whole: Any) -> list[tuple[Any, Any]]:
-    """Read every member before complaining about any."""
+    """Read every member before reporting faults."""
     done, errors = [], []
     for step, value in pairs:
         try:
@@ -226,7 +227,7 @@ def _object_hook(cls: Any, converter: Converter) -> Callable[[object, object], A
 
 
 def _only_ours(field: attrs.Attribute[Any]) -> bool:
-    """Whether only the reader fills this field in; `name` is handed in with the entry instead."""
+    """Whether only the reader sets this field; `name` is passed with the entry instead."""
     return not field.metadata.get("in_file", True) and field.default is not attrs.NOTHING
 
 
@@ -316,10 +317,10 @@ FOREIGN: Mapping[type, Mapping[str, str]] = {
     },
     Profile: {"name": _THE_KEY},
 }
-"""Keys that people bring along from other clients, and what says the same here."""
+"""Keys of other clients, with what to write here instead."""
 
 
 def unknown_key(cls: type, key: str, known: Iterable[str]) -> str:
-    """What to say about a key that `cls` does not have."""
+    """The fault for a key that `cls` does not have."""
     advice = FOREIGN.get(cls, {}).get(key)
     return f"unknown key {quoted(key)}" + (f": {advice}" if advice else suggestion(key, known))

@@ -1,4 +1,7 @@
-"""The rules that span entries: what is named elsewhere must exist, what is given must make sense together."""
+"""The rules of a configuration whose types are right: names must exist, values must make sense together.
+
+Rules within one server's entry are in `server_rules`, those of `state` in `state_url`.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @attrs.frozen(kw_only=True)
 class Named:
-    """The names that a file gives, also to entries that are themselves at fault."""
+    """The names in a file, including those of entries that have faults themselves."""
 
     servers: tuple[str, ...]
     """Keys of `mcpServers`."""
@@ -43,14 +46,14 @@ class Named:
     profiles: tuple[str, ...]
     """Keys of `profiles`."""
     surfaces: tuple[str, ...] = ()
-    """What this daemon can show; empty when nobody said."""
+    """The surfaces of this daemon; empty if they are unknown."""
 
 
 def check(config: Config, named: Named, earlier: Sequence[Fault]) -> list[Fault]:
     """All faults of a configuration whose types are right.
 
-    `earlier` faults were found while it was read, and what they are about was left out of `config`: a fault
-    that is only their echo is not reported.
+    `earlier` faults were found while it was read, and what they are about is missing from `config`: a fault
+    that only repeats one of them is not reported.
     """
     titles = [
         *name_faults(named.servers, below(ROOT, "mcpServers")),
@@ -64,7 +67,7 @@ def check(config: Config, named: Named, earlier: Sequence[Fault]) -> list[Fault]
 def _entry_faults(config: Config, named: Named, earlier: Sequence[Fault]) -> Iterator[Fault]:
     for name, server in config.mcp_servers.items():
         trail = below(below(ROOT, "mcpServers"), name)
-        # With an unreadable `type` nobody can say what else belongs into the entry.
+        # Without a valid `type` there is no telling what else belongs in the entry.
         if all(fault.path != below(trail, "type") for fault in earlier):
             yield from _unless_misspelt(missing_faults(server, trail), trail, earlier)
             yield from server_faults(server, trail)
@@ -79,8 +82,8 @@ def _entry_faults(config: Config, named: Named, earlier: Sequence[Fault]) -> Ite
         yield from surface_faults(profile, trail, named.surfaces)
     for number, name in enumerate(config.listen.servers):
         if name not in named.servers:
-            message = f"unknown server {quoted(name)}{suggestion(name, named.servers)}"
-            yield Fault(path=f"{below(below(ROOT, 'listen'), 'servers')}[{number}]", message=message)
+            here = below(below(below(ROOT, "listen"), "servers"), number)
+            yield Fault(path=here, message=_unknown_server(name, named.servers))
     yield from metrics_faults(config.metrics, below(ROOT, "metrics"))
     yield from state_faults(config.state, below(ROOT, "state"))
     if config.summaries is not None:
@@ -88,7 +91,7 @@ def _entry_faults(config: Config, named: Named, earlier: Sequence[Fault]) -> Ite
 
 
 def _summaries_faults(summaries: Summaries) -> Iterator[Fault]:
-    # Neither is repeated: a url may hold a password, and whoever gets the key's name wrong has pasted the key.
+    # Neither is repeated: a url may hold a password, and what is no variable's name may be the key itself.
     if not _is_web(summaries.base_url):
         message = "write the url of an OpenAI-compatible endpoint, up to its version: https://HOST/v1"
         yield Fault(path=below(below(ROOT, "summaries"), "baseUrl"), message=message)
@@ -106,13 +109,13 @@ def _is_web(url: str) -> bool:
 
 
 def _unless_misspelt(missing: Iterable[Fault], trail: str, earlier: Sequence[Fault]) -> Iterator[Fault]:
-    """What is missing from an entry, unless the entry has other faults: the missing key may be among them."""
+    """What an entry lacks, unless the entry has other faults: one may be the missing key, misspelt."""
     if not any(_within(fault.path, trail) for fault in earlier):
         yield from missing
 
 
 def _echoes(fault: Fault, earlier: Iterable[Fault]) -> bool:
-    """Whether an earlier fault is about the same place, a part of it or what it is a part of."""
+    """Whether an earlier fault is about the same place, something within it or something around it."""
     return any(_within(fault.path, other.path) or _within(other.path, fault.path) for other in earlier)
 
 
@@ -121,14 +124,14 @@ def _within(inner: str, outer: str) -> bool:
 
 
 SUGGESTED = "127.0.0.1:9464"
-"""What Prometheus' own list of ports has for exporters of programs."""
+"""An address for `metrics.listen`; the port is from Prometheus' list of default ports for exporters."""
 
 _AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s\[\]:/@]+))(?::([0-9]{1,5}))?", re.ASCII)
-"""HOST or HOST:PORT, an IPv6 address between brackets (RFC 3986, 3.2)."""
+"""HOST or HOST:PORT, with IPv6 addresses in brackets (RFC 3986 §3.2)."""
 
 
 def metrics_faults(metrics: Metrics, trail: str) -> Iterator[Fault]:
-    """Everything wrong with `metrics`."""
+    """Everything wrong with `metrics`: without a password, only this machine may be served."""
     if metrics.listen is None:
         return
     here = below(trail, "listen")
@@ -145,7 +148,7 @@ def metrics_faults(metrics: Metrics, trail: str) -> Iterator[Fault]:
 
 
 def split_authority(text: str) -> tuple[str | None, int | None]:
-    """Host and port of `HOST:PORT`; the host is None if it is not that, the port if none stands there."""
+    """Host and port of `HOST:PORT`; the host is None if the text is malformed, the port if it is absent."""
     found = _AUTHORITY.fullmatch(text)
     if found is None:
         return None, None
@@ -154,7 +157,7 @@ def split_authority(text: str) -> tuple[str | None, int | None]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine and no other: `localhost`, 127.0.0.0/8 or ::1."""
+    """Whether a host is this machine: `localhost`, 127.0.0.0/8 or ::1."""
     if host.lower() == "localhost":
         return True
     try:
@@ -164,12 +167,12 @@ def is_loopback(host: str) -> bool:
     return address == IPv6Address("::1") if isinstance(address, IPv6Address) else address.is_loopback
 
 
-ANYBODY = "*"
-"""No server's name: whose tool it is does not matter."""
+ANY_SERVER = "*"
+"""Stands for any server: no server can have this name."""
 
 
 def title_faults(names: Iterable[str], trail: str) -> Iterator[Fault]:
-    """Categories or profiles that may not be called that."""
+    """Names that categories or profiles may not have."""
     for name in names:
         if not title_is_sound(name):
             message = f"this name must have 1 to {TITLE_LENGTH} printable characters"
@@ -195,7 +198,7 @@ def category_faults(category: Category, trail: str, servers: Collection[str]) ->
 
 
 def empty_faults(category: Category, trail: str) -> Iterator[Fault]:
-    """A category in which no tool can be."""
+    """A fault for a category that can hold no tool."""
     tools = category.tools
     if category.server is None and not tools.include_names and not tools.include_patterns:
         message = "this category has no tools: write a 'server', or tools.includeNames as server/tool"
@@ -205,18 +208,18 @@ def empty_faults(category: Category, trail: str) -> Iterator[Fault]:
 def reference_faults(
     names: Iterable[tuple[str, str]], server: str | None, servers: Collection[str], *, bare: bool = False
 ) -> Iterator[Fault]:
-    """Tools that nobody can have, or that were named before in another spelling.
+    """Names of tools that cannot exist, or that repeat an earlier one, maybe in another spelling.
 
     Args:
-        names: each with its trail.
+        names: the trail and the name of each.
         server: the server that bare names belong to.
-        servers: all there are.
-        bare: whether a name may leave open whose tool it is.
+        servers: all configured servers.
+        bare: whether a name may omit the server.
     """
     seen: dict[tuple[str, str], str] = {}
     for here, name in names:
         reference = read_reference(name, servers)
-        message = _wrong_reference(reference, name, server or (ANYBODY if bare else None), servers)
+        message = _wrong_reference(reference, name, server or (ANY_SERVER if bare else None), servers)
         key = (reference.server or server or "", reference.tool)
         if message is not None:
             yield Fault(path=here, message=message)
@@ -256,13 +259,13 @@ def _pattern_faults(pattern: str, here: str) -> Iterator[Fault]:
 
 
 MOST_ANSWER_TOKENS = 65_536
-"""256 KiB: an answer is built in the turn in which it is asked for, and no model reads more at once."""
+"""Tokens, 256 KiB: an answer is built in the turn of its request, and no model reads more at once."""
 
 
 def profile_faults(
     profile: Profile, trail: str, servers: Collection[str], categories: Collection[str]
 ) -> Iterator[Fault]:
-    """Everything wrong with one profile, but for its surface."""
+    """Everything wrong with one profile, except its surface."""
     if profile.answer_tokens > MOST_ANSWER_TOKENS:
         message = f"{profile.answer_tokens} is too much; it must be {MOST_ANSWER_TOKENS} or less"
         yield Fault(path=below(trail, "answerTokens"), message=message)
@@ -286,7 +289,7 @@ def profile_faults(
 
 
 def surface_faults(profile: Profile, trail: str, surfaces: Sequence[str]) -> Iterator[Fault]:
-    """A surface that this daemon does not have; none if nobody said which it has."""
+    """A fault for a surface that this daemon does not have, if its surfaces are known."""
     if surfaces and profile.surface not in surfaces:
         message = f"unknown surface {quoted(profile.surface)}{suggestion(profile.surface, surfaces)}"
         yield Fault(path=below(trail, "surface"), message=message)

@@ -1,4 +1,8 @@
-"""What looks like a credential in a text although nobody has told us of it."""
+"""How secrets are recognised: credentials by their shape, known secrets by every way they may be written.
+
+A shape (`credentials`, `tokens`) finds what a server prints of its own accord and no configuration names. The
+spellings of a known secret (`all_spellings`) are the plain text, its form encoding and its base64.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +37,8 @@ _PREFIXED = re.compile(
     r"|xox[a-z]-[\w-]{10,}|A[KS]IA[A-Z0-9]{12,}|AIza[\w-]{30,}|SG\.[\w-]{16,}\.[\w-]{16,})",
     re.ASCII,
 )
-# A dash may stand before a token and within one. Looked for after each dash, its end would be sought as often
-# as a text has dashes; so the first beginning in a word decides for all of the word.
+# A dash may stand before a token and within one. A search from every dash would look for the end as often as a
+# text has dashes, so the first match in a word decides for the whole word.
 _KEY = re.compile(r"(?<![\w-])(?>([\w-]*?(?<![A-Za-z0-9]))sk[-_])(?=[\w-]*[0-9])[\w-]{16,}", re.ASCII)
 _JWT = re.compile(r"(?<![\w-])(?>([\w-]*?(?<![A-Za-z0-9]))eyJ)[\w-]{8,}+\.[\w-]{4,}(?:\.[\w-]*)?", re.ASCII)
 _TOKENS = (
@@ -42,7 +46,7 @@ _TOKENS = (
     (("sk-", "sk_"), _KEY),
     (("eyj",), _JWT),
 )
-"""Tokens that say by their first letters whose they are: of GitHub, Slack, AWS, Google, OpenAI, JWTs, ..."""
+"""Tokens recognised by their prefix: GitHub, Slack, AWS, Google, OpenAI, JWTs and others."""
 
 _SHAPES = (
     (
@@ -60,8 +64,8 @@ _SHAPES = (
     (("://",), re.compile(r"(://)[^/\s@:]+:[^/\s@]+(?=@)")),
     *_TOKENS,
 )
-"""Shapes of credentials that a server may print of its own accord: we never knew their values. What comes after
-the first group is one. Each with words of which a text has one if it has the shape: few texts do."""
+"""Shapes of credentials whose values we never knew; what follows the first group is the credential. Each comes
+with words of which a text must contain one to match: few texts do, so most are skipped cheaply."""
 
 _STATUSES = frozenset({
     "bearer", "basic", "default", "denied", "digest", "disabled", "empty", "enabled", "expired", "failed",
@@ -69,14 +73,14 @@ _STATUSES = frozenset({
     "on", "optional", "rejected", "required", "revoked", "set", "true", "undefined", "unknown", "unset",
     "valid", "wrong", "yes",
 })  # fmt: skip
-"""What is said of a credential in place of its value: without it, a reason tells nothing."""
+"""Words that describe a credential rather than being one: without them a reason would say nothing."""
 
 _PROSE = re.compile(r"[A-Za-z]?[a-z]{0,18}(?:[_-][a-z]{1,18}){0,3}|[A-Z]{1,18}")
-"""A word as sentences have it. What comes after a colon may be one: `invalid token: signature mismatch`."""
+"""An ordinary word, as may follow a colon: `invalid token: signature mismatch`."""
 
 
 def credentials(text: str) -> Iterator[tuple[int, int]]:
-    """Where something stands that looks like one."""
+    """Yield the start and end of everything that looks like a credential."""
     lower = text.lower()
     for words, shape in _SHAPES:
         if any(word in lower for word in words):
@@ -88,13 +92,13 @@ def credentials(text: str) -> Iterator[tuple[int, int]]:
 
 
 def tokens(text: str) -> Iterator[tuple[int, int]]:
-    """Where something stands that says by its first letters that it is a token."""
+    """Yield the start and end of every token that its prefix gives away."""
     for _, shape in _TOKENS:
         yield from ((found.end(1), found.end()) for found in shape.finditer(text))
 
 
 def _may_be_value(parts: dict[str, str | None]) -> bool:
-    """Whether what stands after the name of a credential is its value, not what is said of it."""
+    """Whether what follows the name of a credential is its value rather than a description of it."""
     value = parts.get("value")
     if value is None:
         return True
@@ -106,26 +110,27 @@ def _may_be_value(parts: dict[str, str | None]) -> bool:
 
 
 SHORTEST = 6
-"""Characters of a spelling of a secret: what is shorter stands in ordinary words, too."""
+"""Fewest characters of a secret, and of a spelling of one: shorter texts such as `true` or `8080` are part of
+ordinary words, and hiding them would take more from every log than it protects."""
 
 MAX_NESTED = 100
-"""Strings that are taken out of a secret that is JSON: credentials files have a dozen."""
+"""Most strings taken from a secret that is JSON: credentials files have a dozen."""
 
 
 def all_spellings(secrets: Iterable[str]) -> frozenset[str]:
-    """Every way in which these secrets may be written without an escape, themselves among them."""
+    """Every way in which these secrets may be written without an escape, including the secrets themselves."""
     return frozenset(each for secret in secrets for each in _spellings(secret))
 
 
 def _spellings(secret: str) -> Iterator[str]:
-    """A secret as it may be written without an escape."""
+    """The ways to write one secret without an escape."""
     yield secret
     if len(secret) >= SHORTEST:
         yield from (each for each in _encoded(secret) if len(each) >= SHORTEST)
 
 
 def nested(secret: str) -> list[tuple[str, str]]:
-    """The strings in a secret that is JSON, a credentials file in a variable, each with its name there."""
+    """The strings in a secret that is JSON, such as a credentials file in a variable, each with its key."""
     if not secret.lstrip().startswith(("{", "[")):
         return []
     try:
@@ -145,7 +150,7 @@ def nested(secret: str) -> list[tuple[str, str]]:
 
 
 def _encoded(text: str) -> Iterator[str]:
-    """A text as it stands in anything, in a form that was sent, and within base64."""
+    """A text as it is, form-encoded, and within base64."""
     yield text
     yield text.replace(" ", "+")
     raw = text.encode(errors="surrogatepass")
@@ -155,12 +160,12 @@ def _encoded(text: str) -> Iterator[str]:
 
 
 def _within_base64(encoded: str, before: int, length: int) -> str:
-    """The digits that stand for a text alone, wherever it begins in what was encoded.
+    """The base64 digits that encode a text alone, whatever precedes it in what was encoded.
 
     Args:
-        encoded: base64 of so many bytes of something else and the text.
-        before: bytes of something else, up to two.
-        length: bytes of the text.
+        encoded: base64 of `before` other bytes and the text.
+        before: number of other bytes, at most two.
+        length: length of the text in bytes.
     """
     first, last = -(-8 * before // 6), 8 * (before + length) // 6
     return encoded[first:last]

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon.config.expand import MAX_FILE
-from daemon.config.parse import secrets
-from daemon.config.redaction import Redactors, doubtful
+from daemon.config.redaction import Redactors, doubtful, secrets
 from daemon.safety.redact import CUT, HIDDEN
 from daemon.safety.shapes import MAX_NESTED
 from tests.unit.config.reading import config_of
