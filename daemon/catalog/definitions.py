@@ -1,7 +1,11 @@
-"""How one list of a server's definitions follows another: what stayed, since when, and what was renamed.
+"""Definitions of tools: their hashes, their schemas, and how one list of a server follows another.
 
-A definition has a name, its bytes and its digests. Nothing here cares that it is a tool's: lists of prompts
-and of resources follow each other in the same way.
+How lists follow each other (what stayed, since when, and what was renamed) depends only on names, bytes and
+hashes: lists of prompts and of resources could follow each other in the same way.
+
+MCP requires `"type": "object"` in a schema of arguments, and clients refuse a whole list for a tool without it.
+Servers leave it out all the same, most of all those built with a version of a library that their authors did
+not test. Arguments are an object whatever else the schema says, so adding the type does not change its meaning.
 """
 
 from __future__ import annotations
@@ -36,16 +40,16 @@ def hashes(members: Mapping[str, object]) -> tuple[str, str]:
     """The `schema_hash` and the `content_hash` of a tool.
 
     Args:
-        members: its definition, decoded: all of it counts, for whoever is shown it may depend on any of it.
+        members: its decoded definition. All of it counts, because a client may depend on any part.
 
     Returns:
-        Hex SHA-256 of its canonical JSON (design.md §6); and the same without the name, which is equal for a
-        tool before and after it is renamed.
+        Hex SHA-256 of its canonical JSON (design.md §6); and the same without the name, which does not change
+        when the tool is renamed.
 
     Raises:
         RecursionError: a member is nested too deeply.
     """
-    # Each member once, and what is between them as `canonical` would write it.
+    # Each member is encoded once; what joins them is written as `canonical` would.
     written = {name: b"%b:%b" % (canonical(name), canonical(members[name])) for name in sorted(members)}
     whole = hashlib.sha256(b"{%b}" % b",".join(written.values())).hexdigest()
     written.pop("name", None)
@@ -53,12 +57,12 @@ def hashes(members: Mapping[str, object]) -> tuple[str, str]:
 
 
 def tools_digest(hashes: Iterable[str]) -> str:
-    """Hex SHA-256 of a server's tools, in any order: what a summary of the server is made of."""
+    """Hex SHA-256 of a server's tools, in any order: identifies what a summary of the server describes."""
     return hashlib.sha256("\n".join(sorted(hashes)).encode()).hexdigest()
 
 
 def fingerprint(server: Server) -> str:
-    """Hex SHA-256 of what decides which server answers: two configurations with one may share what was learned.
+    """Hex SHA-256 of what decides which server answers: configurations with equal ones share what was learned.
 
     Timeouts, limits, descriptions and the like do not count.
     """
@@ -75,10 +79,10 @@ def fingerprint(server: Server) -> str:
 
 
 NEVER = inf
-"""Since when something is so of which nobody knows it: whatever a client was shown may have been otherwise."""
+"""The time since which something unknown holds: whatever a client was shown may have been different."""
 
 MAX_RENAMED = 1000
-"""Renames that are remembered of one server, the latest: against one that invents new names all the time."""
+"""Most renames remembered of one server, the latest: a bound for one that keeps inventing names."""
 
 
 def say_the_same(one: Mapping[str, Tool], other: Mapping[str, Tool]) -> bool:
@@ -96,12 +100,12 @@ def mean_the_same(one: Mapping[str, Tool], other: Mapping[str, Tool]) -> bool:
 def since_when(
     listed: Mapping[str, Tool], before: Mapping[str, Tool], since: Mapping[str, float], now: float
 ) -> Mapping[str, float]:
-    """Since when each definition is as it is.
+    """When each definition took its present form, in seconds since the epoch.
 
     Args:
-        listed: as they are listed now.
-        before: as they were.
-        since: since when they were so; what it lacks counts from now on.
+        listed: the definitions now.
+        before: the definitions before.
+        since: when those before took their form; what it lacks counts from now.
         now: seconds since the epoch.
     """
     if listed is before:
@@ -118,13 +122,13 @@ def known_for_longer(
     remembered: Mapping[str, Tool],
     at: Mapping[str, float],
 ) -> dict[str, float]:
-    """Since when those are as they are that a memory knows to have been so for longer.
+    """When definitions took their form, for those that the store knows to have had it for longer.
 
     Args:
-        listed: the definitions as they are.
-        since: since when, as far as is known without the memory.
-        remembered: as the memory has them.
-        at: since when it knows them so.
+        listed: the definitions now.
+        since: when they took their form, as far as is known without the store.
+        remembered: the definitions in the store.
+        at: since when the store has known them in this form.
     """
     return {
         name: at[name]
@@ -138,12 +142,12 @@ def known_for_longer(
 def renames(
     before: Mapping[str, Tool], listed: Mapping[str, Tool], earlier: Mapping[str, str]
 ) -> dict[str, str]:
-    """The renames that hold now: a definition went, and exactly one came that is the same but for its name.
+    """The renames that hold now: a definition went, and exactly one came that differs only in its name.
 
     Args:
-        before: the definitions as they were.
-        listed: as they are.
-        earlier: the renames before, new names by old ones.
+        before: the definitions before.
+        listed: the definitions now.
+        earlier: the renames so far, new names by old ones.
     """
     gone = [name for name in before if name not in listed]
     new = [name for name in listed if name not in before]
@@ -151,14 +155,14 @@ def renames(
     if gone and new:
         went, came = _by_content(before, gone), _by_content(listed, new)
         now = {went[content]: came[content] for content in went if content in came}
-    # What was renamed before may have been renamed again, or be back, or be gone for good.
+    # What was renamed earlier may have been renamed again, be back, or be gone for good.
     followed = {old: now.get(new, new) for old, new in earlier.items() if old not in now}
     merged = {old: new for old, new in {**followed, **now}.items() if old not in listed and new in listed}
     return dict(islice(merged.items(), max(0, len(merged) - MAX_RENAMED), None))
 
 
 def _by_content(listed: Mapping[str, Tool], names: Iterable[str]) -> dict[str, str]:
-    """Names by content, without those whose content several have: nobody could say which became which."""
+    """Names by content hash, without contents that several share: it would be unclear which became which."""
     shared = Counter(each.content_hash for each in listed.values())
     return {listed[name].content_hash: name for name in names if shared[listed[name].content_hash] == 1}
 
@@ -168,10 +172,10 @@ def _alike(one: Tool, other: Tool) -> bool:
 
 
 KEPT = 4096
-"""Schemas that are kept in their short form: all those of eighty large servers."""
+"""Schemas cached in their compact form: all those of eighty large servers."""
 
 _MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
-"""Keywords whose members are schemas by names of the author's: none of those may go, also not an empty one."""
+"""Keywords whose members are schemas under names that the author chose: none may be dropped, even if empty."""
 
 _LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 _SCHEMAS = frozenset(
@@ -179,15 +183,15 @@ _SCHEMAS = frozenset(
 )
 
 _IDLE_WHEN_EMPTY = frozenset({"title", "description", "$comment", "required", "examples", *_MAPS})
-"""Keywords that say nothing when they are empty; of others, such as `items`, even {} may matter."""
+"""Keywords that mean nothing when empty; for others, such as `items`, even {} may matter."""
 
 
 @lru_cache(maxsize=KEPT)
 def compact(schema: bytes) -> bytes:
-    """A schema without white space, `$schema`, nulls and empty fields. It means the same.
+    """A schema of the same meaning without white space, `$schema`, nulls and empty fields.
 
     Args:
-        schema: raw JSON; what is no object, or nested deeper than the interpreter follows, comes back as it is.
+        schema: raw JSON; anything but an object, or too deeply nested, comes back as it is.
     """
     try:
         decoded = msgspec.json.decode(schema)
@@ -224,10 +228,10 @@ _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def lacks_type(definition: Mapping[str, Any]) -> bool:
-    """Whether a tool's schema of arguments says nothing of their type.
+    """Whether a tool's schema of arguments lacks its type.
 
     Raises:
-        ValueError: there is no such schema, or it is one of something that is no object.
+        ValueError: there is no such schema, or its type is not `object`.
     """
     if SCHEMA not in definition:
         raise ValueError("has no inputSchema")
@@ -240,10 +244,10 @@ def lacks_type(definition: Mapping[str, Any]) -> bool:
 
 
 def completed(raw: bytes) -> bytes:
-    """A definition with the type in its schema of arguments, before all else that this says.
+    """A definition with the type added at the start of its schema of arguments.
 
     Args:
-        raw: a definition whose schema `lacks_type`; what its other members hold stays, byte for byte.
+        raw: a definition whose schema `lacks_type`; its other members stay byte for byte.
     """
     members = _decode_members(raw)
     said = bytes(members[SCHEMA])[1:].lstrip()

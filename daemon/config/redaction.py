@@ -14,11 +14,11 @@ from urllib.parse import unquote, unquote_plus, urlsplit
 
 from daemon.config.credentials import (
     in_arguments,
-    is_anybodys,
+    in_pairs,
     is_setting,
     looks_random,
+    may_be_common,
     names_credential,
-    told_by_name,
 )
 from daemon.config.state_url import passwords
 from daemon.safety.redact import SHOWN, Redactor
@@ -92,7 +92,7 @@ def _of_server(server: Server) -> Iterator[tuple[str, bool]]:
 def _judged(values: Iterable[str], *, named: bool) -> Iterator[tuple[str, bool]]:
     """Credentials, each with whether it is doubtful."""
     for value in values:
-        yield value, is_anybodys(value, named=named)
+        yield value, may_be_common(value, named=named)
 
 
 def _whole(value: str, *, named: bool) -> Iterator[tuple[str, bool]]:
@@ -158,7 +158,7 @@ def _is_ordinary(value: str) -> bool:
 
 
 def _in_list(value: str) -> Iterator[str]:
-    return (told for told in told_by_name(value) if not _is_ordinary(told))
+    return (told for told in in_pairs(value) if not _is_ordinary(told))
 
 
 def _in_header(value: str) -> Iterator[str]:
@@ -212,7 +212,7 @@ def _in_query(query: str) -> Iterator[tuple[str, bool]]:
         name, _, written = pair.partition("=")
         for value in (written, unquote_plus(written)):
             if names_credential(unquote_plus(name)):
-                yield value, is_anybodys(value, named=True)
+                yield value, may_be_common(value, named=True)
             elif not is_setting(value):
                 yield value, False
 
@@ -246,9 +246,9 @@ class Redactors:
 
         May be called in any thread.
         """
-        every, anybodys = secrets(config), doubtful(config)
-        self._unmistakable.learn(value for value in every - anybodys if len(value) >= UNMISTAKABLE)
-        self._all.learn(every, anybodys)
+        every, common = secrets(config), doubtful(config)
+        self._unmistakable.learn(value for value in every - common if len(value) >= UNMISTAKABLE)
+        self._all.learn(every, common)
         for server in config.mcp_servers.values():
             self.of(server.name).learn(*secrets_of(server))
         # Names of servers, categories and profiles are public, so they stay readable.

@@ -9,11 +9,11 @@ import pytest
 
 from daemon.config.credentials import (
     in_arguments,
-    is_anybodys,
+    in_pairs,
     is_setting,
     looks_random,
+    may_be_common,
     names_credential,
-    told_by_name,
 )
 
 
@@ -122,11 +122,11 @@ def test_a_name_that_only_looks_like_it_says_nothing(name: str) -> None:
     ],
 )
 def test_a_credential_is_found_in_what_lists_names_and_values(text: str, told: list[str]) -> None:
-    assert list(told_by_name(text)) == told
+    assert list(in_pairs(text)) == told
 
 
 @pytest.mark.parametrize(
-    ("value", "named", "anybodys"),
+    ("value", "named", "common"),
     [
         ("password", True, True),
         ("customer_id", True, True),
@@ -145,9 +145,9 @@ def test_a_credential_is_found_in_what_lists_names_and_values(text: str, told: l
     ],
 )
 def test_what_may_be_anybodys_word_depends_on_the_name_that_it_stands_under(
-    value: str, *, named: bool, anybodys: bool
+    value: str, *, named: bool, common: bool
 ) -> None:
-    assert is_anybodys(value, named=named) is anybodys
+    assert may_be_common(value, named=named) is common
 
 
 DRAWN = 2000
