@@ -68,7 +68,7 @@ class Summary:
     keywords: tuple[str, ...] = ()
     """Words that somebody may look for and that the description lacks."""
     of: str = ""
-    """What it was made of: a tool's schema hash, or the digest of a server's tools (`catalog.digests`)."""
+    """What it was made of: a tool's schema hash, or the digest of a server's tools (`catalog.definitions`)."""
     at: float = 0.0
     """When, in seconds since the epoch."""
 

@@ -27,7 +27,7 @@ from daemon.config.redaction import Redactors
 from daemon.counting.measures import Mended
 from daemon.errors import UpstreamUnavailable
 from daemon.facts import Fact, ListingFailed, ServerStatus, StatusChanged, ToolsListed
-from daemon.kit.watch import Watch
+from daemon.kit.mailbox import Watch
 from daemon.ports import OwnCall
 from daemon.protocol import CALL_TOOL, MODERN_VERSION, VERSION_KEY, tool_params
 from daemon.search.index import Index

@@ -19,10 +19,10 @@ import trio
 from loguru import logger
 
 from daemon.clients.doors.listening import Listener
-from daemon.config.metrics_rules import is_loopback, split_authority
+from daemon.config.validate import is_loopback, split_authority
 from daemon.errors import CallError, leaf
 from daemon.kit.later import later
-from daemon.kit.watch import Watch
+from daemon.kit.mailbox import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import trio
 from loguru import logger
 
-from daemon.kit.watch import Watch
+from daemon.kit.mailbox import Watch
 from daemon.search.index import Index
 from daemon.search.semantic import SemanticUnavailable, open_encoder
 from daemon.search.vectors import Vectors

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from daemon.catalog.remembered import SessionRecord
     from daemon.catalog.snapshot import Catalog
     from daemon.facts import Fact
-    from daemon.kit.watch import Watch
+    from daemon.kit.mailbox import Watch
     from daemon.state.access import Opener
 
 OPERATION_SECONDS = 1.5

@@ -11,8 +11,7 @@ from loguru import logger
 
 from daemon.catalog.snapshot import UNSETTLED, begin, fold_all, with_settled_names
 from daemon.facts import Configured, NamesRecalled, Recalled, Switched
-from daemon.kit.mailbox import Mailbox
-from daemon.kit.watch import Watch
+from daemon.kit.mailbox import Mailbox, Watch
 from daemon.operators.news import news
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
     from daemon.config.model import Summaries
     from daemon.facts import Fact
-    from daemon.kit.watch import Watch
+    from daemon.kit.mailbox import Watch
     from daemon.summaries.endpoint import Endpoint
     from daemon.summaries.prompt import Question
 

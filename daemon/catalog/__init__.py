@@ -1,1 +1,1 @@
-"""What exists and how it is: frozen snapshots, folded from facts. No I/O, no clock, no event loop."""
+"""Servers, tools and categories as frozen snapshots, folded from facts. No I/O, no clock, no event loop."""

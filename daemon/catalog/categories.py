@@ -1,4 +1,4 @@
-"""Which tools a category holds: the configuration's selection, applied to what the servers list.
+"""The tools of each category: the configuration's selection, applied to what the servers list.
 
 A tool may be named bare, as `server/tool`, or with the prefix of a client (`mcp__server__tool`); all mean the
 same. A name that a server does not list is *unresolved*: a warning at start, `UnknownTool` when called.
@@ -32,19 +32,19 @@ class Member:
     enabled: bool
     """Whether it may be described and called."""
     description: str | None
-    """Shown instead of the server's own."""
+    """The description shown instead of the server's own; None for the server's."""
     listed: bool
     """Whether the server lists it; False also while the server's tools are unknown."""
 
 
 @attrs.frozen(kw_only=True)
 class ToolCategory:
-    """A category with the tools that its selection comes to."""
+    """A category with the tools that its selection yields."""
 
     name: str
-    """How clients ask for it."""
+    """The name by which clients ask for it."""
     description: str
-    """What models read when they choose."""
+    """The description that models choose by."""
     skill: str | None
     """A text handed out with its tools."""
     servers: tuple[str, ...]
@@ -52,16 +52,16 @@ class ToolCategory:
     members: Mapping[str, Member]
     """Its tools by the name that clients use: bare, or `server/tool` where two share one."""
     unresolved: tuple[str, ...]
-    """Configured names that no server lists although it could have."""
+    """Configured names that their server does not list although its tools are known."""
     open: bool
     """Whether its servers' lists decide what it holds; otherwise only configured names do."""
     selection: ToolSelection = attrs.field(repr=False)
-    """What decides which tools it holds."""
+    """The configured selection of its tools."""
     whole: bool = False
-    """Whether it is all of a server, as that lists itself: nothing is switched off or described otherwise."""
+    """Whether it is one server's complete list, with nothing switched off or described differently."""
 
     def member(self, key: ToolKey) -> Member | None:
-        """Its place for a tool, under whichever name; None if it does not hold it."""
+        """The member for a tool, under whatever name; None if the category does not hold it."""
         server, tool = key
         for name in (tool, f"{server}/{tool}"):
             found = self.members.get(name)
@@ -77,9 +77,9 @@ def resolve(
 
     Args:
         config: the category.
-        listed: the tools of each server; None of one that has not listed any.
-        given: what tools are called where those of all servers stand side by side: of two with one name the
-            same one has it in every category.
+        listed: the tools of each server; None for a server that has not listed any.
+        given: the tools' names where all servers' tools are side by side: of two tools with the same name, the
+            same one keeps it in every category.
     """
     members: dict[str, Member] = {}
     overrides = dict(_override_keys(config, listed))
@@ -121,7 +121,7 @@ def concerned(config: CategoryConfig, listed: Mapping[str, object]) -> Collectio
 
 
 def of_server(name: str, description: str, tools: Mapping[str, Tool] | None) -> ToolCategory:
-    """The category that a server is when none are configured: all of its tools."""
+    """The category of all of a server's tools, for configurations without categories."""
     return ToolCategory(
         name=name,
         description=description or f"Tools of the MCP server {name}.",
@@ -139,7 +139,7 @@ def of_server(name: str, description: str, tools: Mapping[str, Tool] | None) -> 
 
 
 def prospect(category: ToolCategory, server: str, tool: str) -> Member | None:
-    """The place that a tool would have in an open category if its server listed it; None if it had none."""
+    """The member that a tool would be in an open category if its server listed it; None if excluded."""
     pair = (server, tool)
     selection = category.selection
     if _matches(pair, selection.exclude_patterns):
@@ -168,7 +168,7 @@ def _servers(
 
 
 def _locate(name: str, config: CategoryConfig, listed: Mapping[str, object]) -> tuple[str, str]:
-    """Which server's tool a configured name means; a bare one is the category's own server's."""
+    """The server and the tool that a configured name means; a bare name belongs to the category's server."""
     reference = read_reference(name, listed)
     return reference.server or config.server or "", reference.tool
 
@@ -183,7 +183,7 @@ def _override_keys(
 def _selected(
     config: CategoryConfig, listed: Mapping[str, Mapping[str, Tool] | None]
 ) -> Iterator[tuple[str, str]]:
-    """(server, tool) pairs: names first, in their order, then what patterns add, then without the excluded."""
+    """(server, tool) pairs: names in their order, then what patterns add, all without what is excluded."""
     selection = config.tools
     chosen = [_locate(name, config, listed) for name in selection.include_names]
     candidates = _candidates(config, listed)
@@ -192,7 +192,7 @@ def _selected(
     elif not selection.include_names:
         chosen += candidates
     kept = [pair for pair in dict.fromkeys(chosen) if not _matches(pair, selection.exclude_patterns)]
-    # What is switched off stays a member that says so, also when nothing selects it.
+    # A tool that is switched off stays a member that says so, even if nothing selects it.
     off = [pair for pair, override in _override_keys(config, listed) if not override.enabled]
     yield from dict.fromkeys([*kept, *off])
 

@@ -1,26 +1,88 @@
-"""How one list of a server's definitions follows another: what stayed, since when, and what was renamed.
+"""Definitions of tools: their hashes, their schemas, and how one list of a server follows another.
 
-A definition has a name, its bytes and its digests. Nothing here cares that it is a tool's: lists of prompts
-and of resources follow each other in the same way.
+How lists follow each other (what stayed, since when, and what was renamed) depends only on names, bytes and
+hashes: lists of prompts and of resources could follow each other in the same way.
+
+MCP requires `"type": "object"` in a schema of arguments, and clients refuse a whole list for a tool without it.
+Servers leave it out all the same, most of all those built with a version of a library that their authors did
+not test. Arguments are an object whatever else the schema says, so adding the type does not change its meaning.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
+from functools import lru_cache
 from itertools import islice
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Raw
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from daemon.config.model import Server
     from daemon.model import Tool
 
+
+def canonical(value: object) -> bytes:
+    """JSON with sorted keys, no white space and UTF-8 unescaped, in the spirit of RFC 8785.
+
+    Raises:
+        RecursionError: the value is nested deeper than the interpreter follows.
+    """
+    return msgspec.json.encode(value, order="sorted")
+
+
+def hashes(members: Mapping[str, object]) -> tuple[str, str]:
+    """The `schema_hash` and the `content_hash` of a tool.
+
+    Args:
+        members: its decoded definition. All of it counts, because a client may depend on any part.
+
+    Returns:
+        Hex SHA-256 of its canonical JSON (design.md §6); and the same without the name, which does not change
+        when the tool is renamed.
+
+    Raises:
+        RecursionError: a member is nested too deeply.
+    """
+    # Each member is encoded once; what joins them is written as `canonical` would.
+    written = {name: b"%b:%b" % (canonical(name), canonical(members[name])) for name in sorted(members)}
+    whole = hashlib.sha256(b"{%b}" % b",".join(written.values())).hexdigest()
+    written.pop("name", None)
+    return whole, hashlib.sha256(b"{%b}" % b",".join(written.values())).hexdigest()
+
+
+def tools_digest(hashes: Iterable[str]) -> str:
+    """Hex SHA-256 of a server's tools, in any order: identifies what a summary of the server describes."""
+    return hashlib.sha256("\n".join(sorted(hashes)).encode()).hexdigest()
+
+
+def fingerprint(server: Server) -> str:
+    """Hex SHA-256 of what decides which server answers: configurations with equal ones share what was learned.
+
+    Timeouts, limits, descriptions and the like do not count.
+    """
+    decisive = {
+        "type": str(server.type),
+        "command": server.command,
+        "args": list(server.args),
+        "env": dict(server.env),
+        "cwd": server.cwd,
+        "url": server.url,
+        "headers": dict(server.headers),
+    }
+    return hashlib.sha256(canonical(decisive)).hexdigest()
+
+
 NEVER = inf
-"""Since when something is so of which nobody knows it: whatever a client was shown may have been otherwise."""
+"""The time since which something unknown holds: whatever a client was shown may have been different."""
 
 MAX_RENAMED = 1000
-"""Renames that are remembered of one server, the latest: against one that invents new names all the time."""
+"""Most renames remembered of one server, the latest: a bound for one that keeps inventing names."""
 
 
 def say_the_same(one: Mapping[str, Tool], other: Mapping[str, Tool]) -> bool:
@@ -38,12 +100,12 @@ def mean_the_same(one: Mapping[str, Tool], other: Mapping[str, Tool]) -> bool:
 def since_when(
     listed: Mapping[str, Tool], before: Mapping[str, Tool], since: Mapping[str, float], now: float
 ) -> Mapping[str, float]:
-    """Since when each definition is as it is.
+    """When each definition took its present form, in seconds since the epoch.
 
     Args:
-        listed: as they are listed now.
-        before: as they were.
-        since: since when they were so; what it lacks counts from now on.
+        listed: the definitions now.
+        before: the definitions before.
+        since: when those before took their form; what it lacks counts from now.
         now: seconds since the epoch.
     """
     if listed is before:
@@ -60,13 +122,13 @@ def known_for_longer(
     remembered: Mapping[str, Tool],
     at: Mapping[str, float],
 ) -> dict[str, float]:
-    """Since when those are as they are that a memory knows to have been so for longer.
+    """When definitions took their form, for those that the store knows to have had it for longer.
 
     Args:
-        listed: the definitions as they are.
-        since: since when, as far as is known without the memory.
-        remembered: as the memory has them.
-        at: since when it knows them so.
+        listed: the definitions now.
+        since: when they took their form, as far as is known without the store.
+        remembered: the definitions in the store.
+        at: since when the store has known them in this form.
     """
     return {
         name: at[name]
@@ -80,12 +142,12 @@ def known_for_longer(
 def renames(
     before: Mapping[str, Tool], listed: Mapping[str, Tool], earlier: Mapping[str, str]
 ) -> dict[str, str]:
-    """The renames that hold now: a definition went, and exactly one came that is the same but for its name.
+    """The renames that hold now: a definition went, and exactly one came that differs only in its name.
 
     Args:
-        before: the definitions as they were.
-        listed: as they are.
-        earlier: the renames before, new names by old ones.
+        before: the definitions before.
+        listed: the definitions now.
+        earlier: the renames so far, new names by old ones.
     """
     gone = [name for name in before if name not in listed]
     new = [name for name in listed if name not in before]
@@ -93,17 +155,101 @@ def renames(
     if gone and new:
         went, came = _by_content(before, gone), _by_content(listed, new)
         now = {went[content]: came[content] for content in went if content in came}
-    # What was renamed before may have been renamed again, or be back, or be gone for good.
+    # What was renamed earlier may have been renamed again, be back, or be gone for good.
     followed = {old: now.get(new, new) for old, new in earlier.items() if old not in now}
     merged = {old: new for old, new in {**followed, **now}.items() if old not in listed and new in listed}
     return dict(islice(merged.items(), max(0, len(merged) - MAX_RENAMED), None))
 
 
 def _by_content(listed: Mapping[str, Tool], names: Iterable[str]) -> dict[str, str]:
-    """Names by content, without those whose content several have: nobody could say which became which."""
+    """Names by content hash, without contents that several share: it would be unclear which became which."""
     shared = Counter(each.content_hash for each in listed.values())
     return {listed[name].content_hash: name for name in names if shared[listed[name].content_hash] == 1}
 
 
 def _alike(one: Tool, other: Tool) -> bool:
     return one is other or one.schema_hash == other.schema_hash
+
+
+KEPT = 4096
+"""Schemas cached in their compact form: all those of eighty large servers."""
+
+_MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+"""Keywords whose members are schemas under names that the author chose: none may be dropped, even if empty."""
+
+_LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
+_SCHEMAS = frozenset(
+    {"items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames"}
+)
+
+_IDLE_WHEN_EMPTY = frozenset({"title", "description", "$comment", "required", "examples", *_MAPS})
+"""Keywords that mean nothing when empty; for others, such as `items`, even {} may matter."""
+
+
+@lru_cache(maxsize=KEPT)
+def compact(schema: bytes) -> bytes:
+    """A schema of the same meaning without white space, `$schema`, nulls and empty fields.
+
+    Args:
+        schema: raw JSON; anything but an object, or too deeply nested, comes back as it is.
+    """
+    try:
+        decoded = msgspec.json.decode(schema)
+        return msgspec.json.encode(_of_schema(decoded)) if isinstance(decoded, dict) else schema
+    except RecursionError:
+        return schema
+
+
+def _of_schema(schema: Any) -> Any:
+    if not isinstance(schema, dict):
+        return schema
+    return {key: _of_keyword(key, value) for key, value in schema.items() if not _says_nothing(key, value)}
+
+
+def _says_nothing(key: str, value: Any) -> bool:
+    if key == "$schema" or (value is None and key != "const"):
+        return True
+    return key in _IDLE_WHEN_EMPTY and value in ("", [], {})
+
+
+def _of_keyword(key: str, value: Any) -> Any:
+    if key in _MAPS and isinstance(value, dict):
+        return {name: _of_schema(schema) for name, schema in value.items()}
+    if key in _LISTS and isinstance(value, list):
+        return [_of_schema(schema) for schema in value]
+    return _of_schema(value) if key in _SCHEMAS else value
+
+
+SCHEMA = "inputSchema"
+
+TYPE = b'"type":"object"'
+
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def lacks_type(definition: Mapping[str, Any]) -> bool:
+    """Whether a tool's schema of arguments lacks its type.
+
+    Raises:
+        ValueError: there is no such schema, or its type is not `object`.
+    """
+    if SCHEMA not in definition:
+        raise ValueError("has no inputSchema")
+    schema = definition[SCHEMA]
+    if not isinstance(schema, dict):
+        raise ValueError("its inputSchema is no object")
+    if "type" in schema and schema["type"] != "object":
+        raise ValueError('its inputSchema has another "type" than "object", which MCP requires')
+    return "type" not in schema
+
+
+def completed(raw: bytes) -> bytes:
+    """A definition with the type added at the start of its schema of arguments.
+
+    Args:
+        raw: a definition whose schema `lacks_type`; its other members stay byte for byte.
+    """
+    members = _decode_members(raw)
+    said = bytes(members[SCHEMA])[1:].lstrip()
+    separator = b"" if said == b"}" else b","
+    return msgspec.json.encode({**members, SCHEMA: Raw(b"{" + TYPE + separator + said)})

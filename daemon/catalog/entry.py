@@ -1,7 +1,7 @@
 """One server as the catalog knows it, and how facts change that.
 
-Its epoch rises by one when its visible capabilities change and never otherwise: a reconnect that lists the same
-tools is no change. Facts of an incarnation that is not the present one are dropped: their child is dead.
+Its epoch rises by one exactly when its visible capabilities change: a reconnect that lists the same tools is no
+change. Facts of an earlier incarnation are dropped, because its child is dead.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import attrs
 
 from daemon.catalog.definitions import (
     NEVER,
+    fingerprint,
     known_for_longer,
     mean_the_same,
     renames,
     say_the_same,
     since_when,
 )
-from daemon.catalog.digests import fingerprint
 from daemon.facts import ListingFailed, Recalled, ServerStatus, StatusChanged, Summarized, ToolsListed
 from daemon.safety.legible import screened
 from daemon.states import COMING, SERVING, ServerState
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from daemon.model import Summary, Tool
 
 UNSETTLED = COMING | {ServerState.STOPPED}
-"""States in which a server that has listed nothing may be about to."""
+"""States in which a server that has not listed its tools may be about to."""
 
 EMPTIED = (
     "since it was started it lists no tools, and it has had some: those are kept until it lists any, or is"
     " configured anew"
 )
-"""What is wrong with a server that came back with nothing."""
+"""The problem of a server that had tools and lists none after a restart."""
 
 _NUMBER = re.compile(r"\d+")
 
@@ -50,9 +50,9 @@ class ServerEntry:
     name: str
     """Its configured name."""
     description: str
-    """What it is good for."""
+    """What it is good for, in words for a model."""
     status: ServerStatus
-    """The state of the server, as its supervisor last told."""
+    """The state of the server, as its supervisor last reported it."""
     tools: Mapping[str, Tool] | None = None
     """The last known tools by name, in the server's order; None if it never listed any."""
     epoch: int = 0
@@ -60,36 +60,36 @@ class ServerEntry:
     quarantined: Mapping[str, str] = attrs.field(factory=dict)
     """Tools that cannot be used, with reasons."""
     hidden: Mapping[str, str] = attrs.field(factory=dict)
-    """Its tools that have hidden characters in their definitions, each with which (`safety.legible`)."""
+    """The hidden characters in its tools' definitions, in words, by tool (`safety.legible`)."""
     completed: tuple[str, ...] = ()
-    """Its tools whose schemas of arguments it lists without their type (`catalog.schemas`)."""
+    """Its tools whose schemas of arguments it lists without their type (`catalog.definitions`)."""
     listing_error: str = ""
-    """Why the last attempt to list its tools failed; empty if it did not."""
+    """Why the last attempt to list its tools failed; empty if it succeeded."""
     first_run: int = 0
-    """Which incarnation is the first that counts: those before are dead, or were another server's."""
+    """The first incarnation that counts: earlier ones are dead, or belonged to another server."""
     since: Mapping[str, float] = attrs.field(factory=dict, repr=False)
-    """Since when each of its tools is as it is, in seconds since the epoch: whoever was shown it after that was
-    shown this. What was never known otherwise is so since this life has `begun`."""
+    """When each of its tools took its present form, in seconds since the epoch: every client that was shown it
+    later was shown this form. A form that is the first known one counts from `begun`."""
     begun: float = 0.0
-    """When this life of the daemon began: what it knows of earlier ones is what the store has."""
+    """When this run of the daemon began, in seconds since the epoch; earlier runs are known from the store."""
     fingerprint: str = attrs.field(default="", repr=False)
-    """Of the configuration that decides which server answers (`catalog.digests`)."""
+    """Fingerprint of the configuration that decides which server answers (`catalog.definitions`)."""
     enabled: bool = True
-    """Whether the configuration has it switched on."""
+    """Whether the configuration enables it."""
     switched_off: bool = False
     """Whether an operator has switched it off."""
     recalled: bool = False
-    """Whether its tools are those of an earlier life: it has not listed any in this one."""
+    """Whether its tools are from an earlier run of the daemon: it has not listed any in this one."""
     refreshed_at: float = 0.0
     """When it was last listed, in seconds since the epoch."""
     renamed: Mapping[str, str] = attrs.field(factory=dict)
-    """Names that tools had, with those that they have now."""
+    """The present names of renamed tools, by their earlier names."""
     about: str = attrs.field(default="", repr=False)
-    """What it says of itself, as it said it when it last listed its tools."""
+    """The server's description of itself, as of its last list of tools."""
     summary: Summary | None = None
-    """What a model said of it."""
+    """A model's summary of the server."""
     sentences: Mapping[str, Summary] = attrs.field(factory=dict, repr=False)
-    """What a model said of its tools, by schema hash."""
+    """A model's summaries of its tools, by schema hash."""
 
     @property
     def available(self) -> bool:
@@ -98,22 +98,22 @@ class ServerEntry:
 
     @property
     def usable(self) -> bool:
-        """Whether a call to one of its tools would be taken: a server that only sleeps wakes for it."""
+        """Whether a call to one of its tools would be accepted: a dormant server is started for it."""
         return self.available or (self.tools is not None and self.status.state is ServerState.DORMANT)
 
     @property
     def of_use(self) -> bool:
-        """Whether it is up and not without any tool although it should have some."""
+        """Whether it is up and has the tools that it should have."""
         return self.available and (bool(self.tools) or self.status.state is ServerState.READY)
 
     @property
     def disabled(self) -> bool:
-        """Whether it is switched off, by the configuration or by an operator: whatever its child does yet."""
+        """Whether the configuration or an operator has switched it off, even if its child still runs."""
         return self.switched_off or not self.enabled
 
     @property
     def awaited(self) -> bool:
-        """Whether it is on its way to its first list."""
+        """Whether its first list of tools is still expected."""
         known = self.tools is not None or bool(self.listing_error)
         return not known and not self.disabled and self.status.state in UNSETTLED
 
@@ -126,8 +126,8 @@ def fresh(
     Args:
         server: its configuration.
         now: seconds since the epoch.
-        begun: when this life of the daemon began.
-        epoch: where its epochs go on: it may have been here before.
+        begun: when this run of the daemon began, in seconds since the epoch.
+        epoch: the epoch to continue from: the server may have been configured before.
         switched_off: whether an operator has switched it off.
     """
     return ServerEntry(
@@ -164,7 +164,7 @@ def _initial_status(now: float, *, enabled: bool) -> ServerStatus:
 
 
 def _with_status(entry: ServerEntry, status: ServerStatus) -> ServerEntry:
-    """How it is, whichever of its runs says so; what an older run lists stays without effect."""
+    """With a status, whichever incarnation reports it; lists of earlier incarnations no longer count."""
     if status.state is ServerState.STOPPED and not entry.enabled:
         status = _initial_status(status.since, enabled=False)
     if status == entry.status:
@@ -177,7 +177,7 @@ def _is_stale(entry: ServerEntry, incarnation: int) -> bool:
 
 
 def _with_about(entry: ServerEntry, about: str) -> ServerEntry:
-    """With what it says of itself; as before if only numbers differ: it stands in lists that clients have."""
+    """With the server's description of itself; unchanged if only numbers differ: clients are shown it."""
     if _NUMBER.sub("", entry.about) == _NUMBER.sub("", about):
         return entry
     return attrs.evolve(entry, about=about)
@@ -206,11 +206,11 @@ def _with_tools(entry: ServerEntry, fact: ToolsListed) -> ServerEntry:
         completed=looked.completed,
         recalled=False,
         refreshed_at=fact.at or entry.refreshed_at,
-        # Before its very first list nobody can have been shown anything in this life.
+        # Before the first list, no client can have been shown anything in this run of the daemon.
         since=since_when(tools, known or {}, entry.since, fact.at if entry.epoch else entry.begun),
     )
     if known is not None and mean_the_same(known, tools):
-        # Written another way, and the same: white space, or the order of members.
+        # Only the encoding differs: white space, or the order of members.
         return news
     return attrs.evolve(
         news,
@@ -221,7 +221,7 @@ def _with_tools(entry: ServerEntry, fact: ToolsListed) -> ServerEntry:
 
 
 def _with_memory(entry: ServerEntry, fact: Recalled) -> ServerEntry:
-    """What the store remembers fills what is unknown; what the server says itself counts more."""
+    """With what the store remembers, where nothing is known; what the server says itself takes precedence."""
     if fact.tools is None:
         return _at_least(entry, fact.epoch)
     if fact.fingerprint != entry.fingerprint:
@@ -236,7 +236,7 @@ def _with_memory(entry: ServerEntry, fact: Recalled) -> ServerEntry:
     if same:
         entry = _at_least(entry, fact.epoch)
     elif known is None or (entry.recalled and fact.epoch > entry.epoch):
-        # An epoch that is ahead of the memory's has meant something else.
+        # An epoch ahead of the stored one has already stood for something else.
         epoch = fact.epoch if fact.epoch >= entry.epoch else entry.epoch + 1
         renamed = renames(known or {}, tools, entry.renamed)
         entry = attrs.evolve(
@@ -249,11 +249,11 @@ def _with_memory(entry: ServerEntry, fact: Recalled) -> ServerEntry:
             since={name: fact.since.get(name, NEVER) for name in tools},
         )
     elif not entry.recalled and not fact.by_another and fact.epoch >= entry.epoch:
-        # It has listed other tools than those remembered, before the memory was there.
+        # It listed tools that differ from the stored ones before those were read.
         renamed = {**renames(tools, known, {}), **entry.renamed}
         entry = attrs.evolve(entry, epoch=fact.epoch + 1, renamed=renamed)
-    # Otherwise each daemon keeps to what its own server says: two that took over each other's epochs for
-    # different tools would never come to rest.
+    # Otherwise each daemon trusts its own server: two that adopted each other's epochs for different tools
+    # would never settle.
     return _with_remembered_summaries(entry, fact, same=same or known is None)
 
 
@@ -262,7 +262,7 @@ def _at_least(entry: ServerEntry, epoch: int) -> ServerEntry:
 
 
 def _with_remembered_summaries(entry: ServerEntry, fact: Recalled, *, same: bool) -> ServerEntry:
-    """A model's later word counts, so that two daemons agree; one on other tools only where there is none."""
+    """With the later summaries, so that two daemons agree; one about other tools only if there is none yet."""
     ours, theirs = entry.summary, fact.summary
     takes_theirs = theirs is not None and (ours is None or (same and theirs.at > ours.at))
     sentences = {
@@ -285,7 +285,7 @@ def _with_summaries(
 
 
 def _still_said(sentences: Mapping[str, Summary], tools: Mapping[str, Tool]) -> dict[str, Summary]:
-    """Sentences about tools that are there: a server that changes for ever must not fill the memory."""
+    """The sentences about present tools: a server that keeps changing must not fill the memory."""
     if not sentences:
         return {}
     present = {tool.schema_hash for tool in tools.values()}
@@ -299,7 +299,7 @@ def _with_failure(entry: ServerEntry, fact: ListingFailed) -> ServerEntry:
 
 
 def _with_problem(entry: ServerEntry, problem: str, quarantined: Mapping[str, str]) -> ServerEntry:
-    """It has not said what it has: what is known stays."""
+    """With a problem of listing; the known tools stay."""
     if (entry.listing_error, entry.quarantined) == (problem, quarantined):
         return entry
     return attrs.evolve(entry, listing_error=problem, quarantined=quarantined)

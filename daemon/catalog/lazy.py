@@ -1,9 +1,10 @@
-"""A mapping whose values are made when they are looked at: of thousands, most never are.
+"""Mappings for many tools: one whose values are made on first use, and a table of tools by server.
 
-It behaves as one that was made whole. Once all of it was made, it keeps nothing but that: whoever holds on to
-it holds on to no more than to a dictionary.
+Of thousands of values most are never looked at. A `Lazily` behaves like a complete dictionary, and once all of
+its values are made it refers to nothing else.
 
-Tools of several servers side by side, without a row for each: what two tables share is seen by server.
+A `Table` puts the tools of several servers side by side without a row for each, so that two tables are compared
+server by server.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ D = TypeVar("D")
 
 
 class Lazily(Mapping[K, V]):
-    """Keys that are known, values that are made once each. Not to be changed from outside."""
+    """A mapping with known keys whose values are made once each, on first use. Read-only."""
 
     __slots__ = ("_keys", "_made", "_make")
 
     def __init__(self, keys: Collection[K], make: Callable[[K], V], made: dict[K, V] | None = None) -> None:
-        """Make nothing yet.
+        """Take the keys; no value is made yet.
 
         Args:
-            keys: all of them, in order; must not change any more, and be quick to tell whether one is there.
-            make: makes the value of a key; the same whenever it is asked.
-            made: what was made already of some of the keys; taken over.
+            keys: all keys, in order; must not change, and must be quick to test for membership.
+            make: makes the value of a key; always the same value for the same key.
+            made: values that were made already; taken over.
         """
         self._keys = keys
         self._make = make
@@ -51,7 +52,7 @@ class Lazily(Mapping[K, V]):
     @overload
     def get(self, key: K, /, default: V | D) -> V | D: ...
     def get(self, key: K, /, default: V | D | None = None) -> V | D | None:
-        """The value of a key, or something else."""
+        """The value of a key, or the default."""
         made = self._made.get(key)
         if made is not None:
             return made
@@ -67,20 +68,20 @@ class Lazily(Mapping[K, V]):
         return len(self._keys)
 
     def values(self) -> ValuesView[V]:
-        """All values, which makes them."""
+        """All values; makes those that are missing."""
         return self.whole().values()
 
     def items(self) -> ItemsView[K, V]:
-        """All keys with their values, which makes them."""
+        """All items; makes the values that are missing."""
         return self.whole().items()
 
     @property
     def made(self) -> Mapping[K, V]:
-        """What was made so far, in no order."""
+        """The values made so far, in no order."""
         return self._made
 
     def whole(self) -> dict[K, V]:
-        """All of it, made: the same dictionary each time, not to be changed."""
+        """The complete dictionary: the same object each time, read-only."""
         if self._keys is not self._made:
             made, make = self._made, self._make
             whole = {key: made.get(key) or make(key) for key in self._keys}
@@ -95,17 +96,17 @@ class Table(Collection["ToolKey"]):
     __slots__ = ("by_server",)
 
     def __init__(self, by_server: Mapping[str, Mapping[str, Tool]]) -> None:
-        """Put servers' tools side by side."""
+        """Take the servers' tools."""
         self.by_server = by_server
-        """The tools by name, by server; not to be changed."""
+        """Each server's tools by name; read-only."""
 
     def get(self, key: ToolKey) -> Tool | None:
-        """A tool; None if it is not there."""
+        """The tool of this key; None if there is none."""
         tools = self.by_server.get(key[0])
         return None if tools is None else tools.get(key[1])
 
     def beyond(self, other: Table) -> Iterator[tuple[ToolKey, Tool]]:
-        """The tools that are not the same in another table, or not there."""
+        """The tools that differ from those of another table, or are missing there."""
         for server, tools in self.by_server.items():
             theirs = other.by_server.get(server, {})
             if theirs is not tools:
@@ -114,7 +115,7 @@ class Table(Collection["ToolKey"]):
                         yield (server, name), tool
 
     def lacking(self, other: Table) -> Iterator[tuple[ToolKey, Tool]]:
-        """The tools of another table that are not there in this one, whatever they are like."""
+        """The tools of another table whose keys are missing in this one."""
         for server, tools in other.by_server.items():
             ours = self.by_server.get(server, {})
             if ours is not tools:

@@ -1,12 +1,12 @@
-"""From the bytes of `tools/list` to tools: one bad tool costs itself, never the list.
+"""Reads the bytes of `tools/list` into tools: a bad tool is left out, and never costs the whole list.
 
-Real servers send schemas without `"type": "object"`, duplicate names and more; the SDKs refuse the whole list
-for one of them. Here each tool is read on its own. A schema that lacks only its type is
-completed, and what cannot be used is quarantined by name with the reason, for `mcpd status` to show.
+Real servers send schemas without `"type": "object"`, duplicate names and more, and the SDKs refuse the whole
+list for one of them. Here each tool is read on its own. A schema that lacks only its type is completed, and
+what cannot be used is quarantined by name with the reason, for `mcpd status` to show.
 
-A list is read again and again, and hardly ever differs. A tool of the same server in the same bytes is
-therefore the very object that it was, as long as anybody holds that: nothing is decoded or hashed twice, and
-whoever made something of it sees by identity that it is still the same.
+A list is read again and again, and hardly ever differs. A tool of the same server with the same bytes is
+therefore the same object for as long as anything refers to it: nothing is decoded or hashed twice, and whatever
+was derived from it can be checked by identity.
 """
 
 from __future__ import annotations
@@ -19,27 +19,23 @@ from weakref import WeakValueDictionary
 import msgspec
 from msgspec import Raw
 
-from daemon.catalog.digests import hashes
-from daemon.catalog.schemas import SCHEMA, completed, lacks_type
+from daemon.catalog.definitions import SCHEMA, completed, hashes, lacks_type
+from daemon.config.names import TOOL_BYTES
 from daemon.model import Tool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-MAX_NAME_BYTES = 128
-"""Longest tool name taken (reliability.md S9); the longest of 1,519 real ones has 57."""
-
 MAX_TOOL_BYTES = 256 * 1024
-"""Longest definition of a tool taken; the longest of 1,519 real ones has some 100 kB (23,459 tokens). Whoever
-asks for one tool is given it whole: this bounds that answer, as `answerTokens` bounds others."""
+"""Longest definition of a tool accepted; the longest of 1,519 real ones has some 100 kB (23,459 tokens). A
+request for one tool is answered with all of it: this bounds that answer, as `answerTokens` bounds others."""
 
 MAX_TOOLS = 10_000
-"""Most tools taken from one server; the largest real one lists a few hundred."""
-
+"""Most tools accepted from one server; the largest real one lists a few hundred."""
 
 MAX_DEPTH = 400
-"""Levels of a tool; real ones reach 23. It is decoded again whenever somebody looks into it, from stacks of any
-depth, and the interpreter's limit is for both together."""
+"""Deepest nesting of a definition; real ones reach 23. It is decoded again on each look into it, from stacks of
+any depth, and the interpreter's limit applies to both together."""
 
 
 class ListPage(msgspec.Struct):
@@ -50,12 +46,12 @@ class ListPage(msgspec.Struct):
 
 
 class Parts(Mapping[str, bytes]):
-    """The top-level members of a JSON object, each raw: found when they are asked for, for most never are."""
+    """The raw top-level members of a JSON object, decoded on each access: most are never asked for."""
 
     __slots__ = ("_raw",)
 
     def __init__(self, raw: bytes) -> None:
-        """Take an object that was decoded before."""
+        """Take the bytes of an object that is known to decode."""
         self._raw = raw
 
     def __getitem__(self, key: str) -> bytes:
@@ -80,7 +76,7 @@ _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_name = msgspec.json.Decoder(str).decode
 _decode_text = msgspec.json.Decoder(str | None).decode
 _held: WeakValueDictionary[tuple[str, bytes], Tool] = WeakValueDictionary()
-"""The tools that somebody holds, by server and bytes."""
+"""The tools that something refers to, by server and bytes."""
 
 _TEXT_OR_BRACKET = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[][{}]', re.DOTALL)
 _DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -90,7 +86,7 @@ def read_page(result: bytes) -> ListPage:
     """Split a page into its raw tools.
 
     Raises:
-        ValueError: the result is no page of tools at all.
+        ValueError: the result is not a page of tools.
     """
     try:
         return _decode_page(result)
@@ -99,7 +95,7 @@ def read_page(result: bytes) -> ListPage:
 
 
 def read_tools(server: str, raws: Iterable[Raw]) -> tuple[tuple[Tool, ...], dict[str, str]]:
-    """Read tools one by one. Returns the usable ones, in order, and the quarantined by name with reasons."""
+    """Read tools one by one. Returns the usable ones, in order, and the reasons of the quarantined by name."""
     tools: dict[str, Tool] = {}
     quarantined: dict[str, str] = {}
     for position, raw in enumerate(raws):
@@ -184,7 +180,7 @@ def _read_name(members: dict[str, Raw], position: int) -> str:
         name = _decode_name(members["name"])
     except _DECODE_ERRORS:
         raise _Unusable(anonymous, "its name is no string") from None
-    if not name or not name.isprintable() or len(name.encode()) > MAX_NAME_BYTES:
-        shown = ascii(name[:MAX_NAME_BYTES])
-        raise _Unusable(shown, f"a name has 1 to {MAX_NAME_BYTES} printable bytes")
+    if not name or not name.isprintable() or len(name.encode()) > TOOL_BYTES:
+        shown = ascii(name[:TOOL_BYTES])
+        raise _Unusable(shown, f"a name has 1 to {TOOL_BYTES} printable bytes")
     return name

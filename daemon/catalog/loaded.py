@@ -1,6 +1,8 @@
-"""The tools that one session has loaded: listed for it as long as they are valid.
+"""The tools that a session has loaded, and whether they can still be used (the validity gate of seed 002, §8).
 
-A value that is replaced, never changed: whoever keeps sessions across connections keeps these.
+Loaded tools are listed for their session as long as they are valid. `Loaded` is immutable, so that it can be
+kept with the session across connections. One pure function, `judge`, decides from the present state whether a
+tool is valid; it is asked at each request, and in bulk when an epoch rises.
 """
 
 from __future__ import annotations
@@ -11,25 +13,28 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from daemon.config.names import spellings
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from daemon.catalog.snapshot import Catalog
     from daemon.model import Tool, ToolKey
 
 MAX_LOADED = 512
-"""Tools that one session has loaded at most; beyond, those loaded first leave the list. A model that has been
-shown more schemas than that has lost its context to them."""
+"""Most tools that one session has loaded; beyond that, those loaded first leave the list. A model that was
+shown more schemas has lost its context to them."""
 
 
 class Source(StrEnum):
     """Who loaded a tool (seed 002, §7.1.3)."""
 
     MANUAL = "manual"
-    """The model asked for it."""
+    """The model asked for the tool."""
     AUTO = "auto"
-    """A call to it did."""
+    """A call to the tool loaded it."""
     POLICY_PRELOAD = "policy_preload"
-    """Its profile says so (`preload`)."""
+    """The session's profile names the tool in `preload`."""
 
 
 class LoadedStatus(StrEnum):
@@ -45,14 +50,14 @@ class LoadedStatus(StrEnum):
 
 @attrs.frozen(kw_only=True)
 class Verdict:
-    """What became of a loaded tool."""
+    """Whether a loaded tool can still be used, and why not."""
 
     status: LoadedStatus = LoadedStatus.VALID
     """Whether it can be used."""
     reason: str = ""
-    """Why not, in words; empty if it can."""
+    """The reason in words; empty if it can be used."""
     renamed_to: str | None = None
-    """What its server calls it now, if it was renamed."""
+    """Its present name, if its server renamed it."""
 
     @property
     def valid(self) -> bool:
@@ -70,13 +75,13 @@ class LoadedTool:
     key: ToolKey
     """The tool, by server and name."""
     schema_hash: str
-    """What its callers depend on, as it was shown."""
+    """The schema hash of the tool as it was shown."""
     epoch: int
     """Its server's epoch at that time."""
     source: Source
     """What loaded the tool: a model, a search, a profile."""
     at: float
-    """When, in seconds since the epoch."""
+    """When it was loaded, in seconds since the epoch."""
     verdict: Verdict = VALID
     """Whether the tool can still be called, and why not."""
     judged_at: float = 0.0
@@ -85,20 +90,20 @@ class LoadedTool:
 
 @attrs.frozen
 class Loaded:
-    """What a session has loaded, in the order in which it did."""
+    """The tools that a session has loaded, in order of loading."""
 
     tools: Mapping[ToolKey, LoadedTool] = attrs.field(factory=dict)
-    """By tool, the invalid ones too."""
+    """The loaded tools by key, including invalid ones."""
 
     def __contains__(self, key: ToolKey) -> bool:
         return key in self.tools
 
     def adding(self, tools: Iterable[tuple[Tool, int]], source: Source, at: float) -> Loaded:
-        """With these tools as they are now; the very same object if all of them are there already.
+        """With these tools as they are now; the same object if all of them are loaded already.
 
         Args:
             tools: each with the epoch of its server.
-            source: who loads them.
+            source: what loads them.
             at: seconds since the epoch.
         """
         fresh = {
@@ -113,7 +118,7 @@ class Loaded:
         return self.joined(Loaded(fresh))
 
     def joined(self, later: Loaded) -> Loaded:
-        """With what was loaded later; the very same object if that is nothing."""
+        """With what was loaded later; the same object if that is nothing."""
         if not later.tools:
             return self
         kept = {key: each for key, each in self.tools.items() if key not in later.tools}
@@ -121,10 +126,10 @@ class Loaded:
         return Loaded(dict(islice(merged.items(), max(0, len(merged) - MAX_LOADED), None)))
 
     def judged(self, judge: Callable[[LoadedTool], Verdict], at: float) -> Loaded:
-        """With each tool's verdict as it is now; the very same object if none changed.
+        """With each tool's present verdict; the same object if none changed.
 
         Args:
-            judge: says what became of a tool.
+            judge: gives the verdict on a tool.
             at: seconds since the epoch.
         """
         changed = {
@@ -137,3 +142,111 @@ class Loaded:
     def _has(self, tool: Tool) -> bool:
         known = self.tools.get((tool.server, tool.name))
         return known is not None and known.schema_hash == tool.schema_hash and known.verdict.valid
+
+
+_S = LoadedStatus
+
+
+@attrs.frozen(kw_only=True)
+class Standing:
+    """The present state of one tool, as far as its validity depends on it."""
+
+    server_configured: bool
+    """Whether its server is in the configuration."""
+    server_enabled: bool = True
+    """Whether its server is switched on."""
+    listed: bool = True
+    """Whether the server's tools are known; until they are, a tool counts as valid."""
+    schema_hash: str | None = None
+    """The tool's schema hash; None if the server has no such tool."""
+    enabled: bool = True
+    """Whether the tool is switched on."""
+    renamed_to: str | None = None
+    """The name of the one tool that has its contents now, if it was renamed."""
+
+
+def judge(loaded_hash: str, server: str, tool: str, now: Standing) -> Verdict:
+    """The verdict on a tool that a session has loaded.
+
+    Args:
+        loaded_hash: its schema hash when it was loaded.
+        server: its server's name, for the reason.
+        tool: its name, for the reason.
+        now: its present state.
+    """
+    gone = now.schema_hash is None
+    is_so = (
+        (
+            not now.server_configured,
+            _S.INVALID_DELETED,
+            "server {server} is no longer in mcpd's configuration",
+        ),
+        (not now.server_enabled, _S.INVALID_SERVER_DISABLED, "server {server} is switched off"),
+        (not now.listed, _S.VALID, ""),
+        (gone and now.renamed_to, _S.INVALID_RENAMED, "server {server} calls it {renamed_to} now"),
+        (gone, _S.INVALID_DELETED, "server {server} no longer has it"),
+        (not now.enabled, _S.INVALID_DISABLED, "{tool} is switched off"),
+        (
+            now.schema_hash != loaded_hash,
+            _S.INVALID_CHANGED,
+            "server {server} has changed it since it was loaded",
+        ),
+    )
+    status, reason = next(((status, reason) for holds, status, reason in is_so if holds), (_S.VALID, ""))
+    if status is _S.VALID:
+        return VALID
+    return Verdict(
+        status=status,
+        reason=reason.format(server=server, tool=tool, renamed_to=now.renamed_to),
+        renamed_to=now.renamed_to if status is _S.INVALID_RENAMED else None,
+    )
+
+
+def standing(catalog: Catalog, key: ToolKey) -> Standing:
+    """The present state of a tool in a catalog, whatever any profile makes of it."""
+    server, name = key
+    entry = catalog.servers.get(server)
+    if entry is None:
+        return Standing(server_configured=False)
+    tool = None if entry.tools is None else entry.tools.get(name)
+    return Standing(
+        server_configured=True,
+        server_enabled=not entry.disabled,
+        listed=entry.tools is not None,
+        schema_hash=None if tool is None else tool.schema_hash,
+        enabled=key not in catalog.off or _is_wanted(catalog, key),
+        renamed_to=entry.renamed.get(name),
+    )
+
+
+def _is_wanted(catalog: Catalog, key: ToolKey) -> bool:
+    """Whether a profile includes what the categories switch off, so that its sessions may have loaded it.
+
+    A profile that does not offer the tool never hands it out, whatever the verdict. What an operator switched
+    off stays off.
+    """
+    server, tool = key
+    written = {*spellings(server, tool), f"{server}__{tool}"}
+    profiles = catalog.config.profiles.values()
+    return key not in catalog.switched and any(
+        not written.isdisjoint(profile.included_optional_tools) for profile in profiles
+    )
+
+
+def judge_stored(catalog: Catalog, server: str, tool: str, loaded_hash: str) -> Verdict:
+    """`judge` by a catalog, for every session that has loaded the tool in that form."""
+    return judge(loaded_hash, server, tool, standing(catalog, (server, tool)))
+
+
+def judge_in(catalog: Catalog, loaded: LoadedTool) -> Verdict:
+    """`judge` by a catalog; a rename that was known before stays known."""
+    now = standing(catalog, loaded.key)
+    known = loaded.verdict.renamed_to
+    if known is not None and now.renamed_to is None and _has(catalog, loaded.key[0], known):
+        now = attrs.evolve(now, renamed_to=known)
+    return judge(loaded.schema_hash, *loaded.key, now)
+
+
+def _has(catalog: Catalog, server: str, tool: str) -> bool:
+    entry = catalog.servers.get(server)
+    return entry is not None and tool in (entry.tools or {})

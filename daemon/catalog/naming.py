@@ -1,14 +1,14 @@
-"""Under which name a tool is called where tools of several servers stand side by side.
+"""The names of tools where tools of several servers are listed together.
 
-A tool keeps its own name unless another server has the same. The name then belongs to one of them, for as long
-as its server is configured, whatever becomes of the daemon; the others are called `server__tool`. It belongs to
-whoever had it first; of servers that come up together, to the one that stands first in the configuration, as
-long as nobody was shown it. So a second server never renames the tools of the first, and a name that was shown
-never comes to mean another tool: whatever is handed out is owned, and no two tools ever have one name.
+A tool keeps its own name unless another server has a tool of that name. The name then belongs to one of them
+for as long as its server is configured, even across restarts of the daemon; the others are called
+`server__tool`. The first to have a name owns it; of servers that start together, the first in the configuration
+does, as long as no client was shown the name. So a second server never renames the tools of the first, a name
+that was shown never comes to mean another tool, and no two tools share a name.
 
-No tool is given a name that reads as another server's, as `github/delete` or `mcp__github__delete`: else a
-server could take over what a configuration or a model writes of its neighbour. When a server comes to the
-configuration, names that read as its tools from then on are given up.
+No tool is given a name that reads as another server's, such as `github/delete` or `mcp__github__delete`:
+otherwise a server could take over what a configuration or a model writes about another one. When a server is
+added to the configuration, names that now read as its tools are given up.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from daemon.model import ToolKey
 
 MAX_REMEMBERED = 50_000
-"""Names that are kept although nobody may list them any more: against a server that invents new ones all the
-time."""
+"""Most names that are kept, including those of tools that are no longer listed: a bound for a server that keeps
+inventing new ones."""
 
 
 @attrs.frozen(kw_only=True)
@@ -37,34 +37,34 @@ class Names:
     """The names under which clients call tools, and the tools that they mean."""
 
     owners: Mapping[str, ToolKey]
-    """Every name that was given, with its tool: no two tools share one."""
+    """The tool of every name that was given: no two tools share a name."""
     given: Mapping[ToolKey, str] = attrs.field(repr=False)
-    """What each tool is called."""
+    """The name of each tool."""
     beside: Mapping[ToolKey, str] = attrs.field(repr=False)
-    """What a tool is called beside a meta-tool of the same name."""
+    """The second name of a tool, used beside a meta-tool of the same name."""
     provisional: frozenset[ToolKey] = attrs.field(default=frozenset(), repr=False)
-    """Tools whose names may still go to a server that stands before theirs, until somebody is shown them."""
+    """Tools whose names an earlier server in the configuration may still take, until a client is shown them."""
     begun: float = 0.0
-    """Since when names that were given in this life mean what they mean: nobody else had them in it."""
+    """Since when names given in this run of the daemon are valid, in seconds since the epoch."""
     remembered: Mapping[str, float] = attrs.field(factory=dict, repr=False)
-    """Since when those mean it that are known from earlier lives."""
+    """Since when names known from earlier runs are valid, in seconds since the epoch."""
     servers: frozenset[str] = frozenset()
-    """All that are configured: no name of one's tools reads as a reference to another one's."""
+    """The configured servers: no name of one's tool reads as a reference to another's."""
 
     def name_of(self, key: ToolKey) -> str:
         """What a client calls a tool."""
         return self.given.get(key, key[1])
 
     def name_beside(self, key: ToolKey, meta_tools: Container[str]) -> str:
-        """What a client calls a tool where these meta-tools stand beside it: their names are not to be had."""
+        """What a client calls a tool beside these meta-tools, whose names are taken."""
         name = self.name_of(key)
         return self.beside.get(key, f"{key[0]}__{key[1]}") if name in meta_tools else name
 
     def key_of(self, name: str, servers: Collection[str]) -> ToolKey | None:
-        """Which tool a name means, in any spelling, listed or not; None for a bare name that nobody has.
+        """The tool that a name means, in any spelling, listed or not; None for a bare name that no tool has.
 
-        A name that was given comes first, then `server/tool`, `server__tool` and `mcp__server__tool`, then what
-        is left of `mcp__us__name`: clients put a prefix before the names that we give.
+        A name that was given takes precedence, then `server/tool`, `server__tool` and `mcp__server__tool`, then
+        `name` in `mcp__us__name`: clients put a prefix before the names that we give.
         """
         owner = self.owners.get(name)
         if owner is not None and owner[0] in servers:
@@ -75,19 +75,19 @@ class Names:
         return self.key_of(rest, servers) if rest else None
 
     def since(self, key: ToolKey) -> float:
-        """Since when every name of a tool has meant it, in seconds since the epoch."""
+        """Since when all names of a tool have meant this tool, in seconds since the epoch."""
         names = (self.given.get(key), self.beside.get(key))
         return max((self._since(name) for name in names if name), default=self.begun)
 
     def records(self) -> Iterator[GivenName]:
-        """What is to be remembered: the names that cannot go to another tool any more."""
+        """The names to store: those that can no longer go to another tool."""
         for table, beside in ((self.given, False), (self.beside, True)):
             for key, name in table.items():
                 if key not in self.provisional:
                     yield GivenName(name=name, key=key, beside=beside, since=self._since(name))
 
     def remembering(self, names: Iterable[GivenName]) -> Names:
-        """With names of earlier lives; those that were given in this one may have been shown, and stay."""
+        """With names of earlier runs; those given in this run may have been shown, so they stay."""
         given = {key: name for key, name in self.given.items() if key not in self.provisional}
         beside = {key: name for key, name in self.beside.items() if key in given}
         owners = {name: key for table in (given, beside) for key, name in table.items()}
@@ -112,35 +112,35 @@ class Names:
         return self.remembered.get(name, self.begun)
 
     def settled(self) -> Names:
-        """The same, now that somebody was shown them; the same object if nothing was open."""
+        """These names once a client was shown them: none is provisional; the same object if none was."""
         return attrs.evolve(self, provisional=frozenset()) if self.provisional else self
 
 
-NOBODY = Names(owners={}, given={}, beside={})
+NO_NAMES = Names(owners={}, given={}, beside={})
 """The names before any server has listed."""
 
 
 @attrs.frozen(kw_only=True)
 class Claims:
-    """The names that one server would have."""
+    """The names that one server claims for its tools."""
 
     server: str
-    """Which."""
+    """The name of the server."""
     tools: Collection[str]
     """The tools that the server lists, by their own names."""
     pending: bool
-    """Whether it is on its way to its first list."""
+    """Whether its first list of tools is still expected."""
     named: bool = False
-    """Whether each of its tools was among those that names were given to last."""
+    """Whether all of its tools were given names the last time."""
 
 
 def assign(names: Names, servers: Iterable[Claims], reserved: Container[str] = ()) -> Names:
     """The names after something changed; the same object if they are the same.
 
     Args:
-        names: as they were.
-        servers: in the configuration's order.
-        reserved: names of meta-tools: a tool that is called like one gets a second name.
+        names: the names before.
+        servers: the claims of all servers, in the configuration's order.
+        reserved: names of meta-tools; a tool with such a name gets a second one.
     """
     servers = list(servers)
     configured = frozenset(claims.server for claims in servers)
@@ -154,7 +154,7 @@ def assign(names: Names, servers: Iterable[Claims], reserved: Container[str] = (
     }
     begun = names.begun
     if len(given) > MAX_REMEMBERED:
-        # From here on nobody knows which of the names that are given have meant something else.
+        # From here on it is unknown which of the given names once meant something else.
         begun = inf
         listed = {(claims.server, tool) for claims in servers for tool in claims.tools}
         given = {key: name for key, name in given.items() if key in listed}
@@ -191,7 +191,7 @@ def assign(names: Names, servers: Iterable[Claims], reserved: Container[str] = (
 
 
 def _has_all(names: Names, servers: Iterable[Claims]) -> bool:
-    """Whether nothing is open and nobody is new: most lists that change are lists of the same names."""
+    """Whether no name is provisional or missing: most lists that change keep their names."""
     return (
         not names.provisional
         and len(names.given) <= MAX_REMEMBERED
@@ -203,12 +203,12 @@ def _has_all(names: Names, servers: Iterable[Claims]) -> bool:
 
 
 def _free(owners: Container[str], key: ToolKey, servers: Collection[str]) -> str:
-    """The first name for a tool that nobody has and that means no other server's tool."""
+    """The first spelling for a tool that is free and reads as no other server's tool."""
     return next(name for name in _spellings(key) if name not in owners and not _misleads(name, key[0], servers))
 
 
 def _spellings(key: ToolKey) -> Iterator[str]:
-    """What a tool may be called: its own name first. Endless: servers may really have such names."""
+    """Possible names of a tool, its own first. Endless, because servers may have tools of such names."""
     server, tool = key
     bare, slashed, prefixed = spellings(server, tool)
     yield from (bare, f"{server}__{tool}", slashed, prefixed)
@@ -228,7 +228,7 @@ def _misleads(name: str, server: str, servers: Collection[str]) -> bool:
 
 
 def _referred(name: str, servers: Collection[str]) -> ToolKey | None:
-    """The tool that `server/tool`, `server__tool` or `mcp__server__tool` means; None if that is no server."""
+    """The tool that `server/tool`, `server__tool` or `mcp__server__tool` means; None for an unknown server."""
     for read in (read_reference, read_shown):
         reference = read(name, servers)
         if reference.server is not None and reference.server in servers:
@@ -237,7 +237,7 @@ def _referred(name: str, servers: Collection[str]) -> ToolKey | None:
 
 
 def _without_client_prefix(name: str) -> str:
-    """What is left of `mcp__us__name`, as clients write the names that we give; empty if it is no such name."""
+    """`name` in `mcp__us__name`, as clients write the names that we give; empty for other spellings."""
     if not name.startswith(CLIENT_PREFIX):
         return ""
     rest = name.removeprefix(CLIENT_PREFIX).partition("__")[2]

@@ -1,12 +1,11 @@
-"""What a profile offers: every tool that it lets through, once, under the one name that a client calls it by.
+"""What a profile offers: every tool that it allows, once, under the one name by which clients call it.
 
 Categories group tools and may show one in several places; a flat surface shows each once. A tool is offered
-unless it is switched off: in every category that holds it, or by the profile. A profile that names categories
-offers their tools only; otherwise a tool in no category is offered, too.
+unless it is switched off in every category that holds it, or excluded by the profile. A profile that names
+categories offers their tools only; otherwise a tool in no category is offered, too.
 
-Most clients are shown few of the tools that are there, and after a change of one server's list all others are
-offered as before. So what a tool is offered as is made when somebody looks at it, and taken over while it is
-right.
+Most clients are shown few of the tools, and when one server's list changes, all other tools are offered as
+before. So an offered tool is made on first use, and reused while it is right.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from daemon.model import Tool, ToolKey
 
 MAX_OFFERS = 64
-"""Profiles whose offer is kept ready: more than a configuration has."""
+"""Most profiles whose offers are cached: more than a configuration has."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -42,22 +41,22 @@ class Offered:
     tool: Tool = attrs.field(repr=False)
     """The tool as its server described it."""
     name: str
-    """What a client calls it."""
+    """The name by which clients call it."""
     category: str | None
-    """The first category that holds it, of those that the profile may use."""
+    """The first of the profile's categories that holds it, if any."""
     description: str
-    """The profile's text for it, else the category's, else the server's."""
+    """The profile's description of it, else the category's, else the server's."""
 
     @property
     def key(self) -> ToolKey:
-        """Which tool it is."""
+        """The tool, by server and name."""
         return self.tool.server, self.tool.name
 
     def listed(self, name: str | None = None) -> bytes:
-        """The tool object of `tools/list`: the server's own bytes, unless something is said differently here.
+        """The tool object of `tools/list`: the server's own bytes, unless the name or the description differ.
 
         Args:
-            name: what to call it; None is its name.
+            name: the name to list it by; None for its own.
         """
         name = self.name if name is None else name
         if name == self.tool.name and self.description == self.tool.description:
@@ -67,7 +66,7 @@ class Offered:
 
 
 class OfferedTools(Lazily["ToolKey", Offered]):
-    """Offered tools by what they are."""
+    """Offered tools by key."""
 
     __slots__ = ("table",)
 
@@ -75,19 +74,19 @@ class OfferedTools(Lazily["ToolKey", Offered]):
         """Offer these tools (`Lazily`)."""
         super().__init__(table, make, made)
         self.table = table
-        """The tools themselves. Unlike what is offered of them, it refers to nothing else."""
+        """The tools themselves; unlike the offered ones, they keep no catalog alive."""
 
 
 class Offer:
-    """All that one profile offers at one moment. Never changes."""
+    """Everything that one profile offers at one moment. Immutable."""
 
     def __init__(self, catalog: Catalog, profile: Profile, before: Offer | None = None) -> None:
-        """Sort out what the profile lets through.
+        """Work out what the profile allows.
 
         Args:
-            catalog: what there is.
-            profile: which.
-            before: what the same profile offered before: what is the same is taken over.
+            catalog: the present catalog.
+            profile: the profile.
+            before: the previous offer of the same profile, whose unchanged parts are reused.
         """
         self._catalog = catalog
         self._profile = profile
@@ -97,7 +96,7 @@ class Offer:
             for server, (only, *others) in self._categories.items()
             if only.whole and not others
         }
-        """Servers that are a category, all of them, and in no other, with its name."""
+        """Servers whose whole list is one category and that are in no other, with the category's name."""
         self._partly_off = {server for server, _ in (*catalog.switched, *catalog.off)}
         self._excluded = _Named(profile.excluded_tools, catalog)
         self._optional = _Named(profile.included_optional_tools, catalog)
@@ -117,7 +116,7 @@ class Offer:
         """Every tool, in order."""
 
     def allows(self, key: ToolKey) -> bool:
-        """Whether the profile lets a tool through, listed or not; an operator's word counts more."""
+        """Whether the profile allows a tool, listed or not; what an operator switched off it cannot allow."""
         if key in self._excluded or key in self._catalog.switched:
             return False
         if key in self._optional:
@@ -134,7 +133,7 @@ class Offer:
         return member.enabled or key in self._optional
 
     def describe(self, tool: Tool, member: Member | None) -> str:
-        """What is said of a tool: the profile's text, else that of its category, else the server's."""
+        """The description of a tool: the profile's, else its category's, else the server's."""
         key = (tool.server, tool.name)
         text = None if member is None else member.description
         for named, said in self._texts:
@@ -154,7 +153,7 @@ class Offer:
 
     @cached_property
     def listing_bytes(self) -> int:
-        """How long the listing is."""
+        """The total length of the listing in bytes."""
         return sum(map(len, self.listing))
 
     @cached_property
@@ -171,7 +170,7 @@ class Offer:
 
     @cached_property
     def core(self) -> tuple[Offered, ...]:
-        """The core tools that the profile names, as far as they are known, in its order."""
+        """The profile's core tools that are known, in its order."""
         found = (self.find(name) for name in self._profile.core_tools or ())
         return tuple(dict.fromkeys(offered for offered in found if offered is not None))
 
@@ -186,7 +185,7 @@ class Offer:
         return Offered(tool=tool, name=given, category=category, description=description)
 
     def _place(self, key: ToolKey) -> tuple[str | None, Member | None]:
-        """Where a tool is offered: the first category of the profile's that holds it, switched on."""
+        """The first of the profile's categories that holds a tool enabled, and the tool's member there."""
         for category in self._categories.get(key[0], ()):
             if category.whole and key[1] in category.members:
                 return category.name, None
@@ -196,7 +195,7 @@ class Offer:
         return None, None
 
     def _let_through(self, server: str, tools: Mapping[str, Tool]) -> Mapping[str, Tool]:
-        """Those of a server's tools that are offered; the same object if all are."""
+        """The tools of a server that are offered; the same object if all are."""
         places = self._profile.categories is None or server in self._whole
         if places and not self._excluded and server not in self._partly_off:
             return tools
@@ -204,7 +203,7 @@ class Offer:
         return tools if len(allowed) == len(tools) else allowed
 
     def _still_offered(self, before: Offer) -> dict[ToolKey, Offered]:
-        """What was offered before and is now, as far as that is seen at a glance."""
+        """The offered tools of `before` that are surely still right."""
         if before._catalog.config is not self._catalog.config:
             return {}
         names, listed = self._catalog.names, self._listed
@@ -218,7 +217,7 @@ class Offer:
         }
 
     def _listing_of(self, server: str, tools: Mapping[str, Tool]) -> Iterator[bytes]:
-        """The listing of one server: nearly always what it has sent."""
+        """The listing of one server: nearly always the bytes that it sent."""
         given = self._catalog.names.given
         plain = server in self._whole and not self._texts
         return (
@@ -228,13 +227,13 @@ class Offer:
 
 
 class Offers:
-    """The offers of all profiles, made once per change of the tools."""
+    """The offers of all profiles, each made once per change of the tools."""
 
     def __init__(self) -> None:
         self._made: dict[str, tuple[Catalog, Profile, Offer]] = {}
 
     def of(self, catalog: Catalog, profile: Profile) -> Offer:
-        """What a profile offers now; the same object as long as no tool changed."""
+        """The present offer of a profile; the same object as long as no tool changes."""
         made = self._made.get(profile.name)
         if made is not None and _same_tools(made[0], catalog) and made[1] is profile:
             return made[2]
@@ -267,7 +266,7 @@ class _Named:
 
 
 class _All(Sequence["Offered"]):
-    """Values of a mapping in its order; to count them, none has to be made."""
+    """The values of a mapping in its order; counting them makes none."""
 
     __slots__ = ("_places", "_tools")
 
@@ -296,7 +295,7 @@ def _same_tools(one: Catalog, other: Catalog) -> bool:
 
 
 def _by_server(catalog: Catalog, profile: Profile) -> dict[str, list[ToolCategory]]:
-    """The categories that the profile may use, in their order, by each server that they draw from."""
+    """The profile's categories, in their order, by each server whose tools they hold."""
     found: dict[str, list[ToolCategory]] = {}
     for category in catalog.categories.values():
         if profile.categories is None or category.name in profile.categories:

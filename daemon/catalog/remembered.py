@@ -1,4 +1,4 @@
-"""What is kept from one life of the daemon to the next, as values. `store` writes, the recorder decides."""
+"""What is kept from one run of the daemon to the next, as values. The store writes, the recorder decides."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ if TYPE_CHECKING:
     from daemon.model import Summary, Tool
 
 OTHERS = "uid "
-"""The beginning of the keys of other users' sessions; no client's own begins so."""
+"""Prefix of the keys of other users' sessions; no key that a client names begins so."""
 
 MAX_KEY = 200
-"""Characters of a session's key: a UUID has 36, a path as a key may have more."""
+"""Most characters of a session's key: a UUID has 36, a path used as a key may have more."""
 
 ANONYMOUS = "\tanonymous "
-"""Stands in the keys of sessions that nobody has named, before what their bridges made up; no key that anybody
-names has a tab in it."""
+"""Marks the keys of unnamed sessions, before the token that their bridge generated; no key that a client names
+has a tab in it."""
 
 TOKEN = re.compile(r"[0-9a-f]{32}")
-"""What a bridge makes up for its life: 128 random bits, which nobody guesses."""
+"""A token that a bridge generates for its lifetime: 128 random bits, which cannot be guessed."""
 
 
 def anonymous_key(token: object) -> str | None:
-    """The key of the session of a bridge that names none; None if that is nothing that a bridge makes up."""
+    """The session key of a bridge that names none; None if `token` is not one that a bridge generates."""
     return f"{ANONYMOUS}{token}" if isinstance(token, str) and TOKEN.fullmatch(token) else None
 
 
 def is_anonymous(key: str) -> bool:
-    """Whether nobody has named this session."""
+    """Whether this session has no name of its own."""
     return ANONYMOUS in key
 
 
 @attrs.frozen(kw_only=True)
 class ServerRecord:
-    """What is known of one server."""
+    """What is stored of one server."""
 
     name: str
     """Its configured name."""
     fingerprint: str
-    """Of the configuration that its tools were listed under."""
+    """Fingerprint of the configuration under which its tools were listed."""
     epoch: int
     """Version of its visible capabilities."""
     tools: tuple[Tool, ...] | None = attrs.field(repr=False)
@@ -52,13 +52,13 @@ class ServerRecord:
     refreshed_at: float
     """When it was last listed, or changed otherwise, in seconds since the epoch."""
     summary: Summary | None = None
-    """What a model said of it."""
+    """A model's summary of the server."""
     sentences: Mapping[str, Summary] = attrs.field(factory=dict, repr=False)
-    """What a model said of its tools, by schema hash."""
+    """A model's summaries of its tools, by schema hash."""
     since: Mapping[str, float] = attrs.field(factory=dict, repr=False)
-    """Since when each of its tools is as it is, by name, in seconds since the epoch."""
+    """When each of its tools took its present form, by name, in seconds since the epoch."""
     about: str = attrs.field(default="", repr=False)
-    """What it says of itself."""
+    """The server's description of itself."""
 
 
 @attrs.frozen(kw_only=True)
@@ -74,6 +74,6 @@ class SessionRecord:
     created_at: float = 0.0
     """When it was first named, in seconds since the epoch."""
     seen_at: float = 0.0
-    """When somebody last used it."""
+    """When it was last used, in seconds since the epoch."""
     partial: bool = False
-    """Whether it was begun while the store could not be read: what is stored of it comes before this."""
+    """Whether it began while the store could not be read: what is stored of it precedes this."""

@@ -1,7 +1,7 @@
-"""What one client was last shown of each tool, so that none is called as it was before it changed.
+"""What one client was last shown of each tool, so that no tool is called in a form from before it changed.
 
-Several requests may come in one turn, and answers go out at its end: who wrote them all had read none of these.
-So it is also known what was shown of a tool before it was shown as it is now, and in which turn that was.
+Several requests may arrive in one turn, whose answers go out at its end: the client wrote all of them before it
+read any of those answers. So the form that was shown before the latest one is kept as well, with its turn.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from daemon.model import Tool, ToolKey
 
 UNKNOWN = ""
-"""In place of a hash: it was shown, and nobody knows how. No tool has it."""
+"""Replaces the hash of a tool that was shown in an unknown form. No tool has this hash."""
 
 MAX_SHOWN = 10_000
-"""Tools that are remembered one by one, the latest: as many as one server may list. A list that was shown whole
-costs nothing, for it is shared."""
+"""Most tools remembered one by one, the latest: as many as one server may list. A list that was shown whole
+costs nothing, because it is shared."""
 
 
 def shown_since(catalog: Catalog, key: ToolKey, began: float) -> str | None:
-    """The schema hash of a tool as it was shown to somebody of whom it is only known since when he is here.
+    """The schema hash of a tool as shown to a client of which only its beginning is known.
 
-    What has been so for longer, under the same name, can only have been shown so. All else may have been shown
-    otherwise.
+    A tool that took its present form and name before that can only have been shown in it. Any other may have
+    been shown in another form.
 
     Args:
-        catalog: what there is.
-        key: which tool.
-        began: when the first of it may have been shown, in seconds since the epoch.
+        catalog: the present catalog.
+        key: the tool.
+        began: when the client may first have been shown tools, in seconds since the epoch.
 
     Returns:
         The hash, or `UNKNOWN`; None if there is no such tool.
@@ -54,15 +54,15 @@ class Shown:
     __slots__ = ("_before", "_earlier", "_list", "_single", "latest", "version")
 
     def __init__(self, before: Callable[[ToolKey], str | None] | None = None) -> None:
-        """Begin with nothing.
+        """Start empty.
 
         Args:
-            before: what the same session was shown over another connection; None: there is no other.
+            before: what the same session was shown over another connection; None if there was none.
         """
         self.version = 0
-        """Rises with whatever is shown."""
+        """Rises whenever something is shown."""
         self.latest = -1
-        """The last turn in which something was shown otherwise than before: later ones all see the same."""
+        """The last turn in which a tool was shown in a changed form; all later turns see the same."""
         self._before = before
         self._list = NO_TOOLS
         self._single: dict[ToolKey, str] = {}
@@ -72,8 +72,8 @@ class Shown:
         """The schema hash of a tool as it was shown; None if it never was.
 
         Args:
-            key: which tool.
-            turn: as it had been shown before that one; None: as it was shown last.
+            key: the tool.
+            turn: return the form shown before this turn; None for the latest.
         """
         if turn is not None and key in self._earlier:
             shown_in, digest = self._earlier[key]
@@ -88,13 +88,13 @@ class Shown:
         return None if self._before is None else self._before(key)
 
     def assume(self, key: ToolKey, digest: str) -> None:
-        """If it never was shown, it was so."""
+        """Record this hash for a tool, unless the tool was shown."""
         if self.hash_of(key) is None:
             self.version += 1
             self._single[key] = digest
 
     def add(self, tools: Iterable[Tool], turn: int = 0) -> None:
-        """These were shown, in that turn."""
+        """Record that these tools were shown in that turn."""
         self.version += 1
         for tool in tools:
             key = tool.server, tool.name
@@ -105,12 +105,12 @@ class Shown:
         _cut(self._earlier)
 
     def add_list(self, tools: OfferedTools, turn: int = 0) -> None:
-        """All of these were shown."""
+        """Record that all of these tools were shown in that turn."""
         table, known = tools.table, self._list
         if known is table and not self._single:
             return
         if known or self._single or self._earlier or self._before is not None:
-            # Most of a list that has changed was shown just so before, and nothing else after it.
+            # Most of a changed list was shown before in the same form, and in no other form since.
             for key, tool in table.beyond(known):
                 self._note_earlier(key, tool.schema_hash, turn)
             for key in self._single:

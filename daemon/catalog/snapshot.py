@@ -1,13 +1,13 @@
-"""The catalog: an immutable picture of all servers, tools and categories, and how facts change it.
+"""The catalog: an immutable snapshot of all servers, tools and categories, and how facts change it.
 
-`fold` and `fold_all` are the only ways to a new catalog, and return the very same object when nothing changed,
-so that "did it change" is an identity test everywhere. What one server's facts do to its own entry is said in
+`fold` and `fold_all` are the only ways to a new catalog, and return the same object when nothing changed, so
+that "did it change" is an identity test everywhere. What a server's fact does to its entry is defined in
 `entry`.
 
-Servers' entries are truth, and each fact counts for itself: an epoch that rises twice has risen by two.
-Categories and names are drawn from the entries, once for all facts that were told together: nobody has seen
-anything between. What is drawn from a server that has not changed is taken over, so that a fact costs what it
-changes.
+Servers' entries are the source of truth, and each fact counts by itself: an epoch that rises twice has risen by
+two. Categories and names are derived from the entries, once for all facts that were told together, because
+nothing between them was visible. What is derived from an unchanged server is reused, so that a fact costs as
+much as it changes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import attrs
 
 from daemon.catalog.categories import ToolCategory, concerned, of_server, resolve
 from daemon.catalog.entry import UNSETTLED, ServerEntry, changed_by, fresh
-from daemon.catalog.naming import NOBODY, Claims, Names, assign
+from daemon.catalog.naming import NO_NAMES, Claims, Names, assign
 from daemon.facts import Configured, NamesRecalled, Recalled, Switched
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 WHOLE = ""
-"""In place of a tool: its whole server."""
+"""Stands for the whole server in place of a tool's name."""
 
 
 @attrs.frozen(kw_only=True)
@@ -47,23 +47,23 @@ class Catalog:
     """Everything that exists, at one moment."""
 
     config: Config = attrs.field(repr=False)
-    """What it was built after."""
+    """The configuration in force."""
     servers: Mapping[str, ServerEntry]
     """Servers by name, in the configuration's order."""
     categories: Mapping[str, ToolCategory]
-    """Categories by name, in the configuration's order; another object whenever any tool changed."""
-    names: Names = attrs.field(default=NOBODY, repr=False)
-    """What tools are called where those of several servers stand side by side."""
+    """Categories by name, in the configuration's order; a new object whenever any tool changed."""
+    names: Names = attrs.field(default=NO_NAMES, repr=False)
+    """The names of tools where those of several servers are listed together."""
     reserved: frozenset[str] = attrs.field(default=frozenset(), repr=False)
-    """Names of meta-tools, which some surface shows beside tools."""
+    """Names of meta-tools that some surface shows beside tools."""
     switched: frozenset[tuple[str, str]] = frozenset()
-    """What operators have switched off: server and tool, no tool for a whole server. Names need not exist."""
+    """What operators have switched off: server and tool, or `WHOLE` for all tools. Names need not exist."""
     off: frozenset[ToolKey] = attrs.field(default=frozenset(), repr=False)
     """Tools that are switched off: by an operator, or in every category that holds them."""
     begun: float = 0.0
-    """When this life of the daemon began, in seconds since the epoch."""
+    """When this run of the daemon began, in seconds since the epoch."""
     departed: Mapping[str, int] = attrs.field(factory=dict, repr=False)
-    """Epochs of servers that have left the configuration: they go on from there when they come back."""
+    """Epochs of servers that have left the configuration, to continue from if they come back."""
 
 
 def begin(config: Config, now: float, reserved: frozenset[str] = frozenset()) -> Catalog:
@@ -75,7 +75,7 @@ def begin(config: Config, now: float, reserved: frozenset[str] = frozenset()) ->
         reserved: names of meta-tools.
     """
     servers = {server.name: fresh(server, now, begun=now) for server in config.mcp_servers.values()}
-    names = attrs.evolve(NOBODY, begun=now)
+    names = attrs.evolve(NO_NAMES, begun=now)
     catalog = Catalog(config=config, servers=servers, categories={}, names=names, reserved=reserved, begun=now)
     return _assembled(catalog)
 
@@ -90,7 +90,7 @@ def fold_all(catalog: Catalog, facts: Iterable[Fact]) -> Catalog:
     after = catalog
     for fact in facts:
         if isinstance(fact, Switched):
-            # What counts is what it looked like before: that is drawn from all that was told before.
+            # It is compared with the catalog before it, which must reflect all facts told before.
             catalog = after = _with_words(_drawn(after, catalog), fact.off)
         elif isinstance(fact, Configured):
             catalog = after = _with_config(_drawn(after, catalog), fact.config, fact.now)
@@ -102,7 +102,7 @@ def fold_all(catalog: Catalog, facts: Iterable[Fact]) -> Catalog:
 
 
 def _with_fact(catalog: Catalog, fact: ServerFact) -> Catalog:
-    """With what one server's fact does to its entry; what is drawn from the entries stays as it was."""
+    """With one server's fact applied to its entry; what is derived from the entries stays as it was."""
     entry = catalog.servers.get(fact.server)
     if entry is None:
         return _with_departed(catalog, fact)
@@ -113,11 +113,11 @@ def _with_fact(catalog: Catalog, fact: ServerFact) -> Catalog:
 
 
 def _drawn(after: Catalog, before: Catalog) -> Catalog:
-    """With categories and names as its servers are now.
+    """With categories and names brought up to date with the entries.
 
     Args:
-        after: `before` with other entries of the same servers.
-        before: the catalog that these were drawn for last.
+        after: `before` with changed entries of the same servers.
+        before: the catalog for which they were last derived.
     """
     if after.servers is before.servers:
         return after
@@ -130,20 +130,20 @@ def _drawn(after: Catalog, before: Catalog) -> Catalog:
 
 
 def with_settled_names(catalog: Catalog) -> Catalog:
-    """The catalog once somebody was shown its names; the same object if none were open."""
+    """The catalog once a client was shown its names; the same object if none was provisional."""
     names = catalog.names.settled()
     return catalog if names is catalog.names else attrs.evolve(catalog, names=names)
 
 
 def _with_departed(catalog: Catalog, fact: ServerFact) -> Catalog:
-    """Of a server that is not configured only the epoch counts: it may come back."""
+    """With the epoch of a server that is not configured: it may come back."""
     if not isinstance(fact, Recalled) or fact.epoch <= catalog.departed.get(fact.server, 0):
         return catalog
     return attrs.evolve(catalog, departed={**catalog.departed, fact.server: fact.epoch})
 
 
 def _with_words(catalog: Catalog, off: frozenset[tuple[str, str]]) -> Catalog:
-    """With the operators' words as they are now; the epoch of each server that looks different rises."""
+    """With the operators' present switches; the epoch of each server that looks different rises."""
     if off == catalog.switched:
         return catalog
     servers = {name: _switched(entry, off=(name, WHOLE) in off) for name, entry in catalog.servers.items()}
@@ -151,7 +151,7 @@ def _with_words(catalog: Catalog, off: frozenset[tuple[str, str]]) -> Catalog:
 
 
 def _with_names(catalog: Catalog, fact: NamesRecalled) -> Catalog:
-    """With the names of earlier lives; those of a server that is not configured any more are free again."""
+    """With the names of earlier runs; those of servers that are no longer configured are free again."""
     kept = [each for each in fact.names if fact.shared or each.key[0] in catalog.servers]
     names = catalog.names.remembering(kept)
     return catalog if names == catalog.names else _assembled(attrs.evolve(catalog, names=names))
@@ -162,7 +162,7 @@ def _switched(entry: ServerEntry, *, off: bool) -> ServerEntry:
 
 
 def _with_config(catalog: Catalog, config: Config, now: float) -> Catalog:
-    """With another configuration: what it leaves alone stays as it is, down to the order of names."""
+    """With another configuration: what it leaves unchanged stays as it is, down to the order of names."""
     if config is catalog.config:
         return catalog
     epochs = {**catalog.departed, **{name: entry.epoch for name, entry in catalog.servers.items()}}
@@ -186,7 +186,7 @@ def _reconfigured(catalog: Catalog, server: Server, now: float, epoch: int) -> S
         same_words = entry.description == made.description
         return entry if same_words else attrs.evolve(entry, description=made.description)
     if entry.enabled:
-        # Its child counts its starts on. What the old server has told meanwhile must not count for a new one.
+        # Its child keeps counting incarnations: facts of the old server must not count for the new one.
         last = entry.status.incarnation
         made = attrs.evolve(made, status=attrs.evolve(made.status, incarnation=last), first_run=last + 1)
     if not same_server:
@@ -201,7 +201,7 @@ def _reconfigured(catalog: Catalog, server: Server, now: float, epoch: int) -> S
 
 
 def _risen(before: Catalog, after: Catalog) -> Catalog:
-    """`after` with the epochs of servers that look different than before."""
+    """`after`, with higher epochs for the servers that look different than in `before`."""
     risen = {
         name: attrs.evolve(entry, epoch=entry.epoch + 1)
         for name, entry in after.servers.items()
@@ -211,7 +211,7 @@ def _risen(before: Catalog, after: Catalog) -> Catalog:
 
 
 def _looks(catalog: Catalog, name: str) -> tuple[bool, dict[str, str]]:
-    """What callers can see of a server: whether it is on, and the tools that are."""
+    """What callers can see of a server: whether it is on, and which of its tools are."""
     entry = catalog.servers[name]
     tools = entry.tools or {}
     return entry.disabled, {
@@ -233,18 +233,18 @@ def _named(catalog: Catalog, before: Catalog | None) -> Catalog:
 
 
 def _has_names(was: ServerEntry | None, now: ServerEntry) -> bool:
-    """Whether an entry lists what it listed before."""
+    """Whether an entry lists the same names as before."""
     if was is None or was.tools is None or now.tools is None:
         return False
     return was.tools is now.tools or was.tools.keys() == now.tools.keys()
 
 
 def _assembled(catalog: Catalog, before: Catalog | None = None) -> Catalog:
-    """With categories and names after its servers, its configuration and the operators' words.
+    """With categories and names derived from its servers, its configuration and the operators' switches.
 
     Args:
-        catalog: what they are to be made for.
-        before: as it was: what is the same is taken over, for most servers are when one has changed.
+        catalog: the catalog to complete.
+        before: the previous catalog, whose unchanged parts are reused: usually only one server has changed.
     """
     catalog = _named(catalog, before)
     categories = _categories(catalog, before)
@@ -265,7 +265,7 @@ def _categories(catalog: Catalog, before: Catalog | None) -> dict[str, ToolCateg
 
 
 def _resolved(catalog: Catalog, before: Catalog | None) -> dict[str, ToolCategory]:
-    """The configured categories; those that none of the changed servers concern are what they were."""
+    """The configured categories; those that no changed server concerns are reused."""
     wanted = catalog.config.categories
     listed = {name: entry.tools for name, entry in catalog.servers.items() if not entry.disabled}
     known: Mapping[str, ToolCategory] = {}
@@ -291,7 +291,7 @@ def _draws_alike(one: Catalog, other: Catalog) -> bool:
 
 
 def _taken_over(entry: ServerEntry, before: Catalog | None) -> ToolCategory | None:
-    """The category that a server was, if it would be made the same."""
+    """The server's previous category, if a new one would be equal."""
     if before is None or before.config.categories or any(name == entry.name for name, _ in before.switched):
         return None
     was = before.servers.get(entry.name)
@@ -301,7 +301,7 @@ def _taken_over(entry: ServerEntry, before: Catalog | None) -> ToolCategory | No
 
 
 def _without(category: ToolCategory, switched: frozenset[tuple[str, str]]) -> ToolCategory:
-    """The category with what operators have switched off."""
+    """The category with what operators switched off marked as such."""
     if {server for server, _ in switched}.isdisjoint(category.servers):
         return category
     members = {
@@ -312,7 +312,7 @@ def _without(category: ToolCategory, switched: frozenset[tuple[str, str]]) -> To
 
 
 def _off(categories: Mapping[str, ToolCategory]) -> set[ToolKey]:
-    """Tools that are in categories, and on in none of them."""
+    """The tools that are in categories, but enabled in none of them."""
     partial = [category for category in categories.values() if not category.whole]
     off = {
         (each.server, each.tool)

@@ -19,9 +19,9 @@ import attrs
 
 from daemon import __version__
 from daemon.cli import EX_CONFIG
+from daemon.config.files import files_beside
 from daemon.config.model import DEFAULT_PROFILE
 from daemon.config.parse import load
-from daemon.config.profile_files import files_beside
 from daemon.config.redaction import Redactors
 from daemon.config.state_url import resolve
 from daemon.errors import ConfigError, DaemonRunning

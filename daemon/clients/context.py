@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from daemon.config.redaction import Redactors
     from daemon.counting.measures import Mended
     from daemon.counting.tally import Tally
-    from daemon.kit.watch import Watch
+    from daemon.kit.mailbox import Watch
     from daemon.ports import Upstream
     from daemon.search.index import Index
     from daemon.surfaces.base import Means, Surface

@@ -6,10 +6,9 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
-from daemon.catalog.loaded import Loaded
+from daemon.catalog.loaded import Loaded, judge_in
 from daemon.catalog.remembered import MAX_KEY, OTHERS, SessionRecord, is_anonymous
 from daemon.catalog.shown import Shown
-from daemon.catalog.validity import judge_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from daemon.catalog.remembered import SessionRecord
     from daemon.catalog.shown import Shown
     from daemon.catalog.snapshot import Catalog, ServerEntry
-    from daemon.kit.watch import Watch
+    from daemon.kit.mailbox import Watch
     from daemon.model import Tool
 
 RETRY_SECONDS = 5.0

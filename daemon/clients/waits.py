@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from daemon.catalog.snapshot import Catalog
     from daemon.clients.context import SessionContext
-    from daemon.kit.watch import Watch
+    from daemon.kit.mailbox import Watch
     from daemon.ports import Upstream
     from daemon.search.index import Index
     from daemon.surfaces.base import AwaitListing

@@ -1,1 +1,1 @@
-"""From the text of mcpd.json to a `Config` that the rest of the daemon trusts without looking again."""
+"""Turns the text of mcpd.json into a `Config` that the rest of the daemon trusts without further checks."""

@@ -1,13 +1,10 @@
-"""From one configuration to another: what has to be done, as little of it as possible.
+"""The least that has to be done to get from one configuration to another.
 
-A server is touched only if what its actor was built with is other now. What the daemon itself was built with
-(its sockets, its store, its bounds) needs a new start: such a change is named, and the old value stays in
-force.
+A server is touched only if what its actor was built with differs. What the daemon itself was built with (its
+sockets, its store, its bounds) needs a restart: such a change is reported, and the old value stays in force.
 
-Whether two configurations are one and the same: equal, and in the same order everywhere.
-
-Equality alone does not tell: servers, categories and profiles are shown in the order in which the file has
-them, and a mapping equals another one in a different order.
+`same` tells whether two configurations are equal and in the same order everywhere. Equality alone is not
+enough: servers, categories and profiles are shown in the order of the file, but mappings compare without it.
 """
 
 from __future__ import annotations
@@ -20,47 +17,41 @@ if TYPE_CHECKING:
     from daemon.config.model import Config, Server
 
 FIXED = ("listen", "state", "limits", "search")
-"""Keys of the configuration that the running daemon was built with."""
+"""Keys that the running daemon was built with: changing them needs a restart."""
 
 APPLIED = ("categories", "lazy", "metrics", "profiles", "summaries", "watch")
-"""Keys besides `mcpServers` that are read from the catalog each time, and so count at once."""
+"""Keys other than `mcpServers` that are read from the catalog on each use, so that changes apply at once."""
 
 
 @attrs.frozen(kw_only=True)
 class Plan:
-    """What to do, by names of servers in the order of the new configuration (`removed`: of the old one).
+    """What to do: names of servers in the order of the new configuration (`removed`: of the old one).
 
-    Each server of either configuration stands in exactly one of the first seven.
+    Each server of either configuration is in exactly one of the first seven fields.
     """
 
     added: tuple[str, ...] = ()
-    """New ones, to be started unless the configuration switches them off."""
+    """New servers, to be started unless the configuration disables them."""
     removed: tuple[str, ...] = ()
-    """To be stopped and forgotten."""
+    """Servers to stop and forget."""
     enabled: tuple[str, ...] = ()
-    """The configuration switches them on again: to be started."""
+    """Servers that the configuration enables again: to be started."""
     disabled: tuple[str, ...] = ()
-    """The configuration switches them off now: to be stopped."""
+    """Servers that the configuration now disables: to be stopped."""
     restarted: tuple[str, ...] = ()
-    """To be restarted, with their new configuration."""
+    """Servers to restart with their new configuration."""
     changed: tuple[str, ...] = ()
-    """Only their description changed: they keep running."""
+    """Servers of which only the description changed: they keep running."""
     kept: tuple[str, ...] = ()
-    """Servers that the change does not concern."""
+    """Servers that the change does not affect."""
     sections: tuple[str, ...] = ()
     """Keys other than `mcpServers` that changed and take effect at once."""
     needs_restart_of_daemon: tuple[str, ...] = ()
     """Keys that changed and take effect only when the daemon is restarted."""
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing is to be done; what waits for a new start of the daemon is nothing."""
-        servers = (self.added, self.removed, self.enabled, self.disabled, self.restarted, self.changed)
-        return not any((*servers, self.sections))
-
 
 def plan(old: Config, new: Config) -> Plan:
-    """What leads from the configuration in force to one that was read."""
+    """What to do to get from the configuration in force to a new one."""
     told: dict[str, list[str]] = {}
     for name, server in new.mcp_servers.items():
         told.setdefault(_what_became(old.mcp_servers.get(name), server), []).append(name)
@@ -73,7 +64,7 @@ def plan(old: Config, new: Config) -> Plan:
 
 
 def in_force(old: Config, new: Config) -> Config:
-    """What counts once the plan is applied: the new configuration with the old one's `FIXED` keys."""
+    """The configuration once the plan is applied: the new one with the old one's `FIXED` keys."""
     return attrs.evolve(new, **{key: getattr(old, key) for key in FIXED})
 
 
@@ -89,7 +80,7 @@ def _what_became(old: Server | None, new: Server) -> str:
 
 
 def _built_with(server: Server) -> Server:
-    """The server without what its actor does not depend on; a key of tomorrow counts until it is named here."""
+    """The server without what its actor does not depend on; a new key counts unless it is excluded here."""
     return attrs.evolve(server, description="", substituted=frozenset(), credentials=frozenset())
 
 

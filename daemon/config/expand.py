@@ -1,8 +1,8 @@
-"""References to what does not belong into a file.
+"""References to values that do not belong in the file itself.
 
-There are `${VAR}`, `${VAR:-default}`, `${file:PATH}` and `${credential:NAME}`; `$${` stands for `${` itself.
-What a reference stood for is kept apart, so that logs can leave it out, and never appears in a fault: faults
-end in terminals, journals and bug reports.
+They are `${VAR}`, `${VAR:-default}`, `${file:PATH}` and `${credential:NAME}`; `$${` is a literal `${`. The
+value of a reference is recorded, so that logs can leave it out, and never appears in a fault: faults end up in
+terminals, journals and bug reports.
 """
 
 from __future__ import annotations
@@ -15,18 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from daemon.config.credentials import names_credential
-from daemon.config.hints import quoted
+from daemon.config.credentials import is_setting, names_credential
 from daemon.config.jsonc import below, sound
-from daemon.config.settings import is_setting
 from daemon.errors import Fault
-from daemon.safety.spellings import nested
+from daemon.kit.wording import quoted
+from daemon.safety.shapes import nested
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 MAX_FILE = 64 * 1024
-"""Bytes of a referenced file: a key or a token, not a log that somebody named by mistake."""
+"""Most bytes of a referenced file: a key or a token, not a log named by mistake."""
 
 _REFERENCE = re.compile(r"(?P<literal>\$\$\{)|\$\{(?P<body>[^}]*)\}|(?P<open>\$\{)")
 _VARIABLE = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<fallback>:-(?P<default>.*))?", re.ASCII | re.DOTALL)
@@ -39,12 +38,12 @@ _EXPANDED = ("command", "args", "env", "cwd", "url", "headers")
 
 
 class Unresolved(ValueError):
-    """A reference that stands for nothing; the text says why and what to do."""
+    """A reference that cannot be resolved; the text says why and what to do."""
 
     def __init__(self, message: str, variable: str | None = None) -> None:
         super().__init__(message)
         self.variable = variable
-        """The environment variable that is not set, if that is why."""
+        """The environment variable that is not set, if that is the reason."""
 
 
 @attrs.frozen(kw_only=True)
@@ -54,33 +53,33 @@ class Sources:
     environ: Mapping[str, str] = attrs.field(repr=False)
     """Environment variables by name, which `${NAME}` refers to."""
     base: Path
-    """The directory that relative paths begin at: the configuration's."""
+    """The directory that relative paths start from: the configuration's."""
     read_file: Callable[[Path], str]
-    """How a file is read."""
+    """Reads a file."""
 
 
 @attrs.frozen(kw_only=True)
 class Expanded:
-    """A text whose references were looked up."""
+    """A text with its references resolved."""
 
     text: str = attrs.field(repr=False)
-    """The text with what its references stand for; a reference that stands for nothing is left in place."""
+    """The text with the values of its references; one that cannot be resolved is left in place."""
     substituted: tuple[str, ...] = attrs.field(repr=False)
-    """What came from outside the file."""
+    """The values that came from outside the file."""
     credentials: tuple[str, ...] = attrs.field(repr=False)
-    """What a reference stood for that may be one: by its kind, its name, or as it is not clearly a setting."""
+    """Values of references that may be credentials: by kind, by name, or as they are not clearly settings."""
     problems: tuple[Unresolved, ...]
-    """What could not be looked up, and why."""
+    """References that could not be resolved, and why."""
 
 
 def read_file(path: Path) -> str:
     """The content of a regular file of UTF-8 text.
 
     Raises:
-        OSError: it cannot be read, is larger than `MAX_FILE` or no regular file.
+        OSError: it cannot be read, is larger than `MAX_FILE` or is not a regular file.
         UnicodeDecodeError: it is not UTF-8.
     """
-    # Asked before opening: a FIFO would make the opening wait for a writer.
+    # Checked before opening: opening a FIFO would wait for a writer.
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file")
     with path.open("rb") as file:
@@ -120,7 +119,7 @@ def expand(text: str, sources: Sources) -> Expanded:
 
 
 def _names_credential(body: str) -> bool:
-    """Whether what a reference names is one: files are referred to for what nobody should read."""
+    """Whether a reference names a credential: files are used for what should stay secret."""
     return _is_kept_apart(body) or names_credential(body.partition(":")[0])
 
 
@@ -129,7 +128,7 @@ def _is_kept_apart(body: str) -> bool:
 
 
 def _look_up(match: re.Match[str], sources: Sources) -> tuple[str, bool]:
-    """What a reference stands for, and whether that came from outside the file."""
+    """The value of a reference, and whether it came from outside the file."""
     if match["literal"]:
         return "${", False
     if match["open"]:
@@ -149,7 +148,7 @@ def _variable(body: str, sources: Sources) -> tuple[str, bool]:
         raise Unresolved(f"cannot understand ${{{_shown(body)}}}: {_FORMS}")
     name = match["name"]
     value = sources.environ.get(name)
-    # As in a shell, :- is for empty variables too.
+    # As in a shell, :- applies to empty variables, too.
     if match["fallback"] and not value:
         return match["default"], False
     if value is None:
@@ -159,7 +158,7 @@ def _variable(body: str, sources: Sources) -> tuple[str, bool]:
 
 
 def _shown(body: str) -> str:
-    """As much of a reference as a fault may repeat: a default can be a secret."""
+    """The part of a reference that a fault may repeat: a default can be a secret."""
     name, separator, _ = body.partition(":-")
     return quoted(name)[1:-1] + (":-…" if separator else "")
 
@@ -218,15 +217,15 @@ _LOOK_UPS: Mapping[str, Callable[[str, Sources], str]] = {
 
 
 _KEPT_APART = frozenset({"file", "credential"})
-"""Kinds of references to where only secrets are kept."""
+"""Kinds of references to places that hold only secrets."""
 
 
 def expand_server(
     raw: Mapping[str, Any], trail: str, sources: Sources, faults: list[Fault]
 ) -> tuple[dict[str, Any], frozenset[str], frozenset[str]]:
-    """A server's entry with its references looked up, what they stood for, and which of that are credentials.
+    """A server's entry with its references resolved, their values, and which of those are credentials.
 
-    The values are of any type here: whoever reads the entry next complains about wrong ones.
+    Values may have any type here; `structure` reports wrong ones later.
     """
     found: set[str] = set()
     credentials: set[str] = set()

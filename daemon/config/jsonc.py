@@ -1,11 +1,11 @@
 """JSON with comments and trailing commas, read without losing a position or a duplicate key.
 
-Comments and trailing commas are blanked out, one space for each character, and the standard library reads
-what is left: line and column of its errors are therefore those of the file. What the standard library would
-let through silently is marked while it reads and found by one walk over the result: the last of two equal
-keys winning, NaN, 1e400, integers that other languages cannot hold, lone surrogates.
+Comments and trailing commas are blanked out, one space for each character, and the standard library reads what
+is left, so the line and column of its errors are those of the file. What the standard library would accept
+silently is marked while it reads and found by one walk over the result: the last of two equal keys, NaN, 1e400,
+integers that other languages cannot hold, lone surrogates.
 
-Where in a file something stands, in the file's own spelling: `$.mcpServers.git.args[1]`.
+A trail says where in a file something is, in the file's own spelling: `$.mcpServers.git.args[1]`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MAX_DEPTH = 100
-"""Far beyond any configuration, far below what exhausts the interpreter's stack (§3.4 of reliability.md)."""
+"""Most levels of nesting: far beyond any configuration, far below what exhausts the interpreter's stack
+(reliability.md §3.4)."""
 
 MAX_INTEGER = 2**63 - 1
-"""What SQLite and every client can hold."""
+"""The largest integer that SQLite and every client can hold."""
 
 _TOKEN = re.compile(
     r"""(?P<string>"(?:[^"\\\n]++|\\.)*+"?) | (?P<comment>//[^\n]*+|/\*.*?\*/) | (?P<unclosed>/\*)
@@ -46,7 +47,7 @@ _EXPECTED = {
     "Invalid \\escape": 'expected one of " \\ / b f n r t u after the backslash',
     "Invalid \\uXXXX": "expected four hexadecimal digits after \\u",
 }
-"""What each error of the standard library means for somebody who edits a file."""
+"""The standard library's errors, and what each means to someone editing a file."""
 
 UNSOUND = "this text holds a NUL or half a character (a lone surrogate): remove it"
 
@@ -56,10 +57,10 @@ _FOREIGN_LITERALS = {"True": "true", "False": "false", "None": "null", "undefine
 
 
 def decode(text: str, *, source: str) -> tuple[object, list[Fault]]:
-    """Read `text`; the faults are those that did not keep it from being read to the end.
+    """Decode `text`, and list the faults that did not prevent that.
 
     Raises:
-        ConfigError: it cannot be read to the end: the one fault names line and column.
+        ConfigError: it cannot be decoded; the single fault names line and column.
     """
     text = text.removeprefix("\ufeff")
     try:
@@ -72,10 +73,10 @@ def decode(text: str, *, source: str) -> tuple[object, list[Fault]]:
 
 
 def blank(text: str) -> str:
-    """`text` with spaces for comments and trailing commas, every other character where it was.
+    """`text` with comments and trailing commas replaced by spaces, every other character in its place.
 
     Raises:
-        json.JSONDecodeError: a comment without end, or nesting beyond `MAX_DEPTH`.
+        json.JSONDecodeError: a comment does not end, or nesting exceeds `MAX_DEPTH`.
     """
     characters = list(text)
     depth = 0
@@ -92,14 +93,14 @@ def blank(text: str) -> str:
             raise json.JSONDecodeError(f"nested deeper than {MAX_DEPTH} levels", text, start)
         if kind == "close" and comma is not None:
             characters[comma] = " "
-        # A comma trails only a value: [,] and [1,,] stay the errors that they are.
+        # A trailing comma follows a value: [,] and [1,,] remain errors.
         comma = start if kind == "comma" and before not in {None, "open", "comma"} else None
         before = kind
     return "".join(characters)
 
 
 def _syntax_fault(error: json.JSONDecodeError) -> Fault:
-    """Say what was expected and what stands there; never more of the line, it may hold a secret."""
+    """Say what was expected and what was found; never more of the line, since it may hold a secret."""
     where = f"line {error.lineno}, column {error.colno}"
     expected = next((words for start, words in _EXPECTED.items() if error.msg.startswith(start)), None)
     if expected is None:
@@ -110,7 +111,7 @@ def _syntax_fault(error: json.JSONDecodeError) -> Fault:
 
 
 def _found(error: json.JSONDecodeError) -> str:
-    """What stands where the reader stopped: one character, for an unquoted word may be a secret."""
+    """The one character at which the reader stopped: an unquoted word may be a secret."""
     found = error.doc[error.pos : error.pos + 1]
     if not found:
         return "the end of the file"
@@ -131,13 +132,13 @@ def _hint(error: json.JSONDecodeError) -> str:
 
 @attrs.frozen
 class _Odd:
-    """A number that JSON, or whoever reads it next, does not have."""
+    """Marks a number that JSON, or a later reader, cannot represent."""
 
     message: str
 
 
 class _Pairs(dict[str, object]):
-    """An object that remembers which of its keys stood there more than once."""
+    """A JSON object that remembers which of its keys were repeated."""
 
     repeated: tuple[str, ...] = ()
 
@@ -151,7 +152,7 @@ def _pairs(pairs: list[tuple[str, object]]) -> _Pairs:
 
 
 def _integer(digits: str) -> object:
-    # The length is asked first: int() refuses thousands of digits with an error of its own.
+    # The length is checked first: int() raises an error of its own for thousands of digits.
     if len(digits) > len(str(MAX_INTEGER)) + 1 or abs(int(digits)) > MAX_INTEGER:
         return _Odd("this number is too large: at most 2^63-1")
     return int(digits)
@@ -172,7 +173,7 @@ _DECODER = json.JSONDecoder(
 
 
 def _oddities(trail: str, value: object) -> Iterator[Fault]:
-    """What the standard library accepted and we do not, in the order of the file."""
+    """Faults that the standard library accepted, in the order of the file."""
     match value:
         case _Odd(message=message):
             yield Fault(path=trail, message=message)
@@ -196,12 +197,12 @@ def sound(text: str) -> bool:
 
 
 def _whole(text: str) -> str:
-    """`text` with every half character replaced: a message that quotes one could not be written anywhere."""
+    """`text` with lone surrogates replaced: a message that quotes one could not be encoded."""
     return _SURROGATE.sub("\ufffd", text)
 
 
 def _plain(value: object) -> object:
-    """`value` in ordinary types, of which errors can speak: no half characters, null for refused numbers."""
+    """`value` in plain types that messages can quote: no lone surrogates, null for refused numbers."""
     match value:
         case _Odd():
             return None
@@ -220,7 +221,7 @@ _PLAIN = re.compile(r"[A-Za-z_$][\w$-]*", re.ASCII)
 
 
 def below(trail: str, step: str | int) -> str:
-    """The trail of a key or an index of what stands at `trail`. Odd keys are quoted, so that no two collide."""
+    """The trail of a key or an index within `trail`. Unusual keys are quoted, so that no two trails collide."""
     if isinstance(step, int):
         return f"{trail}[{step}]"
     if _PLAIN.fullmatch(step):

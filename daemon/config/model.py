@@ -1,7 +1,7 @@
-"""What a configuration says, as frozen values. Keys of the file are these names in camelCase.
+"""The configuration as frozen values. The file's keys are these names in camelCase.
 
-Every field carries one line of documentation, which is also its description in the JSON Schema. Secrets may
-stand in `env`, `headers`, `url`: these fields are left out of every repr.
+Every field has one line of documentation, which is also its description in the JSON Schema. Secrets may be in
+`env`, `headers` and `url`, so these fields are left out of every repr.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ DEFAULT_SURFACE = "category"
 
 
 def from_the_key(**arguments: Any) -> Any:
-    """A field that no file can set: the reader fills it in."""
+    """A field that no file can set; the reader fills it in."""
     return attrs.field(metadata={"in_file": False}, **arguments)
 
 
@@ -75,6 +75,10 @@ class TransportType(StrEnum):
 
 PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 """The port that a url's scheme implies."""
+
+
+MAX_PORT = 65535
+"""The largest TCP port."""
 
 
 class StartMode(StrEnum):

@@ -1,7 +1,7 @@
-"""The door of this package: a text or a file in, a `Config` or every fault at once out.
+"""The entrance to this package: from a text or a file to a `Config`, or to all of its faults at once.
 
-Order of the work: characters (jsonc), references (expand), types (structure), rules (validate). Each step
-goes on with what the one before found sound, so that one run shows all that is wrong.
+The steps: characters (jsonc), references (expand), types (structure), rules (validate). Each step continues
+with what the one before found sound, so that one run shows everything that is wrong.
 """
 
 from __future__ import annotations
@@ -12,20 +12,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import attrs
 
 from daemon.config.expand import Sources, expand_server, read_file
+from daemon.config.files import ProfileFiles, open_to_others, read_beside
 from daemon.config.jsonc import ROOT, below, decode
 from daemon.config.model import DEFAULT_PROFILE, Category, Config, Profile, Server
-from daemon.config.profile_files import ProfileFiles, read_beside
-from daemon.config.redaction import secrets
 from daemon.config.server_rules import infer_type
 from daemon.config.structure import TRANSPORT_SPELLINGS, expected, read
 from daemon.config.validate import Named, check
-from daemon.config.writers import open_to_others
 from daemon.errors import ConfigError, Fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
-
-__all__ = ["load", "parse", "secrets"]
 
 MAX_CONFIG = 4 * 1024 * 1024
 """Bytes of a configuration file: hundreds of servers fit many times over, a wrong file does not."""
@@ -38,15 +34,15 @@ Raw = dict[str, Any]
 
 
 def load(path: Path, environ: Mapping[str, str], surfaces: Collection[str] = ()) -> Config:
-    """Read the configuration at `path`, with the profiles in files of their own beside it.
+    """Read the configuration at `path`, and the profiles in `profiles.d` beside it.
 
     Args:
-        path: the file.
+        path: the configuration file.
         environ: what `${VAR}` stands for.
-        surfaces: the names that a profile's `surface` may have; empty: they are not checked.
+        surfaces: the names that a profile's `surface` may have; empty to leave them unchecked.
 
     Raises:
-        ConfigError: it cannot be read, others can write it, or it has faults: all of them.
+        ConfigError: it cannot be read, others can write it, or it has faults; the error lists all of them.
     """
     source = str(path)
     try:
@@ -73,13 +69,13 @@ def parse(
     read_file: Callable[[Path], str] = read_file,
     files: ProfileFiles | None = None,
 ) -> Config:
-    """Read a configuration. `source` names it in errors; `${file:...}` paths begin at its directory.
+    """Read a configuration. `source` names it in errors; relative `${file:...}` paths start at its directory.
 
     `surfaces` are the names that a profile's `surface` may have; without any, they are not checked. `files` are
-    the profiles that stand in files of their own.
+    the profiles in files of their own.
 
     Raises:
-        ConfigError: it has faults: all of them.
+        ConfigError: it has faults; the error lists all of them.
     """
     raw, faults = decode(text, source=source)
     if not isinstance(raw, dict):
@@ -120,7 +116,7 @@ def _read_server(name: str, raw: object, sources: Sources, faults: list[Fault]) 
     found: frozenset[str] = frozenset()
     credentials: frozenset[str] = frozenset()
     if isinstance(raw, dict):
-        # A disabled server may wait for variables that nobody has set yet.
+        # A disabled server may refer to variables that are not set yet.
         if raw.get("enabled") is not False:
             raw, found, credentials = expand_server(raw, trail, sources, faults)
         kind = raw.get("type", infer_type(raw))
@@ -133,7 +129,7 @@ def _read_server(name: str, raw: object, sources: Sources, faults: list[Fault]) 
 
 
 def _absolute(cwd: str | None, base: Path) -> str | None:
-    # What begins with ~ is a fault that quotes it (`server_rules`).
+    # A path that begins with ~ is a fault, and the fault quotes it (`server_rules`).
     return cwd if not cwd or cwd.startswith("~") else str(base.absolute() / cwd)
 
 
@@ -147,7 +143,7 @@ def _read_all(cls: type[T], raw: Raw, section: str, faults: list[Fault]) -> dict
 
 
 def _entries(raw: Raw, section: str, faults: list[Fault]) -> Raw:
-    """The members of a section, or none with a fault if it is not an object."""
+    """The members of a section; none, and a fault, if it is not an object."""
     value = raw.get(section, {})
     if isinstance(value, dict):
         return value

@@ -1,10 +1,8 @@
-"""What a configuration holds that no log, status or error may show.
+"""The secrets of a configuration, and which of them are taken out of which texts.
 
-Whose secrets are taken out of whose texts.
-
-What a server says loses what that server was given: a password that is a word of every log must not blind the
-logs of all the others. What could be nobody's word by chance goes from every text, for servers may know each
-other's. What the daemon says of itself loses all.
+A server's texts lose the secrets that this server was given: a password that is a common word must not blank
+out the logs of all other servers. A secret that nobody writes by chance is taken out of every text, because
+servers may know each other's. The daemon's own texts lose all secrets.
 """
 
 from __future__ import annotations
@@ -16,30 +14,26 @@ from urllib.parse import unquote, unquote_plus, urlsplit
 
 from daemon.config.credentials import (
     in_arguments,
-    is_anybodys,
+    in_pairs,
+    is_setting,
     looks_random,
+    may_be_common,
     names_credential,
-    told_by_name,
 )
-from daemon.config.settings import is_setting
 from daemon.config.state_url import passwords
 from daemon.safety.redact import SHOWN, Redactor
-from daemon.safety.shapes import tokens
-from daemon.safety.spellings import nested
+from daemon.safety.shapes import SHORTEST, nested, tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from daemon.config.model import Config, Server
 
-SHORTEST = 6
-"""Shorter values are left alone: leaving `true` or `8080` out of every log would hide more than it protects."""
-
 ORDINARY = frozenset({
     "always", "bearer", "critical", "default", "development", "digest", "disabled", "enabled", "negotiate",
     "oauth2", "optional", "production", "required", "staging", "testing", "verbose", "warning",
 })  # fmt: skip
-"""Values that are words of every log, in any case, whatever their names: without them nobody could read one."""
+"""Values that are never hidden, in any case and under any name: without these words no log is readable."""
 
 _LIST = re.compile(r"[\s,;|\"']+")
 _BETWEEN = re.compile(r"[:=]")
@@ -50,20 +44,20 @@ _SCHEME = re.compile(r"(?i)(?:basic|bearer|token)\s")
 
 
 def secrets(config: Config) -> frozenset[str]:
-    """Every value of `config` that must never be shown, in all spellings in which it may turn up."""
+    """Every value of `config` that must never be shown, in all spellings in which it may appear."""
     return frozenset(value for value, _ in _all(config) if len(value) >= SHORTEST)
 
 
 def doubtful(config: Config) -> frozenset[str]:
-    """Which of the `secrets` are words that may as well be anybody's.
+    """The `secrets` that may just as well be common words.
 
-    A definition may have the same words: `postgres` in a tool's name, `password` as the name of a property.
+    A definition may contain the same words: `postgres` in a tool's name, `password` as the name of a property.
     """
     return _in_doubt(_all(config))
 
 
 def secrets_of(server: Server) -> tuple[frozenset[str], frozenset[str]]:
-    """What one server was given that must not be shown, and which of that may as well be anybody's words."""
+    """The secrets that one server was given, and those of them that may just as well be common words."""
     values = list(_of_server(server))
     return frozenset(value for value, _ in values if len(value) >= SHORTEST), _in_doubt(values)
 
@@ -74,7 +68,7 @@ def _in_doubt(values: Iterable[tuple[str, bool]]) -> frozenset[str]:
 
 
 def _all(config: Config) -> Iterator[tuple[str, bool]]:
-    """All values, each with whether it is in doubt."""
+    """All secrets, each with whether it is doubtful."""
     for server in config.mcp_servers.values():
         yield from _of_server(server)
     yield from _of_daemon(config)
@@ -96,15 +90,15 @@ def _of_server(server: Server) -> Iterator[tuple[str, bool]]:
 
 
 def _judged(values: Iterable[str], *, named: bool) -> Iterator[tuple[str, bool]]:
-    """Credentials, each with whether it is in doubt."""
+    """Credentials, each with whether it is doubtful."""
     for value in values:
-        yield value, is_anybodys(value, named=named)
+        yield value, may_be_common(value, named=named)
 
 
 def _whole(value: str, *, named: bool) -> Iterator[tuple[str, bool]]:
-    """A value whose name says that it is a credential, and what is within it.
+    """A value whose name says that it is a credential, and the credentials within it.
 
-    If it is JSON, a credentials file, its strings are credentials where their own names or their looks say so.
+    If it is JSON, such as a credentials file, its strings count where their own names or looks say so.
     """
     if _is_ordinary(value):
         return
@@ -121,7 +115,7 @@ def _within(value: str, *, named: bool) -> Iterator[tuple[str, bool]]:
 
 
 def _by_look(value: str) -> Iterator[tuple[str, bool]]:
-    """What may be a credential in a value whose name says nothing: all that is not clearly a setting."""
+    """Possible credentials in a value whose name says nothing: all that is not clearly a setting."""
     if not is_setting(value):
         yield from _judged(_spellings(value), named=False)
     for item in _LIST.split(value):
@@ -142,14 +136,14 @@ def _in_variables(server: Server) -> Iterator[tuple[str, bool]]:
 def _in_headers(server: Server) -> Iterator[tuple[str, bool]]:
     for name, value in server.headers.items():
         named = names_credential(name) or _SCHEME.match(value) is not None
-        # Most headers that somebody configures are credentials, whatever they are called.
+        # Most configured headers are credentials, whatever their names.
         if named or not is_setting(value):
             yield from _judged(_in_header(value), named=named)
         yield from _judged(_in_list(value), named=True)
 
 
 def _in_command(server: Server) -> Iterator[tuple[str, bool]]:
-    """Arguments whose name says what they are, or that begin as tokens do."""
+    """Arguments that are credentials by their name or by a token's prefix."""
     for _, value in in_arguments(server.args):
         if not _is_ordinary(value):
             yield from _judged(_in_header(value) if _SCHEME.match(value) else _spellings(value), named=True)
@@ -157,14 +151,14 @@ def _in_command(server: Server) -> Iterator[tuple[str, bool]]:
 
 
 def _is_ordinary(value: str) -> bool:
-    """Whether a value is a word of every log, or the path of something: without it, a reason tells nothing."""
+    """Whether a value is a common word or a path: without those, a reason would say nothing."""
     if value.lower() in ORDINARY:
         return True
     return _PATH.fullmatch(value) is not None and not any(map(looks_random, value.split("/")))
 
 
 def _in_list(value: str) -> Iterator[str]:
-    return (told for told in told_by_name(value) if not _is_ordinary(told))
+    return (told for told in in_pairs(value) if not _is_ordinary(told))
 
 
 def _in_header(value: str) -> Iterator[str]:
@@ -184,7 +178,7 @@ def _in_basic(encoded: str) -> Iterator[str]:
         return
     user, _, password = told.partition(":")
     yield from (told, password)
-    # Beside a password a name is no secret if it is a word: `postgres` stands in many a log.
+    # Next to a password, a user name that is a word is no secret: `postgres` is in many logs.
     if not password or not user.isalpha():
         yield user
 
@@ -218,20 +212,20 @@ def _in_query(query: str) -> Iterator[tuple[str, bool]]:
         name, _, written = pair.partition("=")
         for value in (written, unquote_plus(written)):
             if names_credential(unquote_plus(name)):
-                yield value, is_anybodys(value, named=True)
+                yield value, may_be_common(value, named=True)
             elif not is_setting(value):
                 yield value, False
 
 
 UNMISTAKABLE = 12
-"""Characters from which a secret that is no plain word stands in no text by chance."""
+"""Characters from which a secret that is no plain word appears in no text by chance."""
 
 
 class Redactors:
-    """One for each server, and one for all that is nobody's in particular: itself, when it is called."""
+    """A redactor for each server, and, when called, one for texts that belong to no server."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        """Begin with what nobody's texts may show."""
+        """Start with secrets that no text may show."""
         self._unmistakable = Redactor(secrets)
         self._all = Redactor((), beside=self._unmistakable)
         self._each: dict[str, Redactor] = {}
@@ -241,23 +235,23 @@ class Redactors:
         return self._all(text, most)
 
     def of(self, server: str) -> Redactor:
-        """What takes secrets out of a server's texts; always the same object for a name."""
+        """The redactor for a server's texts; always the same object for a name."""
         known = self._each.get(server)
         if known is None:
             known = self._each[server] = Redactor((), beside=self._unmistakable)
         return known
 
     def learn(self, config: Config) -> None:
-        """What this configuration holds must not be shown from now on; what was known before stays so.
+        """Add the secrets of this configuration; those learned before stay secret.
 
         May be called in any thread.
         """
-        every, anybodys = secrets(config), doubtful(config)
-        self._unmistakable.learn(value for value in every - anybodys if len(value) >= UNMISTAKABLE)
-        self._all.learn(every, anybodys)
+        every, common = secrets(config), doubtful(config)
+        self._unmistakable.learn(value for value in every - common if len(value) >= UNMISTAKABLE)
+        self._all.learn(every, common)
         for server in config.mcp_servers.values():
             self.of(server.name).learn(*secrets_of(server))
-        # Who is spoken of stands in the configuration, for everybody to read.
+        # Names of servers, categories and profiles are public, so they stay readable.
         names = {*config.mcp_servers, *config.categories, *config.profiles}
         for each in (self._all, *self._each.values()):
             each.spare(names)

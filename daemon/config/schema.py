@@ -1,6 +1,6 @@
-"""The JSON Schema of the configuration, for editors: generated from the model, so that it cannot lag behind.
+"""The JSON Schema of the configuration, for editors: generated from the model, so that it cannot go stale.
 
-Descriptions are the docstrings under the model's fields. Python does not keep those, they are read from the
+Descriptions are the docstrings under the model's fields. Python does not keep those, so they are read from the
 source; only `mcpd schema` and the tests pay for that.
 """
 
@@ -39,7 +39,7 @@ Schema = dict[str, Any]
 
 
 def json_schema(surfaces: Sequence[str]) -> Schema:
-    """The schema as JSON values. Rules across entries are not in it: `mcpd check` knows them.
+    """The schema as JSON values. It lacks the rules across entries, which `mcpd check` applies.
 
     Args:
         surfaces: the names that a profile's `surface` may have.
@@ -103,7 +103,7 @@ def _of(kind: Any, definitions: Schema) -> Schema:
 
 
 def _either(schemas: list[Schema]) -> Schema:
-    """`T | None`: one list of types where that says it all, for editors show it better."""
+    """The schema of `T | None`: one list of types where that is enough, because editors show it better."""
     *first, last = schemas
     if len(first) == 1 and "type" in first[0] and last == {"type": "null"}:
         return first[0] | {"type": [first[0]["type"], "null"]}
@@ -131,12 +131,12 @@ def _bounds(bounds: tuple[Any, ...]) -> Schema:
 
 
 def _inferred(cls: type, name: str) -> bool:
-    """Whether an absent key does not simply mean the field's default."""
+    """Whether an absent key is inferred from others instead of taking the field's default."""
     return cls is Server and name == "type"
 
 
 def _default(value: Any) -> Schema:
-    """What an absent key means; nested objects say it themselves."""
+    """The `default` of an absent key; nested objects state their own."""
     if isinstance(value, attrs.Factory):  # type: ignore[arg-type]  # at run time it is the class
         return {}
     return {"default": list(value) if isinstance(value, tuple) else value}

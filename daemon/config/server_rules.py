@@ -1,4 +1,4 @@
-"""What must hold within one server's entry beyond the types of its values."""
+"""Rules for one server's entry, beyond the types of its values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCHEMES: Mapping[TransportType, tuple[str, ...]] = {
     _T.WS: ("ws", "wss"),
     _T.UNIX: ("unix",),
 }
-"""What the url of each transport begins with."""
+"""The schemes that the url of each transport may have."""
 
 _MEANINGLESS: Mapping[TransportType, tuple[str, ...]] = {
     _T.STDIO: ("url", "headers"),
@@ -31,14 +31,14 @@ _MEANINGLESS: Mapping[TransportType, tuple[str, ...]] = {
     _T.WS: ("command", "args", "env", "cwd"),
     _T.UNIX: ("command", "args", "env", "cwd", "headers"),
 }
-"""Keys that would be ignored: somebody wrote them for a reason, so silence would be a lie."""
+"""Keys without meaning for a transport: written for a reason, so ignoring them silently would mislead."""
 
 _VARIABLE = re.compile(r"[^=\s]+")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 def infer_type(raw: Mapping[str, object]) -> str:
-    """The transport of an entry that does not say: a command is started, a url says by its scheme."""
+    """The transport of an entry without `type`: stdio if it has a command, else by the url's scheme."""
     url = raw.get("url")
     if not isinstance(url, str) or isinstance(raw.get("command"), str):
         return "stdio"
@@ -48,7 +48,7 @@ def infer_type(raw: Mapping[str, object]) -> str:
 
 
 def server_faults(server: Server, trail: str) -> Iterator[Fault]:
-    """Everything wrong with what one server's entry says; `missing_faults` has what it does not say."""
+    """Everything wrong with what one server's entry contains; `missing_faults` finds what it lacks."""
     yield from _meaningless(server, trail)
     if server.enabled:
         yield from _url(server, below(trail, "url"))
@@ -58,7 +58,7 @@ def server_faults(server: Server, trail: str) -> Iterator[Fault]:
 
 
 def missing_faults(server: Server, trail: str) -> Iterator[Fault]:
-    """What the transport of one server cannot do without."""
+    """Keys that a server's transport requires and its entry lacks."""
     if server.type is _T.STDIO and not server.command:
         hint = "a stdio server needs a command to start; for a remote server write a url"
         yield Fault(path=below(trail, "command"), message=hint)
@@ -70,7 +70,7 @@ def missing_faults(server: Server, trail: str) -> Iterator[Fault]:
 
 
 def name_faults(names: Collection[str], trail: str) -> Iterator[Fault]:
-    """Servers that may not be called that, each with the name to use instead."""
+    """Names that servers may not have, each with the one to use instead."""
     for name in names:
         if not SERVER_NAME.fullmatch(name):
             better = slug(name, names)

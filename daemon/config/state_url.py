@@ -1,7 +1,7 @@
-"""What a state URL (`state.url`) says: where the state is kept. Nothing else takes such a URL apart.
+"""State URLs (`state.url`): where the state is kept. Nothing else parses them.
 
 `sqlite:////absolute/path`, or `postgresql://USER:PASSWORD@HOST:PORT/DATABASE?PARAMETER=VALUE` with the
-parameters of libpq (PostgreSQL's manual, "Parameter Key Words"). Nothing is looked at but the URL itself.
+parameters of libpq (PostgreSQL's manual, "Parameter Key Words"). Only the URL itself is examined.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from urllib.parse import parse_qsl, unquote, unquote_plus
 
 import attrs
 
-from daemon.config.hints import quoted
 from daemon.config.jsonc import below
-from daemon.config.metrics_rules import MAX_PORT
+from daemon.config.model import MAX_PORT
 from daemon.errors import Fault
+from daemon.kit.wording import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from daemon.config.model import State
 
 DATABASE = "state.db"
-"""The file in the state directory, where the configuration names no other place."""
+"""The file in the state directory that is used when the configuration names no other place."""
 
 SQLITE_EXAMPLE = "sqlite:////var/lib/mcpd/state.db"
 POSTGRESQL_EXAMPLE = "postgresql://USER@HOST/DATABASE"
 
 PASSWORDS = frozenset({"password", "sslpassword", "passfile", "oauth_client_secret"})
-"""Parameters whose values nobody may see."""
+"""Parameters of libpq whose values are secret."""
 
 _URL = re.compile(
     r"(?P<scheme>[\w+]+)://(?:(?P<user>[^:/]*)(?::(?P<password>[^@]*))?@)?"
@@ -43,7 +43,7 @@ _URL = re.compile(
 """A password may hold anything but an @."""
 
 _RESERVED = re.compile(r"[/?#]")
-"""What a user or a password must spell in percent: other readers of the url would see it end there."""
+"""Characters that a user or a password must percent-encode: other parsers of the URL would end it there."""
 
 
 class StateUrlError(ValueError):
@@ -52,25 +52,25 @@ class StateUrlError(ValueError):
 
 @attrs.frozen(kw_only=True)
 class StateUrl:
-    """Where one daemon keeps its state."""
+    """The place where one daemon keeps its state."""
 
     where: str
-    """For people: a path, or a host and a database. Users are left out, they can be tokens."""
+    """The place in words: a path, or a host and a database. Users are left out, because they can be tokens."""
     path: Path | None = None
-    """The file of SQLite; None where it is a PostgreSQL server's."""
+    """The file of SQLite; None for a PostgreSQL server."""
     parameters: Mapping[str, str] = attrs.field(factory=dict, repr=False)
-    """What libpq reaches the server with, by key word."""
+    """The parameters of libpq that reach the server, by key word."""
     secrets: tuple[str, ...] = attrs.field(default=(), repr=False)
-    """Passwords, in every spelling in which they may turn up."""
+    """Passwords, in every spelling in which they may appear."""
 
     @property
     def shared(self) -> bool:
-        """Whether other daemons may keep theirs there, too."""
+        """Whether other daemons may keep their state in the same place."""
         return self.path is None
 
 
 def state_faults(state: State, trail: str) -> Iterator[Fault]:
-    """What is wrong with `state`; no message repeats the url, which may hold a password."""
+    """Everything wrong with `state`; no message repeats the url, which may hold a password."""
     try:
         if state.url is not None:
             parse(state.url)
@@ -79,7 +79,7 @@ def state_faults(state: State, trail: str) -> Iterator[Fault]:
 
 
 def resolve(url: str | None, state_dir: Path) -> StateUrl:
-    """Where the configuration says, or in the state directory if it says nothing.
+    """The place that the configuration names, or the default file in the state directory.
 
     Raises:
         StateUrlError: the URL cannot work.
@@ -88,16 +88,16 @@ def resolve(url: str | None, state_dir: Path) -> StateUrl:
 
 
 def of_file(path: Path) -> StateUrl:
-    """The place that is this file, whatever characters its path has."""
-    # For people, and in JSON: a name of other bytes than UTF-8 is shown as nearly as that goes.
+    """The place for this SQLite file, whatever characters its path has."""
+    # A path that is not UTF-8 is shown as closely as UTF-8 allows.
     return StateUrl(path=path, where=os.fsencode(path).decode(errors="replace"))
 
 
 def parse(url: str) -> StateUrl:
-    """A URL that can work, as far as one can tell without looking.
+    """Parse a URL, without checking that its place exists.
 
     Raises:
-        StateUrlError: it cannot.
+        StateUrlError: the URL cannot work.
     """
     found = _URL.fullmatch(url)
     if found is None:
@@ -112,7 +112,7 @@ def parse(url: str) -> StateUrl:
 
 
 def passwords(url: str) -> Iterator[str]:
-    """What nobody may see of a URL, in every spelling; of one that cannot be read, all of it."""
+    """The secret parts of a URL, in every spelling; the whole URL if it cannot be parsed."""
     found = _URL.fullmatch(url)
     if found is None:
         yield url
@@ -150,7 +150,7 @@ def _server(found: re.Match[str], driver: str) -> StateUrl:
         raise StateUrlError(why)
     given = {"host": found["host"].strip("[]"), "port": port, "dbname": found["path"]}
     given |= {"user": found["user"], "password": found["password"]}
-    # Of several values for one parameter, hosts above all, libpq reads a list with commas.
+    # libpq reads several values of one parameter, such as hosts, as a comma-separated list.
     asked = sorted(parse_qsl(found["query"] or ""), key=itemgetter(0))
     query = {name: ",".join(value for _, value in pairs) for name, pairs in groupby(asked, itemgetter(0))}
     host = found["host"] or query.get("host", "localhost").partition(",")[0]

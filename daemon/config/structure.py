@@ -1,26 +1,30 @@
-"""From decoded JSON to the model, strictly: nothing is converted, nothing is ignored, all faults at once.
+"""Turns decoded JSON into the model, strictly: nothing is converted or ignored, and all faults are reported.
 
 cattrs would turn 3 into "3", "no" into True and "abc" into a tuple of three letters; the hooks below refuse
 instead. Its errors are a tree that mirrors the model; `_faults` turns it into trails in the file's spelling.
-`read` goes on after faults, with what is sound, so that rules across entries can still be checked.
+`read` continues after faults with what is sound, so that rules across entries can still be checked. An unknown
+key is answered with the closest known one, or with what says the same here if another client has it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Any, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
 import attrs
 from cattrs import ClassValidationError, Converter, ForbiddenExtraKeysError, IterableValidationError
 from cattrs.errors import IterableValidationNote
 from cattrs.gen import make_dict_structure_fn, override
 
-from daemon.config.hints import quoted, unknown_key
 from daemon.config.jsonc import below
+from daemon.config.model import Category, Config, Profile, Server, ToolSelection
 from daemon.config.tuning import AtLeast
 from daemon.errors import Fault
-from daemon.kit.wording import camel, suggestion
+from daemon.kit.wording import camel, quoted, suggestion
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
 
 T = TypeVar("T")
 Tree = ClassValidationError | IterableValidationError
@@ -31,18 +35,18 @@ TRANSPORT_SPELLINGS = {
     "streamable_http": "http",
     "websocket": "ws",
 }
-"""What other clients write for `type`."""
+"""Other clients' words for `type`, with ours."""
 
 
 class Misfit(ValueError):
-    """A value of the wrong kind; the text says what was expected."""
+    """A value of the wrong type; the text says what was expected."""
 
 
 def read(cls: type[T], raw: object, trail: str, faults: list[Fault], *, name: str | None = None) -> T | None:
-    """Make a `cls` of `raw`, adding to `faults`; what is at fault is left at its default.
+    """Turn `raw` into a `cls`, adding to `faults`; faulty values are left at their defaults.
 
-    `name` is the key that an entry stands under; the model has it as a field, the file does not.
-    Returns None only if nothing can be made of `raw`.
+    `name` is the key of the entry: a field in the model, but not in the file. Returns None only if `raw` cannot
+    be used at all.
     """
     if not isinstance(raw, dict):
         faults.append(Fault(path=trail, message=expected("an object, {...}", raw)))
@@ -71,7 +75,7 @@ def _salvage(cls: type[T], raw: object) -> T | None:
 
 
 def _pruned(raw: Any, error: Exception) -> Any:
-    """`raw` without what `error` is about. A list with a fault goes as a whole: indices must stay true."""
+    """`raw` without what `error` is about. A faulty list is dropped whole, so that indices stay right."""
     kept = dict(raw)
     for step, inner in _branches(error):
         if isinstance(inner, ForbiddenExtraKeysError):
@@ -134,7 +138,7 @@ _REMEDIES: Mapping[tuple[str, type], str] = {
 
 
 def expected(what: str, value: object) -> str:
-    """What was expected and what kind of thing stands there. Never the value: it may be a secret."""
+    """What was expected and what type was found. Never the value: it may be a secret."""
     remedy = _REMEDIES.get((what, type(value)), "")
     if value is None:
         remedy = ": remove the key to get the default"
@@ -142,7 +146,7 @@ def expected(what: str, value: object) -> str:
 
 
 def _strictly(what: str, *kinds: type) -> Callable[[object, object], Any]:
-    """A hook that takes exactly these types; `type` and not `isinstance`, since bool is an int."""
+    """A hook that accepts exactly these types; `type` rather than `isinstance`, since bool is an int."""
 
     def check(value: object, _: object) -> object:
         if type(value) not in kinds:
@@ -156,7 +160,7 @@ _text = _strictly("text", str)
 
 
 def _text_or_word(value: object, kind: Any) -> object:
-    """The hook of `str`, which cattrs uses for every StrEnum too."""
+    """The hook for `str`, which cattrs also uses for every StrEnum."""
     return _word(value, kind) if issubclass(kind, StrEnum) else _text(value, kind)
 
 
@@ -195,7 +199,7 @@ def _entries(value: object, kind: Any) -> dict[str, Any]:
 
 
 def _each(pairs: Iterable[tuple[Any, object]], kind: Any, whole: Any) -> list[tuple[Any, Any]]:
-    """Read every member before complaining about any."""
+    """Read every member before reporting faults."""
     done, errors = [], []
     for step, value in pairs:
         try:
@@ -223,7 +227,7 @@ def _object_hook(cls: Any, converter: Converter) -> Callable[[object, object], A
 
 
 def _only_ours(field: attrs.Attribute[Any]) -> bool:
-    """Whether only the reader fills this field in; `name` is handed in with the entry instead."""
+    """Whether only the reader sets this field; `name` is passed with the entry instead."""
     return not field.metadata.get("in_file", True) and field.default is not attrs.NOTHING
 
 
@@ -246,3 +250,77 @@ def _made_of(kind: Any, container: Any) -> bool:
 
 
 _CONVERTER = _strict_converter()
+
+
+_BY_CATEGORY = "to choose tools, define a category with tools.includeNames or tools.overrides"
+_APPROVAL = "approval of calls is the client's business, not mcpd's: remove it"
+_ELSEWHERE = "a setting of another program: remove it"
+_TIMEOUT = 'write "timeouts": {"call": 60}, in seconds'
+_AUTH = 'mcpd sends what it is given: write "headers": {"Authorization": "Bearer ${TOKEN}"}'
+_THE_KEY = "the name is the key that the entry stands under: remove it"
+
+FOREIGN: Mapping[type, Mapping[str, str]] = {
+    Config: {
+        "servers": 'write "mcpServers"',
+        "mcp": 'write "mcpServers", with the servers directly in it',
+        "context_servers": 'write "mcpServers"',
+        "mcp_servers": 'write "mcpServers"',
+        "inputs": "mcpd cannot ask while it starts: export a variable and write ${VAR} where its value belongs",
+        "globalShortcut": _ELSEWHERE,
+        "preferences": _ELSEWHERE,
+    },
+    Server: {
+        "disabled": 'write "enabled" and the opposite: "enabled": false for "disabled": true',
+        "autoApprove": _APPROVAL,
+        "alwaysAllow": _APPROVAL,
+        "trust": _APPROVAL,
+        "timeout": _TIMEOUT,
+        "tool_timeout_sec": _TIMEOUT,
+        "initTimeout": 'write "timeouts": {"initialize": 30}, in seconds',
+        "startup_timeout_sec": 'write "timeouts": {"initialize": 30}, in seconds',
+        "serverUrl": 'write "url"',
+        "httpUrl": 'write "url"',
+        "endpoint": 'write "url"',
+        "uri": 'write "url"',
+        "transport": 'write "type"',
+        "transportType": 'write "type"',
+        "environment": 'write "env"',
+        "http_headers": 'write "headers"',
+        "requestInit": 'write "headers"',
+        "envFile": 'name the variables, "env": {"KEY": "${KEY}"}, or read one from a file with ${file:PATH}',
+        "bearer_token_env_var": _AUTH,
+        "auth": _AUTH,
+        "oauth": _AUTH,
+        "authProviderType": _AUTH,
+        "disabledTools": _BY_CATEGORY,
+        "enabledTools": _BY_CATEGORY,
+        "excludeTools": _BY_CATEGORY,
+        "includeTools": _BY_CATEGORY,
+        "allowedTools": _BY_CATEGORY,
+        "tools": _BY_CATEGORY,
+        "name": _THE_KEY,
+        "gallery": _ELSEWHERE,
+        "version": "pin the version in args, as in package@1.2.3",
+        "dev": _ELSEWHERE,
+    },
+    Category: {
+        "name": _THE_KEY,
+        "includeNames": 'write "tools": {"includeNames": [...]}',
+        "includePatterns": 'write "tools": {"includePatterns": [...]}',
+        "excludePatterns": 'write "tools": {"excludePatterns": [...]}',
+        "overrides": 'write "tools": {"overrides": {...}}',
+    },
+    ToolSelection: {
+        "include": 'write "includeNames" or "includePatterns"',
+        "names": 'write "includeNames"',
+        "exclude": 'write "excludePatterns"',
+    },
+    Profile: {"name": _THE_KEY},
+}
+"""Keys of other clients, with what to write here instead."""
+
+
+def unknown_key(cls: type, key: str, known: Iterable[str]) -> str:
+    """The fault for a key that `cls` does not have."""
+    advice = FOREIGN.get(cls, {}).get(key)
+    return f"unknown key {quoted(key)}" + (f": {advice}" if advice else suggestion(key, known))

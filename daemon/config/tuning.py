@@ -1,7 +1,7 @@
 """The numbers that can be tuned, with their defaults and bounds.
 
-Bounds are part of the type (`Annotated`), so that the reader of files and the JSON Schema cannot disagree
-about them. Sources of the defaults: design.md §7, reliability.md §1.1. All times are seconds.
+Bounds are part of the types (`Annotated`), so that the reader of files and the JSON Schema always agree on
+them. Sources of the defaults: design.md §7, reliability.md §1.1. All times are seconds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Patience = Annotated[float, AtLeast(0)]
 Count = Annotated[int, AtLeast(1)]
 Capacity = Annotated[int, AtLeast(0)]
 AnswerTokens = Annotated[int, AtLeast(500)]
-"""Below this there is no room for a few names and what is to be said beside them."""
+"""Tokens of an answer: fewer leave no room for a few names and the text around them."""
 
 
 class RestartType(StrEnum):

@@ -1,39 +1,43 @@
-"""The rules that span entries: what is named elsewhere must exist, what is given must make sense together."""
+"""The rules of a configuration whose types are right: names must exist, values must make sense together.
+
+Rules within one server's entry are in `server_rules`, those of `state` in `state_url`.
+"""
 
 from __future__ import annotations
 
 import re
+from ipaddress import IPv6Address, ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import attrs
 
-from daemon.config.hints import quoted
 from daemon.config.jsonc import ROOT, below
-from daemon.config.metrics_rules import metrics_faults
-from daemon.config.selection_rules import (
-    category_faults,
-    empty_faults,
-    profile_faults,
-    surface_faults,
-    title_faults,
+from daemon.config.model import MAX_PORT
+from daemon.config.names import (
+    TITLE_LENGTH,
+    ToolReference,
+    pattern_problem,
+    read_reference,
+    title_is_sound,
+    tool_name_is_sound,
 )
 from daemon.config.server_rules import missing_faults, name_faults, server_faults
 from daemon.config.state_url import state_faults
 from daemon.errors import Fault
-from daemon.kit.wording import suggestion
+from daemon.kit.wording import quoted, suggestion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from daemon.config.model import Config, Summaries
+    from daemon.config.model import Category, Config, Metrics, Profile, Summaries
 
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @attrs.frozen(kw_only=True)
 class Named:
-    """The names that a file gives, also to entries that are themselves at fault."""
+    """The names in a file, including those of entries that have faults themselves."""
 
     servers: tuple[str, ...]
     """Keys of `mcpServers`."""
@@ -42,14 +46,14 @@ class Named:
     profiles: tuple[str, ...]
     """Keys of `profiles`."""
     surfaces: tuple[str, ...] = ()
-    """What this daemon can show; empty when nobody said."""
+    """The surfaces of this daemon; empty if they are unknown."""
 
 
 def check(config: Config, named: Named, earlier: Sequence[Fault]) -> list[Fault]:
     """All faults of a configuration whose types are right.
 
-    `earlier` faults were found while it was read, and what they are about was left out of `config`: a fault
-    that is only their echo is not reported.
+    `earlier` faults were found while it was read, and what they are about is missing from `config`: a fault
+    that only repeats one of them is not reported.
     """
     titles = [
         *name_faults(named.servers, below(ROOT, "mcpServers")),
@@ -63,7 +67,7 @@ def check(config: Config, named: Named, earlier: Sequence[Fault]) -> list[Fault]
 def _entry_faults(config: Config, named: Named, earlier: Sequence[Fault]) -> Iterator[Fault]:
     for name, server in config.mcp_servers.items():
         trail = below(below(ROOT, "mcpServers"), name)
-        # With an unreadable `type` nobody can say what else belongs into the entry.
+        # Without a valid `type` there is no telling what else belongs in the entry.
         if all(fault.path != below(trail, "type") for fault in earlier):
             yield from _unless_misspelt(missing_faults(server, trail), trail, earlier)
             yield from server_faults(server, trail)
@@ -78,8 +82,8 @@ def _entry_faults(config: Config, named: Named, earlier: Sequence[Fault]) -> Ite
         yield from surface_faults(profile, trail, named.surfaces)
     for number, name in enumerate(config.listen.servers):
         if name not in named.servers:
-            message = f"unknown server {quoted(name)}{suggestion(name, named.servers)}"
-            yield Fault(path=f"{below(below(ROOT, 'listen'), 'servers')}[{number}]", message=message)
+            here = below(below(below(ROOT, "listen"), "servers"), number)
+            yield Fault(path=here, message=_unknown_server(name, named.servers))
     yield from metrics_faults(config.metrics, below(ROOT, "metrics"))
     yield from state_faults(config.state, below(ROOT, "state"))
     if config.summaries is not None:
@@ -87,7 +91,7 @@ def _entry_faults(config: Config, named: Named, earlier: Sequence[Fault]) -> Ite
 
 
 def _summaries_faults(summaries: Summaries) -> Iterator[Fault]:
-    # Neither is repeated: a url may hold a password, and whoever gets the key's name wrong has pasted the key.
+    # Neither is repeated: a url may hold a password, and what is no variable's name may be the key itself.
     if not _is_web(summaries.base_url):
         message = "write the url of an OpenAI-compatible endpoint, up to its version: https://HOST/v1"
         yield Fault(path=below(below(ROOT, "summaries"), "baseUrl"), message=message)
@@ -105,15 +109,192 @@ def _is_web(url: str) -> bool:
 
 
 def _unless_misspelt(missing: Iterable[Fault], trail: str, earlier: Sequence[Fault]) -> Iterator[Fault]:
-    """What is missing from an entry, unless the entry has other faults: the missing key may be among them."""
+    """What an entry lacks, unless the entry has other faults: one may be the missing key, misspelt."""
     if not any(_within(fault.path, trail) for fault in earlier):
         yield from missing
 
 
 def _echoes(fault: Fault, earlier: Iterable[Fault]) -> bool:
-    """Whether an earlier fault is about the same place, a part of it or what it is a part of."""
+    """Whether an earlier fault is about the same place, something within it or something around it."""
     return any(_within(fault.path, other.path) or _within(other.path, fault.path) for other in earlier)
 
 
 def _within(inner: str, outer: str) -> bool:
     return inner == outer or inner.startswith((f"{outer}.", f"{outer}["))
+
+
+SUGGESTED = "127.0.0.1:9464"
+"""An address for `metrics.listen`; the port is from Prometheus' list of default ports for exporters."""
+
+_AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s\[\]:/@]+))(?::([0-9]{1,5}))?", re.ASCII)
+"""HOST or HOST:PORT, with IPv6 addresses in brackets (RFC 3986 §3.2)."""
+
+
+def metrics_faults(metrics: Metrics, trail: str) -> Iterator[Fault]:
+    """Everything wrong with `metrics`: without a password, only this machine may be served."""
+    if metrics.listen is None:
+        return
+    here = below(trail, "listen")
+    host, port = split_authority(metrics.listen)
+    if host is None or port is None or not 0 < port <= MAX_PORT:
+        message = f"{quoted(metrics.listen)} is not HOST:PORT: write {SUGGESTED}"
+        yield Fault(path=here, message=message)
+    elif not is_loopback(host):
+        message = (
+            f"{quoted(host)} is no loopback address, and metrics have no password. Write {SUGGESTED}, and let a"
+            " proxy serve other machines"
+        )
+        yield Fault(path=here, message=message)
+
+
+def split_authority(text: str) -> tuple[str | None, int | None]:
+    """Host and port of `HOST:PORT`; the host is None if the text is malformed, the port if it is absent."""
+    found = _AUTHORITY.fullmatch(text)
+    if found is None:
+        return None, None
+    bracketed, plain, port = found.groups()
+    return bracketed or plain, None if port is None else int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine: `localhost`, 127.0.0.0/8 or ::1."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False
+    return address == IPv6Address("::1") if isinstance(address, IPv6Address) else address.is_loopback
+
+
+ANY_SERVER = "*"
+"""Stands for any server: no server can have this name."""
+
+
+def title_faults(names: Iterable[str], trail: str) -> Iterator[Fault]:
+    """Names that categories or profiles may not have."""
+    for name in names:
+        if not title_is_sound(name):
+            message = f"this name must have 1 to {TITLE_LENGTH} printable characters"
+            yield Fault(path=below(trail, name), message=message)
+
+
+def category_faults(category: Category, trail: str, servers: Collection[str]) -> Iterator[Fault]:
+    """Everything wrong with one category."""
+    if category.server is not None and category.server not in servers:
+        yield Fault(path=below(trail, "server"), message=_unknown_server(category.server, servers))
+    here = below(trail, "tools")
+    tools = category.tools
+    names = [(below(below(here, "includeNames"), i), name) for i, name in enumerate(tools.include_names)]
+    yield from reference_faults(names, category.server, servers)
+    changed = [(below(below(here, "overrides"), name), name) for name in tools.overrides]
+    yield from reference_faults(changed, category.server, servers)
+    for key, patterns in (
+        ("includePatterns", tools.include_patterns),
+        ("excludePatterns", tools.exclude_patterns),
+    ):
+        for index, pattern in enumerate(patterns):
+            yield from _pattern_faults(pattern, below(below(here, key), index))
+
+
+def empty_faults(category: Category, trail: str) -> Iterator[Fault]:
+    """A fault for a category that can hold no tool."""
+    tools = category.tools
+    if category.server is None and not tools.include_names and not tools.include_patterns:
+        message = "this category has no tools: write a 'server', or tools.includeNames as server/tool"
+        yield Fault(path=trail, message=message)
+
+
+def reference_faults(
+    names: Iterable[tuple[str, str]], server: str | None, servers: Collection[str], *, bare: bool = False
+) -> Iterator[Fault]:
+    """Names of tools that cannot exist, or that repeat an earlier one, maybe in another spelling.
+
+    Args:
+        names: the trail and the name of each.
+        server: the server that bare names belong to.
+        servers: all configured servers.
+        bare: whether a name may omit the server.
+    """
+    seen: dict[tuple[str, str], str] = {}
+    for here, name in names:
+        reference = read_reference(name, servers)
+        message = _wrong_reference(reference, name, server or (ANY_SERVER if bare else None), servers)
+        key = (reference.server or server or "", reference.tool)
+        if message is not None:
+            yield Fault(path=here, message=message)
+        elif key in seen:
+            yield Fault(path=here, message=_repeated(name, seen[key]))
+        else:
+            seen[key] = name
+
+
+def _wrong_reference(
+    reference: ToolReference, name: str, server: str | None, servers: Collection[str]
+) -> str | None:
+    if reference.server is None and server is None:
+        example = next(iter(servers), "server")
+        return f"{quoted(name)} does not say whose tool it is: write 'server/tool', as in '{example}/{name}'"
+    if reference.server is not None and reference.server not in servers:
+        return _unknown_server(reference.server, servers)
+    if not tool_name_is_sound(reference.tool):
+        return "a tool's name is 1 to 128 bytes of printable characters"
+    return None
+
+
+def _repeated(name: str, earlier: str) -> str:
+    if name == earlier:
+        return f"{quoted(name)} stands here twice: keep one of them"
+    return f"{quoted(name)} is the same tool as {quoted(earlier)}: keep one of them"
+
+
+def _unknown_server(name: str, servers: Collection[str]) -> str:
+    return f"unknown server {quoted(name)}{suggestion(name, servers)}"
+
+
+def _pattern_faults(pattern: str, here: str) -> Iterator[Fault]:
+    problem = pattern_problem(pattern)
+    if problem:
+        yield Fault(path=here, message=problem)
+
+
+MOST_ANSWER_TOKENS = 65_536
+"""Tokens, 256 KiB: an answer is built in the turn of its request, and no model reads more at once."""
+
+
+def profile_faults(
+    profile: Profile, trail: str, servers: Collection[str], categories: Collection[str]
+) -> Iterator[Fault]:
+    """Everything wrong with one profile, except its surface."""
+    if profile.answer_tokens > MOST_ANSWER_TOKENS:
+        message = f"{profile.answer_tokens} is too much; it must be {MOST_ANSWER_TOKENS} or less"
+        yield Fault(path=below(trail, "answerTokens"), message=message)
+    here = below(trail, "categories")
+    for index, name in enumerate(profile.categories or ()):
+        if name not in categories:
+            message = f"unknown category {quoted(name)}{suggestion(name, categories)}"
+            yield Fault(path=below(here, index), message=message)
+        elif name in (profile.categories or ())[:index]:
+            yield Fault(path=below(here, index), message=f"{quoted(name)} stands here twice")
+    for key, tools in (
+        ("coreTools", profile.core_tools or ()),
+        ("preload", profile.preload),
+        ("excludedTools", profile.excluded_tools),
+        ("includedOptionalTools", profile.included_optional_tools),
+    ):
+        yield from _tool_faults(tools, below(trail, key), servers)
+    overrides = below(trail, "toolDescriptionOverrides")
+    named = [(below(overrides, name), name) for name in profile.tool_description_overrides]
+    yield from reference_faults(named, None, servers, bare=True)
+
+
+def surface_faults(profile: Profile, trail: str, surfaces: Sequence[str]) -> Iterator[Fault]:
+    """A fault for a surface that this daemon does not have, if its surfaces are known."""
+    if surfaces and profile.surface not in surfaces:
+        message = f"unknown surface {quoted(profile.surface)}{suggestion(profile.surface, surfaces)}"
+        yield Fault(path=below(trail, "surface"), message=message)
+
+
+def _tool_faults(tools: Sequence[str], trail: str, servers: Collection[str]) -> Iterator[Fault]:
+    named = [(below(trail, index), name) for index, name in enumerate(tools)]
+    yield from reference_faults(named, None, servers, bare=True)

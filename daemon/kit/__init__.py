@@ -1,1 +1,1 @@
-"""Primitives that know nothing of MCP: a watched value, a mailbox, lazy imports, one delay, words and units."""
+"""Primitives that know nothing of MCP: mailboxes, watches, lazy imports, backoff delays, wording."""

@@ -1,15 +1,15 @@
-"""Modules that are loaded when something of them is used first, which in most daemons is never.
+"""Lazy imports: modules that are loaded on first use, which in most daemons never comes.
 
     if TYPE_CHECKING:
         import h11
     else:
         h11 = later("h11")
 
-A daemon is up the sooner, and the smaller, by what it does not use. This is for what takes 5 ms or 1 MB at
-least; everything else is imported at the top.
+A daemon starts faster and stays smaller without what it does not use. This is for modules that take at least
+5 ms or 1 MB; everything else is imported at the top.
 
-What a client's call may need is `due`: it is loaded as soon as clients are served, since a daemon without a
-descriptor to spare cannot load anything any more, and has to answer all the same.
+What a client's call may need is `due`: it is loaded as soon as clients are served, because a daemon that has
+run out of file descriptors can no longer load anything, yet still has to answer.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _due: set[str] = set()
 
 
 def later(module: str, what: str = "", *, due: bool = False) -> Any:
-    """Stands for a module, or for a class or a function in it, until it is used.
+    """A proxy for a module, or for a class or function in it, that loads it on first use.
 
     Args:
-        module: its full name.
-        what: the name of something in it; empty for the module itself.
+        module: the full name of the module.
+        what: the name of a class or function in it; empty for the module itself.
         due: whether `load_due` loads it.
     """
     if due:
@@ -34,10 +34,10 @@ def later(module: str, what: str = "", *, due: bool = False) -> Any:
 
 
 def load_due() -> None:
-    """Load what was put off only until now. Blocks for some 20 ms, and reads files.
+    """Load every module that is `due`. Blocks for about 20 ms, and reads files.
 
     Raises:
-        ImportError, OSError: it cannot be loaded now; it is tried again when it is used.
+        ImportError, OSError: a module cannot be loaded now; it is tried again on first use.
     """
     for module in sorted(_due):
         importlib.import_module(module)
@@ -49,7 +49,7 @@ class _Later:
         self._what = what
 
     def __getattr__(self, name: str) -> Any:
-        # Only for what was not asked for before.
+        # Called only for attributes that are not set yet.
         found = getattr(self._loaded(), name)
         setattr(self, name, found)
         return found

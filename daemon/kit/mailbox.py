@@ -1,10 +1,14 @@
-"""Mailbox: how facts and questions reach an actor that is the single writer of its state.
+"""Mailboxes and watches: how tasks tell each other what changed.
+
+A mailbox takes facts and questions to an actor that is the single writer of its state. A watch is a value whose
+changes can be waited for; a waiter sees only the newest one.
+
 
 `tell` never blocks and never loses the newest fact about a subject: facts are level-triggered ("this is how
-it is now"), so a newer one about the same key replaces one that was not read yet. That is what bounds the
-mailbox: at most one fact per key.
-`ask` is a rendezvous: nothing is buffered, so that nobody waits for an actor that has died (measured: with a
-buffer of 4, three waiting asks hang for ever; with none, all three are released).
+it is now"), so a newer one about the same key replaces one that has not been read yet. That bounds the mailbox:
+at most one fact per key.
+`ask_settled` is a rendezvous: nothing is buffered, so that no task waits for an actor that has died (measured:
+with a buffer of 4, three waiting asks hang forever; with none, all three are released).
 """
 
 from __future__ import annotations
@@ -15,6 +19,37 @@ import trio
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
+
+T = TypeVar("T")
+
+
+class Watch(Generic[T]):
+    """A value whose changes can be waited for. A burst of changes wakes each waiter once, with the last one."""
+
+    def __init__(self, value: T) -> None:
+        self.value = value
+        self._changed = trio.Event()
+
+    def set(self, value: T) -> None:
+        """Replace the value and wake all waiters. Setting the identical object is no change."""
+        if value is self.value:
+            return
+        self.value = value
+        self._changed.set()
+        self._changed = trio.Event()
+
+    async def wait_changed(self, seen: T) -> T:
+        """Wait until the value is a different object from `seen`; return it. Checks before it waits."""
+        while self.value is seen:
+            await self._changed.wait()
+        return self.value
+
+    async def wait_until(self, holds: Callable[[T], bool]) -> T:
+        """Wait until the value satisfies `holds`; return it."""
+        while not holds(self.value):
+            await self._changed.wait()
+        return self.value
+
 
 F = TypeVar("F")
 
@@ -32,7 +67,7 @@ class _Ask:
 
 
 class Mailbox(Generic[F]):
-    """Facts coalesced by key, and rendezvous with the actor that reads them."""
+    """Facts coalesced by key, and a rendezvous with the actor that reads them."""
 
     def __init__(self, key: Callable[[F], Hashable]) -> None:
         self._key = key
@@ -42,17 +77,17 @@ class Mailbox(Generic[F]):
         self._ask, self._asked = trio.open_memory_channel[_Ask](0)
 
     def tell(self, fact: F) -> None:
-        """Leave a fact; the newest about its key counts, in the order in which keys were last told."""
+        """Leave a fact. The newest about each key counts; keys keep the order in which they were last told."""
         key = self._key(fact)
         self._facts.pop(key, None)
         self._facts[key] = fact
         self._told.set()
 
     async def ask_settled(self) -> None:
-        """Return once the actor has taken in everything that was told before.
+        """Return once the actor has processed everything that was told before.
 
         Raises:
-            ActorGone: the actor has ended, or ended meanwhile.
+            ActorGone: the actor has ended, or ends while this waits.
         """
         ask = _Ask()
         try:
@@ -64,7 +99,7 @@ class Mailbox(Generic[F]):
             raise ActorGone
 
     async def serve(self, on_facts: Callable[[list[F]], None]) -> None:
-        """Hand facts over, in batches, until cancelled. Only one task may serve."""
+        """Deliver facts in batches until cancelled. Only one task may serve."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._answer, on_facts)
@@ -87,7 +122,7 @@ class Mailbox(Generic[F]):
     def _deliver(self, on_facts: Callable[[list[F]], None]) -> None:
         facts, self._facts = list(self._facts.values()), {}
         if facts:
-            # False for good if `on_facts` raises: the actor has lost these facts, nothing is settled any more.
+            # Stays False if `on_facts` raises: the actor has lost these facts, so nothing is settled again.
             self._intact = False
             on_facts(facts)
             self._intact = True

@@ -1,4 +1,4 @@
-"""What texts share: what was meant by a wrong name, sizes in words, the spelling of keys."""
+"""Wording that messages share: suggestions for a wrong name, quoting, sizes in words, the spelling of keys."""
 
 from __future__ import annotations
 
@@ -11,36 +11,39 @@ if TYPE_CHECKING:
 
     from rapidfuzz import fuzz, process
 else:
-    # 5 ms: it takes somebody who has written a wrong name.
+    # 5 ms, and needed only once somebody writes a wrong name.
     fuzz, process = later("rapidfuzz.fuzz", due=True), later("rapidfuzz.process", due=True)
 
 KIB = 1024
 MIB = 1024 * KIB
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-"""Each 1024 times the one before."""
+"""Units of bytes, each 1024 times the one before."""
 
 BYTES_PER_TOKEN = 4
-"""A rule of thumb for JSON in English; what is computed with it is called an estimate."""
+"""Rule of thumb for JSON in English; results based on it are called estimates."""
 
 ALIKE = 60
-"""How much two names must have in common to be taken for one another, of 100 (indel similarity)."""
+"""Similarity from which one name may be meant by another, out of 100 (indel similarity)."""
 
 LONGEST = 200
 """Characters of a wrong name that are compared; real names have at most 128 bytes."""
 
 MAX_COMPARED = 20_000
-"""Names that a wrong one is compared with, 0.3 µs each: two servers' fill."""
+"""Most names that a wrong one is compared with, 0.3 µs each: twice what one server may list."""
+
+MAX_QUOTED = 64
+"""Characters of a word that a message repeats; no name in a configuration may be longer."""
 
 _SEPARATORS = str.maketrans("", "", "_-")
 
 
 def closest(wanted: str, names: Iterable[str], most: int = 3) -> list[str]:
-    """The names that look most like a wrong one, closest first; case and separators do not count.
+    """The names most similar to a wrong one, closest first; case and separators do not count.
 
     Args:
-        wanted: what was written.
-        names: what there is.
+        wanted: the wrong name.
+        names: the names that exist.
         most: how many to return.
     """
     known = list(dict.fromkeys(names))[:MAX_COMPARED]
@@ -51,12 +54,12 @@ def closest(wanted: str, names: Iterable[str], most: int = 3) -> list[str]:
 
 
 def meant(names: Iterable[str]) -> str:
-    """The question whether one of these names was meant, as a sentence."""
+    """The sentence that asks whether one of these names was meant."""
     return f"Did you mean {' or '.join(names)}?"
 
 
 def hint(wanted: str, names: Iterable[str]) -> str:
-    """The sentence that follows one which says that there is no such name: what was meant, or what there is."""
+    """The sentence to put after "there is no such name": which one may be meant, or which names exist."""
     known = list(names)
     if close := closest(wanted, known):
         return meant(close)
@@ -64,21 +67,26 @@ def hint(wanted: str, names: Iterable[str]) -> str:
 
 
 def suggestion(wanted: str, names: Iterable[str], most: int | None = None) -> str:
-    """The same as the end of a sentence, for faults that are told in one; `most` names are listed."""
+    """`hint` as the end of a sentence, for faults of one sentence; at most `most` names are listed."""
     known = list(names)
     if close := closest(wanted, known, 1):
         return f": did you mean {close[0]!r}?"
     return f": known are {', '.join(known[:most])}" if known else ": there are none"
 
 
+def quoted(word: str) -> str:
+    """The word in quotes, cut to a length that keeps the message readable."""
+    return f"'{word}'" if len(word) <= MAX_QUOTED else f"'{word[:MAX_QUOTED]}…'"
+
+
 def camel(name: str) -> str:
-    """The spelling of an attribute in files and answers: `stop_eof` is `stopEof`."""
+    """An attribute's name as spelt in files and answers: `stop_eof` becomes `stopEof`."""
     head, *tail = name.split("_")
     return head + "".join(word.capitalize() for word in tail)
 
 
 def bytes_in_words(count: int) -> str:
-    """A number of bytes as `512 B`, `96 KiB`, `1.25 GiB`: exact enough to tell 1.04 GiB from a limit of 1."""
+    """A number of bytes as `512 B` or `1.25 GiB`: exact enough to tell 1.04 GiB from a limit of 1 GiB."""
     value, unit = float(count), 0
     while value >= KIB and unit < len(UNITS) - 1:
         value, unit = value / KIB, unit + 1

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from daemon.counting.measures import CallStats, Mended, Noise, StderrTail
     from daemon.counting.tally import Tally
     from daemon.facts import Fact
-    from daemon.kit.watch import Watch
+    from daemon.kit.mailbox import Watch
     from daemon.processes.peers import Connections
     from daemon.state.health import Persistence
     from daemon.state.session_notes import Totals

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import trio
 
-from daemon.catalog.loaded import LoadedStatus
+from daemon.catalog.loaded import LoadedStatus, judge_in
 from daemon.catalog.remembered import is_anonymous
-from daemon.catalog.validity import judge_in
 from daemon.errors import CallError, InvalidArguments, McpdError
 from daemon.operators.base import Command
 from daemon.surfaces.answers import choices, quoted

@@ -1,1 +1,1 @@
-"""What keeps secrets and hidden text out of what is shown, logged or handed to a model."""
+"""Keeps secrets and hidden characters out of whatever is shown, logged or handed to a model."""

@@ -1,15 +1,15 @@
-r"""Making text from servers safe to show: nothing in it may move a cursor, hide itself or reorder a line.
+r"""Makes text from servers safe to show: nothing in it may move a cursor, hide itself or reorder a line.
 
-Spelt out are control characters (ANSI sequences begin with one), bidirectional controls, zero-width and other
-invisible characters, blanks that count as symbols, tags, private use, noncharacters, lone surrogates, and
-variation selectors where nothing is there to be varied: they can carry a hidden text. What writing needs
-stays: a selector after an emoji or an ideograph, a joiner within an emoji or between letters of scripts that
-join, a blank between two cells of Braille. Sources: Unicode's
-Default_Ignorable_Code_Point and emoji-variation-sequences.txt, CVE-2021-42574 ("Trojan Source"), and the ASCII
-smuggling through U+E0000 tags that models are steered with.
+These are spelt out: control characters (ANSI sequences begin with one), bidirectional controls, zero-width and
+other invisible characters, blanks that count as symbols, tags, private use, noncharacters, lone surrogates, and
+variation selectors that have nothing to vary, since they can carry hidden text. What writing needs stays: a
+selector after an emoji or an ideograph, a joiner within an emoji or between letters of scripts that join, a
+blank between two Braille cells. Sources: Unicode's Default_Ignorable_Code_Point and
+emoji-variation-sequences.txt, CVE-2021-42574 ("Trojan Source"), and ASCII smuggling through U+E0000 tags, which
+is used to steer models.
 
-For terminals (`visible`) the spelling is Python's, as logs have it. For models (`legible`) it is `\u{202e}`: no
-JSON reader turns that back into the character when a model copies it into arguments.
+For terminals (`visible`) the spelling is Python's, as in logs. For models (`legible`) it is `\u{202e}`, which
+no JSON reader turns back into the character when a model copies it into arguments.
 """
 
 from __future__ import annotations
@@ -49,23 +49,23 @@ HIDDEN = (
     (0xE0000, 0xE0FFF),  # tags, variation selectors supplement
     (0xEFFFE, 0x10FFFF),  # private use planes
 )
-"""First and last code point of what is never shown raw."""
+"""Ranges of code points, first and last, that are never shown raw."""
 
 SELECTORS = (0xFE00, 0xFE0F)
-"""Variation selectors: shown raw alone and after what has variants."""
+"""Variation selectors: shown raw only one at a time, after a character that has variants."""
 
 JOINERS = (0x200C, 0x200D)
 """Zero-width non-joiner and joiner: shown raw between letters that join, the joiner also within an emoji."""
 
 BLANK = 0x2800
-"""Braille blank: shown raw between two cells, where it is what a space is elsewhere."""
+"""Braille blank: shown raw between two cells, where it serves as a space."""
 
 PICTURES = (
     (0xA9, 0xA9), (0xAE, 0xAE), (0x203C, 0x203C), (0x2049, 0x2049), (0x2122, 0x2122), (0x2139, 0x2139),
     (0x2194, 0x21AA), (0x231A, 0x23FF), (0x24C2, 0x24C2), (0x25AA, 0x27BF), (0x2934, 0x2935), (0x2B05, 0x2B55),
     (0x3030, 0x3030), (0x303D, 0x303D), (0x3297, 0x3297), (0x3299, 0x3299), (0x1F000, 0x1FAFF),
 )  # fmt: skip
-"""Blocks of emoji: U+FE0E and U+FE0F choose between text and colour after them, joiners make one of several."""
+"""Blocks of emoji: U+FE0E and U+FE0F choose text or colour after them, joiners combine several into one."""
 
 JOINING = (
     (0x600, 0x61B),  # Arabic
@@ -80,7 +80,7 @@ JOINING = (
     (0xFE70, 0xFEFC),  # the same
     (0x11000, 0x114FF),  # Brahmic scripts beyond the basic plane
 )
-"""Scripts in which a word may be spelt with a joiner or a non-joiner in it (Unicode, sections 9.2 and 12)."""
+"""Scripts whose words may contain a joiner or a non-joiner (Unicode, sections 9.2 and 12)."""
 
 VARIED = ((0x2200, 0x22FF), (0x2A00, 0x2AFF), (0x3400, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x323AF))
 """Operators and ideographs: U+FE00 to U+FE02 choose a glyph after them (StandardizedVariants.txt)."""
@@ -91,7 +91,7 @@ def _class(*ranges: tuple[int, int]) -> str:
 
 
 def _without(ranges: tuple[tuple[int, int], ...], *points: int) -> list[tuple[int, int]]:
-    """The ranges but for some points."""
+    """The ranges without some code points."""
     left = list(ranges)
     for point in points:
         left = [
@@ -105,8 +105,8 @@ def _without(ranges: tuple[tuple[int, int], ...], *points: int) -> list[tuple[in
     return left
 
 
-# Of a character that may be needed, the class comes first and a look around it after: that way the search skips
-# ordinary text by one table of what a match begins with.
+# For a character that may be needed, the class comes first and the lookaround after it, so that the search can
+# skip ordinary text with one table of first characters.
 _JOINER, _PICTURE, _LETTER = _class(JOINERS), _class(*PICTURES), _class(*JOINING)
 _IDLE_JOINER = (
     f"{_JOINER}(?!(?<={_LETTER}{_JOINER})(?={_LETTER}))"
@@ -123,21 +123,21 @@ _IDLE_BLANK = "\\u2800(?!(?<=[\\u2801-\\u28ff]\\u2800)(?=[\\u2801-\\u28ff]))"
 
 
 def _hidden(*kept: int, more: str = "") -> re.Pattern[str]:
-    """What is spelt out.
+    """The pattern of what is spelt out.
 
     Args:
-        kept: code points of `HIDDEN` that stay.
+        kept: code points in `HIDDEN` that stay.
         more: a further alternative.
     """
     plain = _class(*_without(HIDDEN, *range(JOINERS[0], JOINERS[1] + 1), BLANK, *kept))
     return re.compile(f"{plain}|{_IDLE_JOINER}|{_IDLE_SELECTOR}|{_IDLE_BLANK}{more}")
 
 
-# Line feeds, and tabs where lines are kept, are the layout and not an attack on it.
+# Line feeds, and tabs where lines are kept, are layout and no attack on it.
 _TAB, _LINE_FEED, _RETURN = map(ord, "\t\n\r")
 
 
-# Made when first needed, which with plain texts is never: each takes some milliseconds of every start.
+# Compiled on first use, which plain text never reaches: each would add milliseconds to every start.
 @cache
 def _hidden_anywhere() -> re.Pattern[str]:
     return _hidden()
@@ -167,7 +167,7 @@ def visible(text: str, *, lines: bool = False) -> str:
 
 
 def legible(text: str) -> str:
-    r"""`text` for a model: everything hidden is spelt `\u{202e}`. Line ends, also Windows', and tabs stay.
+    r"""`text` for a model: hidden characters are spelt `\u{202e}`. Tabs and line ends, also Windows', stay.
 
     Args:
         text: anything a server has said.
@@ -206,5 +206,5 @@ def _in_json(found: re.Match[str]) -> str:
 
 
 def _speaks_unicode() -> bool:
-    """Whether stdout takes every character; to others JSON goes out as ASCII."""
+    """Whether stdout can encode every character; if not, JSON is written as ASCII."""
     return (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "").startswith("utf")

@@ -1,9 +1,9 @@
-r"""Definitions as a model may see them: what a server hid in them is spelt out, and it is said that it was.
+r"""Definitions as a model may see them: hidden characters are spelt out, and a note says so.
 
-A server's list is looked through once, when it enters the catalog. One pass over the bytes finds nothing in
-nearly every tool, and such a tool stays the very object that it was. Of others, too, `Tool.raw` and
-`Tool.parts` stay as they are: hashes, the validation of arguments and a list that is passed on unchanged depend
-on what the server has said. Only what is shown differs.
+A server's list is screened once, when it enters the catalog. One pass over the bytes finds nothing in nearly
+every tool, and such a tool stays the same object. Even where something is found, `Tool.raw` and `Tool.parts`
+stay as they are: hashes, the validation of arguments and a list that is passed on unchanged depend on what the
+server said. Only what is shown differs.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from daemon.model import Tool
 
 NOTE = r"[mcpd: this definition has hidden characters; they are spelt out, as \u{202e}.]"
-"""Added to the description of such a tool: a model should know that somebody hid something."""
+"""Added to the description of a tool with hidden characters: a model should know that something was hidden."""
 
 KEPT = 4096
-"""Schemas that are kept in their legible form, as many as are kept in their short one (`catalog.schemas`)."""
+"""Schemas kept in their legible form: as many as in their compact one (`catalog.definitions`)."""
 
 MAX_POINTS = 8
-"""Code points that are named of one tool: enough to see what it is about."""
+"""Code points named per tool: enough to see what was hidden."""
 
-# Every alternative begins with one byte: so the search looks that byte up in a table, 2 ns each, and goes on.
+# Every alternative begins with one fixed byte, so the search skips ahead with a table lookup, 2 ns a byte.
 _SUSPECT_BYTES = re.compile(
     rb"\x7f|\xc2[\x80-\x9f\xad]|\xcd\x8f|\xd8\x9c|\xe1\x85[\x9f\xa0]|\xe1\x9e[\xb4\xb5]|\xe1\xa0[\x8b-\x8f]"
     rb"|\xe2\x80[\x8b-\x8f\xa8-\xae]|\xe2\x81[\xa0-\xaf]|\xe2\xa0\x80|\xe3\x85\xa4|\xee|\xef[\x80-\xa3]|\xef\xb7[\x90-\xaf]"
@@ -45,45 +45,45 @@ _SUSPECT_ESCAPES = re.compile(
     rb"|d[89a-f]|e|f[0-8]|fd[de]|fe0|feff|ffa0|fff)",
     re.IGNORECASE,
 )
-"""JSON without a match of either holds nothing that `safety.escape.HIDDEN` names. One with a match may."""
+"""JSON without a match of either contains nothing in `safety.escape.HIDDEN`; JSON with a match may."""
 
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _decode_text = msgspec.json.Decoder(str).decode
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 UNREADABLE = b'"(not readable)"'
-"""In place of a string that is no text."""
+"""Replaces a string that cannot be decoded."""
 
 
 @attrs.frozen(kw_only=True)
 class Screened:
-    """A server's list, looked through."""
+    """A server's list of tools after screening."""
 
     tools: Mapping[str, Tool]
-    """Those that can be used, by name, in the server's order."""
+    """The tools that can be used, by name, in the server's order."""
     hidden: Mapping[str, str]
-    """Which of them have hidden characters, each with which."""
+    """The hidden characters of each tool that has some, in words, by the tool's name."""
     refused: Mapping[str, str]
-    """Those that cannot be shown under any name, with the reason."""
+    """The tools that cannot be shown under any name, with the reasons."""
     completed: tuple[str, ...] = ()
-    """Those whose schemas lacked their type, in order."""
+    """The tools whose schemas lacked their type, in order."""
 
 
 class ScreenedTools(tuple["Tool", ...]):  # noqa: SLOT001 - a tuple can have no slots of its own
-    """A server's list that its reader has looked through already, in a thread: `screened` takes no time."""
+    """A server's list that its reader has already screened, in a thread, so that `screened` costs nothing."""
 
     screened: Screened
 
     @classmethod
     def of(cls, tools: Iterable[Tool]) -> ScreenedTools:
-        """Look through a server's list."""
+        """Screen a server's list."""
         made = cls(tools)
         made.screened = _screened(made)
         return made
 
 
 def screened(tools: Iterable[Tool]) -> Screened:
-    """Look through a server's list, unless that was done before."""
+    """Screen a server's list, unless that was done before."""
     return tools.screened if isinstance(tools, ScreenedTools) else _screened(tools)
 
 
@@ -93,7 +93,7 @@ def _screened(tools: Iterable[Tool]) -> Screened:
     refused: dict[str, str] = {}
     for tool in tools:
         found = _hidden_in_json(tool.raw)
-        # A name of ASCII has nothing hidden: it is printable, or the tool would not have been read.
+        # An ASCII name hides nothing: it is printable, or the tool would not have been read.
         if not tool.name.isascii() and hidden_in(tool.name):
             refused[visible(tool.name)] = f"its name has hidden characters: {_named(hidden_in(tool.name))}"
         elif found:
@@ -106,7 +106,7 @@ def _screened(tools: Iterable[Tool]) -> Screened:
 
 
 def legible_json(raw: bytes) -> bytes:
-    """JSON with all that is hidden in its strings spelt out, keys as well; all else stays byte for byte.
+    """JSON with the hidden characters in its strings and keys spelt out; all else stays byte for byte.
 
     Args:
         raw: valid JSON. The same object comes back if nothing is hidden.
@@ -119,16 +119,16 @@ def legible_json(raw: bytes) -> bytes:
 
 @lru_cache(maxsize=KEPT)
 def legible_schema(raw: bytes) -> bytes:
-    """`legible_json` of what is shown again and again."""
+    """`legible_json`, cached for schemas that are shown again and again."""
     return legible_json(raw)
 
 
 def legible_tool(raw: bytes, description: str) -> bytes:
-    """A tool object for a list that is ours: the same bytes unless something is hidden in them.
+    """A tool object for a list that mcpd composes: the same bytes unless something is hidden in them.
 
     Args:
         raw: the tool object.
-        description: what to say of it if something is: its description as the catalog has it.
+        description: the description in the catalog, used if something is hidden.
     """
     shown = legible_schema(raw)
     if shown == raw:

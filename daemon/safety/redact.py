@@ -1,8 +1,8 @@
-"""Keeping secrets out of what people, models, logs and the store are shown.
+"""Keeps secrets out of what people, models, logs and the store are shown.
 
-A secret is found however it is written: as it stands, within base64, and behind the escapes of JSON, urls and
-reprs in any mixture, for a text is also read as its escapes mean. What is shown is bounded here, before it is
-looked at closely: nobody who says as much as a message may hold owns the loop for seconds.
+A secret is found however it is written: plain, within base64, and behind any mixture of the escapes of JSON,
+URLs and reprs, because a text is also searched with its escapes resolved. What is shown is bounded here, before
+it is searched, so that a server that sends as much as a message may hold cannot block the loop for seconds.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from daemon.safety.shapes import credentials
-from daemon.safety.spellings import SHORTEST, all_spellings
+from daemon.safety.shapes import SHORTEST, all_spellings, credentials
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,21 +20,21 @@ if TYPE_CHECKING:
 HIDDEN = "[redacted]"
 
 CUT = "… (cut)"
-"""At the end of a text that was longer."""
+"""Marks the end of a text that was cut."""
 
 SHOWN = 16 * 1024
-"""Characters of a text that are looked through and shown: twice the longest line of a server's stderr. It takes
-some milliseconds; what a server may answer, 16 MiB, took seconds of the loop."""
+"""Characters of a text that are searched and shown: twice the longest line of a server's stderr. That takes
+some milliseconds; the 16 MiB that a server may answer would block the loop for seconds."""
 
 REASON = 2000
-"""Of the reason why a server is down, does not list or refuses: it is repeated to every caller."""
+"""Characters of the reason why a server is down, does not list or refuses: every caller is shown it."""
 
 WHOLE = 16
-"""Characters from which a secret stands in no other word by chance: shorter ones go from a definition only
-where they are whole words."""
+"""Characters from which a secret is part of no other word by chance: shorter ones are taken out of a definition
+only where they are whole words."""
 
 LONG_NUMBER = 8
-"""Digits from which a number in a definition can be a secret: fewer count something."""
+"""Digits from which a number in a definition can be a secret: shorter numbers are counts."""
 
 SCHEMA_WORDS = frozenset({
     "$anchor", "$comment", "$defs", "$dynamicAnchor", "$dynamicRef", "$id", "$ref", "$schema", "$vocabulary",
@@ -50,17 +49,17 @@ SCHEMA_WORDS = frozenset({
     "required", "string", "taskSupport", "then", "title", "type", "unevaluatedItems", "unevaluatedProperties",
     "uniqueItems", "writeOnly",
 })  # fmt: skip
-"""Members of definitions and of JSON Schema, and its types: a string that is one tells nothing, and without it
-nobody could use the definition."""
+"""Members of definitions, keywords of JSON Schema and its types: such a string reveals nothing, and without it
+the definition would be unusable."""
 
 MAX_LEVELS = 2
-"""How often an escape may be escaped: JSON within JSON."""
+"""Levels of nested escapes that are resolved: JSON within JSON."""
 
 LONGEST_ESCAPE = 6
-"""Characters that one may be written as: JSON's `\\u00e9`."""
+"""Most characters that one character may be written as: JSON's `\\u00e9`."""
 
 FARTHEST = 64 * 1024
-"""Characters before and after a cut that are looked at for a secret: as many as a secret's file may have."""
+"""Most characters searched for a secret on each side of a cut: as many as a secret's file may have."""
 
 _ESCAPED = re.compile(
     r"(?P<url>(?:%[0-9A-Fa-f]{2})+)|(?P<raw>(?:\\x[0-9A-Fa-f]{2})+)|(?P<utf16>(?:\\u[0-9A-Fa-f]{4})+)"
@@ -77,14 +76,14 @@ Span = tuple[int, int]
 
 
 class Redactor:
-    """Replaces known secrets wherever they stand, however they are written, and what looks like one."""
+    """Replaces known secrets, however they are written, and whatever looks like a credential."""
 
     def __init__(self, secrets: Iterable[str], beside: Redactor | None = None) -> None:
-        """Take the values that must never be shown; more can be learned.
+        """Start with the values that must never be shown; `learn` adds more.
 
         Args:
             secrets: the values.
-            beside: one whose values must not be shown, either, also those that it is yet to learn.
+            beside: another redactor whose values must not be shown either, including those it learns later.
         """
         self._beside = beside
         self._certain: frozenset[str] = frozenset()
@@ -95,13 +94,13 @@ class Redactor:
         self.learn(secrets)
 
     def learn(self, secrets: Iterable[str], doubtful: Iterable[str] = ()) -> None:
-        """These must not be shown either from now on; those known before stay: servers may still print them.
+        """Add values that must not be shown. Earlier ones stay: servers may still print them.
 
         May be called in any thread.
 
         Args:
-            secrets: all of them.
-            doubtful: which of them may as well be words of anybody: they stay in definitions (`json`).
+            secrets: the values.
+            doubtful: those of them that may just as well be common words: they stay in definitions (`json`).
         """
         known = frozenset(secret for secret in secrets if secret)
         doubted = known.intersection(doubtful)
@@ -111,7 +110,7 @@ class Redactor:
         self._own_reach = min(FARTHEST, LONGEST_ESCAPE * max(map(len, self._spelt), default=SHORTEST))
 
     def spare(self, names: Iterable[str]) -> None:
-        """Names that everybody may read stay whole in what is said, although a secret is one or stands in one.
+        """Leave these public names whole in texts, even if a secret equals one or is part of one.
 
         May be called in any thread.
         """
@@ -119,33 +118,33 @@ class Redactor:
 
     @property
     def reach(self) -> int:
-        """Characters around a cut that are looked at."""
+        """Characters searched for secrets on each side of a cut."""
         return max(self._own_reach, self._beside.reach if self._beside else 0)
 
     def known(self, *, certain: bool) -> Iterator[str]:
-        """Every spelling that must not be shown; `certain`: without those in doubt."""
+        """Every spelling that must not be shown; with `certain`, without the doubtful ones."""
         yield from self._certain if certain else self._spelt
         if self._beside is not None:
             yield from self._beside.known(certain=certain)
 
     def must_be_whole(self, spelt: str) -> bool:
-        """Whether it goes from a definition only where it is a whole word."""
+        """Whether a spelling is taken out of a definition only where it is a whole word."""
         return spelt in self._whole or (self._beside is not None and self._beside.must_be_whole(spelt))
 
     def __call__(self, text: str, most: int = SHOWN) -> str:
-        """The text without secrets; of a longer one its first `most` characters, which say that it is cut."""
+        """The text without secrets; of a longer one the first `most` characters and a mark that it was cut."""
         shown = self.cut(text, most)
         return _without(shown, self._but_names(shown, self._found(shown)))
 
     def cut(self, text: str | bytes, most: int) -> str:
-        """The beginning of a text, with the secrets in it, but with no part of one at its end.
+        """The beginning of a text, secrets included, that does not end inside a secret.
 
-        Whoever keeps less of a text than there is takes it from here: what is left of a secret that was cut
-        apart, nobody can recognise later. A text that is short enough comes back as it is.
+        Every caller that keeps only part of a text must cut it here: the rest of a secret that was cut apart
+        cannot be recognised later. A text that is short enough comes back as it is.
 
         Args:
-            text: anything that a server has said; bytes are taken for UTF-8.
-            most: characters that are kept.
+            text: anything that a server has said; bytes are decoded as UTF-8.
+            most: how many characters to keep.
         """
         if not isinstance(text, str):
             text = text[: 4 * (most + self.reach)].decode(errors="replace")
@@ -154,18 +153,18 @@ class Redactor:
         reach = self.reach
         first = max(0, most - 2 * reach)
         found = _merged(self._found(text[first : most + reach]))
-        # One that ends just there may be known for one by what comes next.
+        # What follows may be needed to recognise a secret that ends exactly there.
         across = [first + start for start, end in found if first + start < most <= first + end]
         return text[: min([most, *across])] + CUT
 
     def json(self, raw: bytes) -> bytes:
         """JSON without secrets in its strings, keys and long numbers; all else stays, byte for byte.
 
-        Those in doubt stay, and `SCHEMA_WORDS`.
+        Doubtful secrets and `SCHEMA_WORDS` stay.
 
         Args:
-            raw: valid JSON of any length: to be called in a thread. The same object comes back if nothing
-                is found.
+            raw: valid JSON of any length, so call this in a thread. The same object comes back if nothing is
+                found.
         """
         if not self._holds(raw.decode(errors="replace")):
             return raw
@@ -186,28 +185,28 @@ class Redactor:
         try:
             text = json.loads(string, strict=False)
         except ValueError:
-            # Nobody can tell what is in it.
+            # There is no telling what is in it.
             text, found = HIDDEN, [(0, len(HIDDEN))]
         else:
             found = [] if text in SCHEMA_WORDS else self._found(text, certain=True)
         return json.dumps(_without(text, found)).encode() if found else string
 
     def _holds(self, text: str, levels: int = MAX_LEVELS) -> bool:
-        """Whether there is a secret that is none in doubt, also behind so many escapes."""
+        """Whether the text holds a certain secret, also behind up to `levels` levels of escapes."""
         if any(spelt in text for spelt in self.known(certain=True)):
             return True
         read = _resolved(text) if levels else text
         return read != text and self._holds(read, levels - 1)
 
     def _found(self, text: str, *, certain: bool = False, levels: int = MAX_LEVELS) -> list[Span]:
-        """Where secrets are, in no order; some may overlap.
+        """The places of secrets, in no order; some may overlap.
 
         Args:
-            text: where to look.
-            certain: look neither for secrets in doubt nor for what only looks like one.
-            levels: how often escapes are resolved.
+            text: the text to search.
+            certain: search neither for doubtful secrets nor for what only looks like one.
+            levels: how many levels of escapes to resolve.
         """
-        # Looking for each is cheaper than one pattern of all of them: nearly every text has none.
+        # Searching for each is cheaper than one pattern of all: nearly every text has none.
         found = [
             span
             for spelt in self.known(certain=certain)
@@ -224,7 +223,7 @@ class Redactor:
         return found
 
     def _but_names(self, text: str, found: list[Span]) -> list[Span]:
-        """Without those that are no more than (a part of) a name that may be read."""
+        """The places in `found` that are not just a public name or a part of one."""
         named = [
             (start, end)
             for name in self._names
@@ -239,7 +238,7 @@ class Redactor:
 
 
 def _continues(character: str) -> bool:
-    """Whether a word that ends here goes on."""
+    """Whether this character continues a word."""
     return character.isalnum() or character in {"_", "-"}
 
 
@@ -251,12 +250,12 @@ def _occurrences(spelt: str, text: str) -> Iterator[Span]:
 
 
 def _is_whole(text: str, span: Span) -> bool:
-    """Whether what stands there is no part of a longer word; `_` and `-` part words."""
+    """Whether a place is not part of a longer word; `_` and `-` separate words."""
     return not any(text[at - 1 : at + 1].isalnum() for at in span if 0 < at < len(text))
 
 
 def _merged(spans: list[Span]) -> list[Span]:
-    """The spans in order, each that overlaps another made one with it: none leaves a rest."""
+    """The spans in order, with overlapping ones merged, so that no part of a secret is left over."""
     merged: list[Span] = []
     for start, end in sorted(spans):
         if merged and start < merged[-1][1]:
@@ -275,16 +274,16 @@ def _without(text: str, spans: list[Span]) -> str:
 
 
 def _resolved(text: str) -> str:
-    """A text as its escapes mean."""
+    """A text with its escapes resolved."""
     if "\\\\" not in text:
-        # No backslash stands for itself: nearly all escapes are one of few, and those go quickly.
+        # No backslash is escaped, and nearly all escapes are common ones, which are replaced quickly.
         for escape, meaning in _COMMON:
             text = text.replace(escape, meaning)
     return _ESCAPED.sub(_meaning, text) if "\\" in text or "%" in text else text
 
 
 def _meaning(escaped: re.Match[str]) -> str:
-    """What an escape stands for, or several in a row: one character may take more than one."""
+    """The text that one escape, or several in a row, stands for: a character may take more than one."""
     if (single := escaped["single"]) is not None:
         return _CONTROLS.get(single, single)
     text = escaped[0]
@@ -300,7 +299,7 @@ def _meaning(escaped: re.Match[str]) -> str:
 
 
 def _decoded(raw: bytes) -> str:
-    """Bytes of a repr, which are UTF-8; the repr of a text has the characters themselves."""
+    """The text of a repr's bytes: UTF-8, or Latin-1 as in the repr of a `str`."""
     try:
         return raw.decode()
     except UnicodeDecodeError:
@@ -308,7 +307,7 @@ def _decoded(raw: bytes) -> str:
 
 
 def _places(text: str, spans: list[Span]) -> list[Span]:
-    """Where in a text what was found once its escapes are resolved stands."""
+    """Map spans of a text with resolved escapes back to the text as it is written."""
     if not spans:
         return []
     places: list[Span] = []

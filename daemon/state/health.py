@@ -10,7 +10,7 @@ import attrs
 from loguru import logger
 
 from daemon.kit.delay import doubled, jittered
-from daemon.kit.watch import Watch
+from daemon.kit.mailbox import Watch
 from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.session_notes import MAX_SESSIONS
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from daemon.catalog.remembered import ServerRecord
     from daemon.catalog.snapshot import Catalog
     from daemon.facts import Fact
-    from daemon.kit.watch import Watch
+    from daemon.kit.mailbox import Watch
     from daemon.model import GivenName
     from daemon.state.server_notes import ServerNotes, Switches
 

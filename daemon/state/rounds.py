@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from daemon.catalog.remembered import SessionRecord
     from daemon.catalog.snapshot import Catalog
-    from daemon.kit.watch import Watch
+    from daemon.kit.mailbox import Watch
     from daemon.state.access import Opened, StoreAccess
     from daemon.state.expiry import Expiry
     from daemon.state.health import Health

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from daemon.catalog.loaded import judge_stored
 from daemon.catalog.remembered import ServerRecord
-from daemon.catalog.validity import judge_stored
 from daemon.state.values import Batch
 
 if TYPE_CHECKING:

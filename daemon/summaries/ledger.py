@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.catalog.digests import tools_digest
+from daemon.catalog.definitions import tools_digest
 from daemon.facts import Summarized
 from daemon.model import Summary
 from daemon.summaries.prompt import Question

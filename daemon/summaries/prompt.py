@@ -159,7 +159,7 @@ class Question:
     overview: tuple[Tool, ...] | None = attrs.field(default=None, repr=False)
     """All its tools, if a sentence about the server itself is wanted."""
     digest: str = ""
-    """Of all its tools, if that is wanted (`catalog.digests.tools_digest`)."""
+    """Of all its tools, if that is wanted (`catalog.definitions.tools_digest`)."""
     tools: tuple[Tool, ...] = attrs.field(default=(), repr=False)
     """The tools that need a sentence."""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from daemon.causes import HEALTHY, Reason
 from daemon.facts import ServerStatus
-from daemon.kit.watch import Watch
+from daemon.kit.mailbox import Watch
 from daemon.states import SERVING, WAITING, ServerState, move
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import attrs
 import msgspec
 from msgspec import Raw
 
-from daemon.catalog.schemas import compact
+from daemon.catalog.definitions import compact
 from daemon.errors import InvalidArguments, SchemaFetchError
 from daemon.safety.legible import legible_schema
 from daemon.states import COMING, ServerState

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from daemon.catalog.digests import hashes
+from daemon.catalog.definitions import hashes
 
 if TYPE_CHECKING:
     from daemon.catalog.offer import Offered

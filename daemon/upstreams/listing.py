@@ -15,7 +15,7 @@ from daemon.catalog.listing import MAX_TOOL_BYTES, read_tools
 from daemon.causes import HEALTHY, Cause, Reason
 from daemon.errors import ListingFault, UpstreamLost, UpstreamUnavailable
 from daemon.facts import ListingFailed, ToolsListed
-from daemon.kit.watch import Watch
+from daemon.kit.mailbox import Watch
 from daemon.safety.legible import ScreenedTools
 from daemon.safety.redact import HIDDEN, REASON
 from daemon.upstreams.transports.paging import list_all

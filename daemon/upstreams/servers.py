@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from daemon.config.model import Config, Server
     from daemon.config.redaction import Redactors
     from daemon.facts import Fact, ServerStatus
-    from daemon.kit.watch import Watch
+    from daemon.kit.mailbox import Watch
     from daemon.processes.effort import Effort
     from daemon.supervision.supervisor import Child, Lifecycle
     from daemon.upstreams.runlog import RunLog

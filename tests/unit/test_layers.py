@@ -70,8 +70,8 @@ IMPURE = CLOCK_AND_DICE | SYSTEM | NETWORK | {"anyio", "loguru", "mcp", "mcp_typ
 # Modules of other rooms that decide as well, and do nothing else.
 PURE_MODULES = {"daemon.supervision.backoff", "daemon.counting.tally", "daemon.counting.measures"}
 # What a room, or a module, may use all the same: the config room reads the file it parses, and files that
-# secrets are referred to by; two primitives wait.
-ALLOWED = {"config": {"os", "pathlib"}, "daemon.kit.mailbox": {"trio"}, "daemon.kit.watch": {"trio"}}
+# secrets are referred to by; mailboxes and watches wait.
+ALLOWED = {"config": {"os", "pathlib"}, "daemon.kit.mailbox": {"trio"}}
 
 SDK = {"mcp", "mcp_types", "pydantic", "pydantic_core"}
 
@@ -306,7 +306,7 @@ REFUSED: list[tuple[Callable[[Tree], Iterator[str]], dict[str, str]]] = [
         order,
         {"daemon/host/notify.py": "def f():\n    from daemon.tree import x", "daemon/tree.py": ""},
     ),
-    (order, {"daemon/kit/watch.py": "from daemon.supervision.child import x"}),
+    (order, {"daemon/kit/mailbox.py": "from daemon.supervision.child import x"}),
     (order, {"daemon/tree.py": "from daemon.cli.output import x"}),
     (order, {"daemon/helpers.py": ""}),
     (actors_never_meet, {"daemon/actors/front.py": "from daemon.actors.session import Session"}),

@@ -32,8 +32,6 @@ COVERED_ELSEWHERE: dict[str, str] = {
     "daemon/bridge/client_side.py": "tests/unit/bridge/test_daemon_side.py",
     # Frozen values: the store's tests write and read them, the call path's work with what sessions share.
     "daemon/catalog/remembered.py": "tests/process/state/test_store.py",
-    # How lists follow each other is tested where an entry follows facts.
-    "daemon/catalog/definitions.py": "tests/unit/catalog/test_entry.py",
     "daemon/clients/context.py": "tests/unit/clients/test_call.py",
     # One session is what `sessions` makes, recalls and judges.
     "daemon/clients/session_state.py": "tests/unit/clients/test_sessions.py",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from daemon.catalog.schemas import compact
+from daemon.catalog.definitions import compact
 from daemon.errors import InvalidArguments
 from daemon.kit.later import later
 from daemon.kit.wording import closest, suggestion

@@ -28,7 +28,7 @@ from daemon.actors.exposition import (
 )
 from daemon.config.model import Metrics
 from daemon.errors import Overloaded
-from daemon.kit.watch import Watch
+from daemon.kit.mailbox import Watch
 from tests.unit.counting.samples import catalog, exporter
 
 if TYPE_CHECKING:

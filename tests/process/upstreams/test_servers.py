@@ -14,6 +14,7 @@ import trio.testing
 from msgspec import Raw
 
 from daemon.catalog.listing import read_tools
+from daemon.config.diff import Plan
 from daemon.facts import Switched, ToolsListed
 from daemon.states import ServerState
 from tests.fakes_upstream import error_of
@@ -145,7 +146,7 @@ async def test_a_reload_that_says_the_same_leaves_what_is_in_force_and_all_that_
 async def test_servers_in_another_order_are_shown_in_that_order(tmp_path: Path) -> None:
     async with house(tmp_path, of(a=ECHO, b=ECHO)) as home:
         await home.wait_ready("a", "b")
-        assert (await home.reload(of(b=ECHO, a=ECHO))).is_empty
+        assert await home.reload(of(b=ECHO, a=ECHO)) == Plan(kept=("b", "a"))
         assert list(home.tree.registry.catalog.value.servers) == list(home.tree.upstreams) == ["b", "a"]
 
 

@@ -22,7 +22,7 @@ from daemon.actors.summarizer import (
 )
 from daemon.catalog.snapshot import fold
 from daemon.config.model import Summaries
-from daemon.kit.watch import Watch
+from daemon.kit.mailbox import Watch
 from daemon.summaries.endpoint import EndpointFault, Kind, SummariesUnavailable, open_endpoint
 from tests.unit.catalog.samples import catalog_of, listed, servers, tool
 from tests.unit.summaries.endpoint_server import endpoint, flood, raw, saying, status, well

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Raw
 
-from daemon.catalog.digests import fingerprint
+from daemon.catalog.definitions import fingerprint
 from daemon.catalog.listing import read_tools
 from daemon.catalog.snapshot import begin, fold
 from daemon.facts import (

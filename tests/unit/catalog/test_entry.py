@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.catalog import entry as room
-from daemon.catalog.definitions import MAX_RENAMED, NEVER
-from daemon.catalog.digests import tools_digest
+from daemon.catalog.definitions import MAX_RENAMED, NEVER, tools_digest
 from daemon.catalog.entry import EMPTIED
 from daemon.catalog.snapshot import Catalog, fold
 from daemon.facts import Recalled, Summarized, ToolsListed

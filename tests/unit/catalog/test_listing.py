@@ -12,7 +12,6 @@ from msgspec import Raw
 
 from daemon.catalog.listing import (
     MAX_DEPTH,
-    MAX_NAME_BYTES,
     MAX_TOOL_BYTES,
     MAX_TOOLS,
     Parts,
@@ -20,6 +19,7 @@ from daemon.catalog.listing import (
     read_page,
     read_tools,
 )
+from daemon.config.names import TOOL_BYTES
 from tests.unit.catalog.samples import tool_json
 
 GOOD = tool_json("good")
@@ -155,7 +155,7 @@ def test_a_schema_nested_like_a_bomb_harms_nobody_else(depth: int) -> None:
 
 
 def test_the_longest_name_is_taken() -> None:
-    name = "x" * MAX_NAME_BYTES
+    name = "x" * TOOL_BYTES
     tools, _ = read_tools("s", [Raw(tool_json(name))])
     assert tools[0].name == name
 

@@ -2,17 +2,46 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import product
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.catalog.loaded import MAX_LOADED, VALID, Loaded, LoadedStatus, Source, Verdict
-from tests.unit.catalog.samples import tool
+from daemon.catalog.loaded import (
+    MAX_LOADED,
+    VALID,
+    Loaded,
+    LoadedStatus,
+    LoadedTool,
+    Source,
+    Standing,
+    Verdict,
+    judge,
+    judge_in,
+    standing,
+)
+from daemon.catalog.offer import Offer
+from daemon.catalog.snapshot import fold
+from daemon.states import ServerState
+from tests.unit.catalog.samples import (
+    after,
+    catalog_of,
+    configured,
+    failed,
+    listed,
+    recalled,
+    servers,
+    status,
+    switched,
+    tool,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from daemon.catalog.loaded import LoadedTool
+    from daemon.facts import Fact
+    from daemon.model import Tool
 
 READ = tool("fs", "read")
 WRITE = tool("fs", "write")
@@ -146,3 +175,187 @@ def test_nothing_joined_changes_nothing() -> None:
 def test_two_full_ones_are_as_bounded_as_one() -> None:
     one, other = (loading(Loaded(), *(f"{letter}{number}" for number in range(MAX_LOADED))) for letter in "ab")
     assert one.joined(other) == other
+
+
+SAME, OTHER = "a" * 64, "b" * 64
+COMBINATIONS = [
+    Standing(
+        server_configured=configured_,
+        server_enabled=on,
+        listed=known,
+        schema_hash=digest,
+        enabled=enabled,
+        renamed_to=new,
+    )
+    for configured_, on, known, digest, enabled, new in product(
+        (True, False), (True, False), (True, False), (SAME, OTHER, None), (True, False), ("new", None)
+    )
+]
+
+
+def expected(now: Standing) -> Iterator[str]:
+    """The rules of the seed, each on its own; the first that says something is right.
+
+    Written without a look at `judge`: a server that is not there outweighs all that is known of its tools, one
+    that is off outweighs what it once listed, one that has not said what it has is given the benefit of doubt.
+    """
+    if now.server_configured is False:
+        yield "invalid_deleted"
+    if now.server_enabled is False:
+        yield "invalid_server_disabled"
+    if now.listed is False:
+        yield "valid"
+    match now.schema_hash, now.renamed_to, now.enabled:
+        case None, str(), _:
+            yield "invalid_renamed"
+        case None, None, _:
+            yield "invalid_deleted"
+        case _, _, False:
+            yield "invalid_disabled"
+        case digest, _, _ if digest == OTHER:
+            yield "invalid_changed"
+    yield "valid"
+
+
+@pytest.mark.parametrize("now", COMBINATIONS, ids=str)
+def test_every_combination_gets_the_status_of_the_first_rule_that_applies(now: Standing) -> None:
+    verdict = judge(SAME, "git", "log", now)
+    assert verdict.status == next(expected(now))
+    assert verdict.valid is (verdict.status == "valid")
+    assert bool(verdict.reason) is not verdict.valid
+    assert verdict.renamed_to == ("new" if verdict.status is LoadedStatus.INVALID_RENAMED else None)
+
+
+def test_every_status_of_the_seed_can_come_out() -> None:
+    assert {judge(SAME, "git", "log", now).status for now in COMBINATIONS} == set(LoadedStatus)
+
+
+@pytest.mark.parametrize(
+    ("now", "reason"),
+    [
+        (Standing(server_configured=False), "server git is no longer in mcpd's configuration"),
+        (Standing(server_configured=True, server_enabled=False), "server git is switched off"),
+        (Standing(server_configured=True), "server git no longer has it"),
+        (Standing(server_configured=True, renamed_to="show_log"), "server git calls it show_log now"),
+        (Standing(server_configured=True, schema_hash=SAME, enabled=False), "{log} is switched off"),
+        (
+            Standing(server_configured=True, schema_hash=OTHER),
+            "server git has changed it since it was loaded",
+        ),
+        (Standing(server_configured=True, schema_hash=SAME), ""),
+    ],
+)
+def test_the_reason_says_who_did_what(now: Standing, reason: str) -> None:
+    assert judge(SAME, "git", "{log}", now).reason == reason
+
+
+def test_braces_in_names_are_only_braces() -> None:
+    now = Standing(server_configured=True, renamed_to="{tool.__class__}")
+    assert judge(SAME, "git", "{0}", now).reason == "server git calls it {tool.__class__} now"
+
+
+# --- what catalogs say -----------------------------------------------------------------------------------
+
+CONFIG: dict[str, Any] = {"mcpServers": servers("git", "fs")}
+LOG, HISTORY = (tool("git", name, description="shows commits") for name in ("log", "history"))
+UP = after(catalog_of(CONFIG), [status("git"), listed("git", LOG, "add")])
+GIT_OFF = {"mcpServers": {**servers("git", "fs"), "git": {**servers("git")["git"], "enabled": False}}}
+LOG_OFF = {
+    **CONFIG,
+    "categories": {"c": {"server": "git", "tools": {"overrides": {"log": {"enabled": False}}}}},
+}
+ANOTHER_GIT = {"mcpServers": {**servers("git", "fs"), "git": {"command": "another"}}}
+
+
+LOADED: LoadedTool = Loaded().adding([(LOG, 1)], Source.MANUAL, at=5.0).tools["git", "log"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "is_so"),
+    [
+        ([], "valid"),
+        ([status("git", ServerState.CRASHLOOP)], "valid"),
+        ([failed("git")], "valid"),
+        ([listed("git", LOG)], "valid"),
+        (
+            [listed("git", tool("git", "log", description="shows commits", icons=[{"src": "x"}]), "add")],
+            "invalid_changed",
+        ),
+        ([listed("git", tool("git", "log", description="shows a commit"), "add")], "invalid_changed"),
+        ([listed("git", "add")], "invalid_deleted"),
+        ([listed("git")], "invalid_deleted"),
+        ([listed("git", "add", HISTORY)], "invalid_renamed"),
+        ([listed("git", "add", HISTORY), listed("git", "add", LOG)], "valid"),
+        ([listed("git", "add", HISTORY), listed("git", "add")], "invalid_deleted"),
+        ([switched("git/log")], "invalid_disabled"),
+        ([switched("git/add", "fs")], "valid"),
+        ([switched("git")], "invalid_server_disabled"),
+        ([switched("git", "git/log"), switched("git/log")], "invalid_disabled"),
+        ([switched("git"), switched()], "valid"),
+        ([switched("git"), status("git", ServerState.DISABLED), switched()], "valid"),
+        ([switched("git/log"), listed("git", "add")], "invalid_deleted"),
+        ([configured(GIT_OFF)], "invalid_server_disabled"),
+        ([configured(GIT_OFF), status("git", ServerState.STOPPED)], "invalid_server_disabled"),
+        ([configured(GIT_OFF), configured(CONFIG)], "valid"),
+        ([configured(LOG_OFF)], "invalid_disabled"),
+        ([configured(LOG_OFF), configured(CONFIG)], "valid"),
+        ([configured({"mcpServers": servers("fs")})], "invalid_deleted"),
+        ([configured({"mcpServers": servers("fs")}), configured(CONFIG)], "valid"),
+        ([configured(ANOTHER_GIT)], "valid"),
+        ([configured(ANOTHER_GIT), listed("git", "add", incarnation=2)], "invalid_deleted"),
+        ([status("git", incarnation=2), listed("git", incarnation=1)], "valid"),
+    ],
+)
+def test_a_loaded_tool_is_judged_by_what_has_happened_since(facts: list[Fact], is_so: str) -> None:
+    assert judge_in(after(UP, facts), LOADED).status == is_so
+
+
+def test_right_after_a_start_nothing_speaks_against_what_was_loaded_before() -> None:
+    assert judge_in(catalog_of(CONFIG), LOADED) == VALID
+
+
+@pytest.mark.parametrize(
+    ("tools", "is_so"), [([LOG], "valid"), ([HISTORY], "invalid_deleted"), ([], "invalid_deleted")]
+)
+def test_what_is_remembered_counts_until_the_server_is_up(tools: list[Tool], is_so: str) -> None:
+    assert judge_in(fold(catalog_of(CONFIG), recalled("git", *tools)), LOADED).status == is_so
+
+
+def test_a_renamed_tool_is_named_as_it_is_called_now() -> None:
+    verdict = judge_in(after(UP, [listed("git", "add", HISTORY)]), LOADED)
+    assert (verdict.renamed_to, verdict.reason) == ("history", "server git calls it history now")
+
+
+def test_a_tool_that_is_on_in_one_category_is_on() -> None:
+    config = {
+        **CONFIG,
+        "categories": {
+            "one": {"server": "git", "tools": {"overrides": {"log": {"enabled": False}}}},
+            "two": {"server": "git"},
+        },
+    }
+    assert judge_in(after(UP, [configured(config)]), LOADED) == VALID
+
+
+def test_a_tool_in_no_category_is_on() -> None:
+    config = {**CONFIG, "categories": {"c": {"server": "git", "tools": {"includeNames": ["add"]}}}}
+    assert judge_in(after(UP, [configured(config)]), LOADED) == VALID
+
+
+@pytest.mark.parametrize("name", ["log", "git/log", "git__log", "mcp__git__log"])
+def test_a_tool_that_some_profile_includes_although_it_is_off_can_stay_loaded(name: str) -> None:
+    config = {**LOG_OFF, "profiles": {"p": {"includedOptionalTools": ["x", name]}}}
+    included = after(UP, [configured(config)])
+    assert judge_in(included, LOADED) == VALID
+    assert ("git", "log") in Offer(included, included.config.profiles["p"]).tools
+    assert judge_in(after(included, [switched("git/log")]), LOADED).status == "invalid_disabled"
+    assert judge_in(after(included, [configured(LOG_OFF)]), LOADED).status == "invalid_disabled"
+
+
+def test_the_standing_of_a_tool_is_what_the_catalog_knows() -> None:
+    catalog = after(UP, [listed("git", "add", HISTORY), switched("git/add")])
+    add = tool("git", "add").schema_hash
+    assert standing(catalog, ("git", "add")) == Standing(server_configured=True, schema_hash=add, enabled=False)
+    assert standing(catalog, ("git", "log")) == Standing(server_configured=True, renamed_to="history")
+    assert standing(catalog, ("fs", "x")) == Standing(server_configured=True, listed=False)
+    assert standing(catalog, ("stranger", "x")) == Standing(server_configured=False)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.config.diff import APPLIED, FIXED, Plan, in_force, plan
+from daemon.config.diff import APPLIED, FIXED, Plan, in_force, plan, same
 from daemon.config.model import Config, Server
 from tests.unit.config.reading import config_of
 
@@ -84,8 +84,7 @@ def test_what_the_daemon_was_built_with_is_named_and_stays() -> None:
         }
     )
     made = plan(Config(), new)
-    assert made.needs_restart_of_daemon == FIXED
-    assert made.is_empty
+    assert made == Plan(needs_restart_of_daemon=FIXED)
     assert in_force(Config(), new) == Config()
 
 
@@ -102,7 +101,7 @@ def test_what_is_read_from_the_catalog_counts_at_once() -> None:
         }
     )
     made = plan(servers(s=GIT), new)
-    assert (made.sections, made.kept, made.is_empty) == (APPLIED, ("s",), False)
+    assert made == Plan(sections=APPLIED, kept=("s",))
     assert in_force(servers(s=GIT), new) == new
 
 
@@ -114,7 +113,6 @@ def test_every_key_of_a_configuration_is_either_applied_or_named() -> None:
 def test_nothing_is_to_be_done_from_a_configuration_to_itself() -> None:
     config = servers(a=GIT, b={**GIT, "enabled": False})
     assert plan(config, config) == Plan(kept=("a", "b"))
-    assert plan(config, config).is_empty
 
 
 ENTRIES = st.builds(
@@ -146,3 +144,50 @@ def test_applying_a_plan_leads_from_any_configuration_to_any_other(old: Config, 
         assert old.mcp_servers[name] == new.mcp_servers[name]
     for name in made.changed:
         assert old.mcp_servers[name].command == new.mcp_servers[name].command or not wanted.get(name)
+
+
+CONFIG: dict[str, Any] = {
+    "mcpServers": {
+        "a": {"command": "a", "args": ["-v"], "env": {"X": "1", "Y": "2"}},
+        "b": {"url": "https://example.com/mcp", "timeouts": {"call": 5}},
+    },
+    "categories": {
+        "one": {"server": "a", "tools": {"overrides": {"a/t": {"enabled": False}, "a/u": {"enabled": False}}}},
+        "two": {"server": "b"},
+    },
+    "profiles": {"reader": {"categories": ["one"]}},
+}
+
+
+def backwards(value: dict[str, Any], *path: str) -> dict[str, Any]:
+    """With the members at a path in the other order."""
+    if not path:
+        return dict(reversed(value.items()))
+    return {**value, path[0]: backwards(value[path[0]], *path[1:])}
+
+
+def test_what_was_read_twice_is_the_same() -> None:
+    one, other = config_of(CONFIG), config_of(CONFIG)
+    assert one is not other
+    assert same(one, other)
+    assert same(one, one)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [("mcpServers",), ("categories",), ("mcpServers", "a", "env"), ("categories", "one", "tools", "overrides")],
+)
+def test_another_order_is_not_the_same(path: tuple[str, ...]) -> None:
+    one, other = config_of(CONFIG), config_of(backwards(CONFIG, *path))
+    assert one == other
+    assert not same(one, other)
+
+
+def test_another_value_anywhere_is_not_the_same() -> None:
+    one = config_of(CONFIG)
+    server = CONFIG["mcpServers"]["a"]
+    for more in ({"description": "other"}, {"args": ["-q"]}, {"env": {"X": "1", "Y": "3"}}, {"enabled": False}):
+        servers = {**CONFIG["mcpServers"], "a": {**server, **more}}
+        assert not same(one, config_of({**CONFIG, "mcpServers": servers}))
+    assert not same(one, config_of({**CONFIG, "lazy": False}))
+    assert not same(one, None)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.config.jsonc import MAX_DEPTH, blank, decode
+from daemon.config.jsonc import MAX_DEPTH, below, blank, decode
 from daemon.errors import ConfigError
 
 COMMENTS = ["", " ", "\n", '// a comma, " and {\n', "/* */", '/* "x": [1,] // */', "/**/\n\t", "//\n"]
@@ -170,3 +170,20 @@ def test_a_byte_order_mark_is_ignored_and_counts_for_no_column() -> None:
 
 def test_windows_line_ends_are_read() -> None:
     assert decode('{\r\n "a": 1, // one\r\n}\r\n', source="x") == ({"a": 1}, [])
+
+
+@pytest.mark.parametrize(
+    ("step", "trail"),
+    [
+        ("git", "$.git"),
+        (1, "$[1]"),
+        ("a-b_c", "$.a-b_c"),
+        ("a.b", '$["a.b"]'),
+        ("a b", '$["a b"]'),
+        ("", '$[""]'),
+        ("é", '$["\\u00e9"]'),
+        ('"', '$["\\""]'),
+    ],
+)
+def test_a_step_that_could_be_misread_is_quoted(step: str | int, trail: str) -> None:
+    assert below("$", step) == trail

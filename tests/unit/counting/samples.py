@@ -8,7 +8,7 @@ import attrs
 
 from daemon.counting.readings import Exporter
 from daemon.counting.tally import CODES, INVALIDATIONS, OK, OPERATOR, REPAIRS, SOURCES, Tally
-from daemon.kit.watch import Watch
+from daemon.kit.mailbox import Watch
 from daemon.state.health import Condition, Persistence
 from daemon.states import ServerState
 from daemon.surfaces.table import SURFACES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.kit.wording import LONGEST, MAX_COMPARED, bytes_in_words, camel, closest, hint, suggestion
+from daemon.kit.wording import LONGEST, MAX_COMPARED, bytes_in_words, camel, closest, hint, quoted, suggestion
 
 NAMES = ["read_file", "read_files", "write_file", "git_log"]
 
@@ -71,3 +71,7 @@ def test_attributes_are_camel_case_in_the_file(name: str, key: str) -> None:
 )
 def test_bytes_in_words(count: int, words: str) -> None:
     assert bytes_in_words(count) == words
+
+
+def test_a_very_long_word_is_cut() -> None:
+    assert quoted("x" * 1000) == f"'{'x' * 64}…'"

@@ -17,7 +17,7 @@ from daemon.clients.moving import Moves
 from daemon.config.redaction import Redactors
 from daemon.config.tuning import Restart
 from daemon.counting.measures import CallStats, Noise, StderrTail
-from daemon.kit.watch import Watch
+from daemon.kit.mailbox import Watch
 from daemon.operators.base import Clients, Counters, DaemonFacts, OperatorContext
 from daemon.state.health import Condition, Persistence
 from daemon.state.session_notes import Totals

@@ -12,7 +12,7 @@ import pytest
 from daemon.causes import Cause
 from daemon.config.redaction import Redactors
 from daemon.facts import Configured, Recalled, Summarized, Switched, ToolsListed
-from daemon.kit.watch import Watch
+from daemon.kit.mailbox import Watch
 from daemon.model import Era, Summary
 from daemon.operators.base import DaemonFacts
 from daemon.operators.server_status import STDERR_SHOWN

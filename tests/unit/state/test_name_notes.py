@@ -6,7 +6,7 @@ import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.catalog.naming import NOBODY, Claims, Names, assign
+from daemon.catalog.naming import NO_NAMES, Claims, Names, assign
 from daemon.model import GivenName
 from daemon.state.server_notes import NameNotes
 
@@ -23,14 +23,14 @@ def written(notes: NameNotes, names: Names) -> tuple[set[str], set[str]]:
 
 
 def test_what_is_given_is_written_once() -> None:
-    notes, names = NameNotes(), assign(NOBODY, [claims("a", "x"), claims("b", "x")])
+    notes, names = NameNotes(), assign(NO_NAMES, [claims("a", "x"), claims("b", "x")])
     assert written(notes, names) == ({"x", "b__x"}, set())
     assert written(notes, names) == (set(), set())
     assert written(notes, assign(names, [claims("a", "x", "y")])) == ({"y"}, set())
 
 
 def test_a_name_that_may_still_go_to_another_server_is_not_written() -> None:
-    names = assign(NOBODY, [claims("a", pending=True), claims("b", "x")])
+    names = assign(NO_NAMES, [claims("a", pending=True), claims("b", "x")])
     notes = NameNotes()
     assert written(notes, names) == (set(), set())
     assert written(notes, names.settled()) == ({"x"}, set())
@@ -40,15 +40,15 @@ def test_a_name_whose_server_has_left_goes_and_is_given_anew() -> None:
     notes = NameNotes()
     old = GivenName(name="x", key=("gone", "x"), since=5.0)
     notes.heard([old], shared=False)
-    assert written(notes, NOBODY) == (set(), {"x"})
+    assert written(notes, NO_NAMES) == (set(), {"x"})
     notes.heard([old], shared=False)
-    assert written(notes, assign(NOBODY, [claims("a", "x")])) == ({"x"}, {"x"})
+    assert written(notes, assign(NO_NAMES, [claims("a", "x")])) == ({"x"}, {"x"})
 
 
 def test_what_another_daemon_gave_is_not_taken_back() -> None:
     notes = NameNotes()
     theirs = GivenName(name="x", key=("theirs", "x"), since=5.0)
-    ours = assign(NOBODY, [claims("a", "x")])
+    ours = assign(NO_NAMES, [claims("a", "x")])
     notes.heard([theirs], shared=True)
     given, gone = notes.difference(ours)
     assert ([each.key for each in given], gone) == ([("a", "x")], ())
@@ -67,7 +67,7 @@ def test_over_any_number_of_lives_no_name_comes_to_mean_another_tool(lives: list
     for number, lists in enumerate(lives):
         notes = NameNotes()
         notes.heard(stored.values(), shared=False)
-        begun = attrs.evolve(NOBODY, begun=float(number)).remembering(stored.values())
+        begun = attrs.evolve(NO_NAMES, begun=float(number)).remembering(stored.values())
         names = assign(begun, [claims(name, *sorted(lists.get(name, ()))) for name in "abcd"], {"call_tool"})
         given, gone = notes.difference(names)
         assert not gone

@@ -8,8 +8,7 @@ import trio
 
 from daemon.catalog.snapshot import fold
 from daemon.facts import Recalled, Switched
-from daemon.kit.mailbox import ActorGone
-from daemon.kit.watch import Watch
+from daemon.kit.mailbox import ActorGone, Watch
 from daemon.state.recalling import LAST_SETTLE_SECONDS, Recalling
 from daemon.state.server_notes import ServerNotes
 from tests.unit.catalog.samples import catalog_of, listed, servers

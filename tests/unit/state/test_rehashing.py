@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from daemon.catalog.digests import canonical, hashes, tools_digest
+from daemon.catalog.definitions import canonical, hashes, tools_digest
 from daemon.state.migrations import STEPS, migrate
 from tests.unit.state.places import database_of
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.catalog.digests import tools_digest
+from daemon.catalog.definitions import tools_digest
 from daemon.catalog.snapshot import fold
 from daemon.facts import Summarized, Switched
 from daemon.model import Summary

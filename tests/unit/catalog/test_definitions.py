@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import jsonschema  # type: ignore[import-untyped]
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.catalog.digests import (
+from daemon.catalog.definitions import (
     canonical,
+    compact,
+    completed,
     fingerprint,
     hashes,
+    lacks_type,
     tools_digest,
 )
 from daemon.config.model import Server
@@ -197,3 +202,130 @@ def test_hashes_of_decoded_members_are_those_of_the_whole(members: dict[str, obj
     nameless = {name: value for name, value in members.items() if name != "name"}
     expected = tuple(hashlib.sha256(canonical(each)).hexdigest() for each in (members, nameless))
     assert hashes(members) == expected
+
+
+def shortened(schema: Any) -> Any:
+    return msgspec.json.decode(compact(msgspec.json.encode(schema)))
+
+
+@pytest.mark.parametrize(
+    ("schema", "short"),
+    [
+        ({"$schema": "x", "type": "object"}, {"type": "object"}),
+        ({"type": "object", "properties": {}, "required": []}, {"type": "object"}),
+        ({"properties": {"a": {"default": None, "title": ""}}}, {"properties": {"a": {}}}),
+        ({"properties": {"$schema": {}, "title": {}}}, {"properties": {"$schema": {}, "title": {}}}),
+        ({"$defs": {"d": {"description": ""}}}, {"$defs": {"d": {}}}),
+        ({"items": {"$schema": "x", "type": "string"}}, {"items": {"type": "string"}}),
+        ({"anyOf": [{"type": "null"}, {"title": ""}]}, {"anyOf": [{"type": "null"}, {}]}),
+    ],
+)
+def test_what_says_nothing_is_left_out(schema: object, short: object) -> None:
+    assert shortened(schema) == short
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"const": None},
+        {"enum": [None, ""]},
+        {"default": {}},
+        {"default": ""},
+        {"items": {}},
+        {"not": {}},
+        {"additionalProperties": False},
+        {"additionalProperties": {}},
+        {"properties": {"required": {"type": "array"}}},
+        {"default": {"$schema": None, "title": ""}},
+        {"examples": [{"title": ""}]},
+        {"type": ["string", "null"]},
+        True,
+        [],
+    ],
+)
+def test_what_means_something_stays(schema: object) -> None:
+    assert shortened(schema) == schema
+
+
+def test_white_space_goes_and_the_order_stays() -> None:
+    assert compact(b'{ "b" : 1,\n "a": [ 1 ] }') == b'{"b":1,"a":[1]}'
+
+
+def test_a_schema_that_is_nested_too_deeply_comes_back_as_it_is() -> None:
+    bomb = b'{"items":' * 5000 + b"{}" + b"}" * 5000
+    assert compact(bomb) == bomb
+
+
+KEYS = st.sampled_from(["a", "b", "title"])
+SCHEMAS: st.SearchStrategy[Any] = st.recursive(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "type": st.sampled_from(["string", "integer", "null", "object", "array"]),
+            "title": st.sampled_from(["", "t"]),
+            "default": st.none() | st.just({}),
+            "required": st.lists(KEYS, unique=True),
+        },
+    ),
+    lambda schemas: st.fixed_dictionaries(
+        {},
+        optional={
+            "properties": st.dictionaries(KEYS, schemas, max_size=3),
+            "anyOf": st.lists(schemas, min_size=1, max_size=2),
+            "items": schemas,
+            "not": schemas,
+            "additionalProperties": schemas | st.booleans(),
+        },
+    ),
+    max_leaves=8,
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 3) | st.sampled_from(["", "x"]),
+    lambda values: st.lists(values, max_size=2) | st.dictionaries(KEYS, values, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(SCHEMAS, st.lists(VALUES, min_size=3, max_size=3))
+def test_a_short_schema_accepts_and_refuses_the_same_values(schema: Any, values: list[Any]) -> None:
+    long, short = (jsonschema.Draft202012Validator(each) for each in (schema, shortened(schema)))
+    for value in values:
+        assert long.is_valid(value) is short.is_valid(value)
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        (b"{}", b'{"type":"object"}'),
+        (b"{ }", b'{"type":"object"}'),
+        (
+            b'{ "properties" : {"a":{"maximum":1.0}} }',
+            b'{"type":"object","properties" : {"a":{"maximum":1.0}} }',
+        ),
+        (b'{"anyOf":[{"required":["a"]}]}', b'{"type":"object","anyOf":[{"required":["a"]}]}'),
+    ],
+)
+def test_the_type_comes_first_and_the_rest_stays_byte_for_byte(schema: bytes, expected: bytes) -> None:
+    raw = b'{"outputSchema":%b,"name":"t","inputSchema":%b,"x":[1.0, 2e1]}' % (schema, schema)
+    made = completed(raw)
+    assert made == b'{"outputSchema":%b,"name":"t","inputSchema":%b,"x":[1.0, 2e1]}' % (schema, expected)
+    json.loads(made)
+
+
+@pytest.mark.parametrize(
+    ("schema", "lacks"),
+    [({}, True), ({"properties": {"type": {}}}, True), ({"type": "object"}, False)],
+)
+def test_only_the_schemas_own_type_counts(schema: dict[str, object], lacks: bool) -> None:
+    assert lacks_type({"inputSchema": schema}) is lacks
+
+
+@pytest.mark.parametrize("schema", [None, [], True, {"type": "string"}, {"type": None}])
+def test_what_is_no_schema_of_an_object_cannot_be_completed(schema: object) -> None:
+    with pytest.raises(ValueError, match="its inputSchema"):
+        lacks_type({"inputSchema": schema})
+
+
+def test_nobody_makes_up_a_schema_where_there_is_none() -> None:
+    with pytest.raises(ValueError, match="no inputSchema"):
+        lacks_type({"name": "t"})

@@ -1,0 +1,218 @@
+"""The files of a configuration: who else can write them, and profiles in files of their own.
+
+A configuration names the programs that run as us, so nobody else may write it. As with sshd's StrictModes, that
+is checked for the file, for every link that leads to it and for every directory above. Unlike there, owners
+matter in sticky directories only, because a container's root reads its user's file; and a group may write if it
+is one of ours or the owner's private one, because many distributions create a group per user. `mcpd doctor`
+warns of owners and of groups that are shared.
+
+`profiles.d/NAME.json` beside the configuration is the profile NAME.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+
+from daemon.config.jsonc import ROOT, below, decode
+from daemon.errors import ConfigError, Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+MAX_LINKS = 40
+"""Most symbolic links followed: as many as the kernel follows (path_resolution(7))."""
+
+_WHY = "and with it have mcpd run any program as this user, so nothing was read:"
+
+
+def open_to_others(path: Path) -> list[Fault]:
+    """A fault for everything others can write or replace on the path that decides which file is read.
+
+    Raises:
+        OSError: a part of the path cannot be examined.
+    """
+    steps = reversed(dict.fromkeys(_steps_to(path)))
+    return [Fault(path=ROOT, message=message) for each in steps for message in _openings(each)]
+
+
+def _steps_to(path: Path) -> Iterator[Path]:
+    """Every directory, every symbolic link and the file, in the order in which the kernel visits them."""
+    at, links = Path("/"), 0
+    ahead = [*reversed(path.absolute().parts[1:])]
+    yield at
+    while ahead:
+        name = ahead.pop()
+        step = at.parent if name == ".." else at / name
+        yield step
+        if not step.is_symlink():
+            at = step
+            continue
+        links += 1
+        if links > MAX_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+        target = step.readlink()
+        at = Path("/") if target.is_absolute() else at
+        ahead += reversed(target.parts[target.is_absolute() :])
+
+
+def _openings(path: Path) -> Iterator[str]:
+    """How others can write a file, or replace what is in a directory, and how to prevent it."""
+    found = path.lstat()
+    above = path.parent.stat().st_mode
+    shared = above & stat.S_ISVTX and above & stat.S_IWOTH
+    if shared and found.st_uid not in {0, os.geteuid()} and not _is_fixed(path.parent):
+        owner = f"user {found.st_uid} owns {path} in a directory that every user can write"
+        yield f"{owner}, may replace it {_WHY} move it to a directory of your own"
+    for who, change in _writers(path, found):
+        yield (
+            f"{who} can write {path}, {_WHY} `chmod {change} {path}`, or where modes are fixed"
+            " (WSL's /mnt/c, vfat) move the configuration to your home directory"
+        )
+
+
+def _writers(path: Path, found: os.stat_result) -> Iterator[tuple[str, str]]:
+    """Who else can write, and the change of mode that prevents it."""
+    mode = found.st_mode
+    # In a sticky directory such as /tmp others can write, but cannot replace our files.
+    if not (stat.S_ISREG(mode) or (stat.S_ISDIR(mode) and not mode & stat.S_ISVTX)):
+        return
+    ours = {0, found.st_uid, os.getegid(), *os.getgroups()}
+    everybody, group = mode & stat.S_IWOTH, mode & stat.S_IWGRP and found.st_gid not in ours
+    if not (everybody or group) or _is_fixed(path):
+        return
+    yield ("every user of this machine", "o-w") if everybody else (f"group {found.st_gid}", "g-w")
+
+
+def _is_fixed(path: Path) -> bool:
+    """Whether the file system is read-only: a Kubernetes ConfigMap is such a directory with mode 777."""
+    return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+
+
+FOLDER = "profiles.d"
+
+MAX_FILES = 256
+"""Most files read: more profiles than anyone has; a folder with more was meant for something else."""
+
+MAX_BYTES = 1 << 20
+"""Most bytes of one file: a profile with a long text has a few thousand."""
+
+
+@attrs.define
+class ProfileFiles:
+    """The content of `profiles.d`."""
+
+    profiles: dict[str, object] = attrs.field(factory=dict)
+    """The decoded profiles by name, not yet checked."""
+    faults: list[Fault] = attrs.field(factory=list)
+    """Faults of files that could not be read."""
+
+    def beside(self, written: Collection[str], source: str) -> list[Fault]:
+        """Faults of profiles that have a file although the configuration defines them, too.
+
+        Args:
+            written: the names of the configuration's own profiles.
+            source: the path of the configuration.
+        """
+        trail = below(ROOT, "profiles")
+        return [
+            Fault(
+                path=_place(name),
+                message=f"{source} has this profile, too, at {below(trail, name)}: keep it in only one of them",
+            )
+            for name in self.profiles
+            if name in written
+        ]
+
+    def placed(self, faults: Iterable[Fault]) -> list[Fault]:
+        """The faults, with the file's name in the path of those within a profile that has a file."""
+        return [self._placed(fault) for fault in faults]
+
+    def _placed(self, fault: Fault) -> Fault:
+        for name in self.profiles:
+            trail = below(below(ROOT, "profiles"), name)
+            rest = fault.path.removeprefix(trail)
+            if fault.path.startswith(trail) and rest[:1] in {"", ".", "["}:
+                return attrs.evolve(fault, path=f"{_place(name)} {ROOT}{rest}")
+        return fault
+
+
+def files_beside(config: Path) -> list[Path]:
+    """The profile files that belong to a configuration, sorted by name; none without a folder.
+
+    Names that begin with a dot are skipped: lock files of editors, metadata that macOS keeps beside a file.
+
+    Raises:
+        OSError: the folder cannot be listed.
+    """
+    try:
+        beside = (config.parent / FOLDER).iterdir()
+        return sorted(path for path in beside if path.suffix == ".json" and not path.name.startswith("."))
+    except FileNotFoundError:
+        return []
+
+
+def read_beside(config: Path) -> ProfileFiles:
+    """Read the profiles in files of their own beside a configuration."""
+    found = ProfileFiles()
+    try:
+        paths = files_beside(config)
+    except OSError as error:
+        found.faults.append(Fault(path=FOLDER, message=f"cannot be looked into: {error.strerror}"))
+        return found
+    if len(paths) > MAX_FILES:
+        message = f"{len(paths)} files: {MAX_FILES} are read at most, so this is no folder of profiles"
+        found.faults.append(Fault(path=FOLDER, message=message))
+    for path in paths[:MAX_FILES]:
+        _read(path, found)
+    return found
+
+
+def _read(path: Path, found: ProfileFiles) -> None:
+    place = _place(path.stem)
+    try:
+        if opened := open_to_others(path):
+            found.faults += [attrs.evolve(fault, path=place) for fault in opened]
+            return
+        content = _content(path)
+        if content is None:
+            found.faults.append(
+                Fault(path=place, message="this is no regular file: put the profile's own here")
+            )
+            return
+        if len(content) > MAX_BYTES:
+            found.faults.append(
+                Fault(path=place, message=f"larger than {MAX_BYTES // 1024} KiB: this is no profile")
+            )
+            return
+        profile, odd = decode(content.decode(), source=str(path))
+    except OSError as error:
+        found.faults.append(Fault(path=place, message=f"cannot be read: {error.strerror}"))
+    except UnicodeDecodeError:
+        found.faults.append(Fault(path=place, message="this is not UTF-8: save the file as UTF-8"))
+    except ConfigError as error:
+        odd = list(error.faults)
+        found.faults += [attrs.evolve(fault, path=f"{place} {fault.path}") for fault in odd]
+    else:
+        found.profiles[path.stem] = profile
+        found.faults += [attrs.evolve(fault, path=f"{place} {fault.path}") for fault in odd]
+
+
+def _content(path: Path) -> bytes | None:
+    """The content of a file, up to one byte over the limit; None if it is not a regular file."""
+    # Opened without blocking and checked afterwards: opening a pipe without a writer would wait forever.
+    with open(path, "rb", opener=_at_once) as file:
+        return file.read(MAX_BYTES + 1) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
+
+
+def _at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _place(name: str) -> str:
+    return f"{FOLDER}/{name}.json"
