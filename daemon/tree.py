@@ -38,7 +38,7 @@ from daemon.counting.readings import Exporter
 from daemon.counting.summary import counters, most_called
 from daemon.counting.tally import Tally
 from daemon.errors import UpstreamLost
-from daemon.host.calllog import CallLogger
+from daemon.host.logs import CallLogger
 from daemon.host.notify import SERVING, feed_watchdog
 from daemon.kit.later import later
 from daemon.operators.base import Clients, Counters, OperatorContext

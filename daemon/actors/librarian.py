@@ -13,8 +13,7 @@ from loguru import logger
 
 from daemon.kit.watch import Watch
 from daemon.search.index import Index
-from daemon.search.semantic import SemanticUnavailable, open_encoder
-from daemon.search.vectors import Vectors
+from daemon.search.vectors import SemanticUnavailable, Vectors, open_encoder
 
 if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog

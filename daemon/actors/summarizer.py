@@ -17,8 +17,7 @@ from loguru import logger
 from daemon.kit.delay import doubled, jittered
 from daemon.summaries.endpoint import EndpointFault, Kind, SummariesUnavailable
 from daemon.summaries.ledger import Ledger
-from daemon.summaries.prompt import INSTRUCTIONS, message
-from daemon.summaries.reading import Nonsense, read
+from daemon.summaries.prompt import INSTRUCTIONS, Nonsense, message, read
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -16,7 +16,7 @@ import trio
 
 from daemon.counting.tally import MAX_SERVERS, OPERATOR, OTHER, tokens_in
 from daemon.errors import InvalidArguments
-from daemon.processes.effort import memory_by_mark
+from daemon.processes.marks import memory_by_mark
 from daemon.states import ServerState
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from loguru import logger
 
 from daemon.causes import Cause
 from daemon.errors import CannotStart, ConnectionLost
-from daemon.processes import leftovers, marks, own, table
+from daemon.processes import leftovers, marks, own, proc
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -253,7 +253,7 @@ def _tell_survivors(last: tenacity.RetryCallState) -> None:
 
 def _orphans() -> tuple[set[int], list[int]]:
     """Children that have ended and wait to be reaped, and strays among the living."""
-    dead = {pid for pid in table.own_children() if (child := table.read_child(pid)) and child.is_dead}
+    dead = {pid for pid in proc.own_children() if (child := proc.read_child(pid)) and child.is_dead}
     return dead, marks.strays()
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import attrs
 from loguru import logger
 
-from daemon.processes import marks, starts, table
+from daemon.processes import marks, proc, starts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -62,7 +62,7 @@ class Leftover:
     """The daemon's number when it lived."""
     server: str
     """The server's name; empty if the daemon had no time to write it down."""
-    processes: tuple[table.Process, ...]
+    processes: tuple[proc.Process, ...]
 
     def __str__(self) -> str:
         numbers = ", ".join(str(process.pid) for process in self.processes)
@@ -126,13 +126,13 @@ def any_of_ours() -> bool:
     """Whether anything is alive that this daemon has started, or that was started below it."""
     return any(
         limit[0] >> marks.COUNT_BITS == marks.series() and _is_alive(pid)
-        for pid in table.numbers()
-        if (limit := table.limit(pid)) is not None
+        for pid in proc.numbers()
+        if (limit := proc.limit(pid)) is not None
     )
 
 
 def _is_alive(pid: int) -> bool:
-    process = table.read(pid)
+    process = proc.read(pid)
     return process is not None and not process.is_dead
 
 
@@ -163,7 +163,7 @@ def _without(found: Sequence[Leftover], left: Sequence[Leftover]) -> list[Leftov
     return [each for each in gone if each.processes]
 
 
-def _signal(doomed: Sequence[table.Process], number: signal.Signals, seconds: float) -> None:
+def _signal(doomed: Sequence[proc.Process], number: signal.Signals, seconds: float) -> None:
     """Signal processes, and wait until they have ended, for so long at the most."""
     with contextlib.ExitStack() as stack:
         poll, waiting = select.poll(), set[int]()
@@ -183,8 +183,8 @@ def _signal(doomed: Sequence[table.Process], number: signal.Signals, seconds: fl
                 waiting.discard(fd)
 
 
-def _is_still(process: table.Process) -> bool:
-    now = table.read(process.pid)
+def _is_still(process: proc.Process) -> bool:
+    now = proc.read(process.pid)
     return now is not None and now.started == process.started
 
 
@@ -192,7 +192,7 @@ def _find(dead: Sequence[Dead]) -> list[Leftover]:
     """What is alive of dead daemons: one look at all processes, none if nobody has died."""
     if not dead:
         return []
-    alive, both = table.alive()
+    alive, both = proc.alive()
     limits = {pid: soft for pid, (soft, _) in both.items()}
     below: dict[int, list[int]] = {}
     for pid, process in alive.items():
@@ -213,7 +213,7 @@ def _find(dead: Sequence[Dead]) -> list[Leftover]:
 
 
 def _roots(
-    dead: Dead, alive: Mapping[int, table.Process], limits: Mapping[int, int]
+    dead: Dead, alive: Mapping[int, proc.Process], limits: Mapping[int, int]
 ) -> Iterator[tuple[int, str]]:
     """Processes that are a dead daemon's by themselves, and their servers."""
     names = {start.mark: start.server for start in dead.starts}
@@ -233,8 +233,8 @@ def _is_anothers(limit: int, dead: Collection[int]) -> bool:
     return limit == marks.HIGHEST or (marked and limit >> marks.COUNT_BITS not in dead)
 
 
-def _by_server(whose: Mapping[int, tuple[int, str]], alive: Mapping[int, table.Process]) -> list[Leftover]:
-    found: dict[tuple[int, str], list[table.Process]] = {}
+def _by_server(whose: Mapping[int, tuple[int, str]], alive: Mapping[int, proc.Process]) -> list[Leftover]:
+    found: dict[tuple[int, str], list[proc.Process]] = {}
     for pid in sorted(whose):
         found.setdefault(whose[pid], []).append(alive[pid])
     return [
@@ -243,7 +243,7 @@ def _by_server(whose: Mapping[int, tuple[int, str]], alive: Mapping[int, table.P
     ]
 
 
-def _own_line(alive: Mapping[int, table.Process]) -> set[int]:
+def _own_line(alive: Mapping[int, proc.Process]) -> set[int]:
     """Ourselves and whom we stem from: who ends his own terminal sees nothing any more."""
     line, pid = {os.getpid()}, os.getppid()
     while pid in alive and pid not in line:
@@ -317,5 +317,5 @@ def _lives(fd: int) -> bool:
     said = starts.read(fd)
     if said is None or not said[0].is_of_this_namespace:
         return True
-    process = table.read(said[0].pid)
+    process = proc.read(said[0].pid)
     return process is not None and not process.is_dead and process.started == said[0].started

@@ -16,10 +16,10 @@ import os
 import secrets
 from typing import TYPE_CHECKING, NamedTuple
 
-from daemon.processes import table
+from daemon.processes import proc
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 MARK_BITS = 60
 """Size of a mark: it must fit a signed 64-bit limit and never meet another's."""
@@ -118,7 +118,7 @@ def find() -> Found:
 
     What is hidden is not seen unless it is a child of ours: it will be one when its parent has ended.
     """
-    alive, limits = table.alive()
+    alive, limits = proc.alive()
     servers = {pid: mark for mark, pid in dict(_children).items()}
     found = Found({}, [])
     for pid, process in alive.items():
@@ -137,8 +137,8 @@ def strays() -> list[int]:
     """Strays among our children, without what stands below them: quick, as only our children are looked at."""
     servers = children()
     found = []
-    for pid in table.own_children() - servers if _sweeping else ():
-        limit, process = table.limit(pid), table.read_child(pid)
+    for pid in proc.own_children() - servers if _sweeping else ():
+        limit, process = proc.limit(pid), proc.read_child(pid)
         if limit and process and not process.is_dead and process.parent == os.getpid() and _is_stray(limit):
             found.append(pid)
     return found
@@ -149,17 +149,17 @@ def may_stem_from_us(pid: int) -> bool | None:
 
     Another user's does not: nobody who stems from us becomes that without root's rights.
     """
-    limit = table.limit(pid)
+    limit = proc.limit(pid)
     return (limit is not None and 0 <= limit[1] <= HIGHEST) if _sweeping else None
 
 
 def is_a_servers(child: int) -> bool:
     """Whether a child of ours was started as a server, or came to us as one's orphan."""
-    limit = table.limit(child)
+    limit = proc.limit(child)
     return child in children() or (limit is not None and (limit[0] in _children or _is_stray(limit)))
 
 
-def _top(process: table.Process, alive: Mapping[int, table.Process]) -> tuple[int, bool]:
+def _top(process: proc.Process, alive: Mapping[int, proc.Process]) -> tuple[int, bool]:
     """The child of ours that a process stems from; or, with False, the first of its line that we can see."""
     own = os.getpid()
     # Bounded, because the table was not read in one moment: numbers may have changed hands, even in a ring.
@@ -182,3 +182,47 @@ def _is_stray(limit: tuple[int, int]) -> bool:
         return False
     others = _sweeping[0]
     return not others or 0 <= limit[1] <= HIGHEST
+
+
+class Effort(NamedTuple):
+    """What a tree of processes did until a moment ago."""
+
+    cpu: float
+    """Seconds of CPU that it has used so far."""
+    wants_more: bool
+    """Whether a process of it runs, or only waits for a CPU or for the disk."""
+
+
+def memory_by_mark() -> dict[int, int]:
+    """Resident bytes of each server's tree, by its mark. Reads all of /proc: call it in a thread."""
+    return {mark: sum(map(proc.resident, pids)) for mark, pids in find().trees.items()}
+
+
+def memory_of(ceilings: Mapping[int, int]) -> dict[int, int]:
+    """Bytes that some servers' trees take. Reads all of /proc: call it in a thread.
+
+    Args:
+        ceilings: bytes by mark: only these trees are measured, and closely only what seems to be above.
+    """
+    used: dict[int, int] = {}
+    trees = find().trees
+    for mark in ceilings.keys() & trees.keys():
+        pids = trees[mark]
+        resident = sum(map(proc.resident, pids))
+        used[mark] = resident if resident <= ceilings[mark] else sum(map(proc.proportional, pids))
+    return used
+
+
+def efforts(wanted: Iterable[int]) -> dict[int, Effort]:
+    """The effort of each of these servers, by its mark. Reads all of /proc: call it in a thread.
+
+    Raises:
+        OSError: nobody can say, as we have no descriptor left.
+    """
+    trees = find().trees
+    return {mark: _effort(trees.get(mark, ())) for mark in wanted}
+
+
+def _effort(pids: Iterable[int]) -> Effort:
+    seen = [process for pid in pids if (process := proc.read(pid)) is not None]
+    return Effort(sum(each.ticks for each in seen) / proc.TICKS, any(each.is_working for each in seen))

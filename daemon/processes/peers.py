@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict
 import attrs
 from loguru import logger
 
-from daemon.processes import marks, table
+from daemon.processes import marks, proc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -291,9 +291,9 @@ class _Changed(Exception):
 
 def _climb(pid: int) -> int | None:
     own = os.getpid()
-    below = table.read(pid)
+    below = proc.read(pid)
     if below is None:
-        if not table.exists(pid):
+        if not proc.exists(pid):
             raise Untraceable(f"pid {pid} is gone")
         return _hidden(pid, pid)
     for _ in range(GENERATIONS):
@@ -301,8 +301,8 @@ def _climb(pid: int) -> int | None:
             return None
         if below.parent == own:
             return below.pid
-        above = table.read(below.parent)
-        if above is None and table.exists(below.parent):
+        above = proc.read(below.parent)
+        if above is None and proc.exists(below.parent):
             return _hidden(below.parent, pid)
         if above is None or above.started > below.started:
             raise _Changed
@@ -315,9 +315,9 @@ def _hidden(above: int, pid: int) -> int | None:
 
     Hidden is another user's, as the login's above each of his programs, and any of ours that has chosen to be.
     """
-    if above in table.own_children():
+    if above in proc.own_children():
         return above
     ours = marks.may_stem_from_us(pid)
-    if ours or (ours is None and table.may_signal(above)):
+    if ours or (ours is None and proc.may_signal(above)):
         raise Untraceable(f"pid {above} on its way up is hidden, and it may stem from us")
     return None

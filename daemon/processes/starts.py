@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 import attrs
 from loguru import logger
 
-from daemon.processes import marks, table
+from daemon.processes import marks, proc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -110,7 +110,7 @@ class Starts:
         Raises:
             OSError: it cannot be made; nobody will know what this daemon leaves if it is killed.
         """
-        own = table.read(os.getpid())
+        own = proc.read(os.getpid())
         folder = state / FOLDER
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         identity = Identity(
@@ -165,7 +165,7 @@ class Starts:
                 self.failure = None
 
     def _add(self, mark: int, pid: int, server: str) -> None:
-        process = table.read(pid)
+        process = proc.read(pid)
         if process is None or process.parent != os.getpid():
             return
         line = _line({"mark": mark, "pid": pid, "started": process.started, "server": server})

@@ -15,14 +15,14 @@ import numpy as np
 from safetensors.numpy import load
 from tokenizers import Tokenizer
 
-from daemon.search.semantic import INSTALL, SemanticUnavailable
+from daemon.search.vectors import INSTALL, SemanticUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from daemon.search.semantic import Passage
+    from daemon.search.vectors import Passage
 
 PACKAGE = "wordllama"
 """Carries weights of 256 dimensions for 32,000 tokens (16 MiB) and their tokenizer in its wheel; MIT."""

@@ -8,7 +8,22 @@ from functools import lru_cache
 
 import Stemmer
 
-from daemon.search.words import STOP_WORDS
+STOP_WORDS = frozenset(
+    """
+    a about above after again all also am an and any anyone are as at be because been before being below
+    between both but by can could did do does doing down during each either etc every few for from
+    further had has have having he her here hers him his how i if in into is it its itself just let like
+    lot many may me might mine more most much must my myself near need no nor not of off on once one
+    only or other our ours out over own per same shall she should so some such than that the their
+    theirs them then there these they this those through to too under until up upon us use used uses
+    using very via want was we were what when where whether which while who whom whose why will with
+    within without would yes yet you your yours please help needs needed wanted wants show shows give
+    gives given tell tells know able hello hi hey thanks thank kindly looking could specific
+    specifically based provide provides provided providing related including include includes according
+    various several different certain tool tools function api server mcp
+    """.split()  # noqa: SIM905 - a list of words is easier to read without quotes
+)
+"""English function words, and the words of asking. Tools are never found by them."""
 
 MAX_WORD = 40
 """Longest word, in characters: longer ones are hashes and base64."""

@@ -7,13 +7,15 @@ What is encoded: a tool and a query as weighted texts.
 
 from __future__ import annotations
 
+import importlib
 import re
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 import msgspec
 
+from daemon.errors import McpdError
 from daemon.search.documents import without_praise
 
 if TYPE_CHECKING:
@@ -21,7 +23,61 @@ if TYPE_CHECKING:
 
     from daemon.catalog.snapshot import ServerEntry
     from daemon.model import Tool, ToolKey
-    from daemon.search.semantic import Encoder, Passage, Vector, VectorTable
+
+    Passage = Sequence[tuple[float, str]]
+    """Weighted texts that become one vector: the sum of their unit vectors, made a unit vector again."""
+
+Vector = Any
+"""A unit vector. Only the encoder that made it knows what it is."""
+
+ENCODER = "daemon.search.semantic_static"
+"""The only module that imports the extra's packages; it has `open_model(path)`."""
+
+INSTALL = "pip install 'mcpd-supervisor[semantic]'"
+"""What a refusal tells the operator to do."""
+
+
+class SemanticUnavailable(McpdError):
+    """The dense half cannot be used: its packages or its weights are missing or unreadable. Says what to do."""
+
+
+class VectorTable(Protocol):
+    """Vectors side by side; never changes."""
+
+    def row(self, row: int) -> Vector:
+        """One of them, without a copy."""
+
+    def closest(self, query: Vector, count: int, rows: Sequence[int] | None) -> Sequence[tuple[int, float]]:
+        """The `count` rows nearest to a query with their cosines, best first; of `rows` only, if given."""
+
+
+class Encoder(Protocol):
+    """Turns texts into vectors. It may block for as long as encoding takes and knows no event loop."""
+
+    def encode(self, passages: Sequence[Passage]) -> Sequence[Vector]:
+        """One vector for each passage, in order."""
+
+    def table(self, vectors: Sequence[Vector]) -> VectorTable:
+        """Vectors of this encoder, ready to be compared with queries."""
+
+
+def open_encoder(model: str | None = None) -> Encoder:
+    """Load the weights, blocking (0.3 s): for a worker thread.
+
+    Args:
+        model: a folder with `tokenizer.json` and `model.safetensors` (a model2vec model); None for the weights
+            that come with the extra. Nothing is ever downloaded.
+
+    Raises:
+        SemanticUnavailable: the extra is not installed, or the folder holds no usable model.
+    """
+    try:
+        module: Any = importlib.import_module(ENCODER)
+    except ImportError as error:
+        raise SemanticUnavailable(f"semantic search needs more packages ({error}): {INSTALL}") from error
+    encoder: Encoder = module.open_model(model)
+    return encoder
+
 
 MAX_TOOLS = 20_000
 """Tools that have vectors, in the servers' order: 20 MiB of 256 floats each, and twice the largest public

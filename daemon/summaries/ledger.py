@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from daemon.catalog.snapshot import Catalog, ServerEntry
     from daemon.model import Tool
-    from daemon.summaries.reading import ModelAnswer
+    from daemon.summaries.prompt import ModelAnswer
 
 GIVE_UP = 3
 """Answers that may be of no use before a tool is left alone: a model that failed thrice fails again."""

@@ -16,9 +16,7 @@ import trio
 from daemon.causes import HEALTHY, Reason
 from daemon.states import WAKEABLE, ServerState
 from daemon.supervision.backoff import Ending, Run, Streak, is_stable, wants_restart
-from daemon.supervision.endings import contained, ending_of, reason_of
-from daemon.supervision.lifecycle import Lifecycle
-from daemon.supervision.pause import Pause
+from daemon.supervision.lifecycle import Lifecycle, Pause, contained, ending_of, reason_of
 from daemon.supervision.starts import Rank
 from daemon.supervision.status import ChildStatus
 

@@ -14,7 +14,7 @@ from enum import IntEnum
 import trio
 from loguru import logger
 
-from daemon.processes.effort import Effort
+from daemon.processes.marks import Effort
 
 LOOK_SECONDS = 0.5
 """Seconds between two looks at what starts are doing, while others wait for a place; one takes some 10 ms."""

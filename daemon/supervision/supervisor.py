@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from daemon.facts import ServerStatus
-    from daemon.processes.effort import Effort
+    from daemon.processes.marks import Effort
     from daemon.supervision.starts import Look
 
 __all__ = ["Child", "ChildSpec", "Lifecycle", "Supervisor"]

@@ -16,7 +16,7 @@ from daemon.catalog.snapshot import WHOLE
 from daemon.config.diff import in_force, plan, same
 from daemon.config.model import StartMode, TransportType
 from daemon.facts import Configured, StatusChanged
-from daemon.processes.effort import efforts
+from daemon.processes.marks import efforts
 from daemon.safety.redact import REASON
 from daemon.supervision.supervisor import ChildSpec, Supervisor
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from daemon.config.redaction import Redactors
     from daemon.facts import Fact, ServerStatus
     from daemon.kit.watch import Watch
-    from daemon.processes.effort import Effort
+    from daemon.processes.marks import Effort
     from daemon.supervision.supervisor import Child, Lifecycle
     from daemon.upstreams.runlog import RunLog
 

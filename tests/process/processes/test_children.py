@@ -15,7 +15,7 @@ import trio
 from daemon.causes import Cause
 from daemon.errors import CannotStart, ConnectionLost
 from daemon.processes.children import ChildProcess, Children
-from daemon.processes.effort import memory_by_mark
+from daemon.processes.marks import memory_by_mark
 from tests.faults.stage import (
     PATIENCE,
     Recorder,

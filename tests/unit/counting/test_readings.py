@@ -15,11 +15,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from daemon.config.model import Config
 from daemon.config.parse import parse
 from daemon.counting.readings import OFF, RENDERING, Distribution, read
-from daemon.counting.table import METRICS
+from daemon.counting.rendering import METRICS
 from daemon.counting.tally import LATENCY_BOUNDS, MAX_SERVERS, OTHER
 from daemon.errors import InvalidArguments
 from daemon.kit.watch import Watch
-from daemon.processes.effort import memory_by_mark
+from daemon.processes.marks import memory_by_mark
 from daemon.state.health import Condition, Persistence
 from daemon.states import ServerState
 from tests.tallies import new_tally
@@ -204,6 +204,7 @@ def test_the_module_that_is_loaded_by_name_has_the_door_that_is_used() -> None:
     assert list(inspect.signature(render).parameters) == ["reading"]
 
 
+@pytest.mark.process
 def test_the_library_is_not_imported_before_somebody_asks() -> None:
     code = (
         "import sys, daemon.actors.exposition, daemon.cli.metrics; from daemon.counting import readings, tally;"

@@ -67,6 +67,7 @@ def test_a_lock_without_a_number_has_no_holder_that_is_known(sockets: Path, cont
         assert proc.lock_holder(sockets / "state.db.lock") is None
 
 
+@pytest.mark.process
 def test_a_process_is_known_by_its_environment_directory_words_and_user(sockets: Path) -> None:
     with process(sockets, A="1=2", B="") as pid:
         assert proc.environment(pid) == {"A": "1=2", "B": ""}

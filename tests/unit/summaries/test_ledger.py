@@ -12,7 +12,7 @@ from daemon.facts import Summarized, Switched
 from daemon.model import Summary
 from daemon.summaries import ledger as module
 from daemon.summaries.ledger import GIVE_UP, Ledger
-from daemon.summaries.reading import ModelAnswer, Said
+from daemon.summaries.prompt import ModelAnswer, Said
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, tool
 
 if TYPE_CHECKING:

@@ -6,8 +6,16 @@ import json
 
 import pytest
 
-from daemon.summaries.prompt import MAX_KEYWORD, MAX_KEYWORDS, MAX_SERVER, MAX_TOOL
-from daemon.summaries.reading import ModelAnswer, Nonsense, Said, read
+from daemon.summaries.prompt import (
+    MAX_KEYWORD,
+    MAX_KEYWORDS,
+    MAX_SERVER,
+    MAX_TOOL,
+    ModelAnswer,
+    Nonsense,
+    Said,
+    read,
+)
 from tests.unit.summaries.samples import answer, question
 
 
