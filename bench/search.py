@@ -87,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _index(tools: Tools, encoder: object) -> Index:
-    index = Index.empty().updated(tools.servers)
+    index = Index().updated(tools.servers)
     return index if encoder is None else index.with_vectors(Vectors(encoder).updated(tools.servers))  # type: ignore[arg-type]
 
 

@@ -30,7 +30,7 @@ class Librarian:
             catalog: the newest catalog.
             search: whether tools are found by meaning, too.
         """
-        self.index = Watch(Index.empty())
+        self.index = Watch(Index())
         self._catalog = catalog
         self._search = search
         self._vectors: Vectors | None = None

@@ -1,6 +1,9 @@
-"""A reading as the text that Prometheus reads, through its maintained client library.
+"""All metrics with their names, types and labels, and their export in Prometheus' text format.
 
-Importing the library takes 0.1 s and its servers' modules: only `readings` does, when somebody asks.
+`METRICS` is the one list of metrics; docs/metrics.md says the same, and a test compares. Names follow
+Prometheus' conventions: base units, the unit and `_total` at the end. The values of labels are bounded
+(`counting.tally`). Importing the client library takes 0.1 s: `readings` imports this module on the first
+request.
 """
 
 from __future__ import annotations
@@ -28,30 +31,30 @@ if TYPE_CHECKING:
 
 
 class MetricKind(StrEnum):
-    """How a metric behaves."""
+    """The type of a metric."""
 
     COUNTER = "counter"
-    """Only rises; starts at zero with the daemon."""
+    """A value that only rises, from zero at the start of the daemon."""
     GAUGE = "gauge"
-    """How something is now."""
+    """A current value."""
     HISTOGRAM = "histogram"
-    """Counters of what stayed below some bounds."""
+    """Counters of values below certain bounds."""
 
 
 @attrs.frozen
 class Metric:
-    """One metric."""
+    """The definition of a metric."""
 
     kind: MetricKind
-    """How it behaves."""
+    """The type of the metric."""
     name: str
-    """As it is exported."""
+    """The exported name."""
     help: str
-    """What it says."""
+    """The help text."""
     labels: tuple[str, ...] = ()
-    """What its values are told apart by."""
+    """The names of its labels."""
     from_library: bool = False
-    """Whether the client library itself reads and explains it."""
+    """Whether the client library itself reads and describes it."""
 
 
 _counter = partial(Metric, MetricKind.COUNTER)
@@ -178,14 +181,14 @@ _PROCESS = (
 METRICS: Mapping[str, Metric] = {
     metric.name: metric for metric in (*_CALLS, *_LOADING, *_LISTS, *_SERVERS, *_DAEMON, *_PROCESS)
 }
-"""By name, in the order of the export; those of the library come last."""
+"""All metrics by name, in the order of the export; those of the library come last."""
 
 
 _BOUNDS = (*map(floatToGoString, LATENCY_BOUNDS), "+Inf")
 
 
 def render(reading: Reading) -> str:
-    """The export. Reads /proc: call it in a thread. The same reading gives the same text, but for the process.
+    """Render a reading as text. Reads /proc for the metrics of the daemon itself: call it in a thread.
 
     Raises:
         KeyError: the reading has no value for a metric of the table.
@@ -197,7 +200,7 @@ def render(reading: Reading) -> str:
 
 
 class _ReadingCollector(Collector):
-    """A collector of what was read already."""
+    """Gives the client library the values of a reading."""
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading

@@ -141,7 +141,7 @@ class Children:
             return
         state = self._starts.path.parent.parent
         with trio.move_on_after(INHERIT_SECONDS) as scope:
-            await trio.to_thread.run_sync(leftovers.end_and_tell, state, abandon_on_cancel=True)
+            await trio.to_thread.run_sync(leftovers.end_and_log, state, abandon_on_cancel=True)
         if scope.cancelled_caught:
             logger.warning(
                 "what a killed daemon may have left is still being ended: servers are started meanwhile"
@@ -160,7 +160,7 @@ class Children:
         for scope in self._stopping:
             scope.cancel()
 
-    async def look_after_orphans(self) -> None:
+    async def reap_orphans(self) -> None:
         """Reap orphans that came to us, and kill those that are no living server's. Never touches servers."""
         own.adopt_orphans()
         with trio.open_signal_receiver(signal.SIGCHLD) as signals:
@@ -200,7 +200,7 @@ class Children:
             stop=tenacity.stop_after_attempt(SWEEPS),
             wait=tenacity.wait_fixed(SWEEP_PAUSE),
             retry=tenacity.retry_if_result(bool) | tenacity.retry_if_exception_type(OSError),
-            retry_error_callback=_tell_survivors,
+            retry_error_callback=_log_survivors,
         )
         await sweeps(trio.to_thread.run_sync, _kill_tree, mark)
 
@@ -243,7 +243,7 @@ def _kill_tree(mark: int | None) -> list[int]:
     return doomed
 
 
-def _tell_survivors(last: tenacity.RetryCallState) -> None:
+def _log_survivors(last: tenacity.RetryCallState) -> None:
     assert last.outcome is not None
     if last.outcome.failed:
         logger.error("what a stopped server leaves behind cannot be seen: {}", last.outcome.exception())

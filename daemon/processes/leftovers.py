@@ -71,7 +71,7 @@ class Leftover:
 
 
 @attrs.frozen(kw_only=True)
-class Dead:
+class DeadDaemon:
     """A daemon that has ended without a word."""
 
     path: Path
@@ -107,7 +107,7 @@ def end(state: Path) -> tuple[list[Leftover], list[Leftover]]:
     return ended, left
 
 
-def end_and_tell(state: Path) -> None:
+def end_and_log(state: Path) -> None:
     """As `end`, said in the log: what a new daemon does before it starts a server."""
     try:
         ended, left = end(state)
@@ -122,7 +122,7 @@ def end_and_tell(state: Path) -> None:
         )
 
 
-def any_of_ours() -> bool:
+def any_alive() -> bool:
     """Whether anything is alive that this daemon has started, or that was started below it."""
     return any(
         limit[0] >> marks.COUNT_BITS == marks.series() and _is_alive(pid)
@@ -136,7 +136,7 @@ def _is_alive(pid: int) -> bool:
     return process is not None and not process.is_dead
 
 
-def _end_all(dead: Sequence[Dead]) -> tuple[list[Leftover], list[Leftover]]:
+def _end_all(dead: Sequence[DeadDaemon]) -> tuple[list[Leftover], list[Leftover]]:
     """SIGTERM to all, and SIGKILL to who is left, until nobody is."""
     first = left = _find(dead)
     for turn in range(ROUNDS):
@@ -188,7 +188,7 @@ def _is_still(process: proc.Process) -> bool:
     return now is not None and now.started == process.started
 
 
-def _find(dead: Sequence[Dead]) -> list[Leftover]:
+def _find(dead: Sequence[DeadDaemon]) -> list[Leftover]:
     """What is alive of dead daemons: one look at all processes, none if nobody has died."""
     if not dead:
         return []
@@ -213,7 +213,7 @@ def _find(dead: Sequence[Dead]) -> list[Leftover]:
 
 
 def _roots(
-    dead: Dead, alive: Mapping[int, proc.Process], limits: Mapping[int, int]
+    dead: DeadDaemon, alive: Mapping[int, proc.Process], limits: Mapping[int, int]
 ) -> Iterator[tuple[int, str]]:
     """Processes that are a dead daemon's by themselves, and their servers."""
     names = {start.mark: start.server for start in dead.starts}
@@ -253,7 +253,7 @@ def _own_line(alive: Mapping[int, proc.Process]) -> set[int]:
 
 
 @contextlib.contextmanager
-def _dead(state: Path, *, tidy: bool) -> Iterator[list[Dead]]:
+def _dead(state: Path, *, tidy: bool) -> Iterator[list[DeadDaemon]]:
     """Daemons whose files nobody holds; as long as the block runs we do.
 
     Args:
@@ -285,14 +285,14 @@ def _files(folder: Path) -> list[Path]:
         return []
 
 
-def _judge(path: Path, fd: int, until: float, *, tidy: bool) -> Dead | None:
+def _judge(path: Path, fd: int, until: float, *, tidy: bool) -> DeadDaemon | None:
     """The dead daemon that a file is of; None if it lives, or nothing can be left of it."""
     # Another user's file could name anybody's processes, and we might be root.
     if os.fstat(fd).st_uid != os.geteuid() or not _take(fd, until):
         return None
     said = starts.read(fd)
     if said is not None and said[0].is_of_this_boot and said[0].is_of_this_namespace:
-        return Dead(path=path, identity=said[0], starts=said[1])
+        return DeadDaemon(path=path, identity=said[0], starts=said[1])
     age = time.time() - os.fstat(fd).st_mtime
     if tidy and ((said is not None and not said[0].is_of_this_boot) or age > FOREIGN_SECONDS):
         path.unlink(missing_ok=True)

@@ -187,7 +187,7 @@ class Peers:
             )
         return None
 
-    def tell_full(self) -> None:
+    def log_full(self) -> None:
         """Nobody else is accepted until somebody leaves."""
         self._say("full", f"all {self.places.places} connections are taken: further ones wait")
 

@@ -9,7 +9,7 @@ Time and randomness come in as arguments.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from daemon.causes import Reason
+    from daemon.config.tuning import Restart
 
 
 class Ending(StrEnum):
@@ -51,46 +52,6 @@ class Run:
     """On the supervisor's clock, seconds."""
 
 
-class RestartPolicy(Protocol):
-    """The numbers, in seconds where they are times; `config.tuning.Restart` is one."""
-
-    @property
-    def type(self) -> str:
-        """Which endings are restarted at all: OTP's `permanent`, `transient` or `temporary`."""
-
-    @property
-    def base(self) -> float:
-        """Nominal delay after the first failure."""
-
-    @property
-    def cap(self) -> float:
-        """Nominal delays grow no further than this."""
-
-    @property
-    def floor(self) -> float:
-        """No delay is shorter, but for the free restart."""
-
-    @property
-    def free_after(self) -> float:
-        """A run that was healthy for so long earns one immediate restart."""
-
-    @property
-    def stable_after(self) -> float:
-        """A run that was healthy for so long ends the streak of failures."""
-
-    @property
-    def intensity(self) -> int:
-        """More failed runs than this ..."""
-
-    @property
-    def period(self) -> float:
-        """... within this time are a crash loop."""
-
-    @property
-    def parked(self) -> float:
-        """How often something is tried that cannot be expected to work."""
-
-
 @attrs.frozen(kw_only=True)
 class Backoff:
     """What to do after a run."""
@@ -101,7 +62,7 @@ class Backoff:
     """Seconds until the next start."""
 
 
-def wants_restart(policy: RestartPolicy, run: Run) -> bool:
+def wants_restart(policy: Restart, run: Run) -> bool:
     """OTP's table of restart type and exit reason."""
     if run.ending is Ending.ASKED:
         return True
@@ -110,13 +71,13 @@ def wants_restart(policy: RestartPolicy, run: Run) -> bool:
     return policy.type == "transient" and run.ending is not Ending.NORMAL
 
 
-def is_stable(policy: RestartPolicy, run: Run) -> bool:
+def is_stable(policy: Restart, run: Run) -> bool:
     """Whether a run was healthy for long enough to forget the failures before it."""
     return run.healthy >= policy.stable_after or run.ending is Ending.ASKED
 
 
 def judge(
-    policy: RestartPolicy,
+    policy: Restart,
     streak: Sequence[Run],
     jitter: float,
     *,
@@ -149,14 +110,14 @@ def judge(
     return Backoff(state=ServerState.BACKOFF, delay=_delay(policy, nominal, jitter))
 
 
-def _delay(policy: RestartPolicy, nominal: float, jitter: float) -> float:
+def _delay(policy: Restart, nominal: float, jitter: float) -> float:
     return max(policy.floor, jittered(nominal, jitter))
 
 
 class Streak:
     """The failed runs of a child since it was last stable."""
 
-    def __init__(self, policy: RestartPolicy, rng: Callable[[], float]) -> None:
+    def __init__(self, policy: Restart, rng: Callable[[], float]) -> None:
         """Begin without any.
 
         Args:

@@ -17,7 +17,8 @@ from daemon.supervision.backoff import Ending
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from daemon.supervision.backoff import RestartPolicy, Run
+    from daemon.config.tuning import Restart
+    from daemon.supervision.backoff import Run
     from daemon.supervision.starts import QueuedStart
     from daemon.supervision.status import ChildStatus
 
@@ -81,7 +82,7 @@ class ChildSpec:
     """Unique within the supervisor."""
     run: Callable[[Lifecycle], Awaitable[None]]
     """One run: returns or raises when it is over. Cleans up after itself, also when cancelled."""
-    policy: RestartPolicy
+    policy: Restart
     """When to start it again."""
     lazy: bool = False
     """Stay dormant until woken."""

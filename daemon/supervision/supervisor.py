@@ -14,7 +14,6 @@ import trio
 from daemon.causes import Reason
 from daemon.states import ServerState
 from daemon.supervision.child import Child
-from daemon.supervision.lifecycle import ChildSpec, Lifecycle
 from daemon.supervision.starts import StartQueue
 
 if TYPE_CHECKING:
@@ -22,9 +21,8 @@ if TYPE_CHECKING:
 
     from daemon.facts import ServerStatus
     from daemon.processes.marks import Effort
+    from daemon.supervision.lifecycle import ChildSpec
     from daemon.supervision.starts import Look
-
-__all__ = ["Child", "ChildSpec", "Lifecycle", "Supervisor"]
 
 
 async def _nobody_seen(_marks: frozenset[int]) -> Mapping[int, Effort]:
@@ -32,7 +30,7 @@ async def _nobody_seen(_marks: frozenset[int]) -> Mapping[int, Effort]:
 
 
 class Supervisor:
-    """StartQueue children, restarts them, and tells about it."""
+    """Starts children, restarts them, and reports each change of their status."""
 
     def __init__(
         self,

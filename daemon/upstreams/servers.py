@@ -18,7 +18,8 @@ from daemon.config.model import StartMode, TransportType
 from daemon.facts import Configured, StatusChanged
 from daemon.processes.marks import efforts
 from daemon.safety.redact import REASON
-from daemon.supervision.supervisor import ChildSpec, Supervisor
+from daemon.supervision.lifecycle import ChildSpec
+from daemon.supervision.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
     from daemon.facts import Fact, ServerStatus
     from daemon.kit.watch import Watch
     from daemon.processes.marks import Effort
-    from daemon.supervision.supervisor import Child, Lifecycle
+    from daemon.supervision.child import Child
+    from daemon.supervision.lifecycle import Lifecycle
     from daemon.upstreams.runlog import RunLog
 
 SWITCHED_OFF = "switched off by an operator: `mcpd enable {}` switches it on again"

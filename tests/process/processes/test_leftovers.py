@@ -173,13 +173,13 @@ def test_nobody_is_looked_for_where_no_daemon_has_died(tmp_path: Path) -> None:
 def test_whether_anything_of_ours_lives(tmp_path: Path) -> None:
     script = """
 from daemon.processes import leftovers
-before = leftovers.any_of_ours()
+before = leftovers.any_alive()
 with own.handing_down(marks.new()):
     child = sleeper()
-during = leftovers.any_of_ours()
+during = leftovers.any_alive()
 child.kill()
 child.wait()
-tell([before, during, leftovers.any_of_ours()])
+tell([before, during, leftovers.any_alive()])
 """
     assert told_by(script) == [False, True, False]
     assert list(tmp_path.iterdir()) == []
