@@ -1,8 +1,13 @@
-"""What the daemon asks of the kernel for itself, and what its children have from it because it had it.
+"""The daemon's own process: its limits and attributes, those that children inherit, and its freed memory.
 
-A server runs as the daemon's user, so it could read what it was not given in the daemon's /proc/PID/environ
-and /proc/PID/mem. A process that is not dumpable is closed to its user (prctl(2), PR_SET_DUMPABLE), and so is a
-child until its program begins. The files of such a process in /proc are root's: ours is opened before.
+A server runs as the daemon's user, so it could read secrets in the daemon's /proc/PID/environ and
+/proc/PID/mem. A process that is not dumpable is closed to its own user (prctl(2), PR_SET_DUMPABLE), and so is a
+child until exec. The /proc files of such a process belong to root: ours is opened before.
+
+glibc serves blocks from its heap up to the size of the largest block ever freed, and keeps up to twice that.
+This makes a second answer of 10 MB faster than the first (mapping each such block would cost a third of the
+throughput), but after the last answer it holds 10 MB for nothing: `spare` and `give_back` return them
+(mallopt(3), M_MMAP_THRESHOLD; mallinfo2(3); malloc_trim(3)).
 """
 
 from __future__ import annotations
@@ -25,18 +30,19 @@ PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
 
 OOM_SCORE = 500
-"""Under memory pressure the kernel takes a child before the daemon (proc(5), oom_score_adj)."""
+"""The score of children: under memory pressure the kernel kills a child before the daemon (proc(5),
+oom_score_adj)."""
 
 _score: list[int] = []
-"""Our own oom_score_adj, open; empty where it cannot be written."""
+"""The open descriptor of our own oom_score_adj; empty if it cannot be written."""
 
 
 OPEN = "MCPD_DUMPABLE"
-"""With the value 1 in its environment the daemon is not closed to its user: for debuggers and measurements."""
+"""The variable that, set to 1, leaves the daemon open to its user: for debuggers and measurements."""
 
 
 def take_charge(environ: Mapping[str, str]) -> None:
-    """Begin to be the daemon of this process: once, before any server is started."""
+    """Prepare this process to be the daemon: once, before any server is started."""
     others = os.getpid() == 1 or bool(proc.own_children())
     adopt_orphans()
     _open_score()
@@ -58,9 +64,9 @@ def adopt_orphans() -> None:
 
 @contextlib.contextmanager
 def handing_down(mark: int) -> Iterator[None]:
-    """Have what a child is to inherit while it is forked: its mark, and a worse oom_score_adj than ours.
+    """Take on what a child is to inherit, while it is forked: its mark, and a worse oom_score_adj than ours.
 
-    Given to the child afterwards both would come too late for a descendant that detaches in its first moment.
+    Set on the child afterwards, both would miss a descendant that detaches at once.
     """
     soft, hard = resource.prlimit(0, proc.RLIMIT_LOCKS)
     marked = _limit(proc.RLIMIT_LOCKS, mark, hard, "only the groups of servers can be killed")
@@ -86,7 +92,7 @@ def _open_score() -> None:
 
 
 def _worsen_score() -> int | None:
-    """Make our own oom_score_adj a child's; what it was, or None if it is left as it is."""
+    """Raise our own oom_score_adj to a child's; return the old one, or None if it is unchanged."""
     if not _score:
         _open_score()
     try:
@@ -95,13 +101,13 @@ def _worsen_score() -> int | None:
             os.pwrite(_score[0], b"%d" % OOM_SCORE, 0)
             return before
     except (OSError, IndexError):
-        # A sandbox may forbid it: then the kernel chooses by size alone.
+        # A sandbox may forbid it: then the kernel chooses by size only.
         pass
     return None
 
 
 def _limit(kind: int, soft: int, hard: int, otherwise: str) -> bool:
-    """Set a limit of our own; False if a sandbox forbids it.
+    """Set a limit of our own process; False if a sandbox forbids it.
 
     Through prlimit(2), which systemd's @system-service allows; setrlimit(2) is in its @resources.
     """

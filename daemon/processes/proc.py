@@ -1,7 +1,11 @@
-"""What the kernel knows of sockets, locks and processes, read from /proc: it takes no lock and wakes nobody.
+"""The one reader of /proc: the table of processes, and what the kernel says of sockets, locks and limits.
 
-To connect to a socket that systemd holds would start the daemon, and to try a lock could keep a daemon from it
-that starts at that moment. What cannot be read is None: another user's process, a kernel that hides it.
+A hidden process (hidepid, systemd's ProtectProc=) looks as if it did not exist; `exists` tells the two apart.
+Hidden are other users' processes, and our own if they are not dumpable, which any process can become. But the
+kernel always lists our children, and tells their limits.
+
+Reading takes no lock and wakes no daemon: connecting to a socket that systemd holds would start one, and trying
+a lock could keep it from a daemon that starts at that moment. Functions return None for what cannot be read.
 """
 
 from __future__ import annotations
@@ -18,52 +22,52 @@ RLIMIT_LOCKS = 10
 """The resource that carries a server's mark (asm-generic/resource.h); Python's module has no name for it."""
 
 STAT_BYTES = 1024
-"""More than a line of /proc/PID/stat has: 52 numbers and a name of at most 64 bytes."""
+"""Bytes that are read of /proc/PID/stat: enough for 52 numbers and a name of at most 64 bytes."""
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 """Bytes of a page of memory."""
 
 TICKS = os.sysconf("SC_CLK_TCK")
-"""Of the kernel's clock in a second: what `Process.started` and `Process.ticks` count."""
+"""Ticks of the kernel's clock per second: the unit of `Process.started` and `Process.ticks`."""
 
 _DEAD = frozenset("ZXx")
 _WORKING = frozenset("RD")
 _HIDDEN = "?"
-"""The state of a child that lives and is hidden."""
+"""The state of a hidden child that is alive."""
 _STATE, _PARENT, _STARTED = 0, 1, 19
 _TIMES = slice(11, 15)
-"""Where fields stand behind the name (proc(5), /proc/PID/stat)."""
+"""The positions of fields after the name (proc(5), /proc/PID/stat)."""
 
 
 class Process(NamedTuple):
-    """One process as it was a moment ago."""
+    """A process as it was when read."""
 
     pid: int
     parent: int
-    """Who started it, or adopted it when that one ended."""
+    """The pid of the process that started it or, after the end of that one, adopted it."""
     state: str
-    """One letter, as in proc(5)."""
+    """The state as one letter (proc(5))."""
     started: int
-    """When, in clock ticks since the machine came up."""
+    """The start time in clock ticks since boot."""
     ticks: int = 0
-    """CPU that it has used, with the children that it has waited for, in clock ticks."""
+    """CPU time in clock ticks, including that of children it has waited for."""
 
     @property
     def is_dead(self) -> bool:
-        """Whether it has ended, and at most waits to be reaped."""
+        """Whether it has ended, even if it has not been reaped yet."""
         return self.state in _DEAD
 
     @property
     def is_working(self) -> bool:
-        """Whether it runs, or would if it got a CPU or what it reads from the disk (its first thread)."""
+        """Whether its first thread runs, or waits for a CPU or the disk."""
         return self.state in _WORKING
 
 
 def read(pid: int) -> Process | None:
-    """A process; None if there is none of this number, or it is hidden.
+    """Read a process; None if there is no such pid, or it is hidden.
 
     Raises:
-        OSError: nobody can say, as we have no descriptor left.
+        OSError: we are out of descriptors.
     """
     try:
         fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
@@ -73,7 +77,7 @@ def read(pid: int) -> Process | None:
             os.close(fd)
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
-    # The name may itself hold parentheses and blanks.
+    # The name itself may contain parentheses and blanks.
     fields = raw.rpartition(b")")[2].split()
     return Process(
         pid,
@@ -85,10 +89,10 @@ def read(pid: int) -> Process | None:
 
 
 def read_child(pid: int) -> Process | None:
-    """A child of ours, also one that is hidden: whether it lives says wait(2), since when nobody.
+    """Read a child of ours, even a hidden one: wait(2) tells whether it is alive; its start time is unknown.
 
     Raises:
-        OSError: nobody can say, as we have no descriptor left.
+        OSError: we are out of descriptors.
     """
     seen = read(pid)
     if seen is not None:
@@ -101,7 +105,7 @@ def read_child(pid: int) -> Process | None:
 
 
 def exists(pid: int) -> bool:
-    """Whether there is a process of this number, hidden or not."""
+    """Whether there is a process with this pid, hidden or not."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -112,7 +116,7 @@ def exists(pid: int) -> bool:
 
 
 def may_signal(pid: int) -> bool:
-    """Whether we may send a signal to a process: it is of our user, or we are root."""
+    """Whether we may signal a process: it belongs to our user, or we are root."""
     try:
         os.kill(pid, 0)
     except OSError:
@@ -121,13 +125,13 @@ def may_signal(pid: int) -> bool:
 
 
 def numbers() -> list[int]:
-    """The numbers of all processes but ourselves."""
+    """The pids of all processes except our own."""
     own = os.getpid()
     return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if pid != own]  # noqa: PTH208
 
 
 def limit(pid: int) -> tuple[int, int] | None:
-    """The soft and the hard RLIMIT_LOCKS of a process; None if it is gone, or another user's."""
+    """The soft and the hard RLIMIT_LOCKS of a process; None if it is gone or belongs to another user."""
     try:
         return resource.prlimit(pid, RLIMIT_LOCKS)
     except (OSError, ValueError):
@@ -135,7 +139,7 @@ def limit(pid: int) -> tuple[int, int] | None:
 
 
 def own_children() -> set[int]:
-    """The children of all our threads: those that we started and those that came to us as orphans."""
+    """The children of all our threads, those that we adopted as orphans included."""
     found: set[int] = set()
     for task in os.listdir("/proc/self/task"):  # noqa: PTH208 - only names are needed
         with contextlib.suppress(OSError), open(f"/proc/self/task/{task}/children", "rb") as children:  # noqa: PTH123
@@ -144,26 +148,26 @@ def own_children() -> set[int]:
 
 
 def alive() -> tuple[dict[int, Process], dict[int, tuple[int, int]]]:
-    """All processes of our user that live, and all limits (`limit`), by pid. Reads all of /proc.
+    """The living processes of our user, and their limits (`limit`), by pid. Reads all of /proc.
 
-    What is hidden is not seen unless it is a child of ours.
+    A hidden process is not seen unless it is a child of ours.
     """
     own = own_children()
-    # The limits are read first: a child that is started meanwhile is not among them, and so nobody's stray.
+    # The limits are read first: a child started meanwhile is not among them, and so not taken for a stray.
     limits = {pid: found for pid in own.union(numbers()) if (found := limit(pid)) is not None}
     seen = (read_child(pid) if pid in own else read(pid) for pid in limits)
     return {each.pid: each for each in seen if each is not None and not each.is_dead}, limits
 
 
 def resident(pid: int) -> int:
-    """Bytes of a process in memory, shared ones in full; 0 if it is gone."""
+    """Resident bytes of a process, shared ones counted in full; 0 if it is gone."""
     with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/statm", "rb") as sizes:  # noqa: PTH123
         return int(sizes.read().split()[1]) * PAGE
     return 0
 
 
 def proportional(pid: int) -> int:
-    """Bytes in memory, those shared with n processes by 1/n; all of them where the kernel does not say."""
+    """Resident bytes of a process, those shared by n processes counted as 1/n; else as `resident`."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
@@ -174,16 +178,16 @@ def proportional(pid: int) -> int:
 PROC = Path("/proc")
 
 _ACCEPTING = 1 << 16
-"""__SO_ACCEPTCON: somebody has called listen(2) on it."""
+"""The flag of a listening socket (__SO_ACCEPTCON)."""
 
 
 def may(path: Path, mode: int) -> bool:
-    """Whether this command may use a file so (`os.R_OK`, `os.W_OK`, `os.X_OK`), as open(2) would decide."""
+    """Whether we may access a file (`os.R_OK`, `os.W_OK`, `os.X_OK`), as open(2) would decide."""
     return os.access(path, mode, effective_ids=True)
 
 
 def listens(path: Path) -> bool | None:
-    """Whether somebody listens on a unix socket, in our network namespace."""
+    """Whether a process in our network namespace listens on a unix socket."""
     listed = _read(PROC / "net" / "unix")
     if listed is None:
         return None
@@ -193,7 +197,7 @@ def listens(path: Path) -> bool | None:
 
 
 def lock_holder(lock: Path) -> int | None:
-    """The process that holds the flock(2) of one of our lock files; None if nobody does."""
+    """The pid of the process that holds the flock(2) of one of our lock files; None if it is free."""
     listed, named = _read(PROC / "locks"), _read(lock)
     if listed is None or named is None:
         return None
@@ -208,7 +212,7 @@ def lock_holder(lock: Path) -> int | None:
 
 
 def environment(pid: int) -> dict[str, str] | None:
-    """The environment that a process was started with; None also for one that is closed to its user."""
+    """The environment that a process was started with; None if it cannot be read."""
     try:
         raw = (PROC / str(pid) / "environ").read_bytes()
     except OSError:
@@ -218,12 +222,12 @@ def environment(pid: int) -> dict[str, str] | None:
 
 
 def command_line(pid: int) -> list[str]:
-    """The words that a process was started with; none if it is gone."""
+    """The arguments that a process was started with; empty strings only if it is gone."""
     return (_read(PROC / str(pid) / "cmdline") or "").split("\0")
 
 
 def directory(pid: int) -> Path | None:
-    """The directory that a process is in."""
+    """The working directory of a process."""
     try:
         return (PROC / str(pid) / "cwd").readlink()
     except OSError:
@@ -231,7 +235,7 @@ def directory(pid: int) -> Path | None:
 
 
 def user(pid: int) -> int | None:
-    """The user that a process runs as; its directory is root's if it is closed to its user."""
+    """The effective uid of a process; the owner of its /proc directory would be root if it is not dumpable."""
     for line in (_read(PROC / str(pid) / "status") or "").splitlines():
         if line.startswith("Uid:"):
             return int(line.split()[2])
@@ -239,7 +243,7 @@ def user(pid: int) -> int | None:
 
 
 def open_files(pid: int | str = "self") -> tuple[float, float] | None:
-    """The soft and the hard limit of open files of a process."""
+    """The soft and the hard limit on open files of a process."""
     for line in (_read(PROC / str(pid) / "limits") or "").splitlines():
         if line.startswith("Max open files"):
             soft, hard = line.split()[3:5]

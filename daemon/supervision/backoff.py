@@ -1,9 +1,9 @@
-"""When to start a server again: arithmetic only.
+"""When to restart a server: arithmetic only.
 
 Sources: OTP's supervisor (intensity within a period), AWS "Exponential backoff and jitter" (the *equal* kind:
 full jitter can return 0 s at any attempt and so lets a crash loop spin), Kubernetes' CrashLoopBackOff (never
 give up, reset only after proven health). Defaults and reasons: design.md §7, reliability.md §1.1.
-Time and randomness come in as arguments.
+Time and randomness are arguments.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ if TYPE_CHECKING:
 
 
 class Ending(StrEnum):
-    """How a run ended, as far as the policy cares."""
+    """The kinds of end of a run that the policy distinguishes."""
 
     NORMAL = "normal"
-    """The server ended by itself, with success."""
+    """The server ended by itself, successfully."""
     CRASHED = "crashed"
-    """It exited with an error, hung up, hung, or never came up."""
+    """The server failed, closed the connection, hung, or never became ready."""
     CANNOT_START = "cannot_start"
-    """Starting it again soon cannot help."""
+    """The server cannot be started, and trying again soon cannot help."""
     NEEDS_AUTH = "needs_auth"
-    """It refuses us for want of credentials."""
+    """The server refuses us for lack of credentials."""
     ASKED = "asked"
-    """We ended it: an operator's restart, idleness, a changed configuration."""
+    """We ended the run: an operator's restart, idleness, a changed configuration."""
 
 
 @attrs.frozen(kw_only=True)
 class Run:
-    """One finished run."""
+    """A finished run."""
 
     ending: Ending
-    """What kind of end it was."""
+    """The kind of end."""
     reason: Reason
-    """Why, without secrets."""
+    """Why it ended, without secrets."""
     healthy: float
-    """Seconds from ready to the end; 0 if it never was ready."""
+    """Seconds from ready to the end; 0 if it was never ready."""
     ended_at: float
-    """On the supervisor's clock, seconds."""
+    """When it ended, in seconds on the supervisor's clock."""
 
 
 @attrs.frozen(kw_only=True)
 class Backoff:
-    """What to do after a run."""
+    """The decision after a failed run."""
 
     state: ServerState
     """The state to wait in."""
@@ -63,7 +63,7 @@ class Backoff:
 
 
 def wants_restart(policy: Restart, run: Run) -> bool:
-    """OTP's table of restart type and exit reason."""
+    """Whether a child is restarted after a run, by OTP's table of restart types and exit reasons."""
     if run.ending is Ending.ASKED:
         return True
     if policy.type == "permanent":
@@ -84,15 +84,15 @@ def judge(
     forgotten: int = 0,
     looping: bool = False,
 ) -> Backoff:
-    """Decide about the last run of a streak of failures.
+    """Decide what follows the last run of a streak of failures.
 
     Args:
-        policy: the numbers.
+        policy: the configured delays and limits.
         streak: the failed runs since the server was last stable, oldest first, at least one.
         jitter: a random number in [0, 1).
-        forgotten: how many runs between the first and the others are left out of `streak`.
-        looping: whether the streak is known as a crash loop: at the cap, failures no longer come often
-            enough to say so by themselves.
+        forgotten: how many runs after the first are left out of `streak`.
+        looping: whether the streak is already a crash loop: with delays at the cap, failures are too rare to
+            show it again.
     """
     last = streak[-1]
     if last.ending is Ending.CANNOT_START:
@@ -118,26 +118,26 @@ class Streak:
     """The failed runs of a child since it was last stable."""
 
     def __init__(self, policy: Restart, rng: Callable[[], float]) -> None:
-        """Begin without any.
+        """Start without failures.
 
         Args:
-            policy: the numbers.
-            rng: a random number in [0, 1), for the jitter.
+            policy: the configured delays and limits.
+            rng: returns random numbers in [0, 1), for the jitter.
         """
         self._policy = policy
         self._rng = rng
         self.forget()
 
     def forget(self) -> None:
-        """Begin again: the child was stable, or an operator wants a fresh start."""
+        """Forget all failures: the child was stable, or an operator wants a fresh start."""
         self._runs: list[Run] = []
         self._forgotten = 0
         self._looping = False
 
     def judge(self, run: Run) -> Backoff:
-        """Add a failed run, and decide when the next one begins."""
+        """Add a failed run, and decide what follows."""
         self._runs.append(run)
-        # The first run tells whether a restart was free, the last ones whether it is a crash loop.
+        # The first run decides whether a restart was free, the last ones whether this is a crash loop.
         surplus = self._runs[1 : -self._policy.intensity - 1]
         self._forgotten += len(surplus)
         del self._runs[1 : 1 + len(surplus)]

@@ -1,4 +1,7 @@
-"""What a supervisor is told of a child, and what a running child tells of itself."""
+"""One run of a child: its spec, its reports while it runs, its exception boundary, and the pause after it.
+
+Exceptions become values here (`contained`), and their causes decide about the next run (`ending_of`).
+"""
 
 from __future__ import annotations
 
@@ -24,120 +27,123 @@ if TYPE_CHECKING:
 
 
 class Pause:
-    """One child's; made ready for the next wait by `renew`, since who is early must not wait in vain."""
+    """The time between two runs of a child, which can be cut short.
+
+    `renew` prepares the next wait when a run begins, so that a nudge during the run is not lost.
+    """
 
     def __init__(self) -> None:
         self._hold_until = -math.inf
         self.renew()
 
     def renew(self) -> None:
-        """Forget who wanted the next run: this one is about to begin."""
+        """Forget earlier nudges: the next run is about to begin."""
         self._nudge, self._scope = trio.Event(), trio.CancelScope()
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody has cut it short, or is about to."""
+        """Whether the pause has not been cut short."""
         return not self._nudge.is_set() and self._scope.deadline == math.inf
 
     @property
     def held(self) -> float:
-        """Seconds for which the server has asked to be left alone: no call starts it before."""
+        """Remaining seconds that the server has asked us to wait: no call starts it earlier."""
         return max(0.0, self._hold_until - trio.current_time())
 
     def hold(self, seconds: float) -> None:
-        """The server wants to be left alone for so long."""
+        """Note that the server has asked us to wait this many seconds."""
         self._hold_until = trio.current_time() + seconds
-        # A call that came while the end was being told did not know of it.
+        # A call that came while the end was being reported did not know of this.
         self.renew()
 
     def release(self) -> None:
-        """The server need not be left alone any longer."""
+        """Cancel a wait that the server has asked for."""
         self._hold_until = -math.inf
 
     def nudge(self) -> None:
-        """The next run begins now."""
+        """Let the next run begin now."""
         self._nudge.set()
 
     def shorten(self, until: float) -> None:
-        """The next run begins then at the latest, on trio's clock."""
+        """Let the next run begin at a time on trio's clock, at the latest."""
         self._scope.deadline = min(self._scope.deadline, until)
 
     async def wait(self, seconds: float) -> None:
-        """Wait so long, or until nudged."""
+        """Wait for a number of seconds, or until nudged."""
         self.shorten(trio.current_time() + seconds)
         with self._scope:
             await self._nudge.wait()
 
     async def wait_nudged(self) -> None:
-        """Wait until nudged from now on."""
+        """Wait until nudged; earlier nudges do not count."""
         self._nudge = trio.Event()
         await self._nudge.wait()
 
 
 @attrs.frozen(kw_only=True)
 class ChildSpec:
-    """What a supervisor needs to know of a child (OTP's word)."""
+    """The specification of a child (OTP's term)."""
 
     name: str
     """Unique within the supervisor."""
     run: Callable[[Lifecycle], Awaitable[None]]
-    """One run: returns or raises when it is over. Cleans up after itself, also when cancelled."""
+    """The body of one run: returns or raises when it is over, and cleans up even when cancelled."""
     policy: Restart
-    """When to start it again."""
+    """The restart policy."""
     lazy: bool = False
-    """Stay dormant until woken."""
+    """Whether it stays dormant until woken."""
     spawns: bool = True
-    """Whether it runs as processes of this machine, whose work is seen (`starts`)."""
+    """Whether it runs as processes of this machine, whose effort can be observed (`starts`)."""
     on_ended: Callable[[int, Run], None] = lambda _number, _run: None
-    """Told of each run that has ended, and which it was."""
+    """Called with the number and the result of each run that has ended."""
 
 
 class Lifecycle:
-    """A running child's way to tell how it is."""
+    """The interface through which a running child reports its state."""
 
     def __init__(self, status: ChildStatus, pause: Pause, start: QueuedStart) -> None:
         self.incarnation = status.runs
         self.ready_at: float | None = None
         self.scope = trio.CancelScope()
-        """Around the run."""
+        """The cancel scope around the run."""
         self.restarting = False
-        """Whether the run is being ended because an operator wants a fresh one."""
+        """Whether the run is being ended for a restart."""
         self._status = status
         self._pause = pause
         self._start = start
         self._over = False
 
     def runs_as(self, mark: int) -> None:
-        """It is the tree of processes with this mark: as long as that works, its start keeps its place."""
+        """Report the mark of its process tree: while that tree works, the start keeps its place."""
         self._start.runs_as(mark)
 
     def ready(self) -> None:
-        """The child does its work."""
-        # A child that is being ended may have a step to go before it notices.
+        """Report that the child serves."""
+        # A child that is being ended may take another step before it notices.
         if self.ready_at is None and not self._over:
             self.ready_at = trio.current_time()
         self._serve(ServerState.READY, HEALTHY)
 
     def degraded(self, reason: Reason) -> None:
-        """It works, but not as it should: of use, but not healthy, so it earns no forgetting."""
+        """Report that the child works, but not properly: it serves, but does not count as healthy."""
         self._serve(ServerState.DEGRADED, reason)
 
     def ending(self, reason: Reason) -> None:
-        """The run is over and only cleans up: tell everybody now, not after the clean-up."""
+        """Report that the run is over except for the clean-up, which nobody need wait for."""
         if self.restarting:
             return
         self._over = True
         self._status.become(ServerState.BACKOFF, reason)
 
     def restart(self, reason: Reason) -> None:
-        """An operator wants a fresh run: end this one."""
+        """End this run for a restart."""
         if not self._over:
             self.ending(reason)
         self.restarting = True
         self.scope.cancel()
 
     def hold_off(self, seconds: float) -> None:
-        """The server wants to be left alone for so long: no next run before, unless an operator says so."""
+        """Delay the next run, as the server has asked for; an operator can still start it."""
         if not self.restarting:
             self._pause.hold(seconds)
 
@@ -150,11 +156,11 @@ class Lifecycle:
 
 
 ENDED = Reason("it ended", Cause.ENDED)
-"""Of a run that returned."""
+"""The reason of a run that returned."""
 
 PARKED_STATUSES = frozenset({78, 126, 127})
-"""Exit statuses that trying again does not cure: EX_CONFIG (sysexits.h), and a shell's words for a program that
-it may not execute or does not find."""
+"""Exit statuses that a restart does not cure: EX_CONFIG (sysexits.h), and a shell's codes for a program that it
+may not execute or does not find."""
 
 _ENDINGS = {
     Cause.ENDED: Ending.NORMAL,
@@ -174,18 +180,18 @@ _ENDINGS = {
     ),
     Ending.CANNOT_START,
 )
-"""All others are crashes, tried again with backoff."""
+"""The endings of certain causes; all others are crashes, restarted with backoff."""
 
 
 def ending_of(reason: Reason) -> Ending:
-    """What kind of end it was, for the policy."""
+    """The kind of end that a reason stands for, for the restart policy."""
     if reason.cause is Cause.EXITED and reason.data.get("status") in PARKED_STATUSES:
         return Ending.CANNOT_START
     return Ending.CRASHED if reason.cause is None else _ENDINGS.get(reason.cause, Ending.CRASHED)
 
 
 def reason_of(error: BaseException | None) -> Reason:
-    """Why a run ended that raised `error`, or returned; a fault of our own is logged in full."""
+    """The reason of a run that raised `error`, or returned (None); a fault of our own is logged in full."""
     if error is None:
         return ENDED
     if isinstance(error, RunError):
@@ -198,7 +204,7 @@ def reason_of(error: BaseException | None) -> Reason:
 async def contained(
     run: Callable[[], Awaitable[None]], scope: trio.CancelScope, name: str
 ) -> BaseException | None:
-    """The exception boundary: returns whatever `run` raises, but for a cancellation from outside of `scope`."""
+    """The exception boundary: return what `run` raises, except for a cancellation from outside of `scope`."""
     try:
         with scope:
             await run()
@@ -209,7 +215,7 @@ async def contained(
         if cancelled is None or rest is None or not isinstance(rest, ExceptionGroup):
             raise
         if trio.current_effective_deadline() > -math.inf:
-            # Nobody cancels us: the body raised somebody else's cancellation along with its own failure.
+            # We are not being cancelled: the body raised a foreign cancellation along with its own failure.
             return leaf(rest)
         logger.bind(server=name).opt(exception=rest).warning("failed while being stopped")
         raise cancelled from None
