@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bench.retrieval import DEPTH, MEASURES, Row, Tools, catalogue, measure, rows_of
 from daemon.search.index import Index
-from daemon.search.semantic import SemanticUnavailable, open_encoder
-from daemon.search.vectors import Vectors
+from daemon.search.vectors import SemanticUnavailable, Vectors, open_encoder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _index(tools: Tools, encoder: object) -> Index:
-    index = Index.empty().updated(tools.servers)
+    index = Index().updated(tools.servers)
     return index if encoder is None else index.with_vectors(Vectors(encoder).updated(tools.servers))  # type: ignore[arg-type]
 
 

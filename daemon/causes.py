@@ -1,7 +1,7 @@
 """Why a server is not well: an enum and its data, made where something fails and worded where it is shown.
 
 A `Cause` stands in `mcpd status --json`, in `meta.unavailableServers` and in the details of
-`UpstreamUnavailable`, so its values are a contract. Restarts (`supervision.endings`) and advice
+`UpstreamUnavailable`, so its values are a contract. Restarts (`supervision.lifecycle`) and advice
 (`cli.doctor.remedies`) are decided by it; sentences are for people, and no program reads one back.
 """
 

@@ -33,12 +33,12 @@ from daemon.clients.context import SessionContext
 from daemon.clients.doors.unix import unix_door
 from daemon.clients.moving import Moves
 from daemon.clients.sessions import Sessions
-from daemon.counting.measures import Mended
+from daemon.counting.measures import RepairCounts
 from daemon.counting.readings import Exporter
 from daemon.counting.summary import counters, most_called
 from daemon.counting.tally import Tally
 from daemon.errors import UpstreamLost
-from daemon.host.calllog import CallLogger
+from daemon.host.logs import CallLogger
 from daemon.host.notify import SERVING, feed_watchdog
 from daemon.kit.later import later
 from daemon.operators.base import Clients, Counters, OperatorContext
@@ -125,7 +125,7 @@ class Tree:
         self.tally = Tally(
             config.mcp_servers, meta_tools={name: each.meta_tools for name, each in SURFACES.items()}
         )
-        self.mended = Mended()
+        self.mended = RepairCounts()
         self.moves = Moves()
         self.recorder = _recorder(self, config)
         self.sessions = Sessions(
@@ -183,7 +183,7 @@ class Tree:
             core.start_soon(self.registry.run)
             await self._recall()
             core.start_soon(self._record)
-            core.start_soon(around.children.look_after_orphans)
+            core.start_soon(around.children.reap_orphans)
             core.start_soon(self.librarian.run)
             core.start_soon(self.calls.run)
             core.start_soon(self.sessions.run)

@@ -24,7 +24,7 @@ from daemon.catalog.snapshot import Catalog, begin, fold, with_settled_names
 from daemon.clients.context import SessionContext
 from daemon.clients.sessions import Sessions
 from daemon.config.redaction import Redactors
-from daemon.counting.measures import Mended
+from daemon.counting.measures import RepairCounts
 from daemon.errors import UpstreamUnavailable
 from daemon.facts import Fact, ListingFailed, ServerStatus, StatusChanged, ToolsListed
 from daemon.kit.mailbox import Watch
@@ -368,8 +368,8 @@ class Stage:
         self.log = FakeLog()
         self.catalog: Watch[Catalog] = Watch(begin(self.config, time.time()))
         self.upstreams = {name: FakeUpstream(name) for name, s in self.config.mcp_servers.items() if s.enabled}
-        self.index = Watch(Index.empty())
-        self.mended = Mended()
+        self.index = Watch(Index())
+        self.mended = RepairCounts()
         self.means = Means(
             offers=Offers(),
             checker=Checker(),

@@ -13,8 +13,7 @@ from loguru import logger
 
 from daemon.kit.mailbox import Watch
 from daemon.search.index import Index
-from daemon.search.semantic import SemanticUnavailable, open_encoder
-from daemon.search.vectors import Vectors
+from daemon.search.vectors import SemanticUnavailable, Vectors, open_encoder
 
 if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
@@ -31,7 +30,7 @@ class Librarian:
             catalog: the newest catalog.
             search: whether tools are found by meaning, too.
         """
-        self.index = Watch(Index.empty())
+        self.index = Watch(Index())
         self._catalog = catalog
         self._search = search
         self._vectors: Vectors | None = None

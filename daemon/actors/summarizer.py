@@ -17,8 +17,7 @@ from loguru import logger
 from daemon.kit.delay import doubled, jittered
 from daemon.summaries.endpoint import EndpointFault, Kind, SummariesUnavailable
 from daemon.summaries.ledger import Ledger
-from daemon.summaries.prompt import INSTRUCTIONS, message
-from daemon.summaries.reading import Nonsense, read
+from daemon.summaries.prompt import INSTRUCTIONS, UnreadableAnswer, message, read
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -170,7 +169,7 @@ class Summarizer:
             answer = read(text, question)
         except EndpointFault as fault:
             return self._failed(question, fault)
-        except Nonsense as error:
+        except UnreadableAnswer as error:
             # The endpoint is well, the model is not: the pace is kept, and the question will be a smaller one.
             self._ledger.failed(question)
             self._note(last_error=f"the model's answer about {question.server} cannot be used: {error}")

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from daemon.ports import UpstreamConnection
     from daemon.processes.children import Children
     from daemon.safety.redact import Redactor
-    from daemon.supervision.supervisor import Lifecycle
+    from daemon.supervision.lifecycle import Lifecycle
     from daemon.wire.outbox import Outbox
 
 INSTALLERS = frozenset({"npx", "uvx", "docker", "podman", "bunx", "pnpm", "pipx"})

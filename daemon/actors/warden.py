@@ -18,7 +18,7 @@ from loguru import logger
 from daemon.causes import Cause, Reason
 from daemon.counting.measures import Ceiling
 from daemon.kit.wording import bytes_in_words
-from daemon.processes.effort import memory_of
+from daemon.processes.marks import memory_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

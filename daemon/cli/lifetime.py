@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import trio
 from loguru import logger
 
-from daemon.host import heap
 from daemon.kit.later import load_due
 from daemon.operators.news import switches
+from daemon.processes import own
 from daemon.surfaces.table import by_profile
 from daemon.tree import Tree
 from daemon.wire.frames import LineBuffer
@@ -123,8 +123,8 @@ class _Life:
                 seen, looks = LineBuffer.grown, HEAP_LOOKS
             if looks:
                 looks -= 1
-                if heap.spare() > SPARE_BYTES:
-                    heap.give_back()
+                if own.spare() > SPARE_BYTES:
+                    own.give_back()
 
     async def reload_when_asked(self) -> None:
         """Reload once for all wishes that came before."""

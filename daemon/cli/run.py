@@ -284,4 +284,4 @@ def _written_down(state: Path) -> Iterator[tuple[Starts | None, str]]:
     try:
         yield begun, ""
     finally:
-        begun.end(keep=leftovers.any_of_ours())
+        begun.end(keep=leftovers.any_alive())

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
     from daemon.clients.sessions import Sessions
     from daemon.config.redaction import Redactors
-    from daemon.counting.measures import Mended
+    from daemon.counting.measures import RepairCounts
     from daemon.counting.tally import Tally
     from daemon.kit.mailbox import Watch
     from daemon.ports import Upstream
@@ -45,7 +45,7 @@ class SessionContext:
     """What surfaces work with."""
     index: Watch[Index]
     """The newest search index."""
-    mended: Mended
+    mended: RepairCounts
     """How often arguments had to be repaired, by client."""
     sessions: Sessions
     """What clients have loaded."""

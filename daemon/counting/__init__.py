@@ -1,1 +1,1 @@
-"""Numbers for Prometheus: what there is (`table`), what it is now (`readings`), as text (`rendering`)."""
+"""Counters (`tally`, `measures`), for Prometheus (`readings`, `rendering`) and operators (`summary`)."""

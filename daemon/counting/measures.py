@@ -1,4 +1,4 @@
-"""Small bounded memories of how a server behaves: its last words, its noise, its latencies. Values only."""
+"""Bounded records of how a server behaves: its stderr, its noise, its latencies. Values only."""
 
 from __future__ import annotations
 
@@ -14,47 +14,48 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 STDERR_BYTES = 64 * 1024
-"""How much of a server's stderr is kept: the chattiest real one writes 25 kB before its first call."""
+"""The most bytes of a server's stderr that are kept: the chattiest real one writes 25 kB before its first
+call."""
 
 STDERR_LINE = 8 * 1024
-"""Characters of a line of it, or of a log notification, that are kept: it is for people."""
+"""The most characters of a line of stderr, or of a log notification, that are kept: they are for people."""
 
 STDERR_LINES = 1000
-"""And never more lines than this: empty ones cost memory too."""
+"""The most lines of stderr that are kept: empty ones cost memory, too."""
 
 LATENCIES = 512
-"""Latencies that percentiles are taken over: the recent past, not the whole life."""
+"""Latencies that percentiles are computed over: the recent past only."""
 
 PACE_ENDS = 64
-"""Ends of calls that the pace is taken from: the default line once over, so that it follows a change soon."""
+"""Ends of calls that the pace is computed from: as many as the default queue holds, so that it adapts soon."""
 
 NOISE_LINES = 1000
-"""More lines of noise than this within `NOISE_SECONDS` make a server `degraded`."""
+"""Lines of noise within `NOISE_SECONDS` beyond which a server is `degraded`."""
 
 NOISE_END = 50_000
-"""More than this within `NOISE_SECONDS`, and the connection is ended: it costs a core and says nothing."""
+"""Lines of noise within `NOISE_SECONDS` beyond which the connection is ended: they cost a core."""
 
 NOISE_SECONDS = 10.0
 
 NOISE_CHARACTERS = 200
-"""Of the first line of noise that are kept: enough to find out which print it is."""
+"""Characters of the first line of noise that are kept: enough to find the print statement."""
 
 MAX_CLIENTS = 64
-"""Clients whose repairs are counted apart: more kinds of agents than anybody runs."""
+"""Clients whose repairs are counted separately: more kinds of agents than anybody runs."""
 
 LOG_BURST_BYTES = 256 * 1024
-"""Of one server's stderr, so much goes to the log at once: ten times what the chattiest real one writes before
-its first call."""
+"""Bytes of one server's stderr that may be logged in a burst: ten times what the chattiest real one writes
+before its first call."""
 
 LOG_BYTES_PER_SECOND = 4 * 1024
-"""And so much per second in the long run: at the most 350 MB a day, from a server that never stops writing."""
+"""Bytes of it that may be logged per second in the long run: at most 350 MB a day."""
 
 LOG_RESUMES_BYTES = LOG_BURST_BYTES // 2
-"""A log that was closed to a server opens again when there is room for so much: what is written then can be
-read in one piece, and of what was left out there is a line twice a minute at the most."""
+"""Logging of a server's stderr resumes when there is room for this many bytes: what follows can be read in one
+piece, and omissions are reported at most twice a minute."""
 
 LOG_LINE_COSTS = 64
-"""Bytes that a line takes in the log besides its text: the time, the level, the server."""
+"""Bytes of a log line in addition to its text: the time, the level, the server."""
 
 _births = count(1)
 
@@ -62,14 +63,14 @@ _births = count(1)
 class StderrTail:
     """The last lines of a server's stderr, at most `STDERR_BYTES` of them; survives restarts.
 
-    Lines are numbered from 1, so that whoever follows them can ask for what is new.
+    Lines are numbered from 1, so that a reader can ask for the new ones.
     """
 
     def __init__(self) -> None:
         self.birth = next(_births)
-        """Tells this memory from any other of the same daemon: numbers begin anew in each."""
+        """Distinguishes this record from others of the same daemon, as line numbers start at 1 in each."""
         self.written = 0
-        """The number of the newest line, i.e. how many there were."""
+        """The number of the newest line, which is the count of all lines."""
         self._lines: deque[str] = deque()
         self._size = 0
 
@@ -78,7 +79,7 @@ class StderrTail:
         return len(self._lines)
 
     def add(self, line: str) -> None:
-        """Append a line; the oldest make room."""
+        """Append a line, dropping the oldest ones if necessary."""
         self.written += 1
         self._lines.append(line)
         self._size += len(line.encode())
@@ -90,14 +91,14 @@ class StderrTail:
         return list(self._lines)[len(self._lines) - min(most, len(self._lines)) :]
 
     def after(self, number: int) -> list[tuple[int, str]]:
-        """The lines that are kept of those that came after line `number`, each with its own number."""
+        """The kept lines after line `number`, each with its number."""
         gone = self.written - len(self._lines)
         first = max(0, number - gone)
         return list(enumerate(islice(self._lines, first, None), start=gone + first + 1))
 
 
 class LogShare:
-    """One server's share of the daemon's log: a token bucket of bytes, and a count of what did not fit."""
+    """One server's share of the daemon's log: a token bucket of bytes, and a count of omitted lines."""
 
     def __init__(self) -> None:
         self._room = float(LOG_BURST_BYTES)
@@ -106,7 +107,7 @@ class LogShare:
         self._bytes = 0
 
     def lines(self, text: str, now: float) -> tuple[str, ...]:
-        """What is logged when the server has written a line.
+        """The lines to log after the server has written a line.
 
         Args:
             text: the line.
@@ -131,7 +132,7 @@ _LEFT_OUT = "writes more than there is room for: its stderr is left out for now;
 
 
 class Noise:
-    """What a server printed on its stdout besides the protocol."""
+    """Lines on a server's stdout that are not messages of the protocol."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -140,12 +141,12 @@ class Noise:
         self._in_window = 0
 
     def add(self, line: bytes, now: float, cut: Callable[[bytes, int], str]) -> bool:
-        """Count a line; True if that makes it too much, once in `NOISE_SECONDS`.
+        """Count a line; True if that is one too many, once in `NOISE_SECONDS`.
 
         Args:
-            line: what was printed.
+            line: the printed line.
             now: seconds, on any clock.
-            cut: how the beginning of a line is taken (`safety.redact.Redactor.cut`).
+            cut: returns the beginning of a line without secrets (`safety.redact.Redactor.cut`).
         """
         self.count += 1
         if not self.first:
@@ -164,12 +165,12 @@ class Noise:
 
 @attrs.define
 class CallStats:
-    """Calls forwarded to a server."""
+    """Counts and latencies of calls forwarded to a server."""
 
     calls: int = 0
     """Calls that ended, successfully or not."""
     errors: int = 0
-    """Those without a result of the server's."""
+    """Calls that ended without a result from the server."""
     _recent: deque[float] = attrs.field(factory=lambda: deque(maxlen=LATENCIES), init=False)
 
     def record(self, seconds: float, *, ok: bool) -> None:
@@ -179,7 +180,7 @@ class CallStats:
         self._recent.append(seconds)
 
     def percentile_ms(self, share: float) -> float | None:
-        """A percentile of the recent latencies in milliseconds, e.g. 0.95; None without any."""
+        """A percentile (0.95, say) of the recent latencies, in milliseconds; None if there are none."""
         if not self._recent:
             return None
         ordered = sorted(self._recent)
@@ -187,23 +188,23 @@ class CallStats:
 
 
 class Pace:
-    """How fast places at a server are freed while somebody waits for one. Times in seconds, on any clock."""
+    """How fast a server finishes calls while others wait. Times are in seconds, on any clock."""
 
     def __init__(self, now: float) -> None:
-        """Begin to measure."""
+        """Start to measure."""
         self._ends = deque([now], maxlen=PACE_ENDS)
 
     def ended(self, now: float) -> None:
-        """A call has ended."""
+        """Note that a call has ended."""
         self._ends.append(now)
 
     def seconds_for(self, calls: int, now: float) -> float:
-        """How long so many ends take; before the first it may last as long again as it has lasted."""
+        """Seconds that this many calls take to end; before the first end, as long as it has taken so far."""
         waited, ends = now - self._ends[0], len(self._ends) - 1
         return waited * calls / ends if ends else waited
 
 
-class Mended:
+class RepairCounts:
     """How often the arguments of calls had to be repaired, by client and kind of repair."""
 
     def __init__(self) -> None:
@@ -220,15 +221,15 @@ class Mended:
 
 
 class Ceiling:
-    """How often in a row something was found above a bound."""
+    """Detects that several measurements in a row are above a bound."""
 
     def __init__(self, most: int, looks: int) -> None:
-        """Be content with `most`; be alarmed once `looks` in a row were above it."""
+        """Tolerate values up to `most`, and less than `looks` in a row above it."""
         self.most = most
         self._looks = looks
         self._above = 0
 
     def is_broken_by(self, measured: int) -> bool:
-        """Note a measurement; True if it is one too many."""
+        """Note a measurement; True if it completes such a row."""
         self._above = self._above + 1 if measured > self.most else 0
         return self._above >= self._looks

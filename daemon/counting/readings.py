@@ -1,7 +1,7 @@
-"""What every metric is at one moment: copied on the event loop, rendered in a worker thread.
+"""The values of all metrics at one moment: copied on the event loop, rendered in a worker thread.
 
-What is read on the event loop are numbers that are there already. The client library, and the memory of the
-children, which stands in /proc, are the thread's business; the library is loaded when first needed.
+The event loop only copies numbers that exist already. The client library, loaded when first needed, and the
+memory of the children, read from /proc, are left to the thread.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import trio
 
 from daemon.counting.tally import MAX_SERVERS, OPERATOR, OTHER, tokens_in
 from daemon.errors import InvalidArguments
-from daemon.processes.effort import memory_by_mark
+from daemon.processes.marks import memory_by_mark
 from daemon.states import ServerState
 
 if TYPE_CHECKING:
@@ -29,16 +29,17 @@ if TYPE_CHECKING:
     from daemon.state.health import Persistence
 
 RENDERING = "daemon.counting.rendering"
-"""Has `render(reading)`."""
+"""The module with `render(reading)`, imported by name because it loads the client library."""
 
 AT_ONCE = 1
-"""Exports under way: a sweep of /proc takes a core for some milliseconds, and askers must not multiply that."""
+"""Exports at a time: reading all of /proc takes a core for some milliseconds, and requests must not multiply
+that."""
 
 OFF = (
     'metrics are off. Put `"metrics": {"enabled": true}` into the configuration and `mcpd reload`; with'
     ' `"listen": "127.0.0.1:9464"` beside it they are served over HTTP, too.'
 )
-"""What somebody is told who asks for them nevertheless."""
+"""The answer to a request for metrics while they are off."""
 
 Labels = tuple[str, ...]
 """Values of a metric's labels, in the order of the table."""
@@ -46,10 +47,10 @@ Labels = tuple[str, ...]
 
 @attrs.frozen
 class Distribution:
-    """What a histogram says."""
+    """The value of a histogram."""
 
     buckets: tuple[int, ...]
-    """How many fell between two of `counting.tally.LATENCY_BOUNDS`; the last: beyond all."""
+    """How many values fell between two of `counting.tally.LATENCY_BOUNDS`; the last: beyond all."""
     total: float
     """The sum of what was observed."""
 
@@ -59,15 +60,15 @@ Values = dict[Labels, float | Distribution]
 
 @attrs.frozen
 class Reading:
-    """All metrics at one moment, but for those that the client library reads itself."""
+    """All metrics at one moment, except those that the client library reads itself."""
 
     values: Mapping[str, Values]
-    """By metric, then by labels."""
+    """Values by metric, then by labels."""
     marks: Mapping[int, str] = attrs.field(factory=dict)
     """The server of each child's mark, to find its memory by."""
 
     def with_memory(self, resident: Mapping[int, int]) -> Reading:
-        """Together with what the children's trees take.
+        """A reading with the memory of the servers' process trees added.
 
         Args:
             resident: bytes by mark.
@@ -77,25 +78,25 @@ class Reading:
 
 
 class CountedUpstream(Protocol):
-    """What an upstream lets be counted."""
+    """The countable part of an upstream."""
 
     mark: int | None
 
     @property
     def in_flight(self) -> int:
-        """ServerCalls without an answer yet, those in line included."""
+        """Calls without an answer yet, queued ones included."""
 
     @property
     def queued(self) -> int:
-        """ServerCalls in line."""
+        """Calls that wait in the queue."""
 
 
 class CountedSession(Protocol):
-    """What an open session lets be counted."""
+    """The countable part of an open session."""
 
     @property
     def surface(self) -> str:
-        """Its surface."""
+        """The name of its surface."""
 
     @property
     def loaded(self) -> int:
@@ -104,10 +105,10 @@ class CountedSession(Protocol):
 
 @attrs.frozen(kw_only=True)
 class Exporter:
-    """Exports all metrics as they are when somebody asks: operators, and Prometheus over HTTP."""
+    """Exports the current metrics on request, to operators and to Prometheus over HTTP."""
 
     tally: Tally
-    """What has happened."""
+    """The counters of events."""
     catalog: Watch[Catalog]
     """The newest catalog."""
     upstreams: Mapping[str, CountedUpstream]
@@ -115,11 +116,11 @@ class Exporter:
     sessions: Callable[[], Iterable[CountedSession]]
     """Open sessions."""
     version: str
-    """Of mcpd."""
+    """The version of mcpd."""
     connections: Callable[[], Mapping[str, Connections]]
-    """The connections through each door."""
+    """The connections through each door, by its name."""
     persistence: Watch[Persistence]
-    """How keeping things for the daemon's next life goes."""
+    """Whether state is being written to the store."""
     _limiter: trio.CapacityLimiter = attrs.field(
         factory=lambda: trio.CapacityLimiter(AT_ONCE), init=False, repr=False
     )
@@ -128,17 +129,17 @@ class Exporter:
         """All metrics in the text format of Prometheus.
 
         Raises:
-            InvalidArguments: the configuration has them off.
+            InvalidArguments: metrics are off in the configuration.
         """
         if not self.catalog.value.config.metrics.enabled:
             raise InvalidArguments(OFF)
         async with self._limiter:
-            # The limiter is ours for the thread, and held from before the reading: nobody is given old numbers.
+            # The limiter is taken before the numbers are read, so that a waiting request gets current ones.
             return await trio.to_thread.run_sync(_rendered, read(self))
 
 
 def read(sources: Exporter) -> Reading:
-    """Copy everything as it is now; on the event loop, where nothing changes meanwhile."""
+    """Copy all values; call it on the event loop, where nothing changes meanwhile."""
     # One limit for counters and gauges: a server has all of its series, or none.
     servers = dict(islice(sources.catalog.value.servers.items(), MAX_SERVERS))
     upstreams = {name: each for name, each in sources.upstreams.items() if name in servers}

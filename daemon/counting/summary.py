@@ -1,4 +1,4 @@
-"""What was counted, in short: for `mcpd status`, and as the counters that are kept over restarts."""
+"""Summaries of the counters: for `mcpd status`, and as the counters that are kept across restarts."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from daemon.model import ToolKey
 
 NET = "estimatedTokensNotSent"
-"""What is made of two counters, and may fall."""
+"""A difference of two counters, which may fall."""
 
 TOOL_CALLS = "toolCalls."
-"""What the names of counted tools begin with, `SERVER/TOOL` follows: many, and in no summary."""
+"""The prefix of the counters of tools, before `SERVER/TOOL`: they are many, and in no summary."""
 
 
 def summary(tally: Tally) -> dict[str, object]:
-    """The numbers for `mcpd status`; those of servers stand with the servers."""
+    """The numbers for `mcpd status`, except those of single servers."""
     hits, misses = (_of_lookups(tally, hit=hit) for hit in (True, False))
     loads = sum(tally.loads.values())
     invalidations = sum(tally.invalidations.values())
@@ -43,7 +43,7 @@ def summary(tally: Tally) -> dict[str, object]:
 
 
 def counters(tally: Tally) -> dict[str, int]:
-    """What is kept over restarts, by name: numbers of `summary`, and calls of each tool. None ever falls."""
+    """The counters to keep across restarts, by name: from `summary`, and calls of tools. None ever falls."""
     found: dict[str, int] = {}
     for name, value in summary(tally).items():
         if isinstance(value, dict):
@@ -56,18 +56,18 @@ def counters(tally: Tally) -> dict[str, int]:
 
 
 def most_called(counted: Mapping[str, int]) -> list[ToolKey]:
-    """The tools among what `counters` come to, those called most first."""
+    """The tools in kept counters, the most called first."""
     tools = [name for name in counted if name.startswith(TOOL_CALLS)]
     tools.sort(key=lambda name: (-counted[name], name))
     return [(server, tool) for name in tools for server, _, tool in (name[len(TOOL_CALLS) :].partition("/"),)]
 
 
 def in_all(counted: Mapping[str, int], since: float) -> dict[str, object]:
-    """What `counters` come to over restarts, as `summary` has it.
+    """The kept counters in the form of `summary`.
 
     Args:
-        counted: by name.
-        since: seconds since the epoch.
+        counted: the sums of `counters` over all restarts, by name.
+        since: when counting began, in seconds since the epoch.
     """
     told: dict[str, Any] = {}
     for name, value in counted.items():

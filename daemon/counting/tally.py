@@ -1,7 +1,7 @@
-"""What has happened since the daemon started, as numbers that only rise.
+"""Counters of events since the daemon started, which only rise.
 
-Counting is a few dictionary operations on the event loop: it waits for nothing and knows no clock. What is
-counted apart is bounded whatever arrives: servers are those of the configuration, surfaces and meta-tools those
+Counting is a few dictionary operations on the event loop: it waits for nothing and knows no clock. The number
+of counters is bounded whatever arrives: servers are those of the configuration, surfaces and meta-tools those
 of the table, outcomes the codes of `errors`. Anything else is counted together, under `OTHER`.
 """
 
@@ -34,62 +34,62 @@ LATENCY_BOUNDS = (
 take (`timeouts.callMax`)."""
 
 MAX_SERVERS = 256
-"""Servers that are counted apart, the first of the configuration: ten times what the largest real one has, and
-still a scrape of a few megabytes if every one of them meets every outcome on every surface."""
+"""The most servers that are counted separately, the first of the configuration: ten times what the largest real
+one has, and still a scrape of a few megabytes if every one of them meets every outcome on every surface."""
 
 MAX_TOOLS = 1000
-"""Tools that are counted apart, over all restarts, the first that are called: few of the 1,519 of 46 real
-servers ever are, and each is a row in the store."""
+"""The most tools that are counted separately, over all restarts, the first ones called: few of the 1,519 of 46
+real servers ever are, and each is a row in the store."""
 
 MAX_TOOL_NAME = 256
-"""Characters of the name of one of them, twice what real ones have at most."""
+"""The most characters of the name of such a tool, twice what real ones have."""
 
 OTHER = "_other"
-"""Whatever is not counted apart. No server can be called that: names begin with a letter or digit."""
+"""Stands for everything not counted separately. No server has this name: names begin with a letter or digit."""
 
 OPERATOR = "operator"
-"""The surface of calls that an operator makes (`mcpd call`)."""
+"""The surface of calls by operators (`mcpd call`)."""
 
 OK = "ok"
-"""The outcome of a call that got its server's result."""
+"""The outcome of a call that got a result from its server."""
 
 CODES = frozenset(
     kind.code for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, CallError)
 )
-"""What a call can end with instead of a result."""
+"""The error codes that a call can end with."""
 
 OUTCOMES = CODES | {OK}
-"""How a call can end."""
+"""All outcomes of calls."""
 
 SOURCES = frozenset(map(str, Source))
-"""Who loads tools."""
+"""The sources of loaded tools."""
 
 INVALIDATIONS = frozenset(map(str, LoadedStatus)) - {LoadedStatus.VALID}
-"""What may become of a loaded tool."""
+"""The statuses of loaded tools that are no longer valid."""
 
 REPAIRS = frozenset(map(str, Repair))
-"""What is done to arguments."""
+"""The kinds of repairs of arguments."""
 
 
 @attrs.define
 class ServerCalls:
-    """Calls of one server that have ended."""
+    """Counts of the ended calls of one server."""
 
     outcomes: dict[tuple[str, str], int] = attrs.field(factory=dict)
-    """How many, by surface and outcome."""
+    """Calls by surface and outcome."""
     buckets: list[int] = attrs.field(factory=lambda: [0] * (len(LATENCY_BOUNDS) + 1))
-    """How many took longer than one of `LATENCY_BOUNDS` and at most as long as the next; the last: longer than
-    all."""
+    """Calls that took longer than one of `LATENCY_BOUNDS` and at most as long as the next; the last: longer
+    than all."""
     seconds: float = 0.0
-    """What all of them took."""
+    """The total duration of all calls."""
 
     @property
     def count(self) -> int:
-        """All of them."""
+        """The number of all calls."""
         return sum(self.buckets)
 
     def absorb(self, other: ServerCalls) -> None:
-        """Add those of another."""
+        """Add the counts of another server."""
         for key, count in other.outcomes.items():
             self.outcomes[key] = self.outcomes.get(key, 0) + count
         self.buckets = [one + more for one, more in zip(self.buckets, other.buckets, strict=True)]
@@ -98,45 +98,45 @@ class ServerCalls:
 
 @attrs.define
 class Lists:
-    """Answers to `tools/list` on one surface."""
+    """Counts of the answers to `tools/list` on one surface."""
 
     count: int = 0
-    """How many."""
+    """The number of answers."""
     sent: int = 0
-    """Bytes of the tools in them."""
+    """Bytes of the tools in these answers."""
     full: int = 0
-    """Bytes that all tools of the profile have, for each answer."""
+    """Bytes that these answers would have had with all tools of the profile."""
     spared: int = 0
-    """Bytes that clients did without because they were not given all tools (`clients.savings`)."""
+    """Bytes that were not sent because clients were not given all tools (`clients.savings`)."""
     instead: int = 0
-    """Bytes that they were sent for that later, or had more from the start."""
+    """Bytes that were sent instead: later, or in lists that grew."""
 
 
 def tokens_in(size: int) -> int:
-    """About how many tokens so many bytes are; fewer than none of fewer than none."""
+    """An estimate of the tokens in a number of bytes, which may be negative."""
     return int(size / BYTES_PER_TOKEN)
 
 
 class Tally:
-    """Counters. Read them as they are; they change only on the event loop."""
+    """The counters of the daemon. They change only on the event loop, and may be read directly."""
 
     def __init__(self, servers: Iterable[str] = (), *, meta_tools: Mapping[str, Iterable[str]]) -> None:
-        """Begin at zero.
+        """Start all counters at zero.
 
         Args:
             servers: names of the configuration's servers.
             meta_tools: names of the meta-tools of each surface, by its name.
         """
         self.servers: dict[str, ServerCalls] = {}
-        """Ended calls by configured server."""
+        """Ended calls, by configured server."""
         self.elsewhere = ServerCalls()
-        """Those of servers that are not, or no longer, counted apart."""
+        """Ended calls of servers that are not, or no longer, counted separately."""
         self.tools: Counter[ToolKey] = Counter()
-        """Calls that a server has answered, by tool; at most `MAX_TOOLS` of them."""
+        """Calls answered by a server, by tool; at most `MAX_TOOLS` tools."""
         self.meta_calls: Counter[tuple[str, str, str]] = Counter()
-        """Calls that no server had, by surface, meta-tool and outcome."""
+        """Calls that mcpd answered itself, by surface, meta-tool and outcome."""
         self.lookups: Counter[tuple[bool, str]] = Counter()
-        """Calls on a surface that loads, by whether the tool was loaded, and source."""
+        """Calls on surfaces that load tools, by whether the tool was loaded, and source."""
         self.loads: Counter[str] = Counter(dict.fromkeys(sorted(SOURCES), 0))
         """Tools that were loaded, by source."""
         self.invalidations: Counter[str] = Counter(dict.fromkeys(sorted(INVALIDATIONS), 0))
@@ -152,7 +152,7 @@ class Tally:
         self.serve(servers)
 
     def serve(self, servers: Iterable[str]) -> None:
-        """These are the configured servers now. Counts of one that has gone stay, under `OTHER`."""
+        """Set the configured servers. Counts of one that is gone are added to `OTHER`."""
         names = list(islice(servers, MAX_SERVERS))
         known, self.servers = self.servers, {}
         for name in names:
@@ -161,19 +161,19 @@ class Tally:
             self.elsewhere.absorb(gone)
 
     def know(self, tools: Iterable[ToolKey]) -> None:
-        """These tools were counted by daemons before: they take their places among those that are."""
+        """Reserve counters for tools that earlier daemons have counted."""
         for key in islice(tools, MAX_TOOLS):
             self.tools.setdefault(key, 0)
 
     def call(self, server: str, surface: str, outcome: str, seconds: float, tool: str = "") -> None:
-        """A call that went to a server has ended.
+        """Count a call that went to a server and has ended.
 
         Args:
-            server: its configured name.
+            server: the configured name of the server.
             surface: where the call came from.
             outcome: `ok` or an error code.
             seconds: how long it took, from the client's request to its answer.
-            tool: its bare name; empty is not counted.
+            tool: the bare name of the tool; not counted if empty.
         """
         if tool and outcome == OK:
             called = server, tool
@@ -199,43 +199,43 @@ class Tally:
         return len(self.tools) < MAX_TOOLS and len(tool) <= MAX_TOOL_NAME and tool.isprintable()
 
     def meta_call(self, surface: str, tool: str, outcome: str) -> None:
-        """A call was answered without any server: a round trip that a client without mcpd would not make.
+        """Count a call that mcpd answered itself: a round trip that a client without mcpd would not make.
 
         Args:
             surface: where the call came from.
-            tool: what it named; anything but a meta-tool of that surface is counted together.
+            tool: the name in the call; names that are no meta-tool of the surface are counted together.
             outcome: `ok` or an error code.
         """
         if (surface, tool) not in self._meta_tools:
             surface, tool = _one_of(surface, self._surfaces), OTHER
         self.meta_calls[surface, tool, _one_of(outcome, OUTCOMES)] += 1
 
-    def load(self, hit: bool, source: str) -> None:  # noqa: FBT001 - the one thing that is said
-        """On a surface that loads, a call found its tool loaded, or did not.
+    def load(self, hit: bool, source: str) -> None:  # noqa: FBT001 - the subject of the method
+        """Count a call on a surface that loads tools.
 
         Args:
-            hit: whether it did.
-            source: who had loaded it; for a miss `auto` if the call loaded it itself, else `manual`.
+            hit: whether the tool was loaded.
+            source: what had loaded it; for a miss `auto` if the call loaded it itself, else `manual`.
         """
         self.lookups[hit, _one_of(source, SOURCES)] += 1
 
     def loaded(self, source: str, count: int = 1) -> None:
-        """A session has loaded tools that it had not loaded."""
+        """Count tools that a session has newly loaded."""
         self.loads[_one_of(source, SOURCES)] += max(0, count)
 
     def invalidated(self, status: str, count: int = 1) -> None:
-        """Loaded tools of a session are valid no longer."""
+        """Count loaded tools of a session that have become invalid."""
         self.invalidations[_one_of(status, INVALIDATIONS)] += max(0, count)
 
     def repaired(self, kind: str) -> None:
-        """The arguments of a call had to be repaired."""
+        """Count a call whose arguments had to be repaired."""
         self.repairs[_one_of(kind, REPAIRS)] += 1
 
     def listed(self, surface: str, sent: int, full: int) -> None:
-        """A `tools/list` was answered.
+        """Count an answer to `tools/list`.
 
         Args:
-            surface: on which surface.
+            surface: the surface of the session.
             sent: bytes of the tools in the answer.
             full: bytes of all tools of the profile.
         """
@@ -246,13 +246,13 @@ class Tally:
         lists.full += full
 
     def spared(self, surface: str, size: int) -> None:
-        """A client was spared so many bytes, or sent so many more if that is less than none."""
+        """Count bytes that a client was spared; if negative, bytes that it was sent in addition."""
         lists = self.lists.setdefault(_one_of(surface, self._surfaces), Lists())
         lists.spared += max(0, size)
         lists.instead += max(0, -size)
 
     def refused(self, code: str) -> None:
-        """A call was answered with an error before any server had it."""
+        """Count a call that was answered with an error before it reached a server."""
         self.refusals[_one_of(code, CODES)] += 1
 
 

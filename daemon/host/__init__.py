@@ -1,1 +1,1 @@
-"""The machine around the daemon: paths, sockets, signals, systemd, logging, memory."""
+"""The daemon's interface to the machine: paths, sockets, signals, systemd, logging."""

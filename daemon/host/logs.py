@@ -1,8 +1,12 @@
-"""Logging: loguru's records, written by a thread of their own, without secrets.
+"""Logging: loguru's records, stripped of secrets and written by a thread.
 
-The event loop only puts a finished line on a queue: a terminal or a pipe that does not read must not stop the
-daemon. The queue is bounded; what does not fit is dropped and counted. The standard library's loggers (trio's,
-mcp's, httpx's) are led here too.
+The event loop only puts a finished line on a queue: a terminal or a pipe that is not read must not stop the
+daemon. The queue is bounded; lines that do not fit are dropped and counted. The standard library's loggers
+(trio's, mcp's, httpx's) are redirected here.
+
+Calls are logged off the hot path (`CallLogger`): a call leaves a tuple, and a few times per second a worker
+thread makes one record of all that have gathered, which is formatted as a line for each. (A record for each
+call cost more than forwarding it; so did redacting whole lines: only the label of a call may hold a secret.)
 """
 
 from __future__ import annotations
@@ -13,8 +17,10 @@ import queue
 import sys
 import threading
 import traceback
-from typing import TYPE_CHECKING, TextIO
+from collections import deque
+from typing import TYPE_CHECKING, TextIO, TypeAlias
 
+import trio
 from loguru import logger
 
 from daemon.safety.escape import json_line, visible
@@ -25,37 +31,37 @@ if TYPE_CHECKING:
     from loguru import Message, Record
 
     from daemon.config.redaction import Redactors
-    from daemon.host.calllog import Note
     from daemon.safety.redact import Redactor
 
 QUEUED_LINES = 10_000
-"""Lines that may wait for a slow reader of our stderr: seconds of a noisy start."""
+"""The most lines that wait for a slow reader of our stderr: seconds of a noisy start."""
 
 TRACEBACK_CHARS = 64 * 1024
-"""Of a traceback: as deep as Python's own recursion goes, and a message that quotes its data, cut."""
+"""The most characters of a traceback: enough for Python's deepest recursion; a message that quotes data is
+cut."""
 
 LABEL_BYTES = 256
-"""Of what a call is called in the log, as of a tool's name: the name may be one that a client made up."""
+"""The most bytes of a call's label in the log, as of a tool's name: a client may have made it up."""
 
 FLUSH_SECONDS = 1.0
-"""How long the end of the daemon waits for the last lines to be written."""
+"""How long the daemon waits at its end for the last lines to be written."""
 
 SYSLOG_LEVELS = {"TRACE": 7, "DEBUG": 7, "INFO": 6, "SUCCESS": 5, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}
-"""journald reads `<N>` at the start of a line as its priority (sd-daemon(3))."""
+"""The priorities that journald reads from `<N>` at the start of a line (sd-daemon(3))."""
 
 
 QUIET = frozenset({"mcp", "httpx2", "httpcore2"})
-"""Libraries that log as errors what we answer, retry and report ourselves: theirs is detail."""
+"""Libraries that log as errors what we handle and report ourselves: logged as details."""
 
 
 class LineWriter:
-    """Writes lines in a thread, in order."""
+    """Writes lines to a stream in a thread, in order."""
 
     def __init__(self, stream: TextIO) -> None:
         """Start the thread."""
         self.dropped = 0
         self._closed = False
-        self._confessed = 0
+        self._reported = 0
         self._stream = stream
         self._lines: queue.Queue[str | None] = queue.Queue(QUEUED_LINES)
         self._thread = threading.Thread(target=self._write, name="mcpd-log", daemon=True)
@@ -69,7 +75,7 @@ class LineWriter:
             self.dropped += 1
 
     def close(self) -> None:
-        """Write what is queued, within `FLUSH_SECONDS`. Idempotent."""
+        """Write the queued lines, within `FLUSH_SECONDS`. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -83,9 +89,9 @@ class LineWriter:
         while (line := self._lines.get()) is not None:
             try:
                 self._stream.write(line + "\n")
-                if self.dropped > self._confessed and self._lines.empty():
-                    self._stream.write(f"mcpd: {self.dropped - self._confessed} lines of log were dropped\n")
-                    self._confessed = self.dropped
+                if self.dropped > self._reported and self._lines.empty():
+                    self._stream.write(f"mcpd: {self.dropped - self._reported} lines of log were dropped\n")
+                    self._reported = self.dropped
                 if self._lines.empty():
                     self._stream.flush()
             except (OSError, ValueError):
@@ -98,7 +104,7 @@ def configure(style: str, level: str, redact: Redactors) -> LineWriter:
     Args:
         style: `text` for people, `journal` for systemd's journal, `json` for programs.
         level: the least severe level shown, in loguru's names.
-        redact: takes secrets out of every line: of one about a server, those that this may know.
+        redact: removes secrets from every line: for a line about a server, those that it may know.
     """
     writer = LineWriter(sys.stderr)
     write, write_calls = {
@@ -108,7 +114,7 @@ def configure(style: str, level: str, redact: Redactors) -> LineWriter:
     }[style]
 
     def sink(message: Message) -> None:
-        # Before formatting: afterwards a secret may be escaped beyond recognition, and a line be cut apart.
+        # Redacted before formatting, which may escape a secret beyond recognition or cut it in two.
         server = message.record["extra"].get("server")
         entry = _Entry(message.record, redact.of(server) if isinstance(server, str) else redact)
         calls: Sequence[Note] | None = message.record["extra"].get("calls")
@@ -123,13 +129,13 @@ def configure(style: str, level: str, redact: Redactors) -> LineWriter:
 
 
 class _Entry:
-    """A log record from which secrets have been taken."""
+    """A log record without secrets."""
 
     def __init__(self, record: Record, redact: Redactor | Redactors) -> None:
         self.time = record["time"]
         self.clock = f"{self.time:HH:mm:ss.SSS}"
         self.level = record["level"].name
-        # What servers and clients say is in there, up to 16 MiB: it is cut as well.
+        # It may quote up to 16 MiB from servers and clients: it is cut as well.
         self.message = redact(record["message"])
         self.extra = {
             key: redact(value) if isinstance(value, str) else value
@@ -144,9 +150,9 @@ class _Entry:
 
     @property
     def body(self) -> str:
-        """What happened, to whom, and the traceback if there is one.
+        """The subject, the message, and the traceback if there is one.
 
-        What servers and clients said is in there: it must not forge a line or move a terminal's cursor.
+        It may quote servers and clients, who must not forge a line or move a terminal's cursor.
         """
         subject = " ".join(f"{key}={self.extra[key]}" for key in _SUBJECTS if key in self.extra)
         text = visible(f"[{subject}] {self.message}" if subject else self.message)
@@ -154,7 +160,7 @@ class _Entry:
 
 
 _SUBJECTS = ("server", "session", "category")
-"""What a line may be about, in the order in which it is said."""
+"""The subjects of a line, in the order in which they are shown."""
 
 
 def _text(entry: _Entry) -> str:
@@ -162,7 +168,7 @@ def _text(entry: _Entry) -> str:
 
 
 def _journal(entry: _Entry) -> str:
-    """One priority per physical line, or journald shows the rest of a traceback as information."""
+    """Each physical line has a priority, or journald would show the rest of a traceback as information."""
     prefix = f"<{SYSLOG_LEVELS.get(entry.level, 6)}>"
     return "\n".join(prefix + line for line in entry.body.split("\n"))
 
@@ -180,19 +186,19 @@ def _json(entry: _Entry) -> str:
 
 
 def _spelt(calls: Sequence[Note], redact: Redactors, spell: Callable[[str], str]) -> dict[str, str]:
-    """The labels of calls as they are written: of a line, only they are not our own words."""
+    """The written form of each label: only labels are not our own words."""
     return {label: spell(_short(redact(label))) for label in {label for _, label, _, _ in calls}}
 
 
 def _short(label: str) -> str:
-    """A label of `LABEL_BYTES` at the most, as a terminal may be shown it."""
+    """A label cut to `LABEL_BYTES` and safe to show on a terminal."""
     shown = visible(label[:LABEL_BYTES])
     whole = len(label) <= LABEL_BYTES and len(shown.encode()) <= LABEL_BYTES
     return shown if whole else shown.encode()[: LABEL_BYTES - len("…".encode())].decode(errors="ignore") + "…"
 
 
 def _text_of_calls(entry: _Entry, calls: Sequence[Note], redact: Redactors) -> str:
-    """The text form of calls in the log, a line for each."""
+    """Calls as text, a line for each."""
     return _lines_of_calls(f"{entry.clock} {entry.level:<7} ", calls, redact)
 
 
@@ -223,7 +229,7 @@ def _json_of_calls(entry: _Entry, calls: Sequence[Note], redact: Redactors) -> s
 
 
 class _Intercept(logging.Handler):
-    """Leads the standard library's logging into loguru."""
+    """Redirects the standard library's logging to loguru."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Forward one record."""
@@ -231,3 +237,65 @@ class _Intercept(logging.Handler):
         if record.name.partition(".")[0] in QUIET:
             level = "DEBUG"
         logger.bind(logger=record.name).opt(exception=record.exc_info).log(level, "{}", record.getMessage())
+
+
+GATHERED = 10_000
+"""The most calls that wait to be logged, more than arrive in one interval; older ones are dropped and
+counted."""
+
+EVERY_SECONDS = 0.25
+"""How long a line may lag behind its call, in seconds."""
+
+CALLS_PER_RECORD = 250
+"""Calls formatted at once, which takes a third of a millisecond, before the event loop runs again."""
+
+Note: TypeAlias = tuple[int, str, float, str]
+"""Number of the connection, label, seconds, outcome. The label may be any name that a client has sent,
+unchecked and of any length."""
+
+
+class CallLogger:
+    """Logs calls: session, category and name, latency, outcome."""
+
+    def __init__(self) -> None:
+        """Start without any calls."""
+        self._notes: deque[Note] = deque(maxlen=GATHERED)
+        self._some = trio.Event()
+        self._rests = True
+        self.dropped = 0
+
+    def note(self, session: int, label: str, seconds: float, outcome: str) -> None:
+        """Note a call that has ended. Never blocks."""
+        notes = self._notes
+        if len(notes) == GATHERED:
+            self.dropped += 1
+        notes.append((session, label, seconds, outcome))
+        if self._rests:
+            self._rests = False
+            self._some.set()
+
+    async def run(self) -> None:
+        """Log the noted calls until cancelled; then the remaining ones."""
+        try:
+            while True:
+                await self._some.wait()
+                await trio.sleep(EVERY_SECONDS)
+                self._some = trio.Event()
+                self._rests = True
+                try:
+                    await trio.to_thread.run_sync(self._write)
+                except RuntimeError as error:
+                    # No thread can be started: the machine is at its limit of tasks, and these lines can wait.
+                    logger.debug("no thread for the log of calls: {}", error)
+                    self._rests = False
+                    self._some.set()
+        finally:
+            self._write()
+
+    def _write(self) -> None:
+        if self.dropped:
+            lost, self.dropped = self.dropped, 0
+            logger.warning("{} calls were not logged: they came faster than they could be", lost)
+        while self._notes:
+            notes = [self._notes.popleft() for _ in range(min(len(self._notes), CALLS_PER_RECORD))]
+            logger.bind(calls=notes).info("{} calls", len(notes))

@@ -1,4 +1,4 @@
-"""Talking to systemd: readiness, watchdog, inherited sockets.
+"""The interface to systemd: readiness, watchdog, inherited sockets.
 
 Sources: sd_notify(3), sd_listen_fds(3), sd_watchdog_enabled(3). Outside systemd every function does nothing.
 """
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, MutableMapping
 
 FIRST_FD = 3
-"""SD_LISTEN_FDS_START."""
+"""The first inherited descriptor (SD_LISTEN_FDS_START)."""
 
 SERVING = "READY=1\nSTATUS=serving"
-"""All is up, or up again."""
+"""The state to send when everything is up, at first or after a reload."""
 
 WATCHDOG_SHARE = 3
-"""A sign of life is given three times within the interval that systemd asks for (sd_watchdog_enabled(3))."""
+"""Signs of life within the interval that systemd asks for; sd_watchdog_enabled(3) recommends at least two."""
 
 
 class Notifier:
     """Sends states to the service manager that started us."""
 
     def __init__(self, environ: MutableMapping[str, str]) -> None:
-        """Take NOTIFY_SOCKET out of the environment: no child may speak in our name."""
+        """Remove NOTIFY_SOCKET from the environment, so that no child can speak in our name."""
         self._address = environ.pop("NOTIFY_SOCKET", "")
 
     def __call__(self, state: str) -> None:
-        """Send a state such as `READY=1`; a service manager that is gone is no reason to fail."""
+        """Send a state such as `READY=1`; that nobody receives it is not an error."""
         if not self._address:
             return
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
@@ -46,7 +46,7 @@ class Notifier:
 
 
 def reloading() -> str:
-    """The configuration is being read anew; `SERVING` follows. The clock tells one reload from the next."""
+    """The state to send before a reload, `SERVING` follows. The clock distinguishes reloads."""
     return f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}\nSTATUS=reading the configuration"
 
 
@@ -62,12 +62,12 @@ def watchdog_seconds(environ: MutableMapping[str, str]) -> float | None:
 async def feed_watchdog(
     notify: Callable[[str], None], interval: float | None, live: Callable[[], Awaitable[None]]
 ) -> None:
-    """Give signs of life until cancelled, if any are wanted.
+    """Send signs of life until cancelled, if systemd wants any.
 
     Args:
-        notify: tells the service manager.
-        interval: seconds within which it wants a sign; None: it does not.
-        live: a round trip through what must be alive: a timer alone would outlive it.
+        notify: sends a state to the service manager.
+        interval: seconds within which it wants a sign; None if it wants none.
+        live: a round trip through the parts that must be alive: a mere timer would outlive them.
     """
     while interval is not None:
         await live()
@@ -76,7 +76,7 @@ async def feed_watchdog(
 
 
 def listen_fds(environ: MutableMapping[str, str]) -> dict[str, socket.socket]:
-    """Sockets that systemd listens on for us, by their FileDescriptorName."""
+    """Listening sockets inherited from systemd, by their FileDescriptorName."""
     count = environ.pop("LISTEN_FDS", "")
     pid = environ.pop("LISTEN_PID", "")
     names = environ.pop("LISTEN_FDNAMES", "").split(":")

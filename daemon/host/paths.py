@@ -1,6 +1,6 @@
-"""Where things are, by the conventions of the XDG base directories and of systemd. Standard library only.
+"""The paths of sockets, state and configuration, by the conventions of XDG and systemd.
 
-`mcpd connect` stands on this module and is started for every window of every agent: nothing heavy in here.
+`mcpd connect` imports this module and is started for every window of every agent: standard library only.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ USER_RUNTIME = Path("/run/user")
 
 
 FALLBACK = Path("/tmp")  # noqa: S108 - owner and mode are checked at bind, and by clients
-"""Where a user's runtime directory is made if there is no other place: anybody can make it before him."""
+"""Where a user's runtime directory is made if there is no better place; anybody else may make it first."""
 
 
 def home(environ: Mapping[str, str]) -> Path:
-    """The user's home directory, or `/` where there is none: servers are started in it.
+    """The user's home directory, or `/` without one: the directory that servers are started in.
 
-    Not where the daemon was started: npx, uv and others run what they find there, in a repository that somebody
-    has just cloned.
+    Not the daemon's own directory: npx, uv and others run what they find there, which may be a repository that
+    was just cloned.
     """
     named = environ.get("HOME", "")
     return Path(named if named.startswith("/") and os.access(f"{named}/.", os.X_OK) else "/")
@@ -43,8 +43,8 @@ def home(environ: Mapping[str, str]) -> Path:
 def runtime_dir(environ: Mapping[str, str]) -> Path:
     """The directory of the sockets: systemd's, else the user's, else a private one under /tmp.
 
-    MCP clients start their servers with a short list of variables, which XDG_RUNTIME_DIR is not on: the bridge
-    must find the daemon without it.
+    MCP clients start their servers with a short list of variables, without XDG_RUNTIME_DIR: the bridge
+    must find the daemon all the same.
     """
     if "RUNTIME_DIRECTORY" in environ:
         return Path(environ["RUNTIME_DIRECTORY"].partition(":")[0])
@@ -57,7 +57,7 @@ def runtime_dir(environ: Mapping[str, str]) -> Path:
 
 
 def state_dir(environ: Mapping[str, str]) -> Path:
-    """Where state is kept: systemd's StateDirectory, else `$XDG_STATE_HOME/mcpd`."""
+    """The directory of the state: systemd's StateDirectory, else `$XDG_STATE_HOME/mcpd`."""
     if "STATE_DIRECTORY" in environ:
         return Path(environ["STATE_DIRECTORY"].partition(":")[0])
     home = environ.get("XDG_STATE_HOME") or str(Path(environ.get("HOME", "/")) / ".local" / "state")
@@ -65,7 +65,7 @@ def state_dir(environ: Mapping[str, str]) -> Path:
 
 
 def config_file(environ: Mapping[str, str]) -> Path:
-    """The configuration when none is named: `$MCPD_CONFIG`, the user's, the system's."""
+    """The default configuration file: `$MCPD_CONFIG`, the user's, or the system's."""
     if environ.get("MCPD_CONFIG"):
         return Path(environ["MCPD_CONFIG"])
     home = environ.get("XDG_CONFIG_HOME") or str(Path(environ.get("HOME", "/")) / ".config")
@@ -79,7 +79,7 @@ def _system_config(own: Path) -> Path:
 
 
 def client_socket(environ: Mapping[str, str]) -> Path:
-    """The socket that clients connect to: `$MCPD_SOCKET`, the user's daemon, the system's."""
+    """The socket that clients connect to: `$MCPD_SOCKET`, the user's daemon, or the system's."""
     return _reachable(environ, "MCPD_SOCKET", FRONT)
 
 
@@ -97,14 +97,14 @@ def control_socket(environ: Mapping[str, str], front: str | Path | None = None) 
 
 
 def control_beside(front: Path) -> Path:
-    """Where a daemon listens for operators whose clients connect to `front`."""
+    """The operators' socket of a daemon whose clients connect to `front`."""
     return SYSTEM[CONTROL][0] if front in SYSTEM[FRONT] else front.with_name(CONTROL)
 
 
 def served_sockets(
     environ: Mapping[str, str], named: Path | None, front: str | None, control: str | None
 ) -> tuple[Path, Path]:
-    """Where a daemon listens for clients and for operators, unless systemd gives it other sockets.
+    """The sockets for clients and for operators that a daemon binds, unless systemd gives it others.
 
     Args:
         environ: its environment.
@@ -129,7 +129,7 @@ def _reachable(environ: Mapping[str, str], variable: str, name: str) -> Path:
 
 
 def _is_taken(directory: Path) -> bool:
-    """Whether somebody else has made the directory that anybody can make."""
+    """Whether another user has made the directory under `FALLBACK`."""
     try:
         return directory.parent == FALLBACK and directory.lstat().st_uid not in {os.getuid(), 0}
     except OSError:
@@ -137,7 +137,7 @@ def _is_taken(directory: Path) -> bool:
 
 
 def _is_there(path: Path) -> bool:
-    """Whether it is there, as far as this user can see: a closed directory is no reason to fail."""
+    """Whether a path exists, as far as this user can see: an unreadable directory is not an error."""
     try:
         return path.exists()
     except OSError:

@@ -1,9 +1,9 @@
-"""The signals that concern the daemon, taken from its first moment to its last.
+"""The signals that the daemon handles, from its first moment to its last.
 
-Their default would kill us half-way through starting or ending, and leave the socket file behind. One handler
-for the whole time: another one for the event loop alone would have to be put back while signals come, and a
-handler of Python's that is interrupted by the next signal, and that by the next, ends in a RecursionError. So
-the second signal that asks for the end is the last that is heard.
+Their default would kill us halfway through starting or stopping, and leave the socket file behind. There is one
+handler for the whole time: a separate one for the event loop would have to be replaced while signals arrive.
+Python's handlers interrupt each other, and a burst of signals ends in a RecursionError: so the second signal
+that asks us to stop is the last one handled.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ if TYPE_CHECKING:
 ENDING = frozenset({signal.SIGTERM, signal.SIGINT})
 """Signals that end the daemon."""
 
-HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals that the daemon handles."""
 
 
 class Signals:
-    """Takes signals; only for the main thread."""
+    """Handles signals; to be made in the main thread."""
 
     def __init__(self) -> None:
-        """Take them from now on, and keep them until somebody listens."""
-        self._unheard: list[int] = []
-        self._deliver: Callable[[int], None] = self._unheard.append
+        """Handle signals from now on, and keep them until `listen`."""
+        self._pending: list[int] = []
+        self._deliver: Callable[[int], None] = self._pending.append
         self._ends = 0
-        self._before = {number: signal.signal(number, self._take) for number in HEARD}
+        self._before = {number: signal.signal(number, self._take) for number in HANDLED}
 
     def listen(self, deliver: Callable[[int], None]) -> None:
-        """Hand over those that have come, and each that comes from now on.
+        """Deliver the signals received so far, and every later one.
 
         Args:
-            deliver: called within a signal handler: may only leave a note, as `TrioToken.run_sync_soon` does.
+            deliver: called within a signal handler: may only schedule work, as `TrioToken.run_sync_soon` does.
         """
         self._deliver = deliver
-        unheard, self._unheard = self._unheard, []
-        for number in unheard:
+        pending, self._pending = self._pending, []
+        for number in pending:
             deliver(number)
 
     def ignore(self) -> None:
-        """All is done: not even the interpreter's own end, which restores defaults, is to be cut short."""
-        for number in HEARD:
+        """Ignore signals from now on, so that nothing cuts short the interpreter's own shutdown."""
+        for number in HANDLED:
             signal.signal(number, signal.SIG_IGN)
 
     def restore(self) -> None:
-        """Put back what was there before: for a process that goes on without a daemon."""
+        """Restore the previous handlers: for a process that goes on without a daemon."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
 

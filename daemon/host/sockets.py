@@ -1,8 +1,8 @@
-"""Binding our unix sockets: private, over a stale file safely, never over a living daemon.
+"""Binds our unix sockets: privately, safely over a stale file, never over a running daemon.
 
-A lock file beside the socket decides who serves it (flock(2): the kernel drops the lock with its holder,
-however it died), so that taking a stale socket file over is no race. It also names the holder. Standard library
-only: sockets are bound before anything heavy is imported.
+A lock file beside the socket decides who serves it (flock(2): the kernel releases the lock when its holder
+ends, however that happens), so that replacing a stale socket file is not a race. It also names the holder.
+Standard library only: sockets are bound before anything heavy is imported.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 BACKLOG = 512
-"""Connections that the kernel keeps for us while we start or are busy (listen(2))."""
+"""Connections that the kernel queues while we start or are busy (listen(2))."""
 
 DYING_SECONDS = 0.5
-"""How long a socket is looked at that is served although its lock is free. Who is killed gives his descriptors
-back one after the other, and so does a child of his that begins its program: the lock before the socket."""
+"""How long, in seconds, to wait for a socket that is still served although its lock is free. The descriptors of
+a killed process, and of its child before exec, are closed one by one: the lock before the socket."""
 
 _LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _held: list[int] = []
@@ -36,7 +36,7 @@ def bind(path: Path) -> socket.socket:
     """Listen on a unix socket: mode 0600, in a directory of mode 0700 that is ours.
 
     Raises:
-        DaemonRunning: somebody serves it already.
+        DaemonRunning: another process serves it already.
         OSError: the directory or file cannot be used; the text says why.
     """
     private_directory(path.parent)
@@ -60,13 +60,13 @@ def bind(path: Path) -> socket.socket:
 
 
 def unbind(listener: socket.socket, path: Path) -> None:
-    """Close the socket and remove its file; the lock file stays, it is what makes the next start safe."""
+    """Close the socket and remove its file; the lock file stays, as it makes the next start safe."""
     listener.close()
     path.unlink(missing_ok=True)
 
 
 def private_directory(directory: Path) -> None:
-    """Make a directory for us alone, or see that nobody else can replace what we put in it.
+    """Make a private directory, or check that nobody else can replace our files in an existing one.
 
     Raises:
         OSError: it cannot be made, belongs to another user, or is open to others.
@@ -90,7 +90,7 @@ def _remove_stale(path: Path) -> None:
 
 
 def _lock(path: Path) -> None:
-    """Take the lock beside `path`, for as long as this process lives."""
+    """Take the lock beside `path` for the life of this process."""
     lock = os.open(path.with_name(path.name + ".lock"), _LOCK_FLAGS, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -106,7 +106,7 @@ def _lock(path: Path) -> None:
 
 
 def _stays_served(path: Path) -> bool:
-    """Whether somebody serves it for longer than it takes to die."""
+    """Whether a socket is still served after `DYING_SECONDS`."""
     until = time.monotonic() + DYING_SECONDS
     while _is_served(path):
         if time.monotonic() > until:
@@ -116,7 +116,7 @@ def _stays_served(path: Path) -> bool:
 
 
 def _is_served(path: Path) -> bool:
-    """Whether somebody accepts connections there: a daemon without our lock, or another program."""
+    """Whether a socket accepts connections: of a daemon without our lock, or another program."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1)
         try:

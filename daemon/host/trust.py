@@ -1,7 +1,7 @@
-"""Whether what listens on a socket may be the daemon: anybody can make one in a directory such as /tmp.
+"""Checks whether the listener on a socket can be the daemon: anybody can make one in a directory like /tmp.
 
-A peer that is not trusted gets no prompt, no argument and no password, and none of its answers is passed on.
-Standard library only, and light: `mcpd connect` is started for every window of every agent.
+An untrusted peer gets no prompt, no argument and no password, and none of its answers is passed on. Standard
+library only, and light: `mcpd connect` is started for every window of every agent.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from stat import S_ISLNK
 from sys import byteorder
 
 OTHERS_WRITE = 0o022
-"""Modes of a directory in which somebody else can put a socket, also if it is sticky."""
+"""Mode bits of a directory in which others can create a socket, even if it is sticky."""
 
 
 def distrust(link: _socket.socket, path: str) -> str:
-    """Why the peer that listens at the other end is not to be trusted, and what to do; empty if it is.
+    """Why the listener at the other end is not trusted, and what to do about it; empty if it is.
 
-    Trusted are this user, root, and a user whose socket lies where only these, or that user in a directory that
-    they gave to it, could have put it: the user of the system service is one.
+    Trusted are this user, root, and a user whose socket is in a place where only these could have put it, or
+    that user in a directory that they gave to it: the user of the system service is one.
 
     Args:
-        link: connected.
-        path: what it was connected to.
+        link: a connected socket.
+        path: the path that it is connected to.
     """
-    # pid, uid, gid (unix(7), SO_PEERCRED): of whoever called listen(2).
+    # pid, uid, gid (unix(7), SO_PEERCRED) of the process that called listen(2).
     raw = link.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
     uid = int.from_bytes(raw[4:8], byteorder)
     if uid in {os.geteuid(), 0} or is_vouched_for(path, uid):
@@ -38,13 +38,13 @@ def distrust(link: _socket.socket, path: str) -> str:
 
 
 def is_vouched_for(path: str, uid: int) -> bool:
-    """Whether nobody but us, root and a user could have put something at a path."""
+    """Whether only we, root and this user could have created the file at a path."""
     path = os.path.abspath(path)  # noqa: PTH100 - pathlib takes 7 ms
     return all(_leads_on(each, uid) for each in {path, os.path.realpath(path)})
 
 
 def _leads_on(path: str, uid: int) -> bool:
-    """Whether each directory on the way belongs to us, to root, or from one of these on to this user."""
+    """Whether each directory above belongs to us or root or, below one of theirs, to this user."""
     ours, given = {os.geteuid(), 0}, False
     for place in _above(path):
         try:
@@ -59,12 +59,12 @@ def _leads_on(path: str, uid: int) -> bool:
 
 
 def _is_open(mode: int) -> bool:
-    # A link has no mode of its own; what it leads to is looked at by itself.
+    # A link has no mode of its own; its target is checked separately.
     return bool(mode & OTHERS_WRITE) and not S_ISLNK(mode)
 
 
 def _above(path: str) -> list[str]:
-    """The directories that a path goes through, from the root on."""
+    """The directories above a path, from the root down."""
     found: list[str] = []
     while (above := os.path.dirname(path)) != path:  # noqa: PTH120 - as above
         found.append(above)

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from daemon.config.diff import Plan
     from daemon.config.model import Config
     from daemon.config.redaction import Redactors
-    from daemon.counting.measures import CallStats, Mended, Noise, StderrTail
+    from daemon.counting.measures import CallStats, Noise, RepairCounts, StderrTail
     from daemon.counting.tally import Tally
     from daemon.facts import Fact
     from daemon.kit.mailbox import Watch
     from daemon.processes.peers import Connections
     from daemon.state.health import Persistence
     from daemon.state.session_notes import Totals
-    from daemon.supervision.supervisor import Child
+    from daemon.supervision.child import Child
     from daemon.surfaces.base import Means
     from daemon.upstreams.listing import ListingStatus
     from daemon.upstreams.transports.handshake import Greeting
@@ -203,7 +203,7 @@ class Counters:
 
     tally: Tally
     """Calls, loads, lists."""
-    mended: Mended
+    mended: RepairCounts
     """How often arguments had to be repaired, by client."""
     summarizer: Callable[[], Mapping[str, object] | None]
     """How the model that shortens descriptions does, by field; None where there is none."""

@@ -12,7 +12,7 @@ from daemon.kit.wording import camel
 from daemon.operators.base import Command, NoParams
 from daemon.operators.server_status import server_status
 from daemon.operators.tools import view_of
-from daemon.processes.effort import memory_by_mark
+from daemon.processes.marks import memory_by_mark
 from daemon.surfaces.table import by_profile
 from daemon.upstreams.transports.stdio import child_environment
 

@@ -1,1 +1,1 @@
-"""Processes of this machine: what the kernel tells of them, which are a server's, and which may talk to us."""
+"""Processes of this machine: what /proc says, which belong to servers, and which may connect to the daemon."""

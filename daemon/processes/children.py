@@ -1,9 +1,9 @@
 """Child processes: started in a session of their own, watched, and taken down with all their descendants.
 
-What a group kill misses is a descendant that left its group (`setsid`, a double fork): measured, it survives.
-So after it everything is killed that is the server's by its place in the tree of processes or by its mark
-(`processes.marks`), until nobody is left. Orphans come to the daemon, which is a child subreaper: those of no
-living server are killed as soon as they are seen. What `kill -9` of the daemon leaves, the next one ends
+Killing a group misses descendants that have left it (`setsid`, a double fork): measured, they survive. So after
+that every process is killed that belongs to the server by its place in the process tree or by its mark
+(`processes.marks`), until none is left. The daemon is a child subreaper and adopts orphans: those of no living
+server are killed as soon as they are seen. Processes left by `kill -9` of a daemon are ended by the next one
 (`processes.leftovers`).
 
 PR_SET_PDEATHSIG is not used: it follows the *thread* that forked, trio's idle threads end after 10 s, and
@@ -25,7 +25,7 @@ from loguru import logger
 
 from daemon.causes import Cause
 from daemon.errors import CannotStart, ConnectionLost
-from daemon.processes import leftovers, marks, own, table
+from daemon.processes import leftovers, marks, own, proc
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -35,19 +35,20 @@ if TYPE_CHECKING:
 PIPE_BYTES = 1024 * 1024
 """Larger pipes halve the time of a large message; the limit of an ordinary user (pipe(7))."""
 SWEEPS = 10
-"""A tree that forks while it is killed is gone after a few sweeps; a fork bomb is not waited for longer."""
+"""The most sweeps: a tree that forks while it is killed is gone after a few; a fork bomb is given up."""
 SWEEP_PAUSE = 0.02
 """Seconds between sweeps: SIGKILL is carried out when its process is next scheduled, not when it is sent."""
 LOOK_SECONDS = 2.0
-"""Seconds between looks for orphans when no child has ended: a descendant's end is not told to us."""
+"""Seconds between looks for orphans when no child has ended: the end of a descendant is not reported to us."""
 INHERIT_SECONDS = leftovers.TERM_SECONDS + leftovers.KILL_SECONDS + 1.0
-"""A new daemon serves nobody before it has ended what a killed one has left, but for so long at the most."""
+"""The longest that a new daemon waits, before it serves anybody, until the leftovers of a killed one are
+ended."""
 DEAD_WITHIN = 0.5
 """Seconds that SIGKILL may take to be carried out; longer means uninterruptible sleep, which we cannot end."""
 
 
 class ChildProcess:
-    """One running child and our ends of its pipes (non-blocking descriptors; the taker closes them)."""
+    """One running child and our ends of its pipes (non-blocking descriptors, to be closed by their user)."""
 
     def __init__(self, process: trio.Process, mark: int, pipes: tuple[int, int, int]) -> None:
         self.process = process
@@ -56,23 +57,23 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id, which is also its group's and its session's."""
+        """The process id of the child, and also of its group and session."""
         return self.process.pid
 
     def signal_group(self, number: signal.Signals) -> None:
-        """Signal every process of its group; nobody left is fine."""
+        """Signal every process of its group; a group without processes is not an error."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
 
 class Children:
-    """All children of the daemon: starts them, stops them, reaps what they leave behind."""
+    """All children of the daemon: starts them, stops them, reaps their orphans."""
 
     def __init__(self, starts: Starts | None = None) -> None:
-        """Begin with none.
+        """Start without children.
 
         Args:
-            starts: where they are written down, for the next daemon.
+            starts: the record of starts for the next daemon; None for no record.
         """
         self._starts = starts
         self._forking = trio.Lock()
@@ -85,11 +86,11 @@ class Children:
     async def start(
         self, command: str, args: Sequence[str], env: Mapping[str, str], cwd: str | None, *, server: str = ""
     ) -> ChildProcess:
-        """Start a child with exactly descriptors 0, 1 and 2; `server` is whose it is.
+        """Start a child of a server, with exactly descriptors 0, 1 and 2.
 
         Raises:
             CannotStart: no such command or directory, no permission, not a program.
-            ConnectionLost: the system is short of something; worth another try.
+            ConnectionLost: the system is short of a resource; worth another try.
         """
         inside, ours = _pipes()
         mark = marks.new()
@@ -120,8 +121,8 @@ class Children:
     async def stop(self, child: ChildProcess, *, eof: float, term: float) -> None:
         """End a child and everything it started. Its stdin must be closed already.
 
-        EOF is the one clean way to stop an MCP server, so it comes first, then SIGTERM to the group, then
-        SIGKILL to the whole tree. Bounded by `eof` + `term` + `DEAD_WITHIN` seconds, whatever cancels.
+        EOF is the only clean way to stop an MCP server, so it comes first, then SIGTERM to the group, then
+        SIGKILL to the whole tree. Takes at most `eof` + `term` + `DEAD_WITHIN` seconds; cannot be cancelled.
         """
         with trio.CancelScope(shield=True):
             if not await self._ended_within(child, self._grace(eof, 0.5)):
@@ -136,19 +137,19 @@ class Children:
             marks.forget(child.mark)
 
     async def end_leftovers(self) -> None:
-        """End what killed daemons have left: first of all, as it may hold what a server wants again."""
+        """End the leftovers of killed daemons, before any start: they may hold what a server needs."""
         if self._starts is None:
             return
         state = self._starts.path.parent.parent
         with trio.move_on_after(INHERIT_SECONDS) as scope:
-            await trio.to_thread.run_sync(leftovers.end_and_tell, state, abandon_on_cancel=True)
+            await trio.to_thread.run_sync(leftovers.end_and_log, state, abandon_on_cancel=True)
         if scope.cancelled_caught:
             logger.warning(
                 "what a killed daemon may have left is still being ended: servers are started meanwhile"
             )
 
     def limit_stops(self, seconds: float) -> None:
-        """From now on, all stops together may take so long: the daemon is going down."""
+        """Limit all stops together to a number of seconds: the daemon is shutting down."""
         now = trio.current_time()
         self._stop_by = now + seconds
         for scope in self._stopping:
@@ -160,8 +161,8 @@ class Children:
         for scope in self._stopping:
             scope.cancel()
 
-    async def look_after_orphans(self) -> None:
-        """Reap orphans that came to us, and kill those that are no living server's. Never touches servers."""
+    async def reap_orphans(self) -> None:
+        """Reap adopted orphans, and kill those of no living server, until cancelled. Never touches servers."""
         own.adopt_orphans()
         with trio.open_signal_receiver(signal.SIGCHLD) as signals:
             try:
@@ -177,10 +178,10 @@ class Children:
         try:
             dead, strays = await trio.to_thread.run_sync(_orphans)
         except (RuntimeError, OSError) as error:
-            # No thread or no descriptor is left; some may come back.
+            # Out of threads or descriptors, which may be temporary.
             logger.warning("orphans are not looked after until the next look: {}", error)
             return
-        # A child that is just being spawned is not known as ours yet: waiting for it is trio's.
+        # A child that is just being spawned is not registered yet: trio waits for it.
         await self._none_starting.wait()
         for pid in dead - marks.children():
             with contextlib.suppress(ChildProcessError):
@@ -190,23 +191,23 @@ class Children:
             await self._sweep(None)
 
     async def _sweep(self, mark: int | None) -> None:
-        """Kill the tree of a server and all strays, until nobody is left.
+        """Kill the tree of a server and all strays, until none is left.
 
         Args:
-            mark: the server's; None: only strays.
+            mark: the mark of the server; None for strays only.
         """
         sweeps = tenacity.AsyncRetrying(
             sleep=trio.sleep,
             stop=tenacity.stop_after_attempt(SWEEPS),
             wait=tenacity.wait_fixed(SWEEP_PAUSE),
             retry=tenacity.retry_if_result(bool) | tenacity.retry_if_exception_type(OSError),
-            retry_error_callback=_tell_survivors,
+            retry_error_callback=_log_survivors,
         )
         await sweeps(trio.to_thread.run_sync, _kill_tree, mark)
 
     @contextlib.asynccontextmanager
     async def _starting(self, mark: int) -> AsyncIterator[None]:
-        """Hand a mark down, to one child at a time: a few milliseconds each."""
+        """Pass a mark on to a child; one at a time, a few milliseconds each."""
         async with self._forking:
             self._none_starting = trio.Event()
             try:
@@ -216,7 +217,7 @@ class Children:
                 self._none_starting.set()
 
     def _grace(self, seconds: float, share: float) -> float:
-        """A grace period, cut so that all of them end by `_stop_by`; `share` is of what is left."""
+        """A grace period, cut to a share of the time left, so that all of them end by `_stop_by`."""
         if self._hurried:
             return 0.0
         if self._stop_by is None:
@@ -234,7 +235,7 @@ class Children:
 
 
 def _kill_tree(mark: int | None) -> list[int]:
-    """Kill what belongs to a server, and strays; return whom, an empty list once nobody is left alive."""
+    """Kill the processes of a server, and strays; return them, an empty list once none is alive."""
     found = marks.find()
     doomed = found.strays + (found.trees.get(mark, []) if mark is not None else [])
     for pid in doomed:
@@ -243,7 +244,7 @@ def _kill_tree(mark: int | None) -> list[int]:
     return doomed
 
 
-def _tell_survivors(last: tenacity.RetryCallState) -> None:
+def _log_survivors(last: tenacity.RetryCallState) -> None:
     assert last.outcome is not None
     if last.outcome.failed:
         logger.error("what a stopped server leaves behind cannot be seen: {}", last.outcome.exception())
@@ -252,13 +253,13 @@ def _tell_survivors(last: tenacity.RetryCallState) -> None:
 
 
 def _orphans() -> tuple[set[int], list[int]]:
-    """Children that have ended and wait to be reaped, and strays among the living."""
-    dead = {pid for pid in table.own_children() if (child := table.read_child(pid)) and child.is_dead}
+    """Dead children that wait to be reaped, and living strays."""
+    dead = {pid for pid in proc.own_children() if (child := proc.read_child(pid)) and child.is_dead}
     return dead, marks.strays()
 
 
 def _pipes() -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-    """Three pipes: the child's ends and ours, ours non-blocking."""
+    """Make three pipes: the child's ends, and ours, which are non-blocking."""
     fds: list[int] = []
     try:
         for _ in range(3):
@@ -285,7 +286,7 @@ def _close(fds: Sequence[int]) -> None:
 
 
 def _explain(error: OSError, command: str, cwd: str | None) -> CannotStart | ConnectionLost:
-    """Say what is missing; what the machine is merely short of is worth another try."""
+    """The error to raise for a failed start: a shortage of resources is worth another try."""
     text, why = f"cannot start {command}: {error.strerror}", str(error.strerror)
     if error.errno in _SHORTAGES:
         return ConnectionLost(text, _SHORTAGES[error.errno], command=command)
@@ -303,7 +304,7 @@ def _not_found(command: str, cwd: str | None) -> CannotStart:
     data = {"command": command}
     begins = ""
     if "/" in command:
-        data["file"] = os.path.normpath(os.path.join(cwd or "/", command))  # noqa: PTH118 - of a path as it is written
+        data["file"] = os.path.normpath(os.path.join(cwd or "/", command))  # noqa: PTH118 - of a path as written
         if cwd is not None and not command.startswith("/"):
             begins = f"; it begins in {cwd} (`cwd`, or the home directory without one)"
     text = f"command not found: {command}{begins}. Install it, or write its full path in the config"

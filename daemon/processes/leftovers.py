@@ -1,9 +1,9 @@
-"""What a daemon has left that was killed: found by what it wrote down (`starts`), and ended.
+"""Finds and ends the processes that a killed daemon has left, by its record of starts (`starts`).
 
-Only what belongs to a dead daemon for certain: its file is locked by nobody, the machine was not started since,
-and a process carries one of its marks, or is a child that it wrote down, by number and time; and what stands
-below such a process. Another daemon is left alone with all below it, whoever has started it, and so is the line
-of processes that whoever looks stands in. Everything here blocks: call it in a thread.
+Only processes that certainly belong to a dead daemon are ended: its file is not locked, the machine was not
+restarted since, and the process has one of its marks, is a recorded child (by pid and start time), or descends
+from such a process. Another daemon and its descendants are spared, whatever started it, and so are we and our
+own ancestors. Everything here blocks: call it in a thread.
 """
 
 from __future__ import annotations
@@ -19,50 +19,51 @@ from typing import TYPE_CHECKING
 import attrs
 from loguru import logger
 
-from daemon.processes import marks, starts, table
+from daemon.processes import marks, proc, starts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
 TERM_SECONDS = 2.0
-"""After SIGTERM, before SIGKILL: as a server is given that is stopped (`timeouts.stopTerm`)."""
+"""Seconds from SIGTERM to SIGKILL: as for a server that is stopped (`timeouts.stopTerm`)."""
 
 KILL_SECONDS = 2.0
-"""After SIGKILL; longer means uninterruptible sleep, which nobody can end."""
+"""Seconds to wait after SIGKILL; longer means uninterruptible sleep, which cannot be ended."""
 
 AT_ONCE = 256
-"""Processes that are ended in one go, a descriptor each; further ones come in the next."""
+"""Processes that are ended in one round, with a descriptor each; the others follow in the next."""
 
 ROUNDS = 10
-"""Looks at what is left: a tree that forks while it is ended is gone after a few."""
+"""The most rounds of signals: a tree that forks while it is ended is gone after a few."""
 
 DYING_SECONDS = 0.5
-"""How long a file is looked at that is locked though its daemon is gone: it is just dying, or somebody else
-looks."""
+"""Seconds to wait for a file that is locked although its daemon is gone: the daemon is just dying, or another
+command reads the file."""
 
 ENDED_SECONDS = TERM_SECONDS + KILL_SECONDS + DYING_SECONDS
-"""Likewise, by one who wants to end what is left: somebody else may be ending it, and who goes on before that
-is done starts servers beside leftovers that hold what they want."""
+"""The same, before ending leftovers: another daemon may be ending them, and starting servers before that is
+done would start them beside leftovers that hold what they need."""
 
 LOOK_SECONDS = 0.01
-"""Seconds between two tries at such a file."""
+"""Seconds between two attempts to lock such a file."""
 
 FOREIGN_SECONDS = 7 * 24 * 3600.0
-"""How long a file is kept whose numbers count elsewhere, as a container's: nobody here can see what is left."""
+"""How long a file from another pid namespace, say a container's, is kept: its processes cannot be seen from
+here."""
 
 _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 @attrs.frozen(kw_only=True)
 class Leftover:
-    """What one server of a dead daemon has left."""
+    """The processes left by one server of a dead daemon."""
 
     daemon: int
-    """The daemon's number when it lived."""
+    """The pid that the daemon had."""
     server: str
-    """The server's name; empty if the daemon had no time to write it down."""
-    processes: tuple[table.Process, ...]
+    """The server's name; empty if the daemon had no time to record it."""
+    processes: tuple[proc.Process, ...]
 
     def __str__(self) -> str:
         numbers = ", ".join(str(process.pid) for process in self.processes)
@@ -71,8 +72,8 @@ class Leftover:
 
 
 @attrs.frozen(kw_only=True)
-class Dead:
-    """A daemon that has ended without a word."""
+class DeadDaemon:
+    """A daemon that was killed, with its record of starts."""
 
     path: Path
     identity: starts.Identity
@@ -80,23 +81,23 @@ class Dead:
 
 
 def look(state: Path) -> list[Leftover]:
-    """What is left of dead daemons, by server. Ends nothing.
+    """Find the leftovers of dead daemons, by server, without ending them.
 
     Raises:
-        OSError: that cannot be seen.
+        OSError: processes or files cannot be read.
     """
     with _dead(state, tidy=False) as dead:
         return _find(dead)
 
 
 def end(state: Path) -> tuple[list[Leftover], list[Leftover]]:
-    """End what is left of dead daemons, and forget them.
+    """End the leftovers of dead daemons, and remove their files.
 
     Returns:
-        What was ended, and what survives even SIGKILL.
+        The leftovers that were ended, and those that survive even SIGKILL.
 
     Raises:
-        OSError: that cannot be seen.
+        OSError: processes or files cannot be read.
     """
     with _dead(state, tidy=True) as dead:
         ended, left = _end_all(dead)
@@ -107,8 +108,8 @@ def end(state: Path) -> tuple[list[Leftover], list[Leftover]]:
     return ended, left
 
 
-def end_and_tell(state: Path) -> None:
-    """As `end`, said in the log: what a new daemon does before it starts a server."""
+def end_and_log(state: Path) -> None:
+    """Do as `end` does, and log the result: before a new daemon starts a server."""
     try:
         ended, left = end(state)
     except OSError as error:
@@ -122,22 +123,22 @@ def end_and_tell(state: Path) -> None:
         )
 
 
-def any_of_ours() -> bool:
-    """Whether anything is alive that this daemon has started, or that was started below it."""
+def any_alive() -> bool:
+    """Whether any descendant of this daemon's servers is alive."""
     return any(
         limit[0] >> marks.COUNT_BITS == marks.series() and _is_alive(pid)
-        for pid in table.numbers()
-        if (limit := table.limit(pid)) is not None
+        for pid in proc.numbers()
+        if (limit := proc.limit(pid)) is not None
     )
 
 
 def _is_alive(pid: int) -> bool:
-    process = table.read(pid)
+    process = proc.read(pid)
     return process is not None and not process.is_dead
 
 
-def _end_all(dead: Sequence[Dead]) -> tuple[list[Leftover], list[Leftover]]:
-    """SIGTERM to all, and SIGKILL to who is left, until nobody is."""
+def _end_all(dead: Sequence[DeadDaemon]) -> tuple[list[Leftover], list[Leftover]]:
+    """Send SIGTERM to all, then SIGKILL to the remaining ones until none is left."""
     first = left = _find(dead)
     for turn in range(ROUNDS):
         if not left:
@@ -152,7 +153,7 @@ def _end_all(dead: Sequence[Dead]) -> tuple[list[Leftover], list[Leftover]]:
 
 
 def _without(found: Sequence[Leftover], left: Sequence[Leftover]) -> list[Leftover]:
-    """What was found, but for processes that are left."""
+    """The leftovers that were found, without processes that are still alive."""
     alive = {(process.pid, process.started) for each in left for process in each.processes}
     gone = [
         attrs.evolve(
@@ -163,15 +164,15 @@ def _without(found: Sequence[Leftover], left: Sequence[Leftover]) -> list[Leftov
     return [each for each in gone if each.processes]
 
 
-def _signal(doomed: Sequence[table.Process], number: signal.Signals, seconds: float) -> None:
-    """Signal processes, and wait until they have ended, for so long at the most."""
+def _signal(doomed: Sequence[proc.Process], number: signal.Signals, seconds: float) -> None:
+    """Signal processes, and wait at most `seconds` for their end."""
     with contextlib.ExitStack() as stack:
         poll, waiting = select.poll(), set[int]()
         for process in doomed[:AT_ONCE]:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 fd = os.pidfd_open(process.pid)
                 stack.callback(os.close, fd)
-                # Compared once we hold it: the number may have become another's.
+                # Compared once we hold the descriptor: the pid may have been reused.
                 if _is_still(process):
                     signal.pidfd_send_signal(fd, number)
                     poll.register(fd, select.POLLIN)
@@ -183,16 +184,16 @@ def _signal(doomed: Sequence[table.Process], number: signal.Signals, seconds: fl
                 waiting.discard(fd)
 
 
-def _is_still(process: table.Process) -> bool:
-    now = table.read(process.pid)
+def _is_still(process: proc.Process) -> bool:
+    now = proc.read(process.pid)
     return now is not None and now.started == process.started
 
 
-def _find(dead: Sequence[Dead]) -> list[Leftover]:
-    """What is alive of dead daemons: one look at all processes, none if nobody has died."""
+def _find(dead: Sequence[DeadDaemon]) -> list[Leftover]:
+    """Find the living processes of dead daemons, by one look at all processes."""
     if not dead:
         return []
-    alive, both = table.alive()
+    alive, both = proc.alive()
     limits = {pid: soft for pid, (soft, _) in both.items()}
     below: dict[int, list[int]] = {}
     for pid, process in alive.items():
@@ -213,9 +214,9 @@ def _find(dead: Sequence[Dead]) -> list[Leftover]:
 
 
 def _roots(
-    dead: Dead, alive: Mapping[int, table.Process], limits: Mapping[int, int]
+    dead: DeadDaemon, alive: Mapping[int, proc.Process], limits: Mapping[int, int]
 ) -> Iterator[tuple[int, str]]:
-    """Processes that are a dead daemon's by themselves, and their servers."""
+    """Processes that have a mark of a dead daemon or are recorded children, with their servers."""
     names = {start.mark: start.server for start in dead.starts}
     for pid, process in alive.items():
         is_marked = limits[pid] >> marks.COUNT_BITS == dead.identity.series
@@ -228,13 +229,13 @@ def _roots(
 
 
 def _is_anothers(limit: int, dead: Collection[int]) -> bool:
-    """Whether a process is a daemon, which has a mark only while it starts a server, or stems from one."""
+    """Whether a process is, or descends from, another daemon (which has a mark only during a start)."""
     marked = limit >> marks.MARK_BITS == 1
     return limit == marks.HIGHEST or (marked and limit >> marks.COUNT_BITS not in dead)
 
 
-def _by_server(whose: Mapping[int, tuple[int, str]], alive: Mapping[int, table.Process]) -> list[Leftover]:
-    found: dict[tuple[int, str], list[table.Process]] = {}
+def _by_server(whose: Mapping[int, tuple[int, str]], alive: Mapping[int, proc.Process]) -> list[Leftover]:
+    found: dict[tuple[int, str], list[proc.Process]] = {}
     for pid in sorted(whose):
         found.setdefault(whose[pid], []).append(alive[pid])
     return [
@@ -243,8 +244,8 @@ def _by_server(whose: Mapping[int, tuple[int, str]], alive: Mapping[int, table.P
     ]
 
 
-def _own_line(alive: Mapping[int, table.Process]) -> set[int]:
-    """Ourselves and whom we stem from: who ends his own terminal sees nothing any more."""
+def _own_line(alive: Mapping[int, proc.Process]) -> set[int]:
+    """Our pid and those of our ancestors: ending our own terminal would hide the result."""
     line, pid = {os.getpid()}, os.getppid()
     while pid in alive and pid not in line:
         line.add(pid)
@@ -253,13 +254,13 @@ def _own_line(alive: Mapping[int, table.Process]) -> set[int]:
 
 
 @contextlib.contextmanager
-def _dead(state: Path, *, tidy: bool) -> Iterator[list[Dead]]:
-    """Daemons whose files nobody holds; as long as the block runs we do.
+def _dead(state: Path, *, tidy: bool) -> Iterator[list[DeadDaemon]]:
+    """Dead daemons: those whose files are not locked. We hold the locks while the block runs.
 
     Args:
         state: their state directory.
-        tidy: wait for whoever else is ending what they have left, and remove the files of those of whom nothing
-            can be left.
+        tidy: wait for another process that is ending their leftovers, and remove files of daemons that cannot
+            have left anything.
     """
     found, held = [], []
     until = time.monotonic() + (ENDED_SECONDS if tidy else DYING_SECONDS)
@@ -285,14 +286,14 @@ def _files(folder: Path) -> list[Path]:
         return []
 
 
-def _judge(path: Path, fd: int, until: float, *, tidy: bool) -> Dead | None:
-    """The dead daemon that a file is of; None if it lives, or nothing can be left of it."""
-    # Another user's file could name anybody's processes, and we might be root.
+def _judge(path: Path, fd: int, until: float, *, tidy: bool) -> DeadDaemon | None:
+    """The dead daemon that wrote a file; None if it is alive, or cannot have left anything."""
+    # Another user's file could name any process, and we might be root.
     if os.fstat(fd).st_uid != os.geteuid() or not _take(fd, until):
         return None
     said = starts.read(fd)
     if said is not None and said[0].is_of_this_boot and said[0].is_of_this_namespace:
-        return Dead(path=path, identity=said[0], starts=said[1])
+        return DeadDaemon(path=path, identity=said[0], starts=said[1])
     age = time.time() - os.fstat(fd).st_mtime
     if tidy and ((said is not None and not said[0].is_of_this_boot) or age > FOREIGN_SECONDS):
         path.unlink(missing_ok=True)
@@ -300,7 +301,7 @@ def _judge(path: Path, fd: int, until: float, *, tidy: bool) -> Dead | None:
 
 
 def _take(fd: int, until: float) -> bool:
-    """Lock a file whose daemon is dead, as soon as nobody else holds it."""
+    """Lock the file of a dead daemon as soon as it is free; False if the daemon lives or time is up."""
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -313,9 +314,9 @@ def _take(fd: int, until: float) -> bool:
 
 
 def _lives(fd: int) -> bool:
-    """Whether the daemon of a file that somebody holds is there, as far as can be told from here."""
+    """Whether the daemon of a locked file is alive, as far as can be told from this namespace."""
     said = starts.read(fd)
     if said is None or not said[0].is_of_this_namespace:
         return True
-    process = table.read(said[0].pid)
+    process = proc.read(said[0].pid)
     return process is not None and not process.is_dead and process.started == said[0].started

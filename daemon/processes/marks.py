@@ -1,12 +1,14 @@
-"""Which processes are a server's: what stands below the child that we started, and orphans with its mark.
+"""Which processes belong to a server: the descendants of the child that we started, and orphans with its mark.
 
-A *mark* is a number that nobody else has as the soft RLIMIT_LOCKS, a limit that the kernel keeps, hands down
-through fork, exec, setsid and a cleared environment, and has not looked at since 2.4.25 (getrlimit(2)). It
-tells whose an orphan is that came to us when its parent ended (prctl(2), PR_SET_CHILD_SUBREAPER). A process can
-take its mark off, but cannot choose its parents: so its place in the tree counts first, and a mark only where
-that says nothing. An orphan without the mark of a living server is a *stray*: nobody's, and not left running.
+A *mark* is a unique number set as the soft RLIMIT_LOCKS, a limit that the kernel passes on through fork, exec,
+setsid and a cleared environment, and has ignored since 2.4.25 (getrlimit(2)). It tells which server an adopted
+orphan came from (prctl(2), PR_SET_CHILD_SUBREAPER). A process can remove its mark, but cannot choose its
+parents: so its place in the tree counts first, and the mark only where the tree says nothing. An orphan without
+the mark of a living server is a *stray*, and is killed.
 
-What is kept here is of this process, as its children are.
+The state is global, as the children of this process are. The memory and CPU of a server are those of its tree.
+On an overloaded machine a working process gets little CPU, so one that is *ready* to run, or waits for the
+disk, counts as working, too; a process that is hidden from us (`processes.proc`) looks as if it waited.
 """
 
 from __future__ import annotations
@@ -16,51 +18,52 @@ import os
 import secrets
 from typing import TYPE_CHECKING, NamedTuple
 
-from daemon.processes import table
+from daemon.processes import proc
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 MARK_BITS = 60
-"""Size of a mark: it must fit a signed 64-bit limit and never meet another's."""
+"""Bits of a mark: it must fit a signed 64-bit limit and be unique."""
 
 COUNT_BITS = 20
-"""Of these, such as count the starts of one daemon. The others are its *series*, drawn once: by it the next
-daemon knows what this one has started, also what it had no time to write down (`starts`)."""
+"""The bits that count the starts of one daemon. The others are its *series*, drawn once, by which the next
+daemon recognises processes of this one even if they were not recorded in time (`starts`)."""
 
 HIGHEST = 1 << (MARK_BITS + 1)
-"""Above every mark. As our own hard limit (`own.take_charge`), which only root's processes can raise again, it
-tells what stems from us from what does not."""
+"""A number above every mark. As our own hard limit (`own.take_charge`), which only root can raise again, it
+marks all our descendants."""
 
 _STARTING = 0
-"""Stands for the pid of a child that is just being started."""
+"""Placeholder for the pid of a child that is just being started."""
 
 _children: dict[int, int] = {}
-"""The child that each living server was started as, by its mark."""
+"""The pid of each living server's child, by mark."""
 
 _unmarked: set[int] = set()
-"""Marks that living servers could not be given: their orphans cannot be told from strays."""
+"""Marks that could not be set: orphans of these living servers cannot be told from strays."""
 
 _series: list[int] = []
-"""Our series, once it is drawn."""
+"""The series of this process, once drawn."""
 
 _counted = itertools.count()
 
 _sweeping: list[bool] = []
-"""Empty: nobody is a stray. Else whether children of ours may be none of mcpd's (`sweep_strays`)."""
+"""Empty while strays are not swept; else whether we may have children that no server started
+(`sweep_strays`)."""
 
 
 class Found(NamedTuple):
-    """The living processes that stem from us."""
+    """Our living descendants."""
 
     trees: dict[int, list[int]]
     """Process ids by the mark of their server."""
     strays: list[int]
-    """Process ids of strays, and of what stands below them."""
+    """Process ids of strays and their descendants."""
 
 
 def new() -> int:
-    """The mark of a server that is just being started."""
+    """Draw the mark of a server that is about to be started."""
     free = (series() << COUNT_BITS | number % (1 << COUNT_BITS) for number in _counted)
     mark = next(mark for mark in free if mark not in _children)
     _children[mark] = _STARTING
@@ -68,7 +71,7 @@ def new() -> int:
 
 
 def series() -> int:
-    """What all marks of this process begin with, and nobody else's."""
+    """The unique prefix of all marks of this process."""
     if not _series:
         bits = MARK_BITS - COUNT_BITS
         _series.append(1 << bits | secrets.randbits(bits))
@@ -81,44 +84,44 @@ def living() -> frozenset[int]:
 
 
 def started(mark: int, pid: int) -> None:
-    """Remember which child has been started with a mark."""
+    """Record the pid of the child started with a mark."""
     _children[mark] = pid
 
 
 def not_given(mark: int) -> bool:
-    """While this server lives nobody is a stray; whether that is new, where strays are looked for."""
+    """Record that a mark could not be set, which suspends the sweep of strays; True if it was active."""
     is_new = bool(_sweeping) and not _unmarked
     _unmarked.add(mark)
     return is_new
 
 
 def forget(mark: int) -> None:
-    """A server has ended: whoever still carries its mark is a stray."""
+    """Record the end of a server: any process that still has its mark is a stray."""
     _children.pop(mark, None)
     _unmarked.discard(mark)
 
 
 def children() -> frozenset[int]:
-    """The children that living servers were started as."""
+    """The pids of the living servers' children."""
     return frozenset(_children.values())
 
 
 def sweep_strays(*, others: bool) -> None:
-    """From now on, orphans without a living server's mark are strays.
+    """Treat orphans without a living server's mark as strays from now on.
 
     Args:
-        others: we may have or adopt children that no server has started: as pid 1, or because whoever executed
-            us had some. Then a stray is only what cannot be one of these.
+        others: whether we may have or adopt children that no server has started: as pid 1, or because the
+            process that executed us had some. Then only processes that cannot be one of these are strays.
     """
     _sweeping[:] = [others]
 
 
 def find() -> Found:
-    """Look at all processes of our user. Reads all of /proc: call it in a thread.
+    """Find our descendants among all processes of our user. Reads all of /proc: call it in a thread.
 
-    What is hidden is not seen unless it is a child of ours: it will be one when its parent has ended.
+    A hidden process is not seen unless it is our child, which it becomes when its parent ends.
     """
-    alive, limits = table.alive()
+    alive, limits = proc.alive()
     servers = {pid: mark for mark, pid in dict(_children).items()}
     found = Found({}, [])
     for pid, process in alive.items():
@@ -134,35 +137,35 @@ def find() -> Found:
 
 
 def strays() -> list[int]:
-    """Strays among our children, without what stands below them: quick, as only our children are looked at."""
+    """Strays among our children, without their descendants: quick, as only our children are read."""
     servers = children()
     found = []
-    for pid in table.own_children() - servers if _sweeping else ():
-        limit, process = table.limit(pid), table.read_child(pid)
+    for pid in proc.own_children() - servers if _sweeping else ():
+        limit, process = proc.limit(pid), proc.read_child(pid)
         if limit and process and not process.is_dead and process.parent == os.getpid() and _is_stray(limit):
             found.append(pid)
     return found
 
 
 def may_stem_from_us(pid: int) -> bool | None:
-    """What the limit that all have inherited who stem from us says of a process; None: nobody has inherited it.
+    """Whether a process may be our descendant, by the limit that these inherit; None if that could not be set.
 
-    Another user's does not: nobody who stems from us becomes that without root's rights.
+    Another user's process does not: a descendant cannot change its user without root's rights.
     """
-    limit = table.limit(pid)
+    limit = proc.limit(pid)
     return (limit is not None and 0 <= limit[1] <= HIGHEST) if _sweeping else None
 
 
 def is_a_servers(child: int) -> bool:
-    """Whether a child of ours was started as a server, or came to us as one's orphan."""
-    limit = table.limit(child)
+    """Whether a child of ours was started as a server, or was adopted as an orphan of one."""
+    limit = proc.limit(child)
     return child in children() or (limit is not None and (limit[0] in _children or _is_stray(limit)))
 
 
-def _top(process: table.Process, alive: Mapping[int, table.Process]) -> tuple[int, bool]:
-    """The child of ours that a process stems from; or, with False, the first of its line that we can see."""
+def _top(process: proc.Process, alive: Mapping[int, proc.Process]) -> tuple[int, bool]:
+    """The child of ours that a process descends from; or, with False, its topmost visible ancestor."""
     own = os.getpid()
-    # Bounded, because the table was not read in one moment: numbers may have changed hands, even in a ring.
+    # Bounded, because the table is not a snapshot: pids may have been reused, even in a ring.
     for _ in alive:
         if process.parent == own:
             return process.pid, True
@@ -182,3 +185,47 @@ def _is_stray(limit: tuple[int, int]) -> bool:
         return False
     others = _sweeping[0]
     return not others or 0 <= limit[1] <= HIGHEST
+
+
+class Effort(NamedTuple):
+    """The activity of a process tree."""
+
+    cpu: float
+    """Seconds of CPU that the tree has used so far."""
+    wants_more: bool
+    """Whether one of its processes runs, or waits only for a CPU or the disk."""
+
+
+def memory_by_mark() -> dict[int, int]:
+    """Resident bytes of each server's tree, by its mark. Reads all of /proc: call it in a thread."""
+    return {mark: sum(map(proc.resident, pids)) for mark, pids in find().trees.items()}
+
+
+def memory_of(ceilings: Mapping[int, int]) -> dict[int, int]:
+    """Bytes of memory of some servers' trees, by mark. Reads all of /proc: call it in a thread.
+
+    Args:
+        ceilings: limits in bytes by mark: only these trees are measured, exactly only if they seem to be above.
+    """
+    used: dict[int, int] = {}
+    trees = find().trees
+    for mark in ceilings.keys() & trees.keys():
+        pids = trees[mark]
+        resident = sum(map(proc.resident, pids))
+        used[mark] = resident if resident <= ceilings[mark] else sum(map(proc.proportional, pids))
+    return used
+
+
+def efforts(wanted: Iterable[int]) -> dict[int, Effort]:
+    """The effort of each of these servers, by mark. Reads all of /proc: call it in a thread.
+
+    Raises:
+        OSError: we are out of descriptors.
+    """
+    trees = find().trees
+    return {mark: _effort(trees.get(mark, ())) for mark in wanted}
+
+
+def _effort(pids: Iterable[int]) -> Effort:
+    seen = [process for pid in pids if (process := proc.read(pid)) is not None]
+    return Effort(sum(each.ticks for each in seen) / proc.TICKS, any(each.is_working for each in seen))

@@ -1,13 +1,11 @@
-"""Who may come in: which users, which processes, and how many connections each may have.
+"""Admission of connections: which users and processes may connect, and how many connections each may have.
 
-Both doors ask here, once for each connection and before anything is read from it. What is refused is counted by
-reason and told to the log, at most once a minute for each.
+Both doors ask once for each connection, before anything is read from it. Refusals are counted by reason and
+logged, at most once a minute for each reason.
 
-Whether a process stems from us: a server's must not give its own daemon orders.
-
-Everything that a server starts stays below us, as orphans come to us (prctl(2), PR_SET_CHILD_SUBREAPER): so the
-way up from a process says it. Numbers of processes are used again: a parent that is younger than its child is
-none, and the way is then walked anew.
+A process of a server must not give orders to its own daemon. Everything that a server starts stays below us, as
+we adopt orphans (prctl(2), PR_SET_CHILD_SUBREAPER): so the ancestors of a process tell whether it is one. Pids
+are reused: a parent that is younger than its child is not its parent, and the walk up is then repeated.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict
 import attrs
 from loguru import logger
 
-from daemon.processes import marks, table
+from daemon.processes import marks, proc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -35,76 +33,78 @@ PEERCRED = struct.Struct("3i")
 """pid, uid, gid (unix(7), SO_PEERCRED)."""
 
 SO_PEERPIDFD = 77
-"""Names the very process that has connected, not whoever got its number (asm-generic/socket.h, Linux 6.5)."""
+"""The option for a descriptor of the connected process, safe from reuse of its pid (asm-generic/socket.h, Linux
+6.5)."""
 
 USER_SHARE = 2
-"""A user who is neither us nor root may have half of the places: `listen.uids` may name several."""
+"""The part of the places for a user who is neither us nor root, a half: `listen.uids` may name several."""
 
 KEPT_SHARE = 4
-"""Of a few places, a quarter is for processes that have none yet: so nobody who takes many locks others out."""
+"""The part of the places kept for processes that have none yet, a quarter: so no process can lock others
+out."""
 
 KEPT_MOST = 16
-"""Of many places, no more need be kept: so many windows or commands come in although all else is taken. All but
-these one process may have, for there are programs that speak for many."""
+"""The most places that are kept: so many windows or commands can connect although all others are taken. A
+single process may have all but these, as some programs act for many clients."""
 
 SAY_SECONDS = 60.0
-"""Between two lines in the log for the same reason."""
+"""Seconds between two log lines for the same reason."""
 
 
 class Refusal(StrEnum):
-    """Why a peer is not let in."""
+    """Why a connection is refused."""
 
     USER = "user"
-    """`listen.uids` does not name it."""
+    """The user is not in `listen.uids`."""
     SERVER = "server"
-    """It is a process of a server, which `listen.servers` does not name."""
+    """The peer is a process of a server that is not in `listen.servers`."""
     GONE = "gone"
-    """Nobody can say whose process it is."""
+    """The origin of the process cannot be determined."""
     USER_PLACES = "user_places"
-    """Its user has as many connections as he may."""
+    """The user has as many connections as allowed."""
     KEPT_PLACES = "kept_places"
-    """What is left is for processes that have none."""
+    """The remaining places are kept for processes that have none."""
 
 
 class PeerCredentials(NamedTuple):
-    """The process at the other end."""
+    """The credentials of the process at the other end."""
 
     pid: int
-    """0 if it is in no pid namespace that we can see."""
+    """The process id; 0 if it is in a pid namespace that we cannot see."""
     uid: int
 
 
 @attrs.frozen
 class Shares:
-    """How many connections there may be."""
+    """Limits on the number of connections."""
 
     places: int
-    """Connections that all peers together may have."""
+    """The most connections of all peers together."""
     of_user: int
-    """Of one user who is neither us nor root."""
+    """The most connections of one user who is neither us nor root."""
     kept: int
-    """The last ones, of all and of each user's: for processes that have none yet."""
+    """The places, of all and of each user's, that are kept for processes that have none yet."""
 
 
 def shares(places: int) -> Shares:
-    """How so many places are shared out."""
+    """Divide a number of places."""
     kept = min(KEPT_MOST, places // KEPT_SHARE)
     return Shares(places, max(1, places // USER_SHARE), kept)
 
 
 class Connections(TypedDict):
-    """What operators are shown of a door."""
+    """The report on a door for operators."""
 
     open: int
     """Connections that are open."""
     places: int
-    """How many there may be."""
+    """The most connections that may be open."""
     refused: dict[str, int]
-    """How many were refused, by reason."""
+    """Refused connections, by reason."""
 
 
 class Peers:
-    """Who is in, and who else may come in, through one door."""
+    """The connections through one door, and the decision about further ones."""
 
     def __init__(
         self,
@@ -115,14 +115,14 @@ class Peers:
         servers: Callable[[], Collection[int | None]] = frozenset,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin with nobody.
+        """Start without connections.
 
         Args:
             door: "clients" or "operators", for the log.
-            places: how many may come in.
-            uids: users who may.
-            servers: pids of the servers whose processes may.
-            clock: seconds.
+            places: how many connections there may be.
+            uids: the users that may connect.
+            servers: returns the pids of servers whose processes may connect.
+            clock: returns monotonic seconds.
         """
         self.places = places
         self.refused: Counter[Refusal] = Counter()
@@ -137,10 +137,10 @@ class Peers:
         self._said: dict[str, tuple[float, int]] = {}
 
     def admit(self, connection: socket.socket) -> PeerCredentials | None:
-        """Let in who is at the other end, who then counts until he leaves; None: he may not come in.
+        """Admit the peer of a connection, who counts until `leave`; None if it is refused.
 
         Raises:
-            OSError: nobody can say who that is, as we have no descriptor left.
+            OSError: the peer cannot be identified, as we are out of descriptors.
         """
         raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEERCRED.size)
         pid, uid, _gid = PEERCRED.unpack(raw)
@@ -155,7 +155,7 @@ class Peers:
         return peer
 
     def leave(self, peer: PeerCredentials) -> None:
-        """Somebody who was let in has gone."""
+        """Note that an admitted peer has disconnected."""
         self.open -= 1
         for counts, key in ((self._by_pid, peer.pid), (self._by_uid, peer.uid)):
             counts[key] -= 1
@@ -163,7 +163,7 @@ class Peers:
                 del counts[key]
 
     def report(self) -> Connections:
-        """For operators: how many are in, and why how many others are not."""
+        """Report the open and the refused connections."""
         refused = {str(reason): count for reason, count in self.refused.items()}
         return {"open": self.open, "places": self.places.places, "refused": refused}
 
@@ -187,8 +187,8 @@ class Peers:
             )
         return None
 
-    def tell_full(self) -> None:
-        """Nobody else is accepted until somebody leaves."""
+    def log_full(self) -> None:
+        """Log that no more connections are accepted until one is closed."""
         self._say("full", f"all {self.places.places} connections are taken: further ones wait")
 
     def _refuse(self, peer: PeerCredentials, reason: Refusal, text: str) -> None:
@@ -208,9 +208,9 @@ class Peers:
 def _stems_from_server(
     peer: PeerCredentials, connection: socket.socket, servers: Callable[[], Collection[int | None]]
 ) -> tuple[Refusal, str] | None:
-    """Why a peer is refused as a server's process.
+    """Why a peer is refused as a process of a server; None if it is not.
 
-    Who came from another pid namespace has no number here; whatever we start has one.
+    A peer from another pid namespace has no pid here; whatever we start has one.
     """
     if not peer.pid:
         return None
@@ -229,13 +229,13 @@ def _stems_from_server(
 
 
 def _is_still(connection: socket.socket) -> bool:
-    """Whether the process that connected is there, so that its number was nobody else's meanwhile."""
+    """Whether the process that connected is still alive, so that its pid was not reused meanwhile."""
     try:
         fd = connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
     except OSError as error:
         if error.errno in {errno.ESRCH, errno.EINVAL, errno.ENODATA}:
             return False
-        # An older kernel knows the number only, which is as good but for who gets it right now.
+        # An older kernel knows the pid only, which is as good unless it is being reused right now.
         if error.errno == errno.ENOPROTOOPT:
             return True
         raise
@@ -258,24 +258,25 @@ def own_and(uids: tuple[int, ...]) -> frozenset[int]:
 
 
 GENERATIONS = 64
-"""Processes on the way up, at most: nobody's client stands so deep, and each step takes 15 µs of the loop."""
+"""The most ancestors that are read: no real client is nested so deep, and each takes 15 µs on the event
+loop."""
 
 WALKS = 5
-"""Times that a way is walked which changes under our feet: a process that ends hands its children on."""
+"""The most walks when the ancestors change meanwhile: children of a process that ends get another parent."""
 
 
 class Untraceable(Exception):
-    """Nobody can say where a process stems from: it is gone, or the way up has no end."""
+    """The origin of a process cannot be determined: it is gone, or has too many ancestors."""
 
 
 def child_above(pid: int) -> int | None:
-    """The child of ours that a process is or stems from; None if it does not stem from us.
+    """The child of ours that a process is or descends from; None if it does not descend from us.
 
-    With the first process that is hidden from us (hidepid, systemd's ProtectProc=) the way ends: unless
-    that is a child of ours, what the process has inherited decides.
+    The walk up ends at the first process that is hidden from us (hidepid, systemd's ProtectProc=): unless that
+    is a child of ours, the limit that the process has inherited decides.
 
     Raises:
-        Untraceable: that cannot be said.
+        Untraceable: the origin cannot be determined.
     """
     for _ in range(WALKS):
         try:
@@ -286,14 +287,14 @@ def child_above(pid: int) -> int | None:
 
 
 class _Changed(Exception):
-    """A process on the way has ended meanwhile."""
+    """An ancestor has ended during the walk."""
 
 
 def _climb(pid: int) -> int | None:
     own = os.getpid()
-    below = table.read(pid)
+    below = proc.read(pid)
     if below is None:
-        if not table.exists(pid):
+        if not proc.exists(pid):
             raise Untraceable(f"pid {pid} is gone")
         return _hidden(pid, pid)
     for _ in range(GENERATIONS):
@@ -301,8 +302,8 @@ def _climb(pid: int) -> int | None:
             return None
         if below.parent == own:
             return below.pid
-        above = table.read(below.parent)
-        if above is None and table.exists(below.parent):
+        above = proc.read(below.parent)
+        if above is None and proc.exists(below.parent):
             return _hidden(below.parent, pid)
         if above is None or above.started > below.started:
             raise _Changed
@@ -311,13 +312,14 @@ def _climb(pid: int) -> int | None:
 
 
 def _hidden(above: int, pid: int) -> int | None:
-    """What can be said of a process whose way up ends at one that is hidden: maybe at itself.
+    """Decide about a process whose visible ancestors end at a hidden one, which may be the process itself.
 
-    Hidden is another user's, as the login's above each of his programs, and any of ours that has chosen to be.
+    Hidden are other users' processes, such as the login process above a user's programs, and processes of ours
+    that have chosen to be.
     """
-    if above in table.own_children():
+    if above in proc.own_children():
         return above
     ours = marks.may_stem_from_us(pid)
-    if ours or (ours is None and table.may_signal(above)):
+    if ours or (ours is None and proc.may_signal(above)):
         raise Untraceable(f"pid {above} on its way up is hidden, and it may stem from us")
     return None

@@ -1,52 +1,218 @@
-"""What the kernel knows of sockets, locks and processes, read from /proc: it takes no lock and wakes nobody.
+"""The one reader of /proc: the table of processes, and what the kernel says of sockets, locks and limits.
 
-To connect to a socket that systemd holds would start the daemon, and to try a lock could keep a daemon from it
-that starts at that moment. What cannot be read is None: another user's process, a kernel that hides it.
+A hidden process (hidepid, systemd's ProtectProc=) looks as if it did not exist; `exists` tells the two apart.
+Hidden are other users' processes, and our own if they are not dumpable, which any process can become. But the
+kernel always lists our children, and tells their limits.
+
+Reading takes no lock and wakes no daemon: connecting to a socket that systemd holds would start one, and trying
+a lock could keep it from a daemon that starts at that moment. Functions return None for what cannot be read.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 from pathlib import Path
+from typing import NamedTuple
+
+from daemon.kit.wording import KIB
+
+RLIMIT_LOCKS = 10
+"""The resource that carries a server's mark (asm-generic/resource.h); Python's module has no name for it."""
+
+STAT_BYTES = 1024
+"""Bytes that are read of /proc/PID/stat: enough for 52 numbers and a name of at most 64 bytes."""
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+"""Bytes of a page of memory."""
+
+TICKS = os.sysconf("SC_CLK_TCK")
+"""Ticks of the kernel's clock per second: the unit of `Process.started` and `Process.ticks`."""
+
+_DEAD = frozenset("ZXx")
+_WORKING = frozenset("RD")
+_HIDDEN = "?"
+"""The state of a hidden child that is alive."""
+_STATE, _PARENT, _STARTED = 0, 1, 19
+_TIMES = slice(11, 15)
+"""The positions of fields after the name (proc(5), /proc/PID/stat)."""
+
+
+class Process(NamedTuple):
+    """A process as it was when read."""
+
+    pid: int
+    parent: int
+    """The pid of the process that started it or, after the end of that one, adopted it."""
+    state: str
+    """The state as one letter (proc(5))."""
+    started: int
+    """The start time in clock ticks since boot."""
+    ticks: int = 0
+    """CPU time in clock ticks, including that of children it has waited for."""
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it has ended, even if it has not been reaped yet."""
+        return self.state in _DEAD
+
+    @property
+    def is_working(self) -> bool:
+        """Whether its first thread runs, or waits for a CPU or the disk."""
+        return self.state in _WORKING
+
+
+def read(pid: int) -> Process | None:
+    """Read a process; None if there is no such pid, or it is hidden.
+
+    Raises:
+        OSError: we are out of descriptors.
+    """
+    try:
+        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            raw = os.read(fd, STAT_BYTES)
+        finally:
+            os.close(fd)
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+    # The name itself may contain parentheses and blanks.
+    fields = raw.rpartition(b")")[2].split()
+    return Process(
+        pid,
+        int(fields[_PARENT]),
+        fields[_STATE].decode(),
+        int(fields[_STARTED]),
+        sum(map(int, fields[_TIMES])),
+    )
+
+
+def read_child(pid: int) -> Process | None:
+    """Read a child of ours, even a hidden one: wait(2) tells whether it is alive; its start time is unknown.
+
+    Raises:
+        OSError: we are out of descriptors.
+    """
+    seen = read(pid)
+    if seen is not None:
+        return seen
+    try:
+        ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return None
+    return Process(pid, os.getpid(), _HIDDEN if ended is None else "Z", 0)
+
+
+def exists(pid: int) -> bool:
+    """Whether there is a process with this pid, hidden or not."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def may_signal(pid: int) -> bool:
+    """Whether we may signal a process: it belongs to our user, or we are root."""
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
+
+
+def numbers() -> list[int]:
+    """The pids of all processes except our own."""
+    own = os.getpid()
+    return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if pid != own]  # noqa: PTH208
+
+
+def limit(pid: int) -> tuple[int, int] | None:
+    """The soft and the hard RLIMIT_LOCKS of a process; None if it is gone or belongs to another user."""
+    try:
+        return resource.prlimit(pid, RLIMIT_LOCKS)
+    except (OSError, ValueError):
+        return None
+
+
+def own_children() -> set[int]:
+    """The children of all our threads, those that we adopted as orphans included."""
+    found: set[int] = set()
+    for task in os.listdir("/proc/self/task"):  # noqa: PTH208 - only names are needed
+        with contextlib.suppress(OSError), open(f"/proc/self/task/{task}/children", "rb") as children:  # noqa: PTH123
+            found.update(map(int, children.read().split()))
+    return found
+
+
+def alive() -> tuple[dict[int, Process], dict[int, tuple[int, int]]]:
+    """The living processes of our user, and their limits (`limit`), by pid. Reads all of /proc.
+
+    A hidden process is not seen unless it is a child of ours.
+    """
+    own = own_children()
+    # The limits are read first: a child started meanwhile is not among them, and so not taken for a stray.
+    limits = {pid: found for pid in own.union(numbers()) if (found := limit(pid)) is not None}
+    seen = (read_child(pid) if pid in own else read(pid) for pid in limits)
+    return {each.pid: each for each in seen if each is not None and not each.is_dead}, limits
+
+
+def resident(pid: int) -> int:
+    """Resident bytes of a process, shared ones counted in full; 0 if it is gone."""
+    with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/statm", "rb") as sizes:  # noqa: PTH123
+        return int(sizes.read().split()[1]) * PAGE
+    return 0
+
+
+def proportional(pid: int) -> int:
+    """Resident bytes of a process, those shared by n processes counted as 1/n; else as `resident`."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * KIB
+    return resident(pid)
+
 
 PROC = Path("/proc")
 
 _ACCEPTING = 1 << 16
-"""__SO_ACCEPTCON: somebody has called listen(2) on it."""
+"""The flag of a listening socket (__SO_ACCEPTCON)."""
 
 
 def may(path: Path, mode: int) -> bool:
-    """Whether this command may use a file so (`os.R_OK`, `os.W_OK`, `os.X_OK`), as open(2) would decide."""
+    """Whether we may access a file (`os.R_OK`, `os.W_OK`, `os.X_OK`), as open(2) would decide."""
     return os.access(path, mode, effective_ids=True)
 
 
 def listens(path: Path) -> bool | None:
-    """Whether somebody listens on a unix socket, in our network namespace."""
-    table = _read(PROC / "net" / "unix")
-    if table is None:
+    """Whether a process in our network namespace listens on a unix socket."""
+    listed = _read(PROC / "net" / "unix")
+    if listed is None:
         return None
     # Num RefCount Protocol Flags Type St Inode Path
-    rows = (line.split(None, 7) for line in table.splitlines()[1:])
+    rows = (line.split(None, 7) for line in listed.splitlines()[1:])
     return any(len(row) == 8 and row[7] == str(path) and int(row[3], 16) & _ACCEPTING for row in rows)  # noqa: PLR2004
 
 
 def lock_holder(lock: Path) -> int | None:
-    """The process that holds the flock(2) of one of our lock files; None if nobody does."""
-    table, named = _read(PROC / "locks"), _read(lock)
-    if table is None or named is None:
+    """The pid of the process that holds the flock(2) of one of our lock files; None if it is free."""
+    listed, named = _read(PROC / "locks"), _read(lock)
+    if listed is None or named is None:
         return None
     try:
         inode = str(lock.stat().st_ino)
     except OSError:
         return None
     # 1: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE ...; the device is not compared: btrfs reports two for one.
-    rows = (line.split() for line in table.splitlines() if " FLOCK " in line and "->" not in line)
+    rows = (line.split() for line in listed.splitlines() if " FLOCK " in line and "->" not in line)
     pids = {row[4] for row in rows if row[5].rpartition(":")[2] == inode}
     return int(named.strip()) if named.strip() in pids else None
 
 
 def environment(pid: int) -> dict[str, str] | None:
-    """The environment that a process was started with; None also for one that is closed to its user."""
+    """The environment that a process was started with; None if it cannot be read."""
     try:
         raw = (PROC / str(pid) / "environ").read_bytes()
     except OSError:
@@ -56,12 +222,12 @@ def environment(pid: int) -> dict[str, str] | None:
 
 
 def command_line(pid: int) -> list[str]:
-    """The words that a process was started with; none if it is gone."""
+    """The arguments that a process was started with; empty strings only if it is gone."""
     return (_read(PROC / str(pid) / "cmdline") or "").split("\0")
 
 
 def directory(pid: int) -> Path | None:
-    """The directory that a process is in."""
+    """The working directory of a process."""
     try:
         return (PROC / str(pid) / "cwd").readlink()
     except OSError:
@@ -69,7 +235,7 @@ def directory(pid: int) -> Path | None:
 
 
 def user(pid: int) -> int | None:
-    """The user that a process runs as; its directory is root's if it is closed to its user."""
+    """The effective uid of a process; the owner of its /proc directory would be root if it is not dumpable."""
     for line in (_read(PROC / str(pid) / "status") or "").splitlines():
         if line.startswith("Uid:"):
             return int(line.split()[2])
@@ -77,7 +243,7 @@ def user(pid: int) -> int | None:
 
 
 def open_files(pid: int | str = "self") -> tuple[float, float] | None:
-    """The soft and the hard limit of open files of a process."""
+    """The soft and the hard limit on open files of a process."""
     for line in (_read(PROC / str(pid) / "limits") or "").splitlines():
         if line.startswith("Max open files"):
             soft, hard = line.split()[3:5]

@@ -1,10 +1,10 @@
-"""What a daemon has started, written to a file that outlives it: the next one ends what it has left.
+"""The record of a daemon's starts, in a file that outlives it, so that the next daemon can end its leftovers.
 
-A daemon that is killed with SIGKILL ends nothing. So each has a file of its own in the state directory. Its
-first line says which daemon it is and the series of its marks, which tells all that stems from it. One line per
-start adds the server's name, and the child by its number and its time, for one that has taken its mark off. A
-lock of flock(2) says whether the daemon lives: the kernel drops it with its holder. Lines are written by a
-thread, as the disk may be slow; what is not written yet is told by its mark.
+A daemon killed by SIGKILL ends nothing. So each has its own file in the state directory. The first line
+identifies the daemon and the series of its marks, by which its descendants are recognised. Each start adds a
+line with the server's name, and with the child's pid and start time, in case the child removes its mark. A
+flock(2) on the file tells whether the daemon is alive: the kernel releases it when its holder ends. Lines are
+written by a thread, as the disk may be slow; a start that is not written yet is still known by its mark.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from typing import TYPE_CHECKING, Any, Self
 import attrs
 from loguru import logger
 
-from daemon.processes import marks, table
+from daemon.processes import marks, proc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FOLDER = "starts"
-"""Where the files are, in the state directory."""
+"""The directory of the files, in the state directory."""
 
 SUFFIX = ".jsonl"
 
 FULL_BYTES = 64 * 1024
-"""A file that has grown by so much is written anew with the servers that live: 500 starts or so."""
+"""The size at which a file is rewritten with living servers only: about 500 starts."""
 
 READ_BYTES = 1024 * 1024
-"""More than any file has: 50 servers take 5 kB."""
+"""Bytes that are read of a file, more than any has: 50 servers take 5 kB."""
 
 WAITING = 1000
-"""Starts that may wait for a disk which does not answer; of further ones only the marks tell."""
+"""The most starts that wait for a slow disk; further ones are known by their marks only."""
 
 FLUSH_SECONDS = 1.0
-"""How long the end of the daemon waits for the disk."""
+"""Seconds that the daemon waits for the disk at its end."""
 
 _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 
@@ -53,22 +53,22 @@ class Identity:
     pid: int
     """The daemon's pid."""
     started: int
-    """When it was started, in ticks since the machine came up."""
+    """When it was started, in ticks since boot."""
     series: int
-    """What its marks begin with."""
+    """The prefix of its marks."""
     boot: str
-    """Which run of the machine it belongs to."""
+    """The boot id of the machine while it ran."""
     namespace: int
-    """In which namespace its numbers count (pid_namespaces(7))."""
+    """The inode of its pid namespace (pid_namespaces(7))."""
 
     @property
     def is_of_this_boot(self) -> bool:
-        """Whether the machine has not been started since: otherwise nothing of it is left."""
+        """Whether the machine was not rebooted since: otherwise nothing of it can be left."""
         return self.boot == boot()
 
     @property
     def is_of_this_namespace(self) -> bool:
-        """Whether its numbers mean here what they meant to it."""
+        """Whether its pids are valid in our pid namespace."""
         return self.namespace == namespace()
 
 
@@ -79,19 +79,19 @@ class Start:
     mark: int
     pid: int
     started: int
-    """In ticks, as above: together with the number it means one process."""
+    """The start time in ticks since boot: with the pid it identifies one process."""
     server: str
     """The server's name."""
 
 
 class Starts:
-    """The file of this daemon."""
+    """The record of this daemon's starts."""
 
     def __init__(self, path: Path, fd: int, identity: Identity) -> None:
-        """Take a file that is ours; see `begin`."""
+        """Take ownership of an open file; see `begin`."""
         self.path = path
         self.failure: OSError | None = None
-        """Why the newest starts are not written, if they are not."""
+        """Why the newest starts could not be written; None if they were."""
         self._fd = fd
         self._head = _line(attrs.asdict(identity))
         self._lines: dict[int, bytes] = {}
@@ -102,15 +102,15 @@ class Starts:
 
     @classmethod
     def begin(cls, state: Path) -> Self:
-        """Make the file of this daemon, before it starts anything.
+        """Create the file of this daemon, before it starts anything.
 
         Args:
-            state: the state directory, which is private.
+            state: the private state directory.
 
         Raises:
-            OSError: it cannot be made; nobody will know what this daemon leaves if it is killed.
+            OSError: it cannot be created; leftovers of this daemon will not be found if it is killed.
         """
-        own = table.read(os.getpid())
+        own = proc.read(os.getpid())
         folder = state / FOLDER
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         identity = Identity(
@@ -121,7 +121,7 @@ class Starts:
             namespace=namespace(),
         )
         path = folder / f"{identity.series:x}{SUFFIX}"
-        # Under another name until it is locked: others take a file that nobody holds for a dead daemon's.
+        # Under another name until it is locked: an unlocked file looks like a dead daemon's.
         new = path.with_suffix(".new")
         fd = os.open(new, _FLAGS | os.O_CREAT, 0o600)
         try:
@@ -134,15 +134,15 @@ class Starts:
         return begun
 
     def note(self, mark: int, pid: int, server: str) -> None:
-        """Have a start written down; never blocks."""
+        """Record a start; never blocks."""
         with contextlib.suppress(queue.Full):
             self._notes.put_nowait((mark, pid, server))
 
     def end(self, *, keep: bool) -> None:
-        """Write what waits, then remove the file.
+        """Write the queued starts, then remove the file.
 
         Args:
-            keep: leave it, because something of ours may still be running.
+            keep: leave the file, because a descendant of ours may still be running.
         """
         with contextlib.suppress(queue.Full):
             self._notes.put(None, timeout=FLUSH_SECONDS)
@@ -165,18 +165,18 @@ class Starts:
                 self.failure = None
 
     def _add(self, mark: int, pid: int, server: str) -> None:
-        process = table.read(pid)
+        process = proc.read(pid)
         if process is None or process.parent != os.getpid():
             return
         line = _line({"mark": mark, "pid": pid, "started": process.started, "server": server})
         self._lines[mark] = line
         if self._size > FULL_BYTES:
-            self._begin_anew()
+            self._rewrite()
         else:
             self._size += os.pwrite(self._fd, line, self._size)
 
-    def _begin_anew(self) -> None:
-        """Write over the file what still counts. Cut off in the middle it has old lines, and none is lost."""
+    def _rewrite(self) -> None:
+        """Overwrite the file with the living servers. If interrupted, old lines remain and none is lost."""
         living = marks.living()
         self._lines = {mark: line for mark, line in self._lines.items() if mark in living}
         whole = b"".join([self._head, *self._lines.values()])
@@ -185,7 +185,7 @@ class Starts:
 
 
 def read(fd: int) -> tuple[Identity, list[Start]] | None:
-    """What a file says; None if it does not say whose it is. Lines that were cut off are left out."""
+    """Read a file; None if its first line is invalid. Truncated lines are left out."""
     head, *lines = os.pread(fd, READ_BYTES, 0).split(b"\n")
     try:
         identity = Identity(**_numbers(head, "boot"))
@@ -199,12 +199,12 @@ def read(fd: int) -> tuple[Identity, list[Start]] | None:
 
 
 def boot() -> str:
-    """Which run of the machine this is (proc(5), /proc/sys/kernel/random/boot_id)."""
+    """The boot id of the machine (proc(5), /proc/sys/kernel/random/boot_id)."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def namespace() -> int:
-    """The namespace that numbers of processes count in, for us."""
+    """The inode of our pid namespace."""
     return Path("/proc/self/ns/pid").stat().st_ino
 
 
@@ -213,10 +213,10 @@ def _line(fields: Mapping[str, Any]) -> bytes:
 
 
 def _numbers(line: bytes, text: str) -> dict[str, Any]:
-    """The fields of a line: all are numbers but one.
+    """Decode a line, whose fields are numbers except for one.
 
     Raises:
-        ValueError: it is no such line.
+        ValueError: the line is invalid.
     """
     fields = json.loads(line)
     if not isinstance(fields, dict) or not all(

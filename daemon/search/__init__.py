@@ -1,1 +1,1 @@
-"""Finding tools: an index in memory, never a remote call. No I/O, no clock, no event loop."""
+"""The search for tools: an index in memory, never a remote call. No clock, no event loop."""

@@ -1,6 +1,6 @@
-"""What of a tool is searched: nine fields, folded into one weight for each term (BM25F).
+"""The searchable form of a tool: nine fields, folded into one weight for each term (BM25F).
 
-What tools say of themselves: praise, which counts nothing, and that they are deprecated, which counts.
+Words by which a tool praises itself count nothing; a statement that it is deprecated does count.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ B = 0.75
 """BM25's saturation and length normalisation, as measured best on public sets of tools."""
 
 MAX_TEXT = 8192
-"""Characters of one field that are read: the longest real description has a little more."""
+"""The most characters of one field that are read: the longest real description has slightly more."""
 
 MAX_DEPTH = 4
-"""Levels of a schema that are looked into: below are details."""
+"""Levels of a schema that are read: deeper ones are details."""
 
 MAX_VALUES = 50
-"""Values of one enum that are read."""
+"""The most values of one enum that are read."""
 
 
 @attrs.frozen(kw_only=True)
 class _Field:
     weight: float
     length: float
-    """Terms that such a field has on average, over 9,400 public tools: a constant, so that one tool's weights
-    do not depend on what else is there."""
+    """The average number of terms in such a field, over 9,400 public tools: a constant, so that the weights of
+    one tool do not depend on the others."""
 
 
 FIELDS = {
@@ -49,7 +49,7 @@ FIELDS = {
     "parameter_descriptions": _Field(weight=0.3, length=22.0),
     "values": _Field(weight=0.2, length=4.0),
     "server_description": _Field(weight=0.2, length=20.0),
-    # A model's words, where there are any. Most of a sentence is in the description already; a keyword is not.
+    # Written by a model, if at all. Most of a sentence is in the description already; a keyword is not.
     "sentence": _Field(weight=0.3, length=10.0),
     "keywords": _Field(weight=0.5, length=8.0),
 }
@@ -64,16 +64,16 @@ class Document:
     weights: Mapping[str, float]
     """Term to its saturated weight, between 0 and `K1` + 1, not yet multiplied by how rare the term is."""
     name_terms: frozenset[str]
-    """The terms of its name; an empty one for all praise in it."""
+    """The terms of its name, plus an empty one if there is praise in it."""
 
 
 def document(tool: Tool, server_description: str, said: Summary | None = None) -> Document:
-    """Read a tool.
+    """Make the searchable form of a tool.
 
     Args:
-        tool: which.
-        server_description: what is said of its server.
-        said: what a model says of it.
+        tool: the tool.
+        server_description: the description of its server.
+        said: its summary by a model.
     """
     fields = {
         "name": _earnest(tool.name),
@@ -92,12 +92,12 @@ def document(tool: Tool, server_description: str, said: Summary | None = None) -
 
 
 def digest_of(tool: Tool, server_description: str, said: Summary | None = None) -> tuple[str, ...]:
-    """What the document of a tool is made of: equal for equal documents."""
+    """Identifies the document of a tool: equal digests mean equal documents."""
     return tool.schema_hash, server_description, *((said.text, *said.keywords) if said else ())
 
 
 def _earnest(text: str) -> list[str]:
-    """The terms of a text; each word of praise an empty one, which nobody asks for but which has its length."""
+    """The terms of a text; a word of praise becomes an empty term, which only counts for the length."""
     said, praise = without_praise(text)
     return terms(said) + [""] * praise
 
@@ -120,7 +120,7 @@ def _of_schema(raw: bytes) -> dict[str, list[str]]:
 
 
 def _texts(schema: Any, depth: int) -> Iterator[tuple[str, str]]:
-    """(field, text) of every parameter in a schema."""
+    """The texts of all parameters in a schema, as (field, text)."""
     if not isinstance(schema, dict) or depth > MAX_DEPTH:
         return
     properties = schema.get("properties")
@@ -138,16 +138,16 @@ def _texts(schema: Any, depth: int) -> Iterator[tuple[str, str]]:
 
 
 DEPRECATED = 0.3
-"""What a deprecated tool counts against its like: found where nothing else fits nearly as well."""
+"""The factor for a deprecated tool: it is found only where nothing else fits nearly as well."""
 
 MAX_READ = 2000
-"""Characters of a description in which a tool may say that it is deprecated."""
+"""Characters of a description that are searched for a note of deprecation."""
 
 _PRAISE = re.compile(
     r"(?<![A-Za-z])(?i:always|best|essential|important|mandatory|official(?:ly)?|preferred|prioriti[sz]ed"
     r"|recommended|superior|trusted|ultimate)(?![a-z])"
 )
-"""Words by which a tool is to be chosen rather than found. "recommendation" says what it does."""
+"""Words that advertise a tool instead of describing it; "recommendation", say, is not one of them."""
 
 _MARKED = re.compile(
     r"\A\W*(?i:deprecated|obsolete)\b"
@@ -159,16 +159,16 @@ _MARKED = re.compile(
 _NAMED = re.compile(
     r"\A(?i:deprecated|obsolete)(?![a-z])|(?<![A-Za-z])(?i:deprecated|obsolete)\Z|(?:Deprecated|Obsolete)\Z"
 )
-"""At an end of a name: `list_deprecated_packages` is none."""
+"""Matches at either end of a name only: `list_deprecated_packages` is not deprecated."""
 
 
 def without_praise(text: str) -> tuple[str, int]:
-    """A text without its words of praise, and how many they were."""
+    """A text without its words of praise, and how many there were."""
     return _PRAISE.subn(" ", text)
 
 
 def deprecated(tool: Tool) -> bool:
-    """Whether a tool's name, title, description or annotations say that it should not be used any more."""
+    """Whether a tool's name, title, description or annotations mark it as deprecated."""
     if _NAMED.search(tool.name) or _MARKED.search(tool.description[:MAX_READ]):
         return True
     annotations = _decoded(tool.parts.get("annotations", b""))
@@ -180,7 +180,7 @@ def deprecated(tool: Tool) -> bool:
 
 
 def _decoded(raw: bytes) -> Any:
-    """A member of a tool; None where it says nothing of the kind, which costs nothing."""
+    """A member of a tool, decoded; None, without decoding, if it does not mention deprecation."""
     lowered = raw.lower()
     if b"deprecated" not in lowered and b"obsolete" not in lowered:
         return None

@@ -1,8 +1,8 @@
-"""What is known of words beforehand: how rare they are among public tools, and which are close in meaning.
+"""Prior knowledge about words: how rare they are among public tools, which are close in meaning or verbs.
 
-Read from two files of this package (their origin: data/README.md), once, by whoever makes an index first.
-
-What a need asks to have done, and what tools do: who asks to make something is not led to remove it.
+Rarity and closeness are read from two files of this package (their origin: data/README.md), once, when the
+first index is made. Verbs tell what a query wants done and what a tool does: a request to make something must
+not find a tool that removes it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,97 @@ from importlib.resources import files
 import attrs
 
 from daemon.search.text import parts, stem, stem_of
-from daemon.search.words import SYNONYMS
+
+SYNONYMS: tuple[tuple[str, ...], ...] = (
+    ("add", "create", "insert", "new", "make"),
+    ("article", "paper", "publication"),
+    ("audio", "sound", "speech", "voice"),
+    ("build", "compile"),
+    ("buy", "purchase", "order"),
+    ("calendar", "schedule", "appointment", "event"),
+    ("car", "vehicle", "automobile"),
+    ("chart", "graph", "plot", "diagram"),
+    ("chat", "message", "conversation"),
+    ("city", "town", "place", "location"),
+    ("client", "customer"),
+    ("cloud", "aws", "azure", "gcp"),
+    ("clone", "copy", "duplicate"),
+    ("code", "program", "script", "source"),
+    ("commit", "checkin"),
+    ("company", "business", "firm", "corporation"),
+    ("compare", "diff", "difference"),
+    ("convert", "transform", "translate", "change"),
+    ("cost", "price", "fee"),
+    ("crypto", "cryptocurrency", "bitcoin", "coin", "token"),
+    ("currency", "money", "exchange"),
+    ("current", "now", "today", "present"),
+    ("database", "db", "sql", "table"),
+    ("delete", "remove", "erase", "drop", "clear"),
+    ("deploy", "release", "publish"),
+    ("directory", "folder", "dir"),
+    ("doc", "docs", "document", "documentation"),
+    ("download", "fetch", "get", "retrieve"),
+    ("edit", "modify", "update", "change", "alter"),
+    ("email", "mail", "inbox", "gmail"),
+    ("error", "exception", "bug", "issue", "fault"),
+    ("execute", "run", "launch", "invoke", "start"),
+    ("file", "document"),
+    ("film", "movie", "cinema"),
+    ("find", "search", "lookup", "query", "locate", "discover"),
+    ("flight", "airline", "airport", "plane"),
+    ("food", "meal", "recipe", "dish"),
+    ("forecast", "weather", "temperature"),
+    ("game", "gaming", "player"),
+    ("holiday", "vacation", "trip", "travel"),
+    ("hotel", "accommodation", "lodging", "room"),
+    ("house", "property", "estate", "apartment"),
+    ("image", "picture", "photo", "photograph"),
+    ("internet", "web", "online", "website"),
+    ("issue", "ticket", "task"),
+    ("job", "career", "vacancy", "employment"),
+    ("k8s", "kubernetes", "pod", "cluster"),
+    ("list", "enumerate", "overview", "browse"),
+    ("lyrics", "song", "music", "track"),
+    ("map", "maps", "route", "direction", "navigation"),
+    ("medicine", "drug", "medication", "pharmacy"),
+    ("merge", "combine", "join"),
+    ("news", "headline", "headlines"),
+    ("note", "memo", "memory"),
+    ("open", "launch", "navigate", "visit"),
+    ("page", "website", "url", "webpage"),
+    ("password", "credential", "secret", "login"),
+    ("people", "person", "user", "contact"),
+    ("pr", "pull", "merge"),
+    ("process", "task", "job"),
+    ("read", "view", "see", "display", "content"),
+    ("rename", "move"),
+    ("repo", "repository", "git", "github"),
+    ("restaurant", "cafe", "dining"),
+    ("review", "rating", "feedback"),
+    ("save", "store", "write", "persist"),
+    ("screenshot", "snapshot", "capture"),
+    ("send", "post", "publish", "submit"),
+    ("shell", "terminal", "command", "bash", "console"),
+    ("shop", "store", "product", "shopping"),
+    ("sport", "match", "league", "team"),
+    ("stock", "share", "equity", "ticker"),
+    ("summary", "summarize", "summarise", "abstract", "overview"),
+    ("test", "check", "verify", "validate"),
+    ("time", "clock", "timezone", "date"),
+    ("train", "railway", "rail"),
+    ("translate", "translation", "language"),
+    ("undo", "revert", "reset", "restore"),
+    ("upload", "push", "send"),
+    ("video", "youtube", "clip"),
+    ("word", "docx"),
+    ("excel", "spreadsheet", "xlsx", "sheet", "workbook"),
+    ("slide", "slides", "powerpoint", "presentation", "pptx"),
+    ("zip", "compress", "archive"),
+)
+"""Groups of words that mean the same in descriptions of tools; stemmed when read."""
 
 CLOSE = 0.8
-"""How close words of one hand-written group are held to be."""
+"""The closeness of words in one hand-written group."""
 
 
 @attrs.frozen(kw_only=True)
@@ -27,26 +114,26 @@ class Language:
     """How rare words are among public tools, and which words are close in meaning."""
 
     tools: int
-    """How many public tools were read."""
+    """How many public tools the frequencies were counted over."""
     frequencies: Mapping[str, int]
-    """Stem to the number of those that have it."""
+    """Stem to the number of those tools that have it."""
     neighbours: Mapping[str, tuple[tuple[str, float], ...]]
     """Stem to close stems with their closeness, 0 to 1, closest first."""
 
 
 NOTHING = Language(tools=0, frequencies={}, neighbours={})
-"""A language of which nothing is known."""
+"""An empty language: no frequencies, no neighbours."""
 
 
 class _Neighbours(Mapping[str, tuple[tuple[str, float], ...]]):
-    """Terms with those near to them, read when they are looked up: few of the thousands ever are."""
+    """Terms with their neighbours, parsed when looked up: few of the thousands ever are."""
 
     def __init__(self, lines: Mapping[str, str], groups: Mapping[str, Mapping[str, float]]) -> None:
-        """Take what is known.
+        """Combine both sources.
 
         Args:
-            lines: for each term others as they are written, `other:80 another:60`.
-            groups: for some, or for further terms, others that count more than what is written.
+            lines: for each term its neighbours as written in the file, `other:80 another:60`.
+            groups: neighbours that take precedence over those of the file.
         """
         self._lines = lines
         self._groups = groups
@@ -68,7 +155,7 @@ class _Neighbours(Mapping[str, tuple[tuple[str, float], ...]]):
 
 @lru_cache(maxsize=1)
 def language() -> Language:
-    """All that is known. Reads files: not for the event loop."""
+    """The language of this package. Reads files: not for the event loop."""
     data = files("daemon.search") / "data"
     count, *lines = (data / "frequencies.txt").read_text(encoding="utf-8").splitlines()
     frequencies = {term: int(number) for term, _, number in (line.partition(" ") for line in lines)}
@@ -88,17 +175,17 @@ def language() -> Language:
 
 
 OTHERWISE = 0.9
-"""What a tool counts that does another kind of thing than was asked for: names are not always plain."""
+"""The factor for a tool that does something other than was asked for: names are not always clear."""
 
 OPPOSED = 0.3
-"""What it counts if one of the two is to remove: that is the mistake nobody can take back."""
+"""The factor if one of the two is to remove: that mistake cannot be undone."""
 
 
-class Deed(IntEnum):
-    """A kind of thing to do."""
+class ToolAction(IntEnum):
+    """The kind of action that a tool performs or a query asks for."""
 
     NONE = 0
-    """None that is known."""
+    """No known verb."""
     READ = 1
     MAKE = 2
     CHANGE = 3
@@ -106,19 +193,19 @@ class Deed(IntEnum):
 
 
 _VERBS = {
-    Deed.READ: """get read list show fetch view find search retrieve lookup query check describe browse see
-        display look download inspect summarize summarise analyze analyse know tell explore discover give
+    ToolAction.READ: """get read list show fetch view find search retrieve lookup query check describe browse
+        see display look download inspect summarize summarise analyze analyse know tell explore discover give
         monitor track compare identify obtain extract""",
-    Deed.MAKE: """create add insert new make write save store post append compose draft schedule book reserve
-        register generate upload push publish send submit commit build start launch open plan arrange organize
-        organise invite""",
-    Deed.CHANGE: """update edit modify change alter rename move replace patch set adjust correct fix
+    ToolAction.MAKE: """create add insert new make write save store post append compose draft schedule book
+        reserve register generate upload push publish send submit commit build start launch open plan arrange
+        organize organise invite""",
+    ToolAction.CHANGE: """update edit modify change alter rename move replace patch set adjust correct fix
         reschedule convert""",
-    Deed.REMOVE: """delete remove cancel erase drop clear destroy purge uninstall unsubscribe revoke kill
+    ToolAction.REMOVE: """delete remove cancel erase drop clear destroy purge uninstall unsubscribe revoke kill
         terminate wipe trash close stop""",
 }
 
-_DEEDS = {stem_of(verb): deed for deed, verbs in _VERBS.items() for verb in verbs.split()}
+_ACTIONS = {stem_of(verb): action for action, verbs in _VERBS.items() for verb in verbs.split()}
 
 _NO_VERB_AFTER = frozenset(
     """
@@ -126,42 +213,42 @@ _NO_VERB_AFTER = frozenset(
     current each every all
     """.split()  # noqa: SIM905 - a list of words is easier to read without quotes
 )
-"""After one of these a word is a thing: "my schedule", "a list of"."""
+"""Words after which a verb is a noun: "my schedule", "a list of"."""
 
 _WORDS = re.compile(r"[a-z0-9]+")
 
-Asked = frozenset[Deed]
-"""Kinds of things that a need asks for; empty if it says none."""
+Asked = frozenset[ToolAction]
+"""The kinds of action that a query asks for; empty if it names none."""
 
-NOTHING_ASKED: Asked = frozenset()
+ANY_ACTION: Asked = frozenset()
 
 
-def deeds_of(need: str) -> Asked:
-    """What a need asks to have done."""
+def actions_of(need: str) -> Asked:
+    """The kinds of action that a query asks for."""
     before = ""
     found = set()
     for word in _WORDS.findall(need.lower()):
-        deed = _DEEDS.get(stem_of(word))
-        if deed is not None and before not in _NO_VERB_AFTER:
-            found.add(deed)
+        action = _ACTIONS.get(stem_of(word))
+        if action is not None and before not in _NO_VERB_AFTER:
+            found.add(action)
         before = word
     return frozenset(found)
 
 
-def deed_of(name: str) -> Deed:
-    """What a tool does: the first verb of its name."""
-    return next((deed for part in parts(name) if (deed := _DEEDS.get(stem_of(part)))), Deed.NONE)
+def action_of(name: str) -> ToolAction:
+    """The action of a tool: the first verb in its name."""
+    return next((action for part in parts(name) if (action := _ACTIONS.get(stem_of(part)))), ToolAction.NONE)
 
 
-@lru_cache(maxsize=1 << len(Deed))
+@lru_cache(maxsize=1 << len(ToolAction))
 def worth(asked: Asked) -> tuple[float, ...]:
-    """What a tool counts, for each deed in order: less if it does something else than what was asked for."""
-    return tuple(_worth(deed, asked) for deed in Deed)
+    """The factor for each action in order: lower for one that was not asked for."""
+    return tuple(_worth(action, asked) for action in ToolAction)
 
 
-def _worth(deed: Deed, asked: Asked) -> float:
-    if deed is Deed.NONE or not asked or deed in asked:
+def _worth(action: ToolAction, asked: Asked) -> float:
+    if action is ToolAction.NONE or not asked or action in asked:
         return 1.0
-    if deed is Deed.REMOVE or asked == {Deed.REMOVE}:
+    if action is ToolAction.REMOVE or asked == {ToolAction.REMOVE}:
         return OPPOSED
     return OTHERWISE if len(asked) == 1 else 1.0

@@ -1,9 +1,7 @@
-"""What was asked for, within bounds: whatever is sent, a search takes little time.
+"""Search queries, parsed within bounds so that any search is quick.
 
-When nothing fits: what the best tool scores shows whether it was found by chance.
-
-A tool's weights depend on nothing but the tool, and how rare a word is is known from public tools as well, so
-scores mean the same in small catalogs and large ones.
+Whether anything fits at all is judged by the best score (`is_chance`). The rarity of words is known from public
+tools, too, so scores are comparable between small catalogs and large ones.
 """
 
 from __future__ import annotations
@@ -13,81 +11,82 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.search.language import NOTHING_ASKED, Asked, deeds_of
+from daemon.search.language import ANY_ACTION, Asked, actions_of
 from daemon.search.text import plain, terms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 MAX_PHRASINGS = 16
-"""Phrasings of one need; a model writes three or four."""
+"""The most phrasings of one need; a model writes three or four."""
 
 MAX_CHARACTERS = 2000
-"""Characters of one phrasing that are read: the longest of 2,300 recorded queries has 1,300."""
+"""The most characters of one phrasing that are read: the longest of 2,300 recorded queries has 1,300."""
 
 MAX_TERMS = 64
-"""Different terms of one phrasing that are looked up."""
+"""The most different terms of one phrasing that are looked up."""
 
 MAX_TERMS_IN_ALL = 256
-"""Terms of all phrasings together; each one that is unknown is compared with up to 500 words."""
+"""The most terms of all phrasings together; each unknown one is compared with up to 500 words."""
 
 MAX_CLAUSES = 8
-"""Clauses of all phrasings that are looked up by themselves: each costs what a short need does."""
+"""The most clauses of all phrasings that are looked up separately: each costs as much as a short query."""
 
 CLAUSE_TERMS = 2
-"""Terms that a clause has: fewer say little without the others."""
+"""The fewest terms of a clause: fewer say little by themselves."""
 
 _CLAUSE_ENDS = re.compile(r"[.!?;:\n]+\s|,\s|\s(?:and|then|also|plus)\s|\s\+\s")
 
 _LETTERS = re.compile(r"\s*[\w-]+\s*")
-"""What a single letter must stand in to be a fragment of a name: not among punctuation."""
+"""Matches a text in which a single letter can be a fragment of a name: one without punctuation."""
 
 MAX_SUBSTRINGS = 4
-"""Words that are looked for within all names, at up to 2 ms each among ten thousand."""
+"""The most words that all names are searched for, at up to 2 ms each among ten thousand."""
 
 
 @attrs.frozen(kw_only=True)
 class Clause:
-    """A part of a need that stands for itself: a sentence, or what stands between commas and ands."""
+    """A part of a query that makes sense by itself: a sentence, or what commas and "and" separate."""
 
     terms: tuple[str, ...]
-    """Its different terms."""
+    """The different terms of the clause."""
     text: str
-    """As it was written."""
+    """The clause as written."""
     asked: Asked
-    """What it asks to have done."""
+    """The actions that it asks for."""
 
 
 @attrs.frozen(kw_only=True)
 class Query:
-    """A search query, read: its terms, its parts, and what it asks to have done."""
+    """A parsed search query: its terms, its parts, and the actions that it asks for."""
 
     phrases: tuple[tuple[str, ...], ...]
     """The different terms of each phrasing."""
     clauses: tuple[Clause, ...]
-    """What a need asks for that asks for several things; none of one that asks for one, however it is put."""
+    """The clauses of a query that asks for several things; empty for one that asks for a single thing."""
     parts: tuple[tuple[str, ...], ...]
-    """What a tool may fit by itself, as terms: the clauses of phrasings that have several, the others whole."""
+    """The units that a tool may fit by itself, as terms: the clauses of phrasings with several, the others
+    whole."""
     asked: Asked
-    """What a need without parts asks to have done."""
+    """The actions that a query without clauses asks for."""
     names: tuple[str, ...]
-    """What may be the name of a tool: each phrasing as a whole, and words in it that look like names."""
+    """Possible names of tools: each phrasing as a whole, and words in it that look like names."""
     substrings: tuple[str, ...]
-    """Single words, also looked for within names."""
+    """Single words, also searched for within names."""
 
 
 @attrs.frozen
 class Phrase:
-    """A phrasing of a need, or a clause of one, looked up: what a segment is searched with."""
+    """A phrasing or a clause after its terms were looked up: what a segment is searched with."""
 
     terms: list[list[tuple[str, float]]]
-    """For each term that was asked for the known terms that fit it, each with what it counts; closest first."""
-    asked: Asked = NOTHING_ASKED
-    """What it asks to have done."""
+    """For each term of the query the known terms that match it, with their weights; closest first."""
+    asked: Asked = ANY_ACTION
+    """The actions that it asks for."""
 
 
 def read(phrasings: Sequence[str]) -> Query:
-    """Read what was asked for."""
+    """Parse a query, given in one or several phrasings."""
     texts = [text[:MAX_CHARACTERS] for text in phrasings[:MAX_PHRASINGS]]
     phrases = _bounded(tuple(dict.fromkeys(terms(text)))[:MAX_TERMS] for text in texts)
     names = [plain(text) for text in texts]
@@ -99,7 +98,7 @@ def read(phrasings: Sequence[str]) -> Query:
         phrases=phrases,
         clauses=clauses,
         parts=_bounded(_parts(texts, split)),
-        asked=NOTHING_ASKED if clauses else NOTHING_ASKED.union(*map(deeds_of, texts)),
+        asked=ANY_ACTION if clauses else ANY_ACTION.union(*map(actions_of, texts)),
         names=tuple(dict.fromkeys(name for name in names if name)),
         substrings=tuple(
             name
@@ -113,14 +112,14 @@ def _clauses(text: str) -> list[Clause]:
     """The clauses of a text."""
     read = [(tuple(dict.fromkeys(terms(part))), part) for part in _CLAUSE_ENDS.split(text)]
     return [
-        Clause(terms=those[:MAX_TERMS], text=part, asked=deeds_of(part))
+        Clause(terms=those[:MAX_TERMS], text=part, asked=actions_of(part))
         for those, part in read
         if len(those) >= CLAUSE_TERMS
     ]
 
 
 def _are_several(clauses: Iterable[Clause]) -> bool:
-    """Whether a text with these clauses asks for several things: more than one of them says what to do."""
+    """Whether a text with these clauses asks for several things: more than one of them names an action."""
     return sum(1 for clause in clauses if clause.asked) > 1
 
 
@@ -133,7 +132,7 @@ def _parts(texts: Sequence[str], split: Sequence[Sequence[Clause]]) -> Iterator[
 
 
 def _bounded(phrases: Iterable[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
-    """The phrases with any terms, the last ones cut short where they are too many."""
+    """The phrases that have terms; beyond the bound the last ones are cut short."""
     left = MAX_TERMS_IN_ALL
     kept = []
     for phrase in phrases:
@@ -143,21 +142,21 @@ def _bounded(phrases: Iterable[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
 
 
 LEAST_SCORE = 6.0
-"""What is found by chance scores less. This and `LEAST_SHARE` refuse 2 of 1,150 public queries whose tool is
+"""Tools found by chance score less. This and `LEAST_SHARE` refuse 2 of 1,150 public queries whose tool is
 among the first five, and 5 of 275 that are asked of the one server that serves them; of 32 needs that none of
 29 recorded servers serves 15, of those joined in threes 2. At 7 it would be 7, 6, 19 and 6."""
 
 LEAST_SHARE = 0.30
-"""And less than this for each unit of rarity that was asked for: a single word that a tool's description has
-scores little, and all that it can. One word of many, in a description of something else, scores less. At 0.35
+"""And they score less than this for each unit of rarity in the query: a single word that a description contains
+scores little, but all that it can. One word of many, in a description of something else, scores less. At 0.35
 seven of the 275 are refused, and no more of the 32."""
 
 
 def is_chance(best: float, asked: float) -> bool:
-    """Whether even the best tool shares no more with a query than anything would.
+    """Whether even the best tool matches a query by chance only.
 
     Args:
-        best: its score.
-        asked: how rare the words of the query are, added up.
+        best: the score of the best tool.
+        asked: the sum of the rarities of the query's words.
     """
     return best < LEAST_SCORE and best < LEAST_SHARE * asked

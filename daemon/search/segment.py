@@ -1,8 +1,8 @@
-"""One server's tools, ready to be searched: what the index is made of, taken over whole while nothing changes.
+"""The searchable tools of one server: the unit that an index is made of, reused while the server is unchanged.
 
-What thousands of tools have in common is the words, and a word's tools are two rows of numbers: which tools,
-and what it weighs in each. All rows of a server stand one after the other in two arrays, twelve bytes for each
-word of each tool, where dictionaries would take a hundred.
+For each word there are two rows of numbers: the tools that have it, and its weight in each. All rows of a
+server are concatenated in two arrays, twelve bytes for each word of each tool, where dictionaries would take a
+hundred.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon.search.documents import DEPRECATED, deprecated, digest_of, document
-from daemon.search.language import NOTHING_ASKED, deed_of, worth
+from daemon.search.language import ANY_ACTION, action_of, worth
 from daemon.search.text import plain, terms
 
 if TYPE_CHECKING:
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from daemon.search.queries import Phrase
 
 COVERAGE = 0.8
-"""How much more a tool scores whose whole name is in the query, against one with none of it there."""
+"""How much more a tool scores if its whole name is in the query, against one with none of it there."""
 
 CLAUSE = 0.5
-"""What the clause counts that a tool fits best, against the whole need."""
+"""The weight of the clause that a tool fits best, against the whole query."""
 
 SERVER = 0.2
-"""What the best tool of a server gives each other one that fits, where a need has several parts."""
+"""The share of a server's best score that its other fitting tools gain, where a query has several parts."""
 
 
 Digest = tuple[str, ...]
@@ -41,7 +41,7 @@ Digest = tuple[str, ...]
 
 @attrs.frozen
 class _MadeOf:
-    """What of a server is indexed."""
+    """The indexed parts of a server."""
 
     tools: Mapping[str, Tool] | None
     description: str
@@ -62,15 +62,15 @@ class _MadeOf:
 
 
 class Postings:
-    """Terms, each with the numbers of its tools and a weight in each. Never changes."""
+    """An inverted index: terms, each with the numbers of its tools and its weight in each. Never changes."""
 
     __slots__ = ("_bounds", "_numbers", "_places", "_weights")
 
     def __init__(self, rows: Mapping[str, tuple[Sequence[int], Sequence[float]]]) -> None:
-        """Put rows together.
+        """Concatenate rows.
 
         Args:
-            rows: for each term the numbers of its tools, and as many weights.
+            rows: for each term the numbers of its tools, and a weight for each.
         """
         self._places = {term: place for place, term in enumerate(rows)}
         self._bounds = array("I", (0,))
@@ -93,7 +93,7 @@ class Postings:
         return 0 if place is None else self._bounds[place + 1] - self._bounds[place]
 
     def row(self, term: str) -> tuple[array[int], array[float]]:
-        """The tools that have a term, and what it weighs in each."""
+        """The numbers of the tools that have a term, and its weight in each."""
         place = self._places.get(term)
         if place is None:
             return array("I"), array("d")
@@ -105,11 +105,11 @@ _NONE = Postings({})
 
 
 class Segment:
-    """One server's tools at one moment. Never changes."""
+    """The searchable tools of one server at one moment. Never changes."""
 
     __slots__ = (
+        "_actions",
         "_bare",
-        "_deeds",
         "_made_of",
         "_prefixes",
         "_standing",
@@ -122,24 +122,24 @@ class Segment:
     )
 
     server: str
-    """Whose tools these are."""
+    """The server's name."""
     words: frozenset[str]
-    """What the server itself is found by."""
+    """The terms that the server itself is found by."""
     names: tuple[str, ...]
-    """The tools by number."""
+    """The names of the tools, by number."""
     digests: Mapping[str, Digest]
-    """What each tool's document was made of; the very object that it was where it is the same."""
+    """The digest of each tool's document; the same object as before where it is unchanged."""
     postings: Postings
     """The terms of the tools."""
     name_words: Postings
-    """The terms of their names, each with its share of the name."""
+    """The terms of the tools' names, each with its share of the name."""
 
     def __init__(self, entry: ServerEntry, old: Segment | None = None) -> None:
-        """Read a server. Computes: for a worker thread.
+        """Index a server. Computes: call it in a worker thread.
 
         Args:
-            entry: which.
-            old: the same server as it was: tools that are the same are not read again.
+            entry: the server.
+            old: its previous segment, from which unchanged tools are taken over.
         """
         self.server = entry.name
         self.words = frozenset(terms(_words_of(entry)))
@@ -150,13 +150,13 @@ class Segment:
         self.name_words = _merged(_NONE if old is None else old.name_words, kept, fresh, _shares)
         self._made_of = _MadeOf.of(entry)
         self._bare = _by_name(self.names)
-        self._deeds = bytes(map(deed_of, self.names))
+        self._actions = bytes(map(action_of, self.names))
         self._standing = _standing((entry.tools or {}).values())
         plainly = plain(entry.name)
         self._prefixes = (f"{plainly}_", f"mcp_{plainly}_")
 
     def is_of(self, entry: ServerEntry) -> bool:
-        """Whether it was made of exactly these tools, descriptions and summaries; cheap."""
+        """Whether the segment was made of exactly these tools, descriptions and summaries; cheap."""
         return self._made_of.is_of(entry)
 
     def __len__(self) -> int:
@@ -166,16 +166,16 @@ class Segment:
         return tool in (self._made_of.tools or ())
 
     def key(self, number: int) -> ToolKey:
-        """Which tool has a number."""
+        """The tool that has a number."""
         return self.server, self.names[number]
 
     def scores(self, phrases: Iterable[Phrase], clauses: Iterable[Phrase] = ()) -> list[float]:
-        """For each tool by its number how well it fits; 0.0 if it shares nothing with what was asked for.
+        """The score of each tool, by number; 0.0 if it shares nothing with the query.
 
         Args:
-            phrases: the need, in one or several ways; what fits each is added.
-            clauses: its parts, if it has any. A tool that does one of them well need not know of the others,
-                and who needs several things mostly needs them of one server.
+            phrases: the phrasings of the query; their scores are added.
+            clauses: its parts, if it has any. A tool that does one of them well need not know the others,
+                and several needs are mostly met by one server.
         """
         total = self._folded(phrases, add)
         best = self._folded(clauses, max)
@@ -186,11 +186,11 @@ class Segment:
         return list(map(mul, total, self._standing)) if total and self._standing else total
 
     def plainly(self, phrase: Phrase) -> list[float]:
-        """For each tool by its number how much it shares with a phrase, whatever it does and says of itself."""
-        return self._phrase_scores(attrs.evolve(phrase, asked=NOTHING_ASKED))
+        """The score of each tool, by number, for the words alone: without actions and deprecation."""
+        return self._phrase_scores(attrs.evolve(phrase, asked=ANY_ACTION))
 
     def named(self, names: Collection[str]) -> Iterator[ToolKey]:
-        """The tools that plain names name, bare or with their server's before them."""
+        """The tools that have one of these plain names, with or without the server's name before it."""
         wanted = set(names)
         for prefix in self._prefixes:
             wanted |= {name[len(prefix) :] for name in names if name.startswith(prefix)}
@@ -198,17 +198,17 @@ class Segment:
             yield from map(self.key, self._bare[name])
 
     def containing(self, word: str) -> Iterator[ToolKey]:
-        """The tools whose names hold a word."""
+        """The tools whose names contain a word."""
         for name, numbers in self._bare.items():
             if word in name:
                 yield from map(self.key, numbers)
 
     def spelt(self) -> Iterator[tuple[str, ToolKey]]:
-        """Every plain name with its tools."""
+        """All pairs of a plain name and a tool."""
         return ((name, self.key(number)) for name, numbers in self._bare.items() for number in numbers)
 
     def _folded(self, phrases: Iterable[Phrase], both: Callable[[float, float], float]) -> list[float]:
-        """The scores of all phrases as one; empty if no tool shares anything with any."""
+        """The combined scores of all phrases; empty if no tool shares a word with any."""
         total: list[float] = []
         for phrase in phrases:
             own = self._phrase_scores(phrase)
@@ -236,13 +236,13 @@ class Segment:
             own[number] *= 1 + COVERAGE * share
         counts = worth(phrase.asked)
         return (
-            [score * counts[deed] for score, deed in zip(own, self._deeds, strict=True)]
+            [score * counts[action] for score, action in zip(own, self._actions, strict=True)]
             if phrase.asked
             else own
         )
 
     def _closest(self, variants: list[tuple[str, float]]) -> dict[int, float]:
-        """What each tool scores for one term that was asked for: by the closest of the terms that it has."""
+        """The score of each tool for one term of the query, by the closest variant that it has."""
         best: dict[int, float] = {}
         for term, factor in reversed(variants):
             numbers, weights = self.postings.row(term)
@@ -250,7 +250,7 @@ class Segment:
         return best
 
     def _covered(self, asked: Iterable[str]) -> dict[int, float]:
-        """How much of each tool's name was asked for."""
+        """The share of each tool's name that is in the query."""
         covered: dict[int, float] = {}
         for term in asked:
             for number, share in zip(*self.name_words.row(term), strict=True):
@@ -260,7 +260,7 @@ class Segment:
     def _sorted_out(
         self, entry: ServerEntry, old: Segment | None
     ) -> tuple[dict[int, int], dict[int, Document]]:
-        """The tools that are the same, old number to new, and the others, read, by number."""
+        """The unchanged tools, old number to new, and the documents of the others, by number."""
         were = {} if old is None else {name: number for number, name in enumerate(old.names)}
         about = _about(entry)
         kept: dict[int, int] = {}
@@ -278,7 +278,7 @@ def _about(entry: ServerEntry) -> str:
 
 
 def _words_of(entry: ServerEntry) -> str:
-    """What a server is found by, besides its tools."""
+    """The text that a server itself is found by."""
     said = entry.summary
     return " ".join([entry.name, entry.description, *((said.text, *said.keywords) if said else ())])
 
@@ -298,12 +298,12 @@ def _weights(each: Document) -> Mapping[str, float]:
 
 
 def _shares(each: Document) -> Mapping[str, float]:
-    """What share of the tool's name each of its terms is."""
+    """Each term of a tool's name with its share of the name."""
     return dict.fromkeys(filter(None, each.name_terms), 1 / max(1, len(each.name_terms)))
 
 
 def _standing(tools: Iterable[Tool]) -> list[float]:
-    """What each tool counts against its like; empty where all count the same."""
+    """The factor of each tool, lower for deprecated ones; empty if all are the same."""
     standing = [DEPRECATED if deprecated(tool) else 1.0 for tool in tools]
     return standing if DEPRECATED in standing else []
 
@@ -314,8 +314,8 @@ def _merged(
     fresh: Mapping[int, Document],
     weights_of: Callable[[Document], Mapping[str, float]],
 ) -> Postings:
-    """Postings of what is kept, under its new numbers, and of what is new."""
-    # Arrays throughout: a hundred thousand pairs would have the collector look at everything, again and again.
+    """Postings of the unchanged tools, under their new numbers, and of the new ones."""
+    # Arrays throughout: a hundred thousand pairs would trigger full garbage collections again and again.
     rows: dict[str, tuple[array[int], array[float]]] = {}
     for term in old if kept else ():
         numbers, weights = old.row(term)

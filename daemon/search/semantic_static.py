@@ -1,7 +1,7 @@
 """A static sentence encoder: a text's vector is the mean of its tokens' vectors. The only module with numpy.
 
 No network, no inference: a table is looked up, which takes 0.05 ms for a query. So a search may encode its
-query where it stands, on the event loop. Reads the weights that the package `wordllama` carries (its code,
+query on the event loop. Reads the weights that the package `wordllama` carries (its code,
 which would import far more, is never run), or a folder in the format of model2vec.
 """
 
@@ -15,14 +15,14 @@ import numpy as np
 from safetensors.numpy import load
 from tokenizers import Tokenizer
 
-from daemon.search.semantic import INSTALL, SemanticUnavailable
+from daemon.search.vectors import INSTALL, SemanticUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from daemon.search.semantic import Passage
+    from daemon.search.vectors import Passage
 
 PACKAGE = "wordllama"
 """Carries weights of 256 dimensions for 32,000 tokens (16 MiB) and their tokenizer in its wheel; MIT."""
@@ -31,35 +31,35 @@ PACKAGED_WEIGHTS = "weights/l2_supercat_256.safetensors"
 PACKAGED_TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
 
 NAMES = ("embedding.weight", "embeddings")
-"""What the table of vectors is called: by wordllama, by model2vec."""
+"""Names of the tensor with the vectors: wordllama's, model2vec's."""
 
 TOKENS = 512
-"""Tokens of a text that count: more than all but a few descriptions have, and 0.5 ms at most."""
+"""The most tokens of a text that count: more than nearly all descriptions have, and 0.5 ms at most."""
 
 TINY = 1e-12
-"""Shorter vectors mean nothing: no token of the text is known."""
+"""Vectors shorter than this mean nothing: no token of the text is known."""
 
 
 @attrs.frozen
 class StaticEncoder:
-    """Means of token vectors, by numpy."""
+    """An encoder that averages token vectors with numpy."""
 
     _tokenizer: Tokenizer
     _embeddings: NDArray[Any] = attrs.field(repr=False)
-    """One row a token, or rows that several tokens share; kept as the file has them (16 MiB)."""
+    """One row for each token, or rows that several tokens share; kept in the file's own type (16 MiB)."""
     _weights: NDArray[Any] | None = attrs.field(default=None, repr=False)
     """A weight for each token."""
     _rows: NDArray[Any] | None = attrs.field(default=None, repr=False)
-    """The row of each token, where it is not the token's own number."""
+    """The row of each token; None if it is the token's own number."""
     _unknown: int | None = None
-    """The token that stands for all unknown ones: it means nothing."""
+    """The token for unknown words, which is ignored."""
 
     def encode(self, passages: Sequence[Passage]) -> list[NDArray[np.float32]]:
         """One unit vector for each passage; zero if no token of it is known."""
         return [self._passage(passage) for passage in passages]
 
     def table(self, vectors: Sequence[NDArray[np.float32]]) -> StaticTable:
-        """Vectors side by side."""
+        """Combine vectors into a table."""
         return StaticTable(np.stack(vectors))
 
     def _passage(self, passage: Passage) -> NDArray[np.float32]:
@@ -91,7 +91,7 @@ class StaticTable:
     _matrix: NDArray[np.float32] = attrs.field(repr=False)
 
     def row(self, row: int) -> NDArray[np.float32]:
-        """One of them, without a copy."""
+        """The vector in a row, without a copy."""
         vector: NDArray[np.float32] = self._matrix[row]
         return vector
 
@@ -107,10 +107,10 @@ class StaticTable:
 
 
 def open_model(path: str | None) -> StaticEncoder:
-    """The encoder of a folder with `tokenizer.json` and `model.safetensors`; None: of the package.
+    """Load the encoder in a folder with `tokenizer.json` and `model.safetensors`; None for the packaged one.
 
     Raises:
-        SemanticUnavailable: no usable model there.
+        SemanticUnavailable: there is no usable model.
     """
     weights, tokenizer = (
         _packaged() if path is None else (f"{path}/model.safetensors", f"{path}/tokenizer.json")
@@ -125,7 +125,7 @@ def open_model(path: str | None) -> StaticEncoder:
 
 
 def _packaged() -> tuple[str, str]:
-    """Where the package keeps its weights and tokenizer; looked up without running any of its code."""
+    """The paths of the package's weights and tokenizer, found without running any of its code."""
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise SemanticUnavailable(f"semantic search needs the weights of the package {PACKAGE}: {INSTALL}")
@@ -143,7 +143,7 @@ def _encoder(weights: str, tokenizer: str) -> StaticEncoder:
         if name in tensors and tensors[name].dtype.kind not in kinds:
             raise ValueError(f"numbers of kind {tensors[name].dtype} are not read as {name}")
     reader = Tokenizer.from_file(tokenizer)
-    # A tokenizer's file may ask for the padding and the length that its first model had.
+    # A tokenizer's file may request the padding and the length of its original model.
     reader.no_padding()
     reader.no_truncation()
     _do_not_remember(reader)
@@ -160,7 +160,7 @@ def _encoder(weights: str, tokenizer: str) -> StaticEncoder:
 
 
 def _do_not_remember(reader: Tokenizer) -> None:
-    """Switch its cache off: it keeps whole texts, 60 MiB at 9,000 tools, and no text comes twice."""
+    """Switch off the tokenizer's cache of whole texts, 60 MiB at 9,000 tools: no text comes twice."""
     resize = getattr(reader.model, "_resize_cache", None)
     if resize is not None:
         resize(0)

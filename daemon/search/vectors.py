@@ -1,19 +1,23 @@
-"""The vectors of all tools: made once for each schema, kept while its tool exists, compared with queries.
+"""Search by meaning, an optional extra: the vectors of all tools, compared with the vector of a query.
 
-A `Vectors` never changes: the event loop searches one while a worker thread makes the next.
+A vector is made once for each schema and kept while its tool exists. A `Vectors` never changes: the event loop
+searches one while a worker thread makes the next. Tools and queries are encoded as weighted texts.
 
-What is encoded: a tool and a query as weighted texts.
+The packages of the extra are not imported here: `open_encoder` imports the one module that needs them by name,
+and only when the configuration asks for it.
 """
 
 from __future__ import annotations
 
+import importlib
 import re
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 import msgspec
 
+from daemon.errors import McpdError
 from daemon.search.documents import without_praise
 
 if TYPE_CHECKING:
@@ -21,31 +25,86 @@ if TYPE_CHECKING:
 
     from daemon.catalog.snapshot import ServerEntry
     from daemon.model import Tool, ToolKey
-    from daemon.search.semantic import Encoder, Passage, Vector, VectorTable
+
+    Passage = Sequence[tuple[float, str]]
+    """Weighted texts that become one vector: the sum of their unit vectors, made a unit vector again."""
+
+Vector = Any
+"""A unit vector, in a form that only its encoder knows."""
+
+ENCODER = "daemon.search.semantic_static"
+"""The only module that imports the extra's packages; it has `open_model(path)`."""
+
+INSTALL = "pip install 'mcpd-supervisor[semantic]'"
+"""The command that installs the missing packages, quoted in the error."""
+
+
+class SemanticUnavailable(McpdError):
+    """Search by meaning is unavailable: packages or weights are missing or unreadable. Says what to do."""
+
+
+class VectorTable(Protocol):
+    """An immutable table of vectors."""
+
+    def row(self, row: int) -> Vector:
+        """The vector in a row, without a copy."""
+
+    def closest(self, query: Vector, count: int, rows: Sequence[int] | None) -> Sequence[tuple[int, float]]:
+        """The `count` rows nearest to a query with their cosines, best first; of `rows` only, if given."""
+
+
+class Encoder(Protocol):
+    """Turns texts into vectors. Blocks while it encodes; knows no event loop."""
+
+    def encode(self, passages: Sequence[Passage]) -> Sequence[Vector]:
+        """One vector for each passage, in order."""
+
+    def table(self, vectors: Sequence[Vector]) -> VectorTable:
+        """A table of vectors of this encoder, to compare queries with."""
+
+
+def open_encoder(model: str | None = None) -> Encoder:
+    """Load the configured encoder. Blocks for 0.3 s: call it in a worker thread.
+
+    Args:
+        model: a folder with `tokenizer.json` and `model.safetensors` (a model2vec model); None for the weights
+            that come with the extra. Nothing is ever downloaded.
+
+    Raises:
+        SemanticUnavailable: the extra is not installed, or the folder holds no usable model.
+    """
+    try:
+        module: Any = importlib.import_module(ENCODER)
+    except ImportError as error:
+        raise SemanticUnavailable(f"semantic search needs more packages ({error}): {INSTALL}") from error
+    encoder: Encoder = module.open_model(model)
+    return encoder
+
 
 MAX_TOOLS = 20_000
-"""Tools that have vectors, in the servers' order: 20 MiB of 256 floats each, and twice the largest public
-catalogue. Those beyond are found by their words."""
+"""The most tools that have vectors, in the servers' order: 20 MiB of 256 floats each, and twice the largest
+public catalogue. Further ones are found by their words."""
 
 BATCH = 64
-"""Tools that are encoded at a time: bounds what is in memory besides the vectors to about 100 kB of text."""
+"""Tools that are encoded at a time: limits the texts in memory to about 100 kB."""
 
 CLOSEST = 100
-"""Tools that a query is near to, and never more than half of them: their farthest is the zero of the blend."""
+"""The most tools returned for a query, and never over half of all: the farthest is the zero of the fused
+score."""
 
 MAX_CLAUSES = 4
-"""Clauses of a need that are compared by themselves, at up to 2 ms each among ten thousand tools."""
+"""The most clauses of a query that are compared separately, at up to 2 ms each among ten thousand tools."""
 
 CLAUSE = 0.5
-"""What the clause counts that a tool is nearest to, against the whole need."""
+"""The weight of the clause that a tool is nearest to, against the whole query."""
 
 Source = tuple[str, str, str]
-"""What a vector was made from: the server's name, its description, the tool's schema hash."""
+"""The source of a vector: the server's name, its description, the tool's schema hash."""
 
 
 @attrs.frozen
 class Vectors:
-    """What every tool means, for one encoder."""
+    """The vectors of all tools, made by one encoder."""
 
     _encoder: Encoder
     _rows: Mapping[Source, int] = attrs.field(factory=dict, repr=False)
@@ -67,7 +126,8 @@ class Vectors:
     def updated(self, servers: Mapping[str, ServerEntry]) -> Vectors:
         """The vectors of these servers' tools; the same object if nothing changed.
 
-        Blocks while it encodes what is new (about 0.4 ms a tool): for a worker thread. Forgets what is gone.
+        Blocks while it encodes new tools (about 0.4 ms each): call it in a worker thread. Drops those that are
+        gone.
         """
         if self.covers(servers):
             return self
@@ -91,7 +151,7 @@ class Vectors:
     ) -> dict[ToolKey, float]:
         """The tools nearest to a query with their cosines, best first; at most `CLOSEST` and half of all.
 
-        With clauses, those nearest to each of them, too, and half of the cosine to the nearest one on top.
+        With clauses, also the tools nearest to each of them; half of the cosine to the nearest clause is added.
 
         Args:
             phrasings: the query, in one or several ways; their vectors are added.
@@ -142,39 +202,40 @@ def _source(tool: Tool, description: str) -> Source:
 
 
 LEAD_WEIGHT = 1.0
-"""The name and the first sentence: what the tool is. Cosines of three short texts summed beat that of one long
-text: 0.63 instead of 0.59 recall@5, mean of the three livemcp sets."""
+"""The weight of the name and the first sentence, which say what the tool is. Cosines of three short texts
+summed beat that of one long text: 0.63 instead of 0.59 recall@5, mean of the three livemcp sets."""
 
 WHOLE_WEIGHT = 1.0
-"""Name, whole description, and what the server is for."""
+"""The weight of the name, the whole description, and the server's purpose."""
 
 PARAMETERS_WEIGHT = 0.5
-"""Parameters tell tools of one kind apart; as much weight as the rest hurts where they are generic."""
+"""The weight of the parameters, which tell similar tools apart; full weight hurts where they are generic."""
 
 LEAD_CHARACTERS = 300
-"""A first sentence longer than this is no sentence."""
+"""The most characters of a first sentence: a longer one is not a sentence."""
 
 DESCRIPTION_CHARACTERS = 1500
-"""Of a description: the mean of more words says less, and a hostile one takes a millisecond at most."""
+"""The most characters of a description: the mean of more words says less, and a hostile one takes 1 ms at
+most."""
 
 SERVER_CHARACTERS = 300
-"""Of a server's description: it must not drown the tool's own words."""
+"""The most characters of a server's description: it must not drown the tool's own words."""
 
 PARAMETERS_CHARACTERS = 800
-"""Of the parameters: the first dozen."""
+"""The most characters of the parameters: about a dozen of them."""
 
 PHRASINGS = 8
-"""How many phrasings of a query are encoded: more say nothing new, and each takes up to a millisecond."""
+"""The most phrasings of a query that are encoded: more say nothing new, and each takes up to a millisecond."""
 
 PHRASING_CHARACTERS = 1000
-"""Of one phrasing: longer than any request that somebody typed."""
+"""The most characters of one phrasing: longer than any request typed by hand."""
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s|[\n。]")
 _BOUNDARY = re.compile(r"[_\-./]+|(?<=[a-z0-9])(?=[A-Z])")
 
 
 def passage_of_tool(tool: Tool, server_description: str) -> Passage:
-    """A tool's texts: its lead, the whole of its description with its server's, its parameters."""
+    """The texts of a tool: its lead, its whole description with its server's, its parameters."""
     called = _spaced(_earnest(tool.name))
     name = f"{_spaced(tool.server)} {called}"
     description = _clean(_earnest(tool.description[:DESCRIPTION_CHARACTERS])).strip()
@@ -189,7 +250,7 @@ def passage_of_tool(tool: Tool, server_description: str) -> Passage:
 
 
 def passage_of_query(phrasings: Sequence[str]) -> Passage:
-    """A query's texts: its phrasings, alike; empty if none says anything."""
+    """The texts of a query: its phrasings with equal weights; empty if all are blank."""
     kept = [_clean(phrasing[:PHRASING_CHARACTERS]).strip() for phrasing in phrasings[:PHRASINGS]]
     return tuple((1.0, phrasing) for phrasing in dict.fromkeys(kept) if phrasing)
 
@@ -199,17 +260,17 @@ def _earnest(text: str) -> str:
 
 
 def _spaced(name: str) -> str:
-    """The words of a name: an encoder knows `read file`, not `read_file`."""
+    """A name split into words: an encoder knows `read file`, not `read_file`."""
     return _BOUNDARY.sub(" ", _clean(name))
 
 
 def _clean(text: str) -> str:
-    """Without lone surrogates, which a tokenizer refuses."""
+    """The text without lone surrogates, which a tokenizer rejects."""
     return text.encode(errors="replace").decode()
 
 
 def _parameters(tool: Tool) -> Iterator[str]:
-    """The names of all parameters, then what is said about each; none of a schema that is not an object's."""
+    """The names of all parameters, then their descriptions; nothing for a schema that is not an object's."""
     properties = _properties(tool)
     for name in islice(properties, PARAMETERS_CHARACTERS):
         yield _spaced(name[:PARAMETERS_CHARACTERS])

@@ -1,7 +1,8 @@
-"""The words of one index: which of them are meant by what was asked for, and how much each of them counts.
+"""The words of one index: which of them match the terms of a query, and with what weight.
 
-A word counts by how rare it is (inverse document frequency), among the tools here and public ones together: so
-scores mean the same in small catalogs and large ones.
+The weight of a word is its rarity (inverse document frequency) among these tools and public ones together, so
+scores are comparable between small catalogs and large ones. A term that is unknown here is taken for a spelling
+mistake. A word and its misspelling share their beginning or their end, so only words that do are compared.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from daemon.search.language import NOTHING, Language
 from daemon.search.queries import Phrase
-from daemon.search.spelling import Speller
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -19,29 +19,96 @@ if TYPE_CHECKING:
     from daemon.search.queries import Query
     from daemon.search.segment import Segment
 
+SHARED = 3
+"""Characters that a word and its misspelling share, at one end or the other."""
+
+SHORTEST = 4
+"""The shortest word that is corrected: for shorter ones too many others are one edit away."""
+
+LONG = 8
+"""The length from which two edits are allowed."""
+
+MOST = 3
+"""The most corrections that are tried for one word."""
+
+MAX_COMPARED = 500
+"""The most words that one word is compared with; the commonest beginnings have fewer."""
+
+
+class Speller:
+    """Known words, indexed by their beginnings and ends."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+        self._by_end: dict[str, list[str]] = {}
+
+    def learn(self, words: Iterable[str]) -> None:
+        """Add words as possible corrections."""
+        for word in words:
+            if word not in self._known and len(word) >= SHORTEST:
+                self._known.add(word)
+                for end in (word[:SHARED] + "-", "-" + word[-SHARED:]):
+                    self._by_end.setdefault(end, []).append(word)
+
+    def corrections(self, word: str) -> list[str]:
+        """Known words that a misspelled one may stand for, closest first."""
+        if len(word) < SHORTEST or not word.isalpha():
+            return []
+        candidates = [
+            *self._by_end.get(word[:SHARED] + "-", ()),
+            *self._by_end.get("-" + word[-SHARED:], ()),
+        ][:MAX_COMPARED]
+        allowed = 2 if len(word) >= LONG else 1
+        near = [
+            (distance, other)
+            for other in dict.fromkeys(candidates)
+            if abs(len(other) - len(word)) <= allowed and (distance := _edits(word, other, allowed)) <= allowed
+        ]
+        return [other for _, other in sorted(near)[:MOST]]
+
+
+def _edits(one: str, other: str, most: int) -> int:
+    """The edits between two words, swaps of neighbours included; a number over `most` if there are more.
+
+    Restricted Damerau-Levenshtein distance ("optimal string alignment").
+    """
+    before: list[int] = []
+    previous = list(range(len(other) + 1))
+    for row, character in enumerate(one, 1):
+        current = [row]
+        for column, opposite in enumerate(other, 1):
+            cost = min(previous[column] + 1, current[-1] + 1, previous[column - 1] + (character != opposite))
+            if row > 1 and column > 1 and character == other[column - 2] and one[row - 2] == opposite:
+                cost = min(cost, before[column - 2] + 1)
+            current.append(cost)
+        if min(current) > most:
+            return most + 1
+        before, previous = previous, current
+    return previous[-1]
+
+
 SYNONYM = 0.4
-"""How much a synonym counts, against the word itself, on top of how close it is."""
+"""The weight of a synonym against the word itself, multiplied by its closeness."""
 
 CORRECTION = 0.7
-"""How much a word counts that may have been meant, against one that was written right."""
+"""The weight of a spelling correction, against a word that was spelled right."""
 
 FOLLOWED = 4000
-"""Tools that a synonym may have to be followed: a word of nearly every tool tells nothing, and costs the
-most."""
+"""The most tools that a synonym may have: a word in nearly every tool says nothing, and costs the most."""
 
 MOST_READ = 100_000
-"""Entries of the index that one search reads, about 40 ms: a need of ten thousand tools reads 10,000. Beyond,
-the commonest words are left out, which tell least."""
+"""The most index entries that one search reads, about 40 ms; a typical query on ten thousand tools reads
+10,000. Beyond that the commonest words, which say the least, are left out."""
 
 _Variants = list[tuple[str, float]]
-"""Known terms for one that was asked for, each with how closely it fits."""
+"""Known terms that match one term of a query, each with its closeness."""
 
 
 class Vocabulary:
-    """The terms of all tools, with how many tools have each. Never changes once it is made."""
+    """The terms of all tools, with the number of tools that have each. Never changes once made."""
 
     def __init__(self, segments: Iterable[Segment] = (), language: Language = NOTHING) -> None:
-        """Count the terms of these servers' tools; `language` is what is known of words beforehand."""
+        """Count the terms of these servers' tools; `language` is prior knowledge about words."""
         self._language = language
         self._counts: dict[str, int] = {}
         self._tools = 0
@@ -53,34 +120,34 @@ class Vocabulary:
         self._speller.learn(self._counts)
 
     def look_up(self, query: Query) -> tuple[list[Phrase], list[Phrase]]:
-        """What to look up for each phrasing and for each clause, with what it counts."""
+        """The terms to look up for each phrasing and for each clause, with their weights."""
         asked = [query.asked] * len(query.phrases) + [clause.asked for clause in query.clauses]
         affordable = self._affordable([*query.phrases, *(clause.terms for clause in query.clauses)])
         phrases = [
-            Phrase([self._weighed(variants) for variants in terms], deeds)
-            for terms, deeds in zip(affordable, asked, strict=True)
+            Phrase([self._weighed(variants) for variants in terms], actions)
+            for terms, actions in zip(affordable, asked, strict=True)
         ]
         return phrases[: len(query.phrases)], phrases[len(query.phrases) :]
 
     def plainly(self, parts: Sequence[tuple[str, ...]]) -> list[Phrase]:
-        """What to look up for each part, for its words alone."""
+        """The terms to look up for each part, without regard to actions."""
         return [Phrase([self._weighed(variants) for variants in known]) for known in self._affordable(parts)]
 
     def rarity(self, term: str) -> float:
-        """Inverse document frequency, among these tools and public ones together."""
+        """The inverse document frequency of a term, among these tools and public ones together."""
         count = self._tools + self._language.tools
         having = self._counts.get(term, 0) + self._language.frequencies.get(term, 0)
         return log(1 + (count - having + 0.5) / (having + 0.5)) if count >= having else 0.0
 
     def rarity_of_all(self, part: tuple[str, ...]) -> float:
-        """How rare the terms of a part are, added up; 0 for a single one: a tool that has it has all of it."""
+        """The sum of the rarities of a part's terms; 0 for a single term: a tool that has it has all of it."""
         return sum(map(self.rarity, part)) if len(part) > 1 else 0.0
 
     def _weighed(self, variants: _Variants) -> _Variants:
         return [(term, closeness * self.rarity(term)) for term, closeness in variants]
 
     def _affordable(self, phrases: Sequence[tuple[str, ...]]) -> list[list[_Variants]]:
-        """What is looked up for the terms of each phrase: the rarest ones first, within the bound."""
+        """The variants to look up for the terms of each phrase: the rarest terms first, within the bound."""
         known = {term: self._variants(term) for phrase in phrases for term in phrase}
         entries = {
             term: sum(self._counts[variant] for variant, _ in variants) for term, variants in known.items()
@@ -97,7 +164,7 @@ class Vocabulary:
         return kept
 
     def _variants(self, term: str) -> _Variants:
-        """Known terms for one that was asked for: itself, synonyms, corrections."""
+        """Known terms that match one term of a query: the term itself, synonyms, corrections."""
         known = [(term, 1.0)] if term in self._counts else []
         for other, closeness in self._language.neighbours.get(term, ()):
             if 0 < self._counts.get(other, 0) <= FOLLOWED:

@@ -1,1 +1,1 @@
-"""A sentence per server and tool, from a model: what is asked, what of the answer is taken, who gives it."""
+"""One-sentence summaries of servers and tools, written by a model: the questions, the answers, the endpoint."""

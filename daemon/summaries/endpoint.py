@@ -1,7 +1,7 @@
-"""The endpoint that is asked: what it is, what can go wrong with it, and how it is opened.
+"""The interface of a model endpoint, its faults, and how the configured one is opened.
 
-Nothing of the client library is imported here. `open_endpoint` imports the one module that needs it by name, in
-a worker thread, and only when the configuration asks for it.
+The client library is not imported here: `open_endpoint` imports the one module that needs it by name, in a
+worker thread, and only when the configuration asks for it.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ CLIENT = "daemon.summaries.openai_endpoint"
 """The only module that imports the extra's packages; it has `connect(summaries, key, place)`."""
 
 INSTALL = "pip install 'mcpd-supervisor[summaries]'"
-"""What a refusal tells the operator to do."""
+"""The command that installs the missing packages, quoted in the error."""
 
 MAX_RETRY_AFTER = 3600.0
-"""Seconds; an endpoint that asks for more is asked again after an hour."""
+"""The longest wait in seconds that an endpoint may ask for; a longer one is cut to this."""
 
 
 class Kind(StrEnum):
-    """Why a question has no answer."""
+    """Why a question was not answered."""
 
     UNREACHABLE = "unreachable"
     """No connection: refused, no such host, not trusted."""
     TIMEOUT = "timeout"
-    """Nothing, or not everything, within the configured time."""
+    """No complete answer within the configured time."""
     CUT_OFF = "cut off"
     """The connection ended in the middle."""
     UNAUTHORIZED = "unauthorized"
@@ -45,39 +45,39 @@ class Kind(StrEnum):
     NOT_FOUND = "not found"
     """404: no such model, or no such path."""
     REDIRECTED = "redirected"
-    """3xx: the key and the texts go nowhere but where they were meant to go."""
+    """3xx, which is not followed: the key and the texts go only to the configured host."""
     BUSY = "busy"
-    """429: too many questions, or no money left."""
+    """429: too many requests, or no credit left."""
     REJECTED = "rejected"
-    """Any other 4xx: this question is not liked."""
+    """Any other 4xx: the endpoint refuses this question."""
     FAILING = "failing"
-    """5xx."""
+    """5xx: the endpoint itself has a problem."""
     TOO_LARGE = "too large"
-    """An answer over the limit; it was not read to its end."""
+    """The answer is over the size limit, and was not read to its end."""
     UNREADABLE = "unreadable"
-    """Something that is no chat completion."""
+    """The answer is not a chat completion."""
 
     @property
     def blames_the_question(self) -> bool:
-        """Whether a smaller question may fare better, and the same one not at all."""
+        """Whether repeating the same question is pointless, while a smaller one may succeed."""
         return self in {Kind.REJECTED, Kind.TOO_LARGE}
 
     @property
     def lasts(self) -> bool:
-        """Whether asking again soon cannot help: somebody has to do something."""
+        """Whether asking again soon cannot help, because an operator has to change something."""
         return self in {Kind.UNAUTHORIZED, Kind.NOT_FOUND, Kind.REDIRECTED}
 
 
 class EndpointFault(McpdError):
-    """A question has no answer. The text names the endpoint's host; never a key, a path or what came back."""
+    """A question was not answered. The text names the endpoint's host, never a key, path or response."""
 
     def __init__(self, kind: Kind, text: str, *, retry_after: float | None = None) -> None:
-        """Say what went wrong.
+        """Describe what went wrong.
 
         Args:
-            kind: what to do about it depends on this.
-            text: in words, for operators.
-            retry_after: seconds that the endpoint asks to be left alone for.
+            kind: what the caller decides by.
+            text: the explanation for operators.
+            retry_after: seconds that the endpoint asks callers to wait.
         """
         super().__init__(text)
         self.kind = kind
@@ -85,21 +85,21 @@ class EndpointFault(McpdError):
 
 
 class SummariesUnavailable(McpdError):
-    """No question can be asked: packages or the key are missing, or the url is none. Says what to do."""
+    """No question can be asked: packages or the key are missing, or the URL is invalid. Says what to do."""
 
 
 class Endpoint(Protocol):
     """A model that answers questions."""
 
     async def ask(self, instructions: str, question: str) -> str:
-        """What the model says.
+        """Ask the model, and return its answer.
 
         Args:
-            instructions: what it is to do.
-            question: with what.
+            instructions: the system message.
+            question: the user message.
 
         Raises:
-            EndpointFault: it does not say anything that can be used.
+            EndpointFault: there is no usable answer.
         """
 
     async def aclose(self) -> None:
@@ -112,15 +112,15 @@ async def open_endpoint(
     *,
     load: Callable[[str], Any] = importlib.import_module,
 ) -> Endpoint:
-    """The configured endpoint. Nothing is sent yet; importing the library takes 0.7 s, in a worker thread.
+    """Open the configured endpoint. Sends nothing; importing the library takes 0.7 s, in a worker thread.
 
     Args:
         summaries: the configuration.
-        environ: where the key stands.
+        environ: the environment that holds the key.
         load: imports a module by its name.
 
     Raises:
-        SummariesUnavailable: the extra is not installed, the variable is not set, or the url is none.
+        SummariesUnavailable: the extra is not installed, the variable is not set, or the URL is invalid.
     """
     key = _key(summaries, environ)
     try:
@@ -136,7 +136,7 @@ async def open_endpoint(
 
 
 def _key(summaries: Summaries, environ: Mapping[str, str]) -> str | None:
-    """The key, if one is configured."""
+    """The configured key; None if there is none."""
     if summaries.api_key_env is None:
         return None
     key = environ.get(summaries.api_key_env, "").strip()
@@ -151,7 +151,7 @@ def _key(summaries: Summaries, environ: Mapping[str, str]) -> str | None:
 
 
 def fault_of_status(status: int, place: str, retry_after: float | None = None) -> EndpointFault:
-    """What an HTTP status other than 200 means."""
+    """The fault that an HTTP status other than 200 stands for."""
     kind, meaning = _MEANINGS.get(status) or _meaning_of_class(status // 100)
     return EndpointFault(kind, f"{place} answered HTTP {status}: {meaning}", retry_after=retry_after)
 
@@ -174,7 +174,7 @@ def _meaning_of_class(hundreds: int) -> tuple[Kind, str]:
 
 
 def read_retry_after(value: str | None, now: float) -> float | None:
-    """Seconds to wait, as the header Retry-After says, at most `MAX_RETRY_AFTER`; None if it says nothing.
+    """Seconds to wait by a header Retry-After (RFC 9110 §10.2.3), up to `MAX_RETRY_AFTER`; None if invalid.
 
     Args:
         value: seconds or an HTTP date.

@@ -1,7 +1,7 @@
-"""What has been said, what was tried in vain, and what is to be asked next.
+"""The account of summaries: which exist, which attempts failed, and what to ask next.
 
-Nothing is asked twice that was answered, and nothing more than `GIVE_UP` times that was not: what a model
-cannot put into a sentence stays without one until it changes.
+Nothing that was answered is asked again, and nothing is asked more than `GIVE_UP` times: a tool that the model
+cannot summarise stays without a summary until it changes.
 """
 
 from __future__ import annotations
@@ -20,32 +20,33 @@ if TYPE_CHECKING:
 
     from daemon.catalog.snapshot import Catalog, ServerEntry
     from daemon.model import Tool
-    from daemon.summaries.reading import ModelAnswer
+    from daemon.summaries.prompt import ModelAnswer
 
 GIVE_UP = 3
-"""Answers that may be of no use before a tool is left alone: a model that failed thrice fails again."""
+"""Useless answers after which a tool is given up: a model that failed three times will fail again."""
 
 SHRINK = 4
-"""By how much smaller the next question is about tools that got no answer. Of 20 tools one may spoil the
-answer; the third question is about each alone, so that it spoils no other's."""
+"""The factor by which the next question about unanswered tools shrinks. One tool of 20 may spoil the answer for
+all; the third question asks about each tool alone."""
 
 MAX_TRIED = 20_000
-"""Tools and servers without an answer that are remembered; the oldest are forgotten, and asked about again."""
+"""Unanswered tools and servers that are remembered; beyond that the oldest are forgotten, and asked about
+again."""
 
 Tried = tuple[str, str]
-"""A server, and what was asked about: a tool's schema hash, or the digest of all its tools."""
+"""A server's name with a tool's schema hash, or with the digest of all its tools."""
 
 
 @attrs.define
 class _Said:
-    """What was said of one server, and of its tools by schema hash."""
+    """The summaries of one server, and of its tools by schema hash."""
 
     summary: Summary | None = None
     sentences: dict[str, Summary] = attrs.field(factory=dict)
 
 
 class Ledger:
-    """Keeps account, for all servers of a catalog. Knows no clock and no endpoint."""
+    """The summaries and failed attempts of all servers of a catalog. Knows no clock and no endpoint."""
 
     def __init__(self) -> None:
         self._said: dict[str, _Said] = {}
@@ -54,11 +55,11 @@ class Ledger:
         self._turn = 0
 
     def next_question(self, catalog: Catalog, most: int) -> Question | None:
-        """What to ask now, of the server whose last turn is longest ago; None if nothing is open.
+        """The next question, about the server that has waited longest for its turn; None if nothing is open.
 
         Args:
-            catalog: the present one.
-            most: tools in one question.
+            catalog: the current one.
+            most: the most tools in one question.
         """
         for entry in sorted(_asked_about(catalog), key=lambda entry: self._turns.get(entry.name, 0)):
             question = self._question(catalog, entry, most)
@@ -69,22 +70,22 @@ class Ledger:
         return None
 
     def waiting(self, catalog: Catalog) -> int:
-        """How many servers and tools have no sentence yet, those given up not among them."""
+        """How many servers and tools still need a summary, not counting those given up."""
         return sum(
             len(self._missing(catalog, entry)) + self._wants_overview(entry) for entry in _asked_about(catalog)
         )
 
     @property
     def given_up(self) -> int:
-        """How many servers and tools are left without a sentence."""
+        """How many servers and tools were given up."""
         return sum(count >= GIVE_UP for count in self._tried.values())
 
     def learn(self, question: Question, answer: ModelAnswer, at: float) -> None:
-        """Take in what was answered; what was not counts as tried.
+        """Record an answer; tools that it leaves out count as failed attempts.
 
         Args:
             question: what was asked.
-            answer: what was taken of the answer.
+            answer: the accepted part of the answer.
             at: seconds since the epoch.
         """
         said = self._said.setdefault(question.server, _Said())
@@ -103,12 +104,12 @@ class Ledger:
             self._count((question.server, question.digest))
 
     def failed(self, question: Question) -> None:
-        """Nothing could be made of the answer to a question."""
+        """Record that a question got no usable answer."""
         for key in _keys(question):
             self._count(key)
 
     def news(self, catalog: Catalog) -> Iterator[Summarized]:
-        """What the catalog does not know yet, each server's whole; forgets what is about nothing any more."""
+        """A fact for each server with summaries that the catalog lacks; forgets those of what is gone."""
         for name in self._said.keys() - catalog.servers.keys():
             del self._said[name]
             self._turns.pop(name, None)
@@ -136,7 +137,7 @@ class Ledger:
         digest = _digest(entry)
         overview = self._wants_overview(entry)
         if tools and (tries or self._tries(entry, digest)):
-            # What went wrong before is asked about by itself.
+            # A question that failed before is asked without the overview.
             overview = False
         if not tools and not overview:
             return None
@@ -186,7 +187,7 @@ _NOTHING = _Said()
 
 
 def _asked_about(catalog: Catalog) -> list[ServerEntry]:
-    """What is switched off is not shown, so nobody else need read about it."""
+    """The servers that get summaries: one that is switched off is not shown, so its texts are not sent out."""
     return [entry for entry in catalog.servers.values() if entry.tools and not entry.disabled]
 
 

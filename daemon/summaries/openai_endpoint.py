@@ -1,15 +1,15 @@
-"""The endpoint through the `openai` client, which knows the API; what it sends and reads passes through here.
+"""A model endpoint reached through the `openai` client; everything it sends and reads passes through `Guarded`.
 
 Decisions.
 - The async client: it runs under trio, and a cancelled question closes its connection at once. No thread waits.
-- Of the headers that the client would send only those in `SENT` go out: it adds what it finds in OPENAI_*
-  variables, organisations and keys among them, which are for another endpoint perhaps, and tells the platform.
-- No proxy of the environment and no redirect, as towards HTTP servers: a variable that nobody thought of must
-  not send the key to somebody else.
+- Of the client's headers only those in `SENT` go out: it adds what it finds in OPENAI_* variables, such as
+  organisations and keys that may belong to another endpoint, and describes the platform.
+- No proxy from the environment and no redirects, as with HTTP servers: a forgotten variable must not send the
+  key to somebody else.
 - Retries are ours (`actors.summarizer`). Only the body of a 200 is read, and only up to `MAX_ANSWER`: it is
-  asked for uncompressed, so that a few bytes cannot unpack into many.
-- Before a question over TLS, one connection is made and dropped: the library leaves a socket open if it is
-  cancelled in a handshake, so one that hangs must not be its own. It also says better what is wrong.
+  requested uncompressed, so that a few bytes cannot unpack into many.
+- Before a question over TLS, one connection is made and dropped: the library leaks a socket when it is
+  cancelled during a handshake, so a handshake that hangs must not be its own. Errors are clearer this way, too.
 """
 
 from __future__ import annotations
@@ -34,16 +34,17 @@ if TYPE_CHECKING:
     from daemon.config.model import Summaries
 
 MAX_ANSWER = 256 * 1024
-"""Bytes of an answer: twenty tools take about 5 KiB, a model that thinks aloud perhaps 50."""
+"""The most bytes of an answer: twenty tools take about 5 KiB, a model that thinks aloud perhaps 50."""
 
 SENT = frozenset({"accept", "content-type", "content-length", "host"})
-"""Headers of the client that are sent on; ours come on top."""
+"""Headers of the client that are passed on; our own are added."""
 
 SHORTEST_KEY = 16
-"""Characters of a key that is looked for in answers: where none is needed, people write a word instead."""
+"""The fewest characters of a key that answers are searched for: where no key is needed, people put any word."""
 
 NO_KEY = "none"
-"""What the client is told instead of the key, which only the transport knows: so no error of it can show it."""
+"""The placeholder given to the client. Only the transport knows the key, so no error of the client can show
+it."""
 
 
 class _Message(msgspec.Struct):
@@ -65,22 +66,22 @@ class OpenAIEndpoint:
     """A model behind `/chat/completions`."""
 
     def __init__(self, summaries: Summaries, client: openai.AsyncOpenAI, place: str) -> None:
-        """Take over a client.
+        """Take ownership of a client.
 
         Args:
-            summaries: which model, and for how long.
-            client: whose transport is `Guarded`.
-            place: the endpoint's host and port, for texts.
+            summaries: the configuration: model and timeout.
+            client: a client whose transport is `Guarded`.
+            place: the endpoint's host and port, for messages.
         """
         self._summaries = summaries
         self._client = client
         self._place = place
 
     async def ask(self, instructions: str, question: str) -> str:
-        """What the model says.
+        """Ask the model, and return its answer.
 
         Raises:
-            EndpointFault: there is no answer, or none that is a text.
+            EndpointFault: there is no answer, or it has no text.
         """
         with trio.move_on_after(self._summaries.timeout):
             return self._text(await self._ask(instructions, question))
@@ -103,7 +104,7 @@ class OpenAIEndpoint:
                 ],
             )
         except openai.OpenAIError as error:
-            # The transport has said what it could: this is a broken TLS connection, or a fault of the library.
+            # The transport raises `EndpointFault`: this is a broken TLS connection, or a bug in the library.
             text = f"the question to {self._place} failed: {type(error).__name__}"
             raise EndpointFault(Kind.CUT_OFF, text) from None
         return response.content
@@ -120,18 +121,18 @@ class OpenAIEndpoint:
 
 
 class Guarded(httpx2.AsyncBaseTransport):
-    """Sends what we mean to send, reads what we mean to read; raises nothing but `EndpointFault`."""
+    """A transport that limits what is sent and what is read; raises nothing but `EndpointFault`."""
 
     def __init__(
         self, inner: httpx2.AsyncBaseTransport, tls: ssl.SSLContext, authorization: str, place: str
     ) -> None:
-        """Wrap.
+        """Wrap a transport.
 
         Args:
-            inner: does the work; owned from now on.
-            tls: whom it trusts.
-            authorization: the header of that name; empty is none.
-            place: the endpoint's host and port, for texts.
+            inner: the wrapped transport; owned from now on.
+            tls: the certificates that it trusts.
+            authorization: the value of the Authorization header; empty for none.
+            place: the endpoint's host and port, for messages.
         """
         self._inner = inner
         self._tls = tls
@@ -144,10 +145,10 @@ class Guarded(httpx2.AsyncBaseTransport):
         """Send a question and read the whole answer.
 
         Raises:
-            EndpointFault: there is no answer that can be used.
+            EndpointFault: there is no usable answer.
         """
         try:
-            await self._knock(request.url)
+            await self._try_tls(request.url)
             response = await self._inner.handle_async_request(self._outgoing(request))
             try:
                 body = await self._body(response)
@@ -165,13 +166,13 @@ class Guarded(httpx2.AsyncBaseTransport):
         """Close all connections."""
         await self._inner.aclose()
 
-    async def _knock(self, url: httpx2.URL) -> None:
+    async def _try_tls(self, url: httpx2.URL) -> None:
         if url.scheme == "https":
             stream = await reach(*host_and_port(str(url), "https"), self._tls)
             await trio.aclose_forcefully(stream)
 
     def _outgoing(self, request: httpx2.Request) -> httpx2.Request:
-        """Another request: the client reads the headers of its own again when the answer is there."""
+        """A copy of the request with our headers: the client reads its own again once the answer arrives."""
         sent = {name: value for name, value in request.headers.items() if name in SENT}
         own = {"user-agent": "{name}/{version}".format(**IDENTITY), "accept-encoding": "identity"}
         headers = {**sent, **own, **self._authorization}
@@ -191,7 +192,7 @@ class Guarded(httpx2.AsyncBaseTransport):
             if len(body) > MAX_ANSWER:
                 raise EndpointFault(Kind.TOO_LARGE, f"the answer of {self._place} is over {MAX_ANSWER} bytes")
         if self._secret is not None and self._secret in body:
-            # What is taken from it is shown, logged and stored.
+            # Parts of the answer are shown, logged and stored.
             raise EndpointFault(
                 Kind.UNREADABLE, f"the answer of {self._place} repeats the key that it was sent"
             )
@@ -204,12 +205,12 @@ class Guarded(httpx2.AsyncBaseTransport):
 
 
 def connect(summaries: Summaries, key: str | None, place: str) -> OpenAIEndpoint:
-    """The endpoint of a configuration. Reads the system's certificates: for a worker thread.
+    """Make the configured endpoint. Reads the system's certificates: call it in a worker thread.
 
     Args:
-        summaries: where, and which model.
+        summaries: the configuration: URL, model and timeout.
         key: a bearer token.
-        place: its host and port, for texts.
+        place: the endpoint's host and port, for messages.
     """
     tls = ssl.create_default_context()
     wire = httpx2.AsyncHTTPTransport(
@@ -236,7 +237,7 @@ def connect(summaries: Summaries, key: str | None, place: str) -> OpenAIEndpoint
 
 
 def _authorization(base_url: str, key: str | None) -> str:
-    """The key, else what stands before the host in the url."""
+    """The Authorization header: the key, else the credentials in the URL."""
     if key is not None:
         return f"Bearer {key}"
     url = httpx2.URL(base_url)

@@ -1,7 +1,9 @@
-"""What the model is asked: a fixed text, and one JSON object with what the tools' servers say of them.
+"""The question to the model, and the strict reading of its answer.
 
-That object is other people's writing. It is bounded, freed of what nobody can see, and named as data; what
-comes back is judged all the same (`judging`), because a prompt is a request and no wall.
+A question is a fixed text and one JSON object with the servers' own descriptions. That object is untrusted: it
+is bounded, stripped of invisible characters, and declared to be data. The answer is checked all the same
+(`objection`), because a prompt is a request, not a barrier. What passes is taken, the rest is named and
+dropped.
 """
 
 from __future__ import annotations
@@ -14,21 +16,22 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import msgspec
 
+from daemon.errors import McpdError
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from daemon.model import Tool
 
 MAX_TOOL = 160
-"""Characters of a sentence about a tool: as long as a line in a list may be."""
+"""The most characters of a sentence about a tool: as long as a line in a list may be."""
 
 MAX_SERVER = 240
-"""Characters of a sentence about a server."""
+"""The most characters of a sentence about a server."""
 
 MAX_KEYWORDS = 8
-"""Keywords of one tool or server."""
+"""The most keywords of one tool or server."""
 
 MAX_KEYWORD = 30
 """The most characters of one keyword."""
@@ -42,7 +45,7 @@ _LINK = (
     r"|\b[\w-]+\.[a-z]{2,}/|\b[\w-]+\.(?:com|org|net)\b"
 )
 _MIXED = "(?=\\w*[a-z])\\w*[\u0370-\u03ff\u0400-\u052f]|[\u0370-\u03ff\u0400-\u052f]\\w*[a-z]"
-"""A word of Latin and of Greek or Cyrillic letters: they look alike, and hide a word from patterns."""
+"""A word that mixes Latin with Greek or Cyrillic letters: they look alike, and hide a word from patterns."""
 
 _USES = (
     r"call(?:ed)?|used?|invoked?|run|executed?|load(?:ed)?|prefer(?:red)?|cho?ose|select(?:ed)?|trust(?:ed)?"
@@ -67,7 +70,7 @@ _TO_A_MODEL = "|".join(
         r"\bignor(?:a|e|iere?) (?:las|les|die|alle|toutes)\b",
     )
 )
-"""What speaks to its reader instead of about a thing."""
+"""Text that addresses its reader instead of describing a thing."""
 
 _REFUSED = tuple(
     (re.compile(pattern), why)
@@ -78,22 +81,22 @@ _REFUSED = tuple(
         (_TO_A_MODEL, "words to a model"),
     )
 )
-"""What is looked for in folded text, and what a log says where it is found."""
+"""Patterns searched for in folded text, each with the reason that is logged when it matches."""
 
 
 def objection(text: str, most: int) -> str:
-    """Why a sentence cannot be taken, in words for a log; empty if it can.
+    """Why a sentence is refused, in words for a log; empty if it is accepted.
 
     Args:
-        text: the sentence, without white space around it.
-        most: characters that it may have.
+        text: the sentence, without surrounding white space.
+        most: the most characters that it may have.
     """
     return next(_objections(text, most), "")
 
 
 def _objections(text: str, most: int) -> Iterator[str]:
     if len(text) > most:
-        # The others would have to read it all.
+        # The other checks would have to read it all.
         yield f"longer than {most} characters"
     if visible(text) != text:
         yield "hidden or control characters"
@@ -107,26 +110,26 @@ def _objections(text: str, most: int) -> Iterator[str]:
 
 
 DESCRIPTION_CHARACTERS = 600
-"""Of a tool's description: what it is for stands at the beginning, examples and warnings follow."""
+"""Characters of a tool's description that are sent: its purpose comes first, examples and warnings follow."""
 
 OVERVIEW_CHARACTERS = 100
-"""Of a tool's description where it only tells what its server is about."""
+"""Characters of a tool's description that are sent where it only helps to describe its server."""
 
 OVERVIEW_TOOLS = 100
-"""Tools that tell what a server is about; the next hundred would not change a sentence."""
+"""Tools listed to describe a server; the next hundred would not change the sentence."""
 
 PARAMETERS = 20
-"""Names of parameters of one tool: they tell tools of one kind apart, schemas would cost ten times more."""
+"""Parameter names sent for one tool: they tell similar tools apart; whole schemas would cost ten times more."""
 
 NAME_CHARACTERS = 100
 """Characters of a parameter's name that are sent."""
 
 MAX_SCHEMA = 64 * 1024
-"""Bytes of a schema that is looked into for names of parameters: it happens in the event loop."""
+"""The most bytes of a schema that is decoded for parameter names: that happens on the event loop."""
 
 TOOL_TARGET = 120
 SERVER_TARGET = 200
-"""Characters that the model is told to keep to: less than what is accepted, as models count badly."""
+"""Characters that the model is told to keep to: fewer than are accepted, as models count badly."""
 
 INSTRUCTIONS = f"""\
 You write the one-line entries of a catalogue of software tools. The message holds one JSON object with texts \
@@ -145,27 +148,27 @@ A summary is one plain English sentence in the third person that begins with a v
 issues of a repository." No markup, links or line breaks; no praise; no advice on when or how to use it.
 "keywords": at most {MAX_KEYWORDS} words of at most {MAX_KEYWORD} characters that somebody may search for and \
 that the description lacks, such as synonyms."""
-"""The same for everybody: a configurable one would make the answers' form anybody's guess."""
+"""The system message. Not configurable: the form of the answers depends on it."""
 
 
 @attrs.frozen(kw_only=True)
 class Question:
-    """What is asked at once. Of one server only: what it writes can spoil nobody else's sentences."""
+    """One question to the model, about one server only: its texts cannot spoil the summaries of others."""
 
     server: str
-    """Which server."""
+    """The server's name."""
     description: str = ""
-    """What the operator says of it."""
+    """The operator's description of the server."""
     overview: tuple[Tool, ...] | None = attrs.field(default=None, repr=False)
-    """All its tools, if a sentence about the server itself is wanted."""
+    """All tools of the server, if a sentence about the server itself is wanted."""
     digest: str = ""
-    """Of all its tools, if that is wanted (`catalog.definitions.tools_digest`)."""
+    """The digest of all its tools (`catalog.definitions.tools_digest`)."""
     tools: tuple[Tool, ...] = attrs.field(default=(), repr=False)
     """The tools that need a sentence."""
 
 
 def message(question: Question) -> str:
-    """The JSON object that says what is to be described."""
+    """The user message: a JSON object with the tools to describe."""
     asked: dict[str, Any] = {"server": {"name": _shown(question.server, NAME_CHARACTERS)}}
     if question.description:
         asked["server"]["description"] = _shown(question.description, DESCRIPTION_CHARACTERS)
@@ -202,8 +205,99 @@ def _parameters(schema: bytes) -> list[str]:
 
 
 def _shown(text: str, characters: int) -> str:
-    """On one line, cut, and without characters that nobody can see: a model reads those, too."""
+    """The text on one line, cut, without invisible characters: a model would read those, too."""
     line = " ".join(text[: 4 * characters].split())
     if visible(line) != line:
         line = "".join(character for character in line if visible(character) == character)
     return line if len(line) <= characters else line[: characters - 1] + "…"
+
+
+MAX_LISTED = 100
+"""Keywords that are read: of an answer with thousands only the first count."""
+
+_THOUGHT_ENDS = "</think>"
+"""The marker after which models that think aloud write their answer."""
+
+
+class UnreadableAnswer(McpdError):
+    """An answer from which nothing can be taken."""
+
+
+@attrs.frozen(kw_only=True)
+class Sentence:
+    """A sentence accepted from an answer."""
+
+    text: str
+    """The sentence itself, on one line."""
+    keywords: tuple[str, ...] = ()
+    """Words that the tool or server is found by."""
+
+
+@attrs.frozen(kw_only=True)
+class ModelAnswer:
+    """The accepted part of an answer."""
+
+    server: Sentence | None = None
+    """The sentence about the server; None if it was not asked for, is missing or was refused."""
+    tools: Mapping[str, Sentence] = attrs.field(factory=dict)
+    """The sentence about each tool, by the tool's name."""
+    refused: tuple[str, ...] = ()
+    """Why other sentences were refused, each with the name of its tool."""
+
+
+def read(text: str, question: Question) -> ModelAnswer:
+    """Read the model's answer to a question.
+
+    Raises:
+        UnreadableAnswer: there is no JSON object of the requested form in it.
+    """
+    answer = _object_in(text)
+    tools = answer.get("tools")
+    entries = tools if isinstance(tools, dict) else {}
+    if not isinstance(tools, dict) and not (question.overview is not None and "server" in answer):
+        raise UnreadableAnswer('the JSON object in the answer has no object "tools"')
+    refused: list[str] = []
+    taken = {
+        tool.name: said
+        for tool in question.tools
+        if tool.name in entries and (said := _said(tool.name, entries[tool.name], MAX_TOOL, refused))
+    }
+    server = None
+    if question.overview is not None and "server" in answer:
+        server = _said("the server", answer["server"], MAX_SERVER, refused)
+    return ModelAnswer(server=server, tools=taken, refused=tuple(refused))
+
+
+def _object_in(text: str) -> dict[str, Any]:
+    """The JSON object in a text; code fences and words around it are ignored."""
+    text = text.rpartition(_THOUGHT_ENDS)[2]
+    start, end = text.find("{"), text.rfind("}")
+    if not 0 <= start < end:
+        raise UnreadableAnswer("there is no JSON object in the answer")
+    try:
+        found = msgspec.json.decode(text[start : end + 1], type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError, UnicodeEncodeError) as error:
+        raise UnreadableAnswer(f"what stands between braces in the answer is no JSON: {error}") from None
+    return found
+
+
+def _said(name: str, entry: object, most: int, refused: list[str]) -> Sentence | None:
+    text = entry.get("summary") if isinstance(entry, dict) else None
+    if not isinstance(text, str):
+        refused.append(f"{name}: no text")
+        return None
+    text = text.strip()
+    if why := objection(text, most):
+        refused.append(f"{name}: {why}")
+        return None
+    return Sentence(text=text, keywords=_keywords(entry.get("keywords") if isinstance(entry, dict) else None))
+
+
+def _keywords(listed: object) -> tuple[str, ...]:
+    words = listed[:MAX_LISTED] if isinstance(listed, list) else []
+    fitting = _once(" ".join(word.split()) for word in words if isinstance(word, str))
+    return tuple(word for word in fitting if not objection(word, MAX_KEYWORD))[:MAX_KEYWORDS]
+
+
+def _once(words: Iterable[str]) -> list[str]:
+    return list({word.casefold(): word for word in words}.values())

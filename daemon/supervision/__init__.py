@@ -1,1 +1,1 @@
-"""Children that are started again and again: each behind a boundary, all in their turn."""
+"""Supervision: children that are restarted with backoff, each behind an exception boundary."""

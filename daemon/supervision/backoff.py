@@ -1,15 +1,15 @@
-"""When to start a server again: arithmetic only.
+"""When to restart a server: arithmetic only.
 
 Sources: OTP's supervisor (intensity within a period), AWS "Exponential backoff and jitter" (the *equal* kind:
 full jitter can return 0 s at any attempt and so lets a crash loop spin), Kubernetes' CrashLoopBackOff (never
 give up, reset only after proven health). Defaults and reasons: design.md §7, reliability.md §1.1.
-Time and randomness come in as arguments.
+Time and randomness are arguments.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -20,80 +20,41 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from daemon.causes import Reason
+    from daemon.config.tuning import Restart
 
 
 class Ending(StrEnum):
-    """How a run ended, as far as the policy cares."""
+    """The kinds of end of a run that the policy distinguishes."""
 
     NORMAL = "normal"
-    """The server ended by itself, with success."""
+    """The server ended by itself, successfully."""
     CRASHED = "crashed"
-    """It exited with an error, hung up, hung, or never came up."""
+    """The server failed, closed the connection, hung, or never became ready."""
     CANNOT_START = "cannot_start"
-    """Starting it again soon cannot help."""
+    """The server cannot be started, and trying again soon cannot help."""
     NEEDS_AUTH = "needs_auth"
-    """It refuses us for want of credentials."""
+    """The server refuses us for lack of credentials."""
     ASKED = "asked"
-    """We ended it: an operator's restart, idleness, a changed configuration."""
+    """We ended the run: an operator's restart, idleness, a changed configuration."""
 
 
 @attrs.frozen(kw_only=True)
 class Run:
-    """One finished run."""
+    """A finished run."""
 
     ending: Ending
-    """What kind of end it was."""
+    """The kind of end."""
     reason: Reason
-    """Why, without secrets."""
+    """Why it ended, without secrets."""
     healthy: float
-    """Seconds from ready to the end; 0 if it never was ready."""
+    """Seconds from ready to the end; 0 if it was never ready."""
     ended_at: float
-    """On the supervisor's clock, seconds."""
-
-
-class RestartPolicy(Protocol):
-    """The numbers, in seconds where they are times; `config.tuning.Restart` is one."""
-
-    @property
-    def type(self) -> str:
-        """Which endings are restarted at all: OTP's `permanent`, `transient` or `temporary`."""
-
-    @property
-    def base(self) -> float:
-        """Nominal delay after the first failure."""
-
-    @property
-    def cap(self) -> float:
-        """Nominal delays grow no further than this."""
-
-    @property
-    def floor(self) -> float:
-        """No delay is shorter, but for the free restart."""
-
-    @property
-    def free_after(self) -> float:
-        """A run that was healthy for so long earns one immediate restart."""
-
-    @property
-    def stable_after(self) -> float:
-        """A run that was healthy for so long ends the streak of failures."""
-
-    @property
-    def intensity(self) -> int:
-        """More failed runs than this ..."""
-
-    @property
-    def period(self) -> float:
-        """... within this time are a crash loop."""
-
-    @property
-    def parked(self) -> float:
-        """How often something is tried that cannot be expected to work."""
+    """When it ended, in seconds on the supervisor's clock."""
 
 
 @attrs.frozen(kw_only=True)
 class Backoff:
-    """What to do after a run."""
+    """The decision after a failed run."""
 
     state: ServerState
     """The state to wait in."""
@@ -101,8 +62,8 @@ class Backoff:
     """Seconds until the next start."""
 
 
-def wants_restart(policy: RestartPolicy, run: Run) -> bool:
-    """OTP's table of restart type and exit reason."""
+def wants_restart(policy: Restart, run: Run) -> bool:
+    """Whether a child is restarted after a run, by OTP's table of restart types and exit reasons."""
     if run.ending is Ending.ASKED:
         return True
     if policy.type == "permanent":
@@ -110,28 +71,28 @@ def wants_restart(policy: RestartPolicy, run: Run) -> bool:
     return policy.type == "transient" and run.ending is not Ending.NORMAL
 
 
-def is_stable(policy: RestartPolicy, run: Run) -> bool:
+def is_stable(policy: Restart, run: Run) -> bool:
     """Whether a run was healthy for long enough to forget the failures before it."""
     return run.healthy >= policy.stable_after or run.ending is Ending.ASKED
 
 
 def judge(
-    policy: RestartPolicy,
+    policy: Restart,
     streak: Sequence[Run],
     jitter: float,
     *,
     forgotten: int = 0,
     looping: bool = False,
 ) -> Backoff:
-    """Decide about the last run of a streak of failures.
+    """Decide what follows the last run of a streak of failures.
 
     Args:
-        policy: the numbers.
+        policy: the configured delays and limits.
         streak: the failed runs since the server was last stable, oldest first, at least one.
         jitter: a random number in [0, 1).
-        forgotten: how many runs between the first and the others are left out of `streak`.
-        looping: whether the streak is known as a crash loop: at the cap, failures no longer come often
-            enough to say so by themselves.
+        forgotten: how many runs after the first are left out of `streak`.
+        looping: whether the streak is already a crash loop: with delays at the cap, failures are too rare to
+            show it again.
     """
     last = streak[-1]
     if last.ending is Ending.CANNOT_START:
@@ -149,34 +110,34 @@ def judge(
     return Backoff(state=ServerState.BACKOFF, delay=_delay(policy, nominal, jitter))
 
 
-def _delay(policy: RestartPolicy, nominal: float, jitter: float) -> float:
+def _delay(policy: Restart, nominal: float, jitter: float) -> float:
     return max(policy.floor, jittered(nominal, jitter))
 
 
 class Streak:
     """The failed runs of a child since it was last stable."""
 
-    def __init__(self, policy: RestartPolicy, rng: Callable[[], float]) -> None:
-        """Begin without any.
+    def __init__(self, policy: Restart, rng: Callable[[], float]) -> None:
+        """Start without failures.
 
         Args:
-            policy: the numbers.
-            rng: a random number in [0, 1), for the jitter.
+            policy: the configured delays and limits.
+            rng: returns random numbers in [0, 1), for the jitter.
         """
         self._policy = policy
         self._rng = rng
         self.forget()
 
     def forget(self) -> None:
-        """Begin again: the child was stable, or an operator wants a fresh start."""
+        """Forget all failures: the child was stable, or an operator wants a fresh start."""
         self._runs: list[Run] = []
         self._forgotten = 0
         self._looping = False
 
     def judge(self, run: Run) -> Backoff:
-        """Add a failed run, and decide when the next one begins."""
+        """Add a failed run, and decide what follows."""
         self._runs.append(run)
-        # The first run tells whether a restart was free, the last ones whether it is a crash loop.
+        # The first run decides whether a restart was free, the last ones whether this is a crash loop.
         surplus = self._runs[1 : -self._policy.intensity - 1]
         self._forgotten += len(surplus)
         del self._runs[1 : 1 + len(surplus)]

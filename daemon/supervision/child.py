@@ -1,8 +1,8 @@
-"""One child of a supervisor: started again and again behind a boundary that no exception passes.
+"""One child of a supervisor, run again and again behind a boundary that no exception passes.
 
-Whatever leaves a child's body becomes the reason of a finished `Run` and nothing else ever notices. Policy is
-arithmetic in `backoff`; what is shown of the child is its `ChildStatus`; the wait between two runs, which a
-call or an operator can cut short, is its `Pause`.
+Any exception of a run becomes the reason of a finished `Run`, and nothing else notices it. The policy is
+arithmetic in `backoff`; the state shown to others is a `ChildStatus`; the wait between two runs, which a call
+or an operator can cut short, is a `Pause`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ import trio
 from daemon.causes import HEALTHY, Reason
 from daemon.states import WAKEABLE, ServerState
 from daemon.supervision.backoff import Ending, Run, Streak, is_stable, wants_restart
-from daemon.supervision.endings import contained, ending_of, reason_of
-from daemon.supervision.lifecycle import Lifecycle
-from daemon.supervision.pause import Pause
+from daemon.supervision.lifecycle import Lifecycle, Pause, contained, ending_of, reason_of
 from daemon.supervision.starts import Rank
 from daemon.supervision.status import ChildStatus
 
@@ -30,20 +28,20 @@ if TYPE_CHECKING:
     from daemon.supervision.starts import QueuedStart, StartQueue
 
 ASKED = Reason("restarting: an operator asked for it")
-"""Shown while a run is ended for a fresh one."""
+"""The reason shown while a run is ended for a restart."""
 
 REPLACED = Reason("restarting: its configuration has changed")
-"""Likewise."""
+"""The reason shown while a run is ended for a new configuration."""
 
 WAKE_INTERVAL = 1.0
-"""Calls wake a server at most this often (seconds), however many there are."""
+"""The fewest seconds between two starts of a server that calls bring about."""
 
 
 class Child:
     """One supervised child.
 
-    Two loops: the inner one (`_live`) starts it again and again; the outer one (`supervise`) begins again
-    whenever what is wanted of it has changed (`_turn`).
+    Two loops: the inner one (`_live`) runs it again and again; the outer one (`supervise`) starts over whenever
+    the wanted state has changed (`_turn`).
     """
 
     def __init__(
@@ -57,9 +55,9 @@ class Child:
     ) -> None:
         self.spec = spec
         self.off = ""
-        """Why it is kept stopped; empty if it is not."""
+        """Why it is switched off; empty if it is not."""
         self.left = trio.Event()
-        """Set once it was told to leave and has cleaned up."""
+        """Set once it has left the supervisor and cleaned up."""
         self.status = ChildStatus(partial(on_status, spec.name), wall, redact)
         self.pause = Pause()
         self._starts = starts
@@ -78,7 +76,7 @@ class Child:
         return f"<Child {self.spec.name}: {status.state}, incarnation {status.incarnation}>"
 
     async def supervise(self) -> None:
-        """Do what is wanted of the child, until cancelled or told to leave."""
+        """Keep the child in its wanted state until cancelled or told to leave."""
         try:
             with self._whole:
                 while True:
@@ -92,7 +90,7 @@ class Child:
             self.left.set()
 
     async def _live(self) -> None:
-        """Run the child again and again; when its restart type says that it is over, wait for a nudge."""
+        """Run the child again and again; where its restart type forbids another run, wait for a nudge."""
         if self.spec.lazy:
             self.status.become(ServerState.DORMANT)
             await self.pause.wait_nudged()
@@ -107,28 +105,28 @@ class Child:
             elif is_stable(self.spec.policy, run) and not self.pause.held:
                 self._forget_failures()
             else:
-                # However healthy it was: one that wants to be left alone is not asked again at once.
+                # However healthy it was: one that asked us to wait is not restarted at once.
                 verdict = self._streak.judge(run)
                 seconds = max(verdict.delay, self.pause.held)
-                # A try that is due now is not announced as one to wait for: a call would take it for a failure.
+                # A restart that is due now is not announced: a call that waits would take it for a failure.
                 is_announced = seconds > 0 and self.pause.is_open
                 self.status.back_off(verdict.state, seconds if is_announced else None)
                 await self.pause.wait(seconds)
 
     def switch_off(self, reason: str) -> None:
-        """Stop it, and keep it stopped; `reason` is shown and must not be empty."""
+        """Stop the child and keep it stopped; `reason` is shown and must not be empty."""
         if not self.off:
             self.off = reason
             self._turn(Reason(reason))
 
     def switch_on(self) -> None:
-        """Let it live again, its failures forgotten."""
+        """Let the child run again, without its previous failures."""
         if self.off:
             self.off = ""
             self._turn(HEALTHY)
 
     def replace(self, spec: ChildSpec) -> None:
-        """Go on by another spec of the same name: what runs is ended first. Incarnations are counted on."""
+        """Continue with another spec of the same name, after ending the current run."""
         self.spec = spec
         self.status.untried = True
         self._streak = Streak(spec.policy, self._rng)
@@ -140,18 +138,18 @@ class Child:
             self.restart(REPLACED)
 
     def leave(self, reason: str) -> None:
-        """Stop it for good: no state but stopping and stopped is shown from now on."""
+        """Stop the child for good: from now on only stopping and stopped are shown."""
         self.status.end(Reason(reason))
         self._whole.cancel()
 
     def _turn(self, reason: Reason) -> None:
-        """End what it does now, cleanly, and look again at what is wanted of it."""
+        """End the current phase cleanly, and start over with the wanted state."""
         self.status.stop(reason)
         if self._phase is not None:
             self._phase.cancel()
 
     def restart(self, reason: Reason = ASKED) -> None:
-        """Start afresh now, whatever the state but switched off: such a word also forgets the failures."""
+        """Restart now, in any state but switched off, and forget the failures."""
         self._forget_failures()
         self.pause.release()
         self.pause.nudge()
@@ -160,24 +158,24 @@ class Child:
             self._running.restart(reason)
 
     def wake(self, *, called: bool = True) -> None:
-        """Cut a wait short because somebody wants it: such starts are `WAKE_INTERVAL` apart.
+        """Cut the wait for the next run short because it is needed: such starts are `WAKE_INTERVAL` apart.
 
         Args:
-            called: whether it goes first in line, too; else only its own wait is over.
+            called: whether it also goes to the front of the queue; else only its own wait ends.
         """
         state = self.status.value.state
         if state not in WAKEABLE or self.pause.held:
             return
         if called:
             self._hurry()
-        # One that sleeps has not failed, however lately it was started.
+        # A dormant one has not failed, however recently it was started.
         if state is ServerState.DORMANT:
             self.pause.nudge()
         else:
             self.pause.shorten(self._last_start + WAKE_INTERVAL)
 
     def _hurry(self) -> None:
-        """Somebody waits for it: in line, now or the next time, it goes first."""
+        """Move it to the front of the queue, now or the next time, because somebody waits for it."""
         self._called = True
         if self._start is not None:
             self._start.hurry()
@@ -192,7 +190,7 @@ class Child:
         async with self._in_turn() as start:
             self.pause.renew()
             self.status.become(ServerState.STARTING, self.status.again)
-            # Whoever watches sees it start, however soon it is ready: he may come after us in the first round.
+            # Watchers must see it start, however soon it is ready: they may be scheduled after us.
             await trio.lowlevel.checkpoint()
             await trio.lowlevel.checkpoint()
             self._last_start = trio.current_time()
@@ -214,7 +212,7 @@ class Child:
 
     @asynccontextmanager
     async def _in_turn(self) -> AsyncIterator[QueuedStart]:
-        """A start whose turn it is; its place is given back at the latest when the run is over."""
+        """Wait for a place to start; it is released when the run is over, at the latest."""
         rank = Rank.SERVED if self._served and self.status.failures <= 1 else Rank.OTHER
         start = self._start = self._starts.ask(
             Rank.CALLED if self._called else rank, self.status.queue, spawns=self.spec.spawns

@@ -1,4 +1,4 @@
-"""The status of a supervised child: counted, changed through `states.move` only, and watched."""
+"""The status of a supervised child: a watchable value that changes along `states.move` only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 AT_REST = frozenset({ServerState.STOPPED, ServerState.STOPPING, ServerState.DISABLED, ServerState.DORMANT})
-"""States in which nothing has to be told to stop."""
+"""States in which nothing runs that would have to be stopped."""
 
 
 class ChildStatus(Watch[ServerStatus]):
@@ -25,18 +25,18 @@ class ChildStatus(Watch[ServerStatus]):
         wall: Callable[[], float],
         redact: Callable[[str], str],
     ) -> None:
-        """Begin as stopped.
+        """Start as stopped.
 
         Args:
-            on_change: told of each change, synchronously.
-            wall: seconds since the epoch.
-            redact: takes secrets out of reasons.
+            on_change: called with each new status, synchronously.
+            wall: returns seconds since the epoch.
+            redact: removes secrets from reasons.
         """
         super().__init__(ServerStatus(state=ServerState.STOPPED, since=wall()))
         self.runs = 0
-        """Runs that have begun."""
+        """The number of runs that have begun."""
         self.failures = 0
-        """Failed runs in the present streak."""
+        """The number of failed runs in the current streak."""
         self.untried = True
         """Whether it has neither served nor failed since it was configured."""
         self.last = HEALTHY
@@ -73,48 +73,48 @@ class ChildStatus(Watch[ServerStatus]):
         self._on_change(status)
 
     def count_end(self, reason: Reason, *, asked: bool) -> Reason:
-        """A run has ended; return why, without secrets. One that was asked for is no failure."""
+        """Count the end of a run, and return its reason without secrets. One we asked for is no failure."""
         self.last = reason.redacted(self._redact)
         self.failures = 0 if asked else self.failures + 1
         self.untried &= asked
         return self.last
 
     def back_off(self, state: ServerState, seconds: float | None) -> None:
-        """Wait for the next run, which is so many seconds away; None: it is not announced."""
+        """Show that the next run follows after a delay in seconds; None if the delay is not announced."""
         self.become(state, self.last, retry_at=None if seconds is None else self._wall() + seconds)
 
     def queue(self, before: int) -> None:
-        """It waits in line for its start, with so many before it."""
+        """Show that it waits in the queue of starts, with a number of others before it."""
         line = f"waits for its turn to start, {before or 'nobody'} before it"
         self.become(ServerState.QUEUED, self.again.after(f"{line}; ") if self.failures else Reason(line))
 
     @property
     def again(self) -> Reason:
-        """What is said of a start: what it follows, if that was a failure."""
+        """The reason shown for a start: the failure that it follows, if any."""
         return self.last.after("trying again after: ") if self.failures else HEALTHY
 
     def stop(self, reason: Reason) -> None:
-        """Something runs that is about to be ended."""
+        """Show that the current run is about to be ended, if there is one."""
         if self.value.state not in AT_REST:
             self.become(ServerState.STOPPING, reason)
 
     def come_to_rest(self, reason: Reason) -> None:
-        """Nothing runs any more."""
+        """Show that nothing runs."""
         self.stop(reason)
         if self.value.state is ServerState.STOPPING:
             self.become(ServerState.STOPPED, reason)
 
     def end(self, reason: Reason = HEALTHY) -> None:
-        """Show nothing but stopping and stopped from now on: its task is about to be cancelled."""
+        """Show only stopping and stopped from now on: the child's task is about to be cancelled."""
         self._ends = True
         if self.value.state is not ServerState.STOPPED:
             self.become(ServerState.STOPPING, reason)
 
     async def wait_settled(self, since: ServerStatus | None = None) -> bool:
-        """Wait until the child serves, or the attempt under way has failed. True if it serves.
+        """Wait until the child serves, or the current attempt has failed. True if it serves.
 
         Args:
-            since: what it was when that attempt was under way, or about to be; what it is now.
+            since: a status from when that attempt was under way or imminent; None for the current one.
         """
         seen = since or self.value
         while seen.state not in SERVING:

@@ -1,7 +1,7 @@
-"""A one_for_one supervisor: children that are restarted again and again, each behind a boundary of its own.
+"""A one_for_one supervisor: children are restarted independently, each behind its own exception boundary.
 
-trio's nurseries are one_for_all; here whatever happens in one child (`child`) is noticed by no other. Children
-come, go, change and are switched off while the others run on.
+trio's nurseries are one_for_all; here nothing that happens in one child (`child`) affects another. Children are
+added, removed, replaced and switched off while the others keep running.
 """
 
 from __future__ import annotations
@@ -14,17 +14,15 @@ import trio
 from daemon.causes import Reason
 from daemon.states import ServerState
 from daemon.supervision.child import Child
-from daemon.supervision.lifecycle import ChildSpec, Lifecycle
 from daemon.supervision.starts import StartQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from daemon.facts import ServerStatus
-    from daemon.processes.effort import Effort
+    from daemon.processes.marks import Effort
+    from daemon.supervision.lifecycle import ChildSpec
     from daemon.supervision.starts import Look
-
-__all__ = ["Child", "ChildSpec", "Lifecycle", "Supervisor"]
 
 
 async def _nobody_seen(_marks: frozenset[int]) -> Mapping[int, Effort]:
@@ -32,7 +30,7 @@ async def _nobody_seen(_marks: frozenset[int]) -> Mapping[int, Effort]:
 
 
 class Supervisor:
-    """StartQueue children, restarts them, and tells about it."""
+    """Starts children, restarts them, and reports each change of their status."""
 
     def __init__(
         self,
@@ -45,16 +43,16 @@ class Supervisor:
         redact: Callable[[str], Callable[[str], str]] = lambda _name: str,
         look: Look = _nobody_seen,
     ) -> None:
-        """Prepare; nothing is started yet.
+        """Make the children without starting them.
 
         Args:
             specs: the children; names must be unique.
             starts: how many may be starting at once.
-            on_status: told of each change, synchronously.
-            rng: random numbers in [0, 1), for the jitter.
-            wall: seconds since the epoch, for what people read.
-            look: tells what starting children do (`starts`).
-            redact: what takes secrets out of the reasons of a child: operators and models see them.
+            on_status: called with a child's name and each new status, synchronously.
+            rng: returns random numbers in [0, 1), for the jitter.
+            wall: returns seconds since the epoch, for people.
+            redact: returns what removes secrets from the reasons of a child, which operators and models see.
+            look: returns the effort of starting children (`starts`).
 
         Raises:
             ValueError: two children share a name.
@@ -73,10 +71,10 @@ class Supervisor:
         return self._children
 
     def add(self, spec: ChildSpec) -> Child:
-        """One more child; started at once if the supervisor runs.
+        """Add a child, which is started at once if the supervisor runs.
 
         Raises:
-            ValueError: there is one of that name.
+            ValueError: there is a child of that name.
         """
         if spec.name in self._children:
             raise ValueError(f"two children are named {spec.name!r}")
@@ -86,10 +84,10 @@ class Supervisor:
         return child
 
     async def remove(self, name: str, reason: str) -> None:
-        """Stop a child for good; returns once it has cleaned up. It is no child any more from the first moment.
+        """Remove a child at once, stop it for good, and return once it has cleaned up.
 
         Raises:
-            KeyError: there is none of that name.
+            KeyError: there is no child of that name.
         """
         child = self._children.pop(name)
         child.leave(reason)
@@ -98,7 +96,7 @@ class Supervisor:
         child.status.become(ServerState.STOPPED, Reason(reason))
 
     async def run(self) -> None:
-        """Supervise until cancelled; then every child has cleaned up."""
+        """Supervise until cancelled; returns after every child has cleaned up."""
         try:
             async with trio.open_nursery() as self._nursery:
                 self._nursery.start_soon(self._starts.watch)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from daemon.facts import Fact
     from daemon.ports import CallToSend
     from daemon.safety.redact import Redactor
-    from daemon.supervision.supervisor import Child
+    from daemon.supervision.child import Child
     from daemon.upstreams.admission import Admission
     from daemon.upstreams.listing import ListingStatus
     from daemon.wire.requests import Exchange

@@ -16,9 +16,10 @@ from daemon.catalog.snapshot import WHOLE
 from daemon.config.diff import in_force, plan, same
 from daemon.config.model import StartMode, TransportType
 from daemon.facts import Configured, StatusChanged
-from daemon.processes.effort import efforts
+from daemon.processes.marks import efforts
 from daemon.safety.redact import REASON
-from daemon.supervision.supervisor import ChildSpec, Supervisor
+from daemon.supervision.lifecycle import ChildSpec
+from daemon.supervision.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
     from daemon.config.redaction import Redactors
     from daemon.facts import Fact, ServerStatus
     from daemon.kit.mailbox import Watch
-    from daemon.processes.effort import Effort
-    from daemon.supervision.supervisor import Child, Lifecycle
+    from daemon.processes.marks import Effort
+    from daemon.supervision.child import Child
+    from daemon.supervision.lifecycle import Lifecycle
     from daemon.upstreams.runlog import RunLog
 
 SWITCHED_OFF = "switched off by an operator: `mcpd enable {}` switches it on again"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.processes import table
+from daemon.processes import proc
 from tests.e2e import harness
 from tests.e2e.harness import Daemon, scripted
 from tests.waiting import WAIT
@@ -41,7 +41,7 @@ def pids(record: Path) -> list[int]:
 
 
 def alive(numbers: list[int]) -> list[int]:
-    seen = [table.read(pid) for pid in numbers]
+    seen = [proc.read(pid) for pid in numbers]
     return [process.pid for process in seen if process is not None and not process.is_dead]
 
 

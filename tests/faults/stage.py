@@ -27,7 +27,8 @@ from daemon.facts import ServerStatus, StatusChanged
 from daemon.processes.children import Children
 from daemon.safety.redact import Redactor
 from daemon.states import ServerState
-from daemon.supervision.supervisor import ChildSpec, Supervisor
+from daemon.supervision.lifecycle import ChildSpec
+from daemon.supervision.supervisor import Supervisor
 from daemon.wire.outbox import Outbox
 from daemon.wire.requests import RemoteError
 from tests.fakes_upstream import tool_call
@@ -365,7 +366,7 @@ async def at_work(
     others = set(children_of_ours())
     async with trio.open_nursery() as core:
         core.start_soon(found.registry.run)
-        core.start_soon(found.children.look_after_orphans)
+        core.start_soon(found.children.reap_orphans)
         async with trio.open_nursery() as upstreams:
             upstreams.start_soon(found.supervisor.run)
             yield found

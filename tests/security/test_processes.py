@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.processes import table
+from daemon.processes import proc
 from daemon.processes.own import OOM_SCORE
 from daemon.upstreams.transports.stdio import INHERITED
 from tests.e2e.harness import ROOT, running, scripted
@@ -137,7 +137,7 @@ def test_what_hides_below_a_living_parent_is_counted_to_its_server() -> None:
     limits = {"limits": {"memoryBytes": 1 << 30}}
     with unprivileged(lambda where: {"evil": {**escaping(where, parent="stays"), **limits}}) as daemon:
         alone = daemon.ready()["evil"]["rssBytes"]
-        assert alone > table.resident(hidden(daemon)) + table.resident(daemon.ready()["evil"]["pid"])
+        assert alone > proc.resident(hidden(daemon)) + proc.resident(daemon.ready()["evil"]["pid"])
 
 
 def test_what_hides_ends_with_the_daemon() -> None:

@@ -60,10 +60,10 @@ def set_in(path: Path) -> set[str]:
 
 
 def test_every_cause_is_set_somewhere() -> None:
-    readers = {ROOT / "daemon/supervision/endings.py"}
+    readers = {ROOT / "daemon/supervision/lifecycle.py"}
     mentioned = set().union(*(set_in(path) for path in (ROOT / "daemon").rglob("*.py") if path not in readers))
     elsewhere = {Cause.ENDED, Cause.INTERNAL}
-    assert set_in(ROOT / "daemon/supervision/endings.py") >= {cause.name for cause in elsewhere}
+    assert set_in(ROOT / "daemon/supervision/lifecycle.py") >= {cause.name for cause in elsewhere}
     assert {cause for cause in Cause if cause.name not in mentioned} <= elsewhere
 
 

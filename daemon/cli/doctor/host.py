@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from daemon.cli.doctor.findings import TABLE, found
 from daemon.config.model import TransportType
-from daemon.processes import leftovers, proc, starts, table
+from daemon.processes import leftovers, proc, starts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from daemon.cli.doctor.scene import Scene
     from daemon.config.model import Config
     from daemon.processes.leftovers import Leftover
-    from daemon.processes.table import Process
+    from daemon.processes.proc import Process
 
 SYSTEMCTL_SECONDS = 3.0
 """For an answer of systemd's, which comes in milliseconds; a bus that hangs must not hang us."""
@@ -207,5 +207,5 @@ def _process(process: Process) -> str:
 
     # Not its arguments: they may hold a secret that no configuration names any more.
     program = Path(proc.command_line(process.pid)[0]).name or "?"
-    age = time.clock_gettime(time.CLOCK_BOOTTIME) - process.started / table.TICKS
-    return f"pid {process.pid} ({program}, {duration(age)} old, {size(table.resident(process.pid))})"
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - process.started / proc.TICKS
+    return f"pid {process.pid} ({program}, {duration(age)} old, {size(proc.resident(process.pid))})"

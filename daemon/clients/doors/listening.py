@@ -41,7 +41,7 @@ class Listener(Generic[V]):
         places: int,
         admit: Callable[[socket.socket], V | None],
         serve: Callable[[socket.socket, V], Awaitable[None]],
-        tell_full: Callable[[], None] = lambda: None,
+        log_full: Callable[[], None] = lambda: None,
     ) -> None:
         """Prepare to accept.
 
@@ -51,14 +51,14 @@ class Listener(Generic[V]):
             places: how many connections there may be; further ones wait in the kernel's backlog.
             admit: says who is at the other end, None turns him away; a shortage that it raises is waited out.
             serve: takes the connection over, closes it, and contains its faults: what it raises ends `run`.
-            tell_full: called when no place is left, before one is waited for.
+            log_full: called when no place is left, before one is waited for.
         """
         self._door = door
         self._listener = listener
         self._room = trio.Semaphore(places)
         self._admit = admit
         self._serve = serve
-        self._tell_full = tell_full
+        self._tell_full = log_full
         self._refused = 0
         self._accepting = trio.CancelScope()
 

@@ -63,5 +63,5 @@ def unix_door(
         places=peers.places.places,
         admit=peers.admit,
         serve=serve_peer,
-        tell_full=peers.tell_full,
+        log_full=peers.log_full,
     )

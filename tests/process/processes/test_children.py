@@ -15,7 +15,7 @@ import trio
 from daemon.causes import Cause
 from daemon.errors import CannotStart, ConnectionLost
 from daemon.processes.children import ChildProcess, Children
-from daemon.processes.effort import memory_by_mark
+from daemon.processes.marks import memory_by_mark
 from tests.faults.stage import (
     PATIENCE,
     Recorder,
@@ -48,7 +48,7 @@ async def keeping(path: Path) -> AsyncIterator[tuple[Children, Recorder]]:
     """A keeper of children that reaps orphans; afterwards nobody is left."""
     children, others = Children(), set(children_of_ours())
     async with recording(path) as recorder, leaving_nothing(recorder), trio.open_nursery() as nursery:
-        nursery.start_soon(children.look_after_orphans)
+        nursery.start_soon(children.reap_orphans)
         yield children, recorder
         with trio.fail_after(PATIENCE):
             while set(children_of_ours()) - others:  # noqa: ASYNC110 - the kernel does not tell who was reaped

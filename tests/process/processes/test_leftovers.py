@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.processes import leftovers, marks, starts, table
+from daemon.processes import leftovers, marks, proc, starts
 from tests.unit.processes.dying import DyingDaemon
 from tests.unit.processes.scripts import PATIENCE, told_by
 
@@ -70,7 +70,7 @@ def test_a_number_that_is_anothers_now_is_left_alone(tmp_path: Path) -> None:
     with DyingDaemon(tmp_path, {"a": ["polite", "unmarked"]}) as daemon:
         daemon.kill()
         [path] = files(tmp_path)
-        process = table.read(daemon.all[0])
+        process = proc.read(daemon.all[0])
         assert process is not None
         text = path.read_text()
         path.write_text(text.replace(f'"started": {process.started}', f'"started": {process.started - 1}'))
@@ -93,11 +93,11 @@ def test_another_daemon_below_a_leftover_is_spared_with_all_below_it(tmp_path: P
     with DyingDaemon(tmp_path, {"a": [*DEAF, *POLITE, "polite", "unmarked"]}) as daemon:
         [top, middle] = daemon.all
         # It carries what only daemons and their servers have, as one would that a server has started.
-        resource.prlimit(middle, table.RLIMIT_LOCKS, (limit, marks.HIGHEST))
+        resource.prlimit(middle, proc.RLIMIT_LOCKS, (limit, marks.HIGHEST))
         daemon.kill()
         [found] = leftovers.look(tmp_path)
         assert [process.pid for process in found.processes] == [top]
-        [lowest] = [pid for pid in table.numbers() if (at := table.read(pid)) and at.parent == middle]
+        [lowest] = [pid for pid in proc.numbers() if (at := proc.read(pid)) and at.parent == middle]
         leftovers.end(tmp_path)
         assert daemon.alive == [middle]
         os.kill(lowest, signal.SIGKILL)
@@ -111,7 +111,7 @@ from tests.unit.processes.dying import DyingDaemon
 with DyingDaemon(Path({str(tmp_path)!r}), {{"a": {POLITE}}}) as daemon:
     daemon.kill()
     # As if the daemon had started us, and we whoever looks.
-    resource.prlimit(0, table.RLIMIT_LOCKS, table.limit(daemon.all[0]))
+    resource.prlimit(0, proc.RLIMIT_LOCKS, proc.limit(daemon.all[0]))
     looking = os.fork()
     if looking == 0:
         [found] = leftovers.look(daemon.state)
@@ -173,13 +173,13 @@ def test_nobody_is_looked_for_where_no_daemon_has_died(tmp_path: Path) -> None:
 def test_whether_anything_of_ours_lives(tmp_path: Path) -> None:
     script = """
 from daemon.processes import leftovers
-before = leftovers.any_of_ours()
+before = leftovers.any_alive()
 with own.handing_down(marks.new()):
     child = sleeper()
-during = leftovers.any_of_ours()
+during = leftovers.any_alive()
 child.kill()
 child.wait()
-tell([before, during, leftovers.any_of_ours()])
+tell([before, during, leftovers.any_alive()])
 """
     assert told_by(script) == [False, True, False]
     assert list(tmp_path.iterdir()) == []
@@ -219,8 +219,8 @@ def test_of_two_at_the_same_time_one_ends_it_and_the_other_waits_until_that_is_d
     with DyingDaemon(tmp_path, {"a": words}) as daemon:
         daemon.kill()
         end = (
-            "import sys; from pathlib import Path; from daemon.processes import leftovers, table;"
-            "ended = len(leftovers.end(Path(sys.argv[1]))[0]); it = table.read(int(sys.argv[2]));"
+            "import sys; from pathlib import Path; from daemon.processes import leftovers, proc;"
+            "ended = len(leftovers.end(Path(sys.argv[1]))[0]); it = proc.read(int(sys.argv[2]));"
             "print(ended, 'left' if it and not it.is_dead else 'gone')"
         )
         argv = [sys.executable, "-c", end, str(tmp_path), str(daemon.all[0])]

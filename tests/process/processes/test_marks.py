@@ -18,7 +18,7 @@ marks.started(mark, server.pid)
 
 def test_a_server_is_known_by_its_child_whatever_that_has_for_a_mark() -> None:
     script = """
-resource.prlimit(server.pid, table.RLIMIT_LOCKS, (0, 0))
+resource.prlimit(server.pid, proc.RLIMIT_LOCKS, (0, 0))
 tell(trees() == {mark: [server.pid]})
 """
     assert told_by(SERVER + script)
@@ -32,7 +32,7 @@ with own.handing_down(other):
     parent = subprocess.Popen(["sh", "-c", "sleep 600 & echo $! >&2; wait"], stderr=subprocess.PIPE)
     below = int(parent.stderr.readline())
 marks.started(other, parent.pid)
-resource.prlimit(below, table.RLIMIT_LOCKS, (mark, mark))
+resource.prlimit(below, proc.RLIMIT_LOCKS, (mark, mark))
 tell(trees() == {mark: [server.pid], other: sorted([parent.pid, below])})
 """
     assert told_by(SERVER + script)

@@ -34,11 +34,11 @@ def test_a_child_inherits_its_mark_and_a_worse_score_and_we_have_ours_back() -> 
     script = """
 def score(pid):
     return int(open(f"/proc/{pid}/oom_score_adj").read())
-before = score("self"), table.limit(os.getpid())
+before = score("self"), proc.limit(os.getpid())
 with own.handing_down(marks.new()):
     child = sleeper()
-tell([score(child.pid), marks.find().trees[table.limit(child.pid)[0]] == [child.pid],
-      before == (score("self"), table.limit(os.getpid()))])
+tell([score(child.pid), marks.find().trees[proc.limit(child.pid)[0]] == [child.pid],
+      before == (score("self"), proc.limit(os.getpid()))])
 """
     assert told_by(script) == [own.OOM_SCORE, True, True]
 
@@ -69,7 +69,7 @@ said = []
 logger.remove()
 logger.add(lambda line: said.append(str(line)), level="ERROR")
 own.take_charge({})
-resource.prlimit(0, table.RLIMIT_LOCKS, (0, 0))
+resource.prlimit(0, proc.RLIMIT_LOCKS, (0, 0))
 given = [marks.new(), marks.new()]
 for mark in given:
     with own.handing_down(mark):

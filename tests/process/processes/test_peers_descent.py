@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from daemon.processes import peers
-from tests.process.processes.test_table import NOBODY
+from tests.process.processes.test_proc_table import NOBODY
 from tests.unit.processes.scripts import told_by
 
 DEEP = """
@@ -76,8 +76,8 @@ def test_of_who_is_gone_nobody_can_say() -> None:
 
 HIDE = """
 from daemon.processes import peers
-read, gone = table.read, set()
-table.read = lambda pid: None if pid in gone else read(pid)
+read, gone = proc.read, set()
+proc.read = lambda pid: None if pid in gone else read(pid)
 def above(pid):
     try:
         return peers.child_above(pid)
@@ -102,7 +102,7 @@ if {armed}:
     marks.sweep_strays(others=False)
 first, last = deep(3)
 gone.add(read(last).parent)
-resource.prlimit(last, table.RLIMIT_LOCKS, ({limit}, {limit}))
+resource.prlimit(last, proc.RLIMIT_LOCKS, ({limit}, {limit}))
 tell(above(last))
 os.killpg(first, signal.SIGKILL)
 """

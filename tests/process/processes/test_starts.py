@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from loguru import logger
 
-from daemon.processes import marks, starts, table
+from daemon.processes import marks, proc, starts
 from tests.unit.processes.dying import DyingDaemon
 from tests.unit.processes.scripts import PATIENCE, told_by
 
@@ -43,7 +43,7 @@ def test_a_daemon_writes_down_who_it_is_and_what_it_starts(tmp_path: Path) -> No
     with DyingDaemon(tmp_path, {"a": ["polite", "marked"], "b": ["polite", "marked"]}) as daemon:
         [path] = (tmp_path / starts.FOLDER).iterdir()
         identity, found = said(path)
-        own, first = table.read(daemon.pid), table.read(daemon.pids["a"][0])
+        own, first = proc.read(daemon.pid), proc.read(daemon.pids["a"][0])
         assert own is not None
         assert first is not None
         assert (identity.pid, identity.started) == (daemon.pid, own.started)
@@ -51,7 +51,7 @@ def test_a_daemon_writes_down_who_it_is_and_what_it_starts(tmp_path: Path) -> No
         assert identity.is_of_this_namespace
         assert [start.server for start in found] == ["a", "b"]
         assert (found[0].pid, found[0].started) == (first.pid, first.started)
-        limit = table.limit(first.pid)
+        limit = proc.limit(first.pid)
         assert limit is not None
         assert found[0].mark == limit[0]
         assert found[0].mark >> marks.COUNT_BITS == identity.series

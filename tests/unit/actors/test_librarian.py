@@ -60,7 +60,7 @@ class Refusing(Index):
 async def test_a_fault_while_indexing_costs_one_round_and_not_the_daemon(nursery: trio.Nursery) -> None:
     stage = Stage()
     librarian = Librarian(stage.catalog, Search())
-    librarian.index.set(Refusing.empty())
+    librarian.index.set(Refusing())
     nursery.start_soon(librarian.run)
     with trio.fail_after(30):
         while Refusing.failures == 0:

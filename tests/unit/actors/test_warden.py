@@ -15,7 +15,7 @@ from daemon.actors.warden import LOOKS, WALK_SECONDS, Warden
 from daemon.causes import Cause, Reason
 from daemon.config.model import Server, ServerLimits
 from daemon.processes.children import Children
-from daemon.processes.effort import memory_by_mark, memory_of
+from daemon.processes.marks import memory_by_mark, memory_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

@@ -61,7 +61,7 @@ async def test_a_server_that_lists_nothing_is_given_up_after_its_patience(autoju
 
 async def test_the_index_is_waited_for_until_it_knows_the_catalog(nursery: trio.Nursery) -> None:
     stage = Stage()
-    index = Watch(Index.empty())
+    index = Watch(Index())
     done = trio.Event()
 
     async def wait() -> None:
@@ -78,7 +78,7 @@ async def test_the_index_is_waited_for_until_it_knows_the_catalog(nursery: trio.
 
 async def test_an_index_that_does_not_come_is_given_up_after_its_patience(autojump_clock: MockClock) -> None:
     began = trio.current_time()
-    await wait_indexed(Watch(Index.empty()), Stage().catalog)
+    await wait_indexed(Watch(Index()), Stage().catalog)
     assert trio.current_time() - began == pytest.approx(INDEX_PATIENCE, abs=0.1)
 
 

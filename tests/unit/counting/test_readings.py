@@ -15,11 +15,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from daemon.config.model import Config
 from daemon.config.parse import parse
 from daemon.counting.readings import OFF, RENDERING, Distribution, read
-from daemon.counting.table import METRICS
+from daemon.counting.rendering import METRICS
 from daemon.counting.tally import LATENCY_BOUNDS, MAX_SERVERS, OTHER
 from daemon.errors import InvalidArguments
 from daemon.kit.mailbox import Watch
-from daemon.processes.effort import memory_by_mark
+from daemon.processes.marks import memory_by_mark
 from daemon.state.health import Condition, Persistence
 from daemon.states import ServerState
 from tests.tallies import new_tally

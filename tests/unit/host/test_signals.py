@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.host.signals import ENDING, HEARD, Signals
+from daemon.host.signals import ENDING, HANDLED, Signals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,11 +49,11 @@ def test_in_the_end_none_is_heard(signals: Signals) -> None:
     heard: list[int] = []
     signals.listen(heard.append)
     signals.ignore()
-    come(*HEARD)
+    come(*HANDLED)
     assert heard == []
 
 
 def test_what_was_there_before_comes_back() -> None:
-    before = [signal.getsignal(number) for number in HEARD]
+    before = [signal.getsignal(number) for number in HANDLED]
     Signals().restore()
-    assert [signal.getsignal(number) for number in HEARD] == before
+    assert [signal.getsignal(number) for number in HANDLED] == before

@@ -19,7 +19,8 @@ from daemon.config.tuning import Restart
 from daemon.facts import StatusChanged, ToolsListed
 from daemon.operators.refresh import RefreshParams, refresh
 from daemon.operators.switch import SwitchParams, switch
-from daemon.supervision.supervisor import ChildSpec, Supervisor
+from daemon.supervision.lifecycle import ChildSpec
+from daemon.supervision.supervisor import Supervisor
 from tests.fakes_upstream import Stage
 from tests.unit.config.reading import config_of
 from tests.unit.operators.stage import FACTS, FakeArchive, FakeServer, operator_context
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from daemon.facts import ServerStatus
-    from daemon.supervision.supervisor import Lifecycle
+    from daemon.supervision.lifecycle import Lifecycle
 
 CONFIG = {
     "mcpServers": {

@@ -21,7 +21,8 @@ from daemon.kit.mailbox import Watch
 from daemon.operators.base import Clients, Counters, DaemonFacts, OperatorContext
 from daemon.state.health import Condition, Persistence
 from daemon.state.session_notes import Totals
-from daemon.supervision.supervisor import ChildSpec, Supervisor
+from daemon.supervision.lifecycle import ChildSpec
+from daemon.supervision.supervisor import Supervisor
 from daemon.upstreams.listing import ListingStatus
 from daemon.wire.link import FdLink
 from tests.fakes_upstream import Client, FakeUpstream, Stage, keep
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from daemon.catalog.remembered import SessionRecord
     from daemon.config.diff import Plan
     from daemon.errors import McpdError
-    from daemon.supervision.supervisor import Lifecycle
+    from daemon.supervision.lifecycle import Lifecycle
     from daemon.upstreams.transports.handshake import Greeting
 
 FACTS = DaemonFacts(

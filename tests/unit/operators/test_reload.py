@@ -11,13 +11,13 @@ from daemon.config.diff import Plan
 from daemon.config.tuning import Restart
 from daemon.operators.base import OUTCOME_SECONDS, NoParams
 from daemon.operators.reload import reload
-from daemon.supervision.supervisor import ChildSpec
+from daemon.supervision.lifecycle import ChildSpec
 from tests.unit.operators.running import running
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
-    from daemon.supervision.supervisor import Lifecycle
+    from daemon.supervision.lifecycle import Lifecycle
 
 
 async def test_the_report_of_a_reload_has_the_plan_and_how_the_started_servers_are() -> None:

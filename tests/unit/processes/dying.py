@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
-from daemon.processes import table
+from daemon.processes import proc
 from tests.unit.processes.scripts import PATIENCE, ROOT
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class DyingDaemon:
     @property
     def alive(self) -> list[int]:
         """What of it lives."""
-        seen = [table.read(pid) for pid in self.all]
+        seen = [proc.read(pid) for pid in self.all]
         return [process.pid for process in seen if process is not None and not process.is_dead]
 
     def kill(self) -> None:

@@ -15,7 +15,8 @@ PATIENCE = 60.0
 
 BEGIN = """
 import json, os, resource, signal, subprocess, sys, time
-from daemon.processes import marks, own, table
+from daemon.processes import proc
+from daemon.processes import marks, own
 
 def trees():
     # Those of other daemons are seen, too.
@@ -32,7 +33,7 @@ def orphan(mark):
     reading, writing = os.pipe()
     if os.fork() == 0:
         if os.fork() == 0:
-            resource.prlimit(0, table.RLIMIT_LOCKS, mark)
+            resource.prlimit(0, proc.RLIMIT_LOCKS, mark)
             os.write(writing, b"%d" % os.getpid())
             time.sleep(600)
         os._exit(0)
@@ -42,7 +43,7 @@ def orphan(mark):
 
 END = """
 own.adopt_orphans()
-while children := table.own_children():
+while children := proc.own_children():
     for pid in children:
         os.kill(pid, signal.SIGKILL)
     os.wait()

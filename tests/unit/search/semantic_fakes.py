@@ -14,7 +14,7 @@ from tests.unit.catalog.samples import tool
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from daemon.search.semantic import Passage
+    from daemon.search.vectors import Passage
 
     Meaning = dict[str, float]
 

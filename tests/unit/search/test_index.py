@@ -46,7 +46,7 @@ FACTS: list[StatusChanged | ToolsListed | ListingFailed] = [
     ),
 ]
 CATALOG = after(catalog_of(CONFIG), FACTS)
-INDEX = Index.empty().updated(CATALOG.servers)
+INDEX = Index().updated(CATALOG.servers)
 
 
 def found(*phrasings: str, index: Index = INDEX, **options: Any) -> list[str]:
@@ -128,7 +128,7 @@ def of(*tools: Tool) -> Index:
     """An index of tools of the servers a and b."""
     catalog = catalog_of({"mcpServers": servers("b", "a")})
     facts = [listed(name, *(each for each in tools if each.server == name)) for name in ("b", "a")]
-    return Index.empty().updated(after(catalog, facts).servers)
+    return Index().updated(after(catalog, facts).servers)
 
 
 def score(index: Index, need: str) -> float:
@@ -233,7 +233,7 @@ def test_a_server_that_is_named_comes_before_what_other_words_fit_better() -> No
 
 
 def test_a_server_whose_name_is_no_word_to_search_for_is_found_by_it() -> None:
-    index = Index.empty().updated(catalog_of({"mcpServers": {"api": {"command": "x"}}}).servers)
+    index = Index().updated(catalog_of({"mcpServers": {"api": {"command": "x"}}}).servers)
     assert [(hit.server, hit.exact) for hit in index.search_servers(["API"])] == [("api", True)]
 
 
@@ -251,8 +251,8 @@ def test_an_index_that_covers_its_servers_is_not_made_again() -> None:
     assert INDEX.updated(CATALOG.servers) is INDEX
     changed = after(CATALOG, [listed("git", "git_log")])
     assert not INDEX.covers(changed.servers)
-    assert not Index.empty().covers(CATALOG.servers)
-    assert Index.empty().covers({})
+    assert not Index().covers(CATALOG.servers)
+    assert Index().covers({})
 
 
 def test_a_server_that_is_described_anew_is_read_anew() -> None:
@@ -314,7 +314,7 @@ def test_where_the_operator_says_nothing_of_a_server_its_tools_are_found_by_what
     bare = {name: {"command": "x"} for name in CONFIG["mcpServers"]}
     catalog = after(catalog_of({"mcpServers": bare}), FACTS)
     catalog = summed_up(catalog, summary=Summary(text="Wakes pelicans."))
-    assert found("pelicans", index=Index.empty().updated(catalog.servers)) == ["clock/get_current_time"]
+    assert found("pelicans", index=Index().updated(catalog.servers)) == ["clock/get_current_time"]
 
 
 def test_an_older_index_stays_as_it_was() -> None:
@@ -341,12 +341,12 @@ LISTS = st.lists(st.tuples(st.sampled_from(["a", "b"]), st.dictionaries(NAMES, T
 @given(LISTS)
 def test_step_by_step_and_at_once_make_the_same_index(steps: list[tuple[str, dict[str, str]]]) -> None:
     catalog = catalog_of({"mcpServers": servers("a", "b")})
-    index = Index.empty().updated(catalog.servers)
+    index = Index().updated(catalog.servers)
     for server, tools in steps:
         fact = listed(server, *(tool(server, name, description=text) for name, text in tools.items()))
         catalog = after(catalog, [fact])
         index = index.updated(catalog.servers)
-    whole = Index.empty().updated(catalog.servers)
+    whole = Index().updated(catalog.servers)
     for query in (["file"], ["music", "history"], ["status"], ["read_file"], ["redd"]):
         assert _rounded(index.search(query)) == _rounded(whole.search(query))
 
@@ -404,7 +404,7 @@ def index_of(**tools: tuple[Tool, ...]) -> Index:
     catalog = after(
         catalog_of({"mcpServers": servers(*tools)}), [listed(name, *own) for name, own in tools.items()]
     )
-    return Index.empty().updated(catalog.servers)
+    return Index().updated(catalog.servers)
 
 
 @pytest.mark.parametrize(

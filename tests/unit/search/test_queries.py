@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.search.language import Deed
+from daemon.search.language import ToolAction
 from daemon.search.queries import (
     MAX_CHARACTERS,
     MAX_CLAUSES,
@@ -81,8 +81,8 @@ def test_a_need_of_several_parts_has_clauses_with_what_each_asks_for() -> None:
     query = read(["I lost my phone! Please cancel the old contract and create a new contract, now."])
     assert [(clause.terms, clause.asked) for clause in query.clauses] == [
         (("lost", "phone"), frozenset()),
-        (("cancel", "old", "contract"), {Deed.REMOVE}),
-        (("creat", "new", "contract"), {Deed.MAKE}),
+        (("cancel", "old", "contract"), {ToolAction.REMOVE}),
+        (("creat", "new", "contract"), {ToolAction.MAKE}),
     ]
     assert query.asked == frozenset()
 
@@ -98,12 +98,12 @@ def test_a_need_of_one_part_has_no_clauses(text: str) -> None:
 def test_the_parts_of_a_need_are_its_clauses_also_where_only_one_says_what_to_do() -> None:
     query = read(["I lost my phone! Please cancel the contract.", "phone contract"])
     assert query.clauses == ()
-    assert query.asked == {Deed.REMOVE}
+    assert query.asked == {ToolAction.REMOVE}
     assert query.parts == (("lost", "phone"), ("cancel", "contract"), ("phone", "contract"))
 
 
 def test_what_is_asked_for_is_read_of_all_phrasings() -> None:
-    assert read(["schedule a meeting", "find a free slot"]).asked == {Deed.MAKE, Deed.READ}
+    assert read(["schedule a meeting", "find a free slot"]).asked == {ToolAction.MAKE, ToolAction.READ}
 
 
 def test_clauses_are_bounded() -> None:

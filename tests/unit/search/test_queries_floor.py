@@ -42,7 +42,7 @@ def known() -> Catalog:
     return after(catalog_of({"mcpServers": servers("git", "files", "clock")}), [*git, *files, *clock])
 
 
-INDEX = Index.empty().updated(known().servers)
+INDEX = Index().updated(known().servers)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_the_only_tool_that_fits_is_found_whatever_puts_it_behind_its_like(
     need: str, name: str, said: str
 ) -> None:
     catalog = after(catalog_of({"mcpServers": servers("only")}), described("only", **{name: said}))
-    index = Index.empty().updated(catalog.servers)
+    index = Index().updated(catalog.servers)
     assert [hit.key[1] for hit in index.search([need]).hits] == [name]
 
 

@@ -13,7 +13,7 @@ from daemon.catalog.snapshot import ServerEntry
 from daemon.facts import ServerStatus
 from daemon.model import Summary
 from daemon.search.documents import DEPRECATED
-from daemon.search.language import OPPOSED, OTHERWISE, Deed
+from daemon.search.language import OPPOSED, OTHERWISE, ToolAction
 from daemon.search.queries import Phrase
 from daemon.search.segment import CLAUSE, SERVER, Postings, Segment
 from daemon.states import ServerState
@@ -127,7 +127,7 @@ def test_the_best_clause_counts_half_more_and_its_server_s_best_tool_helps_the_o
 def test_a_tool_that_does_another_thing_than_was_asked_for_counts_less() -> None:
     segment = Segment(entry(READ, MOVE, DROP))
     file = [[("pelican", 1.0)], [("heron", 1.0)]]
-    plain, asked = segment.scores([Phrase(file)]), segment.scores([Phrase(file, frozenset({Deed.READ}))])
+    plain, asked = segment.scores([Phrase(file)]), segment.scores([Phrase(file, frozenset({ToolAction.READ}))])
     assert asked == pytest.approx([plain[0], plain[1] * OTHERWISE, plain[2] * OPPOSED])
 
 

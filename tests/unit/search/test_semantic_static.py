@@ -11,15 +11,14 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
-from daemon.search.semantic import SemanticUnavailable, open_encoder
 from daemon.search.semantic_static import TOKENS
-from daemon.search.vectors import Vectors
+from daemon.search.vectors import SemanticUnavailable, Vectors, open_encoder
 from tests.unit.search.semantic_fakes import servers
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from daemon.search.semantic import Encoder
+    from daemon.search.vectors import Encoder
 
 VOCABULARY = {"[UNK]": 0, "north": 1, "south": 2, "east": 3, "far": 4}
 COMPASS = np.array([[9, 9], [0, 1], [0, -1], [1, 0], [0, 3]], dtype="<f4")

@@ -40,7 +40,7 @@ def test_a_mended_word_counts_less_than_one_that_was_written_right() -> None:
 def test_of_a_need_that_would_read_too_much_the_rarest_words_count() -> None:
     words = [f"zz{one}{other}q" for one in "abcdefgh" for other in "abcdefgh"][:63]
     many = [tool("git", f"n{i}", description=" ".join(words)) for i in range(MOST_READ // len(words) + 1)]
-    index = Index.empty().updated(after(CATALOG, [listed("git", *many)]).servers)
+    index = Index().updated(after(CATALOG, [listed("git", *many)]).servers)
     with_all, with_one_less = (index.search([" ".join(asked)]).hits[0] for asked in (words, words[:-1]))
     assert with_all.score == pytest.approx(with_one_less.score)
     assert ("clock", "get_current_time") in index.scores(read([" ".join(["zone", *words])]), None)

@@ -130,7 +130,7 @@ def completion(content: object, **message: object) -> bytes:
 
 def http(status: int, body: bytes = b"", **headers: str) -> bytes:
     """A whole HTTP answer; underscores in the headers' names are hyphens."""
-    lines = [f"HTTP/1.1 {status} Said", f"content-length: {len(body)}", "content-type: application/json"]
+    lines = [f"HTTP/1.1 {status} Sentence", f"content-length: {len(body)}", "content-type: application/json"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     return "\r\n".join(lines).encode() + HEADER_END + body
 

@@ -12,7 +12,7 @@ from daemon.facts import Summarized, Switched
 from daemon.model import Summary
 from daemon.summaries import ledger as module
 from daemon.summaries.ledger import GIVE_UP, Ledger
-from daemon.summaries.reading import ModelAnswer, Said
+from daemon.summaries.prompt import ModelAnswer, Sentence
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, tool
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ def names(question: Question | None) -> list[str]:
 
 def all_answered(question: Question) -> ModelAnswer:
     return ModelAnswer(
-        server=None if question.overview is None else Said(text="Does things."),
-        tools={each.name: Said(text=f"Does {each.name}.", keywords=("k",)) for each in question.tools},
+        server=None if question.overview is None else Sentence(text="Does things."),
+        tools={each.name: Sentence(text=f"Does {each.name}.", keywords=("k",)) for each in question.tools},
     )
 
 

@@ -16,7 +16,8 @@ from daemon.config.tuning import RestartType
 from daemon.errors import CannotStart, ConnectionLost, NeedsAuth, StartTimeout
 from daemon.facts import ServerStatus
 from daemon.states import ServerState, move
-from daemon.supervision.supervisor import Lifecycle, Supervisor
+from daemon.supervision.lifecycle import Lifecycle
+from daemon.supervision.supervisor import Supervisor
 from tests.plays import (
     BACKOFF,
     CRASHLOOP,

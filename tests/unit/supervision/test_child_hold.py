@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from daemon.supervision.supervisor import Lifecycle
+    from daemon.supervision.lifecycle import Lifecycle
 
 
 def sent_away(seconds: float, *, healthy: float | None = None) -> Callable[[Lifecycle], Awaitable[None]]:

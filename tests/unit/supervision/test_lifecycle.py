@@ -9,14 +9,13 @@ import pytest
 
 from daemon.causes import Cause, Reason
 from daemon.states import ServerState
-from daemon.supervision.lifecycle import Lifecycle
-from daemon.supervision.pause import Pause
+from daemon.supervision.lifecycle import Lifecycle, Pause
 from daemon.supervision.starts import QueuedStart, Rank, StartQueue
 from daemon.supervision.status import ChildStatus
 
 if TYPE_CHECKING:
     from daemon.facts import ServerStatus
-    from daemon.processes.effort import Effort
+    from daemon.processes.marks import Effort
 
 LOST = Reason("it hung up", Cause.CONNECTION_LOST)
 

@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from daemon.processes.effort import Effort
+from daemon.processes.marks import Effort
 from daemon.supervision.starts import (
     BRIEF_SECONDS,
     HOLD_SECONDS,

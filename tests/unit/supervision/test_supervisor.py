@@ -10,8 +10,9 @@ import trio.testing
 from daemon.config.tuning import Restart
 from daemon.errors import CannotStart
 from daemon.states import SERVING, ServerState
+from daemon.supervision.lifecycle import ChildSpec, Lifecycle
 from daemon.supervision.starts import BRIEF_SECONDS, IDLE_LOOKS, LOOK_SECONDS
-from daemon.supervision.supervisor import ChildSpec, Lifecycle, Supervisor
+from daemon.supervision.supervisor import Supervisor
 from tests.plays import (
     BACKOFF,
     DAY,

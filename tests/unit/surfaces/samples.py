@@ -35,7 +35,7 @@ def means_of(
     called: Sequence[ToolKey] = (),
 ) -> Means:
     """What surfaces work with: an index that knows the catalog, or nothing yet."""
-    index = Index.empty().updated(catalog.servers) if indexed else Index.empty()
+    index = Index().updated(catalog.servers) if indexed else Index()
     return Means(
         offers=Offers(),
         checker=Checker(),

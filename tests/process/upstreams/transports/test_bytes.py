@@ -140,7 +140,7 @@ async def served(name: str, path: Path) -> AsyncIterator[OpenContext]:
     async with trio.open_nursery() as nursery:
         if name == "stdio":
             children = Children()
-            nursery.start_soon(children.look_after_orphans)
+            nursery.start_soon(children.reap_orphans)
             server = Server(name="s", command=sys.executable, args=("-c", CHILD))
             yield OpenContext(server=server, events=StdioEvents(), outbox=Outbox(), children=children)
         elif name == "unix":

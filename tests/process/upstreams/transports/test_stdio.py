@@ -71,7 +71,7 @@ async def connected(path: Path, **script: Any) -> AsyncIterator[Line]:
     """A connection to a scripted child; nothing is left of it afterwards."""
     async with recording(path) as recorder, leaving_nothing(recorder), trio.open_nursery() as nursery:
         listener, children = Listener(), Children()
-        nursery.start_soon(children.look_after_orphans)
+        nursery.start_soon(children.reap_orphans)
         server = scripted(record=recorder.path, **script)
         context = OpenContext(server=server, events=listener, outbox=Outbox(), children=children)
         try:

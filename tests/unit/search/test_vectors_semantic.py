@@ -8,7 +8,8 @@ from statistics import pstdev
 
 import pytest
 
-from daemon.search.semantic import DENSE_WEIGHT, DEPTH, INSTALL, UNAIDED_COSINE, fuse
+from daemon.search.index import DENSE_WEIGHT, DEPTH, UNAIDED_COSINE, fuse
+from daemon.search.vectors import INSTALL
 
 A, B, C, D = (("s", name) for name in "abcd")
 
@@ -78,7 +79,7 @@ def run(code: str) -> str:
 def test_nothing_of_the_extra_is_imported_before_it_is_asked_for() -> None:
     """Its packages cost 0.15 s and 20 MiB, which a daemon without the extra never pays."""
     code = (
-        "import sys, daemon.tree, daemon.search.semantic, daemon.search.vectors;"
+        "import sys, daemon.tree, daemon.search.vectors;"
         "extra = {'numpy', 'tokenizers', 'wordllama', 'daemon.search.semantic_static'};"
         "print(extra & set(sys.modules) or 'none')"
     )
@@ -91,7 +92,7 @@ def test_without_the_extra_the_refusal_says_what_to_install(missing: str) -> Non
     """A fresh interpreter that cannot find this one package, whether it is installed or not."""
     code = f"""
 import sys
-from daemon.search.semantic import SemanticUnavailable, open_encoder
+from daemon.search.vectors import SemanticUnavailable, open_encoder
 
 class Blind:
     def __init__(self, finder):

@@ -8,7 +8,7 @@ import trio
 from daemon.causes import Cause, Reason
 from daemon.errors import CannotStart, ConnectionLost, NeedsAuth, RunError, StartTimeout
 from daemon.supervision.backoff import Ending
-from daemon.supervision.endings import ENDED, contained, ending_of, reason_of
+from daemon.supervision.lifecycle import ENDED, contained, ending_of, reason_of
 
 KINDS: list[tuple[BaseException | None, Ending]] = [
     (None, Ending.NORMAL),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.counting.table import METRICS, Metric, MetricKind
+from daemon.counting.rendering import METRICS, Metric, MetricKind
 from daemon.counting.tally import INVALIDATIONS, MAX_SERVERS, OPERATOR, OTHER, REPAIRS, SOURCES
 from daemon.processes.peers import Refusal
 from daemon.surfaces.table import SURFACES

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.search.words import STOP_WORDS, SYNONYMS
+from daemon.search.language import SYNONYMS
+from daemon.search.text import STOP_WORDS
 
 
 @pytest.mark.parametrize("word", ["please", "help", "need", "show", "give", "the", "with"])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from daemon.host.heap import give_back, spare
+from daemon.processes.own import give_back, spare
 
 GROW = """
-from daemon.host.heap import give_back, spare
+from daemon.processes.own import give_back, spare
 
 def grow():
     array = bytearray()
@@ -33,7 +33,7 @@ def test_what_a_large_message_has_left_at_the_end_of_the_heap_is_given_back() ->
 STAY = """
 import trio
 from trio.testing import MockClock
-from daemon.host.heap import spare
+from daemon.processes.own import spare
 from daemon.cli.lifetime import HEAP_SECONDS, _Life
 from daemon.wire.frames import LineBuffer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.unit.processes.scripts import told_by
 
 BEGIN = """
-from daemon.processes.effort import efforts
+from daemon.processes.marks import efforts
 
 own.adopt_orphans()
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from daemon.supervision.pause import Pause
+from daemon.supervision.lifecycle import Pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable

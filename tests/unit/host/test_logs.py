@@ -9,7 +9,7 @@ import trio
 import trio.testing
 from loguru import logger
 
-from daemon.host.calllog import EVERY_SECONDS, GATHERED, CallLogger
+from daemon.host.logs import EVERY_SECONDS, GATHERED, CallLogger
 from tests.waiting import until
 
 if TYPE_CHECKING:

@@ -6,21 +6,30 @@ import json
 
 import pytest
 
-from daemon.summaries.prompt import MAX_KEYWORD, MAX_KEYWORDS, MAX_SERVER, MAX_TOOL
-from daemon.summaries.reading import ModelAnswer, Nonsense, Said, read
+from daemon.summaries.prompt import (
+    MAX_KEYWORD,
+    MAX_KEYWORDS,
+    MAX_SERVER,
+    MAX_TOOL,
+    ModelAnswer,
+    Sentence,
+    UnreadableAnswer,
+    read,
+)
 from tests.unit.summaries.samples import answer, question
 
 
 def test_what_was_asked_for_is_taken() -> None:
     said = read(answer(server="Does things.", a="Does a.", b=" Does b. "), question("a", "b", overview=True))
     assert said == ModelAnswer(
-        server=Said(text="Does things."), tools={"a": Said(text="Does a."), "b": Said(text="Does b.")}
+        server=Sentence(text="Does things."),
+        tools={"a": Sentence(text="Does a."), "b": Sentence(text="Does b.")},
     )
 
 
 def test_what_was_not_asked_for_is_not_taken() -> None:
     said = read(answer(server="Does things.", a="Does a.", other="Does more."), question("a", "b"))
-    assert said == ModelAnswer(tools={"a": Said(text="Does a.")})
+    assert said == ModelAnswer(tools={"a": Sentence(text="Does a.")})
 
 
 @pytest.mark.parametrize(
@@ -36,7 +45,7 @@ def test_what_was_not_asked_for_is_not_taken() -> None:
 )
 def test_text_around_the_object_is_forgiven(around: str) -> None:
     text = around.replace("{}", answer(a="Does a."))
-    assert read(text, question("a")).tools == {"a": Said(text="Does a.")}
+    assert read(text, question("a")).tools == {"a": Sentence(text="Does a.")}
 
 
 @pytest.mark.parametrize(
@@ -62,14 +71,14 @@ def test_text_around_the_object_is_forgiven(around: str) -> None:
     ],
 )
 def test_an_answer_without_an_object_of_the_asked_form_is_nonsense(text: str) -> None:
-    with pytest.raises(Nonsense):
+    with pytest.raises(UnreadableAnswer):
         read(text, question("a"))
 
 
 def test_a_server_that_was_asked_for_alone_needs_no_tools() -> None:
     alone = question(overview=True)
-    assert read('{"server": {"summary": "Does things."}}', alone).server == Said(text="Does things.")
-    with pytest.raises(Nonsense):
+    assert read('{"server": {"summary": "Does things."}}', alone).server == Sentence(text="Does things.")
+    with pytest.raises(UnreadableAnswer):
         read("{}", alone)
 
 
@@ -79,7 +88,7 @@ def test_a_server_that_was_asked_for_alone_needs_no_tools() -> None:
 def test_an_entry_without_a_text_is_refused_and_costs_no_other(entry: object) -> None:
     text = json.dumps({"tools": {"a": entry, "b": {"summary": "Does b."}}})
     assert read(text, question("a", "b")) == ModelAnswer(
-        tools={"b": Said(text="Does b.")}, refused=("a: no text",)
+        tools={"b": Sentence(text="Does b.")}, refused=("a: no text",)
     )
 
 
