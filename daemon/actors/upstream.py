@@ -26,9 +26,8 @@ from daemon.errors import (
 from daemon.model import Era
 from daemon.upstreams.access import UpstreamAccess
 from daemon.upstreams.admission import Admission
+from daemon.upstreams.own_requests import Greeter, Greeting, ProbeKilled, fallen_silent
 from daemon.upstreams.runlog import RunLog
-from daemon.upstreams.transports.handshake import Greeter, Greeting, ProbeKilled
-from daemon.upstreams.transports.keepalive import fallen_silent
 from daemon.upstreams.transports.opening import OpenContext, connector
 
 if TYPE_CHECKING:

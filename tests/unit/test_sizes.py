@@ -42,8 +42,6 @@ COVERED_ELSEWHERE: dict[str, str] = {
     "daemon/clients/requests/initialize.py": "tests/unit/actors/test_session.py",
     "daemon/clients/requests/subscriptions.py": "tests/unit/actors/test_session.py",
     "daemon/clients/requests/tools.py": "tests/unit/actors/test_session.py",
-    # What callers use of a server is tested with a real one behind it.
-    "daemon/upstreams/access.py": "tests/process/actors/test_upstream.py",
     "daemon/state/values.py": "tests/process/state/test_store.py",
     # The recorder's own half that knows no trio task: what it does shows in what the recorder does.
     "daemon/state/rounds.py": "tests/unit/actors/test_recorder.py",

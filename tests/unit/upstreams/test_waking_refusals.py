@@ -7,7 +7,7 @@ import pytest
 from daemon.causes import Cause
 from daemon.facts import ServerStatus
 from daemon.states import ServerState
-from daemon.upstreams.waking import outlook, unavailable
+from daemon.upstreams.access import outlook, unavailable
 
 
 def test_a_call_that_is_not_sent_is_told_why_since_when_and_when_to_try_again() -> None:

@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from daemon.config.tuning import Timeouts
-from daemon.upstreams.waking import LINE_SECONDS, Waking
+from daemon.upstreams.access import LINE_SECONDS, Waking
 from tests.plays import (
     BACKOFF,
     DORMANT,
