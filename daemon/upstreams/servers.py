@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from daemon.facts import Fact, ServerStatus
     from daemon.kit.watch import Watch
     from daemon.processes.effort import Effort
+    from daemon.safety.redact import Redactor
     from daemon.supervision.supervisor import Child, Lifecycle
     from daemon.upstreams.runlog import RunLog
 
@@ -64,7 +65,7 @@ class Servers(Generic[A]):
         self,
         config: Config,
         *,
-        make: Callable[[Server, Callable[[Fact], None]], A],
+        make: Callable[[Server, Callable[[Fact], None], Redactor], A],
         catalog: Watch[Catalog],
         tell: Callable[[Fact], None],
         settle: Callable[[], Awaitable[None]],
@@ -75,7 +76,7 @@ class Servers(Generic[A]):
 
         Args:
             config: the configuration.
-            make: makes the actor of a server, given where it tells its facts.
+            make: makes the actor of a server, given where it tells its facts and its redactor.
             catalog: the newest catalog.
             tell: leaves a fact with the registry.
             settle: returns once the registry has processed the facts it was told.
@@ -87,6 +88,7 @@ class Servers(Generic[A]):
         self._newest = catalog
         self._tell = tell
         self._settle = settle
+        self._redact = redact
         self._wall = wall
         self._tells: dict[str, _RevocableTell] = {}
         self.upstreams: dict[str, A] = {}
@@ -159,7 +161,7 @@ class Servers(Generic[A]):
 
     def _upstream(self, server: Server) -> A:
         tell = self._tells[server.name] = _RevocableTell(self._tell)
-        return self._make(server, tell)
+        return self._make(server, tell, self._redact.of(server.name))
 
     def _revoke(self, name: str) -> None:
         tell = self._tells.pop(name, None)
