@@ -130,10 +130,8 @@ class Tree:
             on_loaded=self.tally.loaded,
             on_invalid=self.tally.invalidated,
         )
-        self.summarizing = Summarizing(
-            self.registry.catalog,
-            partial(Summarizer, self.registry.catalog, tell=self.registry.tell, wall=time.time),
-        )
+        summarizer = partial(Summarizer, self.registry.catalog, tell=self.registry.tell, wall=time.time)
+        self.summarizing = Summarizing(self.registry.catalog, summarizer)
         self.means = Means(
             offers=Offers(),
             checker=Checker(),

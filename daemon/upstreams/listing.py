@@ -1,8 +1,4 @@
-"""Keeping a server's list of tools current.
-
-Tools are listed when a connection is up, when the server announces a change, when the list is old, and when an
-operator or a call asks for it. A listing that fails leaves the last list in place and is tried again.
-"""
+"""Keeping a server's list of tools current: listed at first, on announced changes, when old, and when asked."""
 
 from __future__ import annotations
 
