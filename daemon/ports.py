@@ -83,7 +83,7 @@ class UpstreamConnection(Protocol):
         """
 
     def cancel(self, key: int, reason: str) -> None:
-        """Give up a forwarded request: the server is told, the exchange is not called any more."""
+        """Give up a forwarded request: the server is told, the exchange is no longer called."""
 
     def expire(self, *, idle: float, total: float) -> Iterator[tuple[int, Exchange]]:
         """Cancel and yield the calls without a sign of life for `idle` seconds, or older than `total`."""

@@ -128,7 +128,7 @@ class Exposition:
         host, port = listener.getsockname()[:2]
         self.address.set((host, port))
         logger.info("metrics: http://{}:{}/metrics", f"[{host}]" if ":" in host else host, port)
-        # Who asks is said by the request, so whoever connects is let in.
+        # Every connection is admitted: only the request shows who asks.
         door = Listener("metrics", listener, places=CONNECTIONS, admit=lambda _: True, serve=self._serve)
         await door.run()
 
@@ -165,7 +165,7 @@ class Exposition:
             return HttpAnswer(HTTPStatus.OK, await self._export())
         except CallError as error:
             return HttpAnswer(HTTPStatus.SERVICE_UNAVAILABLE, f"{error.message}\n")
-        except Exception:  # noqa: BLE001 - as in `_serve`, but there is still somebody to tell
+        except Exception:  # noqa: BLE001 - as in `_serve`, but the client still gets an answer
             logger.exception("a fault of mcpd's own while collecting metrics")
             return HttpAnswer(HTTPStatus.INTERNAL_SERVER_ERROR, "a fault of mcpd's own: see its log\n")
 

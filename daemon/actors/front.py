@@ -43,7 +43,7 @@ class Front(Generic[R]):
             await session.run()
         except RunError as error:
             logger.bind(session=number).debug("ended: {}", error)
-        except Exception as error:  # noqa: BLE001 - the boundary: one client's fault is nobody else's
+        except Exception as error:  # noqa: BLE001 - the boundary of each connection
             plain = leaf(error) if isinstance(error, BaseExceptionGroup) else error
             logger.bind(session=number).opt(exception=plain).error("a fault of mcpd's own ended a session")
         finally:

@@ -191,7 +191,7 @@ async def initialize(connection: UpstreamConnection, seconds: float) -> Greeting
 class _HttpAnswer(Struct):
     """The `data` of an error that stands for an HTTP error, written by the transport and not by the server."""
 
-    httpStatus: int  # noqa: N815 - as it stands in the JSON
+    httpStatus: int  # noqa: N815 - the JSON's name
     place: str
 
 
