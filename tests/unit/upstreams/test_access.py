@@ -1,4 +1,4 @@
-"""How long a server is waited for by calls and listings (virtual time), and what is said of one that is down."""
+"""How long a server is waited for by calls and listings (virtual clock), and what is said if it is down."""
 
 from __future__ import annotations
 
