@@ -1,4 +1,4 @@
-"""The openings between rooms: Protocols, so that actors meet without importing each other."""
+"""The ports: Protocols through which actors and rooms meet without importing each other."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 class CallToSend(Protocol):
-    """A request of a client's on its way to a server, payload unopened."""
+    """A client's request on its way to a server, its payload not decoded."""
 
     method: str
-    """Of MCP, as in `tools/call`."""
+    """The MCP method, as in `tools/call`."""
     params: tuple[Buffer, ...]
-    """The members of `params` but `_meta`, raw: joined and put in braces, they are an object. The last part is
-    the payload, as the client wrote it, and may be megabytes."""
+    """The raw members of `params` except `_meta`: joined and put in braces, they are an object. The last part
+    is the payload as the client wrote it, and may be megabytes."""
     meta: Mapping[str, Raw]
     """The caller's `_meta`, without the keys that belong to a connection (progress token, era envelope)."""
     wants_progress: bool
@@ -32,15 +32,15 @@ class CallToSend(Protocol):
 
     @property
     def check(self) -> Callable[[], bool]:
-        """Whether the call is still to be sent as it is, asked when it leaves a line.
+        """Returns whether the call is still to be sent, asked when it leaves the line.
 
-        False if its caller has taken it back; raises a `CallError` if it must not be sent at all.
+        False if its caller has cancelled it; raises a `CallError` if it must not be sent at all.
         """
 
 
 @attrs.define(kw_only=True)
 class OwnCall:
-    """A `CallToSend` of the daemon's own: no client's request stands behind it."""
+    """A `CallToSend` of the daemon itself, without a client's request behind it."""
 
     method: str
     params: tuple[Buffer, ...]
@@ -50,20 +50,20 @@ class OwnCall:
 
 
 class UpstreamConnection(Protocol):
-    """A live MCP connection to one server, whatever carries it."""
+    """A live MCP connection to one server, over any transport."""
 
     last_heard: float
-    """When the server last said anything, on trio's clock (seconds)."""
+    """When the server last sent anything (seconds, trio's clock)."""
 
     @property
     def in_flight(self) -> int:
-        """Calls that wait for the server's answer."""
+        """The number of calls that wait for the server's answer."""
 
     def adopt(self, era: Era, version: str) -> None:
-        """Speak this era and protocol version from now on: the handshake found out."""
+        """Use this era and protocol version, which the handshake agreed on, from now on."""
 
-    async def request(self, method: str, params: dict[str, object], *, timeout: float) -> bytes:  # noqa: ASYNC109 - cancelled requests are told to the server, a scope outside could not
-        """Ask, and wait for the result as raw JSON. The modern era's envelope is added here.
+    async def request(self, method: str, params: dict[str, object], *, timeout: float) -> bytes:  # noqa: ASYNC109 - the server is told of the cancellation, which a scope outside could not do
+        """Make a request, with the envelope of the modern era, and wait for the result as raw JSON.
 
         Raises:
             RemoteError: the server answered with a JSON-RPC error.
@@ -73,23 +73,23 @@ class UpstreamConnection(Protocol):
         """
 
     def notify(self, method: str, params: dict[str, object] | None = None) -> None:
-        """Send a notification; lost silently if the connection is ending."""
+        """Send a notification; it is lost silently if the connection is ending."""
 
     def call(self, call: CallToSend, exchange: Exchange) -> int:
         """Forward a request; `exchange` gets the answer. Returns the key for `cancel`. Never blocks.
 
         Raises:
-            Overloaded: the server does not take what is already waiting for it.
+            Overloaded: too many bytes wait for the server already.
         """
 
     def cancel(self, key: int, reason: str) -> None:
-        """Give a forwarded request up: the server is told, the exchange hears nothing more."""
+        """Give up a forwarded request: the server is told, the exchange is no longer called."""
 
     def expire(self, *, idle: float, total: float) -> Iterator[tuple[int, Exchange]]:
         """Cancel and yield the calls without a sign of life for `idle` seconds, or older than `total`."""
 
     async def run(self) -> None:
-        """Receive until the connection ends; every open exchange is then `lost`.
+        """Receive until the connection ends; then every open exchange is `lost`.
 
         Raises:
             ConnectionLost: always, in the end, with the reason.
@@ -97,28 +97,29 @@ class UpstreamConnection(Protocol):
 
 
 class ConnectionEvents(Protocol):
-    """What a connection tells the actor that owns it, synchronously and in order."""
+    """The events that a connection reports to the actor that owns it, synchronously and in order."""
 
     def on_list_changed(self) -> None:
-        """The server says that its tools changed."""
+        """The server announced that its tools changed."""
 
     def on_noise(self, line: bytes, problem: str) -> None:
-        """The server sent something that is no JSON-RPC message."""
+        """The server sent something that is not a JSON-RPC message."""
 
     def on_child(self, pid: int, mark: int) -> None:
-        """The server runs as this child process; `mark` tells its descendants (`processes.children`)."""
+        """The server runs as this child process; `mark` identifies its descendants (`processes.children`)."""
 
     def on_lost(self, reason: str) -> None:
-        """The connection is over, before anybody who waits on it is told: send nothing more."""
+        """The connection has ended; called before open exchanges are lost. Nothing more can be sent."""
 
     def on_log(self, said: bytes) -> None:
-        """A line of the server's stderr, or a log notification; of any length."""
+        """The server wrote a line, of any length, to stderr, or sent a log notification."""
 
 
 class Upstream(Protocol):
-    """A server as sessions and operators see it, up or down."""
+    """A server as sessions and operators see it, whether it is up or down."""
 
     name: str
+    """The name of the server in the configuration."""
 
     def send(self, call: CallToSend, exchange: Exchange, client: int = 0) -> int:
         """Forward a call to the live connection. Returns the key for `cancel`.
@@ -126,7 +127,7 @@ class Upstream(Protocol):
         Args:
             call: what to send.
             exchange: gets the answer.
-            client: the number of the connection that it came over: clients take turns.
+            client: the number of the client's connection: clients take turns.
 
         Raises:
             UpstreamUnavailable: there is no live connection; nothing was sent.
@@ -134,51 +135,51 @@ class Upstream(Protocol):
         """
 
     def cancel(self, key: int, reason: str) -> None:
-        """Give a call up; late keys of an earlier connection are ignored."""
+        """Give up a call; keys of an earlier connection are ignored."""
 
     async def wake(self) -> bool:
-        """Cut a backoff short and wait, for at most the configured time; True once calls are taken.
+        """Cut a backoff short and wait, for at most the configured time; return whether calls are taken.
 
-        A server that was never tried before is waited for until its start is over.
+        For a server that was never tried before it waits until the first start has ended.
         """
 
     async def wake_to_list(self) -> bool:
-        """As `wake`, for one who wants to know its tools: all wait together, once for each of its runs."""
+        """As `wake`, for a caller that wants to know its tools: all share one wait for each of its runs."""
 
     @property
     def outlook(self) -> str:
-        """How it is, for one who waits for it: that it is queued, or starting."""
+        """The state of the server in words, such as queued or starting, for a caller that waits for it."""
 
     @property
     def is_stale(self) -> bool:
-        """Whether the server has said that its tools changed, and has not listed them since."""
+        """Whether the server has announced that its tools changed, and has not listed them since."""
 
     async def wait_current(self) -> None:
-        """Return once its list is current, or is later than all that was announced before this was asked.
+        """Return once its list is current, or is newer than every change announced before this call.
 
         Raises:
-            UpstreamUnavailable: there was no such list within a bounded wait.
+            UpstreamUnavailable: there is no such list within a bounded wait.
         """
 
     @property
     def can_wake(self) -> bool:
-        """Whether waiting makes sense: the server is starting, dormant or in backoff, not parked."""
+        """Whether `wake` makes sense: the server is starting, dormant or in backoff, not parked."""
 
     def record(self, seconds: float, *, ok: bool) -> None:
         """Count a call that ended after `seconds`."""
 
 
 class WatchedFile(Protocol):
-    """The file that the configuration comes from; its methods are for worker threads."""
+    """The file that holds the configuration; its methods block, and are for worker threads."""
 
     seen: object
-    """What `look` said before it was last read."""
+    """What `look` returned before the file was last read."""
 
     def look(self) -> object:
-        """Something that is another whenever the file is."""
+        """Return a value that differs whenever the file does."""
 
     def read(self) -> Config:
-        """The configuration as it stands there now, with all that the command line adds.
+        """Read the configuration, with what the command line adds.
 
         Raises:
             ConfigError: it is faulty.

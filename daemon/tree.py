@@ -1,9 +1,9 @@
-"""The whole daemon, wired: the only module that knows every actor.
+"""The supervision tree: wires all actors of the daemon, and starts and stops them in order.
 
-Nesting is the order of life and death: core (registry, reaper, call log) around the upstreams, around the
-doors. They start from the outside in and stop from the inside out, so a client's call always finds a registry,
-and the servers outlive the sessions that call them. A crash in the core is a bug of ours: it leaves `serve`,
-the process ends, and the service manager starts a new one. Signals and the watched file are `lifetime`'s.
+Nurseries are nested: the core (registry, recorder, call log) around the upstreams around the doors. They start
+from the outside in and stop from the inside out, so a client's call always finds a registry, and servers
+outlive the sessions that call them. A crash in the core is a bug: it leaves `serve`, the process ends, and the
+service manager starts a new one. Signals and the watched file belong to `cli.lifetime`.
 """
 
 from __future__ import annotations
@@ -54,55 +54,50 @@ from daemon.wire.outbox import Outbox
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from daemon.actors.summarizer import Summarizer
     from daemon.config.diff import Plan
-    from daemon.config.model import Config, Server, Summaries
+    from daemon.config.model import Config
     from daemon.config.redaction import Redactors
     from daemon.config.state_url import StateUrl
-    from daemon.facts import Fact
     from daemon.operators.base import DaemonFacts
     from daemon.ports import WatchedFile
     from daemon.processes.peers import Connections
-    from daemon.summaries.endpoint import open_endpoint
-else:  # 10 ms: it takes a configuration that has a model write summaries
+else:  # 10 ms, needed only if a model is configured that writes summaries
     Summarizer = later("daemon.actors.summarizer", "Summarizer")
-    open_endpoint = later("daemon.summaries.endpoint", "open_endpoint")
 
 DRAIN_SECONDS = 0.5
-"""How long calls in flight may finish before the daemon answers for them."""
+"""Seconds that calls in flight have to finish before the daemon answers them with an error."""
 
 STOP_SECONDS = 4.0
-"""What all servers together may take to stop; with the drain and the kill it stays under the promised 5 s."""
+"""Seconds that all servers together have to stop; with the drain and the kill under the promised 5 s."""
 
 _DRAIN_POLL = 0.02
-"""Seconds between looks at the calls in flight meanwhile: twenty-five in all."""
+"""Seconds between checks of the calls in flight during the drain: 25 in all."""
 
 CONTROL_CONNECTIONS = 32
-"""Operators' commands at once; each is short, but for a `call`."""
+"""Operators' connections at once; each command is short, except for `call`."""
 
 
 @attrs.frozen(kw_only=True)
 class Surroundings:
-    """What the outside world hands in."""
+    """What the daemon is given from outside: sockets, files, the service manager, its processes."""
 
     front: socket.socket
     """Where clients connect: listening, non-blocking."""
     control: socket.socket
-    """Where operators connect."""
+    """Where operators connect: listening, non-blocking."""
     facts: DaemonFacts
-    """For reports."""
+    """Facts about the daemon for reports."""
     redact: Redactors
     """Takes secrets out of what is shown."""
     notify: Callable[[str], None] = lambda _state: None
     """Tells the service manager."""
     watchdog: float | None = None
-    """Seconds within which it wants a sign of life."""
-    listen: Callable[[Callable[[int], None]], None] = lambda _deliver: None
-    """Has signals delivered, those too that came before anybody listened (`host.signals.Signals.listen`)."""
+    """Seconds within which the service manager expects a sign of life; None: it expects none."""
     place: StateUrl
-    """Where the state is kept."""
+    """Where the state is stored."""
     file: WatchedFile
     """The configuration's file."""
     children: Children = attrs.field(factory=Children)
@@ -110,10 +105,10 @@ class Surroundings:
 
 
 class Tree:
-    """All rooms of one daemon."""
+    """The actors of one daemon."""
 
     def __init__(self, config: Config, around: Surroundings) -> None:
-        """Wire everything; nothing is started. Each room knows those above it."""
+        """Wire everything, each part with those made before it; nothing is started."""
         self.around = around
         self.outbox = Outbox()
         self.registry = Registry(config, wall=time.time, reserved=META_TOOLS)
@@ -135,7 +130,8 @@ class Tree:
             on_loaded=self.tally.loaded,
             on_invalid=self.tally.invalidated,
         )
-        self.summarizing = Summarizing(self.registry.catalog, partial(_summarizer, self.registry))
+        summarizer = partial(Summarizer, self.registry.catalog, tell=self.registry.tell, wall=time.time)
+        self.summarizing = Summarizing(self.registry.catalog, summarizer)
         self.means = Means(
             offers=Offers(),
             checker=Checker(),
@@ -168,16 +164,12 @@ class Tree:
         self.tally.serve(self.registry.catalog.value.config.mcp_servers)
         return plan
 
-    def live_keys(self) -> Iterator[str]:
-        """The keys of the sessions that somebody uses."""
-        return iter(list(self.sessions.named))
-
     def connections(self) -> dict[str, Connections]:
-        """How many are connected through each door, and how many were refused."""
+        """How many peers are connected through each door, and how many were refused."""
         return {peers.door: peers.report() for peers in (self.clients, self.operators)}
 
     async def serve(self, stop: trio.Event) -> None:
-        """Run until `stop` is set, then end in order, within 5 s."""
+        """Run until `stop` is set, then stop everything in order, within 5 s."""
         around = self.around
         async with trio.open_nursery() as core:
             core.start_soon(self.registry.run)
@@ -200,7 +192,7 @@ class Tree:
                     self.serving.set()
                     logger.info("ready: clients connect to {}", around.facts.socket)
                     async with trio.open_nursery() as changes:
-                        # Until the stop: from then on nothing changes any more.
+                        # Only until the stop: the configuration does not change after it.
                         changes.start_soon(self.reloader.run)
                         await stop.wait()
                         changes.cancel_scope.cancel()
@@ -214,25 +206,21 @@ class Tree:
             core.cancel_scope.cancel()
 
     async def _recall(self) -> None:
-        """Know what was known before anybody is served, or any server started that is switched off."""
+        """Restore the stored state, before a client is served or a switched-off server could be started."""
         await self.around.children.end_leftovers()
         await self.recorder.open()
         self.tally.know(most_called(self.recorder.totals.known))
         await self.registry.settle()
 
     async def _record(self) -> None:
-        """Write what changes until the upstreams stop, then the rest while they do."""
+        """Write changes until the upstreams stop, then the rest while they do."""
         with self._recording:
-            await self.recorder.run(self.live_keys, self.sessions.adopt)
+            await self.recorder.run(lambda: list(self.sessions.named), self.sessions.adopt)
         await self.recorder.finish()
         self._written.set()
 
-    def hurry(self) -> None:
-        """Skip what politeness is left: somebody asked twice."""
-        self.around.children.hurry()
-
     async def _drain(self) -> None:
-        """Let calls in flight finish for a moment, then answer for those that have not."""
+        """Let calls in flight finish for `DRAIN_SECONDS`, then answer the rest with an error."""
         self.around.notify("STOPPING=1\nSTATUS=stopping")
         logger.info("stopping")
         self.client_door.stop_accepting()
@@ -249,24 +237,18 @@ class Tree:
 def _servers(tree: Tree, config: Config) -> Servers[UpstreamActor]:
     return Servers(
         config,
-        make=partial(_upstream, tree),
+        make=partial(
+            UpstreamActor,
+            outbox=tree.outbox,
+            children=tree.around.children,
+            wall=time.time,
+            settle=tree.registry.settle,
+        ),
         catalog=tree.registry.catalog,
         tell=tree.registry.tell,
         settle=tree.registry.settle,
         redact=tree.around.redact,
         wall=time.time,
-    )
-
-
-def _upstream(tree: Tree, server: Server, tell: Callable[[Fact], None]) -> UpstreamActor:
-    return UpstreamActor(
-        server,
-        outbox=tree.outbox,
-        children=tree.around.children,
-        tell=tell,
-        wall=time.time,
-        redact=tree.around.redact.of(server.name),
-        settle=tree.registry.settle,
     )
 
 
@@ -285,16 +267,6 @@ def _recorder(tree: Tree, config: Config) -> Recorder:
         settle=registry.settle,
         timing=Timing(session_idle=config.state.session_idle),
         count=lambda: counters(tree.tally),
-    )
-
-
-def _summarizer(registry: Registry, summaries: Summaries) -> Summarizer:
-    return Summarizer(
-        registry.catalog,
-        summaries,
-        connect=partial(open_endpoint, summaries, os.environ),
-        tell=registry.tell,
-        wall=time.time,
     )
 
 

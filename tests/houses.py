@@ -11,6 +11,7 @@ import socket
 import sys
 import time
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -22,7 +23,6 @@ from daemon.config.redaction import Redactors
 from daemon.config.state_url import resolve
 from daemon.operators.base import DaemonFacts
 from daemon.processes.children import Children
-from daemon.safety.redact import Redactor
 from daemon.states import ServerState
 from daemon.tree import Surroundings, Tree
 from daemon.upstreams.servers import Servers
@@ -30,12 +30,11 @@ from daemon.wire.outbox import Outbox
 from tests.fakes_upstream import ECHO_SERVER, Client, keep
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from daemon.config.diff import Plan
-    from daemon.config.model import Config, Server
-    from daemon.facts import Fact
+    from daemon.config.model import Config
 
 PATIENCE = 30.0
 """Seconds that anything with real children may take."""
@@ -187,20 +186,9 @@ def registry_and_servers(config: Config) -> tuple[Registry, Servers[UpstreamActo
     """A daemon's registry and servers, wired as the tree wires them; nothing is started."""
     registry, outbox, children = Registry(config, wall=time.time), Outbox(), Children()
 
-    def make(server: Server, tell: Callable[[Fact], None]) -> UpstreamActor:
-        return UpstreamActor(
-            server,
-            outbox=outbox,
-            children=children,
-            tell=tell,
-            wall=time.time,
-            redact=Redactor([]),
-            settle=registry.settle,
-        )
-
     servers = Servers(
         config,
-        make=make,
+        make=partial(UpstreamActor, outbox=outbox, children=children, wall=time.time, settle=registry.settle),
         catalog=registry.catalog,
         tell=registry.tell,
         settle=registry.settle,

@@ -1,6 +1,6 @@
-"""An operator's connection: JSON-RPC on a socket of its own, each request a command of `operators.table`.
+"""The control actor: one operator's connection, JSON-RPC with each request a command of `operators.table`.
 
-What waits for a server runs in this connection's nursery, and ends with it.
+Commands that wait for a server run in the connection's nursery, and end with it.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from daemon.wire.outbox import Link
 
 MAX_REQUESTS = 64
-"""Requests of one operator in progress; a command makes one."""
+"""Requests of one operator in progress at once; a command makes one."""
 
 IDLE_SECONDS = 30.0
-"""Seconds without a question, and without one that is being answered, after which a connection is closed, or at
-most as long again: commands ask at once, and there are few places for them."""
+"""Seconds without a request in progress after which a connection is closed, at most twice as long: commands ask
+at once, and there are few places for them."""
 
 MAX_FAULTS = 100
 """Malformed messages after which an operator is cut off, as clients are."""
@@ -84,13 +84,13 @@ class Control:
         self._spawn(self._serve, command, request_id, params or Raw(b"{}"))
 
     def on_notification(self, method: str, params: Raw | None) -> None:
-        """Operators' commands only ask."""
+        """Ignore notifications: commands only make requests."""
 
     def on_lost(self, reason: str) -> None:
-        """`run` ends next; nothing to do before."""
+        """Do nothing: `run` ends next."""
 
     def on_bad_message(self, fault: BadMessage, line: bytes) -> None:
-        """Refuse what is no JSON-RPC; keep the connection, up to `MAX_FAULTS`."""
+        """Refuse what is not JSON-RPC; the connection is kept up to `MAX_FAULTS`."""
         self._faults += 1
         self._peer.refuse(fault.request_id, fault.code, fault.message)
         if self._faults >= MAX_FAULTS:
@@ -108,7 +108,7 @@ class Control:
             self._peer.refuse(request_id, CONFIG_FAULT, str(error), data)
         except (msgspec.MsgspecError, McpdError) as error:
             self._peer.refuse(request_id, envelope.INVALID_PARAMS, str(error))
-        except Exception as error:  # noqa: BLE001 - a bug of ours costs this answer, not the connection
+        except Exception as error:  # noqa: BLE001 - the boundary: a bug costs this answer, not the connection
             logger.exception("a fault of mcpd's own while serving an operator")
             self._peer.refuse(request_id, envelope.INTERNAL_ERROR, f"{type(error).__name__}: {error}")
         finally:

@@ -1,9 +1,9 @@
 """The exposition: `GET /metrics` over HTTP on a loopback address, if `metrics.listen` names one.
 
-It follows the configuration from one reload to the next. Nobody it talks to is trusted: heads, connections and
-time are bounded, and a web page that had its own name resolve to this machine is refused by the Host that its
-browser sends. What goes wrong with a connection is that connection's; an address that cannot be had is tried
-again, and the daemon serves on without it.
+It follows the configuration from one reload to the next. No peer is trusted: heads, connections and time are
+bounded, and a web page whose own name resolves to this machine (DNS rebinding) is refused by the Host that its
+browser sends. A fault ends its own connection only; an address that cannot be bound is tried again, and the
+daemon serves clients meanwhile.
 """
 
 from __future__ import annotations
@@ -32,60 +32,60 @@ if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
     from daemon.config.model import Metrics
 else:
-    # 7 ms: it takes somebody who looks at metrics.
+    # 7 ms, needed only when metrics are read.
     h11 = later("h11")
 
 CONNECTIONS = 8
 """Connections at once, further ones wait in the kernel's backlog: a few scrapers, each with one request."""
 
 BACKLOG = 16
-"""How many may wait there (listen(2))."""
+"""Connections that may wait in the kernel (listen(2))."""
 
 REQUEST_SECONDS = 5.0
-"""For a whole connection: a scrape takes milliseconds, and Prometheus itself gives up after 10 s."""
+"""Seconds for a whole connection: a scrape takes milliseconds, and Prometheus itself gives up after 10 s."""
 
 HEAD_BYTES = 8 * 1024
-"""Of a request; Prometheus sends 300, and nobody else has cookies for us."""
+"""Longest head of a request in bytes; Prometheus sends 300."""
 
 LINGER_BYTES = 256 * 1024
-"""What is still read after the answer: closing on unread bytes would take the answer back (RFC 9112, 9.6)."""
+"""Bytes still read after the answer: closing with unread bytes could lose the answer (RFC 9112, 9.6)."""
 
 RETRY_SECONDS = 30.0
-"""Between attempts to listen where somebody else does."""
+"""Seconds between attempts to bind an address that is taken."""
 
 PATH = b"/metrics"
 
 TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
-"""Prometheus' text format; also right for a line that says why not."""
+"""The content type of Prometheus' text format; also right for a one-line refusal."""
 
 
 @attrs.frozen
 class HttpAnswer:
-    """What a request gets."""
+    """The response to a request."""
 
     status: HTTPStatus
-    """How it went."""
+    """The status of the response."""
     text: str
-    """The body."""
+    """The body of the response."""
 
 
 class Exposition:
-    """Serves one text over HTTP, whenever the configuration wants it."""
+    """Serves one text over HTTP while the configuration asks for it."""
 
     def __init__(self, catalog: Watch[Catalog], export: Callable[[], Awaitable[str]]) -> None:
-        """Nothing is opened yet.
+        """Start with nothing opened.
 
         Args:
             catalog: the newest catalog, for its configuration.
             export: makes the text.
         """
         self.address: Watch[tuple[str, int] | None] = Watch(None)
-        """Where it listens; None while it does not."""
+        """The address it listens on; None while it does not."""
         self._catalog = catalog
         self._export = export
 
     async def run(self) -> None:
-        """Serve as the present configuration says, until cancelled."""
+        """Serve as the current configuration says, until cancelled."""
         while True:
             metrics = self._catalog.value.config.metrics
             async with trio.open_nursery() as nursery:
@@ -98,7 +98,7 @@ class Exposition:
         told = ""
         while True:
             problem = await self._open(listen)
-            # Once for each reason: a line twice a minute for days would hide others.
+            # Once for each reason: a line twice a minute for days would hide other lines.
             if problem != told:
                 logger.warning(
                     "metrics are not served on {}: {}. Tried again every {:g} s; metrics.listen in the"
@@ -117,7 +117,7 @@ class Exposition:
                 await self._accept(listener)
         except OSError as error:
             return error.strerror or str(error)
-        except Exception as error:  # noqa: BLE001 - the boundary: clients are served without an exposition
+        except Exception as error:  # noqa: BLE001 - the boundary: clients are served without metrics
             plain = leaf(error) if isinstance(error, BaseExceptionGroup) else error
             logger.opt(exception=plain).error("a fault of mcpd's own while serving metrics")
             return f"mcpd's own fault: {type(plain).__name__}"
@@ -128,7 +128,7 @@ class Exposition:
         host, port = listener.getsockname()[:2]
         self.address.set((host, port))
         logger.info("metrics: http://{}:{}/metrics", f"[{host}]" if ":" in host else host, port)
-        # Who asks is said by the request, so whoever connects is let in.
+        # Every connection is admitted: only the request shows who asks.
         door = Listener("metrics", listener, places=CONNECTIONS, admit=lambda _: True, serve=self._serve)
         await door.run()
 
@@ -165,7 +165,7 @@ class Exposition:
             return HttpAnswer(HTTPStatus.OK, await self._export())
         except CallError as error:
             return HttpAnswer(HTTPStatus.SERVICE_UNAVAILABLE, f"{error.message}\n")
-        except Exception:  # noqa: BLE001 - as in `_serve`, but there is still somebody to tell
+        except Exception:  # noqa: BLE001 - as in `_serve`, but the client still gets an answer
             logger.exception("a fault of mcpd's own while collecting metrics")
             return HttpAnswer(HTTPStatus.INTERNAL_SERVER_ERROR, "a fault of mcpd's own: see its log\n")
 
@@ -175,7 +175,7 @@ def _differs(metrics: Metrics, catalog: Catalog) -> bool:
 
 
 def _refusal(request: h11.Request) -> HttpAnswer | None:
-    """Why a request is not answered with metrics, in the order of what must not be told to whom."""
+    """The refusal of a request; None if it gets metrics. The Host is checked before anything is revealed."""
     host, _port = split_authority(dict(request.headers).get(b"host", b"").decode("latin-1"))
     if host is None or not is_loopback(host):
         text = "only for this machine: ask for it as localhost, 127.0.0.1 or [::1]\n"
@@ -188,11 +188,11 @@ def _refusal(request: h11.Request) -> HttpAnswer | None:
 
 
 def _bound(listen: str) -> socket.socket:
-    """A socket that listens there, non-blocking.
+    """A non-blocking socket that listens on an address.
 
     Raises:
-        OSError: the address cannot be had.
-        ValueError: it is no HOST:PORT on loopback, which the reader of configurations refuses.
+        OSError: the address cannot be bound.
+        ValueError: it is not HOST:PORT on loopback, which the configuration's reader refuses already.
     """
     host, port = split_authority(listen)
     if host is None or port is None or not is_loopback(host):
@@ -200,9 +200,9 @@ def _bound(listen: str) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
-        # A restart would otherwise have to wait for the last scrape's connection to be forgotten (TIME_WAIT).
+        # A restart would otherwise have to wait until the last scrape's connection has left TIME_WAIT.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Nobody is asked what localhost means: a resolver may not know it, or say something else.
+        # localhost is not resolved: a resolver may not know it, or say something else.
         listener.bind(("127.0.0.1" if host.lower() == "localhost" else host, port))
         listener.listen(BACKLOG)
     except BaseException:
@@ -212,10 +212,10 @@ def _bound(listen: str) -> socket.socket:
 
 
 async def _request(http: h11.Connection, stream: trio.SocketStream) -> h11.Request | None:
-    """The request's head; None if the client left without one.
+    """Read the request's head; None if the client left without one.
 
     Raises:
-        RemoteProtocolError: it is none, or too long.
+        RemoteProtocolError: it is malformed or too long.
     """
     while (event := http.next_event()) is h11.NEED_DATA:
         http.receive_data(await stream.receive_some(HEAD_BYTES))
@@ -225,7 +225,7 @@ async def _request(http: h11.Connection, stream: trio.SocketStream) -> h11.Reque
 async def _say(
     http: h11.Connection, stream: trio.SocketStream, answer: HttpAnswer, *, bodiless: bool = False
 ) -> None:
-    """Answer, as the last thing on this connection, and let the client read it."""
+    """Send the last response on this connection, and let the client read it."""
     body = answer.text.encode()
     headers = {"content-type": TEXT_FORMAT, "content-length": str(len(body)), "connection": "close"}
     if answer.status is HTTPStatus.METHOD_NOT_ALLOWED:

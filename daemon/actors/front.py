@@ -1,4 +1,4 @@
-"""The front: the sessions that are open, whichever door they came in by, each behind a boundary of its own."""
+"""The front: the open connections of one door, each isolated from the faults of the others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Runnable(Protocol):
-    """What serves a connection: a client's session, or an operator's."""
+    """Serves one connection: a client's session, or an operator's."""
 
     async def run(self) -> None:
         """Serve until the connection ends."""
@@ -25,17 +25,17 @@ R = TypeVar("R", bound=Runnable)
 
 
 class Front(Generic[R]):
-    """Has each connection served, and knows which are."""
+    """Serves each connection, and knows which are open."""
 
     def __init__(self, make: Callable[[Link, int, int], R]) -> None:
-        """Begin with none; `make` makes what serves a connection, given its link, its number and its user."""
+        """Start without connections; `make` makes what serves one, given its link, its number and its uid."""
         self.sessions: dict[int, R] = {}
-        """What serves each connection, by its number."""
+        """The sessions of the open connections, by number."""
         self._make = make
         self._count = 0
 
     async def serve(self, link: Link, uid: int) -> None:
-        """Serve a connection until it ends; what goes wrong with it is nobody else's. Its door closes it."""
+        """Serve a connection until it ends, and contain its faults. Its door closes the link."""
         self._count += 1
         number = self._count
         try:
@@ -43,7 +43,7 @@ class Front(Generic[R]):
             await session.run()
         except RunError as error:
             logger.bind(session=number).debug("ended: {}", error)
-        except Exception as error:  # noqa: BLE001 - the boundary: one client's fault is nobody else's
+        except Exception as error:  # noqa: BLE001 - the boundary of each connection
             plain = leaf(error) if isinstance(error, BaseExceptionGroup) else error
             logger.bind(session=number).opt(exception=plain).error("a fault of mcpd's own ended a session")
         finally:

@@ -1,7 +1,7 @@
 """The librarian: keeps the search index in step with the catalog, in a worker thread.
 
-Analysing texts takes a millisecond for a few tools; the event loop goes on with the index that it has. If the
-configuration asks for it, vectors follow, too: a search works by words until they are there.
+Analysing texts takes a millisecond for a few tools, and searches meanwhile use the index that is there. If the
+configuration asks for it, vectors follow; until they are there, a search goes by words only.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class Librarian:
-    """Follows a catalog with an index."""
+    """Keeps an index of the tools of a catalog."""
 
     def __init__(self, catalog: Watch[Catalog], search: Search) -> None:
-        """Begin with nothing indexed.
+        """Start with nothing indexed.
 
         Args:
             catalog: the newest catalog.
-            search: whether tools are found by meaning, too.
+            search: whether tools are also found by meaning, and with which model.
         """
         self.index = Watch(Index())
         self._catalog = catalog
@@ -38,7 +38,7 @@ class Librarian:
     async def run(self) -> None:
         """Follow the catalog until cancelled.
 
-        A fault of ours costs the search its newest tools, nothing else.
+        A bug costs the search its newest tools, nothing else.
         """
         async with trio.open_nursery() as nursery:
             if self._search.semantic:

@@ -1,9 +1,9 @@
 """The recorder: owns the store, and keeps it in step with what is known.
 
-It watches the catalog and is handed sessions; whatever differs from what is on disk is written, everything at
-once in one transaction. Nobody waits for it but those who ask whether something is on disk, and those who want
-something read, and none of them for longer than a bound. A store that fails, hangs or is taken away costs
-nothing but time: what was not written stays known here, `persistence` says why, and it is tried again.
+It watches the catalog and is handed sessions; whatever differs from what is on disk is written, everything in
+one transaction. Only callers that ask whether something is on disk, or that read, wait for it, and none for
+longer than a bound. A store that fails, hangs or is taken away costs nothing but time: unwritten changes stay
+known here, `persistence` says why, and they are tried again.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ if TYPE_CHECKING:
     from daemon.state.access import Opener
 
 OPERATION_SECONDS = 1.5
-"""The longest that anybody waits for one operation: a client that loads a tool must not notice more."""
+"""Seconds that a caller waits for one operation at most: a client that loads a tool must not notice more."""
 
 BEGUN_AGAIN = frozenset({StoreCause.LOST, StoreCause.CORRUPT})
-"""After these another store is begun, at once the first time."""
+"""Faults after which a new store is begun, at once the first time."""
 
 
 @attrs.frozen(kw_only=True)
 class Timing:
-    """What the recorder goes by in time."""
+    """The recorder's bounds and clocks."""
 
     session_idle: float
-    """Seconds after which a session that nobody uses is forgotten."""
+    """Seconds after which an unused session is deleted."""
     patience: float = OPERATION_SECONDS
-    """Seconds that anybody waits for one operation."""
+    """Seconds that a caller waits for one operation."""
     wall: Callable[[], float] = time.time
-    """Seconds since the epoch."""
+    """Returns seconds since the epoch."""
     rng: Callable[[], float] = random.random
-    """A random number in [0, 1)."""
+    """Returns a random number in [0, 1)."""
 
 
 @attrs.frozen(kw_only=True)
@@ -60,17 +60,17 @@ class RecorderStatistics:
     """How far the recorder has come (`Recorder.statistics`)."""
 
     idle: bool
-    """Whether the store works, all that is known is in it, and nothing is due."""
+    """Whether the store works, holds everything known, and nothing is due."""
     failures: int
-    """Failed tries in the present streak."""
+    """Failed tries in a row."""
     retry_at: float | None
-    """When the store is tried again, on trio's clock; None if it did not fail."""
+    """When the store is tried again (seconds, trio's clock); None if it did not fail."""
     unwritten: frozenset[str]
-    """Keys of the sessions that are not on disk."""
+    """The keys of sessions that are not on disk yet."""
 
 
 class Recorder:
-    """Writes what changes, reads what is asked for."""
+    """Writes changes to the store, and reads from it."""
 
     def __init__(
         self,
@@ -82,15 +82,15 @@ class Recorder:
         timing: Timing,
         count: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
-        """Begin with nothing opened.
+        """Start with nothing opened.
 
         Args:
             opener: opens the store.
             catalog: the newest catalog.
-            tell: leaves a fact for the registry.
-            settle: returns once everything told is in the catalog.
-            timing: what it goes by in time.
-            count: what was counted in this life, by name.
+            tell: leaves a fact with the registry.
+            settle: returns once the facts told so far are in the catalog.
+            timing: bounds and clocks.
+            count: returns what this daemon has counted since its start, by name.
         """
         self._opener, self._timing = opener, timing
         self._health = Health(where=opener.where, wall=timing.wall, rng=timing.rng)
@@ -112,7 +112,7 @@ class Recorder:
         self._retry_at: float | None = None
 
     def statistics(self) -> RecorderStatistics:
-        """How far it has come."""
+        """A snapshot of how far the recorder has come."""
         return RecorderStatistics(
             idle=not self._health.degraded and self._rounds.idle,
             failures=self._health.failures,
@@ -123,7 +123,7 @@ class Recorder:
     # --- the daemon's side ---------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Open the store and tell what it remembers; returns within the patience, in any case."""
+        """Open the store and tell the registry what it remembers; returns within the patience in any case."""
         with trio.move_on_after(self._timing.patience) as scope:
             try:
                 await self._rounds.open()
@@ -134,10 +134,10 @@ class Recorder:
             self._access.overdue()
 
     async def run(self, live_keys: Callable[[], Iterable[str]], adopt: Callable[[SessionRecord], None]) -> None:
-        """Write what changes, until cancelled. A fault of ours costs time, nothing else.
+        """Write changes until cancelled. A bug costs time, nothing else.
 
         Args:
-            live_keys: keys of the sessions that somebody uses now.
+            live_keys: returns the keys of the sessions in use.
             adopt: takes a live session as another daemon has written it.
         """
         self._rounds.live_keys, self._rounds.adopt = live_keys, adopt
@@ -158,7 +158,7 @@ class Recorder:
                     self._health.mend(self._notes.waiting)
 
     async def finish(self) -> None:
-        """Write what is not written and close the store, at the end; returns within the patience."""
+        """Write what is left and close the store at the end; returns within the patience."""
         with trio.move_on_after(self._timing.patience) as scope:
             scope.shield = True
             try:
@@ -173,7 +173,7 @@ class Recorder:
     # --- the sessions' side --------------------------------------------------------------------------------
 
     def keep(self, record: SessionRecord) -> None:
-        """A session is now so; never blocks. The newest of a key replaces one that is not written yet."""
+        """Keep the new state of a session; never blocks. It replaces an unwritten state of the same key."""
         sessions = self._notes.sessions
         sessions.keep(record)
         if sessions.dropped:
@@ -181,12 +181,12 @@ class Recorder:
         self._stir()
 
     def touch(self, key: str, at: float) -> None:
-        """A session was used; written with the next batch, or after a minute."""
+        """Note that a session was used; written with the next batch, or after a minute."""
         self._notes.sessions.touch(key, at)
         self._rounds.touch_later()
 
     async def kept(self, key: str | None = None) -> bool:
-        """Whether what was kept of a key is on disk, or what operators said; False when that takes too long."""
+        """Whether a session, or without a key what operators said, is on disk; False if that takes too long."""
         notes = self._notes
         with trio.move_on_after(self._timing.patience):
             while key in notes.sessions.waiting if key else notes.servers.lacks_words(notes.catalog.value):
@@ -197,10 +197,10 @@ class Recorder:
         return False
 
     async def recall(self, key: str) -> SessionRecord | None:
-        """A session as it was left; None if there is none of this key.
+        """Read a session by its key; None if there is none.
 
         Raises:
-            StoreFault: it cannot be known; within the patience.
+            StoreFault: it could not be read within the patience.
         """
         sessions = self._notes.sessions
         if (unwritten := sessions.unwritten(key)) is not None:
@@ -215,10 +215,10 @@ class Recorder:
         return sessions.complete(key, found)
 
     async def sessions(self, limit: int) -> tuple[SessionRecord, ...]:
-        """Sessions, those used last first; of a store that cannot be read those that this life knows.
+        """List sessions, those used last first; if the store cannot be read, those that this daemon knows.
 
         Args:
-            limit: how many at most.
+            limit: the most sessions to return.
         """
         try:
             stored = await self._access.ask(lambda store: store.sessions(limit))
@@ -235,7 +235,7 @@ class Recorder:
             self._stir()
 
     def _stir(self) -> None:
-        """Something is to be written: say how much, however long the next try is off."""
+        """Note that something is to be written, and report how much, however far off the next try is."""
         if self._health.degraded:
             self._health.count(self._notes.waiting)
         self._access.moved.notify()
@@ -249,7 +249,7 @@ class Recorder:
                 await self._access.moved.wait()
 
     def _failed(self, error: Exception) -> None:
-        """Contain it, for a daemon without a memory is better than none, and say when it is tried again."""
+        """Contain an error, as a daemon without a store is better than none, and schedule the next try."""
         fault = error if isinstance(error, StoreFault) else own_fault(self._opener.where)
         in_use = self._access.store is not None
         if fault is not error:

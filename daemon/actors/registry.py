@@ -1,4 +1,4 @@
-"""The registry: single writer of the catalog.
+"""The registry: the single writer of the catalog.
 
 Facts come in through a mailbox, frozen snapshots go out through a watch.
 """
@@ -28,12 +28,12 @@ class Registry:
     def __init__(
         self, config: Config, *, wall: Callable[[], float], reserved: frozenset[str] = frozenset()
     ) -> None:
-        """Begin with what the configuration says.
+        """Start with what the configuration says.
 
         Args:
             config: the configuration.
             wall: seconds since the epoch.
-            reserved: names of meta-tools.
+            reserved: the names of meta-tools, which no tool may have.
         """
         self.catalog = Watch(begin(config, wall(), reserved))
         self._mailbox: Mailbox[Fact] = Mailbox(_subject)
@@ -45,7 +45,7 @@ class Registry:
         self._mailbox.tell(fact)
 
     def settle_names(self) -> None:
-        """Somebody is shown the names of tools: from now on each means what it means."""
+        """Fix the names of tools, which a client is about to be shown: from now on none changes its meaning."""
         self.catalog.set(with_settled_names(self.catalog.value))
 
     async def settle(self) -> None:
@@ -65,14 +65,14 @@ class Registry:
         self._sum_up(catalog)
 
     def _tell_news(self, before: Catalog, catalog: Catalog) -> None:
-        """A line about each server whose tools are others than before: the log says when that was."""
+        """Log a line about each server whose tools have changed."""
         for name, entry in catalog.servers.items():
             was = before.servers.get(name)
             if was is not None and was is not entry and (text := news(was, entry)):
                 logger.bind(server=name).info("{}", text)
 
     def _warn_unresolved(self, catalog: Catalog) -> None:
-        """Once per name: a tool in the configuration that its server does not have (seed 001, §4.2)."""
+        """Warn, once per name, of a configured tool that its server does not list (seed 001, §4.2)."""
         for category in catalog.categories.values():
             for name in category.unresolved:
                 if name in self._warned:
@@ -87,7 +87,7 @@ class Registry:
                 )
 
     def _sum_up(self, catalog: Catalog) -> None:
-        """The start-up line of seed 001, §8: once, when every server has listed or failed."""
+        """Log the start-up line of seed 001, §8, once, when every server has listed or failed."""
         if self._summed_up or any(entry.status.state in UNSETTLED for entry in catalog.servers.values()):
             return
         self._summed_up = True
@@ -104,9 +104,9 @@ class Registry:
 
 
 def _subject(fact: Fact) -> tuple[str, str]:
-    """What a fact is about: a newer one of the same kind about the same server replaces it."""
+    """The key of a fact: a newer fact of the same kind about the same server replaces it."""
     if isinstance(fact, Switched | Configured | NamesRecalled):
         return type(fact).__name__, ""
-    # An epoch alone does not stand for what was remembered with it.
+    # A fact with an epoch alone must not replace one with the tools remembered for it.
     bare = isinstance(fact, Recalled) and fact.tools is None
     return f"{type(fact).__name__}{' of an epoch' if bare else ''}", fact.server

@@ -1,7 +1,7 @@
-"""The reloader: reads the configuration and puts it in force, one reload at a time, no matter who asks.
+"""The reloader: reads the configuration and applies it, one reload at a time, whatever asked for it.
 
-SIGHUP, the watched file and operators all ask here. One who goes away while a configuration is applied leaves
-nothing half done, and each waits for the one before.
+SIGHUP, the watched file and operators all ask here. Each request waits for the one before, and an operator who
+disconnects while a configuration is applied leaves nothing half done.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from daemon.config.model import Config
 
 READ_SECONDS = 10.0
-"""How long the file may take to be read: a file system that hangs must not cost every later reload."""
+"""Seconds that reading the file may take: a file system that hangs must not block every later reload."""
 
 
 class _Request:
@@ -35,7 +35,7 @@ class _Request:
 
 
 class Reloader:
-    """Reloads the configuration when it is asked to."""
+    """Reloads the configuration when asked to."""
 
     def __init__(
         self,
@@ -47,12 +47,12 @@ class Reloader:
         redact: Callable[[str], str],
         patience: float = READ_SECONDS,
     ) -> None:
-        """Prepare; `run` serves.
+        """Start with nothing asked; `run` serves.
 
         Args:
             read: reads the configuration, in a worker thread; raises `ConfigError`.
-            apply: puts it in force.
-            source: the file, as texts name it.
+            apply: applies it.
+            source: the file as texts name it.
             notify: tells the service manager.
             redact: takes secrets out of what is shown.
             patience: seconds that reading may take.
@@ -67,7 +67,7 @@ class Reloader:
         self._ask, self._asked = trio.open_memory_channel[_Request](0)
 
     async def run(self) -> None:
-        """Serve reloads, one at a time, until cancelled; those who wait then are refused."""
+        """Serve reloads, one at a time, until cancelled; requests that wait then are refused."""
         async with self._asked:
             async for request in self._asked:
                 try:
@@ -80,11 +80,11 @@ class Reloader:
                     request.done.set()
 
     async def reload(self) -> Plan:
-        """Read the configuration and put it in force; a reload that is under way is waited for.
+        """Read the configuration and apply it, after any reload under way.
 
         Raises:
             ConfigError: it is faulty: nothing was changed.
-            Refused: the daemon goes down.
+            Refused: the daemon is shutting down.
         """
         request = _Request()
         try:
@@ -102,7 +102,7 @@ class Reloader:
         self._notify(reloading())
         try:
             plan = await self._apply(await self._read_in_time())
-        # Not where it is cancelled: the daemon goes down then, and serves no more.
+        # Not when cancelled: the daemon is shutting down then, and no longer serves.
         except Exception as error:
             self._notify(SERVING)
             if isinstance(error, ConfigError):

@@ -1,6 +1,6 @@
-"""One client's connection: each message is handed to what serves it (`clients.requests`).
+"""The session actor: one client's connection, which hands each message to what serves it (`clients.requests`).
 
-What a call means is its surface's to say, and how a call gets to a server and back is `clients.dispatch`'s.
+What a call means is up to its surface; how it gets to a server and back is in `clients.dispatch`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ OF_CONNECTIONS: Mapping[str, Callable[[ClientConnection, bytes, Raw | None], Non
     "ping": ping,
     "subscriptions/listen": listen,
 }
-"""Methods that concern the connection, whatever session."""
+"""Methods that concern the connection, independent of any session."""
 
 OF_SESSIONS: Mapping[str, Callable[[ClientConnection, Raw | None, Request], None]] = {
     "tools/list": list_tools,
@@ -57,7 +57,7 @@ class Session:
     """Serves one client over one link."""
 
     def __init__(self, link: Link, number: int, context: SessionContext, uid: int | None = None) -> None:
-        """Attach to a link of a user, None is the daemon's own; `run` does the work."""
+        """Attach to a link of the user `uid`, None for the daemon's own user; `run` does the work."""
         self.number = number
         self._context = context
         self._link = link
@@ -66,7 +66,7 @@ class Session:
         self._attachments = self._connection.attachments
         self._client = self._connection.client
         self._settled = False
-        """Whether a hello was taken, or a request without one: no further hello is."""
+        """Whether a hello or a request was received, after which no hello is taken."""
         self._late_hello = False
         self._faults = 0
         self._since = context.wall()
@@ -93,20 +93,20 @@ class Session:
 
     @property
     def key(self) -> str | None:
-        """The key of its session; None if that ends with the connection."""
+        """The key of the client's session; None if the session ends with the connection."""
         return self._attachments.key
 
     @property
     def in_flight(self) -> int:
-        """Calls without an answer yet."""
+        """The number of calls without an answer yet."""
         return len(self._connection.calls.open)
 
     def move(self, profile: str) -> None:
-        """An operator gives the client another profile: it is told if that shows it other tools."""
+        """Give the client another profile for an operator; it is told if that changes its tools."""
         self._connection.move(profile)
 
     def lose_calls(self, error: CallError) -> None:
-        """Answer what is in flight with an error: the daemon goes down."""
+        """Answer all calls in flight with an error: the daemon is shutting down."""
         self._connection.calls.lose_all(error)
 
     def statistics(self) -> SessionStatistics:
@@ -132,7 +132,7 @@ class Session:
     # --- wire.peer.PeerEvents ------------------------------------------------------------------------------
 
     def on_request(self, request_id: bytes, method: str, params: Raw | None) -> None:
-        """Answer a request, now or in time."""
+        """Answer a request, now or later."""
         self._settled = True
         if denied := self._connection.selection.denied:
             self._peer.refuse(request_id, envelope.INVALID_REQUEST, denied)
@@ -148,7 +148,7 @@ class Session:
             self._connection.fail(request_id, method, error)
 
     def on_notification(self, method: str, params: Raw | None) -> None:
-        """Take in cancellations and the bridge's hello; the rest concerns nothing that we do."""
+        """Take cancellations and the bridge's hello; the daemon has no use for other notifications."""
         try:
             if method == "notifications/cancelled" and params is not None:
                 cancel(self._connection, params)
@@ -166,13 +166,13 @@ class Session:
             self._connection.client_log.warning("a {} that cannot be read: {}", method, error)
 
     def on_lost(self, reason: str) -> None:
-        """`run` ends next; nothing to do before."""
+        """Do nothing: `run` ends next."""
 
     def on_bad_message(self, fault: BadMessage, line: bytes) -> None:
-        """Refuse what is no JSON-RPC; keep the connection, but only so long.
+        """Refuse what is not JSON-RPC; the connection is kept up to `MAX_FAULTS`.
 
         Raises:
-            ProtocolFault: there were too many of them.
+            ProtocolFault: there were too many malformed messages.
         """
         self._faults += 1
         self._peer.refuse(fault.request_id, fault.code, fault.message)
@@ -181,7 +181,7 @@ class Session:
             raise ProtocolFault(f"{self._faults} malformed messages")
 
     def _take_plain_call(self, line: Line) -> bool:
-        """Take a call in that says nothing of its session; False if the line is no such call."""
+        """Serve a plain call that names no session; False if the line is not such a call."""
         if (call := plain_call(line)) is None:
             return False
         self._settled = True
@@ -217,7 +217,7 @@ class Session:
     def _in_session(
         self, meta: dict[str, Raw], request_id: bytes, serve: Callable[[Request], None], *, modern: bool = False
     ) -> None:
-        """Serve a request in the session that it names, now or once that is recalled."""
+        """Serve a request in the session that it names, now or once the session is recalled."""
 
         def serve_held(attachment: Attachment) -> None:
             try:

@@ -1,21 +1,23 @@
-"""The summarizer: asks a model for a sentence about every server and tool that has none, in its own time.
+"""The summarizer: asks a model for a sentence about every server and tool that has none, in the background.
 
-Nobody waits for it, and it waits for nobody: until a sentence is there, the description's own first one serves.
-Whatever the endpoint does costs one question. A daemon without `summaries` in its configuration has none.
+Nothing waits for it: until a sentence is there, the first sentence of the description is used. A misbehaving
+endpoint costs one question at a time. A daemon without `summaries` in its configuration has no summarizer.
 """
 
 from __future__ import annotations
 
+import os
 import random
 from collections import deque
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import trio
 from loguru import logger
 
 from daemon.kit.delay import doubled, jittered
-from daemon.summaries.endpoint import EndpointFault, Kind, SummariesUnavailable
+from daemon.summaries.endpoint import EndpointFault, Kind, SummariesUnavailable, open_endpoint
 from daemon.summaries.ledger import Ledger
 from daemon.summaries.prompt import INSTRUCTIONS, UnreadableAnswer, message, read
 
@@ -30,82 +32,72 @@ if TYPE_CHECKING:
     from daemon.summaries.prompt import Question
 
 SETTLE = 2.0
-"""Seconds after a change before anything is asked: many servers that start give one round, and what the store
-remembers need not be asked for."""
+"""Seconds after a change before anything is asked: servers that start together are asked about together, and
+what the store remembers is not asked for."""
 
 BACKOFF_BASE = 5.0
 """Seconds after the first failure; doubled with each further one."""
 
 BACKOFF_CAP = 600.0
-"""Seconds that are waited at most: nothing is urgent here."""
+"""Longest backoff in seconds: nothing is urgent here."""
 
 LASTING = 600.0
-"""Seconds until an endpoint is asked again where somebody has to do something first, such as change the key."""
+"""Seconds until an endpoint is asked again after a fault that an operator has to fix, such as a wrong key."""
 
 MINUTE = 60.0
-"""What `summaries.perMinute` counts within."""
+"""The window, in seconds, of `summaries.perMinute`."""
 
 CLOSE_SECONDS = 1.0
-"""For closing connections when the daemon stops: there is none unless a question is open."""
+"""Seconds for closing connections when the daemon stops: none is open unless a question is."""
 
 
 @attrs.frozen(kw_only=True)
 class SummarizerState:
-    """How it is going, for operators."""
+    """The progress of a summarizer, for operators."""
 
     asked: int = 0
     """Questions sent."""
     answered: int = 0
     """Questions whose answer could be read."""
     sentences: int = 0
-    """Sentences taken."""
+    """Sentences accepted."""
     refused: int = 0
-    """Sentences that cannot stand before other models."""
+    """Sentences rejected as not fit to be shown to other models."""
     given_up: int = 0
-    """Servers and tools that are left without a sentence."""
+    """Servers and tools left without a sentence for good."""
     waiting: int = 0
-    """Servers and tools that are still to be asked about."""
+    """Servers and tools still to be asked about."""
     last_error: str = ""
-    """Why the last question has no answer; empty once one has."""
-
-
-class Connect(Protocol):
-    """How an endpoint is opened."""
-
-    def __call__(self) -> Awaitable[Endpoint]:
-        """Open it.
-
-        Raises:
-            SummariesUnavailable: that cannot work.
-        """
+    """Why the last question has no answer; empty if it has one."""
 
 
 class Summarizer:
-    """Follows a catalog with sentences."""
+    """Asks for sentences about the servers and tools of a catalog."""
 
     def __init__(
         self,
         catalog: Watch[Catalog],
         summaries: Summaries,
         *,
-        connect: Connect,
         tell: Callable[[Fact], None],
         wall: Callable[[], float],
+        connect: Callable[[], Awaitable[Endpoint]] | None = None,
         rng: Callable[[], float] = random.random,
     ) -> None:
-        """Begin with nothing asked.
+        """Start with nothing asked.
 
         Args:
             catalog: the newest catalog.
             summaries: how much to ask, and how often.
-            connect: opens the endpoint; called once, by `run`.
-            tell: takes what is found out.
+            tell: leaves a fact with the registry.
             wall: seconds since the epoch.
+            connect: opens the endpoint; called once, by `run`. Raises `SummariesUnavailable` if it cannot work.
+                None: opens the configured one.
             rng: a random number in [0, 1).
         """
         self._catalog = catalog
         self._summaries = summaries
-        self._connect = connect
+        self._connect = connect or partial(open_endpoint, summaries, os.environ)
         self._tell = tell
         self._wall = wall
         self._rng = rng
@@ -117,14 +109,14 @@ class Summarizer:
 
     @property
     def state(self) -> SummarizerState:
-        """How it is going now; looks at every tool, a millisecond for a few thousand."""
+        """The progress so far; looks at every tool, a millisecond for a few thousand."""
         waiting = self._ledger.waiting(self._catalog.value)
         return attrs.evolve(self._tally, given_up=self._ledger.given_up, waiting=waiting)
 
     async def run(self) -> None:
-        """Follow the catalog until cancelled; returns if there is nobody to ask.
+        """Follow the catalog until cancelled; returns if the endpoint cannot be used.
 
-        A fault of ours costs sentences, nothing else.
+        A bug costs sentences, nothing else.
         """
         try:
             endpoint = await self._connect()
@@ -132,7 +124,7 @@ class Summarizer:
             self._note(last_error=str(error))
             logger.warning("tools are summarised by their own first sentences only: {}", error)
             return
-        except Exception as error:  # noqa: BLE001 - the boundary: tools have descriptions of their own
+        except Exception as error:  # noqa: BLE001 - the boundary: tools have their own descriptions
             self._note_fault(error)
             return
         try:
@@ -143,7 +135,7 @@ class Summarizer:
                 await endpoint.aclose()
 
     async def _follow(self, endpoint: Endpoint) -> None:
-        """Ask until nothing is open, then wait for a change."""
+        """Ask one question and wait for the next, or wait for a change if there is nothing to ask."""
         wait = SETTLE
         try:
             catalog = self._catalog.value
@@ -161,7 +153,7 @@ class Summarizer:
         await trio.sleep(wait)
 
     async def _put(self, endpoint: Endpoint, question: Question) -> float:
-        """Ask one question; return how many seconds to wait before the next."""
+        """Ask one question; return the seconds to wait before the next."""
         self._sent.append(trio.current_time())
         self._note(asked=self._tally.asked + 1)
         try:
@@ -170,7 +162,7 @@ class Summarizer:
         except EndpointFault as fault:
             return self._failed(question, fault)
         except UnreadableAnswer as error:
-            # The endpoint is well, the model is not: the pace is kept, and the question will be a smaller one.
+            # The endpoint works, the model does not: the pace stays, and the next question is smaller.
             self._ledger.failed(question)
             self._note(last_error=f"the model's answer about {question.server} cannot be used: {error}")
             logger.bind(server=question.server).info("a model's answer cannot be used: {}", error)
@@ -194,7 +186,7 @@ class Summarizer:
         return 0.0
 
     def _failed(self, question: Question, fault: EndpointFault) -> float:
-        """Take in that there is no answer; return the seconds to wait."""
+        """Record that there is no answer; return the seconds to wait."""
         if fault.kind.blames_the_question:
             self._ledger.failed(question)
         if fault.kind is Kind.TIMEOUT:
@@ -211,13 +203,13 @@ class Summarizer:
         return wait
 
     def _backoff(self) -> float:
-        """Seconds after one more failure: half for certain, half by chance."""
+        """Count a failure; return the seconds to wait, half of them fixed, half random."""
         nominal = doubled(BACKOFF_BASE, BACKOFF_CAP, self._failures)
         self._failures += 1
         return jittered(nominal, self._rng())
 
     async def _keep_pace(self) -> None:
-        """Wait until one more question stays within `summaries.perMinute`."""
+        """Wait until one more question is within `summaries.perMinute`."""
         if len(self._sent) == self._sent.maxlen:
             await trio.sleep_until(self._sent[0] + MINUTE)
 

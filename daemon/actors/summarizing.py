@@ -1,6 +1,6 @@
-"""Whether a model is asked for summaries, and which one: as the configuration says at each moment.
+"""Whether a model is asked for summaries, and which one, as the configuration says at each moment.
 
-Where loading on demand is switched off, nobody sees a summary, and no description leaves the machine.
+Where loading on demand is switched off, no summary is shown, and no description leaves the machine.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
     from daemon.kit.mailbox import Watch
 
 SWITCHED_OFF = "nothing is asked: loading on demand is switched off, by lazy or in every profile"
-"""Why a configured model is left alone."""
+"""Why a configured model is not asked."""
 
 
 class Asking(Protocol):
-    """Who asks a model (`actors.summarizer`)."""
+    """Asks one model (`actors.summarizer.Summarizer`)."""
 
     @property
     def state(self) -> Any:
-        """How it is going, a value of attrs."""
+        """The progress so far, an attrs value."""
 
     async def run(self) -> None:
-        """Ask until cancelled; returns if there is nobody to ask."""
+        """Ask until cancelled; returns if the endpoint cannot be used."""
 
 
 class Summarizing:
-    """Has a model asked, or another one, or none, after the configuration."""
+    """Runs a summarizer for the configured model, replaced or ended when the configuration changes."""
 
     def __init__(self, catalog: Watch[Catalog], make: Callable[[Summaries], Asking]) -> None:
-        """Begin with nobody who asks.
+        """Start without a summarizer.
 
         Args:
             catalog: the newest catalog, which holds the configuration.
-            make: makes one who asks; imports what that takes, so it is called in a worker thread.
+            make: makes a summarizer; imports its modules, so it is called in a worker thread.
         """
         self._catalog = catalog
         self._make = make
@@ -52,7 +52,7 @@ class Summarizing:
 
     @property
     def state(self) -> Mapping[str, object] | None:
-        """How it is going, with the model and the host that it is asked at; None: no model is configured."""
+        """The progress, the model and the endpoint's host; None if no model is configured."""
         config = self._catalog.value.config
         summaries = config.summaries
         if summaries is None:
@@ -80,7 +80,7 @@ class Summarizing:
             logger.exception("a fault of mcpd's own: no model is asked for summaries")
 
     async def _changed(self, summaries: Summaries | None) -> None:
-        """Return once the configuration wants something else asked."""
+        """Return once the configuration wants another model, or none."""
         catalog = self._catalog.value
         while _wanted(catalog.config) == summaries:
             catalog = await self._catalog.wait_changed(catalog)
@@ -92,5 +92,5 @@ def _wanted(config: Config) -> Summaries | None:
 
 
 def _host(summaries: Summaries) -> str:
-    """Where the model is, without what else stands in the URL: that may be a secret."""
+    """The endpoint's host and port, without the rest of the URL, which may hold a secret."""
     return urlsplit(summaries.base_url).netloc.rpartition("@")[2]

@@ -1,8 +1,8 @@
-"""The actor of one upstream server: opened, greeted, listed, kept alive.
+"""The actor of one upstream server, for one connection after the other.
 
 `run` is one incarnation, from opening the connection to losing it; the supervisor decides about the next. How
-callers reach the server meanwhile is said in `upstreams.access`. What the actor's tasks do: list again when
-told to, ping when the server is silent, give up on calls that show no life.
+callers reach the server meanwhile is described in `upstreams.access`. While connected, the actor's tasks list
+the tools when asked to, ping the server when it is silent, and give up calls that show no sign of life.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ from daemon.errors import (
 from daemon.model import Era
 from daemon.upstreams.access import UpstreamAccess
 from daemon.upstreams.admission import Admission
+from daemon.upstreams.own_requests import Greeter, Greeting, ProbeKilled, fallen_silent
 from daemon.upstreams.runlog import RunLog
-from daemon.upstreams.transports.handshake import Greeter, Greeting, ProbeKilled
-from daemon.upstreams.transports.keepalive import fallen_silent
 from daemon.upstreams.transports.opening import OpenContext, connector
 
 if TYPE_CHECKING:
@@ -43,36 +42,36 @@ if TYPE_CHECKING:
     from daemon.wire.outbox import Outbox
 
 INSTALLERS = frozenset({"npx", "uvx", "docker", "podman", "bunx", "pnpm", "pipx"})
-"""Commands whose first start may download what they run: they get `timeouts.firstInitialize`."""
+"""Commands whose first start may download the server: they get `timeouts.firstInitialize`."""
 
 REASON_SECONDS = 0.5
-"""How long a lost request waits for the connection itself to tell the reason."""
+"""Seconds that a lost request waits for the connection to say why it ended."""
 
 
 class UpstreamActor(UpstreamAccess):
-    """One server's connections, one after the other: `ports.ConnectionEvents` for each."""
+    """Opens a server's connections, serves calls over them, and receives their `ports.ConnectionEvents`."""
 
     def __init__(
         self,
         server: Server,
+        tell: Callable[[Fact], None],
+        redact: Redactor,
         *,
         outbox: Outbox,
         children: Children,
-        tell: Callable[[Fact], None],
         wall: Callable[[], float],
-        redact: Redactor,
         settle: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     ) -> None:
-        """Prepare; nothing is started.
+        """Start nothing yet.
 
         Args:
-            server: its configuration.
+            server: the server's configuration.
+            tell: leaves a fact with the registry.
+            redact: takes secrets out of what the server says about itself.
             outbox: the daemon's outbox.
             children: the daemon's child processes.
-            tell: leaves a fact with the registry.
             wall: seconds since the epoch.
-            redact: takes secrets out of what the server says of itself.
-            settle: returns once the registry has taken in what it was told.
+            settle: returns once the registry has processed the facts it was told.
         """
         super().__init__(
             server, tell=tell, wall=wall, redact=redact, settle=settle, start_limit=self._start_limit
@@ -93,13 +92,13 @@ class UpstreamActor(UpstreamAccess):
         self._end_asked = trio.Event()
         self._end_reason = HEALTHY
 
-    # --- one life ------------------------------------------------------------------------------------------
+    # --- one incarnation -----------------------------------------------------------------------------------
 
     async def run(self, lifecycle: Lifecycle) -> None:
-        """Connect, serve until the connection is lost.
+        """Connect, and serve until the connection is lost.
 
         Raises:
-            RunError: why the life ended; the supervisor reads it.
+            RunError: why the run ended, for the supervisor.
         """
         self._lifecycle = lifecycle
         self.log.begin(failing=self.child.status.value.attempt > 0)
@@ -113,7 +112,7 @@ class UpstreamActor(UpstreamAccess):
             await self._connect(lifecycle)
 
     def end(self, reason: Reason) -> None:
-        """End this run for a reason of ours, which its calls are told."""
+        """End this run for a reason of the daemon's, which its open calls are told."""
         if self._connection is None or self._lifecycle is None or self._end_asked.is_set():
             return
         self._end_reason = reason
@@ -134,7 +133,7 @@ class UpstreamActor(UpstreamAccess):
                 except ProbeKilled:
                     raise
                 except Exception as error:
-                    # Told at once: the clean-up of the connection may take seconds.
+                    # Reported at once: the clean-up of the connection may take seconds.
                     ours = Reason(str(error), Cause.INTERNAL, {"error": str(error)})
                     lifecycle.ending(error.reason if isinstance(error, RunError) else ours)
                     raise
@@ -146,7 +145,7 @@ class UpstreamActor(UpstreamAccess):
             raise
 
     async def _live(self, connection: UpstreamConnection, lifecycle: Lifecycle) -> None:
-        """Everything between an open connection and its loss; raises the plain error, never a group."""
+        """Do everything between opening and losing a connection; raises the plain error, never a group."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(connection.run)
@@ -157,7 +156,7 @@ class UpstreamActor(UpstreamAccess):
                     )
                     await self._serve(connection, self.greeting, lifecycle)
                 except* UpstreamLost:
-                    # The receiving task is about to say why, with the exit status.
+                    # The receiving task is about to raise the reason, with the exit status.
                     await trio.sleep(REASON_SECONDS)
                     raise ConnectionLost("the connection was lost") from None
         except BaseExceptionGroup as group:
@@ -175,7 +174,7 @@ class UpstreamActor(UpstreamAccess):
         self.log.say("INFO", f"speaks MCP {greeting.version}: {greeting.server_info}")
         async with trio.open_nursery() as nursery:
             if greeting.era is Era.MODERN and greeting.announces_changes:
-                # Before the first list: a change between the two would be missed.
+                # Before the first listing: a change between the two would be missed.
                 nursery.start_soon(self.listing.listen, connection)
                 await trio.lowlevel.checkpoint()
             self.listing.begin(connection, lifecycle.incarnation, greeting)
@@ -199,7 +198,7 @@ class UpstreamActor(UpstreamAccess):
         self.end(await fallen_silent(connection, era, self.server.timeouts))
 
     def _shut(self) -> None:
-        """Take no more calls, and give those in line back."""
+        """Take no more calls, and give back those in line."""
         self.listing.end()
         if self._admission is not None:
             admission, self._admission = self._admission, None
@@ -209,16 +208,16 @@ class UpstreamActor(UpstreamAccess):
     # --- ports.ConnectionEvents ----------------------------------------------------------------------------
 
     def on_lost(self, reason: str) -> None:
-        """Take no more calls from this very moment: the clean-up, and the reason, take longer."""
+        """Take no more calls from now on: the clean-up, and the reason, take longer."""
         if self._admission is not None and self._lifecycle is not None:
             self._lifecycle.ending(Reason(reason, Cause.CONNECTION_LOST))
             self._shut()
 
     def on_noise(self, line: bytes, problem: str) -> None:
-        """Count what is no protocol; too much of it degrades the server.
+        """Count what is not MCP; too much of it degrades the server.
 
         Raises:
-            ProtocolFault: it is a flood: reading it costs everybody else's time.
+            ProtocolFault: it is a flood, and reading it blocks the loop.
         """
         too_much = self.noise.add(line, trio.current_time(), self._redact.cut)
         if self.noise.count == 1:
@@ -238,7 +237,7 @@ class UpstreamActor(UpstreamAccess):
         self.log.say("INFO", f"started {self.server.command} as pid {pid}")
 
     def on_log(self, said: bytes) -> None:
-        """Keep and log a line of its stderr."""
+        """Keep and log a line of the server's stderr."""
         text = self._redact.cut(said, STDERR_LINE)
         self.stderr.add(text)
         self.log.stderr(text)

@@ -1,11 +1,11 @@
-"""Watches what servers take of the machine's memory, and ends those above their ceiling.
+"""The warden: watches how much memory servers use, and ends those above their ceiling.
 
 One walk over /proc measures every server that has a ceiling, with all that it started, in a worker thread;
 without ceilings there is no walk. Resident pages are counted first, because that is cheap; but a page that a
 server shares with its children counts once for each of them, so a tree that seems too large is measured again
 by its proportional share (proc(5), smaps_rollup), which takes the kernel milliseconds a process. A server is
-ended only when it was above twice in a row: one large answer is no leak. What runs in a container is not seen:
-its engine started it, not the child.
+ended only if it is above twice in a row: one large answer is not a leak. Processes in a container are not seen:
+its engine started them, not the child.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ LOOKS = 2
 
 
 class Watched(Protocol):
-    """What an upstream lets be watched."""
+    """An upstream as the warden needs it."""
 
     server: Server
     mark: int | None
-    """Tells its processes; None while it has none."""
+    """Identifies its processes; None while it has none."""
 
     def end(self, reason: Reason) -> None:
-        """End its run, now."""
+        """End the current run."""
 
 
 class Warden:
-    """The actor; `run` never returns."""
+    """The actor that holds servers to their memory ceilings; `run` never returns."""
 
     def __init__(
         self,
@@ -53,12 +53,12 @@ class Warden:
         *,
         seconds: float = WALK_SECONDS,
     ) -> None:
-        """Prepare.
+        """Start without measurements.
 
         Args:
-            upstreams: running servers by name; looked at anew at each walk.
-            measure: bytes by mark, given the ceilings by mark; blocking. None: from /proc.
-            seconds: between two looks.
+            upstreams: running servers by name; read again at each walk.
+            measure: returns bytes by mark, given the ceilings by mark; blocking. None: from /proc.
+            seconds: seconds between two walks.
         """
         self._upstreams = upstreams
         self._measure = measure or memory_of
@@ -67,7 +67,7 @@ class Warden:
         self._failing = False
 
     async def run(self) -> None:
-        """Look again and again. What goes wrong with a look costs that look."""
+        """Measure in a loop; a failed measurement is skipped."""
         while True:
             await trio.sleep(self._seconds)
             try:
@@ -90,13 +90,13 @@ class Warden:
         used = await trio.to_thread.run_sync(self._measure, most)
         for mark, each in watched.items():
             taken = used.get(mark, 0)
-            # It may be another process by now, which begins anew.
+            # By now it may be another process, which starts from zero.
             if self._ceilings[mark].is_broken_by(taken) and each.mark == mark:
                 each.end(too_much(taken, most[mark]))
 
 
 def too_much(used: int, most: int) -> Reason:
-    """Why a server is ended that uses `used` bytes of `most`."""
+    """The reason for ending a server that uses `used` bytes, over its ceiling of `most`."""
     text = (
         f"uses {bytes_in_words(used)} of memory, its ceiling is {bytes_in_words(most)} (limits.memoryBytes):"
         " mcpd ended it"
@@ -105,7 +105,7 @@ def too_much(used: int, most: int) -> Reason:
 
 
 def _limited(upstreams: Iterable[Watched]) -> Iterator[tuple[int, Watched]]:
-    """Those that have a ceiling and a process, by mark."""
+    """The upstreams that have a ceiling and a process, by mark."""
     for each in upstreams:
         if each.mark is not None and each.server.limits.memory_bytes is not None:
             yield each.mark, each

@@ -22,6 +22,8 @@ from daemon.tree import Tree
 from daemon.wire.frames import LineBuffer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from daemon.config.model import Config
     from daemon.ports import WatchedFile
     from daemon.tree import Surroundings
@@ -43,13 +45,19 @@ WATCH_SECONDS = 1.0
 """Between looks at the file, which is read once it was the same for one: editors may write it in parts."""
 
 
-async def run(config: Config, around: Surroundings) -> None:
-    """The daemon, until SIGTERM or SIGINT; a second one skips every grace period, the end stays clean."""
+async def run(config: Config, around: Surroundings, listen: Callable[[Callable[[int], None]], None]) -> None:
+    """The daemon, until SIGTERM or SIGINT; a second one skips every grace period, the end stays clean.
+
+    Args:
+        config: the configuration.
+        around: what the daemon is given from outside.
+        listen: has signals delivered, including those from before the call (`host.signals.Signals.listen`).
+    """
     sys.setswitchinterval(SWITCH_SECONDS)
     tree = Tree(config, around)
     life = _Life(tree)
     token = trio.lowlevel.current_trio_token()
-    around.listen(lambda number: token.run_sync_soon(life.obey, number))
+    listen(lambda number: token.run_sync_soon(life.obey, number))
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(life.settle)
@@ -60,7 +68,7 @@ async def run(config: Config, around: Surroundings) -> None:
             await tree.serve(life.stop)
             nursery.cancel_scope.cancel()
     finally:
-        around.listen(_heed_nothing)
+        listen(_heed_nothing)
 
 
 def _heed_nothing(_number: int) -> None:
@@ -83,7 +91,7 @@ class _Life:
             self.wish.set()
         elif self.stop.is_set():
             logger.warning("{} again: ending every server at once", number.name)
-            self._tree.hurry()
+            self._tree.around.children.hurry()
         else:
             logger.info("{}: going down", number.name)
             self.stop.set()

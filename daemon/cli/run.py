@@ -235,12 +235,11 @@ def _serve(
                 redact=file.redact,
                 notify=Notifier(os.environ),
                 watchdog=watchdog_seconds(os.environ),
-                listen=signals.listen,
                 place=place,
                 file=file,
                 children=Children(begun),
             )
-            trio.run(lifetime.run, config, around)
+            trio.run(lifetime.run, config, around, signals.listen)
     except Exception:  # noqa: BLE001 - the last boundary: log it whole, end with a status that is restarted
         logger.exception("a core actor failed: mcpd ends")
         return EX_SOFTWARE

@@ -1,24 +1,28 @@
-"""A server as callers and operators reach it, whether it is up or down.
+"""One server as callers and operators reach it, whether it is up or down, and how long they wait for it.
 
 Calls do not pass through the server's actor: `send` puts them on the connection in the caller's own task, and
-the answer goes straight back. What the actor opens and closes is the admission to a live connection.
+the answer goes straight back. The actor only opens and closes the admission to a live connection. A call waits
+for a server that is down longer than a request for what the server offers.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import trio
+
 from daemon.counting.measures import CallStats
-from daemon.states import COMING, WAKEABLE
+from daemon.errors import UpstreamUnavailable
+from daemon.states import COMING, SERVING, WAKEABLE, ServerState
+from daemon.supervision.starts import HOLD_SECONDS, LOOK_SECONDS
 from daemon.upstreams.listing import Listing
-from daemon.upstreams.waking import Waking, outlook, unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from daemon.config.model import Server
-    from daemon.errors import UpstreamUnavailable
-    from daemon.facts import Fact
+    from daemon.config.tuning import Timeouts
+    from daemon.facts import Fact, ServerStatus
     from daemon.ports import CallToSend
     from daemon.safety.redact import Redactor
     from daemon.supervision.child import Child
@@ -26,9 +30,109 @@ if TYPE_CHECKING:
     from daemon.upstreams.listing import ListingStatus
     from daemon.wire.requests import Exchange
 
+LINE_SECONDS = HOLD_SECONDS + 2 * LOOK_SECONDS
+"""Seconds that a call waits for a start to begin: a called server that is next in line has a place by then."""
+
+
+class Waking:
+    """Waits for one server to come up."""
+
+    def __init__(self, timeouts: Timeouts, start_limit: Callable[[], float]) -> None:
+        """Start with nobody waiting.
+
+        Args:
+            timeouts: the server's timeouts.
+            start_limit: seconds that the handshake under way, or the next one, may take.
+        """
+        self._timeouts = timeouts
+        self._start_limit = start_limit
+        self._awaited_run = 0
+        self._until = 0.0
+
+    async def for_call(self, child: Child) -> None:
+        """Cut a backoff short; return once the server is up or has failed, or a call has waited long enough.
+
+        Whether a server that was never tried works is not known yet: its turn and its whole first start are
+        waited for. One that has failed or gone down is waited for no longer than `timeouts.wake`.
+        """
+        child.wake()
+        if child.status.untried:
+            await self._first_start(child)
+            return
+        with trio.move_on_after(self._timeouts.wake):
+            await child.status.wait_settled()
+
+    async def for_list(self, child: Child) -> None:
+        """As `for_call`, for a caller that wants to know the tools: once for each run, and not as long.
+
+        All that ask during one run share a deadline, and do not wait after it: a server that hangs costs one
+        wait, not one for each answer. Only a lazy server, which nobody else would start, is waited for longer.
+        """
+        state = child.status.value.state
+        run = child.status.value.incarnation + (state not in COMING | SERVING)
+        if run != self._awaited_run:
+            patience = self._whole_start if child.spec.lazy and child.status.untried else self._timeouts.wake
+            self._awaited_run, self._until = run, trio.current_time() + patience
+        # A request for everything must not start all servers before the one that is called.
+        child.wake(called=False)
+        with trio.move_on_at(self._until):
+            await child.status.wait_settled()
+
+    async def _first_start(self, child: Child) -> None:
+        before = child.status.value
+        with trio.move_on_after(LINE_SECONDS) as line:
+            await child.status.wait_until(
+                lambda now: now.state not in WAKEABLE or now.attempt > before.attempt,
+            )
+        if not line.cancelled_caught:
+            with trio.move_on_after(self._whole_start):
+                # It may have failed already, which only the newest state shows.
+                await child.status.wait_settled(since=before)
+
+    @property
+    def _whole_start(self) -> float:
+        return self._timeouts.probe + self._start_limit()
+
+
+_HINTS = {
+    ServerState.FAILED: "It will not work until the operator mends it (`mcpd status` says what is wrong)",
+    ServerState.NEEDS_AUTH: "The operator must give it valid credentials",
+    ServerState.STARTING: "Try again in a few seconds",
+    ServerState.QUEUED: "Try again in a few seconds: a server that is called is started before the others",
+}
+
+
+def unavailable(server: str, status: ServerStatus, now: float) -> UpstreamUnavailable:
+    """The error for a call that is not sent: why, and what to do.
+
+    Args:
+        server: the server's name.
+        status: the server's state, and why it is in it.
+        now: seconds since the epoch.
+    """
+    due = status.next_retry_at
+    wait = None if due is None else max(0.0, due - now)
+    hint = _HINTS.get(status.state, "Try again later, or use another tool")
+    retry = "" if wait is None else f" The next attempt is in {wait:.1f} s."
+    return UpstreamUnavailable(
+        f"server {server} is {status.state}: {status.reason or 'not ready yet'}."
+        f" The call was not sent.{retry} {hint}.",
+        server=server,
+        state=str(status.state),
+        reason=status.reason,
+        cause=status.cause,
+        attempt=status.attempt,
+        nextRetryInMs=None if wait is None else round(wait * 1000),
+    )
+
+
+def outlook(server: str, status: ServerStatus) -> str:
+    """The state of a server in words, for a caller that waits for it."""
+    return f"server {server} is {status.state}" + (f": {status.reason}" if status.reason else "")
+
 
 class UpstreamAccess:
-    """The way to one server: `ports.Upstream`, and what operators ask of it."""
+    """Access to one server: `ports.Upstream`, and what operators ask of it."""
 
     child: Child
     """Set once the supervisor knows it."""
@@ -43,14 +147,14 @@ class UpstreamAccess:
         settle: Callable[[], Awaitable[None]],
         start_limit: Callable[[], float],
     ) -> None:
-        """Prepare; the server is down.
+        """Start with the server down.
 
         Args:
-            server: its configuration.
+            server: the server's configuration.
             tell: leaves a fact with the registry.
             wall: seconds since the epoch.
-            redact: takes secrets out of what the server says of itself.
-            settle: returns once the registry has taken in what it was told.
+            redact: takes secrets out of what the server says about itself.
+            settle: returns once the registry has processed the facts it was told.
             start_limit: seconds that the handshake under way, or the next one, may take.
         """
         self.name = server.name
@@ -68,12 +172,12 @@ class UpstreamAccess:
 
     @property
     def in_flight(self) -> int:
-        """Calls that wait for the server's answer, or in line for it."""
+        """Calls that wait for the server's answer or are in line for the server."""
         return 0 if self._admission is None else len(self._admission)
 
     @property
     def queued(self) -> int:
-        """Calls in line for it."""
+        """Calls in line for the server."""
         return 0 if self._admission is None else self._admission.queued
 
     @property
@@ -84,27 +188,27 @@ class UpstreamAccess:
 
     @property
     def outlook(self) -> str:
-        """How it is, for one who waits for it."""
+        """The state of the server in words (`ports.Upstream.outlook`)."""
         return outlook(self.name, self.child.status.value)
 
     @property
     def is_stale(self) -> bool:
-        """Whether it has said that its tools changed, and has not listed them since."""
+        """Whether the server has announced that its tools changed, and has not listed them since."""
         return self.listing.is_stale
 
     @property
     def standing(self) -> ListingStatus:
-        """How it does with its list (`upstreams.listing.Listing.standing`)."""
+        """The state of its list (`upstreams.listing.Listing.standing`)."""
         return self.listing.standing
 
     def send(self, call: CallToSend, exchange: Exchange, client: int = 0) -> int:
-        """Forward a call of a client's now (`ports.Upstream.send`)."""
+        """Forward a client's call now (`ports.Upstream.send`)."""
         if self._admission is None:
             raise self._unavailable()
         return self._admission.admit(call, exchange, client)
 
     def cancel(self, key: int, reason: str) -> None:
-        """Give a call up; one of an earlier connection is gone already."""
+        """Give up a call; a call of an earlier connection has ended already."""
         if self._admission is not None:
             self._admission.cancel(key, reason)
 
@@ -114,19 +218,19 @@ class UpstreamAccess:
             self._admission.close()
 
     async def wake(self) -> bool:
-        """Cut a wait short and see whether the server comes up in time (`ports.Upstream.wake`)."""
+        """Cut a backoff short and wait for the server to come up (`ports.Upstream.wake`)."""
         if self._admission is None and self.can_wake:
             await self._waking.for_call(self.child)
         return self._admission is not None
 
     async def wake_to_list(self) -> bool:
-        """As `wake`, for one who wants to know what it has (`ports.Upstream.wake_to_list`)."""
+        """As `wake`, for a caller that wants to know what it offers (`ports.Upstream.wake_to_list`)."""
         if self._admission is None and self.can_wake:
             await self._waking.for_list(self.child)
         return self._admission is not None
 
     async def refresh(self) -> str:
-        """List the tools again now. Returns what went wrong, empty if nothing did.
+        """List the tools again now; return what went wrong, empty if nothing did.
 
         Raises:
             UpstreamUnavailable: the server is down, and does not come up for it.

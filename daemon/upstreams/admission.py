@@ -1,12 +1,12 @@
-"""How many calls a server works on at once: some in flight, some more in line, the rest refused.
+"""Admission control for one connection: some calls in flight, some more in line, the rest refused.
 
-A slow server must not collect the calls of every client without bound, and what it has not been given yet can
+A slow server must not collect the calls of every client without bound, and a call that it was not given yet can
 still be taken back: a call in line that is given up, or whose connection ends, was never sent.
 
-Clients take turns: a place that is freed goes to the next client in line, not to the next call. While one
-client is alone it may have the whole line. When others want in and the line is full, the newest call of the
-client with the most places makes room (P. E. McKenney, "Stochastic fairness queueing", 1990). None of this
-costs anything while nobody is in line.
+Clients take turns: a freed place goes to the next client in line, not to the next call. A client that is alone
+may have the whole line. When others want in and the line is full, the newest call of the client with the most
+places makes room (P. E. McKenney, "Stochastic fairness queueing", 1990). None of this costs anything while the
+line is empty.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
     from daemon.wire.requests import Exchange
 
 RETRY_LEAST = 0.1
-"""Seconds of the shortest hint when to try again: less is not worth saying."""
+"""Shortest hint when to try again, in seconds: less is not worth saying."""
 
 RETRY_MOST = 60.0
-"""Seconds of the longest: beyond a minute a guess from the last ends is worth nothing."""
+"""Longest hint, in seconds: an estimate from the last calls says nothing beyond a minute."""
 
 EXPIRY_CHECKS = 1.0
-"""Seconds between looks for calls that timed out, while any are in flight."""
+"""Seconds between checks for calls that timed out, while any are in flight."""
 
 RETRY_UNKNOWN = 1.0
-"""Seconds of the hint at a server that has no line, where nothing is known of its pace."""
+"""The hint, in seconds, for a server that had no line, so that its pace is not known."""
 
 _tickets = count(1)
 """Never repeated while the daemon runs: a late cancel cannot hit another connection's call."""
@@ -59,7 +59,7 @@ class Admission:
         limits: ServerLimits,
         clock: Callable[[], float] = trio.current_time,
     ) -> None:
-        """Admit calls to a live connection, within `limits`: calls in flight, in line, size of an answer."""
+        """Admit calls to a live connection, within `limits`: calls in flight and in line, size of an answer."""
         self._server = server
         self._connection = connection
         self._limits = limits
@@ -78,24 +78,24 @@ class Admission:
         return f"<Admission to {self._server}: {len(self._in_flight)} in flight, {self.queued} in line>"
 
     def __len__(self) -> int:
-        """Calls that wait for an answer, sent or not."""
+        """The number of calls without an answer, sent or not."""
         return len(self._in_flight) + len(self._line.clients)
 
     @property
     def queued(self) -> int:
-        """Calls in line."""
+        """The number of calls in line."""
         return len(self._line.clients)
 
     def admit(self, call: CallToSend, exchange: Exchange, client: int = 0) -> int:
-        """Send a call, or put it in line. Returns its ticket, for `cancel`.
+        """Send a call, or put it in line; return its ticket, for `cancel`.
 
         Args:
             call: what to send.
             exchange: gets the answer.
-            client: whose it is; clients take turns.
+            client: the number of its client; clients take turns.
 
         Raises:
-            Overloaded: the line is full, and nobody has more places in it; or the server does not read.
+            Overloaded: the line is full, and no client has more places in it; or the server does not read.
             UpstreamUnavailable: the connection has ended.
         """
         if self._closed:
@@ -110,13 +110,13 @@ class Admission:
         return ticket
 
     def cancel(self, ticket: int, reason: str) -> None:
-        """Give a call up; one that has ended already is no matter."""
+        """Give up a call; nothing happens if it has ended already."""
         if self._line.leave(ticket) is None and ticket in self._in_flight:
             self._connection.cancel(self._in_flight.pop(ticket), reason)
             self._advance()
 
     def close(self) -> None:
-        """The connection has ended: what is in line is told that it was not sent."""
+        """Take no more calls: the connection has ended. Those in line are told that they were not sent."""
         self._closed = True
         waiting, self._line = self._line, _Line()
         self._queued = self._line.clients
@@ -128,7 +128,7 @@ class Admission:
             )
 
     def expire(self, seconds: float) -> None:
-        """Refuse what has been in line for longer: its client has better things to do than to wait."""
+        """Refuse calls that have been in line for `seconds` or longer."""
         now = self._clock()
         for place in self._line.all():
             if now - place.since >= seconds and self._line.leave(place.ticket) is not None:
@@ -136,11 +136,11 @@ class Admission:
                 place.admitted.was_not_sent(self._overloaded(f"{text} {{}}", place.client))
 
     async def keep_expiring(self, timeouts: Timeouts, flush: Callable[[], None]) -> None:
-        """Give up on calls that show no life, or take or wait too long, until cancelled.
+        """Give up calls that show no sign of life, or take or wait too long, until cancelled.
 
         Args:
-            timeouts: the server's.
-            flush: writes what that leaves to be written.
+            timeouts: the server's timeouts.
+            flush: writes the frames that this queues.
         """
         every = min(EXPIRY_CHECKS, timeouts.call / 4, timeouts.queue / 4)
         while True:
@@ -156,13 +156,13 @@ class Admission:
                 flush()
 
     def done(self, ticket: int) -> None:
-        """A call has ended: its place is free."""
+        """Free the place of a call that has ended."""
         self._in_flight.pop(ticket, None)
         if self._queued:
             self._advance()
 
     def too_large(self, size: int) -> RequestTooLarge | None:
-        """Why an answer of so many bytes is not passed on; None if it is."""
+        """The error in place of an answer of `size` bytes; None if it is within the limit."""
         limit = self._limits.output_bytes
         if limit is None or size <= limit:
             return None
@@ -199,7 +199,7 @@ class Admission:
                 if place.call.check():
                     self._in_flight[place.ticket] = self._connection.call(place.call, place.admitted)
             except CallError as error:
-                # It has no place that its end could free: a long line would be refused within itself.
+                # Not `lost`: it has no place to free, and freeing one would advance the line recursively.
                 place.admitted.was_not_sent(error)
 
     def _timed_out(self, what: str, key: str) -> UpstreamTimeout:
@@ -231,7 +231,7 @@ class Admission:
 
 @attrs.frozen(eq=False)
 class _Place:
-    """A call in line, and since when (seconds)."""
+    """A call in line, and since when it is (seconds on the clock)."""
 
     ticket: int
     client: int
@@ -241,13 +241,13 @@ class _Place:
 
 
 class _Line:
-    """Calls in line: by turns between clients, first come, first served within one."""
+    """Calls in line: round-robin between clients, first come, first served within one."""
 
     def __init__(self) -> None:
         self.clients: dict[int, int] = {}
-        """Whose each ticket in line is."""
+        """The client of each ticket in line."""
         self._turns: dict[int, dict[int, _Place]] = {}
-        """The calls of each client that has any, in the order of their turns."""
+        """The calls of each client that has any, in the order of the clients' turns."""
 
     def places_of(self, client: int) -> int:
         return len(self._turns.get(client, ()))
@@ -270,7 +270,7 @@ class _Line:
         return place
 
     def next(self) -> _Place:
-        """Take out the oldest call of the client whose turn it is; its next turn is after everybody else's."""
+        """Remove the oldest call of the client whose turn it is; its next turn is after all other clients'."""
         client = next(iter(self._turns))
         places = self._turns.pop(client)
         ticket = next(iter(places))
@@ -281,7 +281,7 @@ class _Line:
         return place
 
     def crowd_out(self, client: int) -> _Place | None:
-        """Take out the newest call of whoever has the most; None if that is no fairer than before."""
+        """Remove the newest call of the client with the most; None if that would be no fairer than before."""
         longest = max(self._turns.values(), key=len, default=None)
         if longest is None or self.places_of(client) + 1 >= len(longest):
             return None
@@ -311,7 +311,7 @@ class Admitted(Struct, eq=False):
         self._admission.done(self._ticket)
 
     def was_not_sent(self, error: CallError) -> None:
-        """It has left the line, and had no place yet."""
+        """Pass on that the call left the line unsent; it had no place to free."""
         self._exchange.lost(error)
 
     def progressed(self, params: dict[str, Raw]) -> None:
@@ -320,10 +320,10 @@ class Admitted(Struct, eq=False):
 
 
 class SizeLimited(Admitted):
-    """One whose answer must not be larger than `limits.output_bytes`."""
+    """An admitted call whose answer must not be larger than `limits.output_bytes`."""
 
     def answered(self, result: Buffer) -> None:
-        """Pass the result on, or say how large it is."""
+        """Pass the result on, or the error that it is too large."""
         error = self._admission.too_large(len(result))
         if error is None:
             super().answered(result)
@@ -331,7 +331,7 @@ class SizeLimited(Admitted):
             self.lost(error)
 
     def refused(self, error: Buffer) -> None:
-        """Likewise: an error is an answer, too."""
+        """Pass the error on, or that it is too large: the limit holds for every answer."""
         too_large = self._admission.too_large(len(error))
         if too_large is None:
             super().refused(error)

@@ -1,4 +1,4 @@
-"""Keeping a server's list of tools current: listed at first, when it says so, when it is old, when asked to."""
+"""Keeping a server's list of tools current: listed at first, on announced changes, when old, and when asked."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from daemon.facts import ListingFailed, ToolsListed
 from daemon.kit.mailbox import Watch
 from daemon.safety.legible import ScreenedTools
 from daemon.safety.redact import HIDDEN, REASON
-from daemon.upstreams.transports.paging import list_all
+from daemon.upstreams.own_requests import list_all
 from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
@@ -28,46 +28,44 @@ if TYPE_CHECKING:
     from daemon.facts import Fact
     from daemon.ports import UpstreamConnection
     from daemon.safety.redact import Redactor
-    from daemon.upstreams.transports.handshake import Greeting
+    from daemon.upstreams.own_requests import Greeting
 
 DEBOUNCE = 0.1
-"""Seconds between two listings that a server asks for: real ones say so up to four times in a row. Twice as
-many after each that failed: there are servers that refuse all that they ask for."""
+"""Seconds between two listings that a server asks for: real ones announce a change up to four times in a row.
+Doubled after each that failed: there are servers that refuse every listing they ask for."""
 
 RELIST_AFTER_FAILURE = 30.0
-"""Seconds until a listing that failed, or brought nothing yet, is tried again; the connection is up all the
-while."""
+"""Seconds until a listing that failed, or was empty so far, is tried again; the connection stays up."""
 
 CURRENT_PATIENCE = 2.0
-"""Seconds that a call waits for the new list of a server that has said that its tools changed."""
+"""Seconds that a call waits for the new list of a server that has announced a change."""
 
 QUARANTINED_NAMED = 20
-"""Tools of one list that are named in the log because they cannot be used, or not as they are."""
+"""How many quarantined or completed tools of one list are named in the log."""
 
 LISTING_SLACK = 1.0
-"""Seconds beyond `timeouts.list` that an operator waits: a list that is under way ends first."""
+"""Seconds beyond twice `timeouts.list` that an operator waits: a listing under way ends first."""
 
 UNSPEAKABLE = "its name holds a secret of the configuration, so it cannot be called by what may be shown"
-"""Why such a tool is quarantined."""
-
+"""Why a tool is quarantined whose name holds a secret."""
 
 EMPTY = Reason("it lists no tools", Cause.NO_TOOLS)
-"""What is wrong with a server that has said that it has some."""
+"""What is wrong with a server that declares tools and lists none."""
 
 NOTHING = Reason("it declares neither tools nor prompts nor resources", Cause.NOTHING_OFFERED)
-"""What is wrong with a server that has nothing to say for itself."""
+"""What is wrong with a server that declares nothing at all."""
 
 
 @attrs.frozen(kw_only=True)
 class ListingStatus:
-    """How a server that is up does with its list."""
+    """The state of the list of a server that is up."""
 
     problem: Reason = HEALTHY
-    """Why it has no tools to offer, or not those that it may have by now."""
+    """Why it offers no tools, or possibly outdated ones; `HEALTHY` if nothing is wrong."""
     attempt: int = 0
-    """Lists in a row that were not as they should be."""
+    """Faulty lists in a row."""
     next_at: float | None = None
-    """When it is asked again by itself, in seconds since the epoch; None if nothing is wrong."""
+    """When the daemon lists again, in seconds since the epoch; None if nothing is wrong."""
 
 
 class Listing:
@@ -82,14 +80,14 @@ class Listing:
         redact: Redactor,
         settle: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     ) -> None:
-        """Prepare.
+        """Start without a connection.
 
         Args:
-            server: its configuration.
+            server: the server's configuration.
             tell: leaves a fact with the registry.
             wall: seconds since the epoch.
-            redact: takes secrets out of what the server says of itself.
-            settle: returns once what was told is in the catalog.
+            redact: takes secrets out of what the server says about itself.
+            settle: returns once the facts told so far are in the catalog.
         """
         self._server = server
         self._tell = tell
@@ -103,9 +101,9 @@ class Listing:
         self._should_offer = True
         self._has_listed = False
         self.standing = ListingStatus()
-        """How it does, after its latest list."""
+        """The state after the latest list."""
         self.is_stale = False
-        """Whether the server has said that its tools changed, and has not listed them since."""
+        """Whether the server has announced that its tools changed, and has not listed them since."""
         self._warnings = _Warnings(server.name)
         self._asked = trio.Event()
         self._needed_now = trio.Event()
@@ -116,20 +114,20 @@ class Listing:
         self._outcome = Watch((0, ""))
 
     async def wait_current(self) -> None:
-        """Return once the list is current, or is later than all that was announced before this was asked.
+        """Return once the list is current, or is newer than every change announced before this call.
 
         Raises:
             UpstreamUnavailable: there is no such list within `CURRENT_PATIENCE`.
         """
         needed = self._needed
         if self._outcome.value[1]:
-            # The last try has failed, and the next one is not due: now somebody needs it.
+            # The last listing failed and the next one is not due, but a call needs it now.
             self._ask_now()
         with trio.move_on_after(CURRENT_PATIENCE):
             while self.is_stale:
                 await self._current.wait()
             return
-        # One that announces changes all the time is never current: the latest list must do.
+        # A server that announces changes all the time is never current: the latest list must do.
         if self._obtained < needed:
             name, problem = self._server.name, self._outcome.value[1]
             why = f" ({problem})" if problem else ""
@@ -140,12 +138,12 @@ class Listing:
             )
 
     def begin(self, connection: UpstreamConnection, incarnation: int, greeting: Greeting) -> None:
-        """A connection is up.
+        """Use a new connection.
 
         Args:
-            connection: which.
-            incarnation: which start of the server it belongs to.
-            greeting: what the server has said that it has.
+            connection: the connection, which is up.
+            incarnation: the server's incarnation that it belongs to.
+            greeting: what the server said in the handshake.
         """
         self._connection = connection
         self._incarnation = incarnation
@@ -157,17 +155,17 @@ class Listing:
         self._asked = trio.Event()
 
     def end(self) -> None:
-        """The connection is down: nobody waits for a list of it any more."""
+        """Note that the connection is down, and end every wait for a list of it."""
         self._connection = None
         self._is_current()
-        # As if one more had ended: also who waits for one that has not begun is told.
+        # As if one more listing had ended: it wakes those, too, who wait for one that has not begun.
         self._begun += 1
         self._outcome.set((self._begun, "the connection was lost"))
 
     def is_asked_for(self) -> None:
-        """The server says that its tools changed; the debounce makes one listing of many words."""
+        """Note that the server announced a change; the debounce turns a burst of these into one listing."""
         self._asked.set()
-        # A list that is under way may have been made before.
+        # A listing under way may still show the tools from before the change.
         self._needed = self._begun + 1
         if not self.is_stale:
             self.is_stale, self._current = True, trio.Event()
@@ -177,7 +175,7 @@ class Listing:
         self._current.set()
 
     async def refresh(self) -> str:
-        """List again now. Returns what went wrong, empty if nothing did."""
+        """List again now; return what went wrong, empty if nothing did."""
         number = self._begun + 1
         self._ask_now()
         seconds = 2 * self._server.timeouts.list + LISTING_SLACK
@@ -187,20 +185,20 @@ class Listing:
         return f"no list within {seconds:g} s"
 
     def _ask_now(self) -> None:
-        """For somebody who waits: it is not put off because of failures."""
+        """Have the tools listed without the delay after failures, as somebody waits for it."""
         self._asked.set()
         self._needed_now.set()
 
     async def list_now(self) -> str:
-        """List the tools and tell everybody. Returns what went wrong, empty if nothing did.
+        """List the tools and tell the registry; return what went wrong, empty if nothing did.
 
-        A list without a tool is a list: what is wrong with that only the `standing` says.
+        An empty list is a list: only the `standing` says what is wrong with it.
         """
         assert self._connection is not None, "listed while connected"
         self._begun += 1
         number = self._begun
         problem = await self._read(self._connection)
-        # Whoever takes the list for current must find it in the catalog.
+        # A list that counts as current must be in the catalog.
         await self._settle()
         if not problem:
             self._obtained = number
@@ -210,10 +208,10 @@ class Listing:
         return problem
 
     async def keep(self, problem: str, report: Callable[[Reason], None]) -> None:
-        """List again when asked to, when the list is old, and soon after a failure; until cancelled.
+        """List again when asked to, when the list is old, and soon after a failure, until cancelled.
 
         Args:
-            problem: what went wrong with the first list.
+            problem: what went wrong with the first listing.
             report: told what is wrong after each further one, `HEALTHY` if nothing is.
         """
         pause = DEBOUNCE
@@ -237,7 +235,7 @@ class Listing:
             self.standing = attrs.evolve(self.standing, next_at=self._wall() + seconds)
 
     async def listen(self, connection: UpstreamConnection) -> None:
-        """Modern era: changes are announced only within an open subscription; reopen it when it ends."""
+        """Keep a subscription open: in the modern era changes are announced only within one."""
         wanted: dict[str, object] = {"notifications": {"toolsListChanged": True}}
         while True:
             try:
@@ -246,7 +244,7 @@ class Listing:
                 self._log.info("takes no subscription ({}); its list is refreshed by time", error)
                 return
             except UpstreamLost as lost:
-                # Over HTTP only this stream may have broken; if it is the connection, its own task says so.
+                # Over HTTP only this stream may have broken; the loss of the connection has a task of its own.
                 self._log.debug("the subscription ended: {}", lost)
             await trio.sleep(RELIST_AFTER_FAILURE)
             self._asked.set()
@@ -295,7 +293,7 @@ class Listing:
 
 
 def _unusable(quarantined: Mapping[str, str]) -> Reason:
-    """Why nothing can be offered of a list in which every tool is faulty."""
+    """Why nothing is offered from a list in which every tool is faulty."""
     tool, fault = next(iter(quarantined.items()))
     tools = f"{len(quarantined)} tool{'s' if len(quarantined) > 1 else ''}"
     text = f"it lists {tools}, of which none can be used; {tool}: {fault}"
@@ -303,11 +301,11 @@ def _unusable(quarantined: Mapping[str, str]) -> Reason:
 
 
 def _looked_through(server: str, raws: list[Raw], redact: Redactor) -> tuple[ScreenedTools, dict[str, str]]:
-    """All that takes long with a long list: for a worker thread, so that the registry only compares.
+    """Do everything that takes long with a long list; for a worker thread, so that the registry only compares.
 
-    Secrets go first: what is hashed, kept, shown and validated against is the same, without them.
+    Secrets are removed first: what is hashed, kept, shown and validated against is the same text without them.
     """
-    # What is too large is quarantined unread.
+    # A definition that is too large is quarantined unread.
     tools, faulty = read_tools(server, [_without_secrets(raw, redact) for raw in raws])
     faulty |= {tool.name: UNSPEAKABLE for tool in tools if HIDDEN in tool.name}
     quarantined = {redact(tool): redact(reason, REASON) for tool, reason in faulty.items()}
@@ -319,7 +317,7 @@ def _without_secrets(raw: Raw, redact: Redactor) -> Raw:
 
 
 class _Warnings:
-    """What the log is told of one server's lists, once as long as it stays so."""
+    """Logs what is wrong with one server's tools, once for as long as it stays so."""
 
     def __init__(self, server: str) -> None:
         self._log = logger.bind(server=server)
@@ -327,7 +325,7 @@ class _Warnings:
         self._completed: tuple[str, ...] = ()
 
     def of_quarantined(self, quarantined: dict[str, str]) -> None:
-        """Say what is new of it: a server may list the same a thousand times, or a thousand at a time."""
+        """Log newly quarantined tools: a server may list the same a thousand times, or a thousand at a time."""
         known, self._quarantined = self._quarantined, quarantined
         fresh = [(tool, reason) for tool, reason in quarantined.items() if known.get(tool) != reason]
         for tool, reason in fresh[:QUARANTINED_NAMED]:
@@ -337,7 +335,7 @@ class _Warnings:
             self._log.warning("{} more tools are quarantined: `mcpd status --json` has them", more)
 
     def of_completed(self, completed: tuple[str, ...]) -> None:
-        """Say it once, and again only of other tools."""
+        """Log tools whose schema was completed, and again only if they are other tools."""
         known, self._completed = self._completed, completed
         if completed and completed != known:
             more = "" if len(completed) <= QUARANTINED_NAMED else ", …"

@@ -1,9 +1,9 @@
-"""What the daemon's log has of a server's runs: a failure like the one before is counted, not told again.
+"""What the daemon's log says about a server's runs: a failure like the one before is counted, not repeated.
 
-A server that does not come up is started again every minute, for as long as nobody mends it, and writes the
-same traceback each time. So in a run that follows a failed one only what is new is told, until it has been well
-for long enough to be trusted. That a run has ended as those before it is said less and less often, at last once
-an hour. Numbers are left out of the comparison: times, process ids, addresses. `mcpd logs` has every line.
+A server that does not come up is restarted every minute until somebody fixes it, and writes the same traceback
+each time. So in a run that follows a failed one only new lines are logged, until it has been up for long enough
+to be trusted. That a run ended like those before it is logged less and less often, in the end once an hour.
+Numbers (times, process ids, addresses) are left out of the comparison. `mcpd logs` has every line.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ if TYPE_CHECKING:
     from daemon.supervision.backoff import Run
 
 LINES = 256
-"""Lines of a run that are remembered, the last ones: a traceback of node's has some 30."""
+"""How many of the last lines of a run are remembered: a traceback of Node.js has some 30."""
 
 KNOWN = 4 * LINES
-"""Lines of failed runs together; beyond, the oldest are told again."""
+"""Lines remembered of all failed runs together; beyond that, the oldest are logged again."""
 
 CHARACTERS = 200
-"""Of a line, that are compared: a longer one that differs only behind them is told once."""
+"""Characters of a line that are compared: lines that differ only after them are logged once."""
 
 SAID_AGAIN_FIRST = 60.0
-"""Seconds after which it is said again that runs end as before; each time twice as many, ..."""
+"""Seconds until it is logged again that runs end as before; doubled each time, ..."""
 
 SAID_AGAIN_LATEST = 3600.0
-"""... but never more: a reader of an hour of log must see that a server does not work."""
+"""... but never more than this: a reader of an hour of log must see that a server does not work."""
 
 _NUMBER = re.compile(r"(?<![0-9a-fA-F])[a-fA-F]*\d[0-9a-fA-F]*")
-"""Numbers, decimal or not; looked for only where one begins, so that a long line takes no longer than it is."""
+"""Numbers, decimal or hexadecimal; matched only where one begins, so that the search stays linear."""
 
 _LARGE = re.compile(r"\d{4,}")
-"""In the reason for an end small ones tell what happened: an exit status, an errno, an HTTP status."""
+"""Large numbers in the reason of an end; small ones matter: an exit status, an errno, an HTTP status."""
 
 
 class RunLog:
-    """The runs of one server, in the daemon's log."""
+    """Logs the runs of one server."""
 
     def __init__(self, server: str, *, stable_after: float, wall: Callable[[], float]) -> None:
-        """Begin before the first run.
+        """Start before the first run.
 
         Args:
-            server: its name.
-            stable_after: seconds for which a run must be well to be trusted (`restart.stableAfter`).
+            server: the server's name.
+            stable_after: seconds for which a run must be up to be trusted (`restart.stableAfter`).
             wall: seconds since the epoch.
         """
         self._server = server
@@ -73,10 +73,10 @@ class RunLog:
         self._due, self._pause = 0.0, SAID_AGAIN_FIRST
 
     def begin(self, *, failing: bool) -> None:
-        """A run begins.
+        """Note that a run begins.
 
         Args:
-            failing: whether it follows a failed one, and nobody has asked for it.
+            failing: whether it follows a failed run, and no operator asked for it.
         """
         if failing:
             for form in map(_form, self._said):
@@ -93,30 +93,30 @@ class RunLog:
         self._held = self._untold = 0
 
     def retried(self) -> None:
-        """The same run starts its program once more, which will say the same."""
+        """Note that the same run starts its program once more, which will write the same lines."""
         news = self._news
         self.begin(failing=True)
         self._news = news
 
     def ready(self) -> None:
-        """The server does its work."""
+        """Note that the server is up."""
         if self._ready_at is None:
             self._ready_at = trio.current_time()
             if self._alike:
                 self.say("INFO", "is up again")
 
     def say(self, level: str, text: str) -> None:
-        """Log a line about this run; as DEBUG if the runs before had it."""
+        """Log a line about this run; as DEBUG if it was logged in the runs before."""
         self._log.log(level if self._is_new(text) else "DEBUG", "{}", text)
 
     def stderr(self, text: str) -> None:
-        """Log a line of its stderr, if it is new and within the server's share."""
+        """Log a line of the server's stderr, if it is new and within the server's share."""
         if self._is_new(text):
             for line in self._share.lines(text, trio.current_time()):
                 self._log.info("{}", line)
 
     def ended(self, number: int, run: Run) -> None:
-        """A run has ended: say so, or count it."""
+        """Log that a run has ended, or count it."""
         text = f"run {number} ended: {run.reason.text}"
         if not self._ends_alike(run):
             level = "INFO" if run.ending in {Ending.ASKED, Ending.NORMAL} else "WARNING"
@@ -139,7 +139,7 @@ class RunLog:
         self._log.warning("{}; {}, since {}{}", text, runs, since, lines)
 
     def _ends_alike(self, run: Run) -> bool:
-        """Whether there is nothing to tell of a run that the runs before it had not."""
+        """Whether a run ended like the one before it, without anything new in between."""
         before, self._reason = self._reason, _LARGE.sub("#", run.reason.text)
         known = self._failing and not self._news and not self._is_stable
         return known and before == self._reason and run.ending is not Ending.ASKED
@@ -149,7 +149,7 @@ class RunLog:
         return self._ready_at is not None and trio.current_time() - self._ready_at >= self._stable_after
 
     def _is_new(self, text: str) -> bool:
-        """Whether a line is to be told; what stands before it and was not is then counted out."""
+        """Whether a line is to be logged; if so, the number of lines suppressed before it is logged first."""
         line = text[:CHARACTERS]
         self._said.append(line)
         if not self._failing or self._is_stable:
@@ -166,5 +166,5 @@ class RunLog:
 
 
 def _form(line: str) -> int:
-    """What a line is compared by."""
+    """The hash that a line is compared by: without its numbers."""
     return hash(_NUMBER.sub("#", line))

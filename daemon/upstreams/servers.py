@@ -1,7 +1,7 @@
-"""The servers: their actors under one supervisor, in line with the configuration and what operators switch off.
+"""The servers' actors under one supervisor, following the configuration and what operators switch off.
 
 Both can change while the daemon runs. A change reaches the catalog first, so that nothing is offered that is
-gone; then the children. Whatever a change does not name is not touched.
+gone, and then the children. Servers that a change does not name are not touched.
 """
 
 from __future__ import annotations
@@ -31,29 +31,30 @@ if TYPE_CHECKING:
     from daemon.facts import Fact, ServerStatus
     from daemon.kit.mailbox import Watch
     from daemon.processes.marks import Effort
+    from daemon.safety.redact import Redactor
     from daemon.supervision.child import Child
     from daemon.supervision.lifecycle import Lifecycle
     from daemon.upstreams.runlog import RunLog
 
 SWITCHED_OFF = "switched off by an operator: `mcpd enable {}` switches it on again"
-"""Why a server is disabled that the configuration has switched on."""
+"""Why a server is disabled that the configuration enables."""
 
 UNCONFIGURED = "no longer in the configuration"
-"""Why a server stops that was removed or switched off there."""
+"""Why a server stops that was removed from the configuration or switched off in it."""
 
 
 class SupervisedServer(Protocol):
     """The actor of one server, as its supervisor needs it."""
 
     server: Server
-    """Its configuration."""
+    """The configuration of the server."""
     child: Child
-    """Set once the supervisor knows it."""
+    """The supervisor's view of it; set once it is added there."""
     log: RunLog
-    """What the daemon's log has of its runs."""
+    """What the daemon's log says about its runs."""
 
     async def run(self, lifecycle: Lifecycle) -> None:
-        """Live once; the exception that ends it is why."""
+        """Run one incarnation; the exception that ends it is the reason."""
 
 
 A = TypeVar("A", bound=SupervisedServer)
@@ -66,22 +67,22 @@ class Servers(Generic[A]):
         self,
         config: Config,
         *,
-        make: Callable[[Server, Callable[[Fact], None]], A],
+        make: Callable[[Server, Callable[[Fact], None], Redactor], A],
         catalog: Watch[Catalog],
         tell: Callable[[Fact], None],
         settle: Callable[[], Awaitable[None]],
         redact: Redactors,
         wall: Callable[[], float],
     ) -> None:
-        """Make an actor of each server that the configuration has switched on; nothing is started.
+        """Make an actor for each server that the configuration enables; nothing is started.
 
         Args:
             config: the configuration.
-            make: makes the actor of a server, which leaves its facts with what it is given.
+            make: makes the actor of a server, given where it tells its facts and its redactor.
             catalog: the newest catalog.
             tell: leaves a fact with the registry.
-            settle: returns once the registry has taken in what it was told.
-            redact: takes secrets out of what they say of themselves.
+            settle: returns once the registry has processed the facts it was told.
+            redact: takes secrets out of what servers say about themselves.
             wall: seconds since the epoch.
         """
         self._config = config
@@ -89,10 +90,11 @@ class Servers(Generic[A]):
         self._newest = catalog
         self._tell = tell
         self._settle = settle
+        self._redact = redact
         self._wall = wall
         self._tells: dict[str, _RevocableTell] = {}
         self.upstreams: dict[str, A] = {}
-        """By name, in the configuration's order; always the same object."""
+        """The actors by name, in the configuration's order; always the same dictionary."""
         self.supervisor = Supervisor(
             [],
             starts=config.limits.starts,
@@ -107,28 +109,28 @@ class Servers(Generic[A]):
                 self._add(server)
 
     async def run(self) -> None:
-        """Supervise, and follow what operators switch, until cancelled; then every server has stopped."""
+        """Supervise, and follow what operators switch, until cancelled; on return every server has stopped."""
         async with trio.open_nursery() as nursery:
-            # Before anything is started: what is switched off must not run even for a moment.
+            # Before anything is started: a server that is switched off must not run even for a moment.
             self._follow(self._catalog)
             nursery.start_soon(self._keep_following, self._catalog)
             await self.supervisor.run()
 
     async def apply(self, config: Config) -> Plan:
-        """Put a configuration in force, as far as a running daemon can; returns what that took.
+        """Apply a configuration, as far as a running daemon can; return what that took.
 
-        Only one change at a time. Returns once what was removed has stopped; what was added or restarted may
-        still be starting. Cancelled on the way, it leaves servers that only a stop of the daemon ends.
+        One change at a time. Returns once removed servers have stopped; added or restarted ones may still be
+        starting. If it is cancelled midway, servers remain that only a stop of the daemon ends.
         """
         old = self._config
         made = plan(old, config)
         config = in_force(old, config)
         if same(old, config):
-            # A new catalog would be made, and all that is made from it: that takes as long as it has tools.
+            # A new catalog, and all that is derived from it, would take time proportional to its tools.
             return made
         self._config = config
         for name in (*made.removed, *made.disabled, *made.restarted):
-            # From here on the catalog means others by these names.
+            # From here on these names mean other servers in the catalog.
             self._revoke(name)
         self._tell(Configured(config=config, now=self._wall()))
         for name in (*made.added, *made.enabled):
@@ -156,12 +158,12 @@ class Servers(Generic[A]):
         upstream.child = self.supervisor.children[server.name]
         self.upstreams[server.name] = upstream
         upstream.child.replace(_spec(upstream))
-        # The catalog took it for new; one that sleeps or is switched off has nothing else to tell.
+        # The catalog took it for new; a dormant or disabled one has nothing else to tell.
         self._on_status(server.name, upstream.child.status.value)
 
     def _upstream(self, server: Server) -> A:
         tell = self._tells[server.name] = _RevocableTell(self._tell)
-        return self._make(server, tell)
+        return self._make(server, tell, self._redact.of(server.name))
 
     def _revoke(self, name: str) -> None:
         tell = self._tells.pop(name, None)
@@ -169,7 +171,7 @@ class Servers(Generic[A]):
             tell.revoked = True
 
     def _sort(self) -> None:
-        """In the configuration's order, without those that are gone from it: nobody calls them any more."""
+        """Put the actors in the configuration's order, without those that are gone from it."""
         enabled = [server.name for server in self._config.mcp_servers.values() if server.enabled]
         ordered = {name: self.upstreams[name] for name in enabled}
         self.upstreams.clear()
@@ -187,7 +189,7 @@ class Servers(Generic[A]):
             self._follow(seen)
 
     def _follow(self, catalog: Catalog) -> None:
-        """The only place where what operators switch off reaches servers, here or through another daemon."""
+        """Apply what operators switched off, here or through another daemon; the only place that does."""
         for name, child in self.supervisor.children.items():
             if (name, WHOLE) in catalog.switched:
                 child.switch_off(SWITCHED_OFF.format(name))
@@ -196,13 +198,13 @@ class Servers(Generic[A]):
 
     def _on_status(self, name: str, status: ServerStatus) -> None:
         server = self._config.mcp_servers.get(name)
-        # One that the configuration has switched off is shown so from the first moment, not as stopping.
+        # A server that the configuration disables is shown so at once, not as stopping.
         if server is not None and server.enabled:
             self._tell(StatusChanged(server=name, status=status))
 
 
 class _RevocableTell:
-    """Tells facts for one actor until another has its name: an old actor's last list is not the new one's."""
+    """Tells the facts of one actor until another takes its name: its last list is not that of the new one."""
 
     def __init__(self, tell: Callable[[Fact], None]) -> None:
         self.revoked = False

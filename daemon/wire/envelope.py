@@ -1,8 +1,8 @@
-"""The JSON-RPC 2.0 envelope: decoded, refused with the right code, and written.
+"""The JSON-RPC 2.0 envelope: decoding, refusing with the right code, and writing.
 
 Rule: only the envelope is decoded. `params`, `result` and `error` stay the bytes they came as (`msgspec.Raw`),
-so that what passes through is neither changed nor paid for: 10 MB cost 2 ms instead of 3 s. The price is that
-msgspec merely skips over a payload; what it does not look at while skipping (UTF-8, nesting below its own
+so that what passes through is neither changed nor decoded: 10 MB cost 2 ms instead of 3 s. The price is that
+msgspec merely skips over a payload; what it does not check while skipping (UTF-8, nesting below its own
 recursion limit) is checked here, once, at the edge.
 Source: jsonrpc.org/specification; limits: reliability.md S8.
 """
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from daemon.wire.malformed import MAX_ID_BYTES, NO_ID, id_among_members, is_id
+from daemon.wire.frames import MAX_ID_BYTES, NO_ID, id_among_members, is_id
 
 if TYPE_CHECKING:
     from daemon.wire.frames import Line
@@ -30,34 +30,34 @@ INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 
 MAX_DEPTH = 128
-"""Nesting that we take from a client. Real tool schemas reach 23; several JSON libraries give up at 254."""
+"""Deepest nesting taken from a client. Real tool schemas reach 23; several JSON libraries give up at 254."""
 
 LONG_BYTES = 4096
-"""From here on a search for one byte, again and again, is quicker than to count it."""
+"""Length of a line from which searching for one byte repeatedly is quicker than counting it."""
 
 MAX_CONTAINERS = 500_000
-"""Objects and lists in one message that we take from a client: more is a bomb, and finding out how deep it is
-would take the loop's time. 4 MiB of pairs of numbers are 400,000."""
+"""Objects and lists in one message from a client: more is a bomb, and finding out how deep it is would block
+the loop. 4 MiB of pairs of numbers are 400,000."""
 
 MAX_MEMBERS = 100_000
-"""Members of all objects in one message that we take from a client (reliability.md S8): a server that makes
-objects of a million spends its loop's time on it."""
+"""Members of all objects in one message from a client (reliability.md S8): a server that decodes a million of
+them blocks its own loop."""
 
 MEMBER_BYTES = 5
-"""The least that a member takes, as in `"":0,`: a short message need not be counted."""
+"""Bytes of the shortest member, as in `"":0,`: a message too short for `MAX_MEMBERS` need not be counted."""
 
 MAX_ENVELOPE_BYTES = 64 * 1024
-"""What may stand beside `params` if it has to be read again: an id, a method, a version."""
+"""Bytes beside `params` of a message that has to be read again: an id, a method, a version."""
 
 MAX_ERROR_BYTES = 128 * 1024
-"""Of an error's message, and of its data, that are read: more than anybody is shown, with the longest secret
-that is looked for at its end (`safety.redact.SHOWN`, `safety.redact.FARTHEST`)."""
+"""Bytes of an error's message, and of its data, that are read: more than is ever shown, plus the longest secret
+that is looked for at the end (`safety.redact.SHOWN`, `safety.redact.FARTHEST`)."""
 
 JOINED_BYTES = 4096
-"""A payload up to this is copied into its frame: that costs less than to keep them apart."""
+"""Longest payload that is copied into its frame: that costs less than keeping the two apart."""
 
 Buffer = bytes | memoryview | Raw
-"""What a link can write without copying it first."""
+"""Bytes that a link can write without copying them first."""
 
 
 class Envelope(Struct):
@@ -80,7 +80,7 @@ class ErrorObject(Struct):
 
 
 class BadMessage(Exception):
-    """A line that is no JSON-RPC message. Carries what a polite answer needs."""
+    """A line is not a JSON-RPC message. Carries what the error response needs."""
 
     def __init__(self, code: int, message: str, request_id: bytes = b"null") -> None:
         super().__init__(message)
@@ -99,10 +99,10 @@ _COMPACT_BYTES = len(b'{"jsonrpc":"2.0","id":,"method":"","params":}')
 
 
 def decode(line: Line) -> Envelope:
-    """Decode one line from a server: strict enough to route it, lenient in what it may carry besides.
+    """Decode one line from a server: strict enough to route it, lenient in everything else.
 
     Raises:
-        BadMessage: it is not a JSON object, or its `method` is no string.
+        BadMessage: it is not a JSON object, or its `method` is not a string.
     """
     try:
         return _decode(line)
@@ -116,7 +116,7 @@ def decode(line: Line) -> Envelope:
 
 
 def decode_strictly(line: Line) -> Envelope:
-    """Decode one line from a client: as `decode`, and everything that S8 of reliability.md asks.
+    """Decode one line from a client: as `decode`, with all checks of reliability.md S8.
 
     Raises:
         BadMessage: with the JSON-RPC code that says what is wrong with it.
@@ -156,9 +156,9 @@ def is_utf8(line: Line) -> bool:
 
 
 def read_error(error: Buffer) -> tuple[int, str, bytes]:
-    """Code, message and data of a JSON-RPC error object, however sloppy; of long ones the beginning.
+    """Code, message and data of a JSON-RPC error object, however sloppy.
 
-    The data are JSON, or the first `MAX_ERROR_BYTES` of it.
+    Message and data are cut at `MAX_ERROR_BYTES`, so that cut data is not valid JSON.
     """
     try:
         found = _decode_error(error)
@@ -196,7 +196,7 @@ def error_response(request_id: bytes, code: int, message: str, data: object = No
 
 
 def _as_text(raw: bytes) -> str:
-    """A string of JSON; what is none, or has no end, as it is written."""
+    """Decode a JSON string; what is not one, or has no end, is returned as it is written."""
     try:
         return _decode_text(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -211,7 +211,7 @@ def _require_utf8(line: Line) -> None:
 
 
 def _require_json(line: Line) -> None:
-    """Look at the rest, too: a member of the wrong kind is told before what follows it was read."""
+    """Check the rest as well: a member of the wrong type is reported before what follows it was read."""
     try:
         _skip(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -234,7 +234,7 @@ def opens_many(line: Line) -> bool:
 
 
 def _is_compact(line: Line, envelope: Envelope) -> bool:
-    """Whether a request is just as long as its four members, so that none of them can be there twice."""
+    """Whether a request is exactly as long as its four members, so that none of them can be there twice."""
     request_id, method, params = envelope.id, envelope.method, envelope.params
     if request_id is UNSET or method is UNSET or params is UNSET or envelope.jsonrpc != "2.0":
         return False
@@ -243,9 +243,9 @@ def _is_compact(line: Line, envelope: Envelope) -> bool:
 
 
 def _require_single_members(line: Line, envelope: Envelope) -> None:
-    """Refuse a message that says something of the envelope twice: readers would disagree which one counts.
+    """Refuse a message with a duplicate envelope key: readers would disagree which one counts.
 
-    Keys inside the payload do not matter, so a message is read again only if some are left outside of it.
+    Keys inside the payload do not matter, so a message is read again only if some may be outside it.
     """
     suspects = [key for key in _ENVELOPE_KEYS if line.count(key) > 1]
     if not suspects and b"\\" not in line:
@@ -264,16 +264,16 @@ def _require_single_members(line: Line, envelope: Envelope) -> None:
 
 
 def _names(line: Line, payload: bytes) -> list[str]:
-    """The names of a message's members, each as often as it is there."""
+    """The names of a message's members, duplicates included."""
     if len(payload) > MAX_ENVELOPE_BYTES:
-        # Its own names do not matter, and a million of them would take half a second.
+        # Names within the payload do not matter, and a million of them would take half a second.
         with suppress(ValueError):
             return _read_names(line.replace(payload, b"{}", 1))
     return _read_names(line)
 
 
 def _read_names(line: Line) -> list[str]:
-    # Numbers stay text: there may be some that Python refuses to convert.
+    # Numbers stay text: Python refuses to convert very long ones.
     names: list[str] = json.loads(
         line, object_pairs_hook=lambda pairs: [name for name, _ in pairs], parse_int=str, parse_float=str
     )
@@ -288,20 +288,20 @@ def _explain(error: msgspec.ValidationError) -> str:
 
 
 def id_of(envelope: Envelope) -> bytes:
-    """The id to answer to; one that is none would make the answer as malformed as the message."""
+    """The id to answer under, `null` if the message has no valid one: the answer must not be malformed, too."""
     found = b"" if envelope.id is UNSET else bytes(envelope.id)
     return found if is_id(found) else NO_ID
 
 
 def _members(line: Line) -> int:
-    """How many members the objects in valid JSON have: colons outside of strings; above the limit, about."""
+    """Count the members of all objects in valid JSON, as colons outside strings; above the limit roughly."""
     if line.count(b":") <= MAX_MEMBERS:
         return 0
     marks = line.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NOT_MARKS)
-    # A pair of quotes with no colon between them goes without moving any colon into or out of a string.
+    # Removing a pair of quotes with no colon between them moves no colon into or out of a string.
     marks = marks.replace(b'""', b"")
     quotes = marks.count(b'"')
-    # Between two quotes that are left, there are colons: every second time outside of a string.
+    # Between any two quotes that are left there are colons, every second time outside a string.
     return quotes // 2 if quotes > 2 * MAX_MEMBERS + 2 else sum(map(len, marks.split(b'"')[::2]))
 
 
@@ -316,16 +316,16 @@ def _require_shallow(line: Line, envelope: Envelope) -> None:
 
 
 def _brackets(line: Line) -> bytes:
-    """The structure of valid JSON: all of its brackets but those within texts, each as a square one."""
+    """The structure of valid JSON: all brackets outside strings, each as a square one."""
     if b"\\" in line:
         line = line.replace(b"\\\\", b"").replace(b'\\"', b"")
-    # Two quotes side by side change nothing about what stands within quotes and what outside.
+    # Two adjacent quotes do not change what is inside quotes and what is outside.
     marks = line.translate(_AS_LISTS, _NOT_NESTING).replace(b'""', b"")
     return b"".join(marks.split(b'"')[::2])
 
 
 def _depth(brackets: bytes) -> int:
-    """The nesting: innermost pairs are folded away while there are many; then a walk from pair to pair."""
+    """The depth of nesting: folds innermost pairs away while there are many, then walks from pair to pair."""
     folded = 0
     while brackets.count(b"[]") * _WORTH_FOLDING > len(brackets):
         brackets = brackets.replace(b"[]", b"")
@@ -337,7 +337,7 @@ def _depth(brackets: bytes) -> int:
 
 
 _WORTH_FOLDING = 12
-"""Brackets for each innermost pair: below, a fold of all costs less than a step for each pair."""
+"""Brackets for each innermost pair below which folding all pairs costs less than a step for each."""
 _AS_LISTS = bytes.maketrans(b"{}", b"[]")
 _NOT_NESTING = bytes(set(range(256)) - set(b'{}[]"'))
 _NOT_MARKS = bytes(set(range(256)) - set(b'":'))

@@ -1,17 +1,17 @@
-"""Where bytes are moved: a pair of descriptors, without a task, channel or event per message.
+"""A link over a pair of descriptors, without a task, channel or event per message.
 
 Theory of operation. When the poll finds a descriptor ready, its link reads a chunk, splits it into lines and
-hands them all, synchronously, to its owner; whoever they are for gets them queued on its own link, and when all
-who were ready have been served, one flush writes each touched link once. trio's streams checkpoint on every
-call even when they need not wait (10 to 20 us each); here trio is entered when the kernel has nothing more.
+hands them all, synchronously, to its owner, which queues what follows from them on other links; when all ready
+links have been served, one flush writes each touched link once. trio's streams checkpoint on every call even
+when they need not wait (10 to 20 us each); here trio is entered only when the kernel has nothing more.
 
 Invariants.
-- What holds of the half that writes is said in `wire.writing`.
+- Those of the writing half are in `wire.writing`.
 - A peer that reads slowly is not read from while more than `pause_at` waits for it. With more than `max_queue`
-  it is behind: it is cut off if it takes nothing, and all such queues are bounded together (`wire.outbox`).
-- Lines are handed over in order, and only while `run` runs; what its owner raises ends `run`, and nothing else.
-- After `close` nothing is written, every queue is empty, nothing unfinished is kept, and the poll does not know
-  the descriptors.
+  it is behind: it is cut off if it takes nothing, and all such queues share one bound (`wire.outbox`).
+- Lines are handed over in order, and only while `run` runs; an exception of the owner ends `run`, nothing else.
+- After `close` nothing is written, every queue is empty, no unfinished line is kept, and the poll no longer
+  watches the descriptors.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import trio
 from daemon.causes import Cause
 from daemon.errors import ConnectionLost
 from daemon.wire.frames import LineBuffer
-from daemon.wire.poll import IN, OUT
+from daemon.wire.outbox import IN, OUT
 from daemon.wire.writing import CLOSED, FdWriter
 
 if TYPE_CHECKING:
@@ -33,42 +33,42 @@ if TYPE_CHECKING:
     from daemon.wire.outbox import OnLines, OnOversized, Outbox
 
 READ_BYTES = 256 * 1024
-"""One read: larger than a pipe's or a unix socket's default buffer, so one call usually drains it."""
+"""Size of one read: larger than the default buffer of a pipe or unix socket, so one usually drains it."""
 SHORT_READ = 16 * 1024
-"""What is read first. Less than this has emptied the kernel's buffer: looking again would only say EAGAIN."""
+"""Size of the first read. If it returns less, the kernel's buffer is empty: another would get EAGAIN."""
 LINES_PER_TURN = 128
-"""Lines handled before everybody else gets a turn: a few milliseconds, even if every one of them is refused."""
+"""Lines handled before other links get a turn: a few milliseconds, even if every one of them is refused."""
 READS_PER_TURN = 4
-"""After so many full reads everybody else gets a turn, or a fast peer would own the loop."""
+"""Full reads before other links get a turn, or a fast peer would own the loop."""
 LINES_AT_ONCE = 16
-"""Lines handed over before it is seen how much waits for their peer: each may ask for a list of 4 MiB."""
+"""Lines handed over between looks at how much waits for their peer: each may ask for a list of 4 MiB."""
 LOOK_SECONDS = 5.0
-"""Between looks at how much a peer takes that is behind."""
+"""Seconds between looks at how much a peer that is behind takes."""
 STUCK_SECONDS = 30.0
-"""Who is behind and takes nothing for so long does not read: a busy one stops for less."""
+"""Seconds without taking anything after which a peer that is behind is cut off: a busy one pauses for less."""
 HELD_BYTES = 5 * 1024 * 1024
-"""What a peer has to take a look if others are held for it: they must not wait for long."""
+"""Bytes that a peer must take between two looks if other links are held for it: they must not wait for long."""
 LAST_READS = 64
-"""Reads of a peer that takes nothing any more: 16 MiB, the largest message."""
+"""Last reads from a peer that no longer reads: 16 MiB, the largest message."""
 _view = memoryview(bytearray(READ_BYTES))
 _views = (_view,)
-"""Where every link reads much to, one after the other: a new buffer for each would be mapped and unmapped."""
+"""The buffer for large reads, shared by all links: a new one for each read would be mapped and unmapped."""
 
 
 @attrs.frozen
 class LinkStatistics:
-    """How a link is at one moment."""
+    """The state of a link at one moment."""
 
     queued: int
-    """Bytes that wait for the peer."""
+    """Bytes waiting for the peer."""
     unfinished: int
-    """Bytes of a line that the peer has not ended yet."""
+    """Bytes of the line that the peer has not ended yet."""
     turns: int
-    """How often the peer had said all that it had to say."""
+    """How often everything that the peer had sent was read."""
     is_read: bool
     """Whether the peer is read from."""
     is_blocked: bool
-    """Whether the kernel takes no more for the peer."""
+    """Whether the kernel takes no more bytes for the peer."""
 
 
 class FdLink(FdWriter):
@@ -84,15 +84,16 @@ class FdLink(FdWriter):
         max_queue: int,
         pause_at: int | None = None,
     ) -> None:
-        """Take the descriptors over.
+        """Take over the descriptors.
 
         Args:
             read_fd: where lines come from.
             write_fd: where frames go.
             outbox: the daemon's one outbox.
             max_line: bytes of the longest line taken from the peer.
-            max_queue: bytes that may wait for the peer before it is behind.
-            pause_at: bytes waiting for it above which it is not read from; None: it is, and holds nobody.
+            max_queue: bytes that may wait for the peer before it counts as behind.
+            pause_at: bytes waiting for the peer above which it is not read from; None: it is always read from,
+                and never has other links held.
         """
         super().__init__(write_fd, outbox=outbox, max_queue=max_queue, pause_at=pause_at)
         self._is_socket = read_fd == write_fd
@@ -125,7 +126,7 @@ class FdLink(FdWriter):
         raise self._reason
 
     def close(self) -> None:
-        """Give the descriptors back. Idempotent."""
+        """Close the descriptors. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -140,11 +141,11 @@ class FdLink(FdWriter):
             os.close(fd)
 
     def statistics(self) -> LinkStatistics:
-        """How it is now."""
+        """A snapshot of the link."""
         return LinkStatistics(self.queued, self._lines.held, self.turns, self._reading, self._blocked)
 
     def resume(self) -> None:
-        """Read again: those who were behind have caught up (`wire.outbox.Pausable`)."""
+        """Read again: the links that were behind have caught up (`wire.outbox.Pausable`)."""
         self.is_held = False
         self._rewatch()
 
@@ -156,11 +157,11 @@ class FdLink(FdWriter):
                 self._read_on()
             if self._blocked and ready & ~IN:
                 self._note(not self._write())
-        except Exception as error:  # noqa: BLE001 - the boundary: what its owner raises ends this link alone
+        except Exception as error:  # noqa: BLE001 - the boundary: an exception of the owner ends this link alone
             self._end(error)
 
     def _rewatch(self) -> None:
-        """Have the poll call for what is wanted now: to read, to write, both or neither."""
+        """Have the poll watch for what is wanted now: reading, writing, both or neither."""
         runs = self._on_lines is not None and self._reason is None
         self._reading = runs and not (self._behind or self._paused or self.is_held or self._rest)
         reads, writes = IN if self._reading else 0, OUT if self._blocked else 0
@@ -194,9 +195,9 @@ class FdLink(FdWriter):
         self._look_again()
 
     def _read(self, most: int) -> bytes:
-        """What there is now; empty if there is nothing. Raises `ConnectionLost` if it has ended."""
+        """Read what there is now, which may be nothing; raises `ConnectionLost` at the end of the stream."""
         try:
-            # Most messages are short, and to read them so takes 5 us less of each call than by way of the view.
+            # Most messages are short, and reading them without the view saves 5 us of each call.
             if most <= SHORT_READ:
                 chunk = os.read(self._read_fd, most)
             else:
@@ -210,7 +211,7 @@ class FdLink(FdWriter):
         return chunk
 
     def _look_again(self) -> None:
-        """Read after everybody else's turn, also if nothing more has come: that would end the turn."""
+        """Read after every other link's turn, even if nothing more has come, which ends the turn."""
         if not self._behind:
             self._behind = True
             self._outbox.poll.soon(self._catch_up)
@@ -230,7 +231,7 @@ class FdLink(FdWriter):
         self._on_ready(IN)
 
     def _hand_over(self, lines: list[Line]) -> None:
-        """In portions: nobody may own the loop with mere line ends, nor ask for more than he reads."""
+        """Hand lines over in portions: no peer may own the loop with newlines or ask for more than it reads."""
         assert self._on_lines is not None and self._on_oversized is not None  # noqa: PT018
         start = 0
         if 0 < len(lines) <= LINES_AT_ONCE and self.queued <= self._pause_at:
@@ -252,7 +253,7 @@ class FdLink(FdWriter):
             self._rewatch()
 
     async def _take_last_words(self, on_lines: OnLines) -> None:
-        """What the peer said before it stopped listening: an answer may be among it."""
+        """Read what the peer sent before it stopped reading: an answer may be among it."""
         lines, self._rest = self._rest, []
         for _ in range(LAST_READS):
             try:

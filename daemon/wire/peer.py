@@ -1,8 +1,8 @@
 """One JSON-RPC peer over a link: what it asks of us, and what we ask of it.
 
-Whether a line is a result, an error, a request, a notification or nothing at all is decided here; what a method
-means is its owner's to say. Our ids are integers that never repeat on a connection, and each doubles as the
-progress token of its request, so one table finds the owner of an answer and of a progress report alike.
+Whether a line is a result, an error, a request, a notification or none of these is decided here; what a method
+means is up to the owner. Our ids are integers that never repeat on a connection, and each doubles as the
+progress token of its request, so one table finds the exchange of an answer and of a progress report.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from daemon.causes import Cause
 from daemon.errors import ProtocolFault, RequestTooLarge, RunError, UpstreamTimeout
 from daemon.wire import envelope
 from daemon.wire.envelope import BadMessage, Buffer
-from daemon.wire.malformed import id_answered, id_in_head, id_of_unreadable, mended
+from daemon.wire.frames import id_answered, id_in_head, id_of_unreadable, mended
 from daemon.wire.requests import AwaitedAnswer, Exchange, Requests, as_uid
 
 if TYPE_CHECKING:
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 
 
 class PeerEvents(Protocol):
-    """What a peer wants from us, and what it got wrong."""
+    """What the owner of a peer is told: requests, notifications, faults and the end of the link."""
 
     def on_request(self, request_id: bytes, method: str, params: Raw | None) -> None:
-        """A request; answer through `Peer.answer` or `Peer.refuse`, now or later."""
+        """Take a request; answer through `Peer.answer` or `Peer.refuse`, now or later."""
 
     def on_notification(self, method: str, params: Raw | None) -> None:
-        """A notification; progress of a request of ours goes on to `Requests.progress`."""
+        """Take a notification; progress of our requests goes on to `Requests.progress`."""
 
     def on_bad_message(self, fault: BadMessage, line: bytes) -> None:
-        """A line that is no JSON-RPC message."""
+        """Take a line that is not a JSON-RPC message."""
 
     def on_lost(self, reason: str) -> None:
-        """The link has ended; told before the exchanges are, so that nobody sends into the void."""
+        """Learn that the link has ended, before the exchanges do, so that nothing is sent after it."""
 
 
 class Peer:
@@ -60,13 +60,13 @@ class Peer:
 
         Args:
             link: where the peer is.
-            outbox: flushed by `request`, which is not called from within a pump.
-            events: receives what is not an answer to us.
+            outbox: flushed by `request`, which is never called by the poll.
+            events: told everything that is not an answer to a request of ours.
             strict: check everything that a client may get wrong (S8); a server's messages are only routed.
-            take_quickly: shown each line before it is decoded; True if that was all that it needs. None: lines
-                are looked at for plain answers to requests of ours instead.
-            cancelled: method and params of the notification that a request of ours is given up, by its id and
-                the reason; None: this peer is never told.
+            take_quickly: shown each line before it is decoded; returns whether the line is dealt with. None:
+                lines are examined for plain answers to our requests instead.
+            cancelled: makes method and params of the notification that cancels a request of ours, from its id
+                and the reason; None: this peer is never sent one.
         """
         self.link = link
         self.requests = Requests()
@@ -92,15 +92,15 @@ class Peer:
         self.link.send(envelope.notification(method, params))
 
     def answer(self, request_id: bytes, result: Buffer) -> None:
-        """Queue the result of a request of the peer's."""
+        """Queue the result of one of the peer's requests."""
         self.link.send(envelope.response(request_id, result))
 
     def refuse(self, request_id: bytes, code: int, message: str, data: object = None) -> None:
-        """Queue a JSON-RPC error for a request of the peer's."""
+        """Queue a JSON-RPC error for one of the peer's requests."""
         self.link.send(envelope.error_response(request_id, code, message, data))
 
     def cancel(self, uid: int, reason: str) -> Exchange | None:
-        """Give a request up: tell the peer, and return who waited; a late answer finds nobody."""
+        """Give up a request: tell the peer, and return the exchange; a late answer is dropped."""
         exchange = self.requests.take(uid)
         if exchange is not None and self._cancelled is not None:
             self.notify(*self._cancelled(uid, reason))
@@ -136,7 +136,7 @@ class Peer:
         raise UpstreamTimeout(f"no answer to {method} within {timeout:g} s")
 
     def expire(self, *, idle: float, total: float) -> Iterator[tuple[int, Exchange]]:
-        """Cancel and yield forwarded requests without life for `idle` seconds, or of `total` in all."""
+        """Cancel and yield forwarded requests without life for `idle` seconds, or older than `total`."""
         for uid in self.requests.overdue(idle=idle, total=total):
             exchange = self.cancel(uid, "timed out")
             if exchange is not None:
@@ -155,7 +155,7 @@ class Peer:
             reason = str(error)
             raise
         finally:
-            # Also when cancelled: whoever is told by `lose_all` may want to send the next thing at once.
+            # Also when cancelled: an exchange that `lose_all` ends may send its next request at once.
             self._events.on_lost(reason)
             self.requests.lose_all(reason)
             self._outbox.flush()
@@ -174,7 +174,7 @@ class Peer:
             self._dispatch(message, line)
 
     def _take_bad(self, fault: BadMessage, line: Line) -> None:
-        """What is no message: mended if that can be, else an end for whoever waits for it."""
+        """Mend a line that is not a message if possible, else end the request that it answers."""
         whole = mended(line) if fault.code == envelope.PARSE_ERROR else None
         if whole is not None:
             self._on_lines([whole])
@@ -209,7 +209,7 @@ class Peer:
         exchange = self.requests.take_answered(message.id)
         if exchange is None:
             return
-        # A client's line was looked at when it was decoded.
+        # A client's line was checked when it was decoded.
         if not (self._strict or envelope.is_utf8(line)):
             exchange.refused(b'{"code":-32603,"message":"the answer was not valid UTF-8"}')
         elif message.error is not UNSET:
@@ -219,10 +219,10 @@ class Peer:
             exchange.answered(message.result)
 
     def _on_oversized(self, head: bytes) -> None:
-        """A message over the limit: its sender is told, or whoever waits for it.
+        """Report a message over the limit to its sender, or end the request that it answers.
 
         Raises:
-            ProtocolFault: a server's, and there is no telling whose answer it was: nobody must wait for it.
+            ProtocolFault: it is from a server and answers no known request: callers must not wait for it.
         """
         request_id = id_in_head(head)
         if self._strict:

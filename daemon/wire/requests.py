@@ -1,7 +1,7 @@
-"""Requests of ours that wait for the other side's answer, by the ids that they were sent under.
+"""Requests sent to a peer and not answered yet, by the ids they were sent under.
 
-An id is never used twice on a connection, so an answer that comes late, or comes again, finds nobody.
-Completing a request is a method call, never a task or an event.
+An id is never used twice on a connection, so an answer that comes late or twice matches no request. Completing
+a request is a method call, never a task or an event.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 
 class Exchange(Protocol):
-    """Who waits for the answer to one request. Exactly one of the three endings is called, once."""
+    """Receives the answer to one request: exactly one of `answered`, `refused` and `lost` is called, once."""
 
     def answered(self, result: Buffer) -> None:
-        """The peer's result, as it came."""
+        """Take the peer's result, raw."""
 
     def refused(self, error: Buffer) -> None:
-        """The peer's JSON-RPC error object, as it came."""
+        """Take the peer's JSON-RPC error object, raw."""
 
     def lost(self, error: CallError) -> None:
-        """No answer will come."""
+        """Learn that no answer will come."""
 
     def progressed(self, params: dict[str, Raw]) -> None:
-        """A progress report; its `progressToken` is ours, not the caller's."""
+        """Take a progress report; its `progressToken` is ours, not the caller's."""
 
 
 class RemoteError(Exception):
@@ -44,7 +44,7 @@ class RemoteError(Exception):
         self.code = code
         self.message = message
         self.data = data
-        """JSON, and of a long one the beginning."""
+        """The error's `data` as JSON; cut if it is long."""
 
     @classmethod
     def from_wire(cls, error: Buffer) -> RemoteError:
@@ -53,9 +53,9 @@ class RemoteError(Exception):
 
 
 class _Pending(Struct, eq=False):
-    """An open request: its owner, and when it was sent and last showed life (seconds, trio's clock).
+    """An open request: its exchange, and when it was sent and last showed life (seconds, trio's clock).
 
-    A struct of msgspec's, for one is made for each call, in a quarter of the time of an object of Python's.
+    A msgspec struct, as each call makes one, in a quarter of the time of an attrs object.
     """
 
     exchange: Exchange
@@ -80,11 +80,11 @@ class Requests:
     """The open requests of one connection."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start with no open request."""
         self.forwarded = 0
-        """How many are somebody else's: our own (a ping, a subscription) do not count as work."""
+        """Open requests that are forwarded calls: the daemon's own (pings, subscriptions) are not counted."""
         self.unmatched = 0
-        """How many answers and progress reports were for no open request."""
+        """Answers and progress reports so far that matched no open request."""
         self._pending: dict[int, _Pending] = {}
         self._last_id = 0
         self._clock = trio.lowlevel.current_clock().current_time
@@ -93,11 +93,11 @@ class Requests:
         return f"<Requests: {len(self._pending)} open, {self.forwarded} of them forwarded>"
 
     def open(self, exchange: Exchange, *, forwarded: bool = True) -> int:
-        """Reserve an id (which is also the progress token) for a request to be sent next.
+        """Reserve an id, which is also the progress token, for a request that is about to be sent.
 
         Args:
-            exchange: who waits.
-            forwarded: whether it is somebody else's request: only those count as work, and expire.
+            exchange: receives the answer.
+            forwarded: whether it is a forwarded call: only those count as work, and expire.
         """
         uid = self._last_id = self._last_id + 1
         self.forwarded += forwarded
@@ -106,7 +106,7 @@ class Requests:
         return uid
 
     def take(self, uid: int) -> Exchange | None:
-        """Who waits under an id, who then waits no longer: the caller ends the exchange."""
+        """Remove the request of an id and return its exchange, which the caller then ends."""
         entry = self._pending.pop(uid, None)
         if entry is None:
             return None
@@ -114,24 +114,24 @@ class Requests:
         return entry.exchange
 
     def is_forwarded(self, uid: int | None) -> bool | None:
-        """Whether a request is somebody else's; None if nobody waits for its answer, or it is none."""
+        """Whether the open request of an id is a forwarded call; None if there is no such request."""
         entry = None if uid is None else self._pending.get(uid)
         return None if entry is None else entry.forwarded
 
     def lose(self, uid: int, error: CallError) -> None:
-        """End one request without an answer while the connection goes on, if it is still open."""
+        """End one request without an answer, if it is still open; the connection goes on."""
         exchange = self.take(uid)
         if exchange is not None:
             exchange.lost(error)
 
     def take_answered(self, raw_id: Raw) -> Exchange | None:
-        """As `take`, by an id as the peer wrote it; one that is nobody's is counted."""
+        """As `take`, by an id as the peer wrote it; an id that matches no request is counted."""
         exchange = self.take(as_uid(raw_id))
         self.unmatched += exchange is None
         return exchange
 
     def take_plain(self, line: Line) -> bool:
-        """Hand over a result as nearly all are written, read in one look; False if it is worth a closer one."""
+        """Hand over a plain result, decoded in one step; False if the line needs a closer look."""
         try:
             answer = _decode_answer(line)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -147,7 +147,7 @@ class Requests:
         return True
 
     def progress(self, params: Raw) -> None:
-        """Pass a progress report on to who waits under its `progressToken`; drop one that cannot be read."""
+        """Pass on a progress report by its `progressToken`; drop one that cannot be read."""
         try:
             # Its members are passed on unread, and must be UTF-8.
             bytes(params).decode()
@@ -171,7 +171,7 @@ class Requests:
         ]
 
     def lose_all(self, reason: str) -> None:
-        """Tell everybody who waits that no answer will come."""
+        """End every open request without an answer."""
         pending, self._pending = self._pending, {}
         self.forwarded = 0
         for entry in pending.values():
@@ -179,16 +179,16 @@ class Requests:
 
 
 class AwaitedAnswer:
-    """An exchange that one task waits for: the control plane's way to ask."""
+    """An exchange that one task waits for: how the control plane asks."""
 
     def __init__(self) -> None:
-        """Nothing has come yet."""
+        """Start without an answer."""
         self._done = trio.Event()
         self._result: bytes | None = None
         self._error: Exception | None = None
 
     async def wait(self) -> bytes:
-        """The result, once it is there.
+        """Wait for the result.
 
         Raises:
             RemoteError: the peer answered with an error.
@@ -216,10 +216,10 @@ class AwaitedAnswer:
         self._done.set()
 
     def progressed(self, params: dict[str, Raw]) -> None:
-        """Nobody asked for progress on the control plane."""
+        """Ignore progress: the control plane asks for none."""
 
 
 def as_uid(raw_id: Raw) -> int:
-    """Our id as the peer echoed it: some servers turn 5 into "5". Anything else is nobody's: 0."""
+    """Our id as the peer echoed it: some servers turn 5 into "5". 0, which is never used, for anything else."""
     text = bytes(raw_id).strip(b'"')
     return int(text) if text.isdigit() and len(text) < 19 else 0  # noqa: PLR2004 - ids never reach 10^18

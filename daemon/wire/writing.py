@@ -1,8 +1,8 @@
-"""The writing half of a link: a queue of frames, and the descriptor that takes them as fast as its peer reads.
+"""The writing half of a link: a queue of frames, written as fast as the peer reads.
 
 Invariants.
-- A frame is queued whole and written in order; nobody awaits in the middle of one, so none is ever torn.
-- While the kernel takes no more (`_blocked`), only the poll's call writes.
+- A frame is queued whole, in order, without an await in the middle, so none is ever torn.
+- While the kernel takes no more (`_blocked`), only the poll's callback writes.
 - After a failure, and after the descriptor is closed, nothing is queued or written.
 """
 
@@ -28,23 +28,24 @@ JOIN_BELOW = 64 * 1024
 """Small queues are joined and written by one `write`; larger ones go through `writev` uncopied."""
 IOV_MAX = 1024  # of buffers in one writev (writev(2))
 CLOSED = -1
-"""In place of a descriptor that is closed."""
+"""Stands in place of a closed descriptor."""
 
 
 class FdWriter(ABC):
-    """Writes frames to a non-blocking descriptor; the half that reads inherits it and says when to watch."""
+    """Writes frames to a non-blocking descriptor; the subclass reads, and says what the poll watches for."""
 
     _is_socket: bool
     """Whether the same descriptor is read from."""
 
     def __init__(self, fd: int, *, outbox: Outbox, max_queue: int, pause_at: int | None) -> None:
-        """Take the descriptor over.
+        """Take over the descriptor.
 
         Args:
             fd: where frames go.
             outbox: the daemon's one outbox.
-            max_queue: bytes that may wait for the peer before it is behind.
-            pause_at: bytes waiting for it above which it is not read from; None: it is, and holds nobody.
+            max_queue: bytes that may wait for the peer before it counts as behind.
+            pause_at: bytes waiting for the peer above which it is not read from; None: it is always read from,
+                and never has other links held.
         """
         self.queued = 0
         self.max_queue = max_queue
@@ -54,14 +55,14 @@ class FdWriter(ABC):
         self._holds_others = pause_at is not None
         self._out: list[Buffer] = []
         self._taken = 0
-        """Bytes that the peer took while more was waiting for it."""
+        """Bytes that the peer took in partial writes, ever."""
         self._touched = self._blocked = self._paused = False
         self._deaf = False
-        """Whether the peer has stopped listening: it may have said something before."""
+        """Whether the peer no longer reads; it may have sent something before."""
         self._failure: str | None = None
         self._write_closed = False
         self._woken = trio.Event()
-        """Set when the peer falls behind, or the link ends."""
+        """Set when the peer falls behind or the link ends."""
 
     def send(self, frame: Sequence[Buffer]) -> None:
         """Queue one frame and its newline. A frame of any size fits an empty queue."""
@@ -84,11 +85,11 @@ class FdWriter(ABC):
                 self._outbox.fall_behind(self)
 
     def flush(self) -> None:
-        """Write without waiting; what the kernel does not take is written when it does."""
+        """Write without waiting; what the kernel does not take now is written when it does."""
         self._touched = False
         try:
             self._note(self._blocked or (bool(self._out) and not self._write()))
-        except OSError as error:  # not raised: the others are to be flushed, too
+        except OSError as error:  # not raised: the other links are still to be flushed
             self._fail(f"waiting for it failed: {error.strerror}")
 
     def close_write(self) -> None:
@@ -101,17 +102,17 @@ class FdWriter(ABC):
 
     @abstractmethod
     def _rewatch(self) -> None:
-        """Have the poll call for what is wanted now."""
+        """Have the poll watch for what is wanted now."""
 
     @abstractmethod
     def _look_again(self) -> None:
-        """Read again, after everybody else's turn."""
+        """Read again, after every other link's turn."""
 
     @abstractmethod
     def _end(self, reason: Exception) -> None:
         """End the link."""
 
-    def _note(self, blocked: bool) -> None:  # noqa: FBT001 - the one thing that is said
+    def _note(self, blocked: bool) -> None:  # noqa: FBT001 - its only argument
         paused = self.queued > self._pause_at
         if blocked is not self._blocked or paused is not self._paused:
             resumes = self._paused and not paused
@@ -124,7 +125,7 @@ class FdWriter(ABC):
             self._outbox.catch_up(self)
 
     def _write(self) -> bool:
-        """One write; the poll calls for the next. Returns whether nothing is left to be written."""
+        """Write once; the poll calls for the next. Returns whether the queue is empty."""
         out = self._out
         try:
             if self.queued < JOIN_BELOW:
@@ -166,7 +167,7 @@ class FdWriter(ABC):
         self._rewatch()
 
     def _fail(self, reason: str, cause: Cause = Cause.CONNECTION_LOST) -> None:
-        """Nothing is written from now on, and `run` ends."""
+        """End the link, and write nothing from now on."""
         self._failure = self._failure or reason
         self._clear()
         self._end(ConnectionLost(reason, cause))

@@ -138,7 +138,7 @@ async def test_hurry_skips_every_grace_period(tmp_path: Path, mock_clock: MockCl
         began = trio.current_time()
         home.stop.set()
         await home.wait_notified("STOPPING=1")
-        home.tree.hurry()
+        home.around.children.hurry()
     assert trio.current_time() - began < STOP_SECONDS / 2
     assert len(pids) == 2
     assert not any(is_alive(pid) for pid in pids)
@@ -314,7 +314,7 @@ async def test_the_end_does_not_wait_for_a_reload(tmp_path: Path) -> None:
             home.stop.set()
         await _refused(home)
         await home.wait_notified("STOPPING=1")
-        home.tree.hurry()
+        home.around.children.hurry()
     assert not is_alive(pid)
     assert not any(state.startswith("READY") for state in home.notified[-1:])
 

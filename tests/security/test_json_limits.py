@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from daemon.wire import envelope
 from daemon.wire.envelope import MAX_DEPTH, MAX_MEMBERS, BadMessage, decode, decode_strictly
-from daemon.wire.malformed import with_whole_characters
+from daemon.wire.frames import with_whole_characters
 
 if TYPE_CHECKING:
     from tests.security.conftest import Watched

@@ -2,7 +2,7 @@
 
 They let a proxy route without reading bodies, and a modern server refuses a request whose headers and body
 disagree (-32020). The arguments that a tool's schema marks with `x-mcp-header` are among them, so listed
-schemas are searched for the mark. Of the handshake era there is the protocol's version alone.
+schemas are searched for the mark. The handshake era has the header of the protocol version only.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     Marks = Mapping[tuple[str, ...], str]
 
 MARK = "x-mcp-header"
-"""The annotation, in a tool's schema, of an argument that is repeated in `Mcp-Param-<value>`."""
+"""The annotation in a tool's schema of an argument that is repeated in the header `Mcp-Param-<value>`."""
 
 SESSION_HEADER = "mcp-session-id"
 
 _NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-"""By method: the member of `params` that `Mcp-Name` repeats."""
+"""The member of `params` that `Mcp-Name` repeats, by method."""
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # RFC 9110, 5.6.2
 _PLAIN = re.compile(r"(?!=\?base64\?.*\?=\Z)(?! )[\x20-\x7e]*(?<! )")
 
@@ -44,22 +44,22 @@ _BAD_JSON = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class McpHeaders:
-    """The headers of messages to one server, by its era and what it has listed."""
+    """The headers of messages to one server, from its era and the tools it has listed."""
 
     def __init__(self) -> None:
         self.is_modern = False
         self.session = ""
-        """The id that the server gave our session; empty without one."""
+        """The id that the server gave our session; empty if it gave none."""
         self._version = ""
         self._marks: dict[str, Marks] = {}
 
     def adopt(self, era: Era, version: str) -> None:
-        """Speak this from now on."""
+        """Use the headers of this era and protocol version from now on."""
         self.is_modern = era is Era.MODERN
         self._version = version
 
     def of(self, method: str = "", params: Raw | UnsetType = UNSET) -> dict[str, str]:
-        """The headers of a message. `initialize` has none: the version is what it asks about."""
+        """The headers of a message; none for `initialize`, which negotiates the version."""
         if not self._version or method == "initialize":
             return {}
         headers = {"mcp-protocol-version": self._version}
@@ -81,7 +81,7 @@ class McpHeaders:
         return {"mcp-name": encoded(getattr(given, member)), **marked}
 
     def learn(self, listing: bytes) -> None:
-        """Remember which arguments are repeated in headers; `listing` is the result of a `tools/list`."""
+        """Remember which arguments are repeated in headers; `listing` is the raw result of a `tools/list`."""
         if not self.is_modern or MARK.encode() not in listing:
             return
         try:
@@ -94,10 +94,10 @@ class McpHeaders:
 
 
 def marks_in(schema: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    """The path of each marked argument, and the suffix of its header.
+    """Yield the path of each marked argument and the suffix of its header.
 
-    Marks stand only where nothing but `properties` leads to. A tool with a mark elsewhere, or one that is
-    invalid, has all its headers ignored by the server: to send the valid ones does no harm.
+    Only arguments reached through `properties` alone can be marked. The server ignores all headers of a tool
+    that has a mark elsewhere, or an invalid one, so sending the valid ones does no harm.
     """
     properties = schema.get("properties") if isinstance(schema, dict) else None
     for name, argument in properties.items() if isinstance(properties, dict) else ():
@@ -120,12 +120,12 @@ def _marked_values(marks: Marks, arguments: Raw) -> dict[str, str]:
         if isinstance(value, bool):
             value = "true" if value else "false"
         if isinstance(value, str | int | float):
-            # A number of thousands of digits has no text (`sys.int_info`), and then no header.
+            # A number of thousands of digits cannot be converted (`sys.int_info`) and gets no header.
             with suppress(ValueError):
                 headers[f"mcp-param-{suffix}"] = encoded(str(value))
     return headers
 
 
 def encoded(value: str) -> str:
-    """A header's value: as it is if it is visible ASCII, else base64 in the specification's brackets."""
+    """Encode a header's value: visible ASCII as it is, the rest as base64 in the specification's brackets."""
     return value if _PLAIN.fullmatch(value) else f"=?base64?{b64encode(value.encode()).decode()}?="

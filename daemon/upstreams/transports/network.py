@@ -1,6 +1,6 @@
-"""What the transports over a network share: where a server is, and why it could not be reached.
+"""What the network transports share: connecting, and why a server could not be reached.
 
-A url may hold a password, a query may hold a token: texts name the host and the port, never more.
+A URL may hold a password and a query a token, so texts name the host and the port, never more.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FORBIDDEN = 403
 
 
 def host_and_port(url: str, *schemes: str) -> tuple[str, int]:
-    """Where a url points.
+    """The host and the port of a URL.
 
     Raises:
         CannotStart: it does not begin with one of the schemes, or names no host or no valid port.
@@ -46,7 +46,7 @@ def host_and_port(url: str, *schemes: str) -> tuple[str, int]:
 
 
 def place_of(host: str, port: int) -> str:
-    """How texts name a server."""
+    """Host and port as texts name them."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -55,7 +55,7 @@ async def connect(host: str, port: int, tls: ssl.SSLContext | None) -> Stream:
 
     Raises:
         CannotStart: the certificate is not trusted.
-        ConnectionLost: nobody answers there just now.
+        ConnectionLost: the server cannot be reached just now.
     """
     try:
         if tls is None:
@@ -97,7 +97,7 @@ def is_untrusted(error: BaseException) -> bool:
 
 
 def cause_of(error: BaseException) -> Cause:
-    """The cause of a failed attempt to connect: of what it was made from, the innermost that says one."""
+    """The cause of a failed attempt to connect: that of the innermost exception that has one."""
     found = Cause.CANNOT_CONNECT
     for each in _causes(error):
         if isinstance(each, ssl.SSLCertVerificationError):
@@ -119,7 +119,7 @@ _NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQU
 
 
 def reason(error: BaseException) -> str:
-    """The root of a failure in words: libraries wrap the one sentence that helps in several that do not."""
+    """The root of a failure in words: libraries wrap the one useful message in several others."""
     text = ""
     for cause in _causes(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
@@ -127,13 +127,13 @@ def reason(error: BaseException) -> str:
         if isinstance(cause, ssl.SSLError | socket.gaierror):
             text = cause.strerror or text
         elif isinstance(cause, OSError) and cause.errno:
-            # Not its strerror: trio puts the address in front, which is there already.
+            # Not its strerror: trio puts the address in front, and our text has it already.
             text = os.strerror(cause.errno)
     return text or str(error) or type(error).__name__
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """An error and what it was made from, outermost first."""
+    """An error, its causes and contexts, outermost first."""
     waiting, seen = [error], set[int]()
     while waiting:
         here = waiting.pop(0)
@@ -143,5 +143,5 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         yield here
         if isinstance(here, BaseExceptionGroup):
             waiting += here.exceptions
-        # The context even where it is suppressed: the HTTP library hides the cause behind `from None`.
+        # Even a suppressed context: the HTTP library hides the cause behind `from None`.
         waiting += [inner for inner in (here.__cause__, here.__context__) if inner is not None]

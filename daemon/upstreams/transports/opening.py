@@ -1,7 +1,7 @@
-"""From a server's `type` to the module that opens it, loaded when first needed.
+"""From a server's `type` to the transport module that opens it, loaded when first needed.
 
-A daemon of stdio servers has no use for the libraries behind HTTP and WebSocket; one that has is not held up
-while they are imported, which a worker thread does.
+A daemon with only stdio servers never loads the libraries behind HTTP and WebSocket; one with others imports
+them in a worker thread, so that the event loop is not blocked.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ MODULES = {kind: f"daemon.upstreams.transports.{kind}" for kind in TransportType
 
 @attrs.frozen(kw_only=True)
 class OpenContext:
-    """One server, and the parts of the daemon that a connection to it needs."""
+    """A server, and the parts of the daemon that a connection to it needs."""
 
     server: Server
-    """Its configuration."""
+    """The configuration of the server."""
     events: ConnectionEvents
-    """The actor that owns the connection."""
+    """The actor that owns the connection, told what happens on it."""
     outbox: Outbox
     """The daemon's outbox."""
     children: Children

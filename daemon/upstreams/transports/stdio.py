@@ -1,8 +1,8 @@
-"""A server as a child process, spoken to over its stdin and stdout (MCP, stdio transport).
+"""A server as a child process, reached over its stdin and stdout (MCP, stdio transport).
 
 Exit and end of stdout are different events (measured: a grandchild that holds stdout delays EOF by as long
 as it lives; a child that closes stdout may live on), so both are watched and either one ends the connection.
-stderr is drained from the first moment to the last: a child that logs into a full pipe stands still.
+stderr is drained for as long as the child lives: a child that logs into a full pipe blocks.
 """
 
 from __future__ import annotations
@@ -27,36 +27,36 @@ if TYPE_CHECKING:
     from daemon.upstreams.transports.opening import OpenContext
 
 INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
-"""What a child sees of our environment: the MCP SDKs' own list. Everything else (tokens, SSH_AUTH_SOCK,
-NOTIFY_SOCKET, LISTEN_FDS) must be named in the server's `env`."""
+"""Variables of our environment that a child inherits: the list of the MCP SDKs. Everything else (tokens,
+SSH_AUTH_SOCK, NOTIFY_SOCKET, LISTEN_FDS) must be named in the server's `env`."""
 
 LAST_WORDS = 0.05
-"""Seconds between exit and EOF that we wait for the other of the two: an answer may still be in the pipe, and
-an exit status tells more than an EOF. Callers wait meanwhile, so it is short."""
+"""Seconds that we wait for the other of exit and EOF: an answer may still be in the pipe, and an exit status
+tells more than an EOF. Callers wait meanwhile, so it is short."""
 
 STDERR_CHUNK = 64 * 1024
-"""Bytes that are read at once, and how long a line may become before it is told without its end."""
+"""Bytes read at once, and the length at which a line is passed on without its end."""
 
 LINES_AT_ONCE = 1000
-"""Of one chunk, no more lines than are kept anyway: a flood of short ones must not own the loop."""
+"""Lines passed on of one chunk, no more than are kept anyway: a flood of short ones must not own the loop."""
 
 EXIT_MEANINGS = {
     78: ": configuration error (EX_CONFIG)",
     126: ": found but not executable",
     127: ": command not found",
 }
-"""What some exit statuses say (sysexits.h, and the shell's own)."""
+"""What some exit statuses mean (sysexits.h, and the shell's own)."""
 
 
 def child_environment(environ: Mapping[str, str], configured: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a child: the allow-list, then what the configuration says."""
+    """The environment of a child: the allow-list, then the configured variables."""
     allowed = {name: environ[name] for name in INHERITED if name in environ}
     return {**allowed, **configured}
 
 
 @asynccontextmanager
 async def open_connection(context: OpenContext) -> AsyncIterator[StdioConnection]:
-    """Start the child and connect to it; on the way out, end it with everything that it started.
+    """Start the child and connect to it; on exit, end it with everything that it started.
 
     Raises:
         CannotStart: the command cannot be run at all.
@@ -115,7 +115,7 @@ class StdioConnection(RawConnection):
         raise self._exit()
 
     async def _with_exit(self, lost: ConnectionLost) -> ConnectionLost:
-        """EOF usually means that the child is about to exit: its status tells more than the EOF."""
+        """Wait a moment for the exit status: EOF usually means that the child is about to exit."""
         with trio.move_on_after(LAST_WORDS):
             await self._child.process.wait()
             return self._exit()
@@ -128,7 +128,7 @@ class StdioConnection(RawConnection):
 
 
 def exited(status: int) -> ConnectionLost:
-    """What an exit status means; negative numbers are signals, as in `subprocess`."""
+    """The error for an exit status; negative numbers are signals, as in `subprocess`."""
     if status == 0:
         return ConnectionLost("exited with status 0", Cause.ENDED)
     if status > 0:
@@ -142,7 +142,7 @@ def exited(status: int) -> ConnectionLost:
 
 
 async def drain(fd: int, on_line: Callable[[bytes], None]) -> None:
-    """Read a non-blocking descriptor to its end, a line at a time; of an endless one the beginning, once."""
+    """Read a non-blocking descriptor to its end, line by line; overlong lines are cut."""
     rest = b""
     told = False
     while True:

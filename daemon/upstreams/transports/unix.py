@@ -30,11 +30,11 @@ _OF_SOCKETS = {errno.ENOENT: Cause.SOCKET_MISSING, errno.EACCES: Cause.SOCKET_DE
 
 @asynccontextmanager
 async def open_connection(context: OpenContext) -> AsyncIterator[RawConnection]:
-    """Connect to the socket; hang up on the way out.
+    """Connect to the socket; disconnect on exit.
 
     Raises:
         CannotStart: the url names no socket.
-        ConnectionLost: nobody answers there, or we may not connect.
+        ConnectionLost: nothing listens there, or we may not connect.
     """
     server = context.server
     path = socket_path(server.url or "")

@@ -54,13 +54,13 @@ async def daemon(directory: Path, config: object, *early: int) -> AsyncIterator[
     built = file.read()
     signals = Signals()
     # Only its sockets and what it is told are used: the tree that runs is `lifetime`'s own.
-    home = House(directory, built, listen=signals.listen, redact=file.redact, file=file)
+    home = House(directory, built, redact=file.redact, file=file)
     for number in early:
         os.kill(os.getpid(), number)
     try:
         with trio.fail_after(2 * PATIENCE):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(lifetime.run, built, home.around)
+                nursery.start_soon(lifetime.run, built, home.around, signals.listen)
                 await home.wait_notified("READY=1")
                 yield home
                 os.kill(os.getpid(), signal.SIGTERM)

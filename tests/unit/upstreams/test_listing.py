@@ -32,7 +32,7 @@ from daemon.upstreams.listing import (
     Listing,
     ListingStatus,
 )
-from daemon.upstreams.transports.handshake import Greeting
+from daemon.upstreams.own_requests import Greeting
 from daemon.wire.requests import RemoteError
 from tests.unit.config.reading import config_of
 from tests.waiting import until

@@ -19,7 +19,7 @@ from daemon.wire.envelope import (
     decode,
     decode_strictly,
 )
-from daemon.wire.malformed import MAX_ID_BYTES
+from daemon.wire.frames import MAX_ID_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

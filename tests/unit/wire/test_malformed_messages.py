@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from daemon.wire import envelope
 from daemon.wire.envelope import MAX_CONTAINERS, MAX_DEPTH, BadMessage, decode, decode_strictly
-from daemon.wire.malformed import id_in_head
+from daemon.wire.frames import id_in_head
 from tests.fuzz.mutation import FROM_CLIENTS, FROM_SERVERS, malformed
 from tests.fuzz.oracles import UID, an_envelope, framing
 from tests.fuzz.promises import depth, read

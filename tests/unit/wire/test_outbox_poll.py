@@ -12,7 +12,7 @@ import trio
 from loguru import logger
 from trio.testing import wait_all_tasks_blocked
 
-from daemon.wire.poll import EVENTS_AT_ONCE, IN, MAX_SKIPS, OUT, Poll
+from daemon.wire.outbox import EVENTS_AT_ONCE, IN, MAX_SKIPS, OUT, Poll
 from tests.waiting import until
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.wire.malformed import (
+from daemon.wire.frames import (
     MAX_READ_AGAIN,
     MAX_SURROGATES,
     id_answered,

@@ -11,7 +11,7 @@ from daemon.config.tuning import Timeouts
 from daemon.errors import ProtocolFault, StartTimeout, UpstreamLost
 from daemon.model import Era
 from daemon.protocol import HANDSHAKE_VERSIONS, IDENTITY, MODERN_VERSION, SERVER_INFO_KEY
-from daemon.upstreams.transports.handshake import (
+from daemon.upstreams.own_requests import (
     ABOUT_CHARACTERS,
     LONGEST_START,
     Greeter,

@@ -9,7 +9,7 @@ import trio
 
 from daemon.catalog.listing import MAX_TOOLS
 from daemon.errors import ListingFault, UpstreamLost
-from daemon.upstreams.transports.paging import LONG_PAGE, MAX_PAGES, list_all
+from daemon.upstreams.own_requests import LONG_PAGE, MAX_PAGES, list_all
 from tests.unit.upstreams.transports.replies import DEATH, SILENCE, TableConnection, refusal
 
 
