@@ -13,13 +13,11 @@ import os
 import select
 from time import monotonic
 
-from daemon.bridge.client_side import ClientSide
-from daemon.bridge.daemon_side import DaemonSide
-from daemon.bridge.exchange import Exchange
+from daemon.bridge.conversation import Conversation
+from daemon.bridge.ends import HUNG_UP, MUTE, SILENT, TURNED_AWAY, Dialer, Stdout
 from daemon.bridge.peek import only_answers
-from daemon.bridge.reaching import HUNG_UP, MUTE, SILENT, TURNED_AWAY, Dialer
 from daemon.bridge.requests import MAX_OPEN
-from daemon.bridge.stdout import Stdout
+from daemon.bridge.sides import ClientSide, DaemonSide
 
 READ_BYTES = 256 * 1024
 """Read at once: the largest size that still gains, and what a unix socket holds by default."""
@@ -59,9 +57,9 @@ class Bridge:
         self._dialer = Dialer(path)
         self._since = monotonic()
         self._link, trouble = self._dialer.dial(self._since)
-        self._exchange = Exchange(hello, through=self._link is not None)
-        self._client = ClientSide(self._exchange)
-        self._daemon = DaemonSide(self._exchange, self._client)
+        self._conversation = Conversation(hello, through=self._link is not None)
+        self._client = ClientSide(self._conversation)
+        self._daemon = DaemonSide(self._conversation, self._client)
         self._wordless = 0
         self._lost = False
         """Whether a daemon that answered the client has gone."""
@@ -69,7 +67,7 @@ class Bridge:
         self._poll = select.poll()
         self._stdout = Stdout(_STDOUT)
         self._masks: dict[int, int | None] = {}
-        self._exchange.trouble = trouble or SILENT.format(path=path)
+        self._conversation.trouble = trouble or SILENT.format(path=path)
         if self._link is None:
             _say(f"{trouble}\nUntil it runs, this bridge answers for it.")
 
@@ -81,7 +79,7 @@ class Bridge:
             whenever we connect, or the client has ended and was not answered.
         """
         while not self._is_over():
-            if not self._exchange.is_settled:
+            if not self._conversation.is_settled:
                 self._tend(monotonic())
             self._watch()
             if self._daemon.is_calm and self._stdin_open and self._link is not None:
@@ -89,11 +87,11 @@ class Bridge:
                 continue
             for descriptor, events in self._poll.poll(self._patience()):
                 self._use(descriptor, events)
-        exchange = self._exchange
-        asked = len(exchange.requests) > 0 or exchange.deadline is not None
-        if exchange.heard or exchange.stands_in or self._stdout.gone:
+        conversation = self._conversation
+        asked = len(conversation.requests) > 0 or conversation.deadline is not None
+        if conversation.heard or conversation.stands_in or self._stdout.gone:
             return ""
-        return exchange.trouble if asked or self._is_unwanted() else ""
+        return conversation.trouble if asked or self._is_unwanted() else ""
 
     def _relay(self, link: _socket.socket) -> None:
         """Pass on whole lines as long as nothing else comes, and nothing has to wait.
@@ -103,8 +101,8 @@ class Bridge:
 
         Whatever else poll has said when this returns, it says again.
         """
-        client, daemon, exchange = self._client, self._daemon, self._exchange
-        up, poll, stdout, own = exchange.up, self._poll.poll, self._stdout, exchange.own_tool
+        client, daemon, conversation = self._client, self._daemon, self._conversation
+        up, poll, stdout, own = conversation.up, self._poll.poll, self._stdout, conversation.own_tool
         while True:
             for descriptor, events in poll():
                 if events != select.POLLIN:
@@ -121,7 +119,7 @@ class Bridge:
                     taken = stdout.give(data)
                     calm = taken == len(data)
                     if not calm:
-                        exchange.down += data[taken:]
+                        conversation.down += data[taken:]
                     daemon.passed(data)
                 else:
                     self._hear(descriptor, data)
@@ -131,14 +129,14 @@ class Bridge:
 
     def _use(self, descriptor: int, events: int) -> None:
         if descriptor == _STDIN:
-            self._hear(_STDIN, _read(_STDIN, _all if self._exchange.through else _less))
+            self._hear(_STDIN, _read(_STDIN, _all if self._conversation.through else _less))
         elif descriptor == _STDOUT:
             self._stdout.gone |= bool(events & _GONE)
-            self._stdout.drain(self._exchange.down)
+            self._stdout.drain(self._conversation.down)
         else:
-            if self._exchange.up.unsent:
+            if self._conversation.up.unsent:
                 self._send()
-            if events & (select.POLLIN | _GONE) and len(self._exchange.down) < BUFFERED_BYTES:
+            if events & (select.POLLIN | _GONE) and len(self._conversation.down) < BUFFERED_BYTES:
                 self._hear(descriptor, _read(descriptor, _all))
 
     def _hear(self, descriptor: int, data: bytes | None) -> None:
@@ -159,30 +157,30 @@ class Bridge:
         """A client that has only finished writing still gets its answers, if a daemon is there to give them."""
         if self._stdout.gone or self._is_unwanted():
             return True
-        exchange = self._exchange
-        awaits = self._link is not None and (exchange.through or len(exchange.requests) > 0)
-        return not self._stdin_open and not exchange.down and not awaits
+        conversation = self._conversation
+        awaits = self._link is not None and (conversation.through or len(conversation.requests) > 0)
+        return not self._stdin_open and not conversation.down and not awaits
 
     def _is_unwanted(self) -> bool:
         """Whether a daemon means us when it hangs up. A client that was answered here is not given up."""
-        return self._wordless >= WORDLESS and not self._exchange.stands_in
+        return self._wordless >= WORDLESS and not self._conversation.stands_in
 
     def _watch(self) -> None:
         """Ask poll for what can be used now.
 
         A source that must wait is not registered at all: poll reports a hangup unasked, and would spin on it.
         """
-        exchange, up = self._exchange, self._exchange.up
-        room = len(exchange.down) < BUFFERED_BYTES
-        passes = up.unsent < BUFFERED_BYTES and len(exchange.requests) < MAX_OPEN
-        takes = passes if exchange.through else room
+        conversation, up = self._conversation, self._conversation.up
+        room = len(conversation.down) < BUFFERED_BYTES
+        passes = up.unsent < BUFFERED_BYTES and len(conversation.requests) < MAX_OPEN
+        takes = passes if conversation.through else room
         self._register(_STDIN, select.POLLIN if takes and self._stdin_open else None)
         if self._link is not None:
             writes = up.unsent and not up.deaf
             mask = (select.POLLIN if room else 0) | (select.POLLOUT if writes else 0)
             self._register(self._link.fileno(), mask or None)
         # Always: that is how we learn that nobody reads our stdout any more.
-        self._register(_STDOUT, select.POLLOUT if exchange.down else 0)
+        self._register(_STDOUT, select.POLLOUT if conversation.down else 0)
 
     def _register(self, descriptor: int, mask: int | None) -> None:
         if self._masks.get(descriptor) == mask:
@@ -195,14 +193,14 @@ class Bridge:
 
     def _patience(self) -> int | None:
         """Milliseconds until something is to be done unasked; None: never."""
-        exchange = self._exchange
-        if exchange.is_settled:
+        conversation = self._conversation
+        if conversation.is_settled:
             return None
-        deadline = exchange.deadline
+        deadline = conversation.deadline
         times = [] if deadline is None else [deadline]
         if self._link is None:
             times.append(self._dialer.due(awaited=deadline is not None))
-        elif not exchange.through:
+        elif not conversation.through:
             times.append(self._since + GREETING_SECONDS)
         if not times:
             return None
@@ -211,7 +209,7 @@ class Bridge:
 
     def _send(self) -> None:
         """Give the daemon what it takes now; after the client's last byte, tell it that there is no more."""
-        up = self._exchange.up
+        up = self._conversation.up
         if self._link is not None and up.send(self._link) and not self._stdin_open:
             try:
                 self._link.shutdown(_socket.SHUT_WR)
@@ -219,35 +217,35 @@ class Bridge:
                 up.deaf = True
 
     def _told(self, data: bytes) -> None:
-        exchange = self._exchange
+        conversation = self._conversation
         if data:
-            was_through = exchange.through
+            was_through = conversation.through
             self._daemon.said(data)
-            if exchange.through and not was_through:
+            if conversation.through and not was_through:
                 _say("connected again." if self._lost else "connected.")
                 self._since = monotonic()
                 self._send()
-            self._stdout.drain(exchange.down)
+            self._stdout.drain(conversation.down)
         else:
-            self._wordless += not exchange.heard
-            self._lose((HUNG_UP if exchange.heard else TURNED_AWAY).format(path=self._path))
+            self._wordless += not conversation.heard
+            self._lose((HUNG_UP if conversation.heard else TURNED_AWAY).format(path=self._path))
 
     def _tend(self, now: float) -> None:
         """While no daemon answers, do what is to be done at a time of its own."""
-        exchange = self._exchange
-        through = exchange.through
+        conversation = self._conversation
+        through = conversation.through
         if self._link is not None and not through and now >= self._since + GREETING_SECONDS:
             self._lose(MUTE.format(path=self._path, seconds=GREETING_SECONDS))
-        if self._link is None and now >= self._dialer.due(awaited=exchange.deadline is not None):
+        if self._link is None and now >= self._dialer.due(awaited=conversation.deadline is not None):
             self._connect(now)
-        exchange.expire(now)
-        if through and not exchange.through:
+        conversation.expire(now)
+        if through and not conversation.through:
             self._since = now  # its time begins when it was first missed: the client may have been idle before
-            _say(f"{exchange.trouble}\nUntil it answers, this does so in its place.")
+            _say(f"{conversation.trouble}\nUntil it answers, this does so in its place.")
 
     def _connect(self, now: float) -> None:
         self._link, trouble = self._dialer.dial(now)
-        self._exchange.trouble = trouble or SILENT.format(path=self._path)
+        self._conversation.trouble = trouble or SILENT.format(path=self._path)
         if self._link is not None:
             self._since = now
             self._daemon.connected()
@@ -260,8 +258,8 @@ class Bridge:
         self._link.close()
         self._link = None
         now = monotonic()
-        self._exchange.trouble = trouble
-        settled = self._exchange.is_settled
+        self._conversation.trouble = trouble
+        settled = self._conversation.is_settled
         self._lost |= settled
         self._dialer.ended(now, now - self._since if settled else None)
         if not self._stdin_open:

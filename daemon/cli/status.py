@@ -105,8 +105,7 @@ def _explain(status: dict[str, Any], options: argparse.Namespace) -> None:
     if all(server["state"] in WELL for server in servers.values()):
         return
     # Only now: most of the time nothing is wrong.
-    from daemon.cli.doctor.asking import last_words  # noqa: PLC0415
-    from daemon.cli.doctor.remedies import remedy  # noqa: PLC0415
+    from daemon.cli.doctor.remedies import last_words, remedy  # noqa: PLC0415
 
     for name, words in last_words(servers, partial(ask_with, options)).items():
         found = remedy(name, servers[name], words)

@@ -7,6 +7,7 @@ watchers.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import signal
 import tomllib
@@ -14,8 +15,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from daemon.cli.control import DaemonUnreachable, RemoteFault
+from daemon.states import WELL
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    Ask = Callable[[str, dict[str, Any]], dict[str, Any]]
 
 LINES = 60
 """Last lines of stderr that are read: a stack trace of node's puts some 15 below the line that matters."""
@@ -111,3 +117,22 @@ def _sentence(text: str) -> str:
     """With a full stop, also where a group at its end matched nothing."""
     whole = text.rstrip(" :")
     return whole if whole.endswith((".", "!", "?")) else f"{whole}."
+
+
+def last_words(servers: Mapping[str, Any], ask: Ask) -> dict[str, list[str]]:
+    """The last lines of stderr of every server that is not well, by name, oldest first.
+
+    Args:
+        servers: as in a status, which shows five lines of each: a stack trace has more.
+        ask: asks the daemon a question, by method and params.
+    """
+    return {name: _words(name, server, ask) for name, server in servers.items() if server["state"] not in WELL}
+
+
+def _words(name: str, server: Mapping[str, Any], ask: Ask) -> list[str]:
+    shown: list[str] = server["stderr"]
+    if shown and needs_words(server):
+        # An older daemon does not know the question; or the server was just taken out of the configuration.
+        with contextlib.suppress(RemoteFault, DaemonUnreachable):
+            return [line["text"] for line in ask("logs", {"server": name, "last": LINES})["lines"]]
+    return shown

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from daemon.cli.doctor.scene import UNKNOWN, gather
 from tests.unit.cli.daemons import SILENCE, down, fake_control, status_of
 from tests.unit.cli.doctor.scenes import listening, process
@@ -73,6 +75,7 @@ def test_a_daemon_tells_what_it_uses(house: House) -> None:
     assert named.path == house.config
 
 
+@pytest.mark.process
 def test_variables_and_paths_are_those_of_the_daemons_process(house: House) -> None:
     house.servers(git={"command": "${PROGRAM}"})
     assert "PROGRAM is not set" in house.look().faults[0].message
