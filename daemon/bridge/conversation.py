@@ -1,9 +1,9 @@
-"""What is under way between one client and one daemon after the other; without descriptors and a clock.
+"""The state of one client's conversation with one daemon after another; no descriptors, no monotonic clock.
 
-While a daemon is there (`through`), lines pass in both directions as they are; only their ids are looked at.
-When it goes, every open request is dealt with: what may have run is answered with `UpstreamLost`, for a second
-time could do damage; what has no effect, and what was not sent to its end, waits for the next daemon. That one
-is told the `Script` first. `sides` takes what the client says, `sides` what a daemon does.
+While a daemon is there (`through`), lines pass unchanged in both directions; only their ids are looked at. When
+it goes, every open request is settled. One that may have run is answered with `UpstreamLost`, because running
+it twice could do damage. One that has no effect, or was not sent completely, waits for the next daemon. That
+daemon is sent the `Script` first: what the previous one knew of this client. `sides` moves lines in and out.
 """
 
 from __future__ import annotations
@@ -28,37 +28,36 @@ LIST_CHANGED = b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n
 _END = b"}}\n"
 
 MAX_SUBSCRIPTIONS = 16
-"""As many as the daemon allows to be open (`actors.session.MAX_SUBSCRIPTIONS`)."""
-
+"""As many as the daemon allows to be open (`clients.announcements.MAX_SUBSCRIPTIONS`)."""
 
 HELLO_LINE = b'{"jsonrpc":"2.0","method":"mcpd/hello","params":{%b}}\n'
 
 
 class Beginning:
-    """When a conversation began, whatever somebody does to the clock meanwhile."""
+    """The time at which a conversation began, which setting the clock does not move to a later one."""
 
     __slots__ = ("_read", "_since_boot")
 
     def __init__(self) -> None:
-        """It begins now."""
+        """Begin now."""
         self._read, self._since_boot = time(), clock_gettime(CLOCK_BOOTTIME)
 
     def earliest(self) -> float:
-        """In seconds since the epoch, as the clock said then or would have to say today: what is earlier."""
+        """Seconds since the epoch: by the clock as it was then or as it is now, whichever is earlier."""
         return min(self._read, time() - (clock_gettime(CLOCK_BOOTTIME) - self._since_boot))
 
 
 class Script:
-    """What one client has said that outlives a daemon: its hello, its handshake, its subscriptions."""
+    """The part of what a client said that outlives a daemon: its hello, handshake and subscriptions."""
 
     def __init__(self, hello: bytes) -> None:
-        """Begin with the bridge's own hello."""
+        """Start with the bridge's own hello."""
         self.initialized = False
         """Whether the client has finished the handshake."""
         self.subscriptions: dict[bytes, bytes] = {}
-        """Open subscriptions of the 2026-07-28 protocol, acknowledged: id to request."""
+        """Acknowledged, open subscriptions of the 2026-07-28 protocol: id to request line."""
         self.began: Beginning | None = None
-        """When a daemon first said something, and so may have shown tools; None: none ever did."""
+        """When a daemon first said something, and so may have shown tools; None if none ever did."""
         self._hello = hello
         self._handshake: tuple[bytes, bytes] | None = None
         self._said: tuple[bytes, bytes] | None = None
@@ -67,28 +66,28 @@ class Script:
 
     @property
     def handshaken(self) -> bool:
-        """Whether a daemon has answered the client's `initialize`: it belongs to that era, then."""
+        """Whether the client's `initialize` was answered: the client is of the handshake era then."""
         return self._handshake is not None
 
     def shook_hands(self, request_id: bytes, line: bytes) -> None:
-        """A daemon has accepted this `initialize`."""
+        """Record an `initialize` that was accepted."""
         self._handshake = request_id, line
 
     def subscribed(self, request_id: bytes, line: bytes) -> None:
-        """A daemon has acknowledged this `subscriptions/listen`."""
+        """Record a `subscriptions/listen` that was acknowledged."""
         if len(self.subscriptions) < MAX_SUBSCRIPTIONS:
             self.subscriptions[request_id] = line
 
     def unsubscribed(self, request_id: bytes) -> None:
-        """A subscription, if it is one, has ended."""
+        """Forget a subscription, if the id is one's."""
         self.subscriptions.pop(request_id, None)
         self._reopened.discard(request_id)
 
     def opening(self) -> tuple[bytes, bytes]:
-        """What a new daemon is sent at first, and the id of the one request in it.
+        """What a new daemon is sent first, and the id of the one request in it.
 
-        The client's own handshake, or a ping: nothing else is sent before it is answered. Until then nobody may
-        be there at all: the connection waits in the queue of a daemon that is starting, or not coming.
+        That request is the client's own handshake, or a ping. Nothing else is sent before it is answered: until
+        then the connection may be waiting in the backlog of a daemon that is still starting, or never will.
         """
         self._reopened.clear()
         self._said = self._handshake
@@ -96,11 +95,11 @@ class Script:
         return self._greeting() + line, request_id
 
     def overheard(self) -> None:
-        """The present daemon was sent the client's own `initialize`, though it was answered here."""
+        """Note that the present daemon was sent the client's own `initialize`, which was answered here."""
         self._said = self._handshake
 
     def supplement(self) -> tuple[bytes, bytes] | None:
-        """The handshake and its id, if it took place after `opening` was sent: it is to be sent as well."""
+        """The handshake and its id, if it took place after `opening` and must be sent too; else None."""
         if self._said is self._handshake or self._handshake is None:
             return None
         self._said = self._handshake
@@ -108,31 +107,31 @@ class Script:
         return line, request_id
 
     def _greeting(self) -> bytes:
-        """The hello; a daemon that does not know the client is told that others do, and since when."""
+        """The hello; a later daemon is also told when the conversation with the first one began."""
         if self.began is None:
             return self._hello
         resumed = b'"resumed":%.6f' % self.began.earliest()
         return self._hello[: -len(_END)] + b"," + resumed + _END if self._hello else HELLO_LINE % resumed
 
     def sequel(self) -> bytes:
-        """What it is sent when it has answered."""
+        """What a new daemon is sent after it has answered the opening request."""
         self._reopened = set(self.subscriptions)
         return (INITIALIZED_LINE if self.initialized else b"") + b"".join(self.subscriptions.values())
 
     def announcement(self) -> bytes:
-        """What the client is told then: another daemon may offer other tools."""
+        """What the client is told at that point: another daemon may offer other tools."""
         return LIST_CHANGED if self.initialized else b""
 
     def reopened(self, request_id: bytes, line: bytes | bytearray) -> bytes | None:
-        """A new daemon acknowledges a subscription.
+        """Take a new daemon's acknowledgement of a subscription.
 
         Args:
             request_id: of the subscription.
             line: the acknowledgement.
 
         Returns:
-            What the client is told instead, which knows of no new one: that the tools may have changed, if it
-            is told of that at all. None: it is new to the client as well.
+            For a subscription the client already has, what it is told instead of the acknowledgement: that the
+            tools may have changed, if it subscribed to that. None if the subscription is new to the client.
         """
         if request_id not in self._reopened:
             return None
@@ -149,13 +148,13 @@ CANCELLED = b'"notifications/cancelled"'
 
 
 class Conversation:
-    """One client's state; `up` is for the daemon, `down` for the client."""
+    """One client's requests, and the bytes for each side: `up` for the daemon, `down` for the client."""
 
     def __init__(self, hello: bytes, *, through: bool = True) -> None:
-        """Begin.
+        """Start a conversation.
 
         Args:
-            hello: sent to each daemon before all else.
+            hello: sent to each daemon before anything else.
             through: whether a daemon is there.
         """
         self.up = Outgoing()
@@ -163,22 +162,24 @@ class Conversation:
         self.through = through
         """Whether a daemon takes what the client sends."""
         self.trouble = ""
-        """Why there is none, and what to do."""
+        """Why no daemon is there, and what to do."""
         self.stands_in = False
-        """Whether the client was answered here, for want of a daemon's word."""
+        """Whether the client was answered here, because no daemon had."""
         self.own_tool = b""
-        """The name of our own tool, if the client was given it: its model may call it ever after."""
+        """The name of our own tool once the client has been given it: its model may call it at any later
+        time."""
         self.script = Script(hello)
         self.requests = OpenRequests()
         self.waiting = Waiting()
         self.unheard = Waiting()
-        """What the client began with, and a daemon has that never said a word: it is in `requests` as well."""
+        """The client's first requests, sent to a daemon that has not said a word; they are in `requests`
+        too."""
         self.awaited: bytes | None = None
-        """The request whose answer makes a daemon one that takes what the client sends."""
+        """The request whose answer shows that the daemon takes what the client sends."""
         self.refusal = ""
-        """Why the present daemon does not serve this client, if it said so to what it was asked first."""
+        """Why the present daemon does not serve this client, if it refused the opening request."""
         self.hidden: set[bytes] = set()
-        """Requests whose answers are not for the client: they were our own, or were answered here."""
+        """Ids whose answers are kept from the client: requests of our own, or ones that were answered here."""
         if through:
             self.up.put(hello)
 
@@ -189,17 +190,17 @@ class Conversation:
 
     @property
     def is_settled(self) -> bool:
-        """Whether a daemon takes what the client sends, and one has ever answered: nothing is due unasked."""
+        """Whether a daemon takes what the client sends and has spoken: nothing is due at a time of its own."""
         return self.through and self.heard
 
     @property
     def deadline(self) -> float | None:
-        """When `expire` has something to do (seconds, monotonic); None: nothing waits."""
+        """When `expire` has something to do (seconds, monotonic); None if nothing waits."""
         deadlines = [self.waiting.deadline(), self.unheard.deadline()]
         return min((each for each in deadlines if each is not None), default=None)
 
     def expire(self, now: float) -> None:
-        """Answer what has waited long enough."""
+        """Answer the requests that have waited long enough."""
         for item in self.waiting.expired(now):
             if item.id is not None and not self._stood_in(item.id, item):
                 waited = WAIT_SECONDS if self.heard else stand_in.patience(item.method)
@@ -213,10 +214,10 @@ class Conversation:
         self.down += refuse(request_id, method, refusal, modern=not self.script.handshaken)
 
     def hold(self, request_id: bytes | None, method: bytes | None, line: bytes, until: float) -> None:
-        """Keep a line for the next daemon, if it is any business of that one.
+        """Keep a line for the next daemon, unless it means nothing to that one.
 
-        It is told the hello, the end of the handshake and the subscriptions anyway; an answer, or what cancels
-        a request, was for the last one.
+        The script repeats the hello, the end of the handshake and the subscriptions anyway; an answer or a
+        cancellation was meant for the previous daemon.
         """
         if method is None or method in {HELLO, INITIALIZED, CANCELLED}:
             return
@@ -228,14 +229,14 @@ class Conversation:
             self.refuse(request_id, method, FULL)
 
     def forget(self, request_id: bytes) -> None:
-        """The client wants no answer to a request any more."""
+        """Forget a request that the client no longer wants an answer to."""
         self.requests.settle(request_id)
         self.script.unsubscribed(request_id)
         self.waiting.cancel(request_id)
         self.unheard.cancel(request_id)
 
     def _doubt(self, request_id: bytes) -> None:
-        """The daemon that has this request may never answer it: what follows waits until it does, unseen."""
+        """Stop sending to a daemon that may never answer this request, until it does; hide that answer."""
         self.requests.settle(request_id)
         self.hidden.add(request_id)
         self.script.overheard()
@@ -244,7 +245,7 @@ class Conversation:
             self.awaited = request_id
 
     def _stood_in(self, request_id: bytes, item: Item) -> bool:
-        """Whether a request was answered as the first daemon would have."""
+        """Answer a request as the first daemon would have; whether that was possible."""
         line = None if self.heard else stand_in.answer(item, self.trouble)
         if line is None:
             return False

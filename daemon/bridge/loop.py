@@ -1,9 +1,9 @@
-"""The bridge's one poll loop: bytes between stdin, stdout and a socket that is connected anew whenever it ends.
+"""The bridge's one poll loop: bytes between stdin, stdout and a socket that is dialled again when it ends.
 
-Each direction has a buffer with a bound: over it, the source is not read, so that a slow reader slows its
-writer down instead of growing this process. No descriptor is ever written to when that could block: the socket
-is non-blocking, and `stdout` takes care of the other. So a client and a daemon that both write before they read
-cannot deadlock.
+Each direction has a bounded buffer. Over the bound the source is not read, so that a slow reader slows its
+writer down instead of making this process grow. No descriptor is ever written to when that could block: the
+socket is non-blocking, and `ends.Stdout` takes care of the other. So a client and a daemon that both write
+before they read cannot deadlock.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from daemon.bridge.requests import MAX_OPEN
 from daemon.bridge.sides import ClientSide, DaemonSide
 
 READ_BYTES = 256 * 1024
-"""Read at once: the largest size that still gains, and what a unix socket holds by default."""
+"""Bytes read at once: the largest size that still helps, and what a unix socket holds by default."""
 
 READ_BYTES_ALONE = 16 * 1024
-"""Read at once from the client while there is no daemon: each line may have to be answered here, at ten times
-its length."""
+"""Bytes read at once from the client while there is no daemon: each line may have to be answered here, at ten
+times its length."""
 
 BUFFERED_BYTES = 256 * 1024
 """A source is not read while this much waits for its sink."""
 
 GREETING_SECONDS = 60.0
-"""How long a daemon that has taken the connection may need for its first answer. With socket activation it is
+"""How long a daemon that has accepted the connection may take to answer first. With socket activation it is
 only just being started."""
 
 WORDLESS = 3
-"""Connections in a row that the first daemon we meet ends without a word, until we believe that it means us."""
+"""Connections in a row that the first daemon ends without a word before we conclude that it refuses us."""
 
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 _room = memoryview(bytearray(READ_BYTES))
-"""Where everything is read to: `os.read` would map and unmap as much memory for each message, however short."""
+"""The buffer for all reads: `os.read` would map and unmap this much memory for each message, however short."""
 _all, _less = [_room], [_room[:READ_BYTES_ALONE]]
 _GONE = select.POLLERR | select.POLLHUP | select.POLLNVAL
 
@@ -47,7 +47,7 @@ class Bridge:
     """Moves bytes between the client on stdin and stdout and the daemon."""
 
     def __init__(self, path: str, hello: bytes) -> None:
-        """Begin with a connection, if there is one to be had.
+        """Start with a connection, if a daemon is listening.
 
         Args:
             path: of the daemon's socket.
@@ -62,7 +62,7 @@ class Bridge:
         self._daemon = DaemonSide(self._conversation, self._client)
         self._wordless = 0
         self._lost = False
-        """Whether a daemon that answered the client has gone."""
+        """Whether a daemon that had answered the client has gone."""
         self._stdin_open = True
         self._poll = select.poll()
         self._stdout = Stdout(_STDOUT)
@@ -75,8 +75,8 @@ class Bridge:
         """Move bytes until the client has ended.
 
         Returns:
-            Empty; else why the client was not served: no daemon has ever said a word, and one hangs up on us
-            whenever we connect, or the client has ended and was not answered.
+            Empty if the client was served; else why not: no daemon has ever said a word, and either one hangs
+            up whenever we connect or the client ended without an answer.
         """
         while not self._is_over():
             if not self._conversation.is_settled:
@@ -94,12 +94,12 @@ class Bridge:
         return conversation.trouble if asked or self._is_unwanted() else ""
 
     def _relay(self, link: _socket.socket) -> None:
-        """Pass on whole lines as long as nothing else comes, and nothing has to wait.
+        """Pass on whole lines as long as nothing else comes and nothing has to wait.
 
-        The usual case, hence short: each step here is a step more for every call. It does what all else here
-        does, in another order: what is passed on is looked at when the other side already works on it.
+        This is the usual case, and every step in it is paid by every call. It does what the rest of the loop
+        does in another order: a line is looked at after it was passed on, while the other side works on it.
 
-        Whatever else poll has said when this returns, it says again.
+        Events that poll has reported and that are not dealt with when this returns are reported again.
         """
         client, daemon, conversation = self._client, self._daemon, self._conversation
         up, poll, stdout, own = conversation.up, self._poll.poll, self._stdout, conversation.own_tool
@@ -140,7 +140,7 @@ class Bridge:
                 self._hear(descriptor, _read(descriptor, _all))
 
     def _hear(self, descriptor: int, data: bytes | None) -> None:
-        """Take what was read; empty: that was the end; None: nothing was."""
+        """Take what was read; empty means the end, None that nothing was read."""
         if data is None:
             return
         if descriptor != _STDIN:
@@ -154,7 +154,7 @@ class Bridge:
         self._send()
 
     def _is_over(self) -> bool:
-        """A client that has only finished writing still gets its answers, if a daemon is there to give them."""
+        """Whether to stop. A client that has only finished writing still gets its answers from a daemon."""
         if self._stdout.gone or self._is_unwanted():
             return True
         conversation = self._conversation
@@ -162,13 +162,13 @@ class Bridge:
         return not self._stdin_open and not conversation.down and not awaits
 
     def _is_unwanted(self) -> bool:
-        """Whether a daemon means us when it hangs up. A client that was answered here is not given up."""
+        """Whether the daemon refuses us by hanging up. A client that was answered here is not given up."""
         return self._wordless >= WORDLESS and not self._conversation.stands_in
 
     def _watch(self) -> None:
-        """Ask poll for what can be used now.
+        """Register what can be used now.
 
-        A source that must wait is not registered at all: poll reports a hangup unasked, and would spin on it.
+        A source that must wait is not registered at all: poll reports a hangup unasked, so the loop would spin.
         """
         conversation, up = self._conversation, self._conversation.up
         room = len(conversation.down) < BUFFERED_BYTES
@@ -179,7 +179,7 @@ class Bridge:
             writes = up.unsent and not up.deaf
             mask = (select.POLLIN if room else 0) | (select.POLLOUT if writes else 0)
             self._register(self._link.fileno(), mask or None)
-        # Always: that is how we learn that nobody reads our stdout any more.
+        # Always: that is how we learn that nobody reads our stdout.
         self._register(_STDOUT, select.POLLOUT if conversation.down else 0)
 
     def _register(self, descriptor: int, mask: int | None) -> None:
@@ -192,7 +192,7 @@ class Bridge:
             self._poll.register(descriptor, mask)
 
     def _patience(self) -> int | None:
-        """Milliseconds until something is to be done unasked; None: never."""
+        """Milliseconds until something is due that no event announces; None if nothing is."""
         conversation = self._conversation
         if conversation.is_settled:
             return None
@@ -204,11 +204,11 @@ class Bridge:
             times.append(self._since + GREETING_SECONDS)
         if not times:
             return None
-        # One more than needed rather than a fraction less: that would come here again at once, and again.
+        # Rounded up: a fraction too little would wake the loop again and again before the time.
         return max(0, int((min(times) - monotonic()) * 1000) + 1)
 
     def _send(self) -> None:
-        """Give the daemon what it takes now; after the client's last byte, tell it that there is no more."""
+        """Give the daemon what it takes now, and the end of input after the client's last byte."""
         up = self._conversation.up
         if self._link is not None and up.send(self._link) and not self._stdin_open:
             try:
@@ -231,7 +231,7 @@ class Bridge:
             self._lose((HUNG_UP if conversation.heard else TURNED_AWAY).format(path=self._path))
 
     def _tend(self, now: float) -> None:
-        """While no daemon answers, do what is to be done at a time of its own."""
+        """Do what is due while no daemon answers: give one up, dial the next, answer what waited too long."""
         conversation = self._conversation
         through = conversation.through
         if self._link is not None and not through and now >= self._since + GREETING_SECONDS:
@@ -240,7 +240,7 @@ class Bridge:
             self._connect(now)
         conversation.expire(now)
         if through and not conversation.through:
-            self._since = now  # its time begins when it was first missed: the client may have been idle before
+            self._since = now  # its time starts when it is first missed: the client may have been idle before
             _say(f"{conversation.trouble}\nUntil it answers, this does so in its place.")
 
     def _connect(self, now: float) -> None:
@@ -252,7 +252,7 @@ class Bridge:
             self._send()
 
     def _lose(self, trouble: str) -> None:
-        """The connection has ended: deal with what is open, and plan the next one."""
+        """Close a connection that has ended, settle what is open and plan the next attempt."""
         assert self._link is not None
         self._register(self._link.fileno(), None)
         self._link.close()
@@ -263,14 +263,14 @@ class Bridge:
         self._lost |= settled
         self._dialer.ended(now, now - self._since if settled else None)
         if not self._stdin_open:
-            return  # A client that has finished is gone, or had all that it wanted: the daemon ends then, too.
+            return  # A client that has finished is gone, or had all that it wanted: the daemon ended for that.
         if settled:
             _say("the daemon closed the connection; waiting for it to come back.")
         self._daemon.lost(now)
 
 
 def _read(descriptor: int, rooms: list[memoryview]) -> bytes | None:
-    """What can be read now; empty at the end, which a broken connection is too; None: nothing yet after all."""
+    """The bytes that can be read now; empty at the end or on a broken connection, None if none are there yet."""
     try:
         return bytes(_room[: os.readv(descriptor, rooms)])
     except BlockingIOError:
@@ -280,7 +280,7 @@ def _read(descriptor: int, rooms: list[memoryview]) -> bytes | None:
 
 
 def _say(text: str) -> None:
-    """A line on stderr, if that can take it: a client that never reads it must not stop its own bridge."""
+    """Write a line to stderr if it has room: a client that never reads it must not stop its own bridge."""
     ready = select.poll()
     ready.register(_STDERR, select.POLLOUT)
     if any(not events & _GONE for _, events in ready.poll(0)):

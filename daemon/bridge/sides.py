@@ -1,4 +1,8 @@
-"""What a daemon says, and what becomes of open requests from one daemon to the next."""
+"""The two sides of a conversation: what the client sends and what a daemon sends, and what is done with each.
+
+`ClientSide` passes the client's lines to the daemon, or keeps them for the next one. `DaemonSide` passes
+answers back, opens the conversation with each new daemon, and settles the open requests when a daemon is lost.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +32,12 @@ class LongRequest:
 
 
 class ClientSide:
-    """Takes the client's lines, whole or in parts."""
+    """Takes lines from the client, whole or in parts."""
 
     def __init__(self, conversation: Conversation) -> None:
-        """Begin between two lines."""
+        """Start between two lines."""
         self.long: LongRequest | None = None
-        """The request that is passing in parts."""
+        """The request that is being passed on in parts."""
         self._conversation = conversation
         self._cutter = Cutter()
 
@@ -43,9 +47,10 @@ class ClientSide:
         return self._cutter.is_between
 
     def passed(self, lines: bytes) -> bool:
-        """Whole lines were given to `up` already, so that the daemon need not wait for this.
+        """Note whole lines that `up` has already been given, so that the daemon did not wait for this.
 
-        False: no more requests can be open.
+        Returns:
+            False if no more requests may be open.
         """
         requests = self._conversation.requests
         end = self._conversation.up.total - len(lines)
@@ -59,7 +64,7 @@ class ClientSide:
         return len(requests) < MAX_OPEN
 
     def said(self, data: bytes, now: float) -> None:
-        """Take what the client says; `now` in seconds, monotonic."""
+        """Take bytes from the client; `now` in seconds, monotonic."""
         conversation = self._conversation
         for piece, begins, ends in self._cutter.feed(data):
             if begins and ends:
@@ -70,19 +75,19 @@ class ClientSide:
                 self._pass_part(piece, begins=begins, ends=ends)
 
     def ended(self) -> None:
-        """The client has ended; what it left without a newline is passed on as it is.
+        """Take the end of the client's input; a last line without a newline is passed on as it is.
 
-        It asks nothing more, so that nothing is gained by an answer which is not the daemon's.
+        From here on nothing is answered in the daemon's place: the client would not ask anything more of it.
         """
         self._conversation.unheard.take()
         self._conversation.up.put(self._cutter.rest())
 
     def pass_line(self, line: bytes, until: float | None) -> None:
-        """Send a whole line, or keep it.
+        """Send a whole line, or keep it for the next daemon.
 
         Args:
             line: with its newline.
-            until: when it has waited long enough (seconds, monotonic); None: it has not waited.
+            until: when it will have waited long enough (seconds, monotonic); None if it has not waited.
         """
         conversation = self._conversation
         request_id, method = self._seen(line)
@@ -102,13 +107,13 @@ class ClientSide:
         self._note(line, request_id, method, conversation.up.total, until)
 
     def _expect(self, line: bytes, now: float) -> None:
-        """Nobody knows yet whether anybody answers this line, which was sent."""
+        """Prepare to answer a line that was sent to a daemon which has not said anything yet."""
         request_id, method = peek.peek(line)
         if request_id is not None and method in stand_in.ASKED_FIRST:
             self._conversation.unheard.put(Item(request_id, method, line, now + stand_in.patience(method)))
 
     def _seen(self, line: bytes) -> Seen:
-        """Id and method of a line, which counts from now on."""
+        """Take in a line's effect on the conversation; returns its id and method."""
         seen = peek.peek(line)
         if seen[1] == CANCELLED:
             cancelled = peek.cancelled(line)
@@ -126,12 +131,12 @@ class ClientSide:
         end: int,
         until: float | None = None,
     ) -> None:
-        """A line is on its way, and open if it is a request."""
+        """Record a line that is on its way: a request is open from now on."""
         if request_id is not None and method is not None:
             self._conversation.requests.note(request_id, method, end, line=line, until=until)
 
     def _pass_part(self, piece: bytes, *, begins: bool, ends: bool) -> None:
-        """Send a part of a long line, unless its beginning was not sent or its daemon is gone."""
+        """Send part of a long line, unless its beginning was not sent or its daemon is gone."""
         conversation = self._conversation
         if begins or self.long is None:
             self.long = LongRequest(piece[: peek.ENDS], lost=not conversation.through)
@@ -153,17 +158,17 @@ class ClientSide:
 
 
 class DaemonSide:
-    """Takes the daemons' lines, one connection after the other."""
+    """Takes lines from the daemons, one connection after another."""
 
     def __init__(self, conversation: Conversation, client: ClientSide) -> None:
-        """Begin between two lines; `client` is given what waited, once a daemon takes it."""
+        """Start between two lines; `client` is handed what waited once a daemon takes it."""
         self._conversation = conversation
         self._client = client
         self._gatherer = Gatherer()
 
     @property
     def is_calm(self) -> bool:
-        """Whether a daemon is there and answers, and all that came was whole lines, and could go on."""
+        """Whether a daemon answers, only whole lines have come, and nothing is held up in either direction."""
         conversation = self._conversation
         return (
             conversation.is_settled
@@ -176,7 +181,7 @@ class DaemonSide:
         )
 
     def passed(self, lines: bytes) -> None:
-        """Whole lines, which begin as answers do, were given to the client already."""
+        """Note whole lines that begin as answers do and that the client has already been given."""
         calls = self._conversation.requests.calls
         for line in cut(lines):
             request_id = peek.plain_answer(line)
@@ -186,7 +191,7 @@ class DaemonSide:
                     self._settle(*answer)
 
     def said(self, data: bytes) -> None:
-        """Take what the daemon says."""
+        """Take bytes from the daemon."""
         conversation = self._conversation
         if conversation.script.began is None:
             conversation.script.began = Beginning()
@@ -204,11 +209,11 @@ class DaemonSide:
             self._settle(*answer)
 
     def connected(self) -> None:
-        """There is a connection again: begin with what the script says; `through` once that is answered."""
+        """Open a new connection with what the script says; `through` becomes true once that is answered."""
         self._ask_first(*self._conversation.script.opening())
 
     def lost(self, now: float) -> None:
-        """The connection is gone, and everything that came over it was `said`."""
+        """Settle the open requests of a lost connection, after everything that came over it was `said`."""
         conversation = self._conversation
         self._gatherer.clear()
         conversation.awaited = None
@@ -225,11 +230,11 @@ class DaemonSide:
         if self._conversation.down or isinstance(line, bytes):
             self._conversation.down += line
         else:
-            # Not copied once more: it may be all that a large tool has answered.
+            # Not copied again: it may be the whole answer of a large tool.
             self._conversation.down = line
 
     def _is_ours(self, line: bytes | bytearray) -> bool:
-        """Whether a line that answers nothing is not for the client: it is about what it has not asked."""
+        """Whether a line that answers nothing is kept from the client, because it did not ask for it."""
         subscription = peek.acknowledged(line)
         if subscription is None:
             return False
@@ -244,7 +249,7 @@ class DaemonSide:
         return True
 
     def _settle(self, request_id: bytes, succeeded: bool) -> None:  # noqa: FBT001
-        """An answer is complete."""
+        """Close the request that a complete answer belongs to."""
         conversation = self._conversation
         conversation.hidden.discard(request_id)
         if request_id == conversation.awaited:
@@ -253,7 +258,7 @@ class DaemonSide:
         entry = conversation.requests.settle(request_id)
         if entry is None:
             conversation.script.unsubscribed(request_id)
-            # A daemon may refuse a long request before it has all of it.
+            # A daemon may refuse a long request before it has received all of it.
             long = self._client.long
             if long is not None and peek.peek_ends(long.head, b"")[0] == request_id:
                 long.answered = True
@@ -266,10 +271,10 @@ class DaemonSide:
         self._conversation.up.put(lines)
 
     def _resume(self) -> None:
-        """The daemon has answered what it was asked first: it gets all that waits.
+        """Send everything that waits to the daemon, which has answered the opening request.
 
-        Unless the client's `initialize` was answered here meanwhile: a daemon that never sees one tells the
-        client of no new tools.
+        If the client's `initialize` was answered here in the meantime, the daemon is sent that first: a daemon
+        that never sees one does not tell the client of new tools.
         """
         conversation = self._conversation
         supplement = conversation.script.supplement()
