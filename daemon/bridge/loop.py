@@ -270,7 +270,7 @@ class Bridge:
 
 
 def _read(descriptor: int, rooms: list[memoryview]) -> bytes | None:
-    """The bytes that can be read now; empty at the end or on a broken connection, None if none are there yet."""
+    """The bytes that can be read now; empty at the end or on a broken connection, None if there are none."""
     try:
         return bytes(_room[: os.readv(descriptor, rooms)])
     except BlockingIOError:

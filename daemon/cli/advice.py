@@ -10,7 +10,7 @@ import os.path
 import shutil
 from typing import TYPE_CHECKING
 
-from daemon.cli import commands, runners
+from daemon.cli import command_lines, runners
 from daemon.cli.runners import known
 from daemon.config.jsonc import ROOT, below
 from daemon.config.names import matches, read_reference
@@ -111,8 +111,8 @@ def _astray(server: Server, trail: str, beside: Path, home: Path) -> Iterator[Fa
 def _unwise(server: Server, trail: str) -> Iterator[Fault]:
     """What a server fetches anew at each start, and what a container is let out to."""
     assert server.command is not None
-    for words in commands.started((server.command, *server.args)):
-        for message in (*runners.moving(words), *commands.warnings(words)):
+    for words in command_lines.started((server.command, *server.args)):
+        for message in (*runners.moving(words), *command_lines.warnings(words)):
             yield Fault(path=trail, message=message)
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from daemon.bridge.unreachable import OPERATORS, explain
 from daemon.host.paths import control_socket
 from daemon.host.trust import distrust
+from daemon.safety.escape import document, visible
 
 if TYPE_CHECKING:
     import argparse
@@ -94,6 +95,18 @@ def ask_with(options: argparse.Namespace, method: str, params: dict[str, Any]) -
     return ask(method, params, path=path, timeout=options.timeout)
 
 
+def print_answer(
+    options: argparse.Namespace,
+    method: str,
+    params: dict[str, Any],
+    in_words: Callable[[dict[str, Any]], str],
+) -> dict[str, Any]:
+    """Ask like `ask_with`, and print the answer: as JSON with `--json`, else `in_words`. Returns the answer."""
+    answer = ask_with(options, method, params)
+    print(document(answer) if options.json else in_words(answer))
+    return answer
+
+
 def guarded(action: Callable[[], int]) -> int:
     """Run a command; a daemon that cannot be reached or that refuses becomes a text and an exit status."""
     try:
@@ -102,9 +115,6 @@ def guarded(action: Callable[[], int]) -> int:
         print(f"mcpd: {error}", file=sys.stderr)
         return EX_UNREACHABLE
     except RemoteFault as fault:
-        # Imported here: this module is for `mcpd status --json` as well, which never gets there.
-        from daemon.safety.escape import visible  # noqa: PLC0415
-
         print(f"mcpd: {visible(fault.message)}", file=sys.stderr)
         return EX_FAULT
 

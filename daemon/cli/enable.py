@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.control import ask_with, guarded
+from daemon.cli.control import guarded, print_answer
 from daemon.cli.options import add_control, add_json, parser
-from daemon.safety.escape import document, visible
+from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,8 +54,7 @@ def switch(argv: list[str], *, off: bool, description: str, examples: Sequence[s
     options = made.parse_args(argv)
 
     def act() -> int:
-        answer = ask_with(options, "switch", {"name": options.name, "off": off})
-        print(document(answer) if options.json else visible(in_words(answer)))
+        print_answer(options, "switch", {"name": options.name, "off": off}, in_words)
         return 0
 
     return guarded(act)
@@ -71,4 +70,4 @@ def in_words(answer: dict[str, Any]) -> str:
         said += f", now {answer['state']}"
         if not answer["off"] and answer.get("reason"):
             said += f" ({answer['reason']})"
-    return f"{said}; {answer['note']}" if answer.get("note") else said
+    return visible(f"{said}; {answer['note']}" if answer.get("note") else said)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.control import DaemonUnreachable, ask_with, guarded
-from daemon.cli.options import add_control, add_json, parser
+from daemon.cli.control import DaemonUnreachable, ask_with, guarded, print_answer
+from daemon.cli.options import add_control, add_json, count, parser
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterator
 
 POLL_SECONDS = 0.5
@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
         "-n",
         "--last",
         metavar="N",
-        type=_count,
+        type=count,
         help="no more than the last N lines (default: all that is kept)",
     )
     add_json(made)
@@ -62,31 +62,19 @@ def _parser() -> argparse.ArgumentParser:
     return made
 
 
-def _count(text: str) -> int:
-    """A number of lines for argparse.
-
-    Raises:
-        argparse.ArgumentTypeError: it is not a whole number over 0.
-    """
-    if not (text.isascii() and text.isdecimal()) or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of lines over 0")
-    return int(text)
-
-
 def _show_counts(options: argparse.Namespace) -> int:
-    answer = ask_with(options, "logs", {})
-    if options.json:
-        from daemon.safety.escape import document  # noqa: PLC0415 - of the two outputs only one is paid for
-
-        print(document(answer))
-        return 0
-    servers: dict[str, Any] = answer["servers"]
-    if not servers:
-        print("No server is switched on.")
-    width = max(map(len, servers), default=0)
-    for name, kept in servers.items():
-        print(f"{visible(name):<{width}}  {kept['lines']} {'line' if kept['lines'] == 1 else 'lines'}")
+    print_answer(options, "logs", {}, _counts)
     return 0
+
+
+def _counts(answer: dict[str, Any]) -> str:
+    servers: dict[str, Any] = answer["servers"]
+    width = max(map(len, servers), default=0)
+    lines = [
+        f"{visible(name):<{width}}  {kept['lines']} {'line' if kept['lines'] == 1 else 'lines'}"
+        for name, kept in servers.items()
+    ]
+    return "\n".join(lines) or "No server is switched on."
 
 
 def _show(options: argparse.Namespace) -> int:

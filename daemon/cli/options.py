@@ -89,3 +89,14 @@ def positive(text: str) -> float:
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds over 0")
     return value
+
+
+def count(text: str) -> int:
+    """A whole number over 0 for argparse.
+
+    Raises:
+        argparse.ArgumentTypeError: it is not one.
+    """
+    if not (text.isascii() and text.isdecimal()) or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number over 0")
+    return int(text)

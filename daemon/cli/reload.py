@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from daemon.cli import EX_CONFIG
-from daemon.cli.control import RemoteFault, ask_with, guarded
+from daemon.cli.control import RemoteFault, guarded, print_answer
 from daemon.cli.options import add_control, add_json, parser
 from daemon.safety.escape import document, visible
 
@@ -51,12 +51,11 @@ def main(argv: list[str]) -> int:
 
     def act() -> int:
         try:
-            answer = ask_with(options, "reload", {})
+            print_answer(options, "reload", {}, in_words)
         except RemoteFault as fault:
             if not _is_of_the_file(fault):
                 raise
             return _faulty(fault, as_json=options.json)
-        print(document(answer) if options.json else in_words(answer))
         return 0
 
     return guarded(act)

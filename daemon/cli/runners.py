@@ -14,7 +14,7 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from daemon.cli.commands import behind_options, image_of, started
+from daemon.cli.command_lines import behind_options, image_of, started
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

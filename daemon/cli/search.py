@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from typing import TYPE_CHECKING, Any
 
 from daemon.cli.control import EX_FAULT, ask_with, guarded
-from daemon.cli.options import add_control, add_json, parser
+from daemon.cli.options import add_control, add_json, count, parser
 from daemon.safety.escape import document, visible
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Mapping
 
 SHOWN = 20
@@ -59,22 +59,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--category", metavar="C", help="only this category's tools")
     made.add_argument(
-        "--limit", metavar="N", type=_count, default=SHOWN, help="tools to show (default: %(default)d)"
+        "--limit", metavar="N", type=count, default=SHOWN, help="tools to show (default: %(default)d)"
     )
     made.add_argument("--profile", metavar="N", help="as clients of this profile see it (default: `default`)")
     add_json(made)
     add_control(made)
     return made
-
-
-def _count(text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number over 0")
-    return value
 
 
 def _show(options: argparse.Namespace, queries: list[str]) -> int:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from daemon.cli.control import ask_with, guarded
+from daemon.cli.control import ask_with, guarded, print_answer
 from daemon.cli.options import add_control, add_json, parser
+from daemon.safety.escape import document
 
 if TYPE_CHECKING:
     import argparse
@@ -66,24 +67,20 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _move(options: argparse.Namespace) -> int:
-    answer = ask_with(options, "move", {"key": options.key, "profile": options.profile})
-    if options.json:
-        from daemon.safety.escape import document  # noqa: PLC0415 - of the two outputs only one is paid for
-
-        print(document(answer))
-    else:
-        from daemon.cli.terminal import Screen  # noqa: PLC0415
-        from daemon.cli.views import render_moved  # noqa: PLC0415 - brings rich
-
-        print(render_moved(answer, screen=Screen.of(sys.stdout, os.environ)))
+    print_answer(options, "move", {"key": options.key, "profile": options.profile}, _moved)
     return 0
+
+
+def _moved(answer: dict[str, Any]) -> str:
+    from daemon.cli.terminal import Screen  # noqa: PLC0415
+    from daemon.cli.views import render_moved  # noqa: PLC0415 - imports rich
+
+    return render_moved(answer, screen=Screen.of(sys.stdout, os.environ))
 
 
 def _show(options: argparse.Namespace) -> int:
     answer = ask_with(options, "sessions", {"key": options.key})
     if options.json:
-        from daemon.safety.escape import document  # noqa: PLC0415 - of the two outputs only one is paid for
-
         print(document(answer if options.key is None else answer["loaded"]))
     else:
         from daemon.cli.terminal import Screen  # noqa: PLC0415

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.cli.control import ask_with, guarded
 from daemon.cli.options import add_control, add_json, parser, positive
+from daemon.safety.escape import document
 from daemon.states import WELL
 
 if TYPE_CHECKING:
@@ -88,8 +89,6 @@ def _show(options: argparse.Namespace) -> int:
     status = ask_with(options, "status", {})
     _explain(status, options)
     if options.json:
-        from daemon.safety.escape import document  # noqa: PLC0415 - of the two outputs only one is paid for
-
         print(document(status))
     else:
         from daemon.cli.status_view import render  # noqa: PLC0415 - brings rich, which `--json` does without

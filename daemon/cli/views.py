@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
+from rich.table import Table
 from rich.text import Text
 
 from daemon.cli.terminal import Screen, draw, duration, grid, paragraph, safe
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from rich.console import RenderableType
-    from rich.table import Table
+
+    from daemon.cli.terminal import Screen
 
 Json = dict[str, Any]
 
@@ -215,3 +219,42 @@ def _loss(tool: Json) -> Iterator[RenderableType]:
     yield paragraph(tool["reason"], indent=2)
     if tool["status"] in ADVICE:
         yield paragraph(ADVICE[tool["status"]].format_map({"renamedTo": "unknown", **tool}), indent=2)
+
+
+LEVEL_STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "fault": "bold red"}
+"""Colour by level; the level's name stands there as well."""
+
+
+def render_findings(told: Sequence[Mapping[str, str]], counts: Mapping[str, int], screen: Screen) -> str:
+    """All findings as text.
+
+    Args:
+        told: each with its `check`, `level`, `what`, `why` and `do`; those of one check stand together.
+        counts: how many there are of each level.
+        screen: where it is shown.
+    """
+    parts: list[RenderableType] = []
+    for title, findings in groupby(told, itemgetter("check")):
+        parts += [Text(title, style="bold"), _findings(findings), Text("")]
+    return draw([*parts, Text(_counts(counts))], screen)
+
+
+def _findings(findings: Iterable[Mapping[str, str]]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
+    table.add_column(width=2, no_wrap=True)
+    table.add_column(no_wrap=True, min_width=7)
+    table.add_column(overflow="fold")
+    for each in findings:
+        table.add_row("", Text(each["level"], style=LEVEL_STYLES[each["level"]]), safe(each["what"]))
+        if each["why"]:
+            table.add_row("", "", safe(each["why"], "dim"))
+        if each["do"]:
+            table.add_row("", "", safe(f"-> {each['do']}"))
+    return table
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    told = [
+        f"{count} {level if count == 1 else level + 's'}" for level, count in counts.items() if level != "ok"
+    ]
+    return f"{', '.join(reversed(told))}."

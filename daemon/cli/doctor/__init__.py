@@ -141,7 +141,7 @@ def _told(report: Mapping[str, Sequence[Finding]], scene: Scene) -> Iterator[Tol
 
 
 def _show(told: Sequence[Told], counts: Mapping[str, int]) -> None:
-    from daemon.cli.doctor.view import render  # noqa: PLC0415 - brings rich, which `--json` does without
     from daemon.cli.terminal import Screen  # noqa: PLC0415
+    from daemon.cli.views import render_findings  # noqa: PLC0415 - brings rich, which `--json` does without
 
-    print(render(told, counts, Screen.of(sys.stdout, os.environ)))
+    print(render_findings(told, counts, Screen.of(sys.stdout, os.environ)))

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
-from daemon.cli.commands import CONTAINERS, image_of, started
+from daemon.cli.command_lines import CONTAINERS, image_of, started
 from daemon.cli.doctor.findings import found
 from daemon.cli.runners import fetches
 from daemon.host import paths
