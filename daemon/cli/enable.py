@@ -1,4 +1,4 @@
-"""`mcpd enable`: switch a server or a tool on again that `mcpd disable` switched off; what both share."""
+"""`mcpd enable`: switch a server or a tool on again that was switched off; `mcpd disable` shares its code."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str]) -> int:
-    """Switch on.
+    """Switch a server or a tool on.
 
     Returns:
-        0: it is on, also if it was; 1: there is none, or the configuration has it off; 2: usage; 3: the
-        daemon is not reachable.
+        0: it is on, perhaps already; 1: there is no such one, or the configuration switches it off; 2: usage;
+        3: the daemon is not reachable.
     """
     return switch(
         argv,
@@ -29,13 +29,13 @@ def main(argv: list[str]) -> int:
 
 
 def switch(argv: list[str], *, off: bool, description: str, examples: Sequence[str]) -> int:
-    """`mcpd enable` or `mcpd disable`.
+    """Run `mcpd enable` or `mcpd disable`.
 
     Args:
         argv: the arguments.
-        off: which of the two.
+        off: whether to switch off.
         description: for `--help`.
-        examples: likewise.
+        examples: for `--help`.
 
     Returns:
         0, 1, 2 or 3: see `main`.
@@ -61,7 +61,7 @@ def switch(argv: list[str], *, off: bool, description: str, examples: Sequence[s
 
 
 def in_words(answer: dict[str, Any]) -> str:
-    """What became of it, in one line."""
+    """The outcome in one line."""
     server, tool = answer["server"], answer.get("tool")
     word = "off" if answer["off"] else "on"
     name = f"{server}/{tool}" if tool else server

@@ -1,4 +1,4 @@
-"""`mcpd logs`: what a server wrote on its stderr, as far as the daemon keeps it; asking starts nothing."""
+"""`mcpd logs`: what a server wrote to its stderr, as far as the daemon keeps it; asking starts nothing."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 POLL_SECONDS = 0.5
-"""Between two questions of `--follow`: people do not notice it, and it costs the daemon a millisecond."""
+"""Interval between two questions of `--follow`: people do not notice it, and it costs the daemon a
+millisecond."""
 
 NO_STDERR = "it is reached over a connection (type {type}) and has no stderr here: see its log where it runs"
-"""Said of a server that is no child of the daemon's."""
+"""Said of a server that is not a child of the daemon."""
 
 
 def main(argv: list[str]) -> int:
-    """Show the lines, or how many there are of each server.
+    """Show a server's lines, or how many there are of each server.
 
     Returns:
         0: shown, also if Ctrl-C ended it; 1: no such server; 2: usage; 3: the daemon is not reachable.
@@ -92,7 +93,7 @@ def _first(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _follow(options: argparse.Namespace) -> int:
-    """Print what is kept and then what comes, until Ctrl-C."""
+    """Print what is kept and then each new line, until Ctrl-C."""
     answer = _first(options)
     try:
         _print(answer, as_json=options.json)
@@ -104,7 +105,7 @@ def _follow(options: argparse.Namespace) -> int:
 
 
 def _news(options: argparse.Namespace, seen: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Answers with what is new. A daemon that is away is said once and waited for: it may be restarting."""
+    """Answers with new lines. A daemon that is away is reported once and waited for: it may be restarting."""
     away = False
     while True:
         time.sleep(POLL_SECONDS)
@@ -127,7 +128,7 @@ def _news(options: argparse.Namespace, seen: dict[str, Any]) -> Iterator[dict[st
 def _print(answer: dict[str, Any], *, as_json: bool) -> None:
     for line in answer["lines"]:
         if as_json:
-            # ASCII: nothing in it can move a cursor, but for DEL, which JSON leaves as it is.
+            # ASCII: nothing in it can move a cursor except DEL, which JSON leaves as it is.
             print(json.dumps(line).replace("\x7f", "\\u007f"))
         else:
             print(visible(line["text"].rstrip("\r").expandtabs()))
@@ -135,5 +136,5 @@ def _print(answer: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _note(text: str) -> None:
-    """Something about the lines that is none of them: not on stdout, where programs read."""
+    """Print a remark about the lines to stderr, because programs read stdout."""
     print(f"mcpd: {visible(text)}", file=sys.stderr)

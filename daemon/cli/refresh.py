@@ -9,7 +9,7 @@ from daemon.cli.options import add_control, add_json, parser
 from daemon.safety.escape import visible
 
 PATIENCE = 60.0
-"""Seconds to wait: a server may take `timeouts.list` for its answer, and one that sleeps is woken first."""
+"""Seconds to wait: a server may take `timeouts.list` to answer, and a dormant one is started first."""
 
 
 def main(argv: list[str]) -> int:
@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
 
 
 def in_words(answer: dict[str, Any]) -> str:
-    """A line for each server."""
+    """The outcome, in one line for each server."""
     lines = [f"{name}: {_told(told)}" for name, told in answer["servers"].items()]
     return "\n".join(map(visible, lines or ["no server is up"]))
 

@@ -1,4 +1,4 @@
-"""`mcpd reload`: read the configuration again, and change only what has changed in it."""
+"""`mcpd reload`: read the configuration again, and apply only what has changed in it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DONE = {
     "changed": "changed",
     "sections": "applied",
 }
-"""Lists of the answer, and what they mean."""
+"""The lists in the answer, each with its heading."""
 
 
 def main(argv: list[str]) -> int:
@@ -62,7 +62,7 @@ def main(argv: list[str]) -> int:
 
 
 def in_words(answer: dict[str, Any]) -> str:
-    """What was done, in one line, then how each server is that was started."""
+    """What was done, in one line, and then the state of each server that was started."""
     done = [f"{word}: {', '.join(answer[key])}" for key, word in _DONE.items() if answer.get(key)]
     parts = [*(done or ["nothing has changed"]), f"unchanged: {len(answer['kept'])}"]
     if answer.get("needsRestartOfDaemon"):

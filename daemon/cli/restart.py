@@ -1,4 +1,4 @@
-"""`mcpd restart`: end one server and start it again, without waiting out its backoff."""
+"""`mcpd restart`: stop one server and start it again without waiting for its backoff."""
 
 from __future__ import annotations
 

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SHOWN = 20
-"""Tools shown, unless `--limit` says otherwise: what a model gets."""
+"""Number of tools shown unless `--limit` says otherwise: as many as a model gets."""
 
 Json = dict[str, Any]
 
 
 def main(argv: list[str]) -> int:
-    """Search.
+    """Search for tools.
 
     Returns:
         0: found; 1: nothing fits, or no such category or profile; 2: usage; 3: the daemon is not reachable.
@@ -79,7 +79,7 @@ def _show(options: argparse.Namespace, queries: list[str]) -> int:
         print(document(answer))
     elif answer["tools"]:
         from daemon.cli.terminal import Screen  # noqa: PLC0415
-        from daemon.cli.views import render_search  # noqa: PLC0415 - brings rich, which the others do without
+        from daemon.cli.views import render_search  # noqa: PLC0415 - imports rich, which `--json` does without
 
         print(render_search(answer, Screen.of(sys.stdout, os.environ)))
     else:

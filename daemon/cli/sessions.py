@@ -1,4 +1,4 @@
-"""`mcpd sessions`: who has loaded which tools, and what became of them; asking starts nothing."""
+"""`mcpd sessions`: the sessions, and the state of the tools that each has loaded; asking starts nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EX_INCOMPLETE = 1
 
 
 def main(argv: list[str]) -> int:
-    """Show sessions, or what one of them has loaded; or give one another profile.
+    """Show all sessions, or what one of them has loaded; or give one another profile.
 
     Returns:
         0: done; 1: no such session or profile, or not all could be read; 2: usage; 3: no daemon is reachable.
@@ -84,7 +84,7 @@ def _show(options: argparse.Namespace) -> int:
         print(document(answer if options.key is None else answer["loaded"]))
     else:
         from daemon.cli.terminal import Screen  # noqa: PLC0415
-        from daemon.cli.views import render_session, render_sessions  # noqa: PLC0415 - brings rich
+        from daemon.cli.views import render_session, render_sessions  # noqa: PLC0415 - imports rich
 
         draw = render_sessions if options.key is None else render_session
         print(draw(answer, now=time.time(), screen=Screen.of(sys.stdout, os.environ)))

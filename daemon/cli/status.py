@@ -1,6 +1,6 @@
-"""`mcpd status`: every server, what it does and why, from the daemon's memory: asking starts nothing.
+"""`mcpd status`: every server with its state and the reason, from the daemon's memory; asking starts nothing.
 
-Its exit status is a health check: 0 only if every enabled server serves in full and what is learned is kept.
+The exit status is a health check: 0 only if every enabled server works fully and persistence does too.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ if TYPE_CHECKING:
     import argparse
 
 EX_UNAVAILABLE = 1
-"""Something that is configured does not serve, or not in full."""
-
+"""A configured server is unavailable or degraded, or persistence is."""
 
 WATCH_SECONDS = 2.0
-"""Between two looks of `--watch`."""
+"""Default interval of `--watch`."""
 
 CLEAR = "\x1b[H\x1b[J"
 """ANSI: cursor home, clear to the end of the screen."""
@@ -72,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _watch(options: argparse.Namespace) -> int:
-    """Look again and again. A daemon that is away is shown as such: it may well be restarting."""
+    """Show the status repeatedly. A daemon that is away is shown as such: it may be restarting."""
     code = 0
     try:
         while True:
@@ -91,7 +90,7 @@ def _show(options: argparse.Namespace) -> int:
     if options.json:
         print(document(status))
     else:
-        from daemon.cli.status_view import render  # noqa: PLC0415 - brings rich, which `--json` does without
+        from daemon.cli.status_view import render  # noqa: PLC0415 - imports rich, which `--json` does without
         from daemon.cli.terminal import Screen  # noqa: PLC0415
 
         print(render(status, now=time.time(), screen=Screen.of(sys.stdout, os.environ)))
@@ -99,7 +98,7 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _explain(status: dict[str, Any], options: argparse.Namespace) -> None:
-    """Add `happened` and `helps` to every server that is not well and that something is known about."""
+    """Add `happened` and `helps` to every server that is not well and has a known remedy."""
     servers = status["servers"]
     if all(server["state"] in WELL for server in servers.values()):
         return
@@ -113,8 +112,8 @@ def _explain(status: dict[str, Any], options: argparse.Namespace) -> None:
 
 
 def exit_status(status: dict[str, Any]) -> int:
-    """0 if every server of a `status` answer is in a state that is `WELL` and all is kept, else 1."""
+    """0 if every server of a `status` answer is in a state in `WELL` and persistence works, else 1."""
     well = all(server["state"] in WELL for server in status["servers"].values())
-    # An older daemon keeps nothing, and says nothing of it.
+    # An older daemon has no persistence, and does not report on it.
     kept = (status["daemon"].get("persistence") or {}).get("state", "ok") == "ok"
     return 0 if well and kept else EX_UNAVAILABLE
