@@ -77,7 +77,7 @@ def _unknown(name: str, known: Json) -> str:
 
 
 def surface_text(surface: Json) -> str:
-    """What a model is told: the instructions, then every tool's name, full description and cost, and the sum."""
+    """What a model is told: the instructions, then each tool's name, full description and cost, and the sum."""
     instructions = surface["instructions"]
     total = len(instructions.encode(errors="replace"))
     blocks = [f"instructions  {_cost(total)}\n{_indented(instructions)}"]

@@ -1,4 +1,8 @@
-"""Each server: can its command be started, what does it fetch, can it be reached, and how is it now."""
+"""Checks each server: can its command be started or its url be reached, what does it fetch, how is it now.
+
+Of urls, only loopback and unix sockets are connected to, never the network: the doctor must neither show up in
+the log of a remote host nor wait for it.
+"""
 
 from __future__ import annotations
 
@@ -24,18 +28,18 @@ if TYPE_CHECKING:
     from daemon.errors import Fault
 
 CONNECT_SECONDS = 1.0
-"""For a connection within this machine, which takes microseconds."""
+"""Timeout of a connection within this machine, which takes microseconds."""
 
 LOCAL = ("127.0.0.1", "::1")
-"""What `localhost` is (RFC 6761), whatever a name server says."""
+"""The addresses of `localhost` (RFC 6761), whatever a name server says."""
 
 
 def endpoint(server: Server, *, connect: bool) -> Iterator[Finding]:
-    """Everything that can be said about a url.
+    """Findings about a server's url.
 
     Args:
         server: its configuration.
-        connect: whether to try a server on this machine; False where the daemon has told how it is.
+        connect: whether to try a server on this machine; False if the daemon has told its state.
     """
     if server.type is TransportType.UNIX:
         yield from _unix(server.name, unix_path(server.url or "")) if connect else ()
@@ -63,7 +67,7 @@ def loopback(host: str) -> tuple[str, ...]:
 
 
 def unix_path(url: str) -> str:
-    """The path in a url of type unix, or the bare path that it is."""
+    """The path in a url of type unix, which may also be a bare path."""
     return url if url.startswith("/") else unquote(urlsplit(url).path)
 
 
@@ -74,7 +78,7 @@ def _local(name: str, host: str, port: int, addresses: tuple[str, ...]) -> Itera
 
 
 def _refusal(address: str, port: int) -> str:
-    """Why a connection to this machine fails; empty if it does not."""
+    """Why a connection within this machine fails; empty if it does not."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     return _tried(family, (address, port))
 
@@ -95,7 +99,7 @@ def _tried(family: socket.AddressFamily, address: str | tuple[str, int]) -> str:
 
 
 def check(scene: Scene) -> Iterator[Finding]:
-    """Every server, in the configuration's order."""
+    """Findings about every server, in the configuration's order."""
     if scene.config is None:
         yield found("servers-unread")
         return
@@ -124,7 +128,7 @@ def _server(server: Server, scene: Scene, advised: Sequence[Fault]) -> Iterator[
         yield from endpoint(server, connect=now is None)
         return
     what = list(programs.check(server, scene))
-    # What is wrong with the command is the cause of how the server is, and said more exactly.
+    # What is wrong with the command causes the server's state, and is more exact.
     if now is not None and all(each.level is not Level.FAULT for each in what):
         yield now
     yield from what
@@ -132,7 +136,7 @@ def _server(server: Server, scene: Scene, advised: Sequence[Fault]) -> Iterator[
 
 
 def _now(name: str, running: Running) -> Finding | None:
-    """How the running daemon sees it; None if there is nothing to say."""
+    """A finding if the running daemon reports the server as not well; else None."""
     seen = running.status["servers"].get(name)
     if seen is None or seen["state"] in WELL | COMING:
         return None
@@ -148,7 +152,7 @@ def _now(name: str, running: Running) -> Finding | None:
 
 
 def _reached(server: Server, scene: Scene) -> str:
-    """How a server is started or reached that nothing is wrong with."""
+    """How a sound server is started or reached."""
     if server.type is TransportType.STDIO:
         path, base = programs.path_of(server, scene.inherited), programs.base_of(server, scene)
         return str(programs.find(server.command or "", path, base).path)
