@@ -90,13 +90,13 @@ HUNG_UP = (
 
 SILENT = (
     "the daemon at {path} took the connection and has not answered yet: it is starting, hangs, or is too"
-    " busy. If that lasts, see its log; `systemctl --user restart mcpd`, or `mcpd run` anew, restarts it."
+    " busy. If that lasts, see its log; `systemctl --user restart mcpd`, or `mcpd run` again, restarts it."
 )
 """Said while the connection is open and nothing has come over it."""
 
 MUTE = (
     "the daemon at {path} took the connection and said nothing for {seconds:.0f} s: it hangs, or is overloaded."
-    " See its log; `systemctl --user restart mcpd`, or `mcpd run` anew, restarts it."
+    " See its log; `systemctl --user restart mcpd`, or `mcpd run` again, restarts it."
 )
 """Said when a daemon has not answered within its time."""
 

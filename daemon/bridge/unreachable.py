@@ -33,7 +33,7 @@ _ALLOW = (
     " for a daemon of your own `mcpd run` or `systemctl --user start {unit}`, and {name}."
 )
 _FIX = "Check the path: {name}. `mcpd run` and `systemctl --user start {unit}` start a daemon."
-_WAIT = "Try again; if it stays so, restart it: `systemctl --user restart mcpd`, or `mcpd run` anew."
+_WAIT = "Try again; if it stays so, restart it: `systemctl --user restart mcpd`, or `mcpd run` again."
 
 _REASONS = {
     errno.ENOENT: ("there is no such socket (ENOENT): the daemon is not running, or listens elsewhere", _START),

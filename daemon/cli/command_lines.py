@@ -180,7 +180,7 @@ def warnings(words: Sequence[str]) -> Iterator[str]:
         return
     if not _image(run.image).pinned:
         yield (
-            f"the image '{run.image}' has no version: whoever may push it decides what runs here at the next"
+            f"the image '{run.image}' has no version: anyone who may push it decides what runs here at the next"
             " pull. Name a release, or better its digest: image@sha256:..."
         )
     for option, value in run.options:

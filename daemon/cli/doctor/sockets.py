@@ -51,7 +51,7 @@ def _silent(scene: Scene) -> Finding:
     if proc.listens(scene.control) is False:
         return found("daemon-ended", path=scene.control)
     holder = proc.lock_holder(scene.control.with_name(scene.control.name + ".lock"))
-    who = f"pid {holder}" if holder else "whoever listens there"
+    who = f"pid {holder}" if holder else "the process that listens there"
     return found("daemon-silent", silence=scene.silence, who=who)
 
 
