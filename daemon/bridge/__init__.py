@@ -1,6 +1,6 @@
-"""How `mcpd connect` outlives the daemon. Standard library only, and little of that.
+"""How `mcpd connect` outlives the daemon. Standard library only, and little of that, for a quick start.
 
-`loop` moves bytes; `client_side` and `daemon_side` decide what they are and what becomes of them, `exchange` is
-what is under way: which requests are open, which wait for a daemon (`requests`), what a new one must be told
-first (`script`), what a client hears that came before any (`stand_in`); `reaching` makes the connections.
+`loop` moves the bytes; `ends` makes the connections and writes to stdout without waiting. `sides` decides what
+each line is and where it goes; `conversation` is the state: which requests are open and which wait for a daemon
+(`requests`), what a new daemon must be told first, and `stand_in` what a client hears when no daemon answers.
 """

@@ -1,8 +1,8 @@
-"""The id and the method of a message, and as little else of it as possible is looked at.
+"""Finds the id and the method of a message while looking at as little else of it as possible.
 
 Both stay the bytes that they were, quotes included: an id is compared and answered byte for byte. Clients write
-them first (by hand) or last (the SDKs); in neither case does the time depend on how long the message is. Only
-where they stand elsewhere is the whole line read.
+them first (by hand) or last (the SDKs); in neither case does the time depend on the length of the message. Only
+when they are elsewhere is the whole line read.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 
 MAX_ID = 1024
-"""Bytes of an id that is kept. Clients count, or take a UUID; a longer one is passed on, and not remembered."""
+"""Longest id, in bytes, that is kept. Clients count, or use UUIDs; a longer one is passed on but not
+remembered."""
 
 ENDS = 2048
-"""Bytes at either end of a long line in which its id and method are looked for: what `MAX_ID` needs, twice."""
+"""Bytes at either end of a long line in which its id and method are looked for: twice what `MAX_ID` needs."""
 
 Seen = tuple["bytes | None", "bytes | None"]
-"""Id and method of a message. No id: a notification. No method: an answer."""
+"""Id and method of a message. Without an id it is a notification, without a method an answer."""
 
 _SCALAR = rb'("[^"\\]*(?:\\.[^"\\]*)*"|[-+.\w]+)'
 _COUNTED = 32
@@ -44,7 +45,7 @@ ACKNOWLEDGED = b'{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowle
 
 
 def peek(line: bytes) -> Seen:
-    """Id and method of a whole line; neither if it is no JSON-RPC message."""
+    """Id and method of a whole line; neither if it is not a JSON-RPC message."""
     usual = _usual(line)
     if usual is not None:
         request_id, method = usual.groups()
@@ -57,7 +58,7 @@ def peek(line: bytes) -> Seen:
 
 
 def plain_call(line: bytes) -> bytes | None:
-    """The id of a `tools/call`, if it is a number and the line written as nearly all are: `peek` in short."""
+    """The id of a `tools/call` with a numeric id, written as nearly all are: a fast path for `peek`."""
     if line.startswith(_CALL):
         at = line.rfind(b',"id":', -_COUNTED)
         request_id = line[at + 6 : -2] if at > 0 and line.endswith(b"}\n") else b""
@@ -68,7 +69,7 @@ def plain_call(line: bytes) -> bytes | None:
 
 
 def plain_answer(line: bytes) -> bytes | None:
-    """The id of the request that a line of the daemon answers, if it is a number: `answered` in short."""
+    """The numeric id of the request that a daemon's line answers: a fast path for `answered`."""
     at = line.find(b",", len(ANSWER), len(ANSWER) + _COUNTED)
     request_id = line[len(ANSWER) : at]
     plain = request_id.isdigit() and line.startswith(ANSWER) and line.startswith(_OUTCOMES, at)
@@ -76,28 +77,28 @@ def plain_answer(line: bytes) -> bytes | None:
 
 
 def peek_ends(head: bytes, tail: bytes) -> Seen:
-    """The same of a long line of which only both ends are known; what is in its middle is not found.
+    """Id and method of a long line of which only both ends are known; what is in its middle is not found.
 
     Args:
         head: its first bytes.
-        tail: its last, at least those behind its payload.
+        tail: its last bytes, at least those after the payload.
     """
     request_id, method, _ = _head(head)
     return _kept(request_id or _tail(tail, 0)), method
 
 
 def answered(line: bytes | bytearray) -> tuple[bytes, bool] | None:
-    """Which request of ours a line of the daemon answers, and whether with a result (else with an error).
+    """Which request a line of the daemon answers, and whether with a result (else with an error).
 
-    None: it is something else. The daemon writes its answers in one way
-    (`wire.envelope.response`), hence no search.
+    None if it is something else. The daemon writes its answers in one way (`wire.envelope.response`), so
+    nothing has to be searched for.
     """
     found = _answer(line)
     return None if found is None else (found[1], found[2] == b"result")
 
 
 def only_answers(lines: bytes) -> bool:
-    """Whether each of some whole lines of the daemon begins as its answers do, and is for the client."""
+    """Whether every one of some whole lines of the daemon begins as its answers do."""
     return lines.startswith(ANSWER) and lines.count(b"\n") == lines.count(_NEXT_ANSWER) + 1
 
 
@@ -108,7 +109,7 @@ def cancelled(line: bytes) -> bytes | None:
 
 
 def acknowledged(line: bytes | bytearray) -> bytes | None:
-    """The id of the subscription that the daemon acknowledges with this line, if that is what it does."""
+    """The id of the subscription that this line of the daemon acknowledges; None if it is another message."""
     found = _subscription(line) if line.startswith(ACKNOWLEDGED) else None
     return found and found[1]
 
@@ -124,7 +125,7 @@ def _peek_anywhere(line: bytes) -> Seen:
 
 
 def _head(line: bytes) -> tuple[bytes | None, bytes | None, int | None]:
-    """Id and method, if they stand before the payload, and where the rest begins; None: nothing is there."""
+    """Id and method, if they come before the payload, and where the rest begins; None if nothing follows."""
     request_id = method = None
     at = 0
     while found := _member(line, at):
@@ -142,8 +143,8 @@ def _head(line: bytes) -> tuple[bytes | None, bytes | None, int | None]:
 def _tail(line: bytes, start: int) -> bytes | None:
     """The id, if it is the last member, or the last before the version.
 
-    In valid JSON, what ends with the message's own brace and begins behind a comma outside of a string cannot
-    be anybody else's: a quote within a string is escaped, so `,"id"` is none.
+    In valid JSON, what begins after a comma outside a string and ends with the message's own brace is a member
+    of the message: a quote within a string is escaped, so `,"id"` cannot be part of one.
     """
     at = line.rfind(b'"id"', max(start, len(line) - ENDS))
     comma = line.rfind(b",", start, at) if at > 0 else -1
@@ -152,13 +153,13 @@ def _tail(line: bytes, start: int) -> bytes | None:
 
 
 def _walk(line: bytes) -> Seen:
-    """Id and method, wherever they stand among the members of the message."""
+    """Id and method, wherever they are among the members of the message."""
     members: dict[bytes, bytes] = {}
     depth, name, last = 0, b"", b""
     for found in _token(line):
         token = found[0]
         if token == b'"' or (depth == 0 and token != b"{"):
-            # A string without an end, or no object: whatever follows, the daemon will refuse it.
+            # An unterminated string, or not an object: the daemon will refuse it, whatever follows.
             break
         if token in b"{[":
             depth += 1
@@ -176,7 +177,7 @@ def _walk(line: bytes) -> Seen:
 
 
 def _kept(request_id: bytes | None) -> bytes | None:
-    """An id that an answer can have: a string or a number, and no novel."""
+    """The id if an answer can carry it: a string or a number of at most `MAX_ID` bytes; else None."""
     if request_id is None or len(request_id) > MAX_ID or request_id[0] not in b'"-0123456789':
         return None
     return request_id

@@ -1,13 +1,13 @@
-"""The requests of the client: those that the daemon has not answered, and those that wait for a daemon."""
+"""The client's requests: those that the daemon has not answered, and those that wait for a daemon."""
 
 from __future__ import annotations
 
 MAX_OPEN = 10_000
-"""Open requests at which the client is not read further: 3 MB here. Real clients have dozens."""
+"""Open requests at which no more is read from the client: 3 MB of memory here. Real clients have dozens."""
 
 KEPT_BYTES = 256 * 1024
-"""Of requests that can be asked again; over it they are answered instead, when the daemon goes. They are short:
-what has no effect has few parameters."""
+"""Bytes of requests kept to be asked again; beyond it they are answered instead when the daemon goes. They are
+short: requests without effect have few parameters."""
 
 CALL = b'"tools/call"'
 INITIALIZE = b'"initialize"'
@@ -17,21 +17,21 @@ DISCOVER = b'"server/discover"'
 TOOLS_LIST = b'"tools/list"'
 
 WITHOUT_EFFECT = frozenset({INITIALIZE, LISTEN, PING, DISCOVER, TOOLS_LIST})
-"""What changes nothing, so that another daemon may be asked again without anybody noticing."""
+"""Methods that change nothing, so that another daemon may be asked again unnoticed."""
 
 WAIT_SECONDS = 30.0
 """How long a request waits for a daemon. A restart takes one or two seconds, an update of the whole machine's
 packages perhaps twenty; clients give a request up after 60."""
 
 WAITING_BYTES = 1024 * 1024
-"""What waits, together with `EACH_BYTES` for each: over it, a request is refused at once."""
+"""Bytes of lines that wait, with `EACH_BYTES` added for each: beyond it, a request is refused at once."""
 
 EACH_BYTES = 512
-"""What a waiting line costs besides its bytes: so short ones have a bound as well, of two thousand."""
+"""What a waiting line costs in addition to its bytes: this bounds short ones too, at two thousand."""
 
 
 class Open:
-    """An open request."""
+    """A request that was sent and not answered."""
 
     __slots__ = ("end", "id", "line", "method", "until")
 
@@ -41,11 +41,11 @@ class Open:
         self.id = request_id
         self.method = method
         self.end = end
-        """How many bytes the client had sent with it."""
+        """How many bytes the client had sent up to its end."""
         self.line = line
-        """The request, if it is to be asked again; else None."""
+        """The request line, if it may be asked again; else None."""
         self.until = until
-        """When it has waited long enough, if it has waited for a daemon before (seconds, monotonic)."""
+        """When it will have waited long enough, if it has waited for a daemon before (seconds, monotonic)."""
 
 
 class OpenRequests:
@@ -53,8 +53,8 @@ class OpenRequests:
 
     def __init__(self) -> None:
         self.calls: dict[bytes, int] = {}
-        """Calls that are noted in short, because there are so many: by id, how many bytes the client had sent
-        with each. None of them is in `_open`."""
+        """Calls in a shorter form, because they are the most: how many bytes the client had sent up to the end
+        of each, by id. None of them is in `_open`."""
         self._open: dict[bytes, Open] = {}
         self._kept = 0
 
@@ -70,14 +70,14 @@ class OpenRequests:
         line: bytes = b"",
         until: float | None = None,
     ) -> None:
-        """A request is on its way.
+        """Record a request that is on its way.
 
         Args:
-            request_id: its id, as it was written; a client that uses one twice at a time loses the first.
-            method: its method, quoted; None if it is not known.
-            end: how many bytes the client had sent with it.
-            line: the whole of it, empty if that was not kept.
-            until: when it has waited long enough (seconds, monotonic).
+            request_id: as written; a client that uses an id for two requests at once loses the first.
+            method: quoted; None if it is not known.
+            end: how many bytes the client had sent up to its end.
+            line: all of it, empty if it was not kept.
+            until: when it will have waited long enough (seconds, monotonic).
         """
         self.settle(request_id)
         again = None
@@ -87,13 +87,13 @@ class OpenRequests:
         self._open[request_id] = Open(request_id, method, end, again, until)
 
     def note_call(self, request_id: bytes, end: int) -> None:
-        """A `tools/call` is on its way; see `note`."""
+        """Record a `tools/call` that is on its way; see `note`."""
         if request_id in self._open:
             self.settle(request_id)
         self.calls[request_id] = end
 
     def settle(self, request_id: bytes) -> Open | None:
-        """A request is answered or cancelled. Returns it, if it was open."""
+        """Close a request that was answered or cancelled; returns it if it was open."""
         end = self.calls.pop(request_id, None)
         if end is not None:
             return Open(request_id, CALL, end, None, None)
@@ -103,14 +103,14 @@ class OpenRequests:
         return entry
 
     def take(self, gone: int) -> tuple[list[Open], dict[bytes, Open]]:
-        """The daemon is gone: hand over everything that is open.
+        """Hand over everything that is open, because the daemon is gone.
 
         Args:
-            gone: how many of the client's bytes it may have got.
+            gone: how many of the client's bytes it may have received.
 
         Returns:
-            What it may have executed, in the order it was asked, and by id what it certainly has not, because
-            it did not get the end of it.
+            The requests that it may have executed, in the order they were sent; and by id those that it
+            certainly has not, because it did not receive the end of them.
         """
         calls = (Open(request_id, CALL, end, None, None) for request_id, end in self.calls.items())
         entries = sorted((*self._open.values(), *calls), key=lambda entry: entry.end)
@@ -120,28 +120,28 @@ class OpenRequests:
 
 
 class Item:
-    """A line that waits."""
+    """A line that waits for a daemon."""
 
     __slots__ = ("id", "line", "method", "until")
 
     def __init__(self, request_id: bytes | None, method: bytes | None, line: bytes, until: float) -> None:
         self.id = request_id
-        """None: nobody waits for an answer."""
+        """None if no answer is expected."""
         self.method = method
         self.line = line
         self.until = until
-        """When it has waited long enough (seconds, monotonic)."""
+        """When it will have waited long enough (seconds, monotonic)."""
 
 
 class Waiting:
-    """Lines in the order in which they came."""
+    """Lines that wait for a daemon, in the order in which they came."""
 
     def __init__(self) -> None:
         self._items: list[Item] = []
         self._size = 0
 
     def put(self, item: Item) -> bool:
-        """Keep a line. False: there is no room for it."""
+        """Keep a line. False if there is no room for it."""
         size = len(item.line) + EACH_BYTES
         if self._size + size > WAITING_BYTES:
             return False
@@ -160,14 +160,14 @@ class Waiting:
         return items
 
     def expired(self, now: float) -> list[Item]:
-        """Hand over what has waited long enough."""
+        """Hand over the lines that have waited long enough."""
         expired = [item for item in self._items if item.until <= now]
         if expired:
             self._keep([item for item in self._items if item.until > now])
         return expired
 
     def deadline(self) -> float | None:
-        """When the next one has waited long enough (seconds, monotonic); None: nothing waits."""
+        """When the next line will have waited long enough (seconds, monotonic); None if none waits."""
         return min((item.until for item in self._items), default=None)
 
     def _keep(self, items: list[Item]) -> None:

@@ -1,15 +1,14 @@
-"""What a client is told that came before any daemon did.
+"""What the bridge answers in the daemon's place: refusals, and the first requests of a client without a daemon.
 
 Agents ask for the handshake and the tools once, when they start, and go on without a server that fails: their
-models would never learn that there was one. So the handshake is answered here, as the daemon would, and the
-list holds one tool: it tells the model what is wrong, and its description does, too. Once the daemon is there,
-the client is told that the list has changed.
+models would never learn that there was one. So the handshake is answered here as the daemon would answer it,
+and the list holds one tool. It tells the model what is wrong, and so does its description. Once a daemon is
+there, the client is told that the list has changed.
 """
 
 from __future__ import annotations
 
 from daemon import __version__
-from daemon.bridge.answers import error_line, notification_line, result_line
 from daemon.bridge.requests import CALL, DISCOVER, INITIALIZE, LISTEN, PING, TOOLS_LIST, WAIT_SECONDS
 
 TYPE_CHECKING = False
@@ -20,13 +19,104 @@ if TYPE_CHECKING:
 
     Json = dict[str, Any]
 
+
+INTERNAL_ERROR = -32603
+"""JSON-RPC's code for an error that is not the client's; `data.code` tells which."""
+
+LOST = (
+    "UpstreamLost",
+    (
+        "the connection to the daemon ended before the answer came; whether the call ran is unknown. Check what"
+        " it was to do before you call again."
+    ),
+)
+"""Refuses a request that was sent and never answered."""
+
+TORN = (
+    "UpstreamUnavailable",
+    (
+        "the connection to the daemon ended before it had all of this request, which is too long to be kept. It"
+        " did not run: it is safe to send it again."
+    ),
+)
+"""Refuses a request whose end was not sent."""
+
+FULL = (
+    "UpstreamUnavailable",
+    (
+        "the daemon is not there, and too much is waiting for it already. The request was not sent: it is"
+        " safe to try again in a moment."
+    ),
+)
+"""Refuses a request that came while there was no daemon and no room to keep it."""
+
+_ABSENT = (
+    "{trouble}\nThat was so for {seconds:.0f} s. The request was not sent: it is safe to try again once that"
+    " is mended. If you cannot do that yourself, tell the user."
+)
+
+Refusal = tuple[str, str]
+"""A code of the daemon's errors (`daemon.errors`), and what to do."""
+
+
+def absent(trouble: str, seconds: float) -> Refusal:
+    """The refusal of a request for which no daemon came in time.
+
+    Args:
+        trouble: why no daemon is there, and what to do.
+        seconds: how long it waited.
+    """
+    return "UpstreamUnavailable", _ABSENT.format(trouble=trouble, seconds=seconds)
+
+
+def refuse(request_id: bytes, method: bytes | None, refusal: Refusal, *, modern: bool) -> bytes:
+    """The line that answers a request with a refusal.
+
+    Args:
+        request_id: as it was written.
+        method: a call is answered with a result that its model reads, anything else with a JSON-RPC error.
+        refusal: what to say.
+        modern: whether the client speaks 2026-07-28, which wants a `resultType`.
+    """
+    code, text = refusal
+    if method != CALL:
+        return error_line(request_id, INTERNAL_ERROR, f"{code}: {text}", {"code": code})
+    result: dict[str, object] = {"resultType": "complete"} if modern else {}
+    result["content"] = [{"type": "text", "text": f"{code}: {text}"}]
+    result["structuredContent"] = {"error": {"code": code, "message": text}}
+    result["isError"] = True
+    return result_line(request_id, result)
+
+
+def result_line(request_id: bytes, result: object) -> bytes:
+    """The JSON-RPC line that carries a result."""
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}\n' % (request_id, _encode(result))
+
+
+def error_line(request_id: bytes, code: int, message: str, data: object) -> bytes:
+    """The JSON-RPC line that carries an error."""
+    error = {"code": code, "message": message, "data": data}
+    return b'{"jsonrpc":"2.0","id":%b,"error":%b}\n' % (request_id, _encode(error))
+
+
+def notification_line(method: str, params: object) -> bytes:
+    """The JSON-RPC line of a notification."""
+    return b'{"jsonrpc":"2.0","method":"%b","params":%b}\n' % (method.encode(), _encode(params))
+
+
+def _encode(body: object) -> bytes:
+    import json  # noqa: PLC0415 - 6 ms, which no client that only wants to start has to wait for
+
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
 HANDSHAKE_SECONDS = 1.0
 """How long a handshake waits for a daemon that is just starting, whose own instructions are better than ours.
 It binds its sockets within 0.2 s."""
 
 LIST_SECONDS = 3.0
-"""How long all else waits but calls, the list of tools above all. With the handshake it is less than the 5 s
-after which the first agents begin without a server."""
+"""How long everything else but calls waits, above all the list of tools. Together with the handshake it is less
+than the 5 s after which the first agents start without a server."""
 
 _PATIENCE = {
     PING: 0.0,
@@ -37,10 +127,11 @@ _PATIENCE = {
 }
 
 ASKED_FIRST = frozenset({INITIALIZE, DISCOVER, TOOLS_LIST})
-"""What a client begins with. It is answered here also when who has taken the connection says nothing."""
+"""What a client asks first. It is answered here also if the daemon has accepted the connection but says
+nothing."""
 
 STATUS = "mcpd_status"
-"""The one tool."""
+"""The name of the one tool in the list."""
 
 INSTRUCTIONS = (
     "The mcpd daemon, which brings the tools of this server, did not answer when this session began. Until it"
@@ -65,7 +156,7 @@ REFUSED = (
     "The mcpd daemon is running now, and refuses this client: {reason}\nIf you cannot mend that yourself, tell"
     " the user, who has to reconnect this client to mcpd afterwards."
 )
-"""What it says when that daemon does not serve this client."""
+"""What the tool says when that daemon does not serve this client."""
 
 # As in `daemon.protocol`, which this cannot afford to import; a test holds them together.
 _HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
@@ -84,14 +175,14 @@ def patience(method: bytes | None) -> float:
 
 
 def answer(item: Item, trouble: str) -> bytes | None:
-    """The line that answers a request which has waited in vain.
+    """The line that answers a request for which no daemon came in time.
 
     Args:
         item: the request.
         trouble: why no daemon is there, and what to do.
 
     Returns:
-        None: there is no answer but that.
+        None if it can only be refused.
     """
     if item.id is None or item.method not in _ANSWERS:
         return None
@@ -107,7 +198,7 @@ def answer(item: Item, trouble: str) -> bytes | None:
 
 
 def asks_for_status(line: bytes) -> bool:
-    """Whether a call is one of our own tool."""
+    """Whether a call is for our own tool."""
     if STATUS.encode() not in line:
         return False
     return (_params(line) or {}).get("name") == STATUS
@@ -118,8 +209,8 @@ def arrived(request_id: bytes, refusal: str, *, modern: bool) -> bytes:
 
     Args:
         request_id: of the call.
-        refusal: why the daemon does not serve this client; empty: it does.
-        modern: as in `answers.refuse`.
+        refusal: why the daemon does not serve this client; empty if it does.
+        modern: as in `refuse`.
     """
     result: Json = {"resultType": "complete"} if modern else {}
     text = REFUSED.format(reason=refusal) if refusal else ARRIVED
@@ -128,7 +219,7 @@ def arrived(request_id: bytes, refusal: str, *, modern: bool) -> bytes:
 
 
 def reason(line: bytes | bytearray) -> str:
-    """The message of an error that the daemon has answered; never empty."""
+    """The message of an error that the daemon answered with; never empty."""
     import json  # noqa: PLC0415 - as below
 
     try:
@@ -138,8 +229,8 @@ def reason(line: bytes | bytearray) -> str:
 
 
 def _params(line: bytes) -> Json | None:
-    """The params of a request; None: it cannot be read."""
-    import json  # noqa: PLC0415 - 6 ms, for which no client waits that has a daemon
+    """The params of a request; None if it cannot be read."""
+    import json  # noqa: PLC0415 - 6 ms, which no client that has a daemon has to wait for
 
     try:
         params = json.loads(line).get("params", {})

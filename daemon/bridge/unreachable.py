@@ -1,4 +1,4 @@
-"""Why nobody answers on a socket, and what to do about it, in words. Standard library only."""
+"""Explains why nobody answers on a socket, and what to do about it. Standard library only."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _NAME = "name its socket with --socket P or $MCPD_SOCKET"
 
 
 class Door(NamedTuple):
-    """One of the daemon's two sockets, as texts name it."""
+    """One of the daemon's two sockets, as messages name it."""
 
     unit: str
     """The systemd unit that brings the socket into being."""
     name: str
-    """How another one is named."""
+    """How to name another socket."""
 
 
 CLIENTS = Door("mcpd.socket", _NAME)
@@ -25,7 +25,7 @@ OPERATORS = Door(
     "mcpd.service",
     f"{_NAME} ({CONTROL} lies beside it; where `listen.controlSocket` says otherwise, --control P names that)",
 )
-"""The daemon binds this one itself: it does not exist before the service runs."""
+"""The control socket. The daemon binds it itself, so it does not exist before the service runs."""
 
 _START = "Start the daemon with `mcpd run` or `systemctl --user start {unit}`; if it listens elsewhere, {name}."
 _ALLOW = (
@@ -33,7 +33,7 @@ _ALLOW = (
     " for a daemon of your own `mcpd run` or `systemctl --user start {unit}`, and {name}."
 )
 _FIX = "Check the path: {name}. `mcpd run` and `systemctl --user start {unit}` start a daemon."
-_WAIT = "Try again; if it stays so, restart it: `systemctl --user restart mcpd`, or `mcpd run` anew."
+_WAIT = "Try again; if it stays so, restart it: `systemctl --user restart mcpd`, or `mcpd run` again."
 
 _REASONS = {
     errno.ENOENT: ("there is no such socket (ENOENT): the daemon is not running, or listens elsewhere", _START),
@@ -49,7 +49,7 @@ _REASONS = {
 
 
 def explain(path: str, error: OSError, door: Door) -> tuple[str, str]:
-    """Which socket was tried and why it failed, as a clause; and what to do, in sentences."""
+    """Which socket was tried and why that failed, as a clause; and what to do, in sentences."""
     # A path over 107 bytes is refused by Python itself, without an errno.
     reason, remedy = _REASONS.get(error.errno or 0, (error.strerror or str(error), _FIX))
     return f"cannot reach the daemon at {path}: {reason}", remedy.format(unit=door.unit, name=door.name)

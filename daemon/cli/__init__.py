@@ -1,8 +1,8 @@
-"""The `mcpd` command: looks at its first argument and imports the one module that serves it.
+"""The `mcpd` command: looks at its first argument and imports the one module that implements it.
 
 Nothing but `sys` is imported here, because `mcpd connect` is started for every window of every agent and
 `mcpd status` by every watcher: each pays only for what it uses. A command is a module with
-`main(argv) -> int`, where argv are the arguments after the command's name and the int is the exit status.
+`main(argv) -> int`, where argv holds the arguments after the command's name and the int is the exit status.
 """
 
 import sys
@@ -26,22 +26,21 @@ COMMANDS = {
     "metrics": ("print what was counted, for Prometheus", "mcpd metrics"),
     "schema": ("print the JSON Schema of the configuration", "mcpd schema > mcpd.schema.json"),
 }
-"""Command to what it does and an example; the module `daemon.cli.<command>` serves it."""
+"""Each command with what it does and an example; the module `daemon.cli.<command>` implements it."""
 
 EX_USAGE = 2
-"""What argparse uses as well."""
+"""Wrong usage, as argparse reports it."""
 EX_CONFIG = 78
-"""The configuration is at fault (sysexits.h): `run`, `check` and `reload` end with it."""
+"""The configuration is faulty (sysexits.h): `run`, `check` and `reload` end with it."""
 EX_IOERR = 74
-"""The output cannot be written, its disk is full (sysexits.h)."""
+"""The output cannot be written because its disk is full (sysexits.h)."""
 EX_INTERRUPTED = 130
 """128 + SIGINT: what a shell reports for a program that Ctrl-C ended."""
 EX_PIPE = 141
-"""128 + SIGPIPE, likewise: whoever read our output went away (`mcpd status | head -1`)."""
-
+"""128 + SIGPIPE, likewise: the reader of our output went away (`mcpd status | head -1`)."""
 
 _ENOSPC = 28
-"""As `errno` has it, for a module that imports nothing."""
+"""The value of `errno.ENOSPC`, for a module that imports nothing."""
 
 
 def main() -> None:
@@ -49,7 +48,7 @@ def main() -> None:
     try:
         _occupy_stdout()
         status = _dispatch(sys.argv[1:])
-        # Here and not at the interpreter's exit, where a reader that left would be reported with a traceback.
+        # Here, not at the interpreter's exit, where a reader that left would be reported with a traceback.
         sys.stdout.flush()
     except BrokenPipeError:
         _forget_stdout()
@@ -68,7 +67,7 @@ def main() -> None:
 def _dispatch(argv: list[str]) -> int:
     command = argv[0] if argv else "--help"
     if command in COMMANDS:
-        # In `daemon.cli`, not relative to it: `python -m daemon` arrives here as well.
+        # By its full name: `python -m daemon` comes here as well.
         import importlib  # noqa: PLC0415 - see the module's docstring
 
         _never_fail_to_print()
@@ -89,14 +88,14 @@ def _dispatch(argv: list[str]) -> int:
 
 
 def _collect_nothing() -> None:
-    """Until the daemon serves (`lifetime`): little of a start is garbage; the search takes an eighth."""
+    """Put off collecting garbage until the daemon serves (`lifetime`): it takes an eighth of a start."""
     import gc  # noqa: PLC0415 - as above
 
     gc.disable()
 
 
 def overview() -> str:
-    """All commands, with one line and an example each."""
+    """The help text: all commands, with one line and an example each."""
     lines = ["usage: mcpd COMMAND ...", "", "The init system for MCP servers.", ""]
     for command, (purpose, example) in COMMANDS.items():
         lines += [f"  {command:<9}{purpose}", f"           $ {example}"]
@@ -105,7 +104,7 @@ def overview() -> str:
 
 
 def _unknown(command: str) -> str:
-    import difflib  # noqa: PLC0415 - only a mistake pays for it
+    import difflib  # noqa: PLC0415 - needed only after a mistake
 
     near = difflib.get_close_matches(command, COMMANDS, n=1)
     hint = f"did you mean `mcpd {near[0]}`?" if near else f"there are: {', '.join(COMMANDS)}"
@@ -121,13 +120,13 @@ def _never_fail_to_print() -> None:
 
 
 def _occupy_stdout() -> None:
-    """A stdout that was closed (`>&-`) takes what is printed, and drops it."""
+    """Give a stdout that was closed (`>&-`) something that takes what is printed and drops it."""
     if sys.stdout is None:
         sys.stdout = open("/dev/null", "w", encoding="utf-8")  # noqa: PTH123, SIM115 - open until we end
 
 
 def _forget_stdout() -> None:
-    """Point stdout at nothing, so that what is still buffered for the reader that left can be dropped."""
+    """Point stdout at /dev/null, so that what is still buffered for a reader that left is dropped."""
     import os  # noqa: PLC0415
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

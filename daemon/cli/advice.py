@@ -1,7 +1,7 @@
-"""What is unwise in a configuration, though not wrong.
+"""Warnings about a configuration: what is unwise in it, though not wrong.
 
-Files that will not be found, versions that move, open containers; servers that nothing is said of, tools that
-are switched off in one place only.
+Files that will not be found, versions that are not pinned, containers that are given too much, servers without
+a description, tools that are switched off in one place only.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os.path
 import shutil
 from typing import TYPE_CHECKING
 
-from daemon.cli import commands, runners
+from daemon.cli import command_lines, runners
 from daemon.cli.runners import known
 from daemon.config.jsonc import ROOT, below
 from daemon.config.names import matches, read_reference
@@ -32,9 +32,9 @@ def advice(config: Config, environ: Mapping[str, str], beside: Path | None = Non
     """Everything worth a warning, each at its place in the file.
 
     Args:
-        config: what is judged.
+        config: the configuration to judge.
         environ: where PATH and HOME are taken from.
-        beside: the configuration's directory, for paths that were meant to begin there; None to pass over them.
+        beside: the configuration's directory, for paths that were meant to start there; None to skip those.
     """
     found: list[Fault] = [*_keyless(config, environ)]
     for name, server in config.mcp_servers.items():
@@ -50,7 +50,7 @@ def advice(config: Config, environ: Mapping[str, str], beside: Path | None = Non
 
 
 def missing_key(config: Config, environ: Mapping[str, str]) -> str | None:
-    """The variable that summaries take their key from, if it is not set; None if nothing is missing."""
+    """The environment variable with the key for summaries, if it is wanted and not set; else None."""
     wanted = None if config.summaries is None else config.summaries.api_key_env
     return wanted if wanted and shows_summaries(config) and not environ.get(wanted, "").strip() else None
 
@@ -65,7 +65,7 @@ def _keyless(config: Config, environ: Mapping[str, str]) -> Iterator[Fault]:
 
 
 def _beyond(server: Server, trail: str) -> Iterator[Fault]:
-    """Limits that are higher than a server is known to bear."""
+    """Limits that are higher than a server is known to tolerate."""
     found = known(server)
     if found is None:
         return
@@ -83,7 +83,7 @@ def _shows(fault: Fault, hidden: frozenset[str]) -> bool:
 def _missing_command(server: Server, trail: str, environ: Mapping[str, str]) -> Iterator[Fault]:
     assert server.command is not None
     if "/" in server.command and not server.command.startswith("/"):
-        return  # relative to the directory that the server is started in
+        return  # relative to the directory in which the server is started
     if shutil.which(server.command, path=server.env.get("PATH", environ.get("PATH"))) is None:
         where = "there is no such program" if "/" in server.command else "it is not on PATH"
         message = f"'{server.command}' cannot be started: {where}. Install it, or write its absolute path"
@@ -91,14 +91,14 @@ def _missing_command(server: Server, trail: str, environ: Mapping[str, str]) -> 
 
 
 def _astray(server: Server, trail: str, beside: Path, home: Path) -> Iterator[Fault]:
-    """Paths that begin at home, where nothing is, and were meant to begin at the configuration."""
+    """Relative paths that lead nowhere from the home directory and were meant from the configuration's."""
     command = server.command or ""
     places = [(below(trail, "command"), command)] if "/" in command else []
     for at, word in enumerate(server.args):
         name, _, value = word.partition("=")
         places.append((below(below(trail, "args"), at), value if name.startswith("-") else word))
     for place, word in places:
-        # Other arguments are paths only if they are files: `serve` and `.` mean something else.
+        # Other arguments count as paths only if they are files: `serve` and `.` mean something else.
         meant = word.startswith(("./", "../")) or word == command or os.path.isfile(beside / word)  # noqa: PTH113
         if word and not word.startswith("/") and meant and not os.path.exists(home / word):  # noqa: PTH110
             message = (
@@ -109,20 +109,20 @@ def _astray(server: Server, trail: str, beside: Path, home: Path) -> Iterator[Fa
 
 
 def _unwise(server: Server, trail: str) -> Iterator[Fault]:
-    """What a server fetches anew at each start, and what a container is let out to."""
+    """What a server downloads again at each start, and what a container is given of the machine."""
     assert server.command is not None
-    for words in commands.started((server.command, *server.args)):
-        for message in (*runners.moving(words), *commands.warnings(words)):
+    for words in command_lines.started((server.command, *server.args)):
+        for message in (*runners.moving(words), *command_lines.warnings(words)):
             yield Fault(path=trail, message=message)
 
 
 def oversights(config: Config) -> list[Fault]:
-    """What a configuration leaves unsaid, or takes back in another place; each at its place in the file."""
+    """What a configuration leaves unsaid or undoes elsewhere, each at its place in the file."""
     return [*_undescribed(config), *_still_offered(config)]
 
 
 def _undescribed(config: Config) -> Iterator[Fault]:
-    """Servers of which a model is told no more than can be drawn from what they say and list themselves."""
+    """Servers without a description, of which a model learns only what they say and list themselves."""
     described = {category.server for category in config.categories.values() if category.description}
     for name, server in config.mcp_servers.items():
         if server.enabled and not server.description and name not in described:
@@ -135,7 +135,7 @@ def _undescribed(config: Config) -> Iterator[Fault]:
 
 
 def _still_offered(config: Config) -> Iterator[Fault]:
-    """Tools that one category switches off and another has."""
+    """Tools that one category switches off and another still offers."""
     servers = config.mcp_servers
     for category in config.categories.values():
         here = below(below(below(below(ROOT, "categories"), category.name), "tools"), "overrides")
@@ -162,7 +162,7 @@ def _key(name: str, category: Category, servers: Mapping[str, object]) -> ToolKe
 
 
 def _offers(category: Category, key: ToolKey, servers: Mapping[str, object]) -> bool:
-    """Whether a category would have a tool, switched on, if its server listed it."""
+    """Whether a category would offer a tool if its server listed it."""
     tools = category.tools
     off = (name for name, override in tools.overrides.items() if not override.enabled)
     if any(_key(name, category, servers) == key for name in off):

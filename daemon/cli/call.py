@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     import argparse
 
 CALL_SECONDS = 660.0
-"""Longer than the daemon itself waits for a call by default (`timeouts.callMax`, 600 s), so that its answer,
-which says what happened, comes before our patience ends."""
+"""How long to wait for the result: longer than the daemon itself waits for a call by default
+(`timeouts.callMax`, 600 s), so that its answer, which says what happened, comes first."""
 
 Json = dict[str, Any]
 
 
 class BadArguments(ValueError):
-    """The command line does not spell a tool and its arguments. The text says what to write."""
+    """The command line does not name a tool and its arguments. The text says what to write."""
 
 
 def main(argv: list[str]) -> int:
@@ -62,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _split(name: str) -> tuple[str, str]:
-    # Names of servers have no slash, names of tools may.
+    # Names of servers have no slash; names of tools may.
     server, _, tool = name.partition("/")
     if not server or not tool:
         raise BadArguments(f"write SERVER/TOOL, not {name!r}: `mcpd tools` lists them")
@@ -70,10 +70,10 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def parse_arguments(words: list[str]) -> Json:
-    """The arguments that the words spell: none, one JSON object, `-`, or pairs.
+    """The tool's arguments: from no words, one JSON object, `-` for stdin, or KEY=VALUE pairs.
 
     Raises:
-        BadArguments: they spell none.
+        BadArguments: the words are none of these.
     """
     if words == ["-"]:
         return _object(sys.stdin.read(), "stdin")
@@ -108,7 +108,7 @@ def _value(text: str) -> Any:
 
 
 def _no_number(word: str) -> NoReturn:
-    """NaN and Infinity are Python's, not JSON's."""
+    """Refuse NaN and Infinity, which are Python's and not JSON's."""
     raise ValueError(f"{word} is not JSON")
 
 
@@ -119,13 +119,13 @@ def _show(result: Json, *, as_json: bool) -> int:
     else:
         stream = sys.stderr if failed else sys.stdout
         for text in texts(result):
-            # To a file or a pipe go the tool's own bytes; only a terminal can be attacked by them.
+            # A file or a pipe gets the tool's own bytes; only a terminal can be attacked with them.
             print(visible(text, lines=True) if stream.isatty() else text, file=stream)
     return EX_FAULT if failed else 0
 
 
 def texts(result: Json) -> list[str]:
-    """A CallToolResult as text: each item of its content, or its structured content if it has no other."""
+    """A CallToolResult as texts: each item of its content, or the structured content if there is none."""
     content = result.get("content") or []
     if not content and result.get("structuredContent") is not None:
         return [document(result["structuredContent"])]
@@ -133,7 +133,7 @@ def texts(result: Json) -> list[str]:
 
 
 def _text(item: Json) -> str:
-    """One item: text as it is, anything else in a line."""
+    """One item of content: text as it is, anything else described in a line."""
     kind = item.get("type")
     if kind == "text":
         return str(item.get("text", ""))
@@ -150,5 +150,5 @@ def _text(item: Json) -> str:
 
 
 def _decoded(base64: object) -> int:
-    """The number of bytes that base64 stands for."""
+    """The number of bytes that base64 text encodes."""
     return len(base64.rstrip("=")) * 3 // 4 if isinstance(base64, str) else 0

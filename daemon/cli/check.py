@@ -1,4 +1,4 @@
-"""`mcpd check`: everything that is wrong with a configuration, and what is unwise about it. Starts nothing."""
+"""`mcpd check`: everything that is wrong with a configuration, and what is unwise in it. Starts nothing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`mcpd connect`: the bridge between an MCP client's stdin and stdout and the daemon's socket.
 
-Here is how it is started; `bridging` moves the bytes, and goes on when the daemon is restarted or killed: a
-client keeps its stdio and need not know.
+This module only starts it. `daemon.bridge` moves the bytes, and goes on when the daemon is restarted or killed:
+a client keeps its stdio and need not know.
 
 Standard library only, `_socket` instead of `socket` (6 ms of enums and selectors), and argparse only when there
 are arguments: this is started for every window of every agent.
@@ -17,10 +17,11 @@ from daemon import __version__
 from daemon.bridge.loop import Bridge
 
 MAX_KEY = 200
-"""Characters of a session's key, as in `catalog.remembered`, which this module cannot afford to import."""
+"""Longest session key, in characters, as in `catalog.remembered`, which this module cannot afford to import."""
 
 ANONYMOUS_BYTES = 16
-"""Random ones that stand for a session's key where none is given, as long as this bridge lives."""
+"""Number of random bytes that serve as the session's key when none is given, for as long as this bridge
+runs."""
 
 _STDIN, _STDOUT = 0, 1
 
@@ -29,8 +30,8 @@ def main(argv: list[str]) -> int:
     """Bridge until the client ends, from one daemon to the next.
 
     Returns:
-        0 when the client has ended, or on SIGINT or SIGTERM; 1: it was not answered, for want of a daemon that
-        takes us; 2: usage.
+        0 when the client has ended, or on SIGINT or SIGTERM; 1: it was not answered, because no daemon accepted
+        it; 2: usage.
     """
     wanted, hello = _parse(argv) if argv else (None, {})
     if (session := os.environ.get("MCPD_SESSION")) and "session" not in hello:
@@ -50,14 +51,14 @@ def main(argv: list[str]) -> int:
 
 
 def _end(_number: int, _frame: object) -> None:
-    """Clients end their servers with a signal: that is no failure. A second signal finds us ending already."""
+    """Exit with 0: clients end their servers with a signal. A second signal changes nothing."""
     for other in (signal.SIGINT, signal.SIGTERM):
         signal.signal(other, signal.SIG_IGN)
     raise SystemExit(0)
 
 
 def _occupy_standard_descriptors() -> None:
-    """Open a closed stdin or stdout on /dev/null: else the socket would become descriptor 0 or 1."""
+    """Open a closed stdin or stdout on /dev/null; otherwise the socket would become descriptor 0 or 1."""
     for descriptor in (_STDIN, _STDOUT):
         try:
             os.fstat(descriptor)
@@ -66,7 +67,7 @@ def _occupy_standard_descriptors() -> None:
 
 
 def _is_key(text: str) -> bool:
-    """Whether a session can be named so: what no terminal can show (`str.isprintable`) is a mistake."""
+    """Whether a text can be a session's key: one that no terminal can show (`str.isprintable`) is a mistake."""
     return 0 < len(text) <= MAX_KEY and text.isprintable()
 
 
@@ -78,7 +79,7 @@ def _no_key(text: str) -> str:
 
 
 def _default_socket() -> str:
-    # Here, because it brings pathlib (7 ms) and `--socket` does without.
+    # Here, because it imports pathlib (7 ms), which `--socket` does without.
     from daemon.host.paths import client_socket  # noqa: PLC0415
 
     return str(client_socket(os.environ))
@@ -87,8 +88,8 @@ def _default_socket() -> str:
 def _hello(params: dict[str, object]) -> bytes:
     """The line that tells the daemon what this client's configuration asks for, before the client speaks.
 
-    It is sent also when that is nothing: the daemon takes the first hello only, which must not be the client's.
-    Each daemon gets the same: what a client without a key has loaded outlives the daemon.
+    It is sent even if that is nothing: the daemon accepts only the first hello, which must not be the client's.
+    Every daemon gets the same one, so that what a client without a key has loaded outlives the daemon.
     """
     said = b'"version":"%b"' % __version__.encode()
     if "session" not in params:
@@ -101,7 +102,7 @@ def _hello(params: dict[str, object]) -> bytes:
 
 
 def _key(text: str) -> str:
-    """A session's key for argparse."""
+    """A session's key, for argparse."""
     if _is_key(text):
         return text
     import argparse  # noqa: PLC0415 - see the module's docstring
@@ -110,7 +111,7 @@ def _key(text: str) -> str:
 
 
 def _parse(argv: list[str]) -> tuple[str | None, dict[str, object]]:
-    """The socket, if one is named, and the params of the hello line: only what is given."""
+    """The socket, if one is named, and the params of the hello line: only those that are given."""
     import argparse  # noqa: PLC0415 - see the module's docstring
 
     from daemon.cli.options import parser  # noqa: PLC0415

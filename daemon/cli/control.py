@@ -1,7 +1,7 @@
-"""The operators' side of the control socket: one JSON-RPC 2.0 request, one answer, a line of JSON each.
+"""The client side of the control socket: one JSON-RPC 2.0 request and one answer, a line of JSON each.
 
 Standard library only and synchronous: `mcpd status` is run by watchers, health checks and prompts, and
-importing an event loop would cost it five times what the request does.
+importing an event loop would cost five times as much as the request.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from daemon.bridge.unreachable import OPERATORS, explain
 from daemon.host.paths import control_socket
 from daemon.host.trust import distrust
+from daemon.safety.escape import document, visible
 
 if TYPE_CHECKING:
     import argparse
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
 EX_FAULT = 1
 """The daemon refused the request."""
 EX_UNREACHABLE = 3
-"""Nobody answers on the control socket, or nobody who is to be trusted."""
+"""Nothing answers on the control socket, or nothing that can be trusted."""
 
 MAX_ANSWER = 64 * 1024 * 1024
-"""Bytes of one answer: a tool's result may have 16 MiB; beyond this it is not our daemon that speaks."""
+"""Largest answer, in bytes: a tool's result may have 16 MiB; anything beyond this is not our daemon."""
 
 OTHER_SOCKET = "Name the socket of its clients with --socket P."
-"""What helps where somebody else listens."""
+"""What to do when another program listens."""
 
 _CHUNK = 64 * 1024
 _ID = 1
@@ -56,10 +57,10 @@ class RemoteFault(Exception):
 
 
 def ask(method: str, params: dict[str, Any], *, path: str, timeout: float) -> dict[str, Any]:
-    """Ask the daemon at `path` one question; `timeout` is in seconds and for all of it.
+    """Ask the daemon at `path` one question; `timeout` in seconds covers connecting and answering.
 
     Raises:
-        DaemonUnreachable: nobody listens, or no answer came.
+        DaemonUnreachable: nothing listens, or no answer came.
         RemoteFault: the answer is an error.
     """
     named = {key: _as_text(value) if isinstance(value, str) else value for key, value in params.items()}
@@ -89,28 +90,37 @@ def ask(method: str, params: dict[str, Any], *, path: str, timeout: float) -> di
 
 
 def ask_with(options: argparse.Namespace, method: str, params: dict[str, Any]) -> dict[str, Any]:
-    """`ask` with the socket and the patience that the command line names (`options.add_control`)."""
+    """`ask` with the socket and the timeout of the command line (`options.add_control`)."""
     path = options.control or str(control_socket(os.environ, options.socket))
     return ask(method, params, path=path, timeout=options.timeout)
 
 
+def print_answer(
+    options: argparse.Namespace,
+    method: str,
+    params: dict[str, Any],
+    in_words: Callable[[dict[str, Any]], str],
+) -> dict[str, Any]:
+    """Ask like `ask_with`, and print the answer: as JSON with `--json`, else `in_words`. Returns the answer."""
+    answer = ask_with(options, method, params)
+    print(document(answer) if options.json else in_words(answer))
+    return answer
+
+
 def guarded(action: Callable[[], int]) -> int:
-    """Run a command; a daemon that cannot be reached or that refuses becomes a text and an exit status."""
+    """Run a command; if the daemon cannot be reached or refuses, print why and return the exit status."""
     try:
         return action()
     except DaemonUnreachable as error:
         print(f"mcpd: {error}", file=sys.stderr)
         return EX_UNREACHABLE
     except RemoteFault as fault:
-        # Imported here: this module is for `mcpd status --json` as well, which never gets there.
-        from daemon.safety.escape import visible  # noqa: PLC0415
-
         print(f"mcpd: {visible(fault.message)}", file=sys.stderr)
         return EX_FAULT
 
 
 def _as_text(word: str) -> str:
-    """A word of the command line without bytes that are no text (PEP 383): no daemon could read them."""
+    """A word of the command line with undecodable bytes (PEP 383) replaced: no daemon could read them."""
     return word.encode(errors="surrogateescape").decode(errors="replace")
 
 
@@ -129,11 +139,11 @@ def _connected(path: str, timeout: float) -> socket.socket:
 
 
 def _answer(link: socket.socket, deadline: float) -> dict[str, Any]:
-    """The message that answers our request; notifications before it are passed over.
+    """The message that answers our request; notifications before it are skipped.
 
     Raises:
         TimeoutError: it did not come in time.
-        EOFError: it will not come.
+        EOFError: the connection ended before it came.
         ValueError: what came is not JSON-RPC.
     """
     received, searched = bytearray(), 0

@@ -6,10 +6,10 @@ from daemon.cli.enable import switch
 
 
 def main(argv: list[str]) -> int:
-    """Switch off.
+    """Switch a server or a tool off.
 
     Returns:
-        0: it is off, also if it was; 1: there is no such server or tool; 2: usage; 3: the daemon is not
+        0: it is off, perhaps already; 1: there is no such server or tool; 2: usage; 3: the daemon is not
         reachable.
     """
     return switch(

@@ -1,23 +1,23 @@
-"""`mcpd enable`: switch a server or a tool on again that `mcpd disable` switched off; what both share."""
+"""`mcpd enable`: switch a server or a tool on again that was switched off; `mcpd disable` shares its code."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.control import ask_with, guarded
+from daemon.cli.control import guarded, print_answer
 from daemon.cli.options import add_control, add_json, parser
-from daemon.safety.escape import document, visible
+from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
 def main(argv: list[str]) -> int:
-    """Switch on.
+    """Switch a server or a tool on.
 
     Returns:
-        0: it is on, also if it was; 1: there is none, or the configuration has it off; 2: usage; 3: the
-        daemon is not reachable.
+        0: it is on, perhaps already; 1: there is no such one, or the configuration switches it off; 2: usage;
+        3: the daemon is not reachable.
     """
     return switch(
         argv,
@@ -29,13 +29,13 @@ def main(argv: list[str]) -> int:
 
 
 def switch(argv: list[str], *, off: bool, description: str, examples: Sequence[str]) -> int:
-    """`mcpd enable` or `mcpd disable`.
+    """Run `mcpd enable` or `mcpd disable`.
 
     Args:
         argv: the arguments.
-        off: which of the two.
+        off: whether to switch off.
         description: for `--help`.
-        examples: likewise.
+        examples: for `--help`.
 
     Returns:
         0, 1, 2 or 3: see `main`.
@@ -54,15 +54,14 @@ def switch(argv: list[str], *, off: bool, description: str, examples: Sequence[s
     options = made.parse_args(argv)
 
     def act() -> int:
-        answer = ask_with(options, "switch", {"name": options.name, "off": off})
-        print(document(answer) if options.json else visible(in_words(answer)))
+        print_answer(options, "switch", {"name": options.name, "off": off}, in_words)
         return 0
 
     return guarded(act)
 
 
 def in_words(answer: dict[str, Any]) -> str:
-    """What became of it, in one line."""
+    """The outcome in one line."""
     server, tool = answer["server"], answer.get("tool")
     word = "off" if answer["off"] else "on"
     name = f"{server}/{tool}" if tool else server
@@ -71,4 +70,4 @@ def in_words(answer: dict[str, Any]) -> str:
         said += f", now {answer['state']}"
         if not answer["off"] and answer.get("reason"):
             said += f" ({answer['reason']})"
-    return f"{said}; {answer['note']}" if answer.get("note") else said
+    return visible(f"{said}; {answer['note']}" if answer.get("note") else said)

@@ -1,7 +1,7 @@
-"""From the first signal to the last: what ends the daemon, and what makes it read its configuration anew.
+"""Runs the daemon between its signals: what ends it, and what makes it read its configuration again.
 
-SIGTERM and SIGINT end it, a second one without politeness. SIGHUP, and the file itself where the configuration
-says `"watch": true`, reload it. Whatever comes of a reload has been logged by the time it returns.
+SIGTERM and SIGINT end it; a second one skips the grace periods. SIGHUP reloads the configuration, and so does a
+change of the file if the configuration says `"watch": true`. The outcome of a reload is logged by the reload.
 """
 
 from __future__ import annotations
@@ -29,24 +29,25 @@ if TYPE_CHECKING:
     from daemon.tree import Surroundings
 
 SWITCH_SECONDS = 0.0005
-"""How long a worker thread computes on while the event loop waits for the interpreter; Python's default is ten
-times as long. Each system call of the loop gives the interpreter away, and a call makes six of them."""
+"""How long a worker thread keeps the interpreter while the event loop waits for it; Python's default is ten
+times as long. Each system call of the loop releases the interpreter, and one tool call makes six of them."""
 
 HEAP_SECONDS = 2.0
-"""Between looks at the free end of the heap: while large answers follow each other, it is used again."""
+"""Interval between looks at the free end of the heap, which is used again while large answers keep coming."""
 
 HEAP_LOOKS = 15
-"""Looks after a large message: half a minute, in which nearly everybody takes an answer."""
+"""Number of looks after a large message: half a minute, in which nearly every client takes its answer."""
 
 SPARE_BYTES = 2 * 1024 * 1024
-"""So much may stay free: less than what the daemon needs for anything else."""
+"""Free bytes that are kept: less than what the daemon needs for anything else."""
 
 WATCH_SECONDS = 1.0
-"""Between looks at the file, which is read once it was the same for one: editors may write it in parts."""
+"""Interval between looks at the file, which is read once it has not changed for one: editors may write it in
+parts."""
 
 
 async def run(config: Config, around: Surroundings, listen: Callable[[Callable[[int], None]], None]) -> None:
-    """The daemon, until SIGTERM or SIGINT; a second one skips every grace period, the end stays clean.
+    """Run the daemon until SIGTERM or SIGINT; a second one skips every grace period but still ends cleanly.
 
     Args:
         config: the configuration.
@@ -68,27 +69,27 @@ async def run(config: Config, around: Surroundings, listen: Callable[[Callable[[
             await tree.serve(life.stop)
             nursery.cancel_scope.cancel()
     finally:
-        listen(_heed_nothing)
+        listen(_ignore)
 
 
-def _heed_nothing(_number: int) -> None:
-    """All that a signal could ask for has been done."""
+def _ignore(_number: int) -> None:
+    """Ignore a signal: everything it could ask for has been done."""
 
 
 class _Life:
     def __init__(self, tree: Tree) -> None:
         self.stop = trio.Event()
-        self.wish = trio.Event()
-        """Set when a reload is wanted; many wishes are one."""
+        self.reload_wanted = trio.Event()
+        """Set when a reload is wanted; several requests become one reload."""
         self._tree = tree
         self._blind = False
 
     def obey(self, code: int) -> None:
-        """Take a signal: what it asks for is done by others."""
+        """Take a signal, and leave what it asks for to the tasks that wait for it."""
         number = signal.Signals(code)
         if number is signal.SIGHUP:
             logger.info("{}: reading the configuration", number.name)
-            self.wish.set()
+            self.reload_wanted.set()
         elif self.stop.is_set():
             logger.warning("{} again: ending every server at once", number.name)
             self._tree.around.children.hurry()
@@ -97,10 +98,10 @@ class _Life:
             self.stop.set()
 
     async def settle(self) -> None:
-        """Once clients are served, do what was put off: load the rest, and look for garbage (`daemon.cli`).
+        """Once clients are served, do what was put off: load the rest, and collect garbage (`daemon.cli`).
 
-        That only among what is made from then on. What was imported and remembered stays for good: a full
-        collection, during which nobody is served, would look at 60,000 objects each time.
+        Garbage is looked for only among objects made from then on. What was imported and remembered stays: a
+        full collection, during which no client is served, would look at 60,000 objects each time.
         """
         await self._tree.serving.wait()
         try:
@@ -122,12 +123,12 @@ class _Life:
             catalog = await watched.wait_changed(catalog)
 
     async def stay_small(self) -> None:
-        """Give back what large messages have left behind; who sends none pays nothing for it."""
+        """Give back the memory that large messages have left free; costs nothing if there are none."""
         seen, looks = 0, 0
         while True:
             await trio.sleep(HEAP_SECONDS)
             if LineBuffer.grown != seen:
-                # The last of them may still be on its way.
+                # The latest one may still be on its way.
                 seen, looks = LineBuffer.grown, HEAP_LOOKS
             if looks:
                 looks -= 1
@@ -135,14 +136,14 @@ class _Life:
                     own.give_back()
 
     async def reload_when_asked(self) -> None:
-        """Reload once for all wishes that came before."""
+        """Reload once for all requests that have come."""
         while True:
-            await self.wish.wait()
-            self.wish = trio.Event()
+            await self.reload_wanted.wait()
+            self.reload_wanted = trio.Event()
             await self._reload()
 
     async def watch(self, file: WatchedFile) -> None:
-        """Reload whenever the file has become another, as long as the configuration in force wants that."""
+        """Reload when the file has changed, as long as the configuration in force asks for that."""
         catalog = self._tree.registry.catalog
         last: object = None
         while True:
@@ -155,7 +156,7 @@ class _Life:
             last = now
 
     async def _look(self, file: WatchedFile) -> object:
-        """What the file is now; what was last read if nobody can say: no look is worth the daemon."""
+        """The file's present identity, or the one last read if that cannot be found out: the daemon goes on."""
         try:
             now = await trio.to_thread.run_sync(file.look, abandon_on_cancel=True)
         except Exception as error:  # noqa: BLE001 - such as "can't start new thread", when a server has taken them all
@@ -169,5 +170,5 @@ class _Life:
     async def _reload(self) -> None:
         try:
             await self._tree.reloader.reload()
-        except Exception as error:  # noqa: BLE001 - told in full where it happened; the daemon goes on as it was
+        except Exception as error:  # noqa: BLE001 - logged in full where it happened; the daemon goes on as it was
             logger.debug("no reload: {}", error)

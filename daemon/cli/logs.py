@@ -1,29 +1,30 @@
-"""`mcpd logs`: what a server wrote on its stderr, as far as the daemon keeps it; asking starts nothing."""
+"""`mcpd logs`: what a server wrote to its stderr, as far as the daemon keeps it; asking starts nothing."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.control import DaemonUnreachable, ask_with, guarded
-from daemon.cli.options import add_control, add_json, parser
+from daemon.cli.control import DaemonUnreachable, ask_with, guarded, print_answer
+from daemon.cli.options import add_control, add_json, count, parser
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterator
 
 POLL_SECONDS = 0.5
-"""Between two questions of `--follow`: people do not notice it, and it costs the daemon a millisecond."""
+"""Interval between two questions of `--follow`: people do not notice it, and it costs the daemon a
+millisecond."""
 
 NO_STDERR = "it is reached over a connection (type {type}) and has no stderr here: see its log where it runs"
-"""Said of a server that is no child of the daemon's."""
+"""Said of a server that is not a child of the daemon."""
 
 
 def main(argv: list[str]) -> int:
-    """Show the lines, or how many there are of each server.
+    """Show a server's lines, or how many there are of each server.
 
     Returns:
         0: shown, also if Ctrl-C ended it; 1: no such server; 2: usage; 3: the daemon is not reachable.
@@ -54,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
         "-n",
         "--last",
         metavar="N",
-        type=_count,
+        type=count,
         help="no more than the last N lines (default: all that is kept)",
     )
     add_json(made)
@@ -62,31 +63,19 @@ def _parser() -> argparse.ArgumentParser:
     return made
 
 
-def _count(text: str) -> int:
-    """A number of lines for argparse.
-
-    Raises:
-        argparse.ArgumentTypeError: it is not a whole number over 0.
-    """
-    if not (text.isascii() and text.isdecimal()) or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of lines over 0")
-    return int(text)
-
-
 def _show_counts(options: argparse.Namespace) -> int:
-    answer = ask_with(options, "logs", {})
-    if options.json:
-        from daemon.safety.escape import document  # noqa: PLC0415 - of the two outputs only one is paid for
-
-        print(document(answer))
-        return 0
-    servers: dict[str, Any] = answer["servers"]
-    if not servers:
-        print("No server is switched on.")
-    width = max(map(len, servers), default=0)
-    for name, kept in servers.items():
-        print(f"{visible(name):<{width}}  {kept['lines']} {'line' if kept['lines'] == 1 else 'lines'}")
+    print_answer(options, "logs", {}, _counts)
     return 0
+
+
+def _counts(answer: dict[str, Any]) -> str:
+    servers: dict[str, Any] = answer["servers"]
+    width = max(map(len, servers), default=0)
+    lines = [
+        f"{visible(name):<{width}}  {kept['lines']} {'line' if kept['lines'] == 1 else 'lines'}"
+        for name, kept in servers.items()
+    ]
+    return "\n".join(lines) or "No server is switched on."
 
 
 def _show(options: argparse.Namespace) -> int:
@@ -104,7 +93,7 @@ def _first(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _follow(options: argparse.Namespace) -> int:
-    """Print what is kept and then what comes, until Ctrl-C."""
+    """Print what is kept and then each new line, until Ctrl-C."""
     answer = _first(options)
     try:
         _print(answer, as_json=options.json)
@@ -116,7 +105,7 @@ def _follow(options: argparse.Namespace) -> int:
 
 
 def _news(options: argparse.Namespace, seen: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Answers with what is new. A daemon that is away is said once and waited for: it may be restarting."""
+    """Answers with new lines. A daemon that is away is reported once and waited for: it may be restarting."""
     away = False
     while True:
         time.sleep(POLL_SECONDS)
@@ -139,7 +128,7 @@ def _news(options: argparse.Namespace, seen: dict[str, Any]) -> Iterator[dict[st
 def _print(answer: dict[str, Any], *, as_json: bool) -> None:
     for line in answer["lines"]:
         if as_json:
-            # ASCII: nothing in it can move a cursor, but for DEL, which JSON leaves as it is.
+            # ASCII: nothing in it can move a cursor except DEL, which JSON leaves as it is.
             print(json.dumps(line).replace("\x7f", "\\u007f"))
         else:
             print(visible(line["text"].rstrip("\r").expandtabs()))
@@ -147,5 +136,5 @@ def _print(answer: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _note(text: str) -> None:
-    """Something about the lines that is none of them: not on stdout, where programs read."""
+    """Print a remark about the lines to stderr, because programs read stdout."""
     print(f"mcpd: {visible(text)}", file=sys.stderr)

@@ -8,7 +8,7 @@ from daemon.safety.escape import visible
 
 
 def main(argv: list[str]) -> int:
-    """Print the metrics.
+    """Print the daemon's metrics.
 
     Returns:
         0: printed; 1: metrics are off; 2: usage; 3: the daemon is not reachable.

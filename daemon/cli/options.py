@@ -1,4 +1,4 @@
-"""What the command lines of all commands share. Standard library only."""
+"""Options and help that all command lines share. Standard library only."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _SOCKET = (
 )
 
 EXITS = {2: "usage", 3: "the daemon cannot be reached"}
-"""What exit statuses mean of all commands that ask the daemon; 2 of all commands."""
+"""Exit statuses that all commands which ask the daemon share; 2 is shared by all commands."""
 
 ANSWER_SECONDS = 10.0
-"""How long a command waits for the daemon: it answers from memory in milliseconds, so this is a hung one."""
+"""How long a command waits for the daemon, which answers from memory in milliseconds unless it hangs."""
 
 
 def parser(
@@ -32,13 +32,13 @@ def parser(
     """A parser with `--socket`, whose `--help` ends with examples and the meaning of every exit status.
 
     Args:
-        command: its name.
+        command: the command's name.
         description: what it does.
         examples: command lines.
-        exits: what each exit status means, but for those of `EXITS`.
-        asks: whether it asks the daemon something, and fails where that cannot be reached.
-        reaches: whether it has to do with a daemon. The others take `--socket` as well, for scripts that give
-            it to every command.
+        exits: what each exit status means, except those in `EXITS`.
+        asks: whether it asks the daemon something, and fails if that cannot be reached.
+        reaches: whether it concerns a daemon at all. Other commands accept `--socket` too, for scripts that
+            give it to every command.
     """
     shown = "\n".join(f"  {example}" for example in examples)
     shared = EXITS if asks and reaches else {2: EXITS[2]}
@@ -55,12 +55,12 @@ def parser(
 
 
 def add_json(parsed: argparse.ArgumentParser) -> None:
-    """`--json`."""
+    """Add `--json`."""
     parsed.add_argument("--json", action="store_true", help="print the data as JSON, for programs")
 
 
 def add_control(parsed: argparse.ArgumentParser, seconds: float = ANSWER_SECONDS) -> None:
-    """`--control` and `--timeout`: what else there is to say of a daemon that is asked something."""
+    """Add `--control` and `--timeout`, for a command that asks the daemon something."""
     parsed.add_argument(
         "--control",
         metavar="P",
@@ -77,10 +77,10 @@ def add_control(parsed: argparse.ArgumentParser, seconds: float = ANSWER_SECONDS
 
 
 def positive(text: str) -> float:
-    """A number of seconds for argparse.
+    """A number of seconds over 0, for argparse.
 
     Raises:
-        argparse.ArgumentTypeError: it is not a number over 0.
+        argparse.ArgumentTypeError: it is not one.
     """
     try:
         value = float(text)
@@ -89,3 +89,14 @@ def positive(text: str) -> float:
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds over 0")
     return value
+
+
+def count(text: str) -> int:
+    """A whole number over 0, for argparse.
+
+    Raises:
+        argparse.ArgumentTypeError: it is not one.
+    """
+    if not (text.isascii() and text.isdecimal()) or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number over 0")
+    return int(text)

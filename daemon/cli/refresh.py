@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from daemon.cli.control import EX_FAULT, ask_with, guarded
+from daemon.cli.control import EX_FAULT, guarded, print_answer
 from daemon.cli.options import add_control, add_json, parser
-from daemon.safety.escape import document, visible
+from daemon.safety.escape import visible
 
 PATIENCE = 60.0
-"""Seconds to wait: a server may take `timeouts.list` for its answer, and one that sleeps is woken first."""
+"""Seconds to wait: a server may take `timeouts.list` to answer, and a dormant one is started first."""
 
 
 def main(argv: list[str]) -> int:
@@ -32,15 +32,14 @@ def main(argv: list[str]) -> int:
     options = made.parse_args(argv)
 
     def act() -> int:
-        answer = ask_with(options, "refresh", {"server": options.server})
-        print(document(answer) if options.json else in_words(answer))
+        answer = print_answer(options, "refresh", {"server": options.server}, in_words)
         return EX_FAULT if any(told["problem"] for told in answer["servers"].values()) else 0
 
     return guarded(act)
 
 
 def in_words(answer: dict[str, Any]) -> str:
-    """A line for each server."""
+    """The outcome, in one line for each server."""
     lines = [f"{name}: {_told(told)}" for name, told in answer["servers"].items()]
     return "\n".join(map(visible, lines or ["no server is up"]))
 

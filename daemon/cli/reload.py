@@ -1,4 +1,4 @@
-"""`mcpd reload`: read the configuration again, and change only what has changed in it."""
+"""`mcpd reload`: read the configuration again, and apply only what has changed in it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from daemon.cli import EX_CONFIG
-from daemon.cli.control import RemoteFault, ask_with, guarded
+from daemon.cli.control import RemoteFault, guarded, print_answer
 from daemon.cli.options import add_control, add_json, parser
 from daemon.safety.escape import document, visible
 
@@ -22,7 +22,7 @@ _DONE = {
     "changed": "changed",
     "sections": "applied",
 }
-"""Lists of the answer, and what they mean."""
+"""The lists in the answer, each with its heading."""
 
 
 def main(argv: list[str]) -> int:
@@ -51,19 +51,18 @@ def main(argv: list[str]) -> int:
 
     def act() -> int:
         try:
-            answer = ask_with(options, "reload", {})
+            print_answer(options, "reload", {}, in_words)
         except RemoteFault as fault:
             if not _is_of_the_file(fault):
                 raise
             return _faulty(fault, as_json=options.json)
-        print(document(answer) if options.json else in_words(answer))
         return 0
 
     return guarded(act)
 
 
 def in_words(answer: dict[str, Any]) -> str:
-    """What was done, in one line, then how each server is that was started."""
+    """What was done, in one line, and then the state of each server that was started."""
     done = [f"{word}: {', '.join(answer[key])}" for key, word in _DONE.items() if answer.get(key)]
     parts = [*(done or ["nothing has changed"]), f"unchanged: {len(answer['kept'])}"]
     if answer.get("needsRestartOfDaemon"):

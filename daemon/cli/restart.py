@@ -1,10 +1,12 @@
-"""`mcpd restart`: end one server and start it again, without waiting out its backoff."""
+"""`mcpd restart`: stop one server and start it again without waiting for its backoff."""
 
 from __future__ import annotations
 
-from daemon.cli.control import ask_with, guarded
+from typing import Any
+
+from daemon.cli.control import guarded, print_answer
 from daemon.cli.options import add_control, add_json, parser
-from daemon.safety.escape import document, visible
+from daemon.safety.escape import visible
 
 
 def main(argv: list[str]) -> int:
@@ -26,12 +28,13 @@ def main(argv: list[str]) -> int:
     options = made.parse_args(argv)
 
     def act() -> int:
-        answer = ask_with(options, "restart", {"server": options.server})
-        if options.json:
-            print(document(answer))
-        else:
-            why = f", {answer['reason']}" if answer.get("reason") else ""
-            print(visible(f"{answer['server']}: restarted, now {answer['state']}{why}"))
+        print_answer(options, "restart", {"server": options.server}, in_words)
         return 0
 
     return guarded(act)
+
+
+def in_words(answer: dict[str, Any]) -> str:
+    """The server's state after the restart, in one line."""
+    why = f", {answer['reason']}" if answer.get("reason") else ""
+    return visible(f"{answer['server']}: restarted, now {answer['state']}{why}")

@@ -1,8 +1,8 @@
 """`mcpd run`: the daemon in the foreground.
 
-Order matters. A faulty configuration is found before anything is touched (exit 78, EX_CONFIG, which the units
-do not restart). The sockets are bound before anything heavy is imported, so that clients which start together
-with us wait in the backlog instead of being refused.
+The order matters. A faulty configuration is found before anything is touched (exit 78, EX_CONFIG, after which
+the units do not restart it). The sockets are bound before anything heavy is imported, so that clients which
+start at the same time wait in the backlog instead of being refused.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 EX_UNAVAILABLE = 69
 """A socket could not be bound, or another daemon serves it."""
 EX_SOFTWARE = 70
-"""A fault of our own."""
+"""A fault of mcpd's own."""
 
 
 def main(argv: list[str]) -> int:
@@ -76,24 +76,24 @@ def main(argv: list[str]) -> int:
 
 
 class ConfigFile:
-    """The configuration's file, with what the command line adds to it each time that it is read."""
+    """The configuration file, with what the command line adds each time that it is read."""
 
     def __init__(self, path: Path, *, lazy: bool | None = None) -> None:
         """Name the file; nothing is read yet.
 
         Args:
-            path: where it is.
+            path: of the file.
             lazy: `--lazy` or `--no-lazy`, if either was given.
         """
         self.path = path
         self.redact = Redactors()
-        """Knows the secrets of every configuration that was read."""
+        """Redacts the secrets of every configuration that was read."""
         self.seen: object = None
-        """What `look` said before it was last read."""
+        """What `look` returned just before the file was last read."""
         self._lazy = lazy
 
     def look(self) -> tuple[object, ...] | None:
-        """What tells this file and those of profiles from what stood there before; None if there is none."""
+        """The identity of this file and those of the profiles, to notice a change; None if one is missing."""
         try:
             found = [path.stat() for path in (self.path, *files_beside(self.path))]
         except OSError:
@@ -104,9 +104,9 @@ class ConfigFile:
         """The configuration as it is now.
 
         Raises:
-            ConfigError: it cannot be read, or has faults: all of them.
+            ConfigError: it cannot be read, or has faults; holds all of them.
         """
-        # Before it is read: what is written meanwhile is then seen as a change.
+        # Before it is read: what is written in the meantime then counts as a change.
         self.seen = self.look()
         config = switched(load(self.path, os.environ, SURFACES), lazy=self._lazy)
         self.redact.learn(config)
@@ -138,7 +138,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def switched(config: Config, *, lazy: bool | None) -> Config:
-    """The configuration with `--lazy` or `--no-lazy`, which count more than what it says; None leaves it."""
+    """The configuration with `--lazy` or `--no-lazy`, which override what it says; None leaves it."""
     if lazy is None:
         return config
     if not lazy:
@@ -161,7 +161,7 @@ def _turn_away(listeners: Iterable[socket.socket]) -> None:
 
 @attrs.frozen
 class _Doors:
-    """Where clients and operators come in."""
+    """The listening sockets for clients and for operators, with their paths."""
 
     front: socket.socket
     control: socket.socket
@@ -192,7 +192,7 @@ def _sockets(wanted: Path | None, config: Config) -> Iterator[_Doors]:
 
 @contextlib.contextmanager
 def _alone(place: StateUrl) -> Iterator[None]:
-    """Keep other daemons from our state file. Where no lock can be made, none can be kept either: see status.
+    """Keep other daemons from our state file. Without a lock nothing can be stored either: see status.
 
     Raises:
         DaemonRunning: another daemon holds it.
@@ -267,7 +267,7 @@ def _facts(doors: _Doors, file: ConfigFile, state: Path, unrecorded: str) -> Dae
 
 @contextlib.contextmanager
 def _written_down(state: Path) -> Iterator[tuple[Starts | None, str]]:
-    """Where this daemon writes down what it starts, or why it cannot: then it serves all the same."""
+    """The record of what this daemon starts, or why there is none: the daemon serves all the same."""
     from loguru import logger  # noqa: PLC0415 - see `_serve`
 
     from daemon.processes import leftovers, starts  # noqa: PLC0415

@@ -1,11 +1,11 @@
-"""Commands that fetch a package and run it, and whether what they fetch stands still.
+"""Commands that fetch a package and run it, and whether the version they fetch is pinned.
 
-Without an exact version they run whatever is newest at that start: a crash and a restart can then bring another
-program than the one that was looked at, or fail for want of a network. That is how tools change behind their
-user's back (MCP03, "rug pull").
+Without an exact version they run whatever is newest at each start: a crash and a restart can then bring another
+program than the one that was reviewed, or fail without a network. That is how tools change behind their user's
+back (MCP03, "rug pull").
 
-And of some packages it is known what their servers need of a configuration: only what was seen to go wrong,
-with what was seen to help.
+`KNOWN` also lists what some packages' servers need of a configuration: only what was seen to go wrong, with
+what was seen to help.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from daemon.cli.commands import behind_options, image_of, started
+from daemon.cli.command_lines import behind_options, image_of, started
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -26,17 +26,17 @@ class Runner(NamedTuple):
     """A command line that fetches a package and runs it."""
 
     words: tuple[str, ...]
-    """How it begins."""
+    """The words that the command line begins with."""
     named_by: tuple[str, ...]
-    """Options whose value is the package; without one, it is the first word that is no option."""
+    """Options whose value is the package; without one, it is the first word that is not an option."""
     valued: tuple[str, ...]
     """Other options that take the next word as their value."""
     example: str
     """How an exact version is written after the package's name."""
     more: tuple[str, ...] = ()
-    """Options whose value is a package besides."""
+    """Options whose value is a further package."""
     runs_files: bool = False
-    """Whether the first word is no package, but a program of this machine."""
+    """Whether the first word is a program of this machine rather than a package."""
 
 
 _NPM_VALUED = (
@@ -93,24 +93,24 @@ _RELEASE = re.compile(r"[@/]v?\d+\.\d+[\w.+-]*/|/[0-9a-f]{40}/", re.ASCII)
 
 
 class Known(NamedTuple):
-    """A server, and what it needs."""
+    """A server that is known to need certain limits."""
 
     packages: frozenset[str]
-    """What it is called in npm, PyPI and the registries of images, without a version."""
+    """Its names in npm, PyPI and image registries, without a version."""
     why: str
     """What goes wrong otherwise, after its name."""
     limits: Mapping[str, int]
-    """The most that each of its `limits` may be (`config.tuning.ServerLimits`)."""
+    """The highest value that each of its `limits` may have (`config.tuning.ServerLimits`)."""
 
 
 KNOWN = (
     Known(
         frozenset({"@modelcontextprotocol/server-memory", "mcp-server-memory", "mcp/memory"}),
-        "reads its file and writes it anew for each call: calls at the same time lose each other's changes",
+        "reads and rewrites its file for each call: calls at the same time lose each other's changes",
         {"in_flight": 1},
     ),
 )
-"""Every server that something is known of."""
+"""Every server with known needs."""
 
 _VERSION = re.compile(r"(?<=.)(?:@|==)[^/@]*$")
 _TAG = re.compile(r"(?::[^/@]*)?(?:@.*)?$")
@@ -119,7 +119,7 @@ _INTERPRETERS = frozenset({"bun", "deno", "node"})
 
 
 def moving(words: Sequence[str]) -> Iterator[str]:
-    """What a command fetches that may be another program at the next start, and how to write it instead."""
+    """What a command fetches that may be another program at the next start, and what to write instead."""
     for runner in RUNNERS:
         rest = _behind(words, runner)
         # Offline, a runner takes what it has: nothing moves.
@@ -135,7 +135,7 @@ def fetches(words: Sequence[str]) -> bool:
 
 
 def packages_of(words: Sequence[str]) -> list[str]:
-    """What a command starts that a runner fetches, or finds; empty if it is no runner."""
+    """The packages that a runner's command line starts; empty if the command is not a runner."""
     for runner in RUNNERS:
         rest = _behind(words, runner)
         if rest is not None:
@@ -146,7 +146,7 @@ def packages_of(words: Sequence[str]) -> list[str]:
 
 
 def _behind(words: Sequence[str], runner: Runner) -> Sequence[str] | None:
-    """What follows a runner's words, whatever options are between them; None if these are not its words."""
+    """What follows a runner's words, skipping options between them; None if the command is another."""
     if tuple(words[:1]) != runner.words[:1]:
         return None
     rest = words[1:]
@@ -194,7 +194,7 @@ def _moves(package: str, runner: Runner) -> Iterator[str]:
                 " release that you have looked at, or keep the file here"
             )
     elif match is not None and _VERSIONED.fullmatch(match[3]) and not _EXACT.fullmatch(match[3]):
-        # What deno runs is a file of this machine, unless it says where from.
+        # deno runs a file of this machine unless a prefix says where the package is from.
         if runner.words[0] == "deno" and not package.startswith(("npm:", "jsr:")):
             return
         yield (
@@ -208,13 +208,13 @@ def known(server: Server) -> Known | None:
     for words in started((server.command or "", *server.args)):
         for name in _names(words):
             for each in KNOWN:
-                if name in each.packages or _stands_in(name, each.packages):
+                if name in each.packages or _is_in_package(name, each.packages):
                     return each
     return None
 
 
 def _names(words: Sequence[str]) -> Iterator[str]:
-    """What a command starts, without a version: not what it is told, which may be the name of anything."""
+    """The names of what a command starts, without a version; not its arguments, which may name anything."""
     if (image := image_of(words)) is not None:
         yield _TAG.sub("", image.name.removeprefix(_DEFAULT_REGISTRY))
     elif packages := packages_of(words):
@@ -225,6 +225,6 @@ def _names(words: Sequence[str]) -> Iterator[str]:
         yield words[0]
 
 
-def _stands_in(word: str, packages: frozenset[str]) -> bool:
+def _is_in_package(word: str, packages: frozenset[str]) -> bool:
     """Whether a word is the path of a program in a package, as npm installs it."""
     return any(f"node_modules/{package}/" in word for package in packages)

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from typing import TYPE_CHECKING, Any
 
 from daemon.cli.control import EX_FAULT, ask_with, guarded
-from daemon.cli.options import add_control, add_json, parser
+from daemon.cli.options import add_control, add_json, count, parser
 from daemon.safety.escape import document, visible
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Mapping
 
 SHOWN = 20
-"""Tools shown, unless `--limit` says otherwise: what a model gets."""
+"""Number of tools shown unless `--limit` says otherwise: as many as a model gets."""
 
 Json = dict[str, Any]
 
 
 def main(argv: list[str]) -> int:
-    """Search.
+    """Search for tools.
 
     Returns:
         0: found; 1: nothing fits, or no such category or profile; 2: usage; 3: the daemon is not reachable.
@@ -59,22 +59,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--category", metavar="C", help="only this category's tools")
     made.add_argument(
-        "--limit", metavar="N", type=_count, default=SHOWN, help="tools to show (default: %(default)d)"
+        "--limit", metavar="N", type=count, default=SHOWN, help="tools to show (default: %(default)d)"
     )
     made.add_argument("--profile", metavar="N", help="as clients of this profile see it (default: `default`)")
     add_json(made)
     add_control(made)
     return made
-
-
-def _count(text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number over 0")
-    return value
 
 
 def _show(options: argparse.Namespace, queries: list[str]) -> int:
@@ -89,7 +79,7 @@ def _show(options: argparse.Namespace, queries: list[str]) -> int:
         print(document(answer))
     elif answer["tools"]:
         from daemon.cli.terminal import Screen  # noqa: PLC0415
-        from daemon.cli.views import render_search  # noqa: PLC0415 - brings rich, which the others do without
+        from daemon.cli.views import render_search  # noqa: PLC0415 - imports rich, which `--json` does without
 
         print(render_search(answer, Screen.of(sys.stdout, os.environ)))
     else:

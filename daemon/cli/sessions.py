@@ -1,14 +1,15 @@
-"""`mcpd sessions`: who has loaded which tools, and what became of them; asking starts nothing."""
+"""`mcpd sessions`: the sessions, and the state of the tools that each has loaded; asking starts nothing."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from daemon.cli.control import ask_with, guarded
+from daemon.cli.control import ask_with, guarded, print_answer
 from daemon.cli.options import add_control, add_json, parser
+from daemon.safety.escape import document
 
 if TYPE_CHECKING:
     import argparse
@@ -18,7 +19,7 @@ EX_INCOMPLETE = 1
 
 
 def main(argv: list[str]) -> int:
-    """Show sessions, or what one of them has loaded; or give one another profile.
+    """Show all sessions, or what one of them has loaded; or give one another profile.
 
     Returns:
         0: done; 1: no such session or profile, or not all could be read; 2: usage; 3: no daemon is reachable.
@@ -66,28 +67,24 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _move(options: argparse.Namespace) -> int:
-    answer = ask_with(options, "move", {"key": options.key, "profile": options.profile})
-    if options.json:
-        from daemon.safety.escape import document  # noqa: PLC0415 - of the two outputs only one is paid for
-
-        print(document(answer))
-    else:
-        from daemon.cli.terminal import Screen  # noqa: PLC0415
-        from daemon.cli.views import render_moved  # noqa: PLC0415 - brings rich
-
-        print(render_moved(answer, screen=Screen.of(sys.stdout, os.environ)))
+    print_answer(options, "move", {"key": options.key, "profile": options.profile}, _moved)
     return 0
+
+
+def _moved(answer: dict[str, Any]) -> str:
+    from daemon.cli.terminal import Screen  # noqa: PLC0415
+    from daemon.cli.views import render_moved  # noqa: PLC0415 - imports rich
+
+    return render_moved(answer, screen=Screen.of(sys.stdout, os.environ))
 
 
 def _show(options: argparse.Namespace) -> int:
     answer = ask_with(options, "sessions", {"key": options.key})
     if options.json:
-        from daemon.safety.escape import document  # noqa: PLC0415 - of the two outputs only one is paid for
-
         print(document(answer if options.key is None else answer["loaded"]))
     else:
         from daemon.cli.terminal import Screen  # noqa: PLC0415
-        from daemon.cli.views import render_session, render_sessions  # noqa: PLC0415 - brings rich
+        from daemon.cli.views import render_session, render_sessions  # noqa: PLC0415 - imports rich
 
         draw = render_sessions if options.key is None else render_session
         print(draw(answer, now=time.time(), screen=Screen.of(sys.stdout, os.environ)))

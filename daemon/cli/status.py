@@ -1,6 +1,6 @@
-"""`mcpd status`: every server, what it does and why, from the daemon's memory: asking starts nothing.
+"""`mcpd status`: every server with its state and the reason, from the daemon's memory; asking starts nothing.
 
-Its exit status is a health check: 0 only if every enabled server serves in full and what is learned is kept.
+The exit status is a health check: 0 only if every enabled server works fully and persistence does too.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.cli.control import ask_with, guarded
 from daemon.cli.options import add_control, add_json, parser, positive
+from daemon.safety.escape import document
 from daemon.states import WELL
 
 if TYPE_CHECKING:
     import argparse
 
 EX_UNAVAILABLE = 1
-"""Something that is configured does not serve, or not in full."""
-
+"""A configured server is unavailable or degraded, or persistence is."""
 
 WATCH_SECONDS = 2.0
-"""Between two looks of `--watch`."""
+"""Default interval of `--watch`."""
 
 CLEAR = "\x1b[H\x1b[J"
 """ANSI: cursor home, clear to the end of the screen."""
@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _watch(options: argparse.Namespace) -> int:
-    """Look again and again. A daemon that is away is shown as such: it may well be restarting."""
+    """Show the status repeatedly. A daemon that is away is shown as such: it may be restarting."""
     code = 0
     try:
         while True:
@@ -88,11 +88,9 @@ def _show(options: argparse.Namespace) -> int:
     status = ask_with(options, "status", {})
     _explain(status, options)
     if options.json:
-        from daemon.safety.escape import document  # noqa: PLC0415 - of the two outputs only one is paid for
-
         print(document(status))
     else:
-        from daemon.cli.status_view import render  # noqa: PLC0415 - brings rich, which `--json` does without
+        from daemon.cli.status_view import render  # noqa: PLC0415 - imports rich, which `--json` does without
         from daemon.cli.terminal import Screen  # noqa: PLC0415
 
         print(render(status, now=time.time(), screen=Screen.of(sys.stdout, os.environ)))
@@ -100,13 +98,12 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _explain(status: dict[str, Any], options: argparse.Namespace) -> None:
-    """Add `happened` and `helps` to every server that is not well and that something is known about."""
+    """Add `happened` and `helps` to every server that is not well and has a known remedy."""
     servers = status["servers"]
     if all(server["state"] in WELL for server in servers.values()):
         return
     # Only now: most of the time nothing is wrong.
-    from daemon.cli.doctor.asking import last_words  # noqa: PLC0415
-    from daemon.cli.doctor.remedies import remedy  # noqa: PLC0415
+    from daemon.cli.doctor.remedies import last_words, remedy  # noqa: PLC0415
 
     for name, words in last_words(servers, partial(ask_with, options)).items():
         found = remedy(name, servers[name], words)
@@ -115,8 +112,8 @@ def _explain(status: dict[str, Any], options: argparse.Namespace) -> None:
 
 
 def exit_status(status: dict[str, Any]) -> int:
-    """0 if every server of a `status` answer is in a state that is `WELL` and all is kept, else 1."""
+    """0 if every server of a `status` answer is in a state in `WELL` and persistence works, else 1."""
     well = all(server["state"] in WELL for server in status["servers"].values())
-    # An older daemon keeps nothing, and says nothing of it.
+    # An older daemon has no persistence, and does not report on it.
     kept = (status["daemon"].get("persistence") or {}).get("state", "ok") == "ok"
     return 0 if well and kept else EX_UNAVAILABLE

@@ -1,4 +1,4 @@
-"""The status for people: a table of servers, and under it, in words, everything that is not as it should be."""
+"""The status as text for people: a table of servers, and below it everything that is not as it should be."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STYLES = {
     "stopping": "dim",
     "stopped": "dim",
 }
-"""Colour by state; the state's name stands there as well, so nothing is said by colour alone."""
+"""Colour by state; the state's name is shown as well, so nothing is said by colour alone."""
 
 _RIGHT = ("since", "tools", "calls", "p50/p95 ms", "restarts", "pid", "rss")
 
@@ -79,7 +79,7 @@ def render(status: Json, *, now: float, screen: Screen) -> str:
 
 
 def _persistence(daemon: Json, now: float) -> Iterator[RenderableType]:
-    """Stands first if it is not as it should be: what is not kept is gone with the daemon."""
+    """What is wrong with persistence; shown first, because what is not stored is lost with the daemon."""
     if why := daemon.get("unrecorded"):
         yield safe(
             f"What is started is not written down ({why}): nobody ends what kill -9 would leave.", "yellow"
@@ -128,7 +128,7 @@ def _servers(servers: Json, now: float, screen: Screen) -> Table:
 
 
 def _remarks(name: str, server: Json) -> Iterator[RenderableType]:
-    """What is to be said about one server besides its row; nothing if all is well."""
+    """What there is to say about one server in addition to its row; nothing if all is well."""
     lines = list(_remark_lines(server))
     if not lines:
         return
@@ -140,11 +140,11 @@ def _remarks(name: str, server: Json) -> Iterator[RenderableType]:
 
 
 _UNTOLD = {"queued": "waits to be started", "starting": "is being started"}
-"""What is said of a state that needs no reason."""
+"""What is said of states that need no reason."""
 
 
 def _remark_lines(server: Json) -> Iterator[tuple[str, str]]:
-    """Each line with its style."""
+    """The remarks about a server, each line with its style."""
     if server["state"] not in WELL:
         yield server["reason"] or _UNTOLD.get(server["state"], "no reason is known"), ""
         if server.get("happened"):
@@ -158,7 +158,7 @@ def _remark_lines(server: Json) -> Iterator[tuple[str, str]]:
 
 
 def _oddities(server: Json) -> Iterator[tuple[str, str]]:
-    """What is not as one might expect whatever its state, each line with its style."""
+    """What is unusual about a server whatever its state, each line with its style."""
     if server["state"] == "ready" and not server["tools"] and server.get("others"):
         yield f"it has no tools, only {' and '.join(server['others'])}", "dim"
     if server.get("listingError"):
@@ -180,7 +180,7 @@ def _outlook(server: Json) -> str:
         return f"failed runs before this one: {server['attempt']}"
     due = server["nextRetryInMs"]
     if server["state"] == "degraded":
-        # It runs: what is tried again is its list, if that is what is wrong.
+        # It runs; what is retried is listing its tools, if that is what failed.
         times = "once" if server["attempt"] == 1 else f"{server['attempt']} times"
         return "" if due is None else f"asked for its tools {times} so far, again in {duration(due / 1000)}"
     retry = "no retry is scheduled" if due is None else f"next retry in {duration(due / 1000)}"
@@ -192,21 +192,21 @@ _EXTRA = (
     ("repairedCalls", "repaired"),
     ("estimatedTokensNotSent", "saved"),
 )
-"""Numbers of a session, each with its heading; a column that is empty for everybody is left out."""
+"""Optional numbers of a session, each with its heading; a column that is empty for all sessions is left out."""
 
 DOES_NOT_APPLY = "n/a"
-"""For a number that there is none of."""
+"""Shown in place of a number that does not apply."""
 
 
 def _repairs(repairs: Json) -> Iterator[RenderableType]:
-    """How often clients sent arguments that had to be put right."""
+    """How often each client sent arguments that had to be repaired."""
     for client, kinds in repairs.items():
         counts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
         yield paragraph(f"arguments of {client or 'other clients'} that had to be repaired: {counts}", indent=0)
 
 
 def _sums(metrics: Json, now: float) -> Iterator[str]:
-    """What was counted in this life of the daemon, and over restarts."""
+    """What was counted since the daemon started, and over all restarts."""
     if counted := "; ".join(_counted(metrics)):
         yield f"Since the start: {counted}."
     totals: Json = metrics.get("inAll") or {}
@@ -216,7 +216,7 @@ def _sums(metrics: Json, now: float) -> Iterator[str]:
 
 
 def _counted(metrics: Json) -> Iterator[str]:
-    """What loading on demand has cost and saved, as far as there is anything to tell."""
+    """What loading on demand has cost and saved; only numbers that are not zero."""
     if loads := metrics.get("loads"):
         yield f"{_tools(loads)} loaded"
     hits, misses = metrics.get("loadHits", 0), metrics.get("loadMisses", 0)
@@ -232,7 +232,7 @@ def _counted(metrics: Json) -> Iterator[str]:
 
 
 def _summarized(summarizer: Json) -> Iterator[str]:
-    """How the model does that says what servers and tools are good for."""
+    """How the model that writes summaries of servers and tools is doing."""
     if model := summarizer.get("model"):
         yield f"{model} at {summarizer.get('endpoint', 'unknown')}"
     if "sentences" in summarizer:
@@ -270,7 +270,7 @@ def _sessions(sessions: list[Json], now: float, screen: Screen) -> Table:
 
 
 def _deferring(sessions: list[Json]) -> Iterator[RenderableType]:
-    """Why some have saved nothing: their clients give their models few tools, whatever they are given."""
+    """Why some sessions have saved nothing: their clients defer tools themselves."""
     if clients := sorted({session.get("client", "") for session in sessions if session.get("defersTools")}):
         yield paragraph(
             f"saved (tokens, an estimate) does not apply to clients that defer tools themselves:"
@@ -290,14 +290,14 @@ def _number(value: int | None) -> str:
 def _daemon(daemon: Json) -> Iterator[RenderableType]:
     up = duration(daemon["uptimeSeconds"])
     yield Text(f"mcpd {visible(daemon['version'])}, pid {daemon['pid']}, up {up}, {visible(daemon['config'])}")
-    if "surfaces" in daemon:  # an older daemon does not tell
+    if "surfaces" in daemon:  # absent from an older daemon
         told = switches(lazy=daemon["lazy"], surfaces=daemon["surfaces"])
         yield safe(f"{told[0].upper()}{told[1:]}.")
     yield Text(f"{daemon['available']} of {daemon['servers']} servers available. {_shown(daemon)}")
 
 
 def _shown(daemon: Json) -> str:
-    """What the default profile shows, against all that it offers."""
+    """What the default profile shows, compared with all that it offers."""
     shown, saved = size(daemon["surfaceBytes"]), daemon["estimatedTokensSaved"]
     offered = daemon["offeredBytes"]
     tools = f"{_tools(daemon['offeredTools'])} of {size(offered)}"

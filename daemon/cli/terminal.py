@@ -1,6 +1,6 @@
-"""Where tables for people are drawn: how wide, in colour or not; and how numbers read there.
+"""Drawing tables for people: how wide, in colour or not; and how numbers are written in them.
 
-Everything a server has said goes through `safety.escape.visible` and into a `rich` Text, never into markup.
+Everything that a server said goes through `safety.escape.visible` into a `rich` Text, never into markup.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 UNBOUNDED = 10_000
-"""Columns of what is no terminal: a program that reads lines must find each whole."""
+"""Columns assumed when output is not a terminal: a program that reads lines must get each of them whole."""
 
 ROOMY = 100
-"""From so many columns on, there is room for two spaces between two columns."""
+"""From this width on there is room for two spaces between columns."""
 
 TWO_DIGITS = 10
-"""From here on a number says enough without decimals."""
+"""From this value on a number is precise enough without decimals."""
 
 
 class Screen(NamedTuple):
-    """What can be shown."""
+    """The width of the output, and whether it has colours."""
 
     width: int
-    """Columns."""
+    """In columns."""
     colour: bool
     """Whether ANSI colours are wanted."""
 
@@ -49,7 +49,7 @@ class Screen(NamedTuple):
 
 
 def draw(parts: Sequence[RenderableType], screen: Screen) -> str:
-    """The parts one below the other, without the blanks that rich pads lines with."""
+    """The parts one below another, without the blanks that rich pads lines with."""
     console = Console(
         file=io.StringIO(),
         width=screen.width,
@@ -67,18 +67,18 @@ def draw(parts: Sequence[RenderableType], screen: Screen) -> str:
 
 
 def grid(screen: Screen, *, head: bool = True) -> Table:
-    """A table without lines, tight where the screen is narrow."""
+    """An empty table without lines, with less space between columns on a narrow screen."""
     gap = 2 if screen.width >= ROOMY else 1
     return Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, show_header=head, header_style="bold")
 
 
 def safe(text: object, style: str = "") -> Text:
-    """Somebody else's words in one line."""
+    """A text from outside, made safe to show, in one line."""
     return Text(visible(str(text)), style=style)
 
 
 def paragraph(text: str, *, indent: int, style: str = "") -> Table:
-    """Somebody else's words, broken where the screen ends, every line indented."""
+    """A text from outside, made safe to show, wrapped at the screen's width with every line indented."""
     block = Table(box=None, padding=0, pad_edge=False, show_header=False)
     block.add_column(width=indent, no_wrap=True)
     block.add_column(overflow="fold")
@@ -87,7 +87,7 @@ def paragraph(text: str, *, indent: int, style: str = "") -> Table:
 
 
 def duration(seconds: float) -> str:
-    """`42s`, `3m`, `2h05m`, `9d`."""
+    """A duration as `42s`, `3m`, `2h05m` or `9d`."""
     whole = max(0, int(seconds))
     if whole < 60:  # noqa: PLR2004 - seconds in a minute, minutes in an hour, hours in a day
         return f"{whole}s"
@@ -98,7 +98,7 @@ def duration(seconds: float) -> str:
 
 
 def size(count: int | None) -> str:
-    """Bytes as `512B`, `96K`, `1.5G`; `-` when unknown."""
+    """A number of bytes as `512B`, `96K` or `1.5G`; `-` when unknown."""
     if count is None:
         return "-"
     value, units = float(count), iter("BKMGT")
@@ -109,7 +109,7 @@ def size(count: int | None) -> str:
 
 
 def milliseconds(value: float | None) -> str:
-    """`0.4`, `12`; `-` when unknown."""
+    """Milliseconds as `0.4` or `12`; `-` when unknown."""
     if value is None:
         return "-"
     return f"{value:.1f}" if value < TWO_DIGITS else f"{value:.0f}"

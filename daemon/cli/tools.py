@@ -1,4 +1,4 @@
-"""`mcpd tools`: the categories with their tools, and what of them a model sees."""
+"""`mcpd tools`: the categories with their tools, and what a model sees of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 
 def main(argv: list[str]) -> int:
-    """Show the tools.
+    """Show the categories and their tools, or a surface.
 
     Returns:
         0: shown; 1: no such category; 2: usage; 3: the daemon is not reachable.
@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _show(options: argparse.Namespace) -> int:
-    # All of them are asked for, so that a name that is none can be answered with the closest that is one.
+    # All categories are asked for, so that an unknown name can be answered with the closest known one.
     wish = {"profile": options.profile, "surface": options.surface}
     answer = ask_with(options, "tools", {key: value for key, value in wish.items() if value})
     known: Json = answer["categories"]
@@ -65,7 +65,7 @@ def _show(options: argparse.Namespace) -> int:
     elif options.surface is not None:
         print(surface_text(answer["surface"]))
     else:
-        from daemon.cli.terminal import Screen  # noqa: PLC0415 - brings rich, which the others do without
+        from daemon.cli.terminal import Screen  # noqa: PLC0415 - imports rich, which `--json` does without
         from daemon.cli.views import render_tools  # noqa: PLC0415
 
         print(render_tools(answer["categories"], Screen.of(sys.stdout, os.environ)))
@@ -77,7 +77,7 @@ def _unknown(name: str, known: Json) -> str:
 
 
 def surface_text(surface: Json) -> str:
-    """What a model is told: the instructions, every tool's name, whole description and cost, and the sum."""
+    """What a model is told: the instructions, then each tool's name, full description and cost, and the sum."""
     instructions = surface["instructions"]
     total = len(instructions.encode(errors="replace"))
     blocks = [f"instructions  {_cost(total)}\n{_indented(instructions)}"]

@@ -1,28 +1,32 @@
-"""Tools, search results and sessions for people, as text; what a server has said is escaped."""
+"""Tools, search results, sessions and the doctor's findings as text for people; servers' words are escaped."""
 
 from __future__ import annotations
 
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
+from rich.table import Table
 from rich.text import Text
 
 from daemon.cli.terminal import Screen, draw, duration, grid, paragraph, safe
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from rich.console import RenderableType
-    from rich.table import Table
+
+    from daemon.cli.terminal import Screen
 
 Json = dict[str, Any]
 
 _TOOLS_MARGIN = 6
-"""Columns that the indent and the gaps of a table of tools take, at most."""
+"""Most columns that the indent and the gaps of a table of tools take."""
 
 _SEARCH_MARGIN = 20
-"""Columns that the score and the gaps of a search's table take, at most."""
+"""Most columns that the score and the gaps of a table of search results take."""
 
 ADVICE = {
     "invalid_changed": "It counts again once it is loaded again, with the new schema.",
@@ -31,11 +35,11 @@ ADVICE = {
     "invalid_server_disabled": "Switch it on: `mcpd enable {server}`, or in the configuration.",
     "invalid_renamed": "Load it under its new name: {renamedTo}.",
 }
-"""What can be done, by status."""
+"""What can be done about a loaded tool, by its status."""
 
 
 def render_tools(categories: Json, screen: Screen) -> str:
-    """Categories with their tools as text: a heading and a table each."""
+    """Categories with their tools as text, with a heading and a table for each."""
     parts: list[RenderableType] = []
     for name, category in categories.items():
         parts += [*_category(name, category), _tools_of(category["tools"], screen), Text("")]
@@ -58,7 +62,7 @@ def _tools_of(tools: Json, screen: Screen) -> Table:
     table = grid(screen, head=False)
     names = min(max(map(cell_len, map(visible, tools)), default=0), screen.width // 2)
     table.add_column(width=1)
-    # Names are never cut, descriptions are: each needs its width told, or rich takes it from the names.
+    # Names are never cut, descriptions are: unless each is given its width, rich takes it from the names.
     table.add_column(overflow="fold", width=names)
     table.add_column(no_wrap=True, overflow="ellipsis", max_width=screen.width - names - _TOOLS_MARGIN)
     for name, tool in tools.items():
@@ -80,7 +84,7 @@ def _mark(tool: Json) -> str:
 
 
 def render_search(answer: Json, screen: Screen) -> str:
-    """A table of tools, and how many more fit."""
+    """Search results as text: a table of tools, and how many more fit."""
     tools: list[Json] = answer["tools"]
     table = grid(screen)
     names = min(max(cell_len(visible(tool["name"])) for tool in tools), screen.width // 3)
@@ -102,7 +106,7 @@ def render_search(answer: Json, screen: Screen) -> str:
 
 
 def _place(tool: Json) -> str:
-    """The server, and the category where it is another name."""
+    """The server, and the category if that has another name."""
     category = tool["category"]
     return tool["server"] if category in {None, tool["server"]} else f"{tool['server']} ({category})"
 
@@ -126,7 +130,7 @@ def render_sessions(answer: Json, *, now: float, screen: Screen) -> str:
 
 
 def render_session(answer: Json, *, now: float, screen: Screen) -> str:
-    """One session and its tools as text; arguments as for `render_sessions`, the answer is that with a key."""
+    """One session and its tools as text; arguments as for `render_sessions`, with the answer for a key."""
     loaded: list[Json] = answer["loaded"]
     parts: list[RenderableType] = [*_heading(answer, now), Text("")]
     parts.append(_loaded_tools(loaded, screen) if loaded else Text("It has not loaded any tools."))
@@ -137,7 +141,7 @@ def render_session(answer: Json, *, now: float, screen: Screen) -> str:
 
 
 def render_moved(answer: Json, *, screen: Screen) -> str:
-    """What became of a session that was given another profile, as text.
+    """The outcome of giving a session another profile, as text.
 
     Args:
         answer: of the control method `move`.
@@ -210,8 +214,47 @@ def _loaded_tools(loaded: list[Json], screen: Screen) -> Table:
 
 
 def _loss(tool: Json) -> Iterator[RenderableType]:
-    """Why a tool is not listed any more."""
+    """Why a loaded tool is no longer listed."""
     yield safe(f"{tool['server']}/{tool['name']}: {tool['status']}", "yellow")
     yield paragraph(tool["reason"], indent=2)
     if tool["status"] in ADVICE:
         yield paragraph(ADVICE[tool["status"]].format_map({"renamedTo": "unknown", **tool}), indent=2)
+
+
+LEVEL_STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "fault": "bold red"}
+"""Colour by level; the level's name is shown as well."""
+
+
+def render_findings(told: Sequence[Mapping[str, str]], counts: Mapping[str, int], screen: Screen) -> str:
+    """All findings as text, grouped by check, each followed by its reason and what to do.
+
+    Args:
+        told: each with its `check`, `level`, `what`, `why` and `do`; those of one check are adjacent.
+        counts: how many there are of each level.
+        screen: where it is shown.
+    """
+    parts: list[RenderableType] = []
+    for title, findings in groupby(told, itemgetter("check")):
+        parts += [Text(title, style="bold"), _findings(findings), Text("")]
+    return draw([*parts, Text(_counts(counts))], screen)
+
+
+def _findings(findings: Iterable[Mapping[str, str]]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
+    table.add_column(width=2, no_wrap=True)
+    table.add_column(no_wrap=True, min_width=7)
+    table.add_column(overflow="fold")
+    for each in findings:
+        table.add_row("", Text(each["level"], style=LEVEL_STYLES[each["level"]]), safe(each["what"]))
+        if each["why"]:
+            table.add_row("", "", safe(each["why"], "dim"))
+        if each["do"]:
+            table.add_row("", "", safe(f"-> {each['do']}"))
+    return table
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    told = [
+        f"{count} {level if count == 1 else level + 's'}" for level, count in counts.items() if level != "ok"
+    ]
+    return f"{', '.join(reversed(told))}."

@@ -30,8 +30,6 @@ COVERED_ELSEWHERE: dict[str, str] = {
     "daemon/config/tuning.py": "tests/unit/config/test_structure.py",
     # What two surfaces share is tested through both of them.
     "daemon/surfaces/by_category.py": "tests/unit/surfaces/test_category.py",
-    # What the client says is passed on or kept: seen in what the next daemon is given.
-    "daemon/bridge/client_side.py": "tests/unit/bridge/test_daemon_side.py",
     # Frozen values: the store's tests write and read them, the call path's work with what sessions share.
     "daemon/catalog/remembered.py": "tests/process/state/test_store.py",
     "daemon/clients/context.py": "tests/unit/clients/test_call.py",

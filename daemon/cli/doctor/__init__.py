@@ -1,4 +1,4 @@
-"""`mcpd doctor`: everything that may keep mcpd or a server from working, and what to do."""
+"""`mcpd doctor`: everything that may keep mcpd or a server from working, and what to do about it."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ EX_FAULT = 1
 
 
 def main(argv: list[str]) -> int:
-    """Look at everything.
+    """Look at everything and print the findings.
 
     Returns:
-        0: there is no fault, perhaps warnings; 1: there is; 2: usage.
+        0: there is no fault, perhaps warnings; 1: there is one; 2: usage.
     """
     options = _parser().parse_args(argv)
     # Here, so that `--help` does not pay for attrs and cattrs.
@@ -96,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def examine(scene: Scene) -> dict[str, list[Finding]]:
-    """What each check finds, by its title."""
+    """The findings of each check, by its title."""
     from daemon.cli.doctor import configuration, host, servers, sockets, state  # noqa: PLC0415 - see `main`
 
     checks: dict[str, Callable[[Scene], Iterator[Finding]]] = {
@@ -113,7 +113,7 @@ def examine(scene: Scene) -> dict[str, list[Finding]]:
 
 
 def _guarded(check: Callable[[Scene], Iterator[Finding]], scene: Scene) -> Iterator[Finding]:
-    """A check's findings; what it may not look at ends it, and not the others."""
+    """A check's findings; being denied access ends this check, not the others."""
     from daemon.cli.doctor.findings import found  # noqa: PLC0415
 
     try:
@@ -124,7 +124,7 @@ def _guarded(check: Callable[[Scene], Iterator[Finding]], scene: Scene) -> Itera
 
 
 def _told(report: Mapping[str, Sequence[Finding]], scene: Scene) -> Iterator[Told]:
-    """The findings in words, without secrets: a server's words, a path or an argument may hold one."""
+    """The findings in words, with secrets redacted: a server's output, a path or an argument may hold one."""
     from daemon.config.redaction import Redactors  # noqa: PLC0415
 
     redactors = Redactors()
@@ -132,7 +132,7 @@ def _told(report: Mapping[str, Sequence[Finding]], scene: Scene) -> Iterator[Tol
         redactors.learn(scene.config)
     for title, findings in report.items():
         for each in findings:
-            # Another server's password may be a word of what is said of this one.
+            # Redacted per server: another one's password may be an ordinary word in what is said of this one.
             server = str(each.data.get("server", ""))
             of_a_server = scene.config is not None and server in scene.config.mcp_servers
             redact = redactors.of(server) if of_a_server else redactors
@@ -141,7 +141,7 @@ def _told(report: Mapping[str, Sequence[Finding]], scene: Scene) -> Iterator[Tol
 
 
 def _show(told: Sequence[Told], counts: Mapping[str, int]) -> None:
-    from daemon.cli.doctor.view import render  # noqa: PLC0415 - brings rich, which `--json` does without
     from daemon.cli.terminal import Screen  # noqa: PLC0415
+    from daemon.cli.views import render_findings  # noqa: PLC0415 - imports rich, which `--json` does without
 
-    print(render(told, counts, Screen.of(sys.stdout, os.environ)))
+    print(render_findings(told, counts, Screen.of(sys.stdout, os.environ)))

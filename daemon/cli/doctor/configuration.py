@@ -1,4 +1,4 @@
-"""The configuration: its faults, whether the daemon uses it, who can read its secrets, who can write it."""
+"""Checks the configuration: its faults, whether the daemon uses it, who can read its secrets or write it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def check(scene: Scene) -> Iterator[Finding]:
-    """Everything about the file itself."""
+    """Findings about the file itself."""
     for fault in scene.faults:
         if fault.variable is None:
             yield found("configuration-fault", fault=fault)
@@ -40,7 +40,7 @@ def check(scene: Scene) -> Iterator[Finding]:
 
 
 def secrets(scene: Scene) -> Iterator[Finding]:
-    """Who else can read the secrets of the configuration, or write what the daemon will run."""
+    """Findings about who else can read the configuration's secrets, or write what the daemon will run."""
     try:
         status = scene.path.stat()
     except OSError:
@@ -54,7 +54,7 @@ def secrets(scene: Scene) -> Iterator[Finding]:
 
 
 def _where(scene: Scene) -> str:
-    """Which environment variables were looked up in."""
+    """Where environment variables were looked up."""
     if scene.running and scene.running.environ is not None:
         return f"the environment of the daemon, pid {scene.running.pid}"
     return "the environment of this command; a daemon that systemd starts has another"
@@ -94,7 +94,7 @@ def _readers(path: Path, status: os.stat_result, places: str) -> Finding:
 
 
 def _is_open(path: Path) -> bool:
-    """Whether others get to a file through all of its directories."""
+    """Whether other users can reach a file through all of its directories."""
     return all(parent.stat().st_mode & stat.S_IXOTH for parent in path.absolute().parents)
 
 
@@ -105,8 +105,8 @@ def _writers(path: Path, status: os.stat_result, daemon: int | None) -> Iterator
     for each in (path, path.absolute().parent):
         mode = each.stat().st_mode
         sticky = stat.S_ISDIR(mode) and mode & stat.S_ISVTX
-        # A user's own group, as many distributions make one for each, has nobody else in it. What every user
-        # can write is not read at all (`config.files`).
+        # A user's own group, which many distributions create, has no other members. What every user can write
+        # is not read at all (`config.files`).
         if mode & stat.S_IWGRP and not mode & stat.S_IWOTH and not sticky and each.stat().st_gid not in trusted:
             yield found("configuration-writable-by-group", path=each)
 
@@ -120,7 +120,7 @@ def _arguments(config: Config) -> Iterator[Finding]:
 
 
 def _literals(config: Config) -> Iterator[str]:
-    """Where secrets stand that came from no reference."""
+    """The places of secrets that are written out instead of being references."""
     for name, server in config.mcp_servers.items():
         trail = _trail(name)
         for key, values in (("env", server.env), ("headers", server.headers)):
@@ -139,7 +139,7 @@ def _trail(name: str) -> str:
 
 
 def _is_literal(value: str, server: Server) -> bool:
-    # References of a server that is switched off are not looked up, and stand there as they are.
+    # References of a server that is switched off are not looked up, so they are still in the text.
     return bool(value) and "${" not in value and not any(part and part in value for part in server.substituted)
 
 

@@ -1,4 +1,4 @@
-"""What a checkup finds: a cause and its data. `findings.toml` says how much each matters, and the words."""
+"""What the doctor finds: a cause and its data. `findings.toml` has each cause's level and its words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Level(StrEnum):
-    """How much a finding matters."""
+    """How serious a finding is."""
 
     OK = "ok"
     NOTE = "note"
@@ -24,39 +24,39 @@ class Level(StrEnum):
 
 @attrs.frozen(kw_only=True)
 class FindingText:
-    """What is said about one cause; `{name}` is replaced by the finding's data of that name."""
+    """The words for one cause; `{name}` is replaced by the finding's data of that name."""
 
     level: Level = attrs.field(converter=Level)
     what: str
-    """What is so."""
+    """What was found."""
     why: str = ""
-    """Why that matters, or where it comes from."""
+    """Why that matters, or what causes it."""
     do: str = ""
     """What to do about it."""
 
 
 @attrs.frozen
 class Finding:
-    """One thing that was found."""
+    """One thing that a check found."""
 
     cause: str
     """The name of its row in the table; it stays the same when the words change."""
     data: Mapping[str, object]
-    """What the words are filled with; `server` is the name of the server that it is about."""
+    """Values for the words; `server` is the name of the server concerned."""
 
     @property
     def level(self) -> Level:
-        """Only a fault makes `mcpd doctor` end with 1."""
+        """How serious it is; only a fault makes `mcpd doctor` exit with 1."""
         return TABLE[self.cause].level
 
     @property
     def what(self) -> str:
-        """What is so, in words."""
+        """What was found, in words."""
         return TABLE[self.cause].what.format_map(self.data)
 
     @property
     def why(self) -> str:
-        """Why that matters, or where it comes from; may be empty."""
+        """Why that matters, or what causes it; may be empty."""
         return TABLE[self.cause].why.format_map(self.data)
 
     @property
@@ -66,7 +66,7 @@ class Finding:
 
 
 def found(cause: str, **data: object) -> Finding:
-    """A finding of a cause in the table."""
+    """A finding with a cause from the table."""
     return Finding(cause, data)
 
 

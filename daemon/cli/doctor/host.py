@@ -1,4 +1,4 @@
-"""The machine around the daemon: systemd's units, the limit of open files, what killed daemons have left."""
+"""Checks the machine around the daemon: systemd's units, the limit of open files, what killed daemons left."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from daemon.processes.proc import Process
 
 SYSTEMCTL_SECONDS = 3.0
-"""For an answer of systemd's, which comes in milliseconds; a bus that hangs must not hang us."""
+"""Timeout of an answer from systemd, which comes in milliseconds; a bus that hangs must not hang us."""
 
 SERVICE, SOCKET = "mcpd.service", "mcpd.socket"
 
@@ -33,26 +33,27 @@ PROPERTIES = (
 )
 
 LINGER = Path("/var/lib/systemd/linger")
-"""Holds a file by the name of each user whose units run without a login (loginctl(1), enable-linger)."""
+"""Holds a file named after each user whose units run without a login (loginctl(1), enable-linger)."""
 
 OWN_FILES = 64
-"""Descriptors of the daemon itself: its loop, sockets, locks, database, log, and threads that read files."""
+"""Descriptors of the daemon itself: event loop, sockets, locks, database, log, and threads that read files."""
 
 CHILD_FILES = 8
-"""Per server that is a child: three pipes and a pidfd, and while it starts the other ends of the pipes."""
+"""Descriptors for each child: three pipes and a pidfd, and the other ends of the pipes while it starts."""
 
 REMOTE_FILES = 24
-"""Per server over a network: the pool (`upstreams.transports.http_client.POOL`) and some on their way."""
+"""Descriptors for each remote server: the pool (`upstreams.transports.http_client.POOL`) and some in
+transit."""
 
 FEW_CLIENTS = 64
-"""Fewer than any house with several agents has: less room than this is a warning."""
+"""Fewer clients than any machine with several agents has: room for less than this is scarce."""
 
 Unit = dict[str, str]
 """The properties of a systemd unit."""
 
 
 def units(scene: Scene, linger: Path = LINGER) -> Iterator[Finding]:
-    """The user's units and the system's: do they start at a boot, how did they end. Only asks systemd."""
+    """Findings about the user's and the system's units: do they start at boot, and how did they end."""
     program = shutil.which("systemctl", path=scene.environ.get("PATH"))
     if program is None:
         yield found("systemd-absent")
@@ -72,7 +73,7 @@ def units(scene: Scene, linger: Path = LINGER) -> Iterator[Finding]:
 
 
 def limits(scene: Scene) -> Iterator[Finding]:
-    """How many files the daemon may have open, against what the configuration asks for."""
+    """Findings about how many files the daemon may open, compared with what the configuration asks for."""
     pid = scene.running.pid if scene.running and scene.running.uid is not None else None
     allowed = proc.open_files("self" if pid is None else pid)
     if scene.config is None or allowed is None:
@@ -97,7 +98,7 @@ def limits(scene: Scene) -> Iterator[Finding]:
 
 
 def leavings(scene: Scene) -> Iterator[Finding]:
-    """Processes that killed daemons have left: whose, how old, how large; and their end, if it is asked for."""
+    """Findings about processes that killed daemons left: whose, how old, how large. Ends them if asked to."""
     folder = scene.state / starts.FOLDER
     if folder.exists() and folder.stat().st_uid != os.geteuid():
         yield found("leftovers-unknown", uid=folder.stat().st_uid)
@@ -107,7 +108,7 @@ def leavings(scene: Scene) -> Iterator[Finding]:
 
 
 def _show(program: str, options: tuple[str, ...], unit: str, environ: Mapping[str, str]) -> Unit | None:
-    """The properties of a unit; None where systemd does not answer."""
+    """The properties of a unit; None if systemd does not answer."""
     try:
         answer = subprocess.run(
             [program, *options, "show", unit, f"--property={PROPERTIES}", "--no-pager"],
@@ -203,9 +204,9 @@ def _processes(each: Leftover) -> str:
 
 
 def _process(process: Process) -> str:
-    from daemon.cli.terminal import duration, size  # noqa: PLC0415 - brings rich, which nobody needs if all is well
+    from daemon.cli.terminal import duration, size  # noqa: PLC0415 - imports rich, which is not needed if all is well
 
-    # Not its arguments: they may hold a secret that no configuration names any more.
+    # Not its arguments: they may hold a secret that no configuration names now.
     program = Path(proc.command_line(process.pid)[0]).name or "?"
     age = time.clock_gettime(time.CLOCK_BOOTTIME) - process.started / proc.TICKS
     return f"pid {process.pid} ({program}, {duration(age)} old, {size(proc.resident(process.pid))})"

@@ -1,4 +1,4 @@
-"""Whether a server's command can be started, looked for as execvp(3) does, and what it fetches before."""
+"""Checks whether a server's command can be started, searching as execvp(3) does, and what it fetches first."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
-from daemon.cli.commands import CONTAINERS, image_of, started
+from daemon.cli.command_lines import CONTAINERS, image_of, started
 from daemon.cli.doctor.findings import found
 from daemon.cli.runners import fetches
 from daemon.host import paths
@@ -23,27 +23,27 @@ if TYPE_CHECKING:
     from daemon.errors import Fault
 
 HEAD = 256
-"""Bytes of a program that are read: the kernel itself reads no more of a first line (BINPRM_BUF_SIZE)."""
+"""Bytes of a program that are read: the kernel reads no more of a first line either (BINPRM_BUF_SIZE)."""
 
 ELF = b"\x7fELF"
 
 INTERPRETERS = re.compile(r"(?:python|node|ruby|perl|php|bash|sh|deno|bun|tsx)[\d.]*")
-"""Commands whose first argument is the script to run, if it is no option."""
+"""Commands whose first argument is the script to run, unless it is an option."""
 
 SCRIPT = re.compile(r".+\.(?:py|js|mjs|cjs|ts|rb|pl|php|sh)")
 
 
 class Program(NamedTuple):
-    """What a command means, or why it means nothing."""
+    """The file that a command names, or why there is none."""
 
     path: Path | None
-    """The file that would be started."""
+    """The file that would be started; None if there is none."""
     blocked: Path | None = None
-    """A file of that name that is not executable, where there is no other."""
+    """A file of that name that is not executable, if there is no other."""
 
 
 def check(server: Server, scene: Scene) -> Iterator[Finding]:
-    """Everything that can be said about a command without starting it."""
+    """Findings about a server's command, which is not started."""
     base = base_of(server, scene)
     if server.cwd and (problem := _unusable(base)):
         yield found("server-directory", server=server.name, path=base, problem=problem)
@@ -60,7 +60,7 @@ def check(server: Server, scene: Scene) -> Iterator[Finding]:
 
 
 def packages(server: Server, advised: Sequence[Fault]) -> Iterator[Finding]:
-    """Versions that move, and the need of a network.
+    """Findings about versions that are not pinned, and about starts that need a network.
 
     Args:
         server: its configuration.
@@ -89,12 +89,12 @@ def base_of(server: Server, scene: Scene) -> Path:
 
 
 def path_of(server: Server, inherited: Mapping[str, str]) -> str:
-    """The PATH that a server's command is looked for on."""
+    """The PATH on which a server's command is looked for."""
     return server.env.get("PATH", inherited.get("PATH", os.defpath))
 
 
 def find(command: str, path: str, base: Path) -> Program:
-    """The program that a command means, started in the directory `base`."""
+    """The program that a command names when it is started in the directory `base`."""
     directories = [""] if "/" in command else path.split(os.pathsep)
     places = [base / directory / command for directory in directories]
     files = [place for place in places if _is_file(place)]
@@ -103,7 +103,7 @@ def find(command: str, path: str, base: Path) -> Program:
 
 
 def _is_file(path: Path) -> bool:
-    """As execvp(3) goes on with the next directory, whatever is wrong with one."""
+    """Whether a path is a file; False on any error, as execvp(3) goes on with the next directory."""
     try:
         return path.is_file()
     except OSError:
@@ -113,7 +113,7 @@ def _is_file(path: Path) -> bool:
 def _unusable(directory: Path) -> str:
     if not os.path.lexists(directory):
         return "is not there"
-    if not os.path.isdir(directory):  # noqa: PTH112 - never raises, whatever is closed to us
+    if not os.path.isdir(directory):  # noqa: PTH112 - never raises, whatever we may not read
         return "is no directory"
     return "" if proc.may(directory, os.X_OK) else "cannot be entered by this user"
 
@@ -138,17 +138,17 @@ def _missing(server: Server, search: str, base: Path, scene: Scene) -> Finding:
 
 
 def _begins_at_home(server: Server, path: Path) -> bool:
-    """Whether a path was made of a relative one, where there is no `cwd`."""
+    """Whether a path was made from a relative one, because there is no `cwd`."""
     return not server.cwd and str(path) not in {server.command, *server.args}
 
 
 def _startable(name: str, program: Path, search: str) -> Iterator[Finding]:
-    """What the kernel would say to a file that is executable."""
+    """Findings about an executable file that the kernel would refuse."""
     try:
         with program.open("rb") as file:
             head = file.read(HEAD)
     except OSError:
-        # Executable but not readable is fine for a binary.
+        # A binary may be executable without being readable.
         return
     if head.startswith(ELF):
         return
@@ -173,7 +173,7 @@ def _interpreter(name: str, program: Path, words: list[str], search: str) -> Ite
 
 
 def _script(server: Server, base: Path) -> Iterator[Finding]:
-    """The file that an interpreter is told to run."""
+    """Findings about the file that an interpreter is told to run."""
     first = server.args[0] if server.args else ""
     if not INTERPRETERS.fullmatch(PurePath(server.command or "").name) or not SCRIPT.fullmatch(first):
         return

@@ -1,12 +1,13 @@
-"""What happened to a server that is not well, and what helps: two tables of data, and how they are read.
+"""What happened to a server that is not well, and what helps: two tables of data, and the code that reads them.
 
-`remedies.toml` is keyed by the cause in the server's status. Where that only says that a program ended or kept
-silent, its last words on stderr tell more (`words.toml`). Standard library only: `mcpd status --json` is run by
+`remedies.toml` is keyed by the cause in the server's status. If that only says that a program ended or kept
+silent, its last lines on stderr tell more (`words.toml`). Standard library only: `mcpd status --json` is run by
 watchers.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 import signal
 import tomllib
@@ -14,30 +15,35 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from daemon.cli.control import DaemonUnreachable, RemoteFault
+from daemon.states import WELL
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    Ask = Callable[[str, dict[str, Any]], dict[str, Any]]
 
 LINES = 60
-"""Last lines of stderr that are read: a stack trace of node's puts some 15 below the line that matters."""
+"""Last lines of stderr that are read: a stack trace of node puts some 15 below the line that matters."""
 
 LINE = 400
-"""Characters of a line that are read: patterns take the longer for it, and servers write what they like."""
+"""Characters of a line that are read: servers may write lines of any length, and matching takes longer then."""
 
 SHOWN = 120
-"""Characters of somebody else's words that a remedy repeats."""
+"""Most characters that a remedy quotes of a text from outside."""
 
 BY_SIGNAL = 128
 """A shell reports that signal n ended what it ran as this + n."""
 
 _OPEN = frozenset({"exited", "connection-lost", "handshake-timeout", "handshake-refused"})
-"""Causes that leave open what the program stumbled over, ..."""
+"""Causes that do not say what went wrong inside the program, ..."""
 
 _OPEN_SIGNALS = frozenset({"SIGABRT", "SIGTRAP"})
-"""... as do these signals: a runtime that gives up has mostly said why."""
+"""... and signals that do not either: a runtime that aborts has usually said why."""
 
 
 class Remedy(NamedTuple):
-    """A sentence or two each."""
+    """What happened and what to do, a sentence or two each."""
 
     happened: str
     """What happened."""
@@ -60,11 +66,11 @@ def remedy(server: str, seen: Mapping[str, Any], stderr: Sequence[str]) -> Remed
 
     Args:
         server: its name.
-        seen: as `mcpd status --json` shows it; one without a cause is of an older daemon, or well.
+        seen: as `mcpd status --json` shows it; without a cause it is an older daemon's, or well.
         stderr: its last lines, oldest first.
 
     Returns:
-        None: nothing that its reason does not say already.
+        None if nothing is known beyond the reason in its status.
     """
     found = _by_words(server, stderr) if needs_words(seen) else None
     return found or _by_cause(server, seen.get("cause") or "", seen.get("causeData") or {})
@@ -79,13 +85,13 @@ def _by_cause(server: str, cause: str, data: Mapping[str, Any]) -> Remedy | None
             try:
                 return _filled(entry, (), {**data, "server": server})
             except KeyError:
-                # This entry tells of something that the cause does not carry this time.
+                # This entry needs data that the cause does not carry this time.
                 continue
     return None
 
 
 def _by_words(server: str, stderr: Sequence[str]) -> Remedy | None:
-    """What the first pattern says that is found in a line, about the last line that it is found in."""
+    """The remedy of the first pattern that matches a line, filled from the last line that it matches."""
     lines = [line[:LINE] for line in stderr[: -LINES - 1 : -1]]
     for entry in table("words")["words"]:
         pattern = re.compile(entry["pattern"])
@@ -108,6 +114,25 @@ def _filled(entry: Mapping[str, Any], said: Sequence[str], data: Mapping[str, An
 
 
 def _sentence(text: str) -> str:
-    """With a full stop, also where a group at its end matched nothing."""
+    """The text with a full stop, even if a group at its end matched nothing."""
     whole = text.rstrip(" :")
     return whole if whole.endswith((".", "!", "?")) else f"{whole}."
+
+
+def last_words(servers: Mapping[str, Any], ask: Ask) -> dict[str, list[str]]:
+    """The last lines of stderr of every server that is not well, by name, oldest first.
+
+    Args:
+        servers: as in a status, which shows five lines of each; a stack trace has more.
+        ask: asks the daemon a question, by method and params.
+    """
+    return {name: _words(name, server, ask) for name, server in servers.items() if server["state"] not in WELL}
+
+
+def _words(name: str, server: Mapping[str, Any], ask: Ask) -> list[str]:
+    shown: list[str] = server["stderr"]
+    if shown and needs_words(server):
+        # An older daemon may not know the method, or the server was just removed from the configuration.
+        with contextlib.suppress(RemoteFault, DaemonUnreachable):
+            return [line["text"] for line in ask("logs", {"server": name, "last": LINES})["lines"]]
+    return shown

@@ -1,4 +1,4 @@
-"""What the doctor looks at, gathered once: which configuration, which daemon, which paths. Changes nothing."""
+"""Gathers what the doctor looks at, once: which configuration, which daemon, which paths. Changes nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from daemon.cli.control import DaemonUnreachable, RemoteFault, ask
-from daemon.cli.doctor.asking import last_words
+from daemon.cli.doctor.remedies import last_words
 from daemon.config.model import Listen
 from daemon.config.parse import load
 from daemon.config.state_url import of_file, resolve
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from daemon.errors import Fault
 
 ASK_SECONDS = 3.0
-"""For the daemon's answer, which comes from memory in milliseconds."""
+"""Timeout of the daemon's answer, which comes from memory in milliseconds."""
 
 UNKNOWN = "unknown"
-"""The value of a variable that the daemon has, which it does not tell, and this command has not."""
+"""Stands for a variable that the daemon has but does not disclose, and that this command does not have."""
 
 Read = tuple["Config | None", "tuple[Fault, ...]"]
 
@@ -42,17 +42,17 @@ class Running:
     status: Mapping[str, Any] = attrs.field(repr=False)
     """Its answer to `status`."""
     pid: int
-    """Its process."""
+    """Its process id."""
     config: Path
     """The configuration that it uses."""
     words: Mapping[str, Sequence[str]] = attrs.field(factory=dict, repr=False)
-    """The last words of each server that does not run, oldest first."""
+    """The last lines on stderr of each server that is not well, oldest first."""
     environ: Mapping[str, str] | None = attrs.field(default=None, repr=False)
-    """Its environment; None where it cannot be read."""
+    """Its environment; None if it cannot be read."""
     directory: Path | None = None
-    """Where it was started, and the paths begin that it was told; None where that cannot be known."""
+    """Where it was started, which its relative paths start from; None if that is unknown."""
     uid: int | None = None
-    """Its user; None where that cannot be known, as its number is of another pid namespace."""
+    """Its user id; None if that is unknown, because its pid is from another pid namespace."""
 
 
 @attrs.frozen(kw_only=True)
@@ -64,7 +64,7 @@ class Scene:
     path: Path
     """The configuration that is looked at."""
     usual: Path
-    """The configuration that a daemon would use that is told nothing."""
+    """The configuration that a daemon uses if none is named."""
     config: Config | None = attrs.field(repr=False)
     """What it says; None if it has faults."""
     faults: tuple[Fault, ...] = ()
@@ -72,7 +72,7 @@ class Scene:
     running: Running | None = None
     """The daemon, if one answers."""
     silence: str = ""
-    """Why none does; empty if there is no sign of one."""
+    """Why no daemon answers; empty if there is no sign of one."""
     front: Path
     """Where clients connect."""
     control: Path
@@ -82,11 +82,11 @@ class Scene:
     state: Path
     """The state directory, where daemons write down what they start."""
     end_leftovers: bool = False
-    """Whether to end what killed daemons have left: the one thing that is changed, and only if asked for."""
+    """Whether to end what killed daemons have left: the only change, and only on request."""
 
     @property
     def inherited(self) -> Mapping[str, str]:
-        """The environment that servers get theirs from: the daemon's, or the command's if that is not known."""
+        """The environment that servers inherit from: the daemon's, or the command's if that is unknown."""
         if self.running is None or self.running.environ is None:
             return self.environ
         return self.running.environ
@@ -101,7 +101,7 @@ def gather(
     end_leftovers: bool = False,
     seconds: float = ASK_SECONDS,
 ) -> Scene:
-    """Look around.
+    """Gather everything that checks start from.
 
     Args:
         named: the configuration to look at; None: the running daemon's, else the one that `mcpd run` would use.
@@ -146,7 +146,7 @@ def _read(path: Path, environ: Mapping[str, str]) -> Read:
 
 
 def _asked(config: Config | None, environ: Mapping[str, str], socket: Path | None) -> Path:
-    """Where the daemon is asked: what the command line says counts more than what a configuration does."""
+    """The control socket to ask; the command line overrides the configuration."""
     listen = Listen() if config is None else config.listen
     if socket is None and (listen.socket or listen.control_socket):
         _, control = paths.served_sockets(environ, None, listen.socket, listen.control_socket)
@@ -157,13 +157,13 @@ def _asked(config: Config | None, environ: Mapping[str, str], socket: Path | Non
 
 
 def _named(running: Running, key: str) -> Path:
-    """A path as the daemon says it, seen from here."""
+    """A path from the daemon's status, as seen from here."""
     # What a daemon was told on its command line is relative to where it was started.
     return (running.directory or Path.cwd()) / str(running.status["daemon"][key])
 
 
 def _daemon(control: Path, environ: Mapping[str, str], seconds: float) -> tuple[Running | None, str]:
-    """The daemon, or why there is no answer; nothing is said about a socket that nobody has made."""
+    """The daemon, or why it does not answer; the reason is empty if the socket does not exist."""
     asked = partial(ask, path=str(control), timeout=seconds)
     try:
         status = asked("status", {})
@@ -178,7 +178,7 @@ def _daemon(control: Path, environ: Mapping[str, str], seconds: float) -> tuple[
 def _running(status: dict[str, Any], words: dict[str, list[str]], environ: Mapping[str, str]) -> Running:
     daemon = status["daemon"]
     pid = int(daemon["pid"])
-    # From another pid namespace the number would be somebody else's.
+    # In another pid namespace the number would be another process.
     ours = any("mcpd" in word or "daemon" in word for word in proc.command_line(pid))
     directory = proc.directory(pid) if ours else None
     if directory is None and daemon.get("directory"):
@@ -196,7 +196,7 @@ def _running(status: dict[str, Any], words: dict[str, list[str]], environ: Mappi
 
 
 def _told(daemon: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str] | None:
-    """The daemon's environment as far as it tells: what it does not is taken from the command's, or unknown."""
+    """The daemon's environment as far as it discloses it; other values are the command's, or unknown."""
     if not daemon.get("variables"):
         return None
     names: list[str] = daemon["variables"]
@@ -204,7 +204,7 @@ def _told(daemon: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, st
 
 
 def _state(environ: Mapping[str, str], running: Running | None, named: Path | None) -> Path:
-    """The state directory: as it is named here, as the daemon says, or where one would have it."""
+    """The state directory: as named here, as the daemon says, or where a daemon would have it."""
     if named is not None:
         return named
     if running is not None and running.status["daemon"].get("stateDirectory"):

@@ -1,15 +1,22 @@
-"""Each server: can its command be started, what does it fetch, can it be reached, and how is it now."""
+"""Checks each server: can its command be started or its url be reached, what does it fetch, how is it now.
+
+Of urls, only loopback and unix sockets are connected to, never the network: the doctor must neither show up in
+the log of a remote host nor wait for it.
+"""
 
 from __future__ import annotations
 
+import ipaddress
+import socket
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 from daemon.cli.advice import advice
-from daemon.cli.doctor import endpoints, programs
+from daemon.cli.doctor import programs
 from daemon.cli.doctor.findings import Level, found
 from daemon.cli.doctor.remedies import remedy
 from daemon.config.jsonc import ROOT, below
-from daemon.config.model import TransportType
+from daemon.config.model import PORTS, TransportType
 from daemon.states import COMING, WELL
 
 if TYPE_CHECKING:
@@ -20,9 +27,79 @@ if TYPE_CHECKING:
     from daemon.config.model import Server
     from daemon.errors import Fault
 
+CONNECT_SECONDS = 1.0
+"""Timeout of a connection within this machine, which takes microseconds."""
+
+LOCAL = ("127.0.0.1", "::1")
+"""The addresses of `localhost` (RFC 6761), whatever a name server says."""
+
+
+def endpoint(server: Server, *, connect: bool) -> Iterator[Finding]:
+    """Findings about a server's url.
+
+    Args:
+        server: its configuration.
+        connect: whether to try a server on this machine; False if the daemon has told its state.
+    """
+    if server.type is TransportType.UNIX:
+        yield from _unix(server.name, unix_path(server.url or "")) if connect else ()
+        return
+    parts = urlsplit(server.url or "")
+    host, port = parts.hostname or "", parts.port or PORTS[parts.scheme]
+    addresses = loopback(host)
+    if addresses:
+        yield from _local(server.name, host, port, addresses) if connect else ()
+    elif parts.scheme in {"http", "ws"}:
+        carried = "its headers and all calls" if server.headers else "all calls"
+        yield found("endpoint-unencrypted", server=server.name, host=host, scheme=parts.scheme, carried=carried)
+    else:
+        yield found("endpoint-remote", server=server.name, host=host)
+
+
+def loopback(host: str) -> tuple[str, ...]:
+    """The addresses of a host that is this machine; none if it is another."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return LOCAL
+    try:
+        return (host,) if ipaddress.ip_address(host).is_loopback else ()
+    except ValueError:
+        return ()
+
+
+def unix_path(url: str) -> str:
+    """The path in a url of type unix, which may also be a bare path."""
+    return url if url.startswith("/") else unquote(urlsplit(url).path)
+
+
+def _local(name: str, host: str, port: int, addresses: tuple[str, ...]) -> Iterator[Finding]:
+    problems = [problem for address in addresses if (problem := _refusal(address, port))]
+    if len(problems) == len(addresses):
+        yield found("endpoint-silent", server=name, address=f"{host}:{port}", problem=problems[0])
+
+
+def _refusal(address: str, port: int) -> str:
+    """Why a connection within this machine fails; empty if it does not."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return _tried(family, (address, port))
+
+
+def _unix(name: str, path: str) -> Iterator[Finding]:
+    if problem := _tried(socket.AF_UNIX, path):
+        yield found("endpoint-socket-silent", server=name, address=path, problem=problem)
+
+
+def _tried(family: socket.AddressFamily, address: str | tuple[str, int]) -> str:
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.settimeout(CONNECT_SECONDS)
+            probe.connect(address)
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
 
 def check(scene: Scene) -> Iterator[Finding]:
-    """Every server, in the configuration's order."""
+    """Findings about every server, in the configuration's order."""
     if scene.config is None:
         yield found("servers-unread")
         return
@@ -48,10 +125,10 @@ def _server(server: Server, scene: Scene, advised: Sequence[Fault]) -> Iterator[
     now = None if scene.running is None else _now(server.name, scene.running)
     if server.type is not TransportType.STDIO:
         yield from [] if now is None else [now]
-        yield from endpoints.check(server, connect=now is None)
+        yield from endpoint(server, connect=now is None)
         return
     what = list(programs.check(server, scene))
-    # What is wrong with the command is the cause of how the server is, and said more exactly.
+    # What is wrong with the command causes the server's state, and is more exact.
     if now is not None and all(each.level is not Level.FAULT for each in what):
         yield now
     yield from what
@@ -59,7 +136,7 @@ def _server(server: Server, scene: Scene, advised: Sequence[Fault]) -> Iterator[
 
 
 def _now(name: str, running: Running) -> Finding | None:
-    """How the running daemon sees it; None if there is nothing to say."""
+    """A finding if the running daemon reports the server as not well; else None."""
     seen = running.status["servers"].get(name)
     if seen is None or seen["state"] in WELL | COMING:
         return None
@@ -75,7 +152,7 @@ def _now(name: str, running: Running) -> Finding | None:
 
 
 def _reached(server: Server, scene: Scene) -> str:
-    """How a server is started or reached that nothing is wrong with."""
+    """How a sound server is started or reached."""
     if server.type is TransportType.STDIO:
         path, base = programs.path_of(server, scene.inherited), programs.base_of(server, scene)
         return str(programs.find(server.command or "", path, base).path)

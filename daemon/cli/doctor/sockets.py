@@ -1,4 +1,4 @@
-"""The two sockets: can they be bound, who listens, would clients find them. Connects to neither."""
+"""Checks the two sockets: can they be bound, who listens, would clients find them. Connects to neither."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from daemon.cli.doctor.scene import Running, Scene
 
 LONGEST = 107
-"""Bytes of a unix socket's path (unix(7): sun_path has 108, and a NUL ends it)."""
+"""Longest path of a unix socket, in bytes (unix(7): sun_path has 108, including the final NUL)."""
 
 
 def check(scene: Scene) -> Iterator[Finding]:
-    """Everything about where the daemon is reached."""
+    """Findings about where the daemon is reached."""
     if scene.running is not None:
         yield from _daemon(scene.running)
     elif scene.silence:
@@ -51,7 +51,7 @@ def _silent(scene: Scene) -> Finding:
     if proc.listens(scene.control) is False:
         return found("daemon-ended", path=scene.control)
     holder = proc.lock_holder(scene.control.with_name(scene.control.name + ".lock"))
-    who = f"pid {holder}" if holder else "whoever listens there"
+    who = f"pid {holder}" if holder else "the process that listens there"
     return found("daemon-silent", silence=scene.silence, who=who)
 
 
@@ -71,7 +71,7 @@ def _socket(path: Path, scene: Scene) -> Iterator[Finding]:
 
 
 def _directory(directory: Path, owners: Container[object]) -> Iterator[Finding]:
-    """As `host.sockets.bind` demands it."""
+    """Findings about a directory that `host.sockets.bind` would refuse."""
     try:
         status = directory.stat()
     except FileNotFoundError:
@@ -90,7 +90,7 @@ def _directory(directory: Path, owners: Container[object]) -> Iterator[Finding]:
 
 
 def _sound(path: Path, users: str) -> Finding:
-    """How a socket is that nothing is wrong with."""
+    """The state of a socket that has no problem."""
     if not os.path.lexists(path):
         return found("socket-absent", path=path, users=users)
     listens = proc.listens(path)

@@ -1,4 +1,4 @@
-"""Where things are remembered: is it there, can it be written, is there room, who holds it."""
+"""Checks where state is stored: is it there, can it be written, is there room, who has locked it."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from daemon.cli.doctor.scene import Running, Scene
 
 FULL = 8 * MIB
-"""Bytes left below which writing fails soon: one transaction of a large catalog takes as much."""
+"""Free bytes below which writing fails soon: one transaction of a large catalog takes as much."""
 
 SCARCE = 256 * MIB
-"""Bytes left below which to look: the database of fifty servers has ten MiB, its write-ahead log as many."""
+"""Free bytes below which to warn: the database of fifty servers has ten MiB, its write-ahead log as many."""
 
 MAGIC = b"SQLite format 3\0"
-"""How a database begins (https://www.sqlite.org/fileformat.html)."""
+"""The first bytes of a database (https://www.sqlite.org/fileformat.html)."""
 
 
 def check(scene: Scene) -> Iterator[Finding]:
-    """Everything about the state."""
+    """Findings about the state."""
     what = list(_of_the_daemon(scene.running)) if scene.running is not None else []
     file = scene.place.path
     what += _server() if file is None else _file(file, scene)
@@ -49,7 +49,7 @@ def _of_the_daemon(running: Running) -> Iterator[Finding]:
 
 
 def _server() -> Iterator[Finding]:
-    """A database of somebody else's, which is not asked from here."""
+    """Findings about a database server, which is not connected to from here."""
     if importlib.util.find_spec("psycopg") is None:
         yield found("state-driver-missing")
 
@@ -89,7 +89,7 @@ def _directory(directory: Path) -> Iterator[Finding]:
 
 
 def room(directory: Path, disk: os.statvfs_result) -> Iterator[Finding]:
-    """What is left on the disk of a directory."""
+    """Findings about the room on the disk of a directory."""
     if disk.f_flag & os.ST_RDONLY:
         yield found("disk-read-only", path=directory)
         return
@@ -102,7 +102,7 @@ def room(directory: Path, disk: os.statvfs_result) -> Iterator[Finding]:
 
 
 def _free(disk: os.statvfs_result) -> int:
-    """Bytes that are left on a disk for this user."""
+    """Bytes on a disk that are free for this user."""
     return disk.f_bavail * disk.f_frsize
 
 

@@ -15,9 +15,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 
+from daemon.bridge.ends import AWAITED_SECONDS, LONGEST_SECONDS
 from daemon.bridge.lines import LONG_BYTES
 from daemon.bridge.loop import BUFFERED_BYTES, GREETING_SECONDS, READ_BYTES, WORDLESS, Bridge
-from daemon.bridge.reaching import AWAITED_SECONDS, LONGEST_SECONDS
 from daemon.bridge.requests import EACH_BYTES, WAIT_SECONDS, WAITING_BYTES
 from daemon.bridge.stand_in import HANDSHAKE_SECONDS, STATUS
 from tests.process.bridge.bridged import (
@@ -529,7 +529,7 @@ def test_a_first_daemon_that_says_nothing_is_given_up_as_late_as_another_since_i
             bridge._client.said(HANDSHAKE, asked)
             assert bridge._patience() is not None
             bridge._tend(asked + HANDSHAKE_SECONDS)
-            assert bridge._exchange.stands_in
+            assert bridge._conversation.stands_in
             bridge._tend(asked + GREETING_SECONDS)
             assert bridge._link is not None
             bridge._tend(asked + HANDSHAKE_SECONDS + GREETING_SECONDS)
@@ -541,25 +541,25 @@ def test_a_first_daemon_that_says_nothing_is_given_up_as_late_as_another_since_i
 def test_a_request_is_answered_after_its_time_though_a_daemon_has_taken_the_connection(sockets: Path) -> None:
     with reconnecting(sockets) as (bridge, _):
         now = monotonic()
-        bridge._exchange.down.clear()
+        bridge._conversation.down.clear()
         bridge._client.said(CALL, now)
         bridge._tend(now + WAIT_SECONDS - 1)
-        assert not bridge._exchange.down
+        assert not bridge._conversation.down
         bridge._tend(now + WAIT_SECONDS)
-        assert b"UpstreamUnavailable" in bridge._exchange.down
+        assert b"UpstreamUnavailable" in bridge._conversation.down
 
 
 def test_a_daemon_that_appears_and_says_nothing_is_not_said_to_be_missing(sockets: Path) -> None:
     path = sockets / "mcpd.sock"
     bridge = Bridge(str(path), b"")
-    assert "ENOENT" in bridge._exchange.trouble
+    assert "ENOENT" in bridge._conversation.trouble
     with listen(path) as listener:
         now = monotonic() + LONGEST_SECONDS
         bridge._tend(now)
         with listener.accept()[0]:
             bridge._client.said(CALL, now)
             bridge._tend(now + WAIT_SECONDS)
-            answer = json.loads(bridge._exchange.down)["result"]["content"][0]["text"]
+            answer = json.loads(bridge._conversation.down)["result"]["content"][0]["text"]
     assert bridge._link is not None
     bridge._link.close()
     assert f"the daemon at {path} took the connection and has not answered" in answer
@@ -571,14 +571,14 @@ def test_a_client_that_was_answered_is_not_given_up_however_often_a_daemon_hangs
     bridge = Bridge(str(path), b"")
     now = monotonic()
     bridge._client.said(HANDSHAKE, now)
-    bridge._exchange.expire(now + HANDSHAKE_SECONDS)
+    bridge._conversation.expire(now + HANDSHAKE_SECONDS)
     with listen(path) as listener:
         for _ in range(WORDLESS):
             bridge._tend(now + LONGEST_SECONDS)
             listener.accept()[0].close()
             bridge._told(b"")
     assert not bridge._is_over()
-    assert "listen.uids" in bridge._exchange.trouble
+    assert "listen.uids" in bridge._conversation.trouble
 
 
 def test_nobody_is_looked_for_more_often_while_something_waits(sockets: Path) -> None:
@@ -590,10 +590,10 @@ def test_nobody_is_looked_for_more_often_while_something_waits(sockets: Path) ->
         bridge._tend(now)
     with listen(path):
         bridge._tend(now + AWAITED_SECONDS)
-        assert "ENOENT" in bridge._exchange.trouble
+        assert "ENOENT" in bridge._conversation.trouble
         bridge._client.said(CALL, now)
         bridge._tend(now + AWAITED_SECONDS - 0.01)
-        assert "ENOENT" in bridge._exchange.trouble
+        assert "ENOENT" in bridge._conversation.trouble
         bridge._tend(now + AWAITED_SECONDS)
     assert bridge._link is not None
     bridge._link.close()

@@ -1,4 +1,4 @@
-"""A exchange of the bridge with a client and with daemons, all of which a test plays."""
+"""A conversation of the bridge with a client and with daemons, all of which a test plays."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import socket
 from typing import Any
 
 from daemon import protocol
-from daemon.bridge.client_side import ClientSide
-from daemon.bridge.daemon_side import DaemonSide
-from daemon.bridge.exchange import Exchange
+from daemon.bridge.conversation import Conversation
 from daemon.bridge.lines import LONG_BYTES
 from daemon.bridge.peek import only_answers
+from daemon.bridge.sides import ClientSide, DaemonSide
 from daemon.wire import envelope
 
 Json = dict[str, Any]
@@ -50,7 +49,7 @@ def parsed(lines: bytes) -> list[Json]:
 
 
 class Talk:
-    """An exchange over real sockets, at a time that the test sets."""
+    """An conversation over real sockets, at a time that the test sets."""
 
     def __init__(self, hello: bytes = b"", *, in_short: bool = False, through: bool = True) -> None:
         self.in_short = in_short
@@ -58,9 +57,9 @@ class Talk:
         self.now = 100.0
         self.resumed: list[float] = []
         """When the client's conversation began, as daemons were told that are not the first."""
-        self.exchange = Exchange(hello, through=through)
-        self.client = ClientSide(self.exchange)
-        self.daemon = DaemonSide(self.exchange, self.client)
+        self.conversation = Conversation(hello, through=through)
+        self.client = ClientSide(self.conversation)
+        self.daemon = DaemonSide(self.conversation, self.client)
         self._ours, self._theirs = socket.socketpair()
         self._prepare()
         if in_short:
@@ -69,7 +68,7 @@ class Talk:
     def speaks(self) -> None:
         """The daemon says its first word, which is nothing to the client."""
         self.daemon.said(line(CHANGED))
-        self.exchange.down.clear()
+        self.conversation.down.clear()
 
     def _prepare(self) -> None:
         self._ours.setblocking(False)
@@ -79,7 +78,7 @@ class Talk:
         """The client sends requests."""
         lines = b"".join(map(line, messages))
         if self.in_short and self.daemon.is_calm and len(lines) < LONG_BYTES:
-            self.exchange.up.pass_on(lines, self._ours)
+            self.conversation.up.pass_on(lines, self._ours)
             self.client.passed(lines)
         else:
             self.client.said(lines, self.now)
@@ -87,16 +86,16 @@ class Talk:
     @property
     def heard(self) -> list[Json]:
         """What the client got since the last look."""
-        lines = bytes(self.exchange.down)
-        self.exchange.down.clear()
+        lines = bytes(self.conversation.down)
+        self.conversation.down.clear()
         return parsed(lines)
 
     @property
     def received(self) -> bytes:
         """What the daemon got since the last look."""
         parts: list[bytes] = []
-        while self.exchange.up.unsent or not parts:
-            self.exchange.up.send(self._ours)
+        while self.conversation.up.unsent or not parts:
+            self.conversation.up.send(self._ours)
             try:
                 parts.append(self._theirs.recv(2**20))
             except BlockingIOError:
@@ -115,7 +114,7 @@ class Talk:
         """The daemon sends."""
         data = b"".join(lines)
         if self.in_short and self.daemon.is_calm and data.endswith(b"\n") and only_answers(data):
-            self.exchange.down += data
+            self.conversation.down += data
             self.daemon.passed(data)
         else:
             self.daemon.said(data)

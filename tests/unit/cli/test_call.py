@@ -11,8 +11,6 @@ import pytest
 from daemon.cli.call import BadArguments, main, parse_arguments, texts
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.unit.cli.conftest import Controls
 
 OK: dict[str, Any] = {"content": [{"type": "text", "text": "12:00\n\x1b[31m"}]}
@@ -105,10 +103,6 @@ def test_what_names_no_tool_or_arguments_is_two(words: list[str], capsys: pytest
         main(words)
     assert ended.value.code == 2
     assert "mcpd call: error: " in capsys.readouterr().err
-
-
-def test_no_daemon_is_three(sockets: Path) -> None:
-    assert main(["a/b", "--control", str(sockets / "none")]) == 3
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,22 @@ from tests.unit.cli.daemons import PATIENCE, SILENCE, fake_control, listen
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.unit.cli.conftest import Controls
+
+COMMANDS: dict[str, tuple[list[str], str, dict[str, Any]]] = {
+    "call": (["git/log"], "call", {"content": []}),
+    "disable": (["git"], "switch", {"server": "git"}),
+    "enable": (["git"], "switch", {"server": "git"}),
+    "metrics": ([], "metrics", {"text": ""}),
+    "refresh": (["git"], "refresh", {"servers": {}}),
+    "reload": ([], "reload", {"added": ["git"]}),
+    "restart": (["git"], "restart", {"server": "git"}),
+    "search": (["log"], "search", {"tools": [{"name": "log"}]}),
+    "sessions": ([], "sessions", {"sessions": []}),
+    "tools": ([], "tools", {"categories": {}}),
+}
+"""Commands that ask the daemon: arguments, the method that each asks, and an answer."""
 
 
 def question(path: Path, answer: Any, timeout: float = PATIENCE) -> dict[str, Any]:
@@ -103,3 +120,40 @@ def test_guarded_turns_failures_into_texts_and_exit_statuses(capsys: pytest.Capt
     assert guarded(refuse) == 1
     assert guarded(vanish) == 3
     assert capsys.readouterr().err == "mcpd: no \\x1b[31mserver\nmcpd: cannot reach it\n"
+
+
+def run(command: str, *more: str) -> int:
+    code: int = importlib.import_module(f"daemon.cli.{command}").main([*COMMANDS[command][0], *more])
+    return code
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_without_a_daemon_a_command_ends_with_three_and_says_what_to_do(
+    command: str, sockets: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(command, "--control", str(sockets / "none")) == 3
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "cannot reach the daemon" in told.err
+    assert "mcpd run" in told.err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_the_daemon_refuses_ends_with_one_and_the_daemons_words(
+    command: str, control: Controls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "no server 'gti': did you mean 'git'?"
+    control({COMMANDS[command][1]: {"error": {"code": -32602, "message": text}}})
+    assert run(command) == 1
+    told = capsys.readouterr()
+    assert (told.out, told.err) == ("", f"mcpd: {text}\n")
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "metrics"])
+def test_json_is_the_answer_as_the_daemon_gave_it(
+    command: str, control: Controls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, method, answer = COMMANDS[command]
+    control({method: answer})
+    assert run(command, "--json") == 0
+    assert json.loads(capsys.readouterr().out) == answer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,8 +9,6 @@ import pytest
 from daemon.cli.enable import in_words, main
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.unit.cli.conftest import Controls
 
 ON: dict[str, Any] = {
@@ -45,25 +42,6 @@ def test_a_server_is_switched_on(control: Controls, capsys: pytest.CaptureFixtur
 )
 def test_the_words_say_what_became_of_it(changed: dict[str, Any], words: str) -> None:
     assert in_words({**ON, **changed}) == words
-
-
-def test_json_is_the_daemons_answer(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
-    control({"switch": ON})
-    assert main(["git", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == ON
-
-
-def test_what_the_configuration_switches_off_is_one(
-    control: Controls, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = 'the configuration switches server git off: write "enabled": true'
-    control({"switch": {"error": {"code": -32602, "message": text}}})
-    assert main(["git"]) == 1
-    assert capsys.readouterr().err == f"mcpd: {text}\n"
-
-
-def test_no_daemon_is_three(sockets: Path) -> None:
-    assert main(["git", "--control", str(sockets / "none")]) == 3
 
 
 def test_no_name_is_usage(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,8 +10,6 @@ from daemon.cli.metrics import main
 from daemon.counting.readings import OFF
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.unit.cli.conftest import Controls
 
 TEXT = '# HELP mcpd_servers Servers.\n# TYPE mcpd_servers gauge\nmcpd_servers 3.0\nx{a="é"} 1\n'
@@ -38,11 +36,6 @@ def test_metrics_that_are_off_are_one_with_the_line_for_the_configuration(
     told = capsys.readouterr()
     assert told.out == ""
     assert '"metrics": {"enabled": true}' in told.err
-
-
-def test_no_daemon_is_three(sockets: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--control", str(sockets / "none")]) == 3
-    assert "cannot reach the daemon" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("argv", [["extra"], ["--timeout", "0"], ["--json"]])

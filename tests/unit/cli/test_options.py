@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
+
 import pytest
 
-from daemon.cli.options import ANSWER_SECONDS, add_control, add_json, parser
+from daemon.cli.options import ANSWER_SECONDS, add_control, add_json, count, parser
 
 
 def test_help_ends_with_examples_and_exit_statuses() -> None:
@@ -42,3 +44,10 @@ def test_a_timeout_that_is_no_time_is_refused(word: str, capsys: pytest.CaptureF
         made.parse_args([f"--timeout={word}"])
     assert ended.value.code == 2
     assert f"'{word}' is not a number of seconds over 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["0", "-1", "1.5", "\N{SUPERSCRIPT TWO}", "many", ""])
+def test_what_is_no_whole_number_over_0_is_no_count(word: str) -> None:
+    assert count("20") == 20
+    with pytest.raises(argparse.ArgumentTypeError, match="whole number over 0"):
+        count(word)

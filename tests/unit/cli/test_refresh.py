@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,8 +9,6 @@ import pytest
 from daemon.cli.refresh import in_words, main
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.unit.cli.conftest import Controls
 
 SAME: dict[str, Any] = {
@@ -63,19 +60,3 @@ def test_all_are_asked_for_without_a_name_and_one_failure_is_one(
 )
 def test_the_words_say_what_is_other(servers: dict[str, Any], words: str) -> None:
     assert in_words({"servers": servers}) == words
-
-
-def test_json_is_the_daemons_answer(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
-    control({"refresh": {"servers": {"git": NEWS}}})
-    assert main(["git", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"servers": {"git": NEWS}}
-
-
-def test_an_unknown_server_is_one(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
-    control({"refresh": {"error": {"code": -32602, "message": "no server is named 'gti'"}}})
-    assert main(["gti"]) == 1
-    assert capsys.readouterr().err == "mcpd: no server is named 'gti'\n"
-
-
-def test_no_daemon_is_three(sockets: Path) -> None:
-    assert main(["git", "--control", str(sockets / "none")]) == 3

@@ -10,8 +10,6 @@ import pytest
 from daemon.cli.reload import in_words, main
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.unit.cli.conftest import Controls
 
 PLAN: dict[str, Any] = {
@@ -74,12 +72,6 @@ def test_only_what_happened_is_named(changed: dict[str, Any], words: str) -> Non
     assert in_words({**PLAN, **changed}) == words
 
 
-def test_json_is_the_daemons_answer(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
-    control({"reload": PLAN})
-    assert main(["--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == PLAN
-
-
 def test_a_faulty_file_is_78_with_every_fault(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
     control({"reload": FAULTY})
     assert main([]) == 78
@@ -97,13 +89,3 @@ def test_the_faults_as_json_are_78_too(control: Controls, capsys: pytest.Capture
     control({"reload": FAULTY})
     assert main(["--json"]) == 78
     assert json.loads(capsys.readouterr().out) == FAULTS
-
-
-def test_a_daemon_that_goes_down_refuses(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
-    control({"reload": {"error": {"code": -32602, "message": "mcpd is shutting down"}}})
-    assert main([]) == 1
-    assert capsys.readouterr().err == "mcpd: mcpd is shutting down\n"
-
-
-def test_no_daemon_is_three(sockets: Path) -> None:
-    assert main(["--control", str(sockets / "none")]) == 3

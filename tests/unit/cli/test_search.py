@@ -10,8 +10,6 @@ import pytest
 from daemon.cli.search import main
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.unit.cli.conftest import Controls
 
 FOUND: dict[str, Any] = {
@@ -93,7 +91,3 @@ def test_a_search_for_nothing_is_usage(words: list[str], capsys: pytest.CaptureF
         main(words)
     assert ended.value.code == 2
     assert "mcpd search" in capsys.readouterr().err
-
-
-def test_no_daemon_is_three(sockets: Path) -> None:
-    assert main(["x", "--control", str(sockets / "none")]) == 3

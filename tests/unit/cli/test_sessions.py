@@ -10,8 +10,6 @@ import pytest
 from daemon.cli.sessions import main
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.unit.cli.conftest import Controls
 
 
@@ -69,16 +67,6 @@ def test_a_key_may_look_like_an_option(control: Controls) -> None:
     assert daemon.asked == [("sessions", {"key": "--json"})]
 
 
-def test_an_unknown_session_is_one_and_says_what_the_daemon_says(
-    control: Controls, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = "no session is named 'projekt'. Did you mean project?"
-    control({"sessions": {"error": {"code": -32602, "message": text}}})
-    assert main(["projekt", "--json"]) == 1
-    shown = capsys.readouterr()
-    assert (shown.out, shown.err) == ("", f"mcpd: {text}\n")
-
-
 @pytest.mark.parametrize("words", [[], ["--json"]])
 def test_a_list_that_is_not_whole_says_so_and_is_one(
     control: Controls, capsys: pytest.CaptureFixture[str], words: list[str]
@@ -107,11 +95,6 @@ def test_a_profile_for_no_session_is_a_usage_error(capsys: pytest.CaptureFixture
         main(["--profile", "review"])
     assert ended.value.code == 2
     assert "name the session" in capsys.readouterr().err
-
-
-def test_no_daemon_is_three(sockets: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--control", str(sockets / "none")]) == 3
-    assert "mcpd run" in capsys.readouterr().err
 
 
 def test_a_daemon_that_does_not_know_sessions_is_one(control: Controls) -> None:

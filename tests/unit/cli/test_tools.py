@@ -10,8 +10,6 @@ import pytest
 from daemon.cli.tools import main, surface_text
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.unit.cli.conftest import Controls
 
 
@@ -99,7 +97,3 @@ def test_costs_are_bytes_of_utf8_and_add_up() -> None:
     assert "(no description)" in text
     assert "\\x1b[2J" in text
     assert "surface 'full': 2 tools and the instructions, 51 bytes, about 12 tokens" in text
-
-
-def test_no_daemon_is_three(sockets: Path) -> None:
-    assert main(["--control", str(sockets / "none")]) == 3

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon import cli
+from daemon.cli import doctor
 from daemon.cli.doctor.findings import TABLE, FindingText, Level, found
 from daemon.safety.redact import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SOURCES = list(Path(cli.__path__[0], "doctor").glob("*.py"))
+SOURCES = [*Path(doctor.__path__[0]).glob("*.py")]
 
 
 def calls() -> Iterator[tuple[set[str], set[str]]]:

@@ -21,7 +21,7 @@ def test_no_daemon_is_a_note_and_the_sockets_are_free(house: House) -> None:
     found = list(check(house.look()))
     assert levels(found) == ["note", "ok", "ok"]
     assert "mcpd run" in found[0].do
-    assert "nobody has made it yet" in found[1].what
+    assert "it does not exist yet" in found[1].what
 
 
 def test_a_daemon_that_answers_is_named(house: House) -> None:

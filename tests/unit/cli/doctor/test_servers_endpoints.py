@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.cli.doctor.endpoints import LOCAL, check, loopback, unix_path
 from daemon.cli.doctor.findings import Level
+from daemon.cli.doctor.servers import LOCAL, endpoint, loopback, unix_path
 from daemon.config.model import Server, TransportType
 from tests.unit.cli.doctor.scenes import levels, listening, only
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def found(url: str, kind: str = "http", *, connect: bool = True, **more: Any) -> list[Finding]:
-    return list(check(Server(name="s", type=TransportType(kind), url=url, **more), connect=connect))
+    return list(endpoint(Server(name="s", type=TransportType(kind), url=url, **more), connect=connect))
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_while_a_daemon_is_there_everything_passes_as_it_is(talk: Talk) -> None:
     talk.client.said(odd, talk.now)
     assert talk.received == odd
     talk.answers(odd)
-    assert bytes(talk.exchange.down) == odd
+    assert bytes(talk.conversation.down) == odd
 
 
 def test_a_call_that_may_have_run_is_answered_and_not_sent_again(talk: Talk) -> None:
@@ -225,7 +225,7 @@ def test_what_is_cancelled_gets_no_answer_and_is_not_sent(talk: Talk, when: str)
         talk.dies()
         talk.says(CALL, cancel)
     talk.now += WAIT_SECONDS
-    talk.exchange.expire(talk.now)
+    talk.conversation.expire(talk.now)
     assert talk.heard == []
     talk.returns()
     talk.greeted()
@@ -243,13 +243,13 @@ def test_answers_to_the_last_daemon_are_not_given_to_the_next(talk: Talk) -> Non
 def test_what_waits_too_long_is_answered_and_not_sent_later(talk: Talk) -> None:
     talk.handshake()
     talk.dies()
-    talk.exchange.trouble = "nobody listens on /run/x.sock"
+    talk.conversation.trouble = "nobody listens on /run/x.sock"
     talk.says(CALL, {"method": "notifications/progress"})
     talk.now += WAIT_SECONDS / 2
     talk.says(LIST)
     talk.now += WAIT_SECONDS / 2
-    assert talk.exchange.deadline == talk.now
-    talk.exchange.expire(talk.now)
+    assert talk.conversation.deadline == talk.now
+    talk.conversation.expire(talk.now)
     (answer,) = talk.heard
     assert (answer["id"], refused(answer)) == (2, "UpstreamUnavailable")
     text = answer["result"]["content"][0]["text"]
@@ -257,21 +257,21 @@ def test_what_waits_too_long_is_answered_and_not_sent_later(talk: Talk) -> None:
     talk.returns()
     talk.greeted()
     assert talk.got == [INITIALIZED, LIST]
-    assert talk.exchange.deadline is None
+    assert talk.conversation.deadline is None
 
 
 def test_the_patience_with_a_request_is_one_however_many_daemons_die_of_it(talk: Talk) -> None:
     talk.says(LIST)
     assert talk.got
     talk.dies()
-    first = talk.exchange.deadline
+    first = talk.conversation.deadline
     for _ in range(3):
         talk.now += 5
         talk.returns()
         talk.greeted()
         assert talk.got == [LIST]
         talk.dies()
-    assert talk.exchange.deadline == first
+    assert talk.conversation.deadline == first
 
 
 def test_what_finds_no_room_is_refused_at_once(talk: Talk) -> None:
@@ -317,8 +317,8 @@ def test_a_long_answer_that_is_complete_is_an_answer(talk: Talk) -> None:
     long = result(2, {"text": "x" * (2 * LONG_BYTES)})
     for start in range(0, len(long), 100_000):
         talk.answers(long[start : start + 100_000])
-    assert bytes(talk.exchange.down) == long
-    talk.exchange.down.clear()
+    assert bytes(talk.conversation.down) == long
+    talk.conversation.down.clear()
     talk.dies()
     assert talk.heard == []
 
@@ -337,7 +337,7 @@ def test_a_long_handshake_is_repeated_without_showing_any_of_its_answer(talk: Ta
 def test_a_request_that_was_sent_in_part_is_sent_whole(talk: Talk) -> None:
     calls = [{**CALL, "id": number, "params": {"name": "x" * 50_000}} for number in range(30)]
     talk.says(*calls)
-    talk.exchange.up.send(talk._ours)
+    talk.conversation.up.send(talk._ours)
     talk.dies()
     lost = {answer["id"] for answer in talk.heard}
     talk.returns()
@@ -356,7 +356,7 @@ def test_a_long_request_that_was_cut_is_answered_as_not_run_when_it_ends(talk: T
     text = line({name: BIG[name] for name in order})
     assert text.rstrip().endswith(b'"id":3}') == last
     talk.client.said(text[:-100], talk.now)
-    talk.exchange.up.send(talk._ours)
+    talk.conversation.up.send(talk._ours)
     talk.dies()
     assert talk.heard == []
     talk.client.said(text[-100:] + line(LIST), talk.now)
@@ -370,7 +370,7 @@ def test_a_long_request_that_was_cut_is_answered_as_not_run_when_it_ends(talk: T
 def test_a_long_request_that_was_not_sent_to_its_end_did_not_run(talk: Talk) -> None:
     talk.handshake()
     talk.says(BIG, CALL)
-    talk.exchange.up.send(talk._ours)
+    talk.conversation.up.send(talk._ours)
     talk.dies()
     (answer,) = talk.heard
     assert (answer["id"], refused(answer)) == (3, "UpstreamUnavailable")
@@ -393,7 +393,7 @@ def test_a_long_request_that_was_refused_before_its_end_is_not_answered_twice(ta
     talk.answers(b"".join(map(bytes, envelope.error_response(b"3", -32600, "RequestTooLarge"))) + b"\n")
     assert [answer["id"] for answer in talk.heard] == [3]
     talk.client.said(text[-100:], talk.now)
-    assert len(talk.exchange.requests) == 0
+    assert len(talk.conversation.requests) == 0
     talk.dies()
     assert talk.heard == []
 
@@ -445,7 +445,7 @@ def test_nothing_passes_in_short_while_something_waits_or_a_line_is_unfinished()
     for portion in (b"{", b"}\n"):
         talk.daemon.said(portion)
         calm.append(talk.daemon.is_calm)
-    talk.exchange.down.clear()
+    talk.conversation.down.clear()
     calm.append(talk.daemon.is_calm)
     talk.dies()
     calm.append(talk.daemon.is_calm)

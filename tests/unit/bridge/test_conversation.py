@@ -45,7 +45,7 @@ SUBSCRIBE = {**LISTEN, "params": {"notifications": {"toolsListChanged": True}}}
 def mute() -> Iterator[Talk]:
     """Somebody has taken the connection, and says nothing yet."""
     talk = Talk(HELLO)
-    talk.exchange.trouble = "it has not answered yet"
+    talk.conversation.trouble = "it has not answered yet"
     yield talk
     talk.close()
 
@@ -53,7 +53,7 @@ def mute() -> Iterator[Talk]:
 @pytest.fixture
 def talk() -> Iterator[Talk]:
     talk = Talk(HELLO, through=False)
-    talk.exchange.trouble = "nobody listens on /run/x.sock"
+    talk.conversation.trouble = "nobody listens on /run/x.sock"
     yield talk
     talk.close()
 
@@ -61,7 +61,7 @@ def talk() -> Iterator[Talk]:
 def later(talk: Talk, seconds: float) -> list[Json]:
     """What the client got when so much time has passed."""
     talk.now += seconds
-    talk.exchange.expire(talk.now)
+    talk.conversation.expire(talk.now)
     return talk.heard
 
 
@@ -193,7 +193,7 @@ def test_our_own_tool_says_that_the_daemon_has_come_also_when_the_client_has_its
     talk.answers(result(1))
     assert talk.heard == [{"id": 1, "result": {}}]
     assert calm(talk)
-    assert talk.exchange.own_tool == STATUS.encode()
+    assert talk.conversation.own_tool == STATUS.encode()
     talk.says(LOOK)
     assert talk.got == []
     assert said(*talk.heard) == ARRIVED
@@ -205,7 +205,7 @@ def test_what_was_never_listed_is_no_tool_of_ours(talk: Talk) -> None:
     talk.returns()
     talk.greeted()
     talk.says(LOOK)
-    assert not talk.exchange.own_tool
+    assert not talk.conversation.own_tool
     assert talk.got == [LOOK]
 
 
@@ -261,7 +261,7 @@ def test_a_handshake_that_cannot_be_read_is_refused(talk: Talk) -> None:
     talk.client.said(b'{"method":"initialize","id":0,"params":[]}\n', talk.now)
     (answer,) = later(talk, HANDSHAKE_SECONDS)
     assert "nobody listens" in answer["error"]["message"]
-    assert not talk.exchange.stands_in
+    assert not talk.conversation.stands_in
 
 
 # --- somebody listens, and says nothing -----------------------------------------------------------------------
@@ -296,11 +296,11 @@ def test_a_daemon_that_answers_in_time_is_the_one_that_the_client_hears(mute: Ta
     mute.says(INITIALIZE)
     assert mute.got == [SAID_HELLO, INITIALIZE]
     assert not calm(mute)
-    assert mute.exchange.deadline == mute.now + HANDSHAKE_SECONDS
+    assert mute.conversation.deadline == mute.now + HANDSHAKE_SECONDS
     mute.answers(result(0, {"instructions": "the daemon's"}))
     assert mute.heard == [{"id": 0, "result": {"instructions": "the daemon's"}}]
     assert calm(mute)
-    assert mute.exchange.deadline is None
+    assert mute.conversation.deadline is None
 
 
 def test_all_that_was_answered_here_is_kept_from_the_client_and_all_else_is_the_daemons(mute: Talk) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from daemon.cli.control import DaemonUnreachable, RemoteFault
-from daemon.cli.doctor.asking import last_words
-from daemon.cli.doctor.remedies import LINES
+from daemon.cli.doctor.remedies import LINES, last_words
 from tests.unit.cli.daemons import down, server
 
 

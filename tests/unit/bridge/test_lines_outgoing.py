@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.bridge.lines import LONG_BYTES
-from daemon.bridge.outgoing import Outgoing
+from daemon.bridge.lines import LONG_BYTES, Outgoing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.bridge.reaching import (
+from daemon.bridge.ends import (
     FIRST_SECONDS,
     HUNG_UP,
     LONGEST_SECONDS,

@@ -8,9 +8,9 @@ import pytest
 from mcp_types import CallToolResult
 
 from daemon import errors
-from daemon.bridge import answers
-from daemon.bridge.answers import FULL, LOST, TORN, absent, refuse
+from daemon.bridge import stand_in
 from daemon.bridge.requests import CALL
+from daemon.bridge.stand_in import FULL, LOST, TORN, absent, refuse
 
 REFUSALS = [LOST, TORN, FULL, absent("/run/mcpd.sock: ENOENT", 30.0)]
 
@@ -35,7 +35,7 @@ def test_a_call_is_answered_with_a_result_that_a_model_can_read(
 def test_anything_else_is_answered_with_an_error(method: bytes | None) -> None:
     answer = json.loads(refuse(b"5", method, LOST, modern=True))
     assert answer["id"] == 5
-    assert answer["error"]["code"] == answers.INTERNAL_ERROR
+    assert answer["error"]["code"] == stand_in.INTERNAL_ERROR
     assert answer["error"]["data"] == {"code": "UpstreamLost"}
     assert LOST[1] in answer["error"]["message"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.bridge.stdout import Stdout
+from daemon.bridge.ends import Stdout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from daemon.bridge import script as script_module
-from daemon.bridge.script import MAX_SUBSCRIPTIONS, PING_ID, Beginning, Script
+from daemon.bridge import conversation
+from daemon.bridge.conversation import MAX_SUBSCRIPTIONS, PING_ID, Beginning, Script
 from daemon.clients import announcements
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ def test_a_handshake_that_took_place_after_the_opening_is_sent_once() -> None:
 def test_a_later_daemon_is_told_when_the_conversation_began(monkeypatch: pytest.MonkeyPatch) -> None:
     for hello in (b"", b'{"jsonrpc":"2.0","method":"mcpd/hello","params":{"session":"k"}}\n'):
         clock = {"time": 1000.0, "boot": 50.0}
-        monkeypatch.setattr(script_module, "time", lambda clock=clock: clock["time"])
-        monkeypatch.setattr(script_module, "clock_gettime", lambda _clock, clock=clock: clock["boot"])
+        monkeypatch.setattr(conversation, "time", lambda clock=clock: clock["time"])
+        monkeypatch.setattr(conversation, "clock_gettime", lambda _clock, clock=clock: clock["boot"])
         script = Script(hello)
         script.began = Beginning()
         # Three things happen to clocks: they go on, and are set forward or back.

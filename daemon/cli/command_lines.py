@@ -1,6 +1,6 @@
-"""What a server's command line really starts: behind `env`, `exec` and their like, and within `sh -c`.
+"""What a server's command line really starts: behind `env`, `exec` and the like, and inside `sh -c`.
 
-And for containers: which image they run, whether it stands still, and what it is given of the machine.
+For containers also: which image they run, whether it is pinned, and what it is given of the machine.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
 Words: TypeAlias = tuple[str, ...]
-"""A command, without its directory, and its arguments."""
+"""A command without its directory, and its arguments."""
 
 MAX_DEPTH = 4
-"""Wrappers within wrappers that are looked into: nobody writes more, and a script could hold any number."""
+"""How deeply nested wrappers are looked into: nobody writes more, and a script could nest any number."""
 
 SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "zsh"})
 WRAPPERS: dict[str, frozenset[str]] = {
-    # What follows its two is only looked for.
+    # With either of its two, what follows is only looked up.
     "command": frozenset({"-v", "-V"}),
     "doas": frozenset({"-u", "-C"}),
     "exec": frozenset({"-a"}),
@@ -39,10 +39,10 @@ WRAPPERS: dict[str, frozenset[str]] = {
         "--max-procs", "-s", "--max-chars",
     )),
 }  # fmt: skip
-"""Commands that start the one that follows them, each with its options that take the next word as a value."""
+"""Commands that start the one after them, each with those of its options that take the next word as a value."""
 
 OPERANDS = {"timeout": 1}
-"""Words between a wrapper's options and the command that it starts."""
+"""Number of words between a wrapper's options and the command that it starts."""
 
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=.*", re.ASCII | re.DOTALL)
 _COMMAND_OPTION = re.compile(r"-[a-z]*c", re.ASCII)
@@ -77,26 +77,26 @@ _RUN_GLOBAL = frozenset((
 
 _MOUNTED = re.compile(r"(?:.*,)?(?:src|source)=([^,]+).*")
 _WHOLE = re.compile(r"/+|(?:/var)?/run/(?:docker|podman/podman|containerd/containerd)\.sock")
-"""What gives a container the whole machine: its files, or the socket of who runs containers."""
+"""Mounts that give a container the whole machine: its files, or the socket of the container engine."""
 
 
 class Image(NamedTuple):
     """An image of a container."""
 
     name: str
-    """As it is written."""
+    """As written."""
     pinned: bool
-    """Whether it names one digest, or at least one release."""
+    """Whether it names a digest, or at least a release."""
 
 
 class _Run(NamedTuple):
     image: str
     options: list[tuple[str, str]]
-    """Each with its value."""
+    """Each option with its value."""
 
 
 def started(words: Sequence[str], depth: int = 0) -> Iterator[Words]:
-    """Each command that a command line starts; itself, if it is no wrapper."""
+    """Each command that a command line starts; the command itself if it is not a wrapper."""
     if not words or depth > MAX_DEPTH:
         return
     name, rest = _WINDOWS.sub("", PurePath(words[0]).name), words[1:]
@@ -115,7 +115,7 @@ def started(words: Sequence[str], depth: int = 0) -> Iterator[Words]:
 
 
 def behind_options(words: Sequence[str], valued: Collection[str]) -> Sequence[str]:
-    """What follows the options that a command line begins with; `valued` take the next word as their value."""
+    """What follows the options at the start of a command line; `valued` take the next word as their value."""
     at = 0
     while at < len(words) and words[at].startswith("-"):
         if words[at] == "--":
@@ -139,7 +139,7 @@ def _behind_env(words: Sequence[str]) -> Sequence[str]:
 
 
 def _script(words: Sequence[str]) -> str | None:
-    """What a shell is given to run with `-c`."""
+    """The script that a shell is given with `-c`; None if there is none."""
     valued = False
     for at, word in enumerate(words[:-1]):
         if valued:
@@ -164,7 +164,7 @@ def _commands(script: str) -> list[Sequence[str]]:
 
 
 def _split(text: str) -> list[str]:
-    """The words and operators of a shell's line; none if it is none."""
+    """The words and operators of a shell's command line; empty if it cannot be parsed."""
     lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
     lexer.whitespace_split, lexer.commenters = True, ""
     try:
@@ -174,13 +174,13 @@ def _split(text: str) -> list[str]:
 
 
 def warnings(words: Sequence[str]) -> Iterator[str]:
-    """What is unwise about a command that runs a container; nothing about any other."""
+    """What is unwise about a command that runs a container; nothing for any other command."""
     run = _run_of(words)
     if run is None:
         return
     if not _image(run.image).pinned:
         yield (
-            f"the image '{run.image}' has no version: whoever may push it decides what runs here at the next"
+            f"the image '{run.image}' has no version: anyone who may push it decides what runs here at the next"
             " pull. Name a release, or better its digest: image@sha256:..."
         )
     for option, value in run.options:
@@ -193,7 +193,7 @@ def warnings(words: Sequence[str]) -> Iterator[str]:
 
 
 def image_of(words: Sequence[str]) -> Image | None:
-    """The image that a command line runs; None if that cannot be told."""
+    """The image that a command line runs; None if there is none or it cannot be found."""
     run = _run_of(words)
     return run and _image(run.image)
 
@@ -203,7 +203,7 @@ def _run_of(words: Sequence[str]) -> _Run | None:
         return None
     behind = behind_options(words[1:], _RUN_GLOBAL)
     behind = behind[1:] if behind and behind[0] == "container" else behind
-    # What `docker compose run` names is a service.
+    # `docker compose run` names a service, not an image.
     if not behind or behind[0] != "run":
         return None
     options: list[tuple[str, str]] = []
@@ -225,7 +225,7 @@ def _image(written: str) -> Image:
 
 
 def _whole(value: str) -> str | None:
-    """The source of a mount, if that is the whole machine."""
+    """The source of a mount that gives the whole machine away; None for any other."""
     named = _MOUNTED.fullmatch(value)
     source = named[1] if named else value.partition(":")[0]
     return source if _WHOLE.fullmatch(source) else None

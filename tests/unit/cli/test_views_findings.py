@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from daemon.cli.doctor.findings import Level
-from daemon.cli.doctor.view import STYLES, render
 from daemon.cli.terminal import Screen
+from daemon.cli.views import LEVEL_STYLES, render_findings
 
 COUNTS = {"ok": 1, "note": 0, "warning": 2, "fault": 1}
 
@@ -19,7 +19,7 @@ def shown(width: int = 80, *, colour: bool = False) -> str:
         said("sockets", "fault", "b \x1b[2J does not", "it is gone", "start it " * 20),
         said("systemd", "note", "no unit"),
     ]
-    return render(told, COUNTS, Screen(width=width, colour=colour))
+    return render_findings(told, COUNTS, Screen(width=width, colour=colour))
 
 
 def test_findings_stand_below_what_was_looked_at_with_reason_and_remedy() -> None:
@@ -37,5 +37,5 @@ def test_findings_stand_below_what_was_looked_at_with_reason_and_remedy() -> Non
 
 
 def test_every_level_has_a_colour_and_its_name() -> None:
-    assert set(STYLES) == set(Level)
+    assert set(LEVEL_STYLES) == set(Level)
     assert "\x1b[1;31mfault" in shown(colour=True)

@@ -1,0 +1,260 @@
+"""The state of one client's conversation with one daemon after another; no descriptors, no monotonic clock.
+
+While a daemon is there (`through`), lines pass unchanged in both directions; only their ids are looked at. When
+it goes, every open request is settled. One that may have run is answered with `UpstreamLost`, because running
+it twice could do damage. One that has no effect, or was not sent completely, waits for the next daemon. That
+daemon is sent the `Script` first: what the previous one knew of this client. `sides` moves lines in and out.
+"""
+
+from __future__ import annotations
+
+from time import CLOCK_BOOTTIME, clock_gettime, time
+
+from daemon.bridge import stand_in
+from daemon.bridge.lines import Outgoing
+from daemon.bridge.requests import INITIALIZE, LISTEN, TOOLS_LIST, WAIT_SECONDS, Item, OpenRequests, Waiting
+from daemon.bridge.stand_in import FULL, absent, refuse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from daemon.bridge.stand_in import Refusal
+
+
+INITIALIZED_LINE = b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
+PING_ID = b'"mcpd-connect"'
+PING = b'{"jsonrpc":"2.0","id":%b,"method":"ping"}\n' % PING_ID
+LIST_CHANGED = b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n'
+
+_END = b"}}\n"
+
+MAX_SUBSCRIPTIONS = 16
+"""As many as the daemon allows to be open (`clients.announcements.MAX_SUBSCRIPTIONS`)."""
+
+HELLO_LINE = b'{"jsonrpc":"2.0","method":"mcpd/hello","params":{%b}}\n'
+
+
+class Beginning:
+    """The time at which a conversation began, which setting the clock does not move to a later one."""
+
+    __slots__ = ("_read", "_since_boot")
+
+    def __init__(self) -> None:
+        """Begin now."""
+        self._read, self._since_boot = time(), clock_gettime(CLOCK_BOOTTIME)
+
+    def earliest(self) -> float:
+        """Seconds since the epoch: by the clock as it was then or as it is now, whichever is earlier."""
+        return min(self._read, time() - (clock_gettime(CLOCK_BOOTTIME) - self._since_boot))
+
+
+class Script:
+    """The part of what a client said that outlives a daemon: its hello, handshake and subscriptions."""
+
+    def __init__(self, hello: bytes) -> None:
+        """Start with the bridge's own hello."""
+        self.initialized = False
+        """Whether the client has finished the handshake."""
+        self.subscriptions: dict[bytes, bytes] = {}
+        """Acknowledged, open subscriptions of the 2026-07-28 protocol: id to request line."""
+        self.began: Beginning | None = None
+        """When a daemon first said something, and so may have shown tools; None if none ever did."""
+        self._hello = hello
+        self._handshake: tuple[bytes, bytes] | None = None
+        self._said: tuple[bytes, bytes] | None = None
+        """The handshake that the present daemon was sent."""
+        self._reopened: set[bytes] = set()
+
+    @property
+    def handshaken(self) -> bool:
+        """Whether the client's `initialize` was answered: the client is of the handshake era then."""
+        return self._handshake is not None
+
+    def shook_hands(self, request_id: bytes, line: bytes) -> None:
+        """Record an `initialize` that was accepted."""
+        self._handshake = request_id, line
+
+    def subscribed(self, request_id: bytes, line: bytes) -> None:
+        """Record a `subscriptions/listen` that was acknowledged."""
+        if len(self.subscriptions) < MAX_SUBSCRIPTIONS:
+            self.subscriptions[request_id] = line
+
+    def unsubscribed(self, request_id: bytes) -> None:
+        """Forget a subscription, if the id is one's."""
+        self.subscriptions.pop(request_id, None)
+        self._reopened.discard(request_id)
+
+    def opening(self) -> tuple[bytes, bytes]:
+        """What a new daemon is sent first, and the id of the one request in it.
+
+        That request is the client's own handshake, or a ping. Nothing else is sent before it is answered: until
+        then the connection may be waiting in the backlog of a daemon that is still starting, or never will.
+        """
+        self._reopened.clear()
+        self._said = self._handshake
+        request_id, line = self._handshake or (PING_ID, PING)
+        return self._greeting() + line, request_id
+
+    def overheard(self) -> None:
+        """Note that the present daemon was sent the client's own `initialize`, which was answered here."""
+        self._said = self._handshake
+
+    def supplement(self) -> tuple[bytes, bytes] | None:
+        """The handshake and its id, if it took place after `opening` and must be sent too; else None."""
+        if self._said is self._handshake or self._handshake is None:
+            return None
+        self._said = self._handshake
+        request_id, line = self._handshake
+        return line, request_id
+
+    def _greeting(self) -> bytes:
+        """The hello; a later daemon is also told when the conversation with the first one began."""
+        if self.began is None:
+            return self._hello
+        resumed = b'"resumed":%.6f' % self.began.earliest()
+        return self._hello[: -len(_END)] + b"," + resumed + _END if self._hello else HELLO_LINE % resumed
+
+    def sequel(self) -> bytes:
+        """What a new daemon is sent after it has answered the opening request."""
+        self._reopened = set(self.subscriptions)
+        return (INITIALIZED_LINE if self.initialized else b"") + b"".join(self.subscriptions.values())
+
+    def announcement(self) -> bytes:
+        """What the client is told at that point: another daemon may offer other tools."""
+        return LIST_CHANGED if self.initialized else b""
+
+    def reopened(self, request_id: bytes, line: bytes | bytearray) -> bytes | None:
+        """Take a new daemon's acknowledgement of a subscription.
+
+        Args:
+            request_id: of the subscription.
+            line: the acknowledgement.
+
+        Returns:
+            For a subscription the client already has, what it is told instead of the acknowledgement: that the
+            tools may have changed, if it subscribed to that. None if the subscription is new to the client.
+        """
+        if request_id not in self._reopened:
+            return None
+        self._reopened.discard(request_id)
+        if b'"toolsListChanged":true' not in line:
+            return b""
+        meta = b'{"io.modelcontextprotocol/subscriptionId":%b}' % request_id
+        return b'%b,"params":{"_meta":%b}}\n' % (LIST_CHANGED[:-2], meta)
+
+
+HELLO = b'"mcpd/hello"'
+INITIALIZED = b'"notifications/initialized"'
+CANCELLED = b'"notifications/cancelled"'
+
+
+class Conversation:
+    """One client's requests, and the bytes for each side: `up` for the daemon, `down` for the client."""
+
+    def __init__(self, hello: bytes, *, through: bool = True) -> None:
+        """Start a conversation.
+
+        Args:
+            hello: sent to each daemon before anything else.
+            through: whether a daemon is there.
+        """
+        self.up = Outgoing()
+        self.down = bytearray()
+        self.through = through
+        """Whether a daemon takes what the client sends."""
+        self.trouble = ""
+        """Why no daemon is there, and what to do."""
+        self.stands_in = False
+        """Whether the client was answered here, because no daemon had."""
+        self.own_tool = b""
+        """The name of our own tool once the client has been given it: its model may call it at any later
+        time."""
+        self.script = Script(hello)
+        self.requests = OpenRequests()
+        self.waiting = Waiting()
+        self.unheard = Waiting()
+        """The client's first requests, sent to a daemon that has not said a word; they are in `requests`
+        too."""
+        self.awaited: bytes | None = None
+        """The request whose answer shows that the daemon takes what the client sends."""
+        self.refusal = ""
+        """Why the present daemon does not serve this client, if it refused the opening request."""
+        self.hidden: set[bytes] = set()
+        """Ids whose answers are kept from the client: requests of our own, or ones that were answered here."""
+        if through:
+            self.up.put(hello)
+
+    @property
+    def heard(self) -> bool:
+        """Whether any daemon has said anything."""
+        return self.script.began is not None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether a daemon takes what the client sends and has spoken: nothing is due at a time of its own."""
+        return self.through and self.heard
+
+    @property
+    def deadline(self) -> float | None:
+        """When `expire` has something to do (seconds, monotonic); None if nothing waits."""
+        deadlines = [self.waiting.deadline(), self.unheard.deadline()]
+        return min((each for each in deadlines if each is not None), default=None)
+
+    def expire(self, now: float) -> None:
+        """Answer the requests that have waited long enough."""
+        for item in self.waiting.expired(now):
+            if item.id is not None and not self._stood_in(item.id, item):
+                waited = WAIT_SECONDS if self.heard else stand_in.patience(item.method)
+                self.refuse(item.id, item.method, absent(self.trouble, waited))
+        for item in self.unheard.expired(now):
+            if item.id is not None and self._stood_in(item.id, item):
+                self._doubt(item.id)
+
+    def refuse(self, request_id: bytes, method: bytes | None, refusal: Refusal) -> None:
+        """Answer a request in the daemon's place."""
+        self.down += refuse(request_id, method, refusal, modern=not self.script.handshaken)
+
+    def hold(self, request_id: bytes | None, method: bytes | None, line: bytes, until: float) -> None:
+        """Keep a line for the next daemon, unless it means nothing to that one.
+
+        The script repeats the hello, the end of the handshake and the subscriptions anyway; an answer or a
+        cancellation was meant for the previous daemon.
+        """
+        if method is None or method in {HELLO, INITIALIZED, CANCELLED}:
+            return
+        if method == LISTEN and request_id in self.script.subscriptions:
+            return
+        if not self.heard:
+            until -= WAIT_SECONDS - stand_in.patience(method)
+        if not self.waiting.put(Item(request_id, method, line, until)) and request_id is not None:
+            self.refuse(request_id, method, FULL)
+
+    def forget(self, request_id: bytes) -> None:
+        """Forget a request that the client no longer wants an answer to."""
+        self.requests.settle(request_id)
+        self.script.unsubscribed(request_id)
+        self.waiting.cancel(request_id)
+        self.unheard.cancel(request_id)
+
+    def _doubt(self, request_id: bytes) -> None:
+        """Stop sending to a daemon that may never answer this request, until it does; hide that answer."""
+        self.requests.settle(request_id)
+        self.hidden.add(request_id)
+        self.script.overheard()
+        if self.through:
+            self.through = False
+            self.awaited = request_id
+
+    def _stood_in(self, request_id: bytes, item: Item) -> bool:
+        """Answer a request as the first daemon would have; whether that was possible."""
+        line = None if self.heard else stand_in.answer(item, self.trouble)
+        if line is None:
+            return False
+        self.down += line
+        self.stands_in = True
+        if item.method == TOOLS_LIST:
+            self.own_tool = stand_in.STATUS.encode()
+        elif item.method == INITIALIZE:
+            self.script.shook_hands(request_id, item.line)
+        elif item.method == LISTEN:
+            self.script.subscribed(request_id, item.line)
+        return True

@@ -1,0 +1,183 @@
+"""The bridge's two ends: stdout, written to without waiting, and the daemon's socket, dialled until it answers.
+
+Standard library only. The flags of stdout are shared with other processes, so they are not ours to change. A
+pipe or a socket still takes only what it has room for if a write asks for that (pwritev2(2), RWF_NOWAIT). Where
+that cannot be asked, as of a terminal or on an older kernel, stdout gets at most PIPE_BUF bytes at a time, when
+poll(2) promises to take that much.
+"""
+
+from __future__ import annotations
+
+import _socket
+import os
+import select
+import stat
+
+from daemon.host.trust import distrust
+from daemon.kit.delay import doubled, jittered
+
+_GONE = select.POLLERR | select.POLLHUP | select.POLLNVAL
+
+
+class Stdout:
+    """The client's end of the bridge."""
+
+    def __init__(self, descriptor: int) -> None:
+        """Take an open descriptor of any kind; it stays the caller's."""
+        self.gone = False
+        """Whether the reader has gone away."""
+        self._descriptor = descriptor
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLOUT)
+        kind = os.fstat(descriptor).st_mode
+        # Not for a file: poll always says that it has room, however often it refuses.
+        self._takes_what_it_can = hasattr(os, "RWF_NOWAIT") and (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind))
+
+    def give(self, data: bytes | bytearray) -> int:
+        """Write what it takes now; returns the number of bytes."""
+        if self._takes_what_it_can:
+            try:
+                return os.pwritev(self._descriptor, (data,), -1, os.RWF_NOWAIT)
+            except BlockingIOError:
+                return 0
+            except OSError:
+                # Either that cannot be asked for or the reader is gone: the other way of writing tells which.
+                self._takes_what_it_can = False
+        return self._give_portion(data)
+
+    def drain(self, down: bytearray) -> None:
+        """Write as much of `down` as it takes now, and remove that from it."""
+        while down and (taken := self.give(down)):
+            del down[:taken]
+
+    def _give_portion(self, data: bytes | bytearray) -> int:
+        for _, events in self._poll.poll(0):
+            try:
+                if not events & _GONE:
+                    return os.write(self._descriptor, data[: select.PIPE_BUF])
+            except BlockingIOError:
+                break  # another process made it non-blocking, or filled it first
+            except OSError:
+                pass
+            self.gone = True
+        return 0
+
+
+FIRST_SECONDS = 0.1
+"""Delay after the first failure; an attempt on a socket in the file system costs microseconds."""
+
+LONGEST_SECONDS = 5.0
+"""The longest delay between two attempts: a client that is used again finds its daemon within that time."""
+
+STABLE_SECONDS = 1.0
+"""A connection that lasted this long ended for a reason of its own, so the next attempt is made at once."""
+
+AWAITED_SECONDS = 0.5
+"""The longest delay between two attempts on a socket that nobody listens on, while a request waits."""
+
+TURNED_AWAY = (
+    "the daemon at {path} closed the connection before it said anything: it may not accept this user"
+    " (listen.uids), this may be a process of one of its servers (listen.servers names those that may be"
+    " clients), or its configuration may be faulty. See `mcpd check` and the daemon's log."
+)
+"""Said when the listener closes each connection at once."""
+
+HUNG_UP = (
+    "the daemon at {path} closed the connection. Its log says why; if it does not come back, start it:"
+    " `mcpd run`, or `systemctl --user start mcpd`."
+)
+"""Said when a daemon that had answered closes the connection."""
+
+SILENT = (
+    "the daemon at {path} took the connection and has not answered yet: it is starting, hangs, or is too"
+    " busy. If that lasts, see its log; `systemctl --user restart mcpd`, or `mcpd run` again, restarts it."
+)
+"""Said while the connection is open and nothing has come over it."""
+
+MUTE = (
+    "the daemon at {path} took the connection and said nothing for {seconds:.0f} s: it hangs, or is overloaded."
+    " See its log; `systemctl --user restart mcpd`, or `mcpd run` again, restarts it."
+)
+"""Said when a daemon has not answered within its time."""
+
+
+def reach(path: str) -> tuple[_socket.socket | None, str]:
+    """Connect, without waiting, to a listener that may be the daemon.
+
+    Returns:
+        A connection that never blocks; or None, with why there is none and what to do.
+    """
+    link = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    link.setblocking(False)
+    try:
+        link.connect(path)
+        reason = distrust(link, path)
+        trouble = f"{reason}." if reason else ""
+    except OSError as error:
+        from daemon.bridge.unreachable import CLIENTS, explain  # noqa: PLC0415 - only a failure pays for it
+
+        trouble = ".\n".join(explain(path, error, CLIENTS))
+    if trouble:
+        link.close()
+        return None, trouble
+    return link, ""
+
+
+class Retry:
+    """Delays that double with each failure; half of each is random, so that bridges do not retry in step."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+
+    def delay(self) -> float:
+        """Seconds until the next attempt."""
+        if not self._failures:
+            return 0.0
+        return jittered(doubled(FIRST_SECONDS, LONGEST_SECONDS, self._failures - 1), os.urandom(1)[0] / 256)
+
+    def failed(self) -> None:
+        """Count an attempt that failed."""
+        self._failures += 1
+
+    def ended(self, lasted: float) -> None:
+        """Take the end of a connection that was of use and lasted `lasted` seconds."""
+        self._failures = 0 if lasted >= STABLE_SECONDS else 1
+
+
+class Dialer:
+    """Connects to one socket again and again, and knows when the next attempt is due."""
+
+    def __init__(self, path: str) -> None:
+        """Start with an attempt that is due at once."""
+        self._path = path
+        self._retry = Retry()
+        self._next = 0.0
+        self._absent: float | None = None
+        """When nobody was last found listening; None if somebody was, whom more attempts would only load."""
+
+    def dial(self, now: float) -> tuple[_socket.socket | None, str]:
+        """Make an attempt, as `reach` does; `now` in seconds, monotonic."""
+        link, trouble = reach(self._path)
+        if link is None:
+            self._failed(now)
+            self._absent = now
+        return link, trouble
+
+    def ended(self, now: float, lasted: float | None) -> None:
+        """Take the end of a connection that lasted `lasted` seconds; None if it was of no use."""
+        self._absent = None
+        if lasted is None:
+            self._failed(now)
+        else:
+            self._retry.ended(lasted)
+            self._next = now + self._retry.delay()
+
+    def due(self, *, awaited: bool) -> float:
+        """When the next attempt is due (seconds, monotonic); sooner if a request is `awaited`."""
+        if self._absent is None or not awaited:
+            return self._next
+        return min(self._next, self._absent + AWAITED_SECONDS)
+
+    def _failed(self, now: float) -> None:
+        self._retry.failed()
+        self._next = now + self._retry.delay()

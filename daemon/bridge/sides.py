@@ -1,0 +1,303 @@
+"""The two sides of a conversation: what the client sends and what a daemon sends, and what is done with each.
+
+`ClientSide` passes the client's lines to the daemon, or keeps them for the next one. `DaemonSide` passes
+answers back, opens the conversation with each new daemon, and settles the open requests when a daemon is lost.
+"""
+
+from __future__ import annotations
+
+from daemon.bridge import peek, stand_in
+from daemon.bridge.conversation import CANCELLED, INITIALIZED, Beginning
+from daemon.bridge.lines import Cutter, Gatherer, cut
+from daemon.bridge.requests import CALL, INITIALIZE, MAX_OPEN, WAIT_SECONDS, Item
+from daemon.bridge.stand_in import LOST, TORN
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from daemon.bridge.conversation import Conversation
+    from daemon.bridge.peek import Seen
+
+
+class LongRequest:
+    """A request over `LONG_BYTES` that the client is still sending."""
+
+    __slots__ = ("answered", "head", "lost", "tail")
+
+    def __init__(self, head: bytes, *, lost: bool) -> None:
+        self.head = head
+        self.tail = b""
+        self.lost = lost
+        """Whether no daemon will get all of it."""
+        self.answered = False
+
+
+class ClientSide:
+    """Takes lines from the client, whole or in parts."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        """Start between two lines."""
+        self.long: LongRequest | None = None
+        """The request that is being passed on in parts."""
+        self._conversation = conversation
+        self._cutter = Cutter()
+
+    @property
+    def is_between(self) -> bool:
+        """Whether the next byte begins a line."""
+        return self._cutter.is_between
+
+    def passed(self, lines: bytes) -> bool:
+        """Note whole lines that `up` has already been given, so that the daemon did not wait for this.
+
+        Returns:
+            False if no more requests may be open.
+        """
+        requests = self._conversation.requests
+        end = self._conversation.up.total - len(lines)
+        for line in cut(lines):
+            end += len(line)
+            request_id = peek.plain_call(line)
+            if request_id is None:
+                self._note(line, *self._seen(line), end)
+            else:
+                requests.note_call(request_id, end)
+        return len(requests) < MAX_OPEN
+
+    def said(self, data: bytes, now: float) -> None:
+        """Take bytes from the client; `now` in seconds, monotonic."""
+        conversation = self._conversation
+        for piece, begins, ends in self._cutter.feed(data):
+            if begins and ends:
+                self.pass_line(piece, now + WAIT_SECONDS if not conversation.through else None)
+                if conversation.through and not conversation.heard:
+                    self._expect(piece, now)
+            else:
+                self._pass_part(piece, begins=begins, ends=ends)
+
+    def ended(self) -> None:
+        """Take the end of the client's input; a last line without a newline is passed on as it is.
+
+        From here on nothing is answered in the daemon's place: the client would not ask anything more of it.
+        """
+        self._conversation.unheard.take()
+        self._conversation.up.put(self._cutter.rest())
+
+    def pass_line(self, line: bytes, until: float | None) -> None:
+        """Send a whole line, or keep it for the next daemon.
+
+        Args:
+            line: with its newline.
+            until: when it will have waited long enough (seconds, monotonic); None if it has not waited.
+        """
+        conversation = self._conversation
+        request_id, method = self._seen(line)
+        if not conversation.through:
+            conversation.hold(request_id, method, line, until or 0.0)
+            return
+        if (
+            conversation.own_tool
+            and request_id is not None
+            and method == CALL
+            and stand_in.asks_for_status(line)
+        ):
+            modern = not conversation.script.handshaken
+            conversation.down += stand_in.arrived(request_id, conversation.refusal, modern=modern)
+            return
+        conversation.up.put(line)
+        self._note(line, request_id, method, conversation.up.total, until)
+
+    def _expect(self, line: bytes, now: float) -> None:
+        """Prepare to answer a line that was sent to a daemon which has not said anything yet."""
+        request_id, method = peek.peek(line)
+        if request_id is not None and method in stand_in.ASKED_FIRST:
+            self._conversation.unheard.put(Item(request_id, method, line, now + stand_in.patience(method)))
+
+    def _seen(self, line: bytes) -> Seen:
+        """Take in a line's effect on the conversation; returns its id and method."""
+        seen = peek.peek(line)
+        if seen[1] == CANCELLED:
+            cancelled = peek.cancelled(line)
+            if cancelled is not None:
+                self._conversation.forget(cancelled)
+        elif seen[1] == INITIALIZED:
+            self._conversation.script.initialized = True
+        return seen
+
+    def _note(
+        self,
+        line: bytes,
+        request_id: bytes | None,
+        method: bytes | None,
+        end: int,
+        until: float | None = None,
+    ) -> None:
+        """Record a line that is on its way: a request is open from now on."""
+        if request_id is not None and method is not None:
+            self._conversation.requests.note(request_id, method, end, line=line, until=until)
+
+    def _pass_part(self, piece: bytes, *, begins: bool, ends: bool) -> None:
+        """Send part of a long line, unless its beginning was not sent or its daemon is gone."""
+        conversation = self._conversation
+        if begins or self.long is None:
+            self.long = LongRequest(piece[: peek.ENDS], lost=not conversation.through)
+            conversation.unheard.take()  # else a line of ours could come in the middle of this one
+        long = self.long
+        long.tail = (long.tail + piece[-peek.ENDS :])[-peek.ENDS :]
+        if not long.lost:
+            conversation.up.put(piece)
+        if not ends:
+            return
+        self.long = None
+        request_id, method = peek.peek_ends(long.head, long.tail)
+        if request_id is None or long.answered:
+            return
+        if long.lost:
+            conversation.refuse(request_id, method, TORN)
+        else:
+            conversation.requests.note(request_id, method, conversation.up.total)
+
+
+class DaemonSide:
+    """Takes lines from the daemons, one connection after another."""
+
+    def __init__(self, conversation: Conversation, client: ClientSide) -> None:
+        """Start between two lines; `client` is handed what waited once a daemon takes it."""
+        self._conversation = conversation
+        self._client = client
+        self._gatherer = Gatherer()
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether a daemon answers, only whole lines have come, and nothing is held up in either direction."""
+        conversation = self._conversation
+        return (
+            conversation.is_settled
+            and not conversation.hidden
+            and len(conversation.requests) < MAX_OPEN
+            and not conversation.down
+            and not conversation.up.unsent
+            and self._client.is_between
+            and self._gatherer.is_between
+        )
+
+    def passed(self, lines: bytes) -> None:
+        """Note whole lines that begin as answers do and that the client has already been given."""
+        calls = self._conversation.requests.calls
+        for line in cut(lines):
+            request_id = peek.plain_answer(line)
+            if request_id is None or calls.pop(request_id, None) is None:
+                answer = peek.answered(line)
+                if answer is not None:
+                    self._settle(*answer)
+
+    def said(self, data: bytes) -> None:
+        """Take bytes from the daemon."""
+        conversation = self._conversation
+        if conversation.script.began is None:
+            conversation.script.began = Beginning()
+            conversation.unheard.take()
+        for line in self._gatherer.feed(data):
+            answer = peek.answered(line)
+            if answer is None:
+                if not self._is_ours(line):
+                    self._give(line)
+                continue
+            if answer[0] not in conversation.hidden:
+                self._give(line)
+            elif answer[0] == conversation.awaited:
+                conversation.refusal = "" if answer[1] else stand_in.reason(line)
+            self._settle(*answer)
+
+    def connected(self) -> None:
+        """Open a new connection with what the script says; `through` becomes true once that is answered."""
+        self._ask_first(*self._conversation.script.opening())
+
+    def lost(self, now: float) -> None:
+        """Settle the open requests of a lost connection, after everything that came over it was `said`."""
+        conversation = self._conversation
+        self._gatherer.clear()
+        conversation.awaited = None
+        conversation.through = False
+        conversation.unheard.take()
+        if self._client.long is not None:
+            self._client.long.lost = True
+        gone = conversation.up.gone
+        unsent = [line for line in conversation.up.withdraw() if peek.peek(line)[0] not in conversation.hidden]
+        conversation.hidden.clear()
+        self._deal_with_open(gone, unsent, now + WAIT_SECONDS)
+
+    def _give(self, line: bytes | bytearray) -> None:
+        if self._conversation.down or isinstance(line, bytes):
+            self._conversation.down += line
+        else:
+            # Not copied again: it may be the whole answer of a large tool.
+            self._conversation.down = line
+
+    def _is_ours(self, line: bytes | bytearray) -> bool:
+        """Whether a line that answers nothing is kept from the client, because it did not ask for it."""
+        subscription = peek.acknowledged(line)
+        if subscription is None:
+            return False
+        conversation = self._conversation
+        told = conversation.script.reopened(subscription, line)
+        if told is None:
+            entry = conversation.requests.settle(subscription)
+            if entry is not None and entry.line is not None:
+                conversation.script.subscribed(subscription, entry.line)
+            return False
+        conversation.down += told
+        return True
+
+    def _settle(self, request_id: bytes, succeeded: bool) -> None:  # noqa: FBT001
+        """Close the request that a complete answer belongs to."""
+        conversation = self._conversation
+        conversation.hidden.discard(request_id)
+        if request_id == conversation.awaited:
+            self._resume()
+            return
+        entry = conversation.requests.settle(request_id)
+        if entry is None:
+            conversation.script.unsubscribed(request_id)
+            # A daemon may refuse a long request before it has received all of it.
+            long = self._client.long
+            if long is not None and peek.peek_ends(long.head, b"")[0] == request_id:
+                long.answered = True
+        elif succeeded and entry.method == INITIALIZE and entry.line is not None:
+            conversation.script.shook_hands(request_id, entry.line)
+
+    def _ask_first(self, lines: bytes, request_id: bytes) -> None:
+        self._conversation.awaited = request_id
+        self._conversation.hidden.add(request_id)
+        self._conversation.up.put(lines)
+
+    def _resume(self) -> None:
+        """Send everything that waits to the daemon, which has answered the opening request.
+
+        If the client's `initialize` was answered here in the meantime, the daemon is sent that first: a daemon
+        that never sees one does not tell the client of new tools.
+        """
+        conversation = self._conversation
+        supplement = conversation.script.supplement()
+        if supplement is not None:
+            self._ask_first(*supplement)
+            return
+        conversation.awaited = None
+        conversation.through = True
+        conversation.up.put(conversation.script.sequel())
+        conversation.down += conversation.script.announcement()
+        for item in conversation.waiting.take():
+            self._client.pass_line(item.line, item.until)
+
+    def _deal_with_open(self, gone: int, unsent: list[bytes], until: float) -> None:
+        conversation = self._conversation
+        doubtful, safe = conversation.requests.take(gone)
+        for entry in doubtful:
+            if entry.line is None:
+                conversation.refuse(entry.id, entry.method, LOST)
+            else:
+                conversation.hold(entry.id, entry.method, entry.line, entry.until or until)
+        for line in unsent:
+            before = safe.pop(peek.peek(line)[0] or b"", None)
+            self._client.pass_line(line, (before and before.until) or until)
+        for entry in safe.values():
+            conversation.refuse(entry.id, entry.method, TORN)
