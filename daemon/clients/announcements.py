@@ -3,7 +3,7 @@
 A model asks for a tool to be loaded, reads that it is, and calls it. Its client takes the tools of the next
 request to the model from the list that it has by then, and asks for that only when it is told. So it is told
 first, and the answer waits until it has its list: for a second at most, and only for clients that do ask
-(`clients.habits`).
+(`clients.announcements`).
 """
 
 from __future__ import annotations
@@ -15,20 +15,72 @@ import trio
 from loguru import logger
 
 from daemon import protocol
+from daemon.clients.client import MAX_LISTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from daemon.clients.client import Client
-    from daemon.clients.habits import Habit, Habits
     from daemon.wire.outbox import Outbox
     from daemon.wire.peer import Peer
 
+MAX_CLIENTS = 256
+"""Kinds of clients of which this is remembered, those learned last: a machine has a few. A new one costs one
+wait."""
+
+MAX_OWED = 64
+"""Most lists that a client must ask for until it is waited for once more: one load in so many is slow then."""
+
+
+@attrs.frozen
+class Habit:
+    """What a kind of client was seen to do."""
+
+    vain: int = 0
+    """How often in a row it was waited for in vain."""
+    owed: int = 0
+    """How many announcements it must answer with a list until it is waited for again."""
+
+    @property
+    def listens(self) -> bool:
+        """Whether it is worth waiting for."""
+        return self.owed == 0
+
+    def unheard(self) -> Habit:
+        """It was waited for, and did not ask."""
+        return Habit(self.vain + 1, min(2**self.vain, MAX_OWED))
+
+    def heard(self, *, waited: bool) -> Habit:
+        """It has asked for its list after it was told.
+
+        Args:
+            waited: whether somebody was still waiting for that.
+        """
+        return Habit() if waited else Habit(self.vain, max(0, self.owed - 1))
+
+
+class Habits:
+    """Those of all kinds of clients that have come, by name and version."""
+
+    def __init__(self) -> None:
+        """Begin without any: everybody is given a chance."""
+        self._known: dict[str, Habit] = {}
+
+    def of(self, client: str) -> Habit:
+        """What is known of a kind of client."""
+        return self._known.get(client, Habit())
+
+    def learn(self, client: str, habit: Habit) -> None:
+        """One of its kind does this. Who gives no name is of no kind."""
+        if client:
+            self._known.pop(client, None)
+            self._known[client] = habit
+        while len(self._known) > MAX_CLIENTS:
+            del self._known[next(iter(self._known))]
+
+
 MAX_SUBSCRIPTIONS = 16
 """Open `subscriptions/listen` of one client: each gets every announcement, one is all that a client needs."""
-
-MAX_LISTS = 64
-"""Sessions of one connection whose lists are compared, as many as it takes part in (`attachments.MAX_KEYS`)."""
 
 PATIENCE = 1.0
 """Seconds from an announcement until nobody waits any longer for the client's `tools/list`; real ones ask after

@@ -7,12 +7,14 @@ other wishes, make another `Selection`.
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING
 
 import attrs
 
 from daemon.catalog.remembered import OTHERS
 from daemon.config.model import DEFAULT_PROFILE
+from daemon.counting.tally import tokens_in
 from daemon.surfaces.listing import usual_tools
 from daemon.surfaces.table import PRELOADING, chosen, is_switched_off
 
@@ -21,8 +23,12 @@ if TYPE_CHECKING:
 
     from daemon.catalog.snapshot import Catalog
     from daemon.config.model import Config, Profile
+    from daemon.counting.tally import Tally
     from daemon.model import ToolKey
     from daemon.surfaces.base import Means, Surface
+
+MAX_LISTS = 64
+"""Sessions of one connection whose lists are compared, as many as it takes part in (`attachments.MAX_KEYS`)."""
 
 
 @attrs.frozen(kw_only=True)
@@ -145,3 +151,98 @@ class Client:
 
     def _deny(self, reason: str) -> Selection:
         return attrs.evolve(self.selection, denied=reason)
+
+
+MAX_MOVED = 1000
+"""Sessions with a key of which it is known that they were moved, the last ones: an operator moves a few."""
+
+
+class Moves:
+    """The profiles that sessions with a key were given, by key."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._moved: dict[str, str] = {}
+
+    def of(self, key: str | None) -> str | None:
+        """The profile that a session was given; None if it was given none."""
+        return None if key is None else self._moved.get(key)
+
+    def note(self, key: str, profile: str) -> None:
+        """The session of this key has another profile from now on."""
+        self._moved.pop(key, None)
+        self._moved[key] = profile
+        while len(self._moved) > MAX_MOVED:
+            del self._moved[next(iter(self._moved))]
+
+
+DEFERRING_SINCE: Mapping[str, tuple[int, ...]] = {
+    # The first that was seen to: names, and schemas through its ToolSearch. 2.1.197 gives its model everything.
+    "claude-code": (2, 1, 329),
+    # All that were seen do, with a `tool_search` of their own; the switch for it is gone (0.169).
+    "codex": (),
+}
+"""By the beginning of the name that a client gives itself, the first version that keeps tools from its model
+until they are searched for, whatever it is given."""
+
+_NUMBERS = re.compile(r"\d+(?:\.\d+)*")
+
+TOLD_TWICE = 2
+"""An answer of a meta-tool says the same in `content` and in `structuredContent`; a model is given one of the
+two."""
+
+
+class Savings:
+    """What one client was spared."""
+
+    def __init__(self, tally: Tally) -> None:
+        """Begin with a client that was sent nothing."""
+        self.applies = True
+        """Whether it gives its model all tools that it is given (`defers_tools`)."""
+        self._tally = tally
+        self._spared = 0
+        self._margins: dict[str | None, int] = {}
+
+    @property
+    def tokens(self) -> int | None:
+        """About how many tokens it was spared, fewer than none if it was sent more; None if nothing applies."""
+        return tokens_in(self._spared) if self.applies else None
+
+    def listed(self, surface: str, key: str | None, *, sent: int, full: int) -> None:
+        """It was given the list of a session.
+
+        Args:
+            surface: as which surface.
+            key: the session's.
+            sent: bytes of the tools in it.
+            full: bytes of all tools of the profile.
+        """
+        before = self._margins.pop(key, 0)
+        self._margins[key] = full - sent
+        while len(self._margins) > MAX_LISTS:
+            del self._margins[next(iter(self._margins))]
+        self._count(surface, full - sent - before)
+
+    def answered(self, surface: str, size: int) -> None:
+        """A meta-tool has answered it with so many bytes."""
+        self._count(surface, -(size // TOLD_TWICE))
+
+    def _count(self, surface: str, spared: int) -> None:
+        if self.applies:
+            self._spared += spared
+            self._tally.spared(surface, spared)
+
+
+def defers_tools(name: str, version: str) -> bool:
+    """Whether a client shows its model only those tools that it has searched for.
+
+    Args:
+        name: what it calls itself: `claude-code`, `codex-mcp-client`.
+        version: likewise. One that cannot be read may be any: nothing is claimed to be saved then.
+    """
+    found = _NUMBERS.match(version)
+    given = None if found is None else tuple(int(number[:9]) for number in found[0].split("."))
+    return any(
+        (name == known or name.startswith(f"{known}-")) and (given is None or given >= since)
+        for known, since in DEFERRING_SINCE.items()
+    )

@@ -9,9 +9,8 @@ from loguru import logger
 
 from daemon.clients.announcements import Announcements
 from daemon.clients.attachments import Attachments
-from daemon.clients.client import Client
+from daemon.clients.client import Client, Savings, defers_tools
 from daemon.clients.dispatch import Dispatch
-from daemon.clients.savings import Savings, defers_tools
 from daemon.clients.waits import Tasks
 from daemon.protocol import UnknownCursor
 from daemon.wire import envelope

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 
 from daemon.catalog.loaded import Loaded
-from daemon.clients.habits import Habits
+from daemon.clients.announcements import Habits
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -66,7 +66,7 @@ class SessionContext:
     habits: Habits = attrs.field(factory=Habits)
     """Which kinds of clients ask for their tools when they are told to."""
     moved: Callable[[str | None], str | None] = lambda _key: None
-    """The profile that an operator has given the session with this key, if any (`clients.moving`)."""
+    """The profile that an operator has given the session with this key, if any (`clients.client`)."""
 
 
 @attrs.frozen(kw_only=True)

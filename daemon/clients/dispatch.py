@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     from daemon.clients.announcements import Announcement, Announcements
     from daemon.clients.attachment import Request
+    from daemon.clients.client import Savings
     from daemon.clients.context import SessionContext
-    from daemon.clients.savings import Savings
     from daemon.ports import Upstream
     from daemon.surfaces.base import View
     from daemon.wire.envelope import Buffer

@@ -107,7 +107,7 @@ class Lists:
     full: int = 0
     """Bytes that all tools of the profile have, for each answer."""
     spared: int = 0
-    """Bytes that clients did without because they were not given all tools (`clients.savings`)."""
+    """Bytes that clients did without because they were not given all tools (`clients.client`)."""
     instead: int = 0
     """Bytes that they were sent for that later, or had more from the start."""
 

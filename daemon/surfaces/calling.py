@@ -13,9 +13,8 @@ from daemon.kit.wording import closest
 from daemon.protocol import tool_head
 from daemon.surfaces.answers import MAX_QUOTED, choices, cut, quoted, share_of, some_of, unavailable_entry
 from daemon.surfaces.arguments.reading import WRAPPERS
-from daemon.surfaces.base import MAX_REMEMBERED, AwaitListing, Forward, Target
+from daemon.surfaces.base import MAX_REMEMBERED, AwaitListing, Forward, Target, renamed
 from daemon.surfaces.describing import definition, meta_tool, starting, unlisted
-from daemon.surfaces.renames import renamed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

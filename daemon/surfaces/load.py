@@ -31,11 +31,10 @@ from daemon.surfaces.answers import (
     size_of,
     some_of,
 )
-from daemon.surfaces.base import Action, AwaitListing, Loading, Reply, View
+from daemon.surfaces.base import Action, AwaitListing, Loading, Reply, View, is_as_shown, renamed
 from daemon.surfaces.describing import meta_tool, paged, position, starting, unavailable, unlisted, unlisted_of
 from daemon.surfaces.listing import as_listed
-from daemon.surfaces.renames import is_as_shown, renamed
-from daemon.surfaces.resolving import MAX_FOUND, WORTH, resolve
+from daemon.surfaces.searching import MAX_FOUND, WORTH, resolve
 from daemon.surfaces.summing import server_line, server_words, tool_line
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from daemon.catalog.offer import Offered
     from daemon.catalog.snapshot import ServerEntry
     from daemon.search.index import ServerHit
-    from daemon.surfaces.resolving import Wanted
+    from daemon.surfaces.searching import Wanted
 
 SERVER = "load_mcp_server"
 TOOL = "load_mcp_tool"

@@ -9,10 +9,9 @@ import pytest
 import trio
 import trio.testing
 
-from daemon.clients.announcements import CHANGED, MAX_LISTS, PATIENCE, TAKING_IN, Announcements
+from daemon.clients.announcements import CHANGED, PATIENCE, TAKING_IN, Announcements, Habit, Habits
 from daemon.clients.attachments import MAX_KEYS
-from daemon.clients.client import Client
-from daemon.clients.habits import Habit, Habits
+from daemon.clients.client import MAX_LISTS, Client
 from daemon.surfaces.table import SURFACES
 from daemon.wire.outbox import Outbox
 from daemon.wire.peer import Peer

@@ -1,7 +1,8 @@
-"""The accept loop of every door: how many connections at once, what a shortage and what a refusal cost.
+"""Where clients come in: the accept loop of every door, and the door of a unix socket.
 
-A door says who may come in, before anything is read, and what is done with a connection. The listening socket
-belongs to whoever made it; a connection belongs to what serves it.
+A door decides who may come in before anything is read, and what serves a connection. The listening socket
+belongs to whatever opened it; a connection belongs to what serves it. Behind the door of a unix socket each
+connection's descriptor becomes a link, and the kernel names the user at its other end (`processes.peers`).
 """
 
 from __future__ import annotations
@@ -12,9 +13,15 @@ from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 import trio
 from loguru import logger
 
+from daemon.wire.link import FdLink
+
 if TYPE_CHECKING:
     import socket
     from collections.abc import Awaitable, Callable
+
+    from daemon.config.tuning import Limits
+    from daemon.processes.peers import PeerCredentials, Peers
+    from daemon.wire.outbox import Outbox
 
 BREATHER = 0.1
 """Seconds to stop accepting when descriptors or memory run out: others may give some back (as trio does)."""
@@ -129,3 +136,52 @@ class Listener(Generic[V]):
             raise error
         logger.warning("{}: cannot accept a connection: {}", self._door, error.strerror)
         await trio.sleep(BREATHER)
+
+
+PAUSE_SHARE = 8
+"""A client is not read from while an eighth of its queue limit waits for it: it is slow, not dead."""
+
+
+def unix_door(
+    listener: socket.socket,
+    peers: Peers,
+    serve: Callable[[FdLink, int], Awaitable[None]],
+    *,
+    outbox: Outbox,
+    limits: Limits,
+) -> Listener[PeerCredentials]:
+    """A door for local processes.
+
+    Args:
+        listener: bound, listening and non-blocking.
+        peers: who may come in, and how many.
+        serve: serves a link, and the uid at its other end, until it ends; what it raises ends the door.
+        outbox: the daemon's outbox.
+        limits: how long a message may be, and how much may wait for a client that does not read.
+    """
+    queue = limits.client_queue_bytes
+
+    async def serve_peer(connection: socket.socket, peer: PeerCredentials) -> None:
+        fd = connection.detach()
+        link = FdLink(
+            fd,
+            fd,
+            outbox=outbox,
+            max_line=limits.client_message_bytes,
+            max_queue=queue,
+            pause_at=queue // PAUSE_SHARE,
+        )
+        try:
+            await serve(link, peer.uid)
+        finally:
+            link.close()
+            peers.leave(peer)
+
+    return Listener(
+        peers.door,
+        listener,
+        places=peers.places.places,
+        admit=peers.admit,
+        serve=serve_peer,
+        tell_full=peers.tell_full,
+    )

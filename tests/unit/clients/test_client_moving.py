@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daemon.clients.moving import MAX_MOVED, Moves
+from daemon.clients.client import MAX_MOVED, Moves
 
 
 def test_the_last_move_of_a_session_counts_and_no_other_session_is_moved() -> None:

@@ -1,1 +1,0 @@
-"""What clients ask for, a module per family of MCP's methods."""
