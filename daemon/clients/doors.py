@@ -24,21 +24,23 @@ if TYPE_CHECKING:
     from daemon.wire.outbox import Outbox
 
 BREATHER = 0.1
-"""Seconds to stop accepting when descriptors or memory run out: others may give some back (as trio does)."""
+"""Seconds without accepting when descriptors or memory run out: some may be freed meanwhile (as trio does)."""
 
 SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 REFUSALS = 8
-"""After so many the loop pauses: each costs it 0.1 to 0.4 ms, and whoever is refused may try without end."""
+"""Refusals after which the loop pauses: each costs it 0.1 to 0.4 ms, and a refused peer may try again and
+again."""
 
 REFUSALS_PAUSE = 0.02
-"""Seconds of that pause: refusals take a tenth of the loop, and a full backlog is through in two seconds."""
+"""Seconds of that pause: refusals take a tenth of the loop's time, and a full backlog is refused in two
+seconds."""
 
 V = TypeVar("V")
 
 
 class Listener(Generic[V]):
-    """Accepts on one socket, and has each connection served in a task of its own."""
+    """Accepts connections on one socket and has each served in a task of its own."""
 
     def __init__(
         self,
@@ -53,12 +55,12 @@ class Listener(Generic[V]):
         """Prepare to accept.
 
         Args:
-            door: whose it is, for the log.
+            door: the door's name, for the log.
             listener: bound, listening and non-blocking.
             places: how many connections there may be; further ones wait in the kernel's backlog.
-            admit: says who is at the other end, None turns him away; a shortage that it raises is waited out.
+            admit: returns who is at the other end, or None to refuse; a shortage that it raises is waited out.
             serve: takes the connection over, closes it, and contains its faults: what it raises ends `run`.
-            tell_full: called when no place is left, before one is waited for.
+            tell_full: called when no place is left, before waiting for one.
         """
         self._door = door
         self._listener = listener
@@ -85,7 +87,7 @@ class Listener(Generic[V]):
             await trio.sleep_forever()
 
     def stop_accepting(self) -> None:
-        """Take no further connections; those that are open go on."""
+        """Accept no further connections; the open ones go on."""
         self._accepting.cancel()
 
     async def _serve_in_place(self, connection: socket.socket, visitor: V) -> None:
@@ -123,7 +125,7 @@ class Listener(Generic[V]):
                     raise
 
     async def _pause(self) -> None:
-        """After a refusal, let others go on: whoever connects in a loop has the next connection ready."""
+        """After a refusal, let other tasks run: a peer in a loop has its next connection ready."""
         self._refused += 1
         if self._refused % REFUSALS:
             await trio.lowlevel.checkpoint()
@@ -131,7 +133,7 @@ class Listener(Generic[V]):
             await trio.sleep(REFUSALS_PAUSE)
 
     async def _wait_out(self, error: OSError) -> None:
-        """Wait a moment if something has run out; anything else is a fault."""
+        """Wait a moment if a resource has run out; re-raise anything else."""
         if error.errno not in SHORTAGES:
             raise error
         logger.warning("{}: cannot accept a connection: {}", self._door, error.strerror)
@@ -139,7 +141,7 @@ class Listener(Generic[V]):
 
 
 PAUSE_SHARE = 8
-"""A client is not read from while an eighth of its queue limit waits for it: it is slow, not dead."""
+"""Reading from a client pauses while an eighth of its queue limit is waiting for it: it is slow, not dead."""
 
 
 def unix_door(
@@ -150,12 +152,12 @@ def unix_door(
     outbox: Outbox,
     limits: Limits,
 ) -> Listener[PeerCredentials]:
-    """A door for local processes.
+    """Make a door for local processes.
 
     Args:
         listener: bound, listening and non-blocking.
-        peers: who may come in, and how many.
-        serve: serves a link, and the uid at its other end, until it ends; what it raises ends the door.
+        peers: decides who may come in, and how many.
+        serve: serves a link, given the uid at its other end, until it ends; what it raises ends the door.
         outbox: the daemon's outbox.
         limits: how long a message may be, and how much may wait for a client that does not read.
     """

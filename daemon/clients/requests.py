@@ -49,7 +49,7 @@ def ping(connection: ClientConnection, request_id: bytes, _params: Raw | None) -
 
 
 def accept_version(connection: ClientConnection, request_id: bytes, meta: Mapping[str, Raw]) -> bool:
-    """Take the envelope of a request of the 2026-07-28 era in; False if it was refused for its version.
+    """Read the envelope of a request of the 2026-07-28 era. Returns False if its version was refused.
 
     Raises:
         msgspec.MsgspecError: a member cannot be read.
@@ -65,7 +65,7 @@ def accept_version(connection: ClientConnection, request_id: bytes, meta: Mappin
 
 
 def hello(connection: ClientConnection, said: dict[str, object]) -> None:
-    """Take what a bridge says for its client: a connection's first message (`protocol.HELLO`)."""
+    """Take over what a bridge says for its client in the first message of a connection (`protocol.HELLO`)."""
     connection.client.wish(said)
     if fault := connection.attachments.take_hello(said):
         connection.client_log.warning("what this client loads is not remembered: {}", fault)
@@ -83,7 +83,7 @@ def _instructions(connection: ClientConnection) -> str:
 
 
 def listen(connection: ClientConnection, request_id: bytes, params: Raw | None) -> None:
-    """A subscription: acknowledged first, then open until the client cancels it.
+    """Acknowledge a subscription, which then stays open until the client cancels it.
 
     Raises:
         msgspec.MsgspecError: its params are no object.
@@ -104,7 +104,7 @@ def listen(connection: ClientConnection, request_id: bytes, params: Raw | None) 
 
 
 def cancel(connection: ClientConnection, params: Raw) -> None:
-    """Give a request up at its client's wish (MCP, cancellation), whatever it is.
+    """Cancel a request of any kind (MCP, cancellation).
 
     Raises:
         msgspec.MsgspecError: the params are no object.
@@ -116,15 +116,16 @@ def cancel(connection: ClientConnection, params: Raw) -> None:
 
 
 MAX_WAITING_LISTS = 16
-"""`tools/list` of one client that wait for servers to list their own; further ones get what is known."""
+"""`tools/list` requests of one client that may wait for servers to list their tools; others get what is
+known."""
 
 PAGE_SHARE = 2
-"""A page of `tools/list` takes at most half of what may wait for a client. By default that is 4 MiB: all 1,519
-tools of 46 real servers, for many clients never ask for a second page."""
+"""A page of `tools/list` takes at most half of a client's queue limit. By default that is 4 MiB, which holds
+all 1,519 tools of 46 real servers: many clients never ask for a second page."""
 
 
 def call_tool(connection: ClientConnection, params: Raw | None, request: Request) -> None:
-    """Take a `tools/call` in.
+    """Hand a `tools/call` to the call path.
 
     Raises:
         msgspec.MsgspecError: its params are not those of a call.
@@ -135,11 +136,11 @@ def call_tool(connection: ClientConnection, params: Raw | None, request: Request
 
 
 def list_tools(connection: ClientConnection, params: Raw | None, request: Request) -> None:
-    """Answer `tools/list`, now or once servers have listed that are worth waiting for.
+    """Answer `tools/list`, now or once the servers worth waiting for have listed their tools.
 
     Raises:
         msgspec.MsgspecError: its params are not those of a list.
-        UnknownCursor: nobody gave its cursor out.
+        UnknownCursor: its cursor was never given out.
     """
     cursor = protocol.decode_list(params or b"{}").cursor
     connection.announcements.asked(request.key)

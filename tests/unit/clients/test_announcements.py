@@ -238,7 +238,7 @@ async def test_a_list_that_comes_before_anybody_has_begun_to_wait_is_one_that_wa
 ) -> None:
     """What is loaded under a key is written first."""
     habits = Habits()
-    habits.learn("test 1", Habit(vain=3, owed=0))
+    habits.learn("test 1", Habit(misses=3, owed=0))
     window = Window(habits)
     window.lists()
     window.changes()
