@@ -186,7 +186,7 @@ class Moves:
 
 
 DEFERRING_SINCE: Mapping[str, tuple[int, ...]] = {
-    # The first version seen to defer: names, and schemas through ToolSearch. 2.1.197 gives its model everything.
+    # The first version seen to defer: names, schemas through ToolSearch. 2.1.197 gives its model everything.
     "claude-code": (2, 1, 329),
     # All versions seen do, with a `tool_search` of their own; the switch for it is gone (0.169).
     "codex": (),

@@ -1,4 +1,4 @@
-"""Finding tools: what `search_tools` and `mcpd search` share."""
+"""Finding tools by need or name: for `search_tools` and `mcpd search`, and for loading (seed 002, FR-4)."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True)
 class Findings:
-    """What a search found."""
+    """The result of a search."""
 
     tools: Sequence[tuple[Offered, float]]
-    """Best first, with scores; 0.0 where everything was asked for."""
+    """The tools, best first, with their scores; 0.0 if everything was asked for."""
     total: int
-    """How many fit, shown or not."""
+    """How many tools fit, shown or not."""
     end: int
-    """Where in the result these end."""
+    """The position in the whole result at which `tools` ends."""
     suggestions: Sequence[str] = ()
-    """What may have been meant when nothing fits."""
+    """Words that may have been meant if nothing fits."""
 
     @property
     def left(self) -> int:
-        """How many come after these."""
+        """How many tools come after these."""
         return max(0, self.total - self.end)
 
     def first(self, count: int) -> Findings:
-        """Only so many of them: the others come after these."""
+        """The first `count` of these tools; the others count as left."""
         return attrs.evolve(
             self, tools=self.tools[:count], end=min(self.end, self.total) - len(self.tools) + count
         )
@@ -52,11 +52,11 @@ def find_tools(
     """The offered tools that fit, best first.
 
     Args:
-        view: the moment.
-        phrasings: a need, keywords or a name, or several phrasings of it; empty is everything, in its order.
-        category: only this one's tools; None or empty is all.
+        view: the view of the session.
+        phrasings: phrasings of one need, keywords or a name; empty is everything, in its order.
+        category: only the tools of this category; None or empty is all.
         limit: most tools to return.
-        start: how many of the best to leave out.
+        start: how many of the best to skip.
 
     Raises:
         UnknownCategory: the profile has none of that name.
@@ -69,7 +69,7 @@ def find_tools(
         known = [(offer.tools[key], 0.0) for key in among if key in offer.tools]
         return Findings(tools=known[start:end], total=len(known), end=end)
     index = view.means.index()
-    # To look each tool up that fits takes as long as to find it: not where all of them are among those.
+    # Checking each hit takes as long as finding it, which is saved if all tools are allowed.
     all_of_it = among is offer.tools and offer.is_everything and index.covers(view.catalog.servers)
     ranking = index.search(asked, within=None if all_of_it else among, limit=end)
     tools = [(offer.tools[hit.key], hit.score) for hit in ranking.hits if hit.key in offer.tools]
@@ -77,7 +77,7 @@ def find_tools(
 
 
 def scored(view: View, phrasings: Sequence[str], category: str | None, limit: int) -> dict[str, object]:
-    """What an operator sees of a search.
+    """A search as an operator sees it.
 
     Returns:
         `{tools: [{name, server, category, score, description}], total, suggestions}`.
@@ -108,32 +108,32 @@ def _keys_in(view: View, category: str) -> dict[ToolKey, None]:
 
 
 MAX_FOUND = 3
-"""Servers or tools that one need brings: a need that fits more is not precise enough."""
+"""Most servers or tools found for one need: a need that fits more is not precise enough."""
 
 WORTH = 0.6
-"""How good a further find must be, against the best, to be shown beside it."""
+"""The share of the best hit's score that another hit must have to be shown beside it."""
 
 
 @attrs.define
 class Wanted:
-    """What names and needs come to."""
+    """The tools that names and needs resolve to."""
 
     tools: dict[str, Offered] = attrs.field(factory=dict)
-    """By the name that each is called by."""
+    """The tools, by the names to call them by."""
     failures: dict[str, CallError] = attrs.field(factory=dict)
-    """Why there is no tool, by what was asked for."""
+    """Errors about what was not found, by what was asked for."""
     alternatives: dict[str, list[str]] = attrs.field(factory=dict)
-    """Tools nearly as good, by need."""
+    """The names of tools that fit nearly as well, by need."""
 
 
 def resolve(view: View, names: Iterable[str], servers: set[str], reserved: tuple[str, ...]) -> Wanted:
-    """Find the tools that are meant. Names first: what is no name is a need.
+    """Find the tools that are meant: what is not the name of a tool is taken as a need.
 
     Args:
-        view: the moment.
+        view: the view of the session.
         names: names and needs.
-        servers: only tools of these.
-        reserved: the surface's own tools.
+        servers: only tools of these servers.
+        reserved: the names of the surface's own tools.
     """
     wanted = Wanted()
     for name in names:
@@ -149,25 +149,25 @@ def resolve(view: View, names: Iterable[str], servers: set[str], reserved: tuple
 
 
 def _by_name(view: View, name: str, servers: set[str]) -> Offered | None:
-    """The tool of that name, on one of these servers; None if it is no tool's name."""
+    """The tool of that name on one of these servers; None if no tool has it."""
     key = view.catalog.names.key_of(name, view.catalog.servers)
     if key is not None and key[0] in servers:
         if key in view.offer.tools:
             return view.offer.tools[key]
         if not view.offer.allows(key):
-            # For what it raises: why a tool that exists is not to be had.
+            # Raises the reason why a tool that exists is not offered.
             calling.find(view, name, patient=False)
         if (moved := renamed(view, name)) is not None:
             return moved[1]
-    # The bare name of a tool that another server's has taken, where only one server is meant.
+    # A bare name that means another server's tool elsewhere is clear if only one server is meant.
     return view.offer.tools.get((next(iter(servers)), name)) if len(servers) == 1 else None
 
 
 def _by_need(view: View, need: str, servers: set[str], wanted: Wanted, reserved: tuple[str, ...]) -> Offered:
-    """The tool that fits a need best; others nearly as good are named beside it.
+    """The tool that fits a need best; others that fit nearly as well become alternatives.
 
     Raises:
-        UnknownTool: none fits.
+        UnknownTool: no tool fits.
     """
     offer = view.offer
     within = {key for key in offer.tools if key[0] in servers}
