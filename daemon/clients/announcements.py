@@ -96,8 +96,6 @@ TAKING_IN = 0.2
 separate tasks: Claude Code needs none, Gemini CLI on a busy machine had the tool in its next request in 0 of 3
 runs with none, 1 of 4 with 20 ms, 3 of 4 with 50 ms and with 100 ms, 5 of 5 with 200 ms."""
 
-CHANGED = "notifications/tools/list_changed"
-
 
 @attrs.define(eq=False)
 class Announcement:
@@ -237,9 +235,9 @@ class Announcements:
 
     def _announce(self) -> None:
         if self.handshaken:
-            self._peer.notify(CHANGED)
+            self._peer.notify(protocol.TOOLS_CHANGED)
         for subscription in self.subscriptions:
-            self._peer.notify(CHANGED, protocol.of_subscription(subscription))
+            self._peer.notify(protocol.TOOLS_CHANGED, protocol.of_subscription(subscription))
         self._outbox.flush()
 
 

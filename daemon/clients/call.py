@@ -291,7 +291,7 @@ class CallsInFlight:
 
     def send_progress(self, params: dict[str, Raw]) -> None:
         """Send the client a progress report that already has its own token."""
-        self._peer.notify("notifications/progress", msgspec.json.encode(params))
+        self._peer.notify(protocol.PROGRESS, msgspec.json.encode(params))
 
     def cancel(self, request_id: bytes) -> None:
         """Abandon a call that the client cancels; it is not answered (MCP, cancellation)."""

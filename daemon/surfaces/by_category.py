@@ -108,8 +108,8 @@ def describe_category(
 ) -> Action:
     """Answer with a category's known tools and their schemas, and with what cannot be called now.
 
-    If the schemas of all tools do not fit into one answer, there is a line for each tool instead, and how to ask
-    for the schemas of some.
+    If the schemas of all tools do not fit into one answer, there is a line for each tool instead, and how to
+    ask for the schemas of some.
 
     Args:
         view: the view of the session.
