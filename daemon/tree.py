@@ -31,7 +31,7 @@ from daemon.actors.warden import Warden
 from daemon.catalog.offer import Offers
 from daemon.clients.client import Moves
 from daemon.clients.context import SessionContext
-from daemon.clients.doors import unix_door
+from daemon.clients.doors.unix import unix_door
 from daemon.clients.sessions import Sessions
 from daemon.counting.measures import Mended
 from daemon.counting.readings import Exporter

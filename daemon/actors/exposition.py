@@ -18,7 +18,7 @@ import attrs
 import trio
 from loguru import logger
 
-from daemon.clients.doors import Listener
+from daemon.clients.doors.listening import Listener
 from daemon.config.metrics_rules import is_loopback, split_authority
 from daemon.errors import CallError, leaf
 from daemon.kit.later import later

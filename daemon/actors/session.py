@@ -16,17 +16,9 @@ from daemon.clients.attachment import plain_call
 from daemon.clients.attachments import MAX_HELD
 from daemon.clients.connection import ClientConnection
 from daemon.clients.context import SessionStatistics
-from daemon.clients.requests import (
-    accept_version,
-    call_tool,
-    cancel,
-    discover,
-    hello,
-    initialize,
-    list_tools,
-    listen,
-    ping,
-)
+from daemon.clients.requests.initialize import accept_version, discover, hello, initialize, ping
+from daemon.clients.requests.subscriptions import cancel, listen
+from daemon.clients.requests.tools import call_tool, list_tools
 from daemon.errors import ProtocolFault, RunError, leaf
 from daemon.wire import envelope
 from daemon.wire.peer import Peer

@@ -73,7 +73,7 @@ def test_the_document_names_only_files_that_exist() -> None:
     for name in (
         "daemon/state/sqlite.py",
         "daemon/host/sockets.py",
-        "daemon/clients/doors.py",
+        "daemon/clients/doors/listening.py",
         "daemon/state/writing.py",
     ):
         assert f"`{name}`" in words

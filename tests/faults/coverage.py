@@ -473,7 +473,7 @@ MATRIX = (
     row(
         "fd exhaustion in the daemon",
         f"{DAEMON}a_daemon_without_descriptors_serves_on_and_recovers",
-        "tests/unit/clients/test_doors_listening.py::test_a_shortage_makes_the_door_take_a_breath_and_go_on",
+        "tests/unit/clients/doors/test_listening.py::test_a_shortage_makes_the_door_take_a_breath_and_go_on",
     ),
     row(
         "exception of every type in every actor",

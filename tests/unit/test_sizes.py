@@ -39,7 +39,9 @@ COVERED_ELSEWHERE: dict[str, str] = {
     "daemon/clients/session_state.py": "tests/unit/clients/test_sessions.py",
     # What requests work with, and what they are answered: seen by a client of a real session.
     "daemon/clients/connection.py": "tests/unit/actors/test_session.py",
-    "daemon/clients/requests.py": "tests/unit/actors/test_session.py",
+    "daemon/clients/requests/initialize.py": "tests/unit/actors/test_session.py",
+    "daemon/clients/requests/subscriptions.py": "tests/unit/actors/test_session.py",
+    "daemon/clients/requests/tools.py": "tests/unit/actors/test_session.py",
     # What callers use of a server is tested with a real one behind it.
     "daemon/upstreams/access.py": "tests/process/actors/test_upstream.py",
     "daemon/state/values.py": "tests/process/state/test_store.py",

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from loguru import logger
 
 from daemon.actors.session import MAX_FAULTS
-from daemon.clients.requests import MAX_WAITING_LISTS
+from daemon.clients.requests.tools import MAX_WAITING_LISTS
 from daemon.errors import UpstreamLost
 from daemon.protocol import HANDSHAKE_VERSIONS, LIST_TTL_MS, MODERN_VERSION, SUBSCRIPTION_KEY, VERSION_KEY
 from daemon.states import ServerState

@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from daemon.processes.peers import Shares
-from tests.unit.clients.opened import Door, peers_of
+from tests.unit.clients.doors.opened import Door, peers_of
 
 if TYPE_CHECKING:
     import socket

@@ -11,9 +11,9 @@ import pytest
 import trio
 import trio.testing
 
-from daemon.clients.doors import BREATHER, REFUSALS, REFUSALS_PAUSE, SHORTAGES
+from daemon.clients.doors.listening import BREATHER, REFUSALS, REFUSALS_PAUSE, SHORTAGES
 from daemon.processes.peers import PeerCredentials, Peers, Shares, shares
-from tests.unit.clients.opened import US, Door, listen, peers_of
+from tests.unit.clients.doors.opened import US, Door, listen, peers_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,8 +1,7 @@
-"""Where clients come in: the accept loop of every door, and the door of a unix socket.
+"""The accept loop of every door: how many connections at once, what a shortage and what a refusal cost.
 
 A door decides who may come in before anything is read, and what serves a connection. The listening socket
-belongs to whatever opened it; a connection belongs to what serves it. Behind the door of a unix socket each
-connection's descriptor becomes a link, and the kernel names the user at its other end (`processes.peers`).
+belongs to whatever opened it; a connection belongs to what serves it.
 """
 
 from __future__ import annotations
@@ -13,15 +12,9 @@ from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 import trio
 from loguru import logger
 
-from daemon.wire.link import FdLink
-
 if TYPE_CHECKING:
     import socket
     from collections.abc import Awaitable, Callable
-
-    from daemon.config.tuning import Limits
-    from daemon.processes.peers import PeerCredentials, Peers
-    from daemon.wire.outbox import Outbox
 
 BREATHER = 0.1
 """Seconds without accepting when descriptors or memory run out: some may be freed meanwhile (as trio does)."""
@@ -138,52 +131,3 @@ class Listener(Generic[V]):
             raise error
         logger.warning("{}: cannot accept a connection: {}", self._door, error.strerror)
         await trio.sleep(BREATHER)
-
-
-PAUSE_SHARE = 8
-"""Reading from a client pauses while an eighth of its queue limit is waiting for it: it is slow, not dead."""
-
-
-def unix_door(
-    listener: socket.socket,
-    peers: Peers,
-    serve: Callable[[FdLink, int], Awaitable[None]],
-    *,
-    outbox: Outbox,
-    limits: Limits,
-) -> Listener[PeerCredentials]:
-    """Make a door for local processes.
-
-    Args:
-        listener: bound, listening and non-blocking.
-        peers: decides who may come in, and how many.
-        serve: serves a link, given the uid at its other end, until it ends; what it raises ends the door.
-        outbox: the daemon's outbox.
-        limits: how long a message may be, and how much may wait for a client that does not read.
-    """
-    queue = limits.client_queue_bytes
-
-    async def serve_peer(connection: socket.socket, peer: PeerCredentials) -> None:
-        fd = connection.detach()
-        link = FdLink(
-            fd,
-            fd,
-            outbox=outbox,
-            max_line=limits.client_message_bytes,
-            max_queue=queue,
-            pause_at=queue // PAUSE_SHARE,
-        )
-        try:
-            await serve(link, peer.uid)
-        finally:
-            link.close()
-            peers.leave(peer)
-
-    return Listener(
-        peers.door,
-        listener,
-        places=peers.places.places,
-        admit=peers.admit,
-        serve=serve_peer,
-        tell_full=peers.tell_full,
-    )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import attrs
 
 from daemon.actors.front import Front
-from daemon.clients.doors import unix_door
+from daemon.clients.doors.unix import unix_door
 from daemon.config.tuning import Limits
 from daemon.processes.peers import Peers, shares
 from daemon.wire.outbox import Outbox

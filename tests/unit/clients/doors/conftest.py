@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from loguru import logger
 
-from tests.unit.clients.opened import listen
+from tests.unit.clients.doors.opened import listen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

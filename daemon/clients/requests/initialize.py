@@ -1,0 +1,74 @@
+"""The handshake of both eras, `ping`, and what a bridge says for its client."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from daemon import protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from msgspec import Raw
+
+    from daemon.clients.connection import ClientConnection
+
+
+def initialize(connection: ClientConnection, request_id: bytes, params: Raw | None) -> None:
+    """Answer `initialize` (MCP 2024-11-05 to 2025-11-25).
+
+    Raises:
+        msgspec.MsgspecError: its params are no object.
+    """
+    fields = {} if params is None else msgspec.json.decode(params, type=dict[str, object])
+    connection.name_client(fields.get("clientInfo"))
+    result = protocol.initialize_result(fields.get("protocolVersion"), _instructions(connection))
+    connection.protocol = msgspec.json.decode(result)["protocolVersion"]
+    connection.announcements.handshaken = True
+    connection.peer.answer(request_id, result)
+
+
+def discover(connection: ClientConnection, request_id: bytes, _params: Raw | None) -> None:
+    """Answer `server/discover` (MCP 2026-07-28)."""
+    connection.peer.answer(request_id, protocol.discover_result(_instructions(connection)))
+
+
+def ping(connection: ClientConnection, request_id: bytes, _params: Raw | None) -> None:
+    """Answer `ping`."""
+    connection.peer.answer(request_id, b"{}")
+
+
+def accept_version(connection: ClientConnection, request_id: bytes, meta: Mapping[str, Raw]) -> bool:
+    """Read the envelope of a request of the 2026-07-28 era. Returns False if its version was refused.
+
+    Raises:
+        msgspec.MsgspecError: a member cannot be read.
+    """
+    version = msgspec.json.decode(meta[protocol.VERSION_KEY])
+    if version != protocol.MODERN_VERSION:
+        connection.peer.refuse(request_id, *protocol.unsupported(version))
+        return False
+    connection.protocol = version
+    if not connection.client.name and protocol.CLIENT_INFO_KEY in meta:
+        connection.name_client(msgspec.json.decode(meta[protocol.CLIENT_INFO_KEY]))
+    return True
+
+
+def hello(connection: ClientConnection, said: dict[str, object]) -> None:
+    """Take over what a bridge says for its client in the first message of a connection (`protocol.HELLO`)."""
+    connection.client.wish(said)
+    if fault := connection.attachments.take_hello(said):
+        connection.client_log.warning("what this client loads is not remembered: {}", fault)
+    if moved := connection.context.moved(connection.attachments.key):
+        connection.move(moved)
+    if denied := connection.selection.denied:
+        connection.client_log.warning("{}", denied)
+
+
+def _instructions(connection: ClientConnection) -> str:
+    selection = connection.selection
+    profile = selection.profile
+    text = profile.instructions or selection.surface.instructions(connection.attachments.own.view())
+    return f"{text}\n{profile.prompt}" if profile.prompt else text
