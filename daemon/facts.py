@@ -1,6 +1,6 @@
-"""Facts: what the registry is told. Frozen and level-triggered ("it is so now").
+"""Facts that the registry is told. Frozen and level-triggered: each states what is so now.
 
-A newer one replaces an older one of its kind about the same server that was not read yet.
+A newer fact replaces an unread older one of its kind about the same server.
 """
 
 from __future__ import annotations
@@ -22,62 +22,62 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True)
 class ServerStatus:
-    """How a server is, as told to operators and models."""
+    """The status of a server as operators and models see it."""
 
     state: ServerState
     """The server's state."""
     reason: str = ""
-    """In words: why it is not ready, or what is wrong although it is."""
+    """Why it is not ready, or what is wrong although it is, in words."""
     cause: Cause | None = None
-    """The same for programs; None if nothing is wrong, or if it was wanted so."""
+    """The same as a code for programs; None if nothing is wrong, or if an operator wanted it so."""
     cause_data: Mapping[str, Datum] = attrs.field(factory=dict, hash=False)
-    """What the cause says that it carries."""
+    """The data that belong to the cause."""
     since: float = 0.0
     """When it entered the state, in seconds since the epoch."""
     attempt: int = 0
-    """Failed runs in the present streak."""
+    """How many runs have failed in a row."""
     next_retry_at: float | None = None
-    """When it is tried again, in seconds since the epoch; None if no try is due."""
+    """When it is started again, in seconds since the epoch; None if no start is due."""
     incarnation: int = 0
-    """Which start of this server this is: a fencing token, facts of an older one are dropped."""
+    """The number of this start of the server: a fencing token, facts of an older one are dropped."""
     restarts: int = 0
-    """Runs that ended since the daemon started, whatever ended them."""
+    """How many runs have ended since the daemon started, for any reason."""
 
     @property
     def why(self) -> Reason:
-        """Its reason, cause and data together."""
+        """The status's reason, cause and data together."""
         return Reason(self.reason, self.cause, self.cause_data)
 
 
 @attrs.frozen(kw_only=True)
 class StatusChanged:
-    """A server's state is now this."""
+    """A server's status is now this."""
 
     server: str
     """Which server."""
     status: ServerStatus
-    """Its state, with what explains it."""
+    """Its state, with the explanation."""
 
 
 @attrs.frozen(kw_only=True)
 class ToolsListed:
-    """A server lists these tools now."""
+    """A server now lists these tools."""
 
     server: str
     """Which server."""
     incarnation: int
-    """Which start of it said so."""
+    """The incarnation of the server that listed them: a fencing token."""
     tools: tuple[Tool, ...] = attrs.field(repr=False)
     """All usable tools, in the server's order."""
     quarantined: Mapping[str, str]
     """Names of tools that cannot be used, each with the reason."""
     at: float = 0.0
-    """When, in seconds since the epoch."""
+    """When the list was read, in seconds since the epoch."""
     first: bool = False
-    """Whether this start of it has listed no tool before: servers list none while what is behind them warms up,
-    so that alone takes nothing away."""
+    """Whether this incarnation has not listed any tool before: servers list none while their backends warm up,
+    so an empty first list takes nothing away."""
     about: str = attrs.field(default="", repr=False)
-    """What it says of itself in the handshake; empty if it says nothing."""
+    """How it describes itself in the handshake; empty if it does not."""
 
 
 @attrs.frozen(kw_only=True)
@@ -87,7 +87,7 @@ class ListingFailed:
     server: str
     """Which server."""
     incarnation: int
-    """The incarnation of the server that this is about: a fencing token."""
+    """The incarnation of the server that failed to list: a fencing token."""
     reason: str
     """Why the list could not be read, for operators and models."""
 
@@ -99,39 +99,40 @@ class Recalled:
     server: str
     """Which server."""
     fingerprint: str
-    """Of the configuration that it was listed under: tools of another are not its own."""
+    """The fingerprint of the configuration that the tools were listed under; with another one they do not
+    count."""
     epoch: int
     """The epoch that the server had with this list."""
     tools: tuple[Tool, ...] | None = attrs.field(repr=False)
-    """Its tools then, in its order; None if it never listed any."""
+    """Its last tools, in its order; None if it never listed any."""
     summary: Summary | None = None
-    """What a model said of it."""
+    """A model's summary of the server."""
     sentences: Mapping[str, Summary] = attrs.field(factory=dict, repr=False)
-    """What a model said of its tools, by schema hash."""
+    """A model's summaries of its tools, by schema hash."""
     since: Mapping[str, float] = attrs.field(factory=dict, repr=False)
-    """Since when each of its tools is as it is, by name."""
+    """Since when each of its tools is unchanged, in seconds since the epoch, by name."""
     about: str = attrs.field(default="", repr=False)
-    """What it said of itself."""
+    """How it described itself in the handshake; empty if it did not."""
     by_another: bool = False
-    """Whether another daemon has written it meanwhile; otherwise it is what an earlier life left."""
+    """Whether another running daemon has written it; otherwise an earlier life of this one has."""
 
 
 @attrs.frozen(kw_only=True)
 class NamesRecalled:
-    """The names that the store remembers; all of them, not a difference."""
+    """All names of tools that the store remembers."""
 
     names: tuple[GivenName, ...] = attrs.field(repr=False)
-    """Each with the tool that it means."""
+    """The names, each with the tool that it means."""
     shared: bool = False
-    """Whether other daemons give names, too: one that means a tool of theirs is not to be had, either."""
+    """Whether other daemons give names, too: a name that means one of their tools is taken."""
 
 
 @attrs.frozen(kw_only=True)
 class Switched:
-    """Which servers and tools operators have switched off; all of them, not a difference."""
+    """All servers and tools that operators have switched off."""
 
     off: frozenset[tuple[str, str]]
-    """Server and tool; an empty tool is the whole server. Names need not exist: they count when they do."""
+    """Pairs of server and tool; an empty tool is the whole server. They count once what they name exists."""
 
 
 @attrs.frozen(kw_only=True)
@@ -141,19 +142,19 @@ class Configured:
     config: Config = attrs.field(repr=False)
     """The whole configuration."""
     now: float
-    """Seconds since the epoch."""
+    """The present time, in seconds since the epoch."""
 
 
 @attrs.frozen(kw_only=True)
 class Summarized:
-    """What a model says of a server and of its present tools; all that is known, not a difference."""
+    """Everything that a model has said about a server and its present tools."""
 
     server: str
     """Which server."""
     summary: Summary | None = None
-    """Of the server; None leaves what there is."""
+    """The summary of the server; None keeps the present one."""
     sentences: Mapping[str, Summary] = attrs.field(factory=dict, repr=False)
-    """Of its tools, by schema hash; others stay as they are."""
+    """The summaries of its tools, by schema hash; others stay as they are."""
 
 
 ServerFact = StatusChanged | ToolsListed | ListingFailed | Recalled | Summarized

@@ -1,4 +1,4 @@
-"""The values that the rooms hand to one another. Frozen, without I/O, clock or event loop."""
+"""The values that the packages hand to one another. Frozen, without I/O, clock or event loop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ToolKey = tuple[str, str]
-"""Which tool: its server's configured name, and its bare name there."""
+"""The key of a tool: its server's configured name and its bare name there."""
 
 
 class Era(StrEnum):
@@ -34,51 +34,51 @@ class Tool:
     description: str
     """The server's text, unabridged; empty if it gave none."""
     raw: bytes = attrs.field(repr=False)
-    """The tool object of `tools/list`, byte for byte but for secrets and what its schema lacked."""
+    """The tool object of `tools/list`, byte for byte except for removed secrets and a completed schema."""
     parts: Mapping[str, bytes] = attrs.field(repr=False)
     """Its top-level members, each raw JSON: `inputSchema`, `outputSchema`, `annotations`, ..."""
     schema_hash: str
     """Hex SHA-256 of the canonical JSON of the whole definition (design.md §6)."""
     content_hash: str
-    """The same without the name: two tools that differ in their names only have one (a rename keeps it)."""
+    """The hash of the definition without the name, which a rename keeps."""
     completed: bool = attrs.field(default=False, eq=False)
-    """Whether its server left `"type": "object"` out of its schema of arguments; it has it here."""
+    """Whether its server left `"type": "object"` out of its input schema, where it was added."""
 
 
 @attrs.frozen(kw_only=True)
 class GivenName:
-    """A name that a tool was given where those of several servers stand side by side (`catalog.naming`)."""
+    """A name that was given to a tool for lists that hold the tools of several servers (`catalog.naming`)."""
 
     name: str
     """The name."""
     key: ToolKey
     """The tool that the name means."""
     beside: bool = False
-    """Whether it is a second one, beside a meta-tool that is called like the first."""
+    """Whether it is a second name, for lists with a meta-tool that has the same name as the tool."""
     since: float = 0.0
-    """Since when, in seconds since the epoch: nobody was shown another tool under it after that."""
+    """Since when the name means this tool, in seconds since the epoch."""
 
 
 @attrs.frozen(kw_only=True)
 class Summary:
-    """One sentence of a model about a server or a tool."""
+    """One sentence by a model about a server or a tool."""
 
     text: str
     """The sentence, one line."""
     keywords: tuple[str, ...] = ()
-    """Words that somebody may look for and that the description lacks."""
+    """Words that a search may use and that the description lacks."""
     of: str = ""
-    """What it was made of: a tool's schema hash, or the digest of a server's tools (`catalog.definitions`)."""
+    """What it was made from: a tool's schema hash, or the digest of its tools (`catalog.definitions`)."""
     at: float = 0.0
-    """When, in seconds since the epoch."""
+    """When it was made, in seconds since the epoch."""
 
 
 class Repair(StrEnum):
-    """What had to be done to arguments; of several things, the outermost."""
+    """How arguments were repaired; of several repairs, the outermost."""
 
     STRINGIFIED = "stringified"
     """They were a string that holds an object."""
     UNWRAPPED = "unwrapped"
-    """They were wrapped once more, or stood in a slot of another name."""
+    """They were wrapped once more, or were in a slot of another name."""
     FLATTENED = "flattened"
-    """They stood beside the tool's name."""
+    """They were beside the tool's name instead of in their slot."""

@@ -1,4 +1,4 @@
-"""MCP as far as mcpd authors it itself: versions, reserved keys, and the answers of the handshake, both eras.
+"""The parts of MCP that mcpd writes itself: versions, reserved keys, and the answers of both eras' handshakes.
 
 Sources: the MCP specification, revisions 2024-11-05 to 2025-11-25 (`initialize`) and 2026-07-28
 (`server/discover`, an envelope in each request's `_meta`, `resultType`, `ttlMs`, `cacheScope`).
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
-"""Revisions with `initialize`, oldest first; the newest is offered."""
+"""The revisions with `initialize`, oldest first; the newest is offered."""
 
 MODERN_VERSION = "2026-07-28"
 """The stateless revision."""
 
 META = "io.modelcontextprotocol/"
-"""Prefix of the keys in `_meta` that belong to the protocol."""
+"""The prefix of the keys in `_meta` that belong to the protocol."""
 
 VERSION_KEY = META + "protocolVersion"
 CAPABILITIES_KEY = META + "clientCapabilities"
@@ -32,26 +32,26 @@ SERVER_INFO_KEY = META + "serverInfo"
 SUBSCRIPTION_KEY = META + "subscriptionId"
 
 SESSION_KEY = "mcpd/session"
-"""In the `_meta` of a request: the key of the session that it belongs to. It concerns us and no server."""
+"""The key in the `_meta` of a request that names its session. It concerns us and no server."""
 
 HELLO = "mcpd/hello"
-"""The notification with which `mcpd connect` names a profile, a surface and a session: a connection's first
-message, and the only one of its kind, or the client behind a bridge could leave the profile it was given."""
+"""The notification with which `mcpd connect` names a profile, a surface and a session. Only the first message
+of a connection may be one, or the client behind a bridge could leave the profile that it was given."""
 
 IDENTITY = {"name": "mcpd", "version": __version__}
 """How mcpd introduces itself, to servers and to clients."""
 
 CAPABILITIES = {"tools": {"listChanged": True}}
-"""What mcpd offers to clients."""
+"""The capabilities that mcpd declares to clients."""
 
 CALL_TOOL = "tools/call"
 """The method that calls a tool."""
 
 PROGRESS = "notifications/progress"
-"""The notification that a request is being worked on."""
+"""The notification of a request's progress."""
 
 TOOLS_CHANGED = "notifications/tools/list_changed"
-"""The notification that a server's list of tools is another now."""
+"""The notification that a server's list of tools has changed."""
 
 UNSUPPORTED_VERSION = -32022
 """JSON-RPC code of 2026-07-28 for a protocol version that the server does not speak."""
@@ -60,17 +60,17 @@ LIST_TTL_MS = 0
 """Clients may not cache our lists (`ttlMs`): a category can change with any server."""
 
 CURSOR_DIGITS = 9
-"""Digits of the longest cursor: a position in a list of tools."""
+"""Digits of the longest cursor, a position in a list of tools."""
 
 _encode = msgspec.json.encode
 
 
 class UnknownCursor(ValueError):
-    """A cursor that no page gave out (MCP, pagination: answered as invalid params)."""
+    """A cursor was never given out (MCP, pagination: answered as invalid params)."""
 
 
 class CallParams(Struct):
-    """`params` of `tools/call`, payload raw."""
+    """The `params` of `tools/call`, with the payload raw."""
 
     name: str
     arguments: Raw | UnsetType = UNSET
@@ -82,7 +82,7 @@ class _MetaOnly(Struct):
 
 
 class ListParams(Struct):
-    """`params` of `tools/list`."""
+    """The `params` of `tools/list`."""
 
     cursor: str | None = None
 
@@ -101,34 +101,34 @@ def meta_of(params: Raw | None) -> dict[str, Raw]:
     """The `_meta` of any request; empty if there is none.
 
     Raises:
-        msgspec.MsgspecError: it is no object.
+        msgspec.MsgspecError: it is not an object.
     """
     return {} if params is None else _decode_meta(params).meta or {}
 
 
 def foreign_meta(meta: dict[str, Raw]) -> dict[str, Raw]:
-    """The members of a caller's `_meta` that travel on: all but what belongs to its own connection."""
+    """The members of a caller's `_meta` that travel on: all that do not belong to its own connection."""
     own = {"progressToken", SESSION_KEY}
     return {key: value for key, value in meta.items() if key not in own and not key.startswith(META)}
 
 
 def tool_params(tool: str, arguments: bytes | memoryview | Raw) -> tuple[bytes, bytes | memoryview | Raw]:
-    """The members of the `params` of `tools/call` but `_meta`, raw, for `ports.CallToSend.params`.
+    """The members of the `params` of `tools/call` except `_meta`, raw, for `ports.CallToSend.params`.
 
     Args:
-        tool: the name that its server knows.
+        tool: the bare name of the tool.
         arguments: a JSON object, passed on byte for byte.
     """
     return tool_head(tool), arguments
 
 
 def tool_head(tool: str) -> bytes:
-    """What stands before the arguments in the `params` of `tools/call`, raw, given a tool's name."""
+    """The raw bytes before the arguments in the `params` of `tools/call`, for a tool's bare name."""
     return b'"name":%b,"arguments":' % _encode(tool)
 
 
 def cancelled(request_id: int, reason: str) -> tuple[str, bytes]:
-    """Method and params of the notification that a request is given up (MCP, cancellation)."""
+    """Method and params of the notification that a request is cancelled (MCP, cancellation)."""
     return "notifications/cancelled", _encode({"requestId": request_id, "reason": reason})
 
 
@@ -161,13 +161,13 @@ def discover_result(instructions: str) -> bytes:
 
 
 def unsupported(version: object) -> tuple[int, str, dict[str, object]]:
-    """Code, text and data of the error about a version that is not spoken here."""
+    """Code, text and data of the error about an unsupported protocol version."""
     data = {"supported": [*HANDSHAKE_VERSIONS, MODERN_VERSION], "requested": version}
     return UNSUPPORTED_VERSION, f"Unsupported protocol version: {version}", data
 
 
 def honoured(params: Raw | None) -> dict[str, bool]:
-    """Which of the notifications that a `subscriptions/listen` asks for there are here.
+    """The notifications that a `subscriptions/listen` asks for and mcpd sends.
 
     Raises:
         msgspec.MsgspecError: its params are no object.
@@ -178,25 +178,25 @@ def honoured(params: Raw | None) -> dict[str, bool]:
 
 
 def already_in_flight(request_id: bytes) -> str:
-    """Why a request is refused that has the id of an open one."""
+    """The error text about a request that has the id of an open one."""
     return f"Invalid Request: id {request_id.decode(errors='replace')} is already in flight"
 
 
 def of_subscription(subscription: bytes, **params: object) -> bytes:
-    """The params of a notification that a subscription asked for."""
+    """The params of a notification within a subscription."""
     return _encode({**params, "_meta": {SUBSCRIPTION_KEY: Raw(subscription)}})
 
 
 def list_page(tools: Sequence[bytes], cursor: str | None, page_bytes: int) -> range:
-    """Which tools a page of `tools/list` holds: as many from the cursor on as fit it, at least one.
+    """The tools in a page of `tools/list`: as many from the cursor on as fit, at least one.
 
     Args:
         tools: raw JSON objects.
-        cursor: what an earlier page gave out; None begins.
+        cursor: the cursor that an earlier page gave out; None begins.
         page_bytes: how long a page may become.
 
     Raises:
-        UnknownCursor: nobody gave out this cursor.
+        UnknownCursor: the cursor was never given out.
     """
     start = _position(cursor, len(tools))
     end, size = start, 0
@@ -211,8 +211,8 @@ def list_result(tools: Sequence[bytes], page: range, *, modern: bool) -> bytes:
 
     Args:
         tools: raw JSON objects.
-        page: which of them (`list_page`).
-        modern: the era.
+        page: the tools in the answer (`list_page`).
+        modern: whether the request belongs to the 2026-07-28 era.
     """
     rest = b"" if page.stop == len(tools) else b',"nextCursor":"%d"' % page.stop
     shown = b",".join(tools[page.start : page.stop])
@@ -234,12 +234,12 @@ def _position(cursor: str | None, count: int) -> int:
 
 
 def completed(result: bytes) -> bytes:
-    """A result as 2026-07-28 wants it: with a `resultType`, added only if its author left it out."""
+    """A result with the `resultType` that 2026-07-28 requires, added only if its author left it out."""
     try:
         if _decode_result_type(result).resultType is not UNSET:
             return result
     except (msgspec.MsgspecError, RecursionError):
-        # No object, hence no result of MCP's: there is nothing to add to, and it is not ours to judge.
+        # Not an object, hence not a result of MCP's: there is nothing to add to, and it is not ours to judge.
         return result
     rest = result.lstrip()[1:].lstrip()
     return b'{"resultType":"complete"' + (b"" if rest.startswith(b"}") else b",") + rest

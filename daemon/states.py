@@ -1,8 +1,8 @@
 """The states of a supervised server, and every move between them.
 
-Rule: a state changes only through `move`, and a move that is not in `TRANSITIONS` is a bug of ours and
-raises. The words are those that `mcpd status` and `meta.unavailableServers` show (design.md §7), taken
-from systemd, supervisord and Kubernetes where they had one.
+A state changes only through `move`; a move that is not in `TRANSITIONS` is a bug of ours and raises. The words
+are those that `mcpd status` and `meta.unavailableServers` show (design.md §7), taken from systemd, supervisord
+and Kubernetes where they had one.
 """
 
 from __future__ import annotations

@@ -29,9 +29,9 @@ from daemon.actors.summarizing import Summarizing
 from daemon.actors.upstream import UpstreamActor
 from daemon.actors.warden import Warden
 from daemon.catalog.offer import Offers
+from daemon.clients.client import Moves
 from daemon.clients.context import SessionContext
 from daemon.clients.doors.unix import unix_door
-from daemon.clients.moving import Moves
 from daemon.clients.sessions import Sessions
 from daemon.counting.measures import RepairCounts
 from daemon.counting.readings import Exporter

@@ -12,10 +12,10 @@ import msgspec
 import trio
 
 from daemon import protocol
+from daemon.clients.attachment import plain_call
 from daemon.clients.attachments import MAX_HELD
 from daemon.clients.connection import ClientConnection
 from daemon.clients.context import SessionStatistics
-from daemon.clients.fastpath import plain_call
 from daemon.clients.requests.initialize import accept_version, discover, hello, initialize, ping
 from daemon.clients.requests.subscriptions import cancel, listen
 from daemon.clients.requests.tools import call_tool, list_tools

@@ -1,1 +1,1 @@
-"""What is known of one client: what it was given, how it takes what it is told, and what it was spared."""
+"""One client: how its requests are served, what its session has loaded, and what it is told of changes."""

@@ -1,9 +1,14 @@
-"""What a client was given of its list of tools, and how it is told, and waited for, when that changes.
+"""What a client was given of its list of tools, and how it is notified, and waited for, when that changes.
 
 A model asks for a tool to be loaded, reads that it is, and calls it. Its client takes the tools of the next
-request to the model from the list that it has by then, and asks for that only when it is told. So it is told
-first, and the answer waits until it has its list: for a second at most, and only for clients that do ask
-(`clients.habits`).
+request to the model from the list that it has by then, and asks for a new list only when it is notified. So the
+notification goes first, and the answer waits until the client has its list: for a second at most, and only for
+clients that do ask.
+
+Which clients ask is learned, never configured. A client that does is waited for, so that its model has a tool
+when it reads that it was loaded. A client that was waited for and did not ask is waited for again only once it
+has asked on a later occasion, and after each further failure in a row only once it has done so twice as often:
+many programs list their tools at each turn, notified or not.
 """
 
 from __future__ import annotations
@@ -15,98 +20,148 @@ import trio
 from loguru import logger
 
 from daemon import protocol
+from daemon.clients.client import MAX_LISTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from daemon.clients.client import Client
-    from daemon.clients.habits import Habit, Habits
     from daemon.wire.outbox import Outbox
     from daemon.wire.peer import Peer
+
+MAX_CLIENTS = 256
+"""Kinds of clients whose habits are remembered, most recently learned: a machine has a few. A new one costs one
+wait."""
+
+MAX_OWED = 64
+"""Most lists that a client must ask for before it is waited for again: at worst one load in 64 is slow."""
+
+
+@attrs.frozen
+class Habit:
+    """What a kind of client was seen to do."""
+
+    misses: int = 0
+    """How often in a row it was waited for and did not ask."""
+    owed: int = 0
+    """How many announcements it must answer by asking for its list before it is waited for again."""
+
+    @property
+    def listens(self) -> bool:
+        """Whether it is worth waiting for."""
+        return self.owed == 0
+
+    def unheard(self) -> Habit:
+        """The habit after the client was waited for and did not ask."""
+        return Habit(self.misses + 1, min(2**self.misses, MAX_OWED))
+
+    def heard(self, *, waited: bool) -> Habit:
+        """The habit after the client has asked for its list following an announcement.
+
+        Args:
+            waited: whether an answer was still waiting for that.
+        """
+        return Habit() if waited else Habit(self.misses, max(0, self.owed - 1))
+
+
+class Habits:
+    """The habits of all kinds of clients seen so far, by name and version."""
+
+    def __init__(self) -> None:
+        """Begin without any: every client gets the benefit of the doubt."""
+        self._known: dict[str, Habit] = {}
+
+    def of(self, client: str) -> Habit:
+        """The habit of a kind of client, by its name; the default for an unknown one."""
+        return self._known.get(client, Habit())
+
+    def learn(self, client: str, habit: Habit) -> None:
+        """Remember what a client of this name was seen to do; a client without a name is not remembered."""
+        if client:
+            self._known.pop(client, None)
+            self._known[client] = habit
+        while len(self._known) > MAX_CLIENTS:
+            del self._known[next(iter(self._known))]
+
 
 MAX_SUBSCRIPTIONS = 16
 """Open `subscriptions/listen` of one client: each gets every announcement, one is all that a client needs."""
 
-MAX_LISTS = 64
-"""Sessions of one connection whose lists are compared, as many as it takes part in (`attachments.MAX_KEYS`)."""
-
 PATIENCE = 1.0
-"""Seconds from an announcement until nobody waits any longer for the client's `tools/list`; real ones ask after
-30 to 45 ms."""
+"""Seconds from an announcement that answers wait for the client's `tools/list`; real clients ask after 30 to
+45 ms."""
 
 TAKING_IN = 0.2
-"""Seconds that a client gets to take its new list in before the answer comes, for the two are read in tasks of
-their own: Claude Code needs none, Gemini CLI on a busy machine had the tool in its next request in 0 of 3 runs
-with none, 1 of 4 with 20 ms, 3 of 4 with 50 ms and with 100 ms, 5 of 5 with 200 ms."""
-
-CHANGED = "notifications/tools/list_changed"
+"""Seconds that a client gets to absorb its new list before the answer comes, because it reads the two in
+separate tasks: Claude Code needs none, Gemini CLI on a busy machine had the tool in its next request in 0 of 3
+runs with none, 1 of 4 with 20 ms, 3 of 4 with 50 ms and with 100 ms, 5 of 5 with 200 ms."""
 
 
 @attrs.define(eq=False)
 class Announcement:
-    """One that the client has not looked after yet."""
+    """An announcement that the client has not followed up with `tools/list` yet."""
 
     at: float
-    """When it was made, on trio's clock."""
+    """When the client was notified, on trio's clock."""
     listed: trio.Event = attrs.field(factory=trio.Event)
-    """Set once it has been given all of its list."""
+    """Set once the client has been given its whole list."""
     asked: bool = False
-    """Whether it has asked for it."""
+    """Whether the client has asked for its list."""
     awaited: bool = False
-    """Whether an answer waits for that, and is not known to have done so in vain."""
+    """Whether an answer waits for the client to ask, and has not given up yet."""
 
 
 @attrs.frozen(eq=False)
 class _GivenList:
-    """A list as a client was given it."""
+    """A list of tools as a client was given it."""
 
     tools: tuple[bytes, ...]
     look: Callable[[], tuple[bytes, ...]]
-    """What it would be given now."""
+    """Returns the list that the client would be given now."""
 
 
 class Announcements:
-    """What one client was given of its lists of tools, and told since."""
+    """The lists of tools that one client was given, and the announcements made since."""
 
     def __init__(self, peer: Peer, outbox: Outbox, habits: Habits, client: Client) -> None:
         """Begin with a client that was given nothing.
 
         Args:
-            peer: where it is told.
-            outbox: flushed when it was.
-            habits: what is known of its kind.
-            client: who it is.
+            peer: the client's end, which is notified.
+            outbox: flushed after each notification.
+            habits: what is known of its kind of client.
+            client: its name.
         """
         self.handshaken = False
-        """Whether it has shaken hands: then it is told without having asked for that."""
+        """Whether the client has sent `initialize`: then it is notified without having subscribed."""
         self._peer = peer
         self._outbox = outbox
         self._habits = habits
         self._client = client
         self._own: Habit | None = None
         self.subscriptions: list[bytes] = []
-        """The ids of open `subscriptions/listen`."""
+        """The ids of open `subscriptions/listen` requests."""
         self._given: dict[str | None, _GivenList] = {}
         """By session, what the client was given of its list, until that is announced to have changed."""
         self._open: dict[str | None, Announcement] = {}
-        """By session, what the client was told since."""
+        """By session, the announcement that the client has not followed up yet."""
 
     @property
     def is_full(self) -> bool:
-        """Whether no more subscriptions are taken."""
+        """Whether the client has as many subscriptions as it may have."""
         return len(self.subscriptions) >= MAX_SUBSCRIPTIONS
 
     def subscribe(self, request_id: bytes) -> None:
-        """Tell the client in this subscription, too."""
+        """Send announcements to this subscription, too."""
         self.subscriptions.append(request_id)
 
     def unsubscribe(self, request_id: bytes) -> None:
-        """Do so no more, if it was one."""
+        """End a subscription, if there is one with this id."""
         if request_id in self.subscriptions:
             self.subscriptions.remove(request_id)
 
     def asked(self, key: str | None) -> None:
-        """The client asks for the list of a session."""
+        """Note that the client asks for the list of a session."""
         told = self._open.get(key)
         if told is not None and not told.asked:
             told.asked = True
@@ -121,16 +176,16 @@ class Announcements:
         first: bool,
         last: bool,
     ) -> None:
-        """The client is given a page of the list of a session.
+        """Note that the client is given a page of the list of a session.
 
         Args:
-            key: the session's.
+            key: the session's key.
             tools: the whole list.
-            look: what it is at any later time.
+            look: returns the list as it is whenever it is called.
             first: whether the page is the first one.
             last: whether it is the last one.
         """
-        # Of a list that has changed between its pages the first ones are not known to be as they were.
+        # If the list has changed between its pages, the first ones may be outdated already.
         if first or key not in self._given:
             self._given.pop(key, None)
             self._given[key] = _GivenList(tools, look)
@@ -140,7 +195,7 @@ class Announcements:
             told.listed.set()
 
     def announce_if_changed(self) -> None:
-        """Tell the client when what it was given is not what it would be given now."""
+        """Notify the client if what it was given is not what it would be given now."""
         # Looking judges what is loaded, and that may lead here again.
         before, self._given = self._given, {}
         self._given = {key: each for key, each in before.items() if not _has_changed(each)}
@@ -152,7 +207,7 @@ class Announcements:
             self._announce()
 
     def expect(self, key: str | None) -> Announcement | None:
-        """What the client was told of a session's list and will look after in a moment, to be waited for."""
+        """The announcement that the client is likely to follow up in a moment; None if there is none."""
         told = self._open.get(key)
         if told is None or not self._habit.listens or trio.current_time() >= told.at + PATIENCE:
             return None
@@ -160,7 +215,7 @@ class Announcements:
         return told
 
     async def wait_listed(self, told: Announcement) -> None:
-        """Return once the client has its list and could take it in, or has not asked for it in time."""
+        """Return once the client has its list and had time to absorb it, or did not ask for it in time."""
         with trio.move_on_at(told.at + PATIENCE):
             await told.listed.wait()
         if told.listed.is_set():
@@ -171,7 +226,7 @@ class Announcements:
 
     @property
     def _habit(self) -> Habit:
-        """What this very client does; before it was seen to do anything, what others of its kind do."""
+        """What this client does; until it was seen to do anything, what others of its kind do."""
         return self._habits.of(self._client.name) if self._own is None else self._own
 
     def _learn(self, habit: Habit) -> None:
@@ -180,14 +235,14 @@ class Announcements:
 
     def _announce(self) -> None:
         if self.handshaken:
-            self._peer.notify(CHANGED)
+            self._peer.notify(protocol.TOOLS_CHANGED)
         for subscription in self.subscriptions:
-            self._peer.notify(CHANGED, protocol.of_subscription(subscription))
+            self._peer.notify(protocol.TOOLS_CHANGED, protocol.of_subscription(subscription))
         self._outbox.flush()
 
 
 def _renewed(before: Announcement | None) -> Announcement:
-    """What a client is told now, by whose list also those are served that wait for the last announcement."""
+    """The announcement that follows another: the next list that the client is given ends the waits for both."""
     now = trio.current_time()
     if before is None:
         return Announcement(now)

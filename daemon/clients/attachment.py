@@ -1,16 +1,25 @@
-"""One session as one connection takes part in it: what its requests see, and what they load and show."""
+"""A request, how a plain one is read, and the session that it works in as its connection takes part in it.
+
+Nearly all clients write a `tools/call` in one way, which is read in one look; everything else is left to
+`wire.envelope`. What is found here is what the closer look would have found: a client that writes differently
+only pays for that look. An `Attachment` tells what the requests of one session see over one connection, and
+records what they load and what they are shown.
+"""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+import msgspec
+from msgspec import Raw, Struct
 
 from daemon.catalog.loaded import MAX_LOADED, Source
 from daemon.catalog.shown import Shown, shown_since
 from daemon.errors import ToolDisabled
+from daemon.protocol import CALL_TOOL
 from daemon.surfaces.base import Loading, View
+from daemon.wire.envelope import MAX_DEPTH, opens_many
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -23,36 +32,100 @@ if TYPE_CHECKING:
     from daemon.config.model import Profile
     from daemon.model import ToolKey
     from daemon.surfaces.base import Surface
+    from daemon.wire.frames import Line
+
+MAX_PLAIN = 64 * 1024
+"""Bytes of the longest call that is read in one look: beyond, the saving is nothing compared to the payload."""
+
+SHALLOW_BYTES = 2 * MAX_DEPTH
+"""Bytes of a message that is too short to be nested deeply, whatever is in it."""
+
+
+class PlainCall(Struct, frozen=True, gc=False):
+    """A `tools/call` without `_meta`."""
+
+    request_id: bytes
+    """The request's id, raw JSON."""
+    name: str
+    """The tool's name."""
+    arguments: bytes
+    """The tool's arguments: a JSON object, raw."""
+
+    def __repr__(self) -> str:
+        """Without arguments: they may hold a secret."""
+        return f"<PlainCall {self.name}>"
+
+
+class _PlainParams(Struct, gc=False):
+    name: str
+    arguments: Raw
+
+
+class _PlainRequest(Struct, gc=False):
+    jsonrpc: str
+    id: int
+    method: str
+    params: _PlainParams
+
+
+_decode_call = msgspec.json.Decoder(_PlainRequest).decode
+_BRACE = ord("{")
+_PLAIN_BYTES = len(b'{"jsonrpc":"2.0","id":,"method":"tools/call","params":{"name":"","arguments":}}')
+
+
+def plain_call(line: Line) -> PlainCall | None:
+    """Read a `tools/call` as nearly all are written; None for every message that needs a closer look.
+
+    Its members, compact and in any order, have a known length: a line of exactly that length has no room for a
+    second `id`, an escaped key, a `_meta` or anything else.
+    """
+    if not line.isascii() or (len(line) > SHALLOW_BYTES and (len(line) > MAX_PLAIN or opens_many(line))):
+        return None
+    try:
+        asked = _decode_call(line)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    params = asked.params
+    name = params.name
+    request_id, arguments = b"%d" % asked.id, bytes(params.arguments)
+    if (
+        len(line) != _PLAIN_BYTES + len(request_id) + len(name) + len(arguments)
+        or asked.method != CALL_TOOL
+        or asked.jsonrpc != "2.0"
+        or arguments[0] != _BRACE
+    ):
+        return None
+    return PlainCall(request_id, name, arguments)
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """One request that depends on a session: made once, and shared by all who work on it.
+    """One request that depends on a session: made once, and shared by everything that works on it.
 
-    A struct of msgspec's, for one is made for each call.
+    A msgspec struct, because one is made for each call.
     """
 
     id: bytes
-    """As it came."""
+    """The request's id, raw JSON."""
     session: Attachment
-    """Which session it belongs to, over which connection."""
+    """The session that it belongs to, over its connection."""
     client: str
-    """What its client calls itself."""
+    """The name and version that its client gives."""
     profile: Profile
     """The profile that it came in under."""
     surface: Surface
     """The surface that it came in on."""
     key: str | None
-    """The key of its session; None belongs to the connection, and what it loads is not kept."""
+    """The key of its session; None if the session belongs to the connection and what it loads is not kept."""
     workspace: str | None = None
-    """The workspace that it concerns; nobody names one yet."""
+    """The workspace that it concerns; no client can name one yet."""
     modern: bool = False
-    """Whether it is of the 2026-07-28 era."""
+    """Whether it belongs to the 2026-07-28 era."""
     turn: int = 0
-    """The connection's turn that it came in (`wire.outbox.Link.turns`)."""
+    """The turn of the connection in which it arrived (`wire.outbox.Link.turns`)."""
 
 
 class Attachment:
-    """One session, attached to over one connection."""
+    """One session as one connection takes part in it."""
 
     def __init__(
         self,
@@ -61,13 +134,13 @@ class Attachment:
         context: SessionContext,
         turn: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Attach.
+        """Attach to a session.
 
         Args:
-            client: the connection's.
-            state: the session's.
+            client: the connection's client.
+            state: the session's state.
             context: what all sessions share.
-            turn: the connection's present one (`wire.outbox.Link.turns`).
+            turn: returns the connection's present turn (`wire.outbox.Link.turns`).
         """
         self.state = state
         self._client = client
@@ -75,20 +148,20 @@ class Attachment:
         self._turn = turn
         self._shown = Shown(self._shown_before)
         self._view: View | None = None
-        """The last one that holds for any later turn, too."""
+        """The last view that stays valid in later turns."""
         self._seen: tuple[object, ...] = ()
-        """What that was made of."""
+        """What that view was made from."""
         self._preloaded: tuple[Catalog, Profile] | None = None
-        """What there was when tools were preloaded last, and for which profile."""
+        """The catalog and the profile for which tools were last preloaded."""
 
     @property
     def selection(self) -> Selection:
-        """What its client gets now."""
+        """What its client gets under the present configuration."""
         client, config = self._client, self._context.catalog.value.config
         return client.selection if client.config is config else client.select(config)
 
     def request(self, request_id: bytes, turn: int, *, modern: bool = False) -> Request:
-        """A request that has come in, in that turn."""
+        """Make the request that arrived in that turn."""
         selection = self.selection
         return Request(
             id=request_id,
@@ -102,10 +175,10 @@ class Attachment:
         )
 
     def view(self, turn: int | None = None) -> View:
-        """What its requests see now: the same object as long as nothing changes that it depends on.
+        """The view of its requests: the same object as long as nothing changes that it depends on.
 
         Args:
-            turn: of the request: what was shown since was not known to who wrote it. None: now.
+            turn: the turn of the request: its author did not know what was shown since. None is now.
 
         Raises:
             ToolDisabled: the request's profile has left the configuration while it waited.
@@ -149,7 +222,7 @@ class Attachment:
         return view
 
     def _judge(self) -> None:
-        """Bring what is loaded up to date: what became of it, and what the profile wants loaded besides."""
+        """Bring what is loaded up to date: judge it by the catalog, and preload what the profile names."""
         context, state, selection = self._context, self.state, self._client.selection
         context.sessions.judge(state)
         catalog, profile, known = context.catalog.value, selection.profile, self._preloaded
@@ -158,7 +231,7 @@ class Attachment:
         self._preloaded = catalog, profile
         offer = context.means.offers.of(catalog, profile)
         wanted = (offer.find(name) for name in selection.preload[:MAX_LOADED])
-        # What has been loaded and is not what it was is judged like any other, not loaded again unasked.
+        # A loaded tool that has changed is judged like any other, not loaded again unasked.
         tools = [
             (each.tool, catalog.servers[each.tool.server].epoch)
             for each in wanted
@@ -168,7 +241,7 @@ class Attachment:
             context.sessions.load(state, tools, Source.POLICY_PRELOAD)
 
     def _shown_before(self, key: ToolKey) -> str | None:
-        """How a tool was shown before this connection was there, to its client or to others of its session."""
+        """How a tool was shown before this connection existed, to its client or to others of its session."""
         began = self._client.began
         if began is None:
             known = self.state.shown.hash_of(key)
@@ -178,7 +251,7 @@ class Attachment:
         return shown_since(self._context.catalog.value, key, began)
 
     def load(self, loading: Loading) -> None:
-        """Tools that a call has loaded are listed from now on."""
+        """List the tools that a call has loaded from now on."""
         view = self.view()
         tools = [
             (offered.tool, view.catalog.servers[offered.tool.server].epoch)
@@ -192,7 +265,7 @@ class Attachment:
         await self._context.sessions.kept(self.state)
 
     def was_shown(self, keys: Iterable[ToolKey]) -> None:
-        """The client was shown these tools as they are now."""
+        """Record that the client was shown these tools as they are now."""
         if not self.selection.on_demand:
             return
         servers = self._context.catalog.value.servers
@@ -205,11 +278,11 @@ class Attachment:
         self.state.shown.add(tools)
 
     def was_listed(self, page: Iterable[Offered], view: View, *, whole: bool) -> None:
-        """The client was given these tools of a list.
+        """Record that the client was given these tools in a list.
 
         Args:
             page: what was in the answer.
-            view: the moment of the list.
+            view: the view that the list was made from.
             whole: whether that was everything that the profile offers.
         """
         if not self.selection.on_demand:
@@ -223,7 +296,7 @@ class Attachment:
             self.state.shown.add(tools)
 
     def was_told(self, key: ToolKey) -> None:
-        """The client was told that a tool has changed: it knows it as it is now, and so does its session."""
+        """Record that the client was told of a changed tool: it and its session know it as it is now."""
         known = self.state.loaded.tools.get(key)
         if known is not None:
             self._shown.assume(key, known.schema_hash)

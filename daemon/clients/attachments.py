@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from daemon.clients.session_state import SessionState
 
 MAX_KEYS = 64
-"""Sessions that one connection takes part in; of those without a call in flight the one that was joined first
-makes room. A client that serves several conversations over one connection has a few."""
+"""Sessions that one connection takes part in; beyond, the one that was joined first among those without a call
+in flight is left. A client that serves several conversations over one connection has a few."""
 
 MAX_HELD = 256
 """Requests of one client that wait for their sessions to be recalled: as many as it may have in flight."""
@@ -44,15 +44,15 @@ class Attachments:
         """Begin with the session that belongs to the connection alone.
 
         Args:
-            client: the connection's.
+            client: the connection's client.
             context: what all sessions share.
             on_change: called when what is loaded in one of the sessions changes.
-            later: does something that waits, while the connection lasts.
-            turn: the connection's present one.
-            busy: whose calls have no answer yet.
+            later: starts a task that ends with the connection.
+            turn: returns the connection's present turn.
+            busy: returns the attachments whose calls have no answer yet.
         """
         self.key: str | None = None
-        """The session of requests that name none; None is the connection's own."""
+        """The key of the session of requests that name none; None is the connection's own."""
         self._client = client
         self._context = context
         self._on_change = on_change
@@ -62,19 +62,20 @@ class Attachments:
         self._named: dict[str, Attachment] = {}
         self._held: dict[str, dict[bytes, Callable[[Attachment], None]]] = {}
         self._returning: str | None = None
-        """What the connection's own session is remembered under, until it is recalled."""
+        """The key that the connection's own session is stored under, until it is recalled."""
         self.own = Attachment(client, context.sessions.unnamed(), context, turn)
         self.own.state.listen(on_change, self)
         self.direct: Attachment | None = self.own
-        """The session of requests that name none, if it is the connection's own and need not be recalled."""
+        """The session of requests that name none, if it is the connection's own and does not have to be
+        recalled."""
 
     @property
     def loaded(self) -> int:
-        """Tools that are loaded in its sessions."""
+        """How many tools are loaded in its sessions."""
         return sum(len(each.state.loaded.tools) for each in (self.own, *self._named.values()))
 
     def take_hello(self, hello: dict[str, object]) -> str:
-        """Take what a bridge says of its requests' session. Returns what is wrong with it, if something is."""
+        """Take over what a bridge says of its requests' session. Returns what is wrong with it, if anything."""
         key, anonymous = hello.get("session"), anonymous_key(hello.get("anonymous"))
         fault = "" if key is None else fault_of_key(key)
         if isinstance(key, str) and not fault:
@@ -84,14 +85,14 @@ class Attachments:
         return fault
 
     def _identify(self, key: str) -> None:
-        """The connection's own session can be come back to under this key, or is come back to."""
+        """Let the connection's own session be resumed under this key later, or resume the one that has it."""
         sessions = self._context.sessions
         if self._client.began is None and sessions.find(key) is None:
             sessions.identify(self.own.state, key)
             return
         self._returning, self.direct = key, None
         if self.own.selection.on_demand:
-            # Not only once something is asked: until it is in use again, it is kept for minutes.
+            # At once, not with the first request: a session that no connection uses is kept for minutes only.
             self._held[key] = {}
             self._later(self._serve_held, key)
 
@@ -99,7 +100,7 @@ class Attachments:
         """The key of the session that a request belongs to; None is the connection's own.
 
         Raises:
-            msgspec.ValidationError: it names none that could be.
+            msgspec.ValidationError: the key that it names is not valid.
         """
         if not self.own.selection.on_demand:
             return None
@@ -112,7 +113,7 @@ class Attachments:
         return self._client.own_key(key)
 
     def present(self, key: str | None) -> Attachment | None:
-        """The session of that key; None if it must be waited for."""
+        """The session with that key; None if it must be recalled first."""
         if key is None:
             return self.own
         if key in self._held:
@@ -121,12 +122,12 @@ class Attachments:
         return None if state is None else self._join(key, state)
 
     def hold(self, key: str, request_id: bytes, serve: Callable[[Attachment], None]) -> bool:
-        """Serve a request once its session is recalled, each session's in their order.
+        """Serve a request once its session is recalled, the requests of each session in their order.
 
         Returns False if too many wait already.
 
         Raises:
-            msgspec.ValidationError: a request with that id waits already.
+            msgspec.ValidationError: a request with that id is already waiting.
         """
         if any(request_id in held for held in self._held.values()):
             raise msgspec.ValidationError(f"id {request_id.decode(errors='replace')} is already in flight")
@@ -140,19 +141,19 @@ class Attachments:
         return True
 
     def forget(self, request_id: bytes) -> None:
-        """A request that waits is not wanted any more."""
+        """Drop a waiting request that its client has cancelled."""
         for held in self._held.values():
             held.pop(request_id, None)
 
     def leave(self) -> None:
-        """The connection has ended."""
+        """Leave all sessions: the connection has ended."""
         for attachment in (self.own, *self._named.values()):
             self._part(attachment)
 
     async def _serve_held(self, key: str) -> None:
         try:
             attachment = self._join(key, await self._context.sessions.recall(key))
-            # Before it is shown anything it is on disk that it may have been.
+            # The store must know that it may have been shown something before it is.
             await self._context.sessions.kept(attachment.state)
         finally:
             held = self._held.pop(key)
@@ -179,7 +180,7 @@ class Attachments:
     def _make_room(self) -> None:
         if len(self._named) >= MAX_KEYS:
             # What a call loads in the end belongs to the session as it is then, not to one that was left; and
-            # one that is held is about to be served.
+            # a session with held requests is about to serve them.
             busy = set(map(id, self._busy()))
             idle = [
                 key

@@ -1,6 +1,6 @@
 """Calls of one client in flight: what each asked for, how far it has come, and what ends it.
 
-A call ends exactly once: answered, refused or lost; or it is given up, and nobody answers it any more.
+A call ends exactly once: it is answered, refused or lost, or it is abandoned and gets no answer at all.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ NOTHING: Mapping[str, Raw] = {}
 """The `_meta` of most calls."""
 
 NAMING = ("category", "server_name", "name", "names", "tool_name", "toolNames")
-"""Members of a meta-tool's arguments that name what it is about."""
+"""Members of a meta-tool's arguments that hold the names of what it is asked for."""
 
 MAX_READ = 64 * 1024
-"""Bytes of a meta-tool's arguments that are looked into for the log: a tenth of a millisecond."""
+"""Bytes of the longest arguments of a meta-tool that are decoded for the log: a tenth of a millisecond."""
 
 MAX_NAMES = 5
 """Names in a line of the log; the whole line has a bound of its own (`host.logs.LABEL_BYTES`)."""
 
 LOOKED_THROUGH = 64 * 1024
-"""Bytes of a result that is looked through for `isError`, in a quarter of a millisecond at the most.
+"""Bytes of the longest result that is searched for `isError`, in a quarter of a millisecond at most.
 
-What failed is told in fewer. A longer one counts as one that succeeded.
+Failures are described in fewer. A longer result counts as a success.
 """
 
 IS_ERROR = "isError"
-"""In the log, how a call ended that its tool answered with an error: for the protocol it is a result."""
+"""The outcome in the log of a call that its tool answered with an error: for the protocol it is a result."""
 
 _SAYS_ERROR = re.compile(rb'"isError"\s*:\s*true')
-"""Most results say that it is false: what is not said to be true need not be opened."""
+"""Most results say `false`: a result without a match does not have to be decoded."""
 
 
 class _IsError(Struct):
@@ -62,17 +62,17 @@ _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SAID = msgspec.json.Decoder(str | list[str] | None)
 
 MAX_NAME = 64
-"""Characters of one of them; what is longer is no name."""
+"""Characters of the longest name in a meta-tool's arguments that is logged; anything longer is no name."""
 
 WAITING_STEP = 1e-6
 """By how much each report of ours raises a call's progress, which must rise with each (MCP, progress): so
-little that next to nothing of what its server reports later is not more."""
+little that nearly everything that its server reports later is more."""
 
 
 def read_refusal(error: Buffer, redact: Callable[[str], str]) -> UpstreamCallError:
-    """A server's JSON-RPC error as one that a model can read; it may quote what only the server was given.
+    """A server's JSON-RPC error as one that a model can read, without the secrets that the server may quote.
 
-    Long data are given as text, of which the beginning is left.
+    Long data become text, cut to its beginning.
     """
     remote = RemoteError.from_wire(error)
     message = redact(remote.message)
@@ -84,7 +84,7 @@ def read_refusal(error: Buffer, redact: Callable[[str], str]) -> UpstreamCallErr
 
 
 def _named(arguments: bytes) -> str:
-    """The names that a meta-tool was given, in short; nothing of what is to be passed on to a tool."""
+    """The names that a meta-tool was given, abridged; nothing that is to be passed on to a tool."""
     if len(arguments) > MAX_READ:
         return ""
     names: list[str] = []
@@ -99,97 +99,97 @@ def _named(arguments: bytes) -> str:
 
 
 def _is_name(said: str) -> bool:
-    """Whether what a meta-tool was given may be logged: a need in somebody's own words may tell anything."""
-    # A longer one is not cut: half a secret would not be known as one.
+    """Whether an argument of a meta-tool may be logged: a need in a user's own words may reveal anything."""
+    # A longer one is not cut: half a secret would not be recognized as one.
     return len(said) <= MAX_NAME and not any(map(str.isspace, said))
 
 
 class ClientCall(Struct, eq=False, kw_only=True):
-    """In flight from the client's request to its answer.
+    """A client's call, in flight from the request to its answer.
 
-    To a server it is the `CallToSend` that it is sent and the `Exchange` that its answer ends in: one object,
-    and a struct of msgspec's, for making one is a good part of what a small call costs.
+    For the upstream it is both the `CallToSend` that is sent and the `Exchange` that its answer completes: one
+    object, and a msgspec struct, because making one is a good part of what a small call costs.
     """
 
     calls: CallsInFlight
-    """Where it is in flight: they alone answer the client."""
+    """The calls of its client, which alone answer the client."""
     request: Request
-    """The client's."""
+    """The client's request."""
     name: str
     """The tool, as the client calls it."""
     given: bytes
-    """Its arguments, as they came."""
+    """Its arguments, raw, as they arrived."""
     started: float
-    """When, on trio's clock (seconds)."""
+    """When the request arrived, in seconds on trio's clock."""
     label: str
-    """What the log calls it."""
+    """The name that the log gives the call."""
     method: str = protocol.CALL_TOOL
-    """What is asked of the server (`ports.CallToSend`)."""
+    """The method that is sent to the server (`ports.CallToSend`)."""
     tool: str = ""
-    """What it is asked for, by the server's own name for it, once it is known where to send it."""
+    """The server's own name for what is called, once the target is known."""
     params: tuple[Buffer, ...] = ()
-    """What it is sent with (`ports.CallToSend`)."""
+    """The members of the `params` that are sent (`ports.CallToSend`)."""
     meta: Mapping[str, Raw] = NOTHING
-    """What of its `_meta` travels on (likewise)."""
+    """The members of its `_meta` that travel on (`ports.CallToSend`)."""
     wants_progress: bool = False
-    """Whether the server is asked for progress (likewise)."""
+    """Whether the server is asked for progress (`ports.CallToSend`)."""
     token: Raw | None = None
     """The client's own progress token."""
     upstream: Upstream | None = None
-    """Where it was sent, or is to be."""
+    """The server that it was, or is to be, sent to."""
     key: int | None = None
-    """What it can be given up by there."""
+    """The key to cancel it by at that server; None until it is sent."""
     patient: bool = True
-    """Whether there is time to wait for a server; a second wait there is not."""
+    """Whether it may still wait for a server; it waits once at most."""
     current: bool = False
     """Whether it has waited for the server's new list."""
     returns: int = 0
-    """How often it was taken back from a line."""
+    """How often it was taken back from a server's queue."""
     reported: float = 0.0
     """The progress that we have reported ourselves, while it waited for its server."""
     waiting: trio.CancelScope | None = None
-    """The wait of the task that waits on its behalf."""
+    """The cancel scope of the task that waits on its behalf."""
     finished: bytes | None = None
-    """Its result, where that only waits to be on disk and for the client to list its tools."""
+    """Its result, if that is held back only until it is on disk and the client has listed its tools."""
 
     def __repr__(self) -> str:
         """Without arguments: they may hold a secret."""
         return f"<ClientCall {self.label}>"
 
     def told(self) -> str:
-        """What the log says of a call that no server had: what it named, and its session if that has a name."""
+        """How the log describes a call that reached no server: the names that it gave, and its session's."""
         asked = _named(self.given) if self.name in self.request.surface.meta_tools else ""
         state = self.request.session.state
         session = state.key if state.named else ""
         return f"{self.label}{asked and f'({asked})'}{session and f' in {session}'}"
 
     def read_meta(self, meta: dict[str, Raw]) -> None:
-        """Take the `_meta` of the request in: what of it travels on, and the progress token."""
+        """Take over the request's `_meta`: the members that travel on, and the progress token."""
         self.meta = protocol.foreign_meta(meta)
         token = meta.get("progressToken")
         if token is not None and bytes(token) != b"null":
             self.token, self.wants_progress = token, True
 
     def check(self) -> bool:
-        """Whether it is still to be sent as it is (`ports.CallToSend.check`)."""
+        """Whether the call may still be sent as it is (`ports.CallToSend.check`)."""
         return self.calls.recheck(self)
 
     def wait_scope(self) -> trio.CancelScope:
-        """A scope for the task that waits on this call's behalf, so that giving up ends the wait."""
+        """A cancel scope for the task that waits on this call's behalf: withdrawing the call ends the wait."""
         self.waiting = trio.CancelScope()
         return self.waiting
 
     def answered(self, result: Buffer) -> None:
-        """The result, as its author wrote it."""
+        """Answer the client with the result as its author wrote it."""
         self.calls.finish(self, result, "ok")
 
     def refused(self, error: Buffer) -> None:
-        """The server's JSON-RPC error becomes a result that a model can read."""
+        """Answer the client with the server's JSON-RPC error, as a result that a model can read."""
         assert self.upstream is not None, "only a server refuses"
         self.lost(read_refusal(error, self.calls.redact.of(self.upstream.name)))
 
     def lost(self, error: CallError) -> None:
-        """There is no result; say why and what to do."""
+        """Answer the client with why there is no result and what to do."""
         try:
             result = error_result(error)
         except (TypeError, ValueError, RecursionError) as fault:
@@ -197,12 +197,12 @@ class ClientCall(Struct, eq=False, kw_only=True):
         self.calls.finish(self, result, error.code)
 
     def progressed(self, params: dict[str, Raw]) -> None:
-        """A progress report, under the client's own token."""
+        """Pass a progress report on, under the client's own token."""
         if self.token is not None and not (self.reported and _progress(params) <= self.reported):
             self.calls.send_progress({**params, "progressToken": self.token})
 
     def still_waits(self, text: str) -> None:
-        """Report that the call is not forgotten, though its server is not up yet."""
+        """Report to the client that the call still waits for its server."""
         if self.token is not None:
             self.reported += WAITING_STEP
             progress, message = (Raw(msgspec.json.encode(value)) for value in (self.reported, text))
@@ -210,7 +210,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
             self.calls.send_progress(told)
 
     def conclude(self, error: CallError) -> None:
-        """Answer it now, with an error if it has no result yet."""
+        """Answer the call now, with an error if it has no result yet."""
         self.withdraw(error.message)
         if self.finished is None:
             self.lost(error)
@@ -218,12 +218,12 @@ class ClientCall(Struct, eq=False, kw_only=True):
             self.answered(self.finished)
 
     def abandon(self, reason: str) -> None:
-        """Give the call up wherever it is; it is not answered any more."""
+        """Give the call up wherever it is, without an answer."""
         self.calls.forget(self)
         self.withdraw(reason)
 
     def withdraw(self, reason: str) -> None:
-        """Stop waiting for a server, or tell it that its answer is not wanted."""
+        """Stop waiting for a server, or cancel the call there."""
         if self.waiting is not None:
             self.waiting.cancel()
         if self.upstream is not None and self.key is not None:
@@ -231,7 +231,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
 
 
 def _progress(params: Mapping[str, Raw]) -> float:
-    """How far a server says that it is; endlessly far if it does not say it in a number."""
+    """The progress that a server reports; infinite if it is not a number."""
     try:
         return msgspec.json.decode(params["progress"], type=float)
     except (KeyError, msgspec.MsgspecError):
@@ -239,7 +239,7 @@ def _progress(params: Mapping[str, Raw]) -> float:
 
 
 class CallsInFlight:
-    """The calls of one client that have no answer yet, by the ids of their requests."""
+    """The calls of one client that have no answer yet."""
 
     def __init__(
         self, peer: Peer, number: int, context: SessionContext, recheck: Callable[[ClientCall], bool]
@@ -248,13 +248,14 @@ class CallsInFlight:
 
         Args:
             peer: the client.
-            number: of the connection, for the log.
+            number: the connection's number, for the log.
             context: what all sessions share.
-            recheck: judges a call again that has waited in line (`ports.CallToSend.check`).
+            recheck: judges a call again that has waited in a queue (`ports.CallToSend.check`).
         """
         self.open: dict[bytes, ClientCall] = {}
+        """By the ids of their requests, raw."""
         self.total = 0
-        """Calls so far."""
+        """How many calls the client has made so far."""
         self.recheck = recheck
         self.redact = context.redact
         self._peer = peer
@@ -263,7 +264,7 @@ class CallsInFlight:
         self._clock = trio.lowlevel.current_clock().current_time
 
     def finish(self, call: ClientCall, result: Buffer, outcome: str) -> None:
-        """Answer a call and forget it. A call that was given up is not answered (MCP, cancellation)."""
+        """Answer a call and forget it; one that was abandoned is not answered (MCP, cancellation)."""
         request = call.request
         if self.open.get(request.id) is not call:
             return
@@ -289,37 +290,37 @@ class CallsInFlight:
         self.open.pop(call.request.id, None)
 
     def send_progress(self, params: dict[str, Raw]) -> None:
-        """Pass a progress report on, its token already the client's."""
-        self._peer.notify("notifications/progress", msgspec.json.encode(params))
+        """Send the client a progress report that already has its own token."""
+        self._peer.notify(protocol.PROGRESS, msgspec.json.encode(params))
 
     def cancel(self, request_id: bytes) -> None:
-        """Give a call up at the client's wish; it is not answered (MCP, cancellation)."""
+        """Abandon a call that the client cancels; it is not answered (MCP, cancellation)."""
         call = self.open.get(request_id)
         if call is not None:
             call.abandon("the client cancelled it")
 
     def lose_all(self, error: CallError) -> None:
-        """Answer every call, if need be with an error: the daemon goes down and nobody will answer later."""
+        """Answer every call, if need be with an error: the daemon is stopping, nothing answers later."""
         for call in self._newest_first():
             call.conclude(error)
         self._context.outbox.flush()
 
     def abandon_all(self, reason: str) -> None:
-        """Give every call up: the client is gone."""
+        """Abandon every call: the client is gone."""
         for call in self._newest_first():
             call.abandon(reason)
         self._context.outbox.flush()
 
     def _newest_first(self) -> list[ClientCall]:
-        """What was begun last may still be in line; given up first, it does not move up and get sent."""
+        """The newest calls may still be queued; ended first, they do not move up and get sent."""
         return list(reversed(self.open.values()))
 
 
 def is_error(result: Buffer) -> bool:
-    """Whether a tool has said that it failed; False of a result of more than `LOOKED_THROUGH` bytes.
+    """Whether a tool reports failure in its result; False if the result has more than `LOOKED_THROUGH` bytes.
 
-    The result is opened only if that stands in it, wherever. A text that only quotes it is none: the result's
-    own member decides.
+    The result is decoded only if `"isError": true` occurs anywhere in it; then the result's own member decides,
+    not a text that quotes it.
     """
     raw = memoryview(result)
     if raw.nbytes > LOOKED_THROUGH or _SAYS_ERROR.search(raw) is None:

@@ -1,18 +1,28 @@
-"""The client of one connection: what it is called, what it wishes for, and what it gets.
+"""The client of one connection: its name, what it asks for, what it gets, and what it is spared.
 
-What a client wished for is resolved once for each configuration, not at each look: another configuration, or
-other wishes, make another `Selection`.
+What a client asks for is resolved once for each configuration: a new configuration, or other wishes, make a new
+`Selection`. A client cannot leave the profile that it began with; an operator may move it. A move holds for all
+connections that name the session for themselves, later ones included, until the next move or the end of the
+daemon; for a session without a key it holds as long as its connection.
+
+Savings compare all tools of a client's profile with what it was given instead. A list replaces the one before
+it, at the client and in its model's context. So for each session the difference between the client's present
+list and that of all tools is kept, and only changes of it are counted: a client that asks again and again saves
+nothing more. What meta-tools answer is added to what was sent, because a client that has all tools would not
+have asked them.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING
 
 import attrs
 
 from daemon.catalog.remembered import OTHERS
 from daemon.config.model import DEFAULT_PROFILE
+from daemon.counting.tally import tokens_in
 from daemon.surfaces.listing import usual_tools
 from daemon.surfaces.table import PRELOADING, chosen, is_switched_off
 
@@ -21,18 +31,22 @@ if TYPE_CHECKING:
 
     from daemon.catalog.snapshot import Catalog
     from daemon.config.model import Config, Profile
+    from daemon.counting.tally import Tally
     from daemon.model import ToolKey
     from daemon.surfaces.base import Means, Surface
+
+MAX_LISTS = 64
+"""Sessions of one connection whose lists are compared, as many as it takes part in (`attachments.MAX_KEYS`)."""
 
 
 @attrs.frozen(kw_only=True)
 class Wishes:
-    """What a client asked for in its hello, or an operator for it."""
+    """What a client asked for in its hello, or an operator on its behalf."""
 
     profile: str = DEFAULT_PROFILE
-    """A profile's name."""
+    """The name of a profile."""
     surface: str | None = None
-    """A surface's name; None leaves it to the profile."""
+    """The name of a surface; None leaves it to the profile."""
     lazy: bool | None = None
     """Whether tools are loaded on demand; None leaves it to the profile."""
 
@@ -42,35 +56,36 @@ class Selection:
     """What a client gets under one configuration."""
 
     profile: Profile
-    """What it may see."""
+    """The profile that it sees tools through."""
     surface: Surface
-    """What its calls mean."""
+    """The surface that it is shown, which decides what its calls mean."""
     on_demand: bool = True
     """Whether tools are loaded on demand; otherwise no session is read, nothing compared (seed 002, §9)."""
     preload: tuple[str, ...] = ()
     """The tools that are loaded from the start."""
     denied: str = ""
-    """Why nothing is served; empty if it is. What else stands here is then as it was before."""
+    """Why the client is served nothing; empty if it is served. The other attributes are then as they were
+    before."""
 
 
 class Client:
-    """One connection's client: what it is called, what it wishes for, and what it gets."""
+    """One connection's client: its name, what it asks for, and what it gets."""
 
     def __init__(self, config: Config, surfaces: Mapping[str, Surface], uid: int | None = None) -> None:
         """Begin with what the default profile says.
 
         Args:
             config: the present configuration.
-            surfaces: all that there are, by name.
-            uid: the user that it runs as; None is the daemon's own.
+            surfaces: all surfaces, by name.
+            uid: the user that it runs as; None is the daemon's own user.
         """
         self.name = ""
-        """What it calls itself, with its version."""
+        """The name that the client gives, with its version."""
         self.began: float | None = None
-        """When its conversation began, in seconds since the epoch, if that was with an earlier daemon, or over
-        another connection: what it was shown meanwhile is not known."""
+        """When its conversation began, in seconds since the epoch, if that was with an earlier daemon or over
+        another connection: what it was shown in the meantime is not known. None if it began here."""
         self.config: Config | None = None
-        """What `selection` was made of; None: its wishes are others by now."""
+        """The configuration that `selection` was made from; None once its wishes have changed."""
         self.wishes = Wishes()
         self._uid = uid
         self._surfaces = surfaces
@@ -78,14 +93,14 @@ class Client:
         self.selection = Selection(
             profile=config.profiles[DEFAULT_PROFILE], surface=next(iter(surfaces.values()))
         )
-        """What it gets, as far as `select` was asked."""
+        """What it gets, as of the last `select`."""
         self.select(config)
 
     def wish(self, hello: Mapping[str, object]) -> None:
-        """Take what a bridge asks for on behalf of its client: a profile, a surface, a lazy switch.
+        """Take over what a bridge asks for on behalf of its client: a profile, a surface, a lazy switch.
 
-        What does not exist denies everything: a profile restricts, and showing more than it would because of a
-        typo is no way out.
+        A name that does not exist denies everything: a profile restricts, and a typo must not show more than it
+        would.
         """
         name, surface, lazy = hello.get("profile"), hello.get("surface"), hello.get("lazy")
         self._change(
@@ -96,25 +111,25 @@ class Client:
             )
         )
         began = hello.get("resumed")
-        # Of a time that cannot be read only this much is known: that there is something to resume.
+        # A time that cannot be read still says that there is something to resume.
         self.began = None if began is None else began if isinstance(began, int | float) else 0.0
 
     def move(self, profile: str) -> None:
-        """Give it another profile, whose surface and switches count instead of its wishes."""
+        """Give the client another profile, whose surface and switches replace its wishes."""
         self._change(Wishes(profile=profile))
 
     def own_key(self, key: str) -> str:
-        """A session's key as the daemon knows it: what another user names is another session."""
+        """A session's key as the daemon knows it: the same key from another user is another session."""
         return key if self._uid in {None, os.getuid()} else f"{OTHERS}{self._uid}: {key}"
 
     def select(self, config: Config) -> Selection:
-        """What it gets under a configuration; resolved only if that, or its wishes, have changed."""
+        """What the client gets under a configuration; resolved only if that or its wishes have changed."""
         if config is not self.config:
             self.config, self.selection = config, self._selected(config)
         return self.selection
 
     def core_tools(self, means: Means, catalog: Catalog) -> Sequence[ToolKey]:
-        """The core tools of a profile that names none: chosen when they are first asked for here, and kept."""
+        """The core tools of a profile that names none: chosen when first asked for, then kept."""
         profile = self.selection.profile
         if profile.name not in self._core:
             self._core = {profile.name: usual_tools(means, catalog, profile)}
@@ -145,3 +160,98 @@ class Client:
 
     def _deny(self, reason: str) -> Selection:
         return attrs.evolve(self.selection, denied=reason)
+
+
+MAX_MOVED = 1000
+"""Moved sessions with a key that are remembered, most recently moved: an operator moves a few."""
+
+
+class Moves:
+    """The profiles that operators have given to sessions with a key."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._moved: dict[str, str] = {}
+
+    def of(self, key: str | None) -> str | None:
+        """The profile that a session was moved to; None if it was not moved."""
+        return None if key is None else self._moved.get(key)
+
+    def note(self, key: str, profile: str) -> None:
+        """Give the session with this key another profile from now on."""
+        self._moved.pop(key, None)
+        self._moved[key] = profile
+        while len(self._moved) > MAX_MOVED:
+            del self._moved[next(iter(self._moved))]
+
+
+DEFERRING_SINCE: Mapping[str, tuple[int, ...]] = {
+    # The first version seen to defer: names, schemas through ToolSearch. 2.1.197 gives its model everything.
+    "claude-code": (2, 1, 329),
+    # All versions seen do, with a `tool_search` of their own; the switch for it is gone (0.169).
+    "codex": (),
+}
+"""The first version of each client that shows its model only the tools that the model has searched for, by the
+beginning of the name that the client gives."""
+
+_NUMBERS = re.compile(r"\d+(?:\.\d+)*")
+
+TOLD_TWICE = 2
+"""An answer of a meta-tool says the same in `content` and in `structuredContent`; a model is given one of the
+two."""
+
+
+class Savings:
+    """The tokens that one client was spared."""
+
+    def __init__(self, tally: Tally) -> None:
+        """Begin with a client that was not sent anything."""
+        self.applies = True
+        """Whether the client gives its model all tools that it is given (`defers_tools`)."""
+        self._tally = tally
+        self._spared = 0
+        self._margins: dict[str | None, int] = {}
+
+    @property
+    def tokens(self) -> int | None:
+        """About how many tokens it was spared, negative if it was sent more; None if it defers tools itself."""
+        return tokens_in(self._spared) if self.applies else None
+
+    def listed(self, surface: str, key: str | None, *, sent: int, full: int) -> None:
+        """Note that the client was given the list of a session.
+
+        Args:
+            surface: the surface that the list was made for.
+            key: the session's key.
+            sent: bytes of the tools in the list.
+            full: bytes of all tools of the profile.
+        """
+        before = self._margins.pop(key, 0)
+        self._margins[key] = full - sent
+        while len(self._margins) > MAX_LISTS:
+            del self._margins[next(iter(self._margins))]
+        self._count(surface, full - sent - before)
+
+    def answered(self, surface: str, size: int) -> None:
+        """Note that a meta-tool has answered the client with so many bytes."""
+        self._count(surface, -(size // TOLD_TWICE))
+
+    def _count(self, surface: str, spared: int) -> None:
+        if self.applies:
+            self._spared += spared
+            self._tally.spared(surface, spared)
+
+
+def defers_tools(name: str, version: str) -> bool:
+    """Whether a client shows its model only those tools that it has searched for.
+
+    Args:
+        name: the name that it gives: `claude-code`, `codex-mcp-client`.
+        version: the version that it gives; one that cannot be read may be any, and nothing is claimed as saved.
+    """
+    found = _NUMBERS.match(version)
+    given = None if found is None else tuple(int(number[:9]) for number in found[0].split("."))
+    return any(
+        (name == known or name.startswith(f"{known}-")) and (given is None or given >= since)
+        for known, since in DEFERRING_SINCE.items()
+    )

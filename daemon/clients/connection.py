@@ -1,4 +1,4 @@
-"""One client's connection: everything that serving a request of its takes."""
+"""The connection of one client: everything that its requests are served with."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from loguru import logger
 
 from daemon.clients.announcements import Announcements
 from daemon.clients.attachments import Attachments
-from daemon.clients.client import Client
+from daemon.clients.client import Client, Savings, defers_tools
 from daemon.clients.dispatch import Dispatch
-from daemon.clients.savings import Savings, defers_tools
 from daemon.clients.waits import Tasks
 from daemon.protocol import UnknownCursor
 from daemon.wire import envelope
@@ -23,24 +22,24 @@ if TYPE_CHECKING:
 
 
 class ClientConnection:
-    """What requests of one client work with."""
+    """What the requests of one client are served with."""
 
     def __init__(self, peer: Peer, number: int, context: SessionContext, uid: int | None) -> None:
         """Attach to a client that has said nothing yet.
 
         Args:
             peer: the client.
-            number: of the connection, which the log names it by.
+            number: the connection's number, which the log names it by.
             context: what all sessions share.
-            uid: the user that the client runs as; None is the daemon's own.
+            uid: the user that the client runs as; None is the daemon's own user.
         """
         self.peer = peer
         self.context = context
         self.client_log = logger.bind(session=number)
         self.protocol = ""
-        """The revision that the client speaks, empty until known."""
+        """The protocol revision that the client speaks; empty until known."""
         self.waiting_lists = 0
-        """`tools/list` that wait for servers to list their own."""
+        """How many `tools/list` requests wait for servers to list their tools."""
         self.tasks = Tasks()
         self.client = Client(context.catalog.value.config, context.surfaces, uid)
         self.announcements = Announcements(peer, context.outbox, context.habits, self.client)
@@ -58,11 +57,11 @@ class ClientConnection:
 
     @property
     def selection(self) -> Selection:
-        """What the client gets now."""
+        """What the client gets under the present configuration."""
         return self.client.select(self.context.catalog.value.config)
 
     def name_client(self, info: object) -> None:
-        """Take what a client says of itself (MCP, `clientInfo`)."""
+        """Take over the name and version that a client gives (MCP, `clientInfo`)."""
         if isinstance(info, dict):
             name, version = str(info.get("name", "")), str(info.get("version", ""))
             self.client.name = f"{name} {version}".strip()[:100]
@@ -70,7 +69,7 @@ class ClientConnection:
             self.client_log.info("session with {}", self.client.name)
 
     def fail(self, request_id: bytes, method: str, error: Exception) -> None:
-        """What goes wrong with a request is its answer; a fault of ours costs this one, not the connection."""
+        """Answer a request with what went wrong; a fault of ours costs the request, not the connection."""
         if isinstance(error, (msgspec.MsgspecError, UnknownCursor)):
             self.peer.refuse(request_id, envelope.INVALID_PARAMS, f"Invalid params: {error}")
             return
@@ -78,7 +77,7 @@ class ClientConnection:
         self.peer.refuse(request_id, envelope.INTERNAL_ERROR, f"Internal error: {type(error).__name__}")
 
     def move(self, profile: str) -> None:
-        """An operator gives the client another profile: it is told if that shows it other tools."""
+        """Give the client another profile, and notify it if that changes its list of tools."""
         self.client_log.info("moved to profile {}", profile)
         self.client.move(profile)
         self.announcements.announce_if_changed()

@@ -1,4 +1,4 @@
-"""What all sessions share, and what is told of each."""
+"""What all sessions share, and what is reported about each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 
 from daemon.catalog.loaded import Loaded
-from daemon.clients.habits import Habits
+from daemon.clients.announcements import Habits
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class CallLog(Protocol):
-    """Where ended calls are noted; must not block."""
+    """A log of ended calls; writing to it must not block."""
 
     def note(self, session: int, label: str, seconds: float, outcome: str) -> None:
         """Note one call; `outcome` is `ok` or an error code of design.md §6."""
@@ -38,64 +38,64 @@ class SessionContext:
     catalog: Watch[Catalog]
     """The newest catalog."""
     upstreams: Mapping[str, Upstream]
-    """Running servers by name."""
+    """The running servers, by name."""
     surfaces: Mapping[str, Surface]
-    """Surfaces by name."""
+    """All surfaces, by name."""
     means: Means
-    """What surfaces work with."""
+    """The services that surfaces use."""
     index: Watch[Index]
     """The newest search index."""
     mended: RepairCounts
-    """How often arguments had to be repaired, by client."""
+    """Counts repaired arguments, by client."""
     sessions: Sessions
-    """What clients have loaded."""
+    """The sessions in use, with what they have loaded."""
     tally: Tally
-    """What is counted."""
+    """The daemon's counters."""
     settle_names: Callable[[], None]
-    """A client is shown, or uses, names of tools: from now on they mean what they mean."""
+    """Fixes the meaning of tool names; called when a client is shown or uses some."""
     settled: Callable[[], Awaitable[None]]
-    """Returns once the catalog holds all that its registry was told before."""
+    """Returns once the catalog holds every fact that the registry was told before."""
     outbox: Outbox
     """The daemon's outbox."""
     log: CallLog
-    """Where calls are noted."""
+    """The log of calls."""
     wall: Callable[[], float]
     """Seconds since the epoch."""
     redact: Redactors
-    """Takes secrets out of what a server says of a call that failed."""
+    """Removes secrets from what a server says about a failed call."""
     habits: Habits = attrs.field(factory=Habits)
-    """Which kinds of clients ask for their tools when they are told to."""
+    """Which kinds of clients ask for their tools when they are notified of a change."""
     moved: Callable[[str | None], str | None] = lambda _key: None
-    """The profile that an operator has given the session with this key, if any (`clients.moving`)."""
+    """The profile that an operator has given the session with this key, if any (`clients.client`)."""
 
 
 @attrs.frozen(kw_only=True)
 class SessionStatistics:
-    """How a session is, for `mcpd status`."""
+    """A session as `mcpd status` reports it."""
 
     number: int
-    """Counts connections since the daemon started."""
+    """The connection's number, counted since the daemon started."""
     key: str | None
     """The key of its session; None if that ends with the connection."""
     client: str
-    """What the client calls itself."""
+    """The name and version that the client gives."""
     protocol: str
-    """The revision it speaks, empty until known."""
+    """The protocol revision that it speaks; empty until known."""
     profile: str
-    """Its profile."""
+    """The name of its profile."""
     surface: str
-    """Its surface."""
+    """The name of its surface."""
     since: float
-    """When it connected, in seconds since the epoch."""
+    """When the client connected, in seconds since the epoch."""
     calls: int
-    """Tool calls so far."""
+    """How many tool calls the client has made."""
     in_flight: int
-    """Calls without an answer yet."""
+    """How many of its calls have no answer yet."""
     loaded: int
-    """Tools that it has loaded."""
+    """How many tools it has loaded."""
     own: Loaded = attrs.field(factory=Loaded, repr=False)
-    """What it has loaded in the session that no key names."""
+    """What it has loaded in the session that has no key."""
     repaired: int
-    """Calls whose arguments had to be repaired."""
+    """How many calls had arguments that were repaired."""
     tokens_not_sent: int | None = 0
-    """About how many tokens it was spared; None if it defers tools itself, whatever it is given."""
+    """About how many tokens it was spared; None if it defers tools itself."""

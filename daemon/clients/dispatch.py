@@ -1,11 +1,11 @@
-"""From a client's `tools/call` to a server: the path that all sessions and surfaces share.
+"""The path of a client's `tools/call` to a server, shared by all sessions and surfaces.
 
 A call to a server that is up goes out in the caller's own turn of the loop, without a task of its own, and its
 answer comes back as the bytes that the server wrote. Only a call that must wait for a server gets a task, in
-the nursery of its connection, so that it ends with it.
+the nursery of its connection, so that it ends with the connection.
 
-What a surface decides about a call whose arguments it does not open holds as long as the view that it looked at
-(`Attachment.view`): the next call of that name goes the same way without being judged again.
+What a surface decides about a call whose arguments it does not decode is valid as long as its view
+(`Attachment.view`): the next call of that name is sent the same way without being judged again.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ if TYPE_CHECKING:
 
     from daemon.clients.announcements import Announcement, Announcements
     from daemon.clients.attachment import Request
+    from daemon.clients.client import Savings
     from daemon.clients.context import SessionContext
-    from daemon.clients.savings import Savings
     from daemon.ports import Upstream
     from daemon.surfaces.base import View
     from daemon.wire.envelope import Buffer
     from daemon.wire.peer import Peer
 
 MAX_CALLS = 256
-"""Calls that one client may have in flight: eight times what the busiest real agent was seen to do."""
+"""Calls that one client may have in flight: eight times as many as the busiest agent observed."""
 
 MAX_RETURNS = 3
-"""How often a call in line goes back to wait for a new list: a server may change faster than its line moves."""
+"""How often a queued call goes back to wait for a new list: a server may change faster than its queue moves."""
 
 
 class Dispatch:
-    """Decides what becomes of the calls of one client."""
+    """Judges the calls of one client and sends, answers or delays them."""
 
     def __init__(
         self,
@@ -69,15 +69,15 @@ class Dispatch:
 
         Args:
             peer: the client.
-            number: of the connection.
+            number: the connection's number.
             context: what all sessions share.
-            announcements: what the client is told of its list.
-            savings: what it was spared.
-            later: does something that waits, while the connection lasts.
+            announcements: the announcements of changed lists to the client.
+            savings: the tokens that it was spared.
+            later: starts a task that ends with the connection.
         """
         self.calls = CallsInFlight(peer, number, context, self._recheck)
         self.repaired = 0
-        """Calls whose arguments had to be repaired."""
+        """How many calls had arguments that were repaired."""
         self._open = self.calls.open
         self._peer = peer
         self._number = number
@@ -87,12 +87,12 @@ class Dispatch:
         self._later = later
 
     def begin(self, request: Request, name: str, arguments: bytes, meta: dict[str, Raw] | None = None) -> None:
-        """Take a call in; it is answered through the peer, now or later.
+        """Accept a call; it is answered through the peer, now or later.
 
         Args:
-            request: which one.
+            request: the request that it came in.
             name: the tool, as the client calls it.
-            arguments: raw JSON.
+            arguments: the tool's arguments, raw JSON.
             meta: the request's `_meta`; None if it has none.
         """
         if request.id in self._open or request.id in self._announcements.subscriptions:
@@ -119,7 +119,7 @@ class Dispatch:
         except Exception as error:  # noqa: BLE001 - the boundary of a call
             self._fail(call, error)
 
-    # --- one call's way ------------------------------------------------------------------------------------
+    # --- the path of one call ------------------------------------------------------------------------------
 
     def _act(self, call: ClientCall) -> None:
         session = call.request.session
@@ -142,7 +142,7 @@ class Dispatch:
             self._later(self._act_after, call, partial(self._known, action, self._reporting(call)))
 
     def _send(self, call: ClientCall, forward: Forward, arguments: Buffer) -> bool:
-        """Send a call. Returns whether it is on its way, or has to wait first."""
+        """Send a call. Returns False if it has to wait first."""
         call.label = forward.label
         upstream = self._context.upstreams.get(forward.server)
         if upstream is None:
@@ -166,13 +166,13 @@ class Dispatch:
         return True
 
     def _count(self, view: View, forward: Forward) -> None:
-        """A call is on its way to a tool that may be one of those that are loaded."""
+        """Count a sent call if its tool is one of those that are loaded."""
         loaded = view.loaded.tools.get((forward.server, forward.name))
         if loaded is not None:
             self._context.tally.load(True, str(loaded.source))
 
     def _note(self, call: ClientCall, view: View, forward: Forward) -> None:
-        """What is to be counted, loaded and remembered, now that a call is on its way."""
+        """Count, load and remember what follows from a call that was sent."""
         if forward.repair is not None:
             self.repaired += 1
             self._context.mended.note(call.request.client, str(forward.repair))
@@ -185,11 +185,11 @@ class Dispatch:
         if forward.verbatim:
             if len(view.forwards) >= MAX_REMEMBERED:
                 view.forwards.clear()
-            # Without the arguments of the call that showed the way: they may be megabytes, and a secret.
+            # Without the arguments of this call: they may be megabytes, and a secret.
             view.forwards[call.name] = attrs.evolve(forward, arguments=b"{}")
 
     def _recheck(self, call: ClientCall) -> bool:
-        """Judge a call again that has waited in line: the tool may be another by now. False: it is taken back.
+        """Judge a queued call again, since the tool may have changed. Returns False if it goes back to waiting.
 
         Raises:
             CallError: it must not be sent as it is.
@@ -209,7 +209,7 @@ class Dispatch:
             session.was_told(error.key)
             raise
         if isinstance(action, Forward) and action.server == upstream.name:
-            # Its server may have renamed it meanwhile.
+            # Its server may have renamed it in the meantime.
             call.tool, call.label = action.name, action.label
             call.params = action.head, call.params[-1]
         return True
@@ -221,7 +221,7 @@ class Dispatch:
         if reply.loading is None:
             call.answered(reply.result)
             return
-        # The client is told before it is answered: its model may call the tool as soon as it reads the answer.
+        # The client is notified first: its model may call the tool as soon as it reads the answer.
         session.load(reply.loading)
         key = session.state.key
         told = self._announcements.expect(key) if reply.loading.tools else None
@@ -233,7 +233,7 @@ class Dispatch:
 
     async def _answer_when_loaded(self, call: ClientCall, result: bytes, told: Announcement | None) -> None:
         with self._contained(call), call.wait_scope():
-            # What was acknowledged as loaded must be found again, whatever happens to us next.
+            # What was acknowledged as loaded must survive whatever happens to us next.
             await call.request.session.kept()
             if told is not None:
                 await self._announcements.wait_listed(told)
@@ -241,12 +241,12 @@ class Dispatch:
         self._context.outbox.flush()
 
     def _wait_current(self, call: ClientCall, upstream: Upstream) -> None:
-        """The server has said that its tools changed: a call is judged by the new list, not by the old one."""
+        """Have a call wait for the new list of a server that has said that its tools changed."""
         call.patient, call.current = False, True
         self._later(self._act_after, call, upstream.wait_current)
 
     def _reporting(self, call: ClientCall) -> Callable[[str], None] | None:
-        """What tells the client how the server is that its call waits for; None: it has not asked for it."""
+        """A function that tells the client how a server is that its call waits for; None if it has no token."""
 
         def report(text: str) -> None:
             call.still_waits(text)
@@ -259,25 +259,25 @@ class Dispatch:
         await self._context.settled()
 
     async def _act_after(self, call: ClientCall, wait: Callable[[], Awaitable[None]]) -> None:
-        """Judge a call again after a wait, by what is known then."""
+        """Judge a call again after a wait, by what is known by then."""
         with self._contained(call), call.wait_scope():
             await wait()
-            # Nothing may be awaited from here on: what is current now may not be so in a moment.
-            # One that was given up, or answered, meanwhile must not run.
+            # Nothing may be awaited from here on: what is current now may be outdated in a moment.
+            # A call that was abandoned or answered in the meantime must not run.
             if self._open.get(call.request.id) is call:
                 self._act(call)
         self._context.outbox.flush()
 
     @contextmanager
     def _contained(self, call: ClientCall) -> Iterator[None]:
-        """The boundary of a call that has waited."""
+        """Contain what goes wrong with a call that has waited."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - the boundary of a call
             self._fail(call, error)
 
     def _fail(self, call: ClientCall, error: Exception) -> None:
-        """What goes wrong with a call is its answer; a fault of ours costs this call and nothing else."""
+        """Answer a call with what went wrong; a fault of ours costs this call and nothing else."""
         if isinstance(error, CallError):
             if isinstance(error, ToolChanged):
                 call.request.session.was_told(error.key)

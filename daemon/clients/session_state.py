@@ -1,4 +1,4 @@
-"""One session: what it has loaded and was shown, over whatever connections."""
+"""The state of one session: what it has loaded and was shown, over all of its connections."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 class SessionState:
-    """What one session has loaded and was shown, as long as somebody uses it."""
+    """What one session has loaded and was shown, kept in memory while a connection uses it."""
 
     def __init__(self, key: str | None, *, loaded: Loaded | None = None, created_at: float = 0.0) -> None:
-        """Begin.
+        """Begin with what is known of the session.
 
         Args:
-            key: what its connections name it by, or their bridge; None belongs to one connection.
+            key: the key that its connections, or their bridge, name it by; None belongs to one connection.
             loaded: what it has loaded.
             created_at: when it was first named, in seconds since the epoch.
         """
@@ -33,25 +33,27 @@ class SessionState:
         self.created_at = created_at
         self.client = ""
         self.shown = Shown()
-        """What any of its connections was shown: for one that comes back and has not been shown it yet."""
+        """What any of its connections was shown, for a client that resumes it over a new one."""
         self.began: float | None = None
-        """When it was first named, in seconds since the epoch, if that was before it came here: what it was
-        shown meanwhile is not known."""
+        """When it was first named, in seconds since the epoch, if that was before it was recalled: what it was
+        shown in the meantime is not known."""
         self.whole = True
-        """Whether all that is stored of it is here."""
+        """Whether everything that is stored of it is here."""
         self.kept = False
-        """Whether what remembers sessions has it, or was told of it."""
+        """Whether the session store has it, or was told of it."""
         self.users = 0
+        """How many connections use it."""
         self.left = False
-        """Whether somebody has used it, and nobody does any more: another may have its key."""
+        """Whether its last connection has left it: another state may have its key by now."""
         self.tried_at = float("-inf")
+        """When it was last tried to be recalled, on trio's clock."""
         self._judged: tuple[Catalog, Loaded] | None = None
-        """By what its tools were judged last, and what came out."""
+        """The catalog that its tools were last judged by, and the result."""
         self._listeners: dict[object, Callable[[], None]] = {}
 
     @property
     def named(self) -> bool:
-        """Whether somebody has given it a name, which others can give as well."""
+        """Whether a client chose its key, so that other connections can name it as well."""
         return self.key is not None and not is_anonymous(self.key)
 
     def listen(self, listener: Callable[[], None], owner: object) -> None:
@@ -59,11 +61,11 @@ class SessionState:
         self._listeners[owner] = listener
 
     def leave(self, owner: object) -> None:
-        """Call `owner`'s listener no more."""
+        """Stop calling the listener of `owner`."""
         self._listeners.pop(owner, None)
 
     def become(self, loaded: Loaded) -> bool:
-        """What is loaded is now this. Returns whether it is anything else than before."""
+        """Replace what is loaded and call the listeners. Returns whether it has changed."""
         if loaded is self.loaded:
             return False
         self.loaded = loaded
@@ -75,8 +77,8 @@ class SessionState:
         """Judge what it has loaded by a catalog.
 
         Args:
-            catalog: what there is.
-            at: seconds since the epoch.
+            catalog: the catalog to judge by.
+            at: the present time, in seconds since the epoch.
 
         Returns:
             How many tools have become invalid, by how; None if no verdict has changed.
@@ -96,10 +98,10 @@ class SessionState:
         )
 
     def adopt(self, record: SessionRecord, catalog: Catalog, at: float) -> None:
-        """Another daemon on the same store has changed it, too.
+        """Take over a change that another daemon on the same store has made.
 
-        What is judged otherwise here is not to be written back: daemons that see different tools would never
-        come to rest.
+        Verdicts that differ here are not to be written back: daemons that see different tools would overwrite
+        each other endlessly.
         """
         loaded = record.loaded.judged(partial(judge_in, catalog), at)
         self._judged = catalog, loaded
@@ -107,7 +109,7 @@ class SessionState:
         self.become(loaded)
 
     def recalled(self, record: SessionRecord) -> None:
-        """This is stored of it."""
+        """Take over what is stored of the session, beside what it has loaded since."""
         self.kept = True
         self.began = self.created_at = record.created_at
         self.client = self.client or record.client
@@ -115,12 +117,12 @@ class SessionState:
         self.become(record.loaded.joined(self.loaded))
 
     def assume_shown(self, loaded: Loaded) -> None:
-        """What it has loaded it was shown, even if that was in an earlier life, or by another daemon."""
+        """Assume that it was shown what it has loaded, be it in an earlier life or by another daemon."""
         for key, each in loaded.tools.items():
             self.shown.assume(key, each.schema_hash)
 
     def record(self, now: float) -> SessionRecord:
-        """What is to be remembered of it."""
+        """The record of the session to store."""
         return SessionRecord(
             key=self.key or "",
             loaded=self.loaded,
@@ -131,7 +133,7 @@ class SessionState:
         )
 
     def is_judged_by(self, catalog: Catalog) -> bool:
-        """Whether nothing has changed since its tools were judged by this catalog."""
+        """Whether its tools were judged by this catalog and have not changed since."""
         judged = self._judged
         return judged is not None and judged[0] is catalog and judged[1] is self.loaded
 

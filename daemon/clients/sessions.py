@@ -1,8 +1,8 @@
-"""Sessions: what a client has loaded, which may outlive its connection.
+"""The sessions in use: what a client has loaded, which may outlive its connection.
 
-A session belongs to a connection, or to a key that connections name; then it is shared by them and remembered.
-In memory are the sessions that somebody uses. One that is named for the first time is recalled; if it cannot
-be, it begins empty, is kept as a part of what is stored, and is tried again until the two can be put together.
+A session belongs to a connection, or to a key that connections name; then they share it and it is stored. Only
+sessions that a connection uses are in memory. A session that is named for the first time is recalled; if that
+fails, it begins empty, is stored as partial, and recalling is tried again until the two can be joined.
 """
 
 from __future__ import annotations
@@ -26,33 +26,34 @@ if TYPE_CHECKING:
     from daemon.model import Tool
 
 RETRY_SECONDS = 5.0
-"""Between tries to recall a session whose store does not answer: each costs a request up to 1.5 s."""
+"""Seconds between attempts to recall a session whose store does not answer: each costs a request up to 1.5
+s."""
 
 JUDGED_AT_ONCE = 50
-"""Sessions that are judged in one turn of the loop: seven milliseconds with twenty tools each."""
+"""Sessions judged in one turn of the loop: seven milliseconds with twenty tools each."""
 
 LOOKED_AT_ONCE = 10
-"""Connections whose list is looked at in one turn of the loop: two milliseconds."""
+"""Connections whose lists are compared in one turn of the loop: two milliseconds."""
 
 MAX_LEFT = 100
-"""Sessions that nobody uses of which it is known what they were shown, those left last: a bridge that connects
-again does so within seconds."""
+"""Unused sessions that are still known with what they were shown, most recently left: a bridge that reconnects
+does so within seconds."""
 
 
 class Memory(Protocol):
-    """What remembers sessions."""
+    """Where sessions with a key are stored."""
 
     def keep(self, record: SessionRecord) -> None:
-        """This is what the session of that key is now."""
+        """Store what the session with that key is now."""
 
     def touch(self, key: str, at: float) -> None:
-        """Somebody used the session of that key."""
+        """Note when the session with that key was used."""
 
     async def kept(self, key: str) -> bool:
-        """Return once what was last told of that key is on disk; False if it cannot be, for now."""
+        """Return True once the last record of that key is on disk; False if it cannot be, for now."""
 
     async def recall(self, key: str) -> SessionRecord | None:
-        """The session of that key; None if there is none.
+        """The stored session with that key; None if there is none.
 
         Raises:
             McpdError: the store does not answer.
@@ -60,7 +61,7 @@ class Memory(Protocol):
 
 
 class Sessions:
-    """All sessions in use."""
+    """All sessions that a connection uses."""
 
     def __init__(
         self,
@@ -75,51 +76,51 @@ class Sessions:
 
         Args:
             catalog: the newest catalog, which loaded tools are judged by.
-            memory: what remembers sessions with a key.
+            memory: stores sessions with a key.
             wall: seconds since the epoch.
-            on_loaded: told when tools are loaded that were not: who loaded them, and how many.
-            on_invalid: told when loaded tools become invalid: their status, and how many.
+            on_loaded: called when more tools are loaded, with the source and how many.
+            on_invalid: called when loaded tools become invalid, with their status and how many.
         """
         self.watchers: dict[object, Callable[[], None]] = {}
-        """Called soon after each change of the catalog, by whose each is."""
+        """Functions that are called soon after each change of the catalog, by their owners."""
         self._catalog = catalog
         self._memory = memory
         self._wall = wall
         self._on_loaded = on_loaded
         self._on_invalid = on_invalid
         self.named: dict[str, SessionState] = {}
-        """Those in use that have a key, by that."""
+        """The sessions in use that have a key, by key."""
         self._unnamed: set[SessionState] = set()
         self._recalls: dict[str, trio.Event] = {}
         self._left: dict[str, Shown] = {}
 
     def in_use(self) -> list[tuple[SessionRecord, int]]:
-        """Sessions that somebody has named and that are here whole, each with the number of its connections."""
+        """The named sessions that are here whole, each with the number of its connections."""
         here = [each for each in self.named.values() if each.whole and each.named]
         return [(each.record(self._wall()), each.users) for each in here]
 
     def unnamed(self) -> SessionState:
-        """A session for one connection."""
+        """Make a session that belongs to one connection."""
         state = SessionState(None, created_at=self._wall())
         state.users = 1
         self._unnamed.add(state)
         return state
 
     def identify(self, state: SessionState, key: str) -> None:
-        """Its bridge can come back to it: what it loads from now on is remembered."""
+        """Give a session the key that its bridge can resume it by: what it loads from now on is stored."""
         state.key = key
         self._unnamed.discard(state)
         self.named[key] = state
 
     def find(self, key: str) -> SessionState | None:
-        """The session of that key, if it is here, whole; None if it must be recalled first."""
+        """The session with that key, if it is in memory; None if it must be recalled first."""
         found = self.named.get(key)
         if found is None or found.whole or trio.current_time() - found.tried_at < RETRY_SECONDS:
             return found
         return None
 
     def join(self, state: SessionState, client: str) -> None:
-        """A connection uses it from now on."""
+        """Let one more connection use a session."""
         state.users += 1
         state.left = False
         if state.key is not None:
@@ -127,11 +128,11 @@ class Sessions:
             state.client = client or state.client
             self._memory.touch(state.key, self._wall())
             if state.whole and not state.kept and state.named:
-                # It may be shown tools from now on: in another life that is to be known.
+                # It may be shown tools from now on, which the next daemon must know.
                 self._keep(state)
 
     def part(self, state: SessionState) -> None:
-        """A connection uses it no more; when none does, only what remembers it has it."""
+        """Let one connection fewer use a session; with the last one it leaves memory."""
         state.users -= 1
         if state.users > 0:
             return
@@ -149,9 +150,9 @@ class Sessions:
                 self._memory.touch(key, self._wall())
 
     async def recall(self, key: str) -> SessionState:
-        """The session of that key: here, remembered, or new. Asks what remembers it once for all who wait.
+        """The session with that key: in memory, stored, or new. The store is asked once for all who wait.
 
-        To be joined before anything else is awaited, so that all who wait get the same one.
+        The caller must join it before awaiting anything else, so that all who wait get the same one.
         """
         while (under_way := self._recalls.get(key)) is not None:
             await under_way.wait()
@@ -166,7 +167,7 @@ class Sessions:
             done.set()
 
     def load(self, state: SessionState, tools: Iterable[tuple[Tool, int]], source: Source) -> bool:
-        """Take tools in that a call has loaded. Returns whether anything is loaded that was not."""
+        """Add the tools that a call has loaded. Returns whether that changes anything."""
         before = state.loaded.tools
         changed = state.become(state.loaded.adding(tools, source, self._wall()))
         if changed:
@@ -176,18 +177,18 @@ class Sessions:
         return changed
 
     async def kept(self, state: SessionState) -> None:
-        """Return once what it has loaded is on disk, or cannot be for now."""
+        """Return once what a session has loaded is on disk, or cannot be for now."""
         if state.key is not None and state.whole:
             await self._memory.kept(state.key)
 
     def adopt(self, record: SessionRecord) -> None:
-        """Another daemon on the same store has changed a session that is in use here, too."""
+        """Take over another daemon's change of a session that is also in use here."""
         state = self.named.get(record.key)
         if state is not None and state.whole:
             state.adopt(record, self._catalog.value, self._wall())
 
     async def run(self) -> None:
-        """Judge what is loaded whenever the catalog changes, and have all look who watch, until cancelled."""
+        """Judge what is loaded whenever the catalog changes, then call all watchers, until cancelled."""
         judged: Catalog | None = None
         while True:
             catalog = self._catalog.value
@@ -243,19 +244,19 @@ class Sessions:
 
 
 async def look_all(watchers: dict[object, Callable[[], None]]) -> None:
-    """Have all look who watch, a few in each turn of the loop."""
+    """Call all watchers, a few in each turn of the loop."""
     for number, (owner, look) in enumerate(list(watchers.items()), 1):
         if owner in watchers:
             try:
                 look()
-            except Exception:  # noqa: BLE001 - the boundary: a fault met for one client is nobody else's
+            except Exception:  # noqa: BLE001 - the boundary: a fault met for one client concerns no other
                 logger.exception("a fault of mcpd's own while looking at what a client was given")
         if number % LOOKED_AT_ONCE == 0:
             await trio.lowlevel.checkpoint()
 
 
 def _changed_servers(before: Catalog | None, after: Catalog) -> set[str]:
-    """The servers of which something changed that decides whether loaded tools are valid."""
+    """The servers with a change that decides whether loaded tools are valid."""
     if before is None:
         return set(after.servers)
     servers = {*before.servers, *after.servers}

@@ -1,4 +1,4 @@
-"""Waiting, within bounds, for what an answer depends on: servers, their first lists, and the search index."""
+"""Bounded waits for what an answer depends on: servers, their first lists, and the search index."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
     Report = Callable[[str], None]
 
 LISTING_PATIENCE = 2.0
-"""Seconds between a server that is up and its first list in the catalog; how long it may take to come up is
-`Upstream.wake`'s to bound."""
+"""Seconds from a server's coming up to its first list in the catalog; `Upstream.wake` bounds how long it may
+take to come up."""
 
 INDEX_PATIENCE = 2.0
-"""Seconds that a search waits for the index to follow the catalog; 10,000 new tools take less."""
+"""Seconds that a search waits for the index to catch up with the catalog; 10,000 new tools take less."""
 
 REPORT_SECONDS = 3.0
-"""Seconds between two reports to one that waits for a server: clients give up after 60 s without, the strictest
-after 10, and most waits end before the first."""
+"""Seconds between two progress reports of a call that waits for a server: clients give up after 60 s without
+one, the strictest after 10 s, and most waits end before the first."""
 
 
 class Tasks:
-    """What waits on behalf of one connection: tasks in a nursery that ends with it."""
+    """Tasks that wait on behalf of one connection, in a nursery that ends with it."""
 
     def __init__(self) -> None:
-        """Begin without any; `run` hosts them."""
+        """Begin without any; `run` opens the nursery."""
         self._spawn: Callable[..., None] | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Host them until cancelled; started once there may be some."""
+        """Run the nursery until cancelled; reports as started once tasks can be added."""
         async with trio.open_nursery() as nursery:
             self._spawn = nursery.start_soon
             task_status.started()
@@ -48,7 +48,7 @@ class Tasks:
                 self._spawn = None
 
     def later(self, wait: Callable[..., Awaitable[None]], *args: object) -> None:
-        """Do something that waits, while the connection lasts: a line may give a call back that outlived it."""
+        """Start a task, but not once the connection has ended: a queue may return a call that outlived it."""
         if self._spawn is not None:
             self._spawn(wait, *args)
 
@@ -58,8 +58,8 @@ async def wait_known(context: SessionContext, awaited: AwaitListing, report: Rep
 
     Args:
         context: what all sessions share.
-        awaited: what is waited for.
-        report: told how servers are, as long as they are waited for; None: nobody listens.
+        awaited: what to wait for.
+        report: told how servers are while they are waited for; None if no reports are wanted.
     """
     await wait_listed(awaited, context.upstreams, context.catalog, report)
     if awaited.indexed:
@@ -67,7 +67,7 @@ async def wait_known(context: SessionContext, awaited: AwaitListing, report: Rep
 
 
 async def wait_awake(context: SessionContext, upstream: Upstream, report: Report | None = None) -> None:
-    """Wake a server for a call that it did not take, and wait for what it lists then."""
+    """Wake a server for a call that it did not take, and wait for its list of tools."""
     woken = await wait_up(upstream, report)
     await context.settled()
     if woken:
@@ -79,7 +79,7 @@ async def wait_up(upstream: Upstream, report: Report | None = None) -> bool:
 
     Args:
         upstream: the server.
-        report: told how it is, as long as it is waited for; None: nobody listens.
+        report: told how it is while it is waited for; None if no reports are wanted.
     """
     async with trio.open_nursery() as nursery:
         if report is not None:
@@ -95,7 +95,7 @@ async def wait_listed(
     catalog: Watch[Catalog],
     report: Report | None = None,
 ) -> None:
-    """Wake servers and wait, all at once, until each has listed its tools, failed to, or used its time up."""
+    """Wake servers and wait, concurrently, until each has listed its tools, failed to, or run out of time."""
     async with trio.open_nursery() as nursery:
         for server in awaited.servers:
             upstream = upstreams.get(server)
@@ -104,7 +104,7 @@ async def wait_listed(
 
 
 async def wait_indexed(index: Watch[Index], catalog: Watch[Catalog]) -> None:
-    """Wait until the search index knows every tool of the catalog, or the time is used up."""
+    """Wait until the search index knows every tool of the catalog, or time runs out."""
     with trio.move_on_after(INDEX_PATIENCE):
         await index.wait_until(lambda newest: newest.covers(catalog.value.servers))
 

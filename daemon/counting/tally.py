@@ -107,7 +107,7 @@ class Lists:
     full: int = 0
     """Bytes that these answers would have had with all tools of the profile."""
     spared: int = 0
-    """Bytes that were not sent because clients were not given all tools (`clients.savings`)."""
+    """Bytes that were not sent because clients were not given all tools (`clients.client`)."""
     instead: int = 0
     """Bytes that were sent instead: later, or in lists that grew."""
 

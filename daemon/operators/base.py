@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from daemon.catalog.remembered import SessionRecord
     from daemon.catalog.snapshot import Catalog
+    from daemon.clients.client import Moves
     from daemon.clients.context import SessionStatistics
-    from daemon.clients.moving import Moves
     from daemon.config.diff import Plan
     from daemon.config.model import Config
     from daemon.config.redaction import Redactors

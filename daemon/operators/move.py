@@ -23,7 +23,7 @@ class MoveParams(msgspec.Struct):
 
 
 async def move(context: OperatorContext, params: MoveParams) -> dict[str, object]:
-    """Move all connections that name the session for themselves, also later ones (`clients.moving`).
+    """Move all connections that name the session for themselves, also later ones (`clients.client`).
 
     Raises:
         InvalidArguments: there is no such profile, or no such session.

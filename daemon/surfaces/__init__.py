@@ -1,4 +1,4 @@
-"""Families of meta-tools, one file each: what a client is shown, and what a call to it means.
+"""Surfaces, one module each: the tools that a client is shown, and what a call to one of them means.
 
-Surfaces are pure: they read the catalog and say what is to be done. Sessions do it.
+Surfaces are pure: they read the catalog and decide what is to be done; the call path does it.
 """

@@ -1,7 +1,7 @@
-"""How results, errors and lists are written, on every surface alike, and how much fits one answer (design.md).
+"""How results, errors and lists are written on all surfaces, and how much fits into one answer (design.md).
 
 An answer says the same twice, as `structuredContent` and as text, and a client shows its model one of them: the
-longer one counts against the profile's `answerTokens`. A token is taken for four bytes, as everywhere here.
+longer one counts against the profile's `answerTokens`. A token is taken to be four bytes, as everywhere here.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_NAMED = 20
-"""How many names an error lists: enough to choose from, not enough to fill a context."""
+"""Names that an error lists: enough to choose from, not enough to fill a context."""
 
 MAX_QUOTED = 200
-"""Bytes of a wrong name that are repeated, as JSON writes it: a real one has at most 128."""
+"""Bytes of a wrong name that are repeated, encoded as JSON: a real one has at most 128."""
 
 MAX_CHOICES = 1000
-"""Bytes of the names that an error lists where no profile says how long an answer may be."""
+"""Bytes of the names that an error lists where no profile limits the answer."""
 
 MAX_REASON = 1000
-"""Characters of the reason why a server is down: its last words fit many times over."""
+"""Characters of the reason why a server is down: ample for the last lines of its stderr."""
 
 MAX_LINES = 60
-"""Most entries in a list that is shown from the start."""
+"""Most entries of a list that is shown from the start."""
 
 MAX_LINE = 160
-"""Longest line about one entry, in characters."""
+"""Characters of the longest line about one entry."""
 
 
 def result(structured: object, text: str | None = None) -> bytes:
-    """A successful result: `structuredContent`, and one text item.
+    """A successful result, raw JSON: `structuredContent` and one text item.
 
     Args:
-        structured: what the answer is.
-        text: the same in prose, where a seed shows prose; None is the same as compact JSON.
+        structured: the answer as a JSON value.
+        text: the same in prose, where a seed shows prose; None writes it as compact JSON.
     """
     encoded = msgspec.json.encode(structured)
     said = msgspec.json.encode(encoded.decode() if text is None else text)
@@ -58,9 +58,9 @@ def result(structured: object, text: str | None = None) -> bytes:
 
 
 def error_result(error: CallError) -> bytes:
-    """A refusal that a model can act on (design.md §6, "Errors of a meta-tool").
+    """A refusal that a model can act on, raw JSON (design.md §6, "Errors of a meta-tool").
 
-    It may quote a server, down to its schemas: nothing in it is hidden.
+    It may quote a server, even its schemas: hidden characters in it are made visible.
     """
     return legible_json(
         msgspec.json.encode(
@@ -74,7 +74,7 @@ def error_result(error: CallError) -> bytes:
 
 
 def decode_arguments(arguments: bytes, shape: type[T], example: str) -> T:
-    """Read a meta-tool's arguments.
+    """Decode a meta-tool's arguments.
 
     Raises:
         InvalidArguments: they do not fit `shape`; the text shows `example`.
@@ -84,7 +84,7 @@ def decode_arguments(arguments: bytes, shape: type[T], example: str) -> T:
         said = {key: value for key, value in members.items() if bytes(value) != b"null"}
         return msgspec.json.decode(msgspec.json.encode(said), type=shape, strict=False)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        # It repeats a name that nobody knows, whatever its length.
+        # The message repeats an unknown member's name, which may have any length.
         raise InvalidArguments(f"{one_line(str(error), MAX_QUOTED)}. Call it like this: {example}") from None
 
 
@@ -94,10 +94,10 @@ def choices(
     """What an error says after an unknown name: the closest ones, then all, within `MAX_NAMED` and the room.
 
     Args:
-        names: all that there are.
-        wanted: the unknown one.
-        near: the closest ones, if that is known already.
-        room: bytes of all that are listed, one at least.
+        names: all names that exist.
+        wanted: the unknown name.
+        near: the closest names, if they are known already.
+        room: bytes of the names that are listed; at least one is.
     """
     known = list(names)
     close = closest(wanted, known) if near is None else near
@@ -108,7 +108,7 @@ def choices(
 
 
 def some_of(names: Iterable[str], room: int) -> list[str]:
-    """The first of these names, at most `MAX_NAMED` and so many bytes; one at least."""
+    """The first of these names, at most `MAX_NAMED` of them and `room` bytes; at least one."""
     some: list[str] = []
     for name in islice(names, MAX_NAMED):
         room -= size_of(name)
@@ -119,7 +119,7 @@ def some_of(names: Iterable[str], room: int) -> list[str]:
 
 
 def quoted(name: str) -> str:
-    """A name that somebody else wrote, for an error text: at most `MAX_QUOTED` bytes of it."""
+    """A foreign name in quotes for an error text: at most `MAX_QUOTED` bytes of it."""
     shown = repr(name[:MAX_QUOTED])
     if len(name) <= MAX_QUOTED and size_of(shown) <= MAX_QUOTED:
         return shown
@@ -127,12 +127,12 @@ def quoted(name: str) -> str:
 
 
 def size_of(value: object) -> int:
-    """Bytes of a value as it is sent."""
+    """Bytes of a value when encoded as JSON."""
     return len(msgspec.json.encode(value))
 
 
 def cut(text: str, room: int) -> str:
-    """A text of at most so many bytes, as JSON writes it."""
+    """A text cut to at most `room` bytes, encoded as JSON."""
     if size_of(text) <= room:
         return text
     shorter = text[:room]
@@ -142,7 +142,7 @@ def cut(text: str, room: int) -> str:
 
 
 def one_line(text: str, width: int = MAX_LINE) -> str:
-    """A text on one line, cut to so many characters."""
+    """A text on one line, cut to `width` characters."""
     line = " ".join(text.split())
     return line if len(line) <= width else line[: width - 1] + "…"
 
@@ -151,9 +151,9 @@ def index_lines(entries: Iterable[tuple[str, str]], characters: int, rest: str) 
     """A bounded list, a line for each entry.
 
     Args:
-        entries: names with what is said of them.
-        characters: how long it may become.
-        rest: what to say of those that are left out: "- and 7 more: " and this.
+        entries: names with their descriptions.
+        characters: how long the list may become.
+        rest: how to see the entries that are left out, after "- and 7 more: ".
     """
     lines: list[str] = []
     size = 0
@@ -169,7 +169,7 @@ def index_lines(entries: Iterable[tuple[str, str]], characters: int, rest: str) 
 
 
 def unavailable_entry(entry: ServerEntry, now: float) -> dict[str, object]:
-    """How a server that is down is described in `meta.unavailableServers`; `since` in epoch seconds."""
+    """A server that is down as described in `meta.unavailableServers`; `since` in seconds since the epoch."""
     status = entry.status
     described: dict[str, object] = {
         "state": str(status.state),
@@ -185,32 +185,32 @@ def unavailable_entry(entry: ServerEntry, now: float) -> dict[str, object]:
 
 
 SHORT_LINE = 30
-"""Characters of a line at the least, however many there are: how a sentence begins tells two tools apart."""
+"""Characters of the shortest width of a line: the beginning of a sentence tells two tools apart."""
 
 WIDTHS = (MAX_LINE, 120, 90, 70, 55, 40, SHORT_LINE)
-"""How long lines may be: the first width counts at which all of them fit, as another page is another call."""
+"""Widths of lines: the first one at which all lines fit is used, since another page costs another call."""
 
 SHARE = 4
-"""What is said beside an answer's tools may take one part in so many of it, of each kind."""
+"""Each kind of information beside an answer's tools may take up to a quarter of the answer."""
 
 MEMBER_BYTES = 2
-"""What stands between a member's name, its value and the next one: a colon and a comma."""
+"""Bytes of the colon and the comma of a member."""
 
 
 def room_of(view: View) -> int:
-    """Bytes that a model may be given to read in one answer."""
+    """Bytes that one answer may give a model to read."""
     return view.profile.answer_tokens * BYTES_PER_TOKEN
 
 
 def share_of(view: View) -> int:
-    """Bytes of what is said beside an answer's tools, of each kind."""
+    """Bytes that each kind of information beside an answer's tools may take."""
     return room_of(view) // SHARE
 
 
 def fitting(members: Iterable[tuple[str, object]], room: int) -> dict[str, object]:
-    """The first of these members as an object of so many bytes; one at least, whatever its size.
+    """The first of these members that fit into an object of `room` bytes; at least one, whatever its size.
 
-    Members that do not fit are not made: they may come from a generator.
+    Members that do not fit are not drawn from the iterable, which may be a generator.
     """
     fitted: dict[str, object] = {}
     size = len(b"{}")
@@ -224,20 +224,20 @@ def fitting(members: Iterable[tuple[str, object]], room: int) -> dict[str, objec
 
 
 def names_within(names: Iterable[str], room: int) -> list[str]:
-    """The first of these names, as a list of at most so many bytes; one at least."""
+    """The first of these names that fit into a list of `room` bytes; at least one."""
     return list(fitting(((name, 0) for name in names), room))
 
 
 def lines_within(
     names: Sequence[str], line_of: Callable[[int], str], room: int, frame: int = MEMBER_BYTES
 ) -> dict[str, str]:
-    """A line for each of these names, as long as they all fit with, and no shorter than `SHORT_LINE`.
+    """A line for each of these names, all cut to the largest of `WIDTHS` at which they fit.
 
     Args:
-        names: whose lines; those that do not fit even so are left out, all but the first.
-        line_of: the line that belongs to a number in `names`.
-        room: bytes for all of it.
-        frame: bytes that each one takes besides its name and its line.
+        names: the names; those that do not fit even at `SHORT_LINE` are left out, all but the first.
+        line_of: returns the line for an index in `names`.
+        room: bytes for all lines.
+        frame: bytes that each line takes in addition to its name and its text.
     """
     least = sum(size_of(name) + frame + SHORT_LINE for name in names)
     widths = WIDTHS if least <= room else WIDTHS[-1:]

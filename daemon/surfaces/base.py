@@ -1,7 +1,7 @@
-"""What a surface is: what it sees, what it may decide, and the Protocol that all of them keep.
+"""The Protocol of all surfaces, the view that they see, and the actions that they decide on.
 
-A surface decides and nothing else. Waiting, sending, loading and answering are done for it by the session and
-the call path, which know no surface by name.
+A surface only decides. The session and the call path wait, send, load and answer for it, and know no surface by
+name.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 import attrs
+import msgspec
 
+from daemon.catalog.definitions import hashes
 from daemon.catalog.loaded import Loaded, Source
 from daemon.config.names import read_reference
 from daemon.protocol import CALL_TOOL, tool_head
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-    import msgspec
 
     from daemon.catalog.categories import ToolCategory
     from daemon.catalog.offer import Offer, Offered, Offers
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from daemon.surfaces.arguments.reading import Checker
 
 MAX_REMEMBERED = 1024
-"""Decisions that are remembered with one view, of each kind: more tools than one client calls between two
+"""Decisions of each kind that are remembered with one view: more tools than one client calls between two
 changes."""
 
 ALWAYS_LOAD = {"anthropic/alwaysLoad": True}
@@ -37,43 +37,44 @@ ALWAYS_LOAD = {"anthropic/alwaysLoad": True}
 
 @attrs.frozen(kw_only=True)
 class Means:
-    """What all views share: made from the catalog, never a truth of its own."""
+    """The services that all views share; derived from the catalog, never a source of truth."""
 
     offers: Offers
-    """What each profile lets through."""
+    """The tools that each profile offers."""
     checker: Checker
     """Reads the arguments that models wrap."""
     index: Callable[[], Index]
-    """The newest search index; it follows the catalog in its own time."""
+    """Returns the newest search index, which may lag behind the catalog."""
     index_characters: int
     """Characters of a list of categories or servers that is shown from the start (`limits.indexCharacters`)."""
     most_called: Callable[[], Sequence[ToolKey]] = tuple
-    """The tools that were ever called, as far as that is known, those called most first."""
+    """Returns the tools that were ever called, as far as is known, the most called first."""
 
 
 @attrs.frozen(kw_only=True)
 class View:
-    """What a session sees: a moment of the catalog through its profile."""
+    """What a session sees: one state of the catalog through its profile."""
 
     catalog: Catalog
-    """Everything that exists."""
+    """The whole catalog."""
     profile: Profile
-    """What this session may see of it."""
+    """The profile, which restricts what the session sees of the catalog."""
     now: Callable[[], float] = attrs.field(repr=False)
-    """Seconds since the epoch, whenever it is asked."""
+    """Returns the present time, in seconds since the epoch."""
     means: Means = attrs.field(repr=False)
-    """What to work with."""
+    """The services to use."""
     loaded: Loaded = attrs.field(factory=Loaded)
-    """What this session has loaded."""
+    """The tools that this session has loaded."""
     shown: Callable[[ToolKey], str | None] = attrs.field(default=lambda _key: None, repr=False)
-    """The schema hash of a tool as this client was last shown it; None if it never was."""
+    """Returns the schema hash of a tool as this client was last shown it; None if it never was."""
 
     usual: Callable[[], Sequence[ToolKey]] = attrs.field(default=tuple, repr=False)
-    """The core tools of a profile that names none, as they were chosen for this client (`surfaces.listing`)."""
+    """Returns the core tools that were chosen for this client if its profile names none
+    (`surfaces.listing`)."""
     forwards: dict[str, Forward] = attrs.field(factory=dict, init=False, repr=False)
-    """Where calls of a name go, whatever their arguments are: decided once for as long as this view holds."""
+    """Where calls of a name go whatever their arguments are, decided once per view."""
     targets: dict[tuple[str, str], Target] = attrs.field(factory=dict, init=False, repr=False)
-    """Which tool a wrapper call means, by the two names that it was given: likewise."""
+    """The tool that a wrapper call means, by the two names that it was given, decided once per view."""
 
     @property
     def categories(self) -> Mapping[str, ToolCategory]:
@@ -85,7 +86,7 @@ class View:
 
     @property
     def servers(self) -> Mapping[str, ServerEntry]:
-        """The servers of which the profile shows something, or may once they have listed."""
+        """The servers that the profile shows something of, or may once they have listed their tools."""
         entries = {name: entry for name, entry in self.catalog.servers.items() if not entry.disabled}
         if self.profile.categories is None:
             return entries
@@ -106,23 +107,24 @@ class View:
 
 @attrs.frozen(kw_only=True)
 class Loading:
-    """Tools that a session has loaded with a call: listed for it from now on."""
+    """Tools that a call loads into its session, which lists them from then on."""
 
     tools: tuple[ToolKey, ...] = ()
-    """Which."""
+    """The keys of the tools."""
     source: Source = Source.MANUAL
-    """Who wanted it."""
+    """What caused the loading."""
 
 
 @attrs.frozen
 class Reply:
-    """The call is answered: this is the result, raw JSON."""
+    """The decision to answer a call at once."""
 
     result: bytes
+    """The result, raw JSON."""
     loading: Loading | None = None
-    """What the answer loads."""
+    """The tools that the answer loads."""
     shown: tuple[ToolKey, ...] = ()
-    """The tools whose definitions it shows."""
+    """The tools whose definitions the answer shows."""
 
 
 @attrs.frozen(kw_only=True)
@@ -130,15 +132,15 @@ class Target:
     """The tool that a wrapper call means."""
 
     server: str
-    """Which server has it."""
+    """The name of the server that has it."""
     name: str
     """The tool's bare name there."""
     label: str
     """What the log calls a call to it."""
     tool: Tool | None
-    """What is known of it; None while its server has not listed its tools."""
+    """Its definition; None while its server has not listed its tools."""
     head: bytes = attrs.field(init=False, repr=False)
-    """As `Forward.head`."""
+    """The raw bytes before the arguments in the request's `params` (`Forward.head`)."""
 
     @head.default
     def _head(self) -> bytes:
@@ -147,74 +149,102 @@ class Target:
 
 @attrs.frozen(kw_only=True)
 class Forward:
-    """The call goes to a server; its result is the answer."""
+    """The decision to send a call to a server, whose result is the answer."""
 
     server: str
-    """Which server."""
+    """The name of the server."""
     method: str = CALL_TOOL
-    """What is asked of it."""
+    """The method of the request."""
     name: str
-    """What it is asked for, by the name that the server knows: of `tools/call`, the tool's."""
+    """The server's own name for what is called: with `tools/call`, the tool's bare name."""
     head: bytes = attrs.field(repr=False)
-    """What stands in its `params` before the payload, raw (`ports.CallToSend.params`)."""
+    """The raw bytes before the payload in the `params` (`ports.CallToSend.params`)."""
     arguments: bytes | msgspec.Raw = attrs.field(repr=False)
     """The payload: a JSON object, as the client wrote it."""
     label: str
-    """What the log calls it."""
+    """The name that the log gives the call."""
     loading: Loading | None = None
-    """What the call loads."""
+    """The tools that the call loads."""
     repair: Repair | None = None
-    """How the arguments had to be mended, if they had."""
+    """How the arguments were repaired; None if they were not."""
     verbatim: bool = False
-    """Whether the decision is the same whatever the arguments are: nobody has opened them."""
+    """Whether the decision does not depend on the arguments, which nobody has decoded."""
 
 
 @attrs.frozen(kw_only=True)
 class AwaitListing:
-    """The answer depends on what is not known yet; ask again when it is."""
+    """The decision to wait for what is not known yet, and to be asked again then."""
 
     servers: tuple[str, ...] = ()
     """Servers that have not listed their tools."""
     calling: bool = False
-    """Whether a tool of theirs is to be called: that is worth waiting for a whole start."""
+    """Whether one of their tools is to be called: that is worth waiting for a whole start."""
     indexed: bool = False
-    """Whether the search index is to be up to date."""
+    """Whether the search index must have caught up with the catalog."""
 
 
 Action = Reply | Forward | AwaitListing
 
 
 class Surface(Protocol):
-    """One family of meta-tools. Holds no state: one object serves all sessions."""
+    """One way to show tools to clients. Holds no state: one object serves all sessions."""
 
     name: str
-    """As `--surface` and profiles call it."""
+    """The name that `--surface` and profiles use."""
 
     @property
     def meta_tools(self) -> tuple[str, ...]:
-        """Names of its own: a server's tool that is called like one gets another name beside it."""
+        """The names of its own tools: a server's tool of the same name is given another one beside them."""
 
     def instructions(self, view: View) -> str:
-        """How to use it, for the handshake."""
+        """The instructions for models that the handshake gives."""
 
     def awaits(self, view: View) -> tuple[str, ...]:
-        """Servers whose first list is worth a short wait before `list_tools` is answered."""
+        """The servers whose first list is worth a short wait before `list_tools` is answered."""
 
     def list_tools(self, view: View) -> tuple[bytes, ...]:
         """The tools that a client is shown, each a raw JSON object; the same while nothing changes."""
 
     def listed(self, view: View) -> Sequence[Offered]:
-        """The servers' tools that `list_tools` ends with, in its order; what stands before them is our own."""
+        """The servers' tools that `list_tools` ends with, in its order; the tools before them are our own."""
 
     def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
         """Decide what a call means.
 
         Args:
-            view: the moment to decide at.
-            name: which tool: one that was listed, or any other name.
+            view: the view to decide by.
+            name: the name of a tool, listed or not.
             arguments: a raw JSON object.
             patient: whether `AwaitListing` may be the answer; otherwise answer with what is known.
 
         Raises:
             CallError: the call is refused; `answers.error_result` is what the client gets.
         """
+
+
+def renamed(view: View, name: str) -> tuple[ToolKey, Offered] | None:
+    """The key that a name meant and the tool that it is now; None if it was not renamed or is not offered."""
+    catalog = view.catalog
+    key = catalog.names.key_of(name, catalog.servers)
+    if key is None or key in view.offer.tools:
+        return None
+    entry = catalog.servers[key[0]]
+    if entry.tools is None or key[1] in entry.tools:
+        return None
+    new = entry.renamed.get(key[1])
+    if new is None and key in view.loaded:
+        # It was renamed before this daemon started; the session has stored it.
+        new = view.loaded.tools[key].verdict.renamed_to
+    offered = None if new is None else view.offer.tools.get((key[0], new))
+    return None if offered is None else (key, offered)
+
+
+def is_as_shown(view: View, old: ToolKey, now: Tool) -> bool:
+    """Whether a renamed tool differs only in its name from what the client was shown or has loaded."""
+    seen = view.shown(old)
+    if seen is None and old in view.loaded:
+        seen = view.loaded.tools[old].schema_hash
+    if seen is None:
+        return False
+    whole, _content = hashes({**msgspec.json.decode(now.raw), "name": old[1]})
+    return whole == seen

@@ -1,6 +1,6 @@
 """The `browse` surface: `list_categories`, `get_tools`, `call_tool` (seed 003, semcode's `--lazy`).
 
-Three constant definitions, the smallest of all surfaces: even the categories are only told when asked for.
+Three constant definitions, the smallest of all surfaces: even the categories are listed only on request.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ CALL = calling.CALL_TOOL
 META_TOOLS = (LIST, GET, CALL)
 
 MAX_NAMES = 300
-"""Tool names in one list of categories: some 1,500 tokens. With more tools each category names its first ones,
+"""Tool names in one list of categories: some 1,500 tokens. With more tools, each category names its first ones
 and counts the rest."""
 
 NEXT_BYTES = 200
-"""What a list of categories says of those that did not fit."""
+"""Bytes of what a list of categories says of those that did not fit."""
 
 LIST_EXAMPLE = "{}"
 
@@ -73,11 +73,11 @@ class BrowseSurface:
         return _DEFINITIONS
 
     def listed(self, view: View) -> Sequence[Offered]:
-        """None of the servers'."""
+        """No tools of servers: they are called through the meta-tools."""
         return ()
 
     def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
-        """Show the categories, describe one, or forward to the tool that is meant."""
+        """List the categories, describe one, or forward to the tool that is meant."""
         if name == LIST:
             listing = decode_arguments(arguments, _ListArguments, LIST_EXAMPLE)
             return _list_categories(view, listing.cursor, patient=patient)
@@ -110,7 +110,7 @@ def _list_categories(view: View, cursor: str | None, *, patient: bool) -> Action
     most = total if total <= MAX_NAMES else max(1, MAX_NAMES // len(found))
     end = len(view.categories)
     reply, size = _listing(view, found, most, end)
-    # Names go first, for a description says more than they do; then whole categories, to another answer.
+    # Names are dropped first, because a description says more; then whole categories, left to another answer.
     while size > room_of(view) and (most > 1 or len(found) > 1):
         if most > 1:
             most = min(most, max(len(names) for _category, names in found)) // 2
@@ -124,7 +124,7 @@ def _list_categories(view: View, cursor: str | None, *, patient: bool) -> Action
 def _listing(
     view: View, found: Sequence[tuple[ToolCategory, list[str]]], most: int, end: int
 ) -> tuple[Reply, int]:
-    """An answer that names these categories, and the bytes of it that a model reads."""
+    """An answer that lists these categories, and how many bytes of it a model reads."""
     categories = [_summary(view, category, names, most) for category, names in found]
     servers = _servers({category.name: category for category, _names in found})
     meta = unavailable(view, [view.catalog.servers[name] for name in servers], ())

@@ -1,4 +1,4 @@
-"""Tools by category: what `category` and `browse` share."""
+"""Finding and describing the tools of a category, for the surfaces `category` and `browse`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from daemon.catalog.snapshot import ServerEntry
 
 NAMED_IN_NOTE = 2
-"""Tools in the example of how to ask for definitions: it shows that there may be several."""
+"""Tools in the example of how to ask for definitions: two, to show that there may be several."""
 
 NO_CATEGORIES = "There are no categories: mcpd's configuration has no servers."
 
@@ -52,7 +52,7 @@ DESCRIBE_EXAMPLE = '{"category": "NAME"} or {"category": "NAME", "toolNames": ["
 
 
 class DescribeArguments(msgspec.Struct, forbid_unknown_fields=True):
-    """What is asked for of a category: all of its tools, or some; from a cursor on."""
+    """The arguments that ask for a category: all of its tools or some, from a cursor on."""
 
     category: str
     toolNames: list[str] | None = None  # noqa: N815 - the seed's name
@@ -60,7 +60,7 @@ class DescribeArguments(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def describing_properties(category: str) -> dict[str, object]:
-    """The schemas of `DescribeArguments` but for the cursor, given what is said of the category."""
+    """The schemas of `DescribeArguments` without the cursor, given the description of `category`."""
     return {
         "category": {"type": "string", "description": category},
         "toolNames": {
@@ -75,7 +75,7 @@ def find_category(view: View, name: str) -> ToolCategory:
     """The category of that name.
 
     Raises:
-        UnknownCategory: the profile has none; the text names those that it has.
+        UnknownCategory: the profile has none of that name; the text names those that it has.
     """
     category = view.categories.get(name)
     if category is None:
@@ -88,7 +88,7 @@ def find_category(view: View, name: str) -> ToolCategory:
 
 
 def category_lines(view: View) -> str:
-    """One line per category, bounded in lines and size; what is left out is said."""
+    """One line per category, bounded in lines and size; the last line counts what is left out."""
     entries = [(category.name, category_line(view, category)) for category in view.categories.values()]
     if not entries:
         return NO_CATEGORIES
@@ -106,24 +106,24 @@ def describe_category(
     tool: str,
     patient: bool,
 ) -> Action:
-    """A category's tools with their schemas, those that are known, and what cannot be called now.
+    """Answer with a category's known tools and their schemas, and with what cannot be called now.
 
-    Where the schemas of all do not fit one answer, there is a line for each tool instead, and how to ask for
-    those of some.
+    If the schemas of all tools do not fit into one answer, there is a line for each tool instead, and how to
+    ask for the schemas of some.
 
     Args:
-        view: the moment.
-        category: which one.
+        view: the view of the session.
+        category: the category.
         wanted: only these tools; empty is all of them.
-        cursor: where to go on.
-        name_of: what a client calls a member, given the category's key for it.
+        cursor: where to continue.
+        name_of: returns what a client calls a member, given the category's key for it.
         tool: the meta-tool that was called.
-        patient: whether there is time for servers that have not listed their tools.
+        patient: whether servers that have not listed their tools may be waited for.
 
     Raises:
         UnknownTool: tools were named, and the category has none of them.
         SchemaFetchError: one of the servers is up and does not list its tools.
-        InvalidArguments: the cursor is none.
+        InvalidArguments: the cursor is not valid.
     """
     entries = entries_of(view, category)
     waiting = unlisted(entries)
@@ -156,9 +156,9 @@ def describe_category(
 def _definitions_of_some(
     view: View, tools: Sequence[Described], start: int, meta: dict[str, Any], tool: str
 ) -> Reply:
-    """The definitions of tools that were named; those that do not fit are named again."""
+    """The definitions of tools that were named; the call for those that do not fit is given."""
     names = [name for name, _tool, _description in tools]
-    # Nobody has to remember what is named again; a third of the room is some 400 names.
+    # The rest is named, so that the model does not have to remember it; a third of the room is some 400 names.
     most = (room_of(view) - _beside(meta)) // 3
     longest = _left(len(names), _call(tool, meta["category"], toolNames=names_within(names, most)))
     page = paged(tools, room_of(view) - _beside({**meta, **longest}), start)
@@ -171,7 +171,7 @@ def _definitions_of_some(
 def _definitions_of_all(
     view: View, tools: Sequence[Described], start: int, meta: dict[str, Any], tool: str
 ) -> Reply:
-    """The definitions of all tools, if they fit one answer; otherwise a line for each."""
+    """The definitions of all tools if they fit into one answer; otherwise a line for each."""
     page = paged(tools, room_of(view) - _beside(meta))
     if page.left:
         some = [name for name, _tool, _description in tools[start : start + NAMED_IN_NOTE]]
@@ -204,7 +204,7 @@ def _call(tool: str, category: str, **arguments: object) -> dict[str, Any]:
 
 
 def _left(count: int, following: Mapping[str, object]) -> dict[str, object]:
-    """The members of `meta` that lead to the rest: how many tools, and the exact call."""
+    """The members of `meta` that lead to the rest: how many tools are left, and the exact call."""
     return {"toolsLeft": count, "next": following}
 
 

@@ -1,4 +1,4 @@
-"""How a call finds its tool, on every surface alike."""
+"""How a call finds its tool on all surfaces, and what is answered if it finds none."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from daemon.kit.wording import closest
 from daemon.protocol import tool_head
 from daemon.surfaces.answers import MAX_QUOTED, choices, cut, quoted, share_of, some_of, unavailable_entry
 from daemon.surfaces.arguments.reading import WRAPPERS
-from daemon.surfaces.base import MAX_REMEMBERED, AwaitListing, Forward, Target
+from daemon.surfaces.base import MAX_REMEMBERED, AwaitListing, Forward, Target, renamed
 from daemon.surfaces.describing import definition, meta_tool, starting, unlisted
-from daemon.surfaces.renames import renamed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -38,11 +37,11 @@ class Wrapped(Struct, frozen=True, kw_only=True):
     said: Mapping[str, str]
     """The wrapper's own members, the tool's name among them."""
     name: str
-    """The tool."""
+    """The name of the tool."""
     slot: str
-    """The member where arguments belong."""
+    """The member that arguments belong in."""
     arguments: Raw | None
-    """What stood in the slot for arguments; None if nothing did."""
+    """The value in the slot for arguments; None if there was none."""
     beside: Mapping[str, Raw]
     """Members that are not the wrapper's own."""
 
@@ -60,12 +59,12 @@ def unwrap(sent: bytes, slot: str, own: Sequence[str], example: str) -> Wrapped:
 
     Args:
         sent: the raw JSON object.
-        slot: where the arguments belong: `args` or `arguments`.
+        slot: the member that the arguments belong in: `args` or `arguments`.
         own: the wrapper's other members, the tool's name last; all of them are required, all are strings.
-        example: a good call, for the error text.
+        example: a correct call, for the error text.
 
     Raises:
-        InvalidArguments: a member of the wrapper's own is missing, or no string.
+        InvalidArguments: one of the wrapper's own members is missing, or not a string.
     """
     said: dict[str, str] = {}
     try:
@@ -81,7 +80,7 @@ def unwrap(sent: bytes, slot: str, own: Sequence[str], example: str) -> Wrapped:
     if arguments is not None and bytes(arguments) == b"null":
         arguments = None
     if arguments is None and len(members) == 1 and members.keys() <= WRAPPERS:
-        # The right thing in a neighbouring slot.
+        # The arguments are in a slot of another name.
         _slot, arguments = members.popitem()
     return Wrapped(said=said, name=said[own[-1]], slot=slot, arguments=arguments, beside=members)
 
@@ -90,7 +89,7 @@ def call_tool(view: View, sent: bytes, meta_tools: Collection[str], *, patient: 
     """What `call_tool(tool_name, arguments)` means (seed 003): run any tool that the profile offers, by name.
 
     Raises:
-        InvalidArguments: the tool is a meta-tool, or the arguments fit it in no reading.
+        InvalidArguments: the tool is a meta-tool, or no reading of the arguments fits it.
         ToolDisabled, UnknownTool: as for `find`.
     """
     wrapped = unwrap(sent, "arguments", ("tool_name",), CALL_EXAMPLE)
@@ -108,17 +107,17 @@ def call_tool(view: View, sent: bytes, meta_tools: Collection[str], *, patient: 
 
 
 def remember(view: View, place: tuple[str, str], target: Target) -> None:
-    """What two names mean to a wrapper call, for as long as the view holds."""
+    """Remember what two names mean to a wrapper call, for as long as the view is valid."""
     if len(view.targets) >= MAX_REMEMBERED:
         view.targets.clear()
     view.targets[place] = target
 
 
 def run(view: View, target: Target, wrapped: Wrapped) -> Forward:
-    """Send a tool what stands in a wrapper call.
+    """Decide to send a tool the arguments in a wrapper call.
 
     Raises:
-        InvalidArguments: the arguments fit it in no reading.
+        InvalidArguments: no reading of the arguments fits the tool.
     """
     read = view.means.checker.read(
         target.tool, wrapped.name, wrapped.arguments, wrapped.beside, example=wrapped.example
@@ -134,7 +133,7 @@ def run(view: View, target: Target, wrapped: Wrapped) -> Forward:
 
 
 def direct(tool: Tool, arguments: bytes, loading: Loading | None = None) -> Forward:
-    """Send a tool what it was called with by its own name: nobody opens it."""
+    """Decide to send a tool the arguments that it was called with by its own name, without decoding them."""
     return Forward(
         server=tool.server,
         name=tool.name,
@@ -147,12 +146,12 @@ def direct(tool: Tool, arguments: bytes, loading: Loading | None = None) -> Forw
 
 
 def label_of(tool: Tool) -> str:
-    """What the log calls a call to it."""
+    """The name that the log gives to calls of a tool."""
     return f"{tool.server}/{tool.name}"
 
 
 def refuse_meta_tool(view: View, name: str, meta_tools: Collection[str]) -> None:
-    """Keep a meta-tool from being given its own kind.
+    """Refuse to call a meta-tool through a meta-tool.
 
     Raises:
         InvalidArguments: the name is a meta-tool's.
@@ -165,12 +164,12 @@ def refuse_meta_tool(view: View, name: str, meta_tools: Collection[str]) -> None
 
 
 def public_name(view: View, key: ToolKey, meta_tools: Collection[str]) -> str:
-    """What a client calls a tool where these meta-tools stand beside it: theirs are not to be had."""
+    """The name of a tool in a list beside these meta-tools, whose names are taken."""
     return view.catalog.names.name_beside(key, meta_tools)
 
 
 def call_tool_definition(find_with: str) -> bytes:
-    """The definition of `call_tool`, which says where names and arguments are found."""
+    """The definition of `call_tool`, raw JSON; `find_with` says where names and arguments are found."""
     properties = {
         "tool_name": {"type": "string", "description": "The tool."},
         "arguments": {"type": "object", "description": "Its arguments; {} if it takes none."},
@@ -184,9 +183,9 @@ def find(view: View, name: str, *, patient: bool) -> Offered | AwaitListing:
 
     Raises:
         ToolChanged: it is not what this client was shown.
-        ToolDisabled: it exists, and this profile does not let it through.
-        UpstreamUnavailable: its server is named, and has never said what it has.
-        UnknownTool: nobody has it.
+        ToolDisabled: it exists, and this profile does not offer it.
+        UpstreamUnavailable: its server is named, and has never listed its tools.
+        UnknownTool: no server has it.
     """
     catalog, offer = view.catalog, view.offer
     key = catalog.names.key_of(name, catalog.servers)
@@ -196,7 +195,7 @@ def find(view: View, name: str, *, patient: bool) -> Offered | AwaitListing:
         return offered
     if key is not None and _is_off(view, key):
         raise disabled(view, key, name)
-    # A bare name that nobody has wakes nobody; one with its server's name wakes that.
+    # A bare name that no server has wakes none; a name with its server's wakes that one.
     entries = list(view.servers.values()) if key is None else [catalog.servers[key[0]]]
     waiting = starting(entries) if key is None else unlisted(entries)
     if patient and waiting:
@@ -207,16 +206,16 @@ def find(view: View, name: str, *, patient: bool) -> Offered | AwaitListing:
 
 
 def refuse_changed(view: View, tool: Tool, name: str, description: str) -> None:
-    """Keep a client from calling what is not what it was shown, or what its session has loaded.
+    """Refuse a call of a tool that has changed since the client was shown it or its session loaded it.
 
     Args:
-        view: the moment.
+        view: the view of the session.
         tool: the tool as it is now.
         name: what the client calls it.
-        description: what is said of it.
+        description: its description in this profile.
 
     Raises:
-        ToolChanged: it has changed.
+        ToolChanged: it has changed; the error holds its new definition.
     """
     key = tool.server, tool.name
     seen = view.shown(key)
@@ -235,7 +234,7 @@ def refuse_changed(view: View, tool: Tool, name: str, description: str) -> None:
 
 
 def disabled(view: View, key: ToolKey, name: str) -> ToolDisabled:
-    """What to say of a tool that exists and is not to be had."""
+    """The error about a tool that exists and is switched off."""
     server, tool = key
     switched = view.catalog.switched
     if (server, "") in switched:
@@ -252,7 +251,7 @@ def disabled(view: View, key: ToolKey, name: str) -> ToolDisabled:
 
 
 def _is_off(view: View, key: ToolKey) -> bool:
-    """Whether a tool that is not offered is there, as far as anybody knows, and switched off."""
+    """Whether a tool that is not offered exists, as far as is known, and is switched off."""
     entry = view.catalog.servers[key[0]]
     if entry.tools is not None and key[1] not in entry.tools:
         return False
@@ -260,7 +259,7 @@ def _is_off(view: View, key: ToolKey) -> bool:
 
 
 def unknown_tool(view: View, name: str) -> UnknownTool:
-    """What to say of a name that nobody has, or nobody has any more."""
+    """The error about a name that no server has, or no longer has."""
     if (moved := renamed(view, name)) is not None:
         new = view.catalog.names.name_of(moved[1].key)
         return moved_away(name, moved[1], new, "Call that.")
@@ -286,14 +285,14 @@ def unknown_tool(view: View, name: str) -> UnknownTool:
 
 
 def moved_away(name: str, offered: Offered, new: str, advice: str, **more: object) -> UnknownTool:
-    """What to say of a name that its server has given up for another one.
+    """The error about a tool that its server has renamed.
 
     Args:
-        name: the old one.
+        name: the old name.
         offered: the tool as it is now.
-        new: what it is to be called.
+        new: the new name.
         advice: what to do.
-        **more: what the error says besides.
+        **more: further details of the error.
     """
     server = offered.tool.server
     return UnknownTool(
@@ -316,7 +315,7 @@ def _never_listed(view: View, entry: ServerEntry) -> UpstreamUnavailable:
 
 
 def _unlisted_hint(view: View) -> str:
-    """Which servers may have what was asked for."""
+    """A hint at the servers that may have what was asked for; empty if all have listed their tools."""
     silent = [f"{entry.name} ({entry.status.state})" for entry in view.servers.values() if entry.tools is None]
     return (
         f" Not known yet are the tools of: {', '.join(some_of(silent, share_of(view) // 2))}." if silent else ""
@@ -324,7 +323,7 @@ def _unlisted_hint(view: View) -> str:
 
 
 def loaded_tools(view: View) -> list[Offered]:
-    """What the session has loaded and can still use, in the order in which it did."""
+    """The loaded tools that the session can still use, in the order in which it loaded them."""
     offer = view.offer
     found = (offer.tools.get(key) for key, each in view.loaded.tools.items() if each.verdict.valid)
     return [offered for offered in found if offered is not None]

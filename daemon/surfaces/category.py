@@ -1,7 +1,8 @@
 """The `category` surface: two tools, `get-category-tools` and `call-category-tool` (seed 001).
 
-The categories stand in the first tool's description, so a model knows them from the start, even when no server
-is up. A category's schemas come from the catalog; a call goes to the server with its payload unopened.
+The first tool's description lists the categories, so a model knows them from the start, even when no server is
+up. A category's schemas come from the catalog; a call goes to the server with its
+payload as the client wrote it, unless that has to be repaired.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class CategorySurface:
         )
 
     def awaits(self, view: View) -> tuple[str, ...]:
-        """Nothing: the categories are the configuration's."""
+        """Nothing: the categories come from the configuration."""
         return ()
 
     def list_tools(self, view: View) -> tuple[bytes, ...]:
@@ -63,7 +64,7 @@ class CategorySurface:
         return _get_definition(view), _CALL_DEFINITION
 
     def listed(self, view: View) -> Sequence[Offered]:
-        """None of the servers'."""
+        """No tools of servers: they are called through the meta-tools."""
         return ()
 
     def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
@@ -125,7 +126,7 @@ def _find_unlisted(view: View, category: ToolCategory, name: str, *, patient: bo
     if not view.offer.shows(members[0]):
         raise _disabled(view, category, name)
     if patient:
-        # Of several nobody knows which one has it.
+        # Of several servers it is not known which one has it.
         return AwaitListing(servers=tuple(waiting), calling=len(waiting) == 1)
     # Not remembered: a call that has time waits for the list.
     return _target(view, category, members[0])

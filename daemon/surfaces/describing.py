@@ -1,7 +1,7 @@
-"""How tools are described, on every surface alike: schemas and what cannot be used now (design.md §6).
+"""How tools are described on all surfaces: their schemas, and what cannot be used now (design.md §6).
 
-A description never repeats what nobody asked for: schemas come without white space and empty fields, and where
-they do not fit one answer there is a line for each tool, and how to ask for the schemas of some.
+Descriptions are kept short: schemas come without white space and empty fields, and if they do not fit into one
+answer there is a line for each tool, and how to ask for the schemas of some.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from daemon.surfaces.base import View
 
 HASH_DIGITS = 12
-"""Of a tool's hash, that a model is shown: 48 bits tell two definitions of one tool apart, and 64 digits cost
-as much as a short description."""
+"""Hex digits of a tool's hash that a model is shown: 48 bits tell two definitions of one tool apart, and 64
+digits would cost as much as a short description."""
 
 MAY_LIST = COMING | {ServerState.STOPPED, ServerState.READY, ServerState.DORMANT}
 """States in which waiting for a first list makes sense."""
@@ -48,21 +48,21 @@ _ANNOTATIONS = msgspec.json.Decoder(dict[str, Any])
 
 
 Described = tuple[str, "Tool", str]
-"""A tool under the name to call it by, with what is said of it."""
+"""The name to call a tool by, the tool, and its description."""
 
 
 @attrs.frozen(kw_only=True)
 class Page:
-    """As much of a description as fits one answer."""
+    """The tools of a description that fit into one answer."""
 
     tools: Mapping[str, object]
-    """What is said of tools, by the names to call them by."""
+    """The definitions or lines of the tools, by the names to call them by."""
     end: int
-    """Where among all of them these end."""
+    """The position among all tools at which this page ends."""
     left: int
-    """How many tools come after these."""
+    """How many tools come after this page."""
     whole: bool = True
-    """Whether these are definitions; otherwise a line each."""
+    """Whether the page holds definitions; otherwise one line for each tool."""
 
 
 def meta_tool(
@@ -74,17 +74,17 @@ def meta_tool(
     *,
     reads_only: bool = True,
 ) -> bytes:
-    """The definition of a tool of our own, as it is listed.
+    """The definition of a meta-tool as it is listed, raw JSON.
 
-    Its schema is never closed: what a model adds we can often make sense of, and a client that checks would
-    turn it away.
+    Its schema never forbids further properties: we can often make sense of what a model adds, and a client that
+    validates would reject it.
 
     Args:
-        name: the tool's.
-        title: what a person is shown.
-        description: what a model is told.
+        name: the tool's name.
+        title: its title, for people.
+        description: its description, for models.
         properties: the schemas of its arguments.
-        required: those that must be given.
+        required: the arguments that must be given.
         reads_only: whether it changes nothing and reaches nothing beyond this machine.
     """
     reading = {"readOnlyHint": True, "openWorldHint": False} if reads_only else {}
@@ -104,7 +104,7 @@ def meta_tool(
 
 
 def definition(tool: Tool, description: str) -> dict[str, object]:
-    """What a model is told of a tool: `{description, inputSchema, outputSchema?, annotations?, schemaHash}`."""
+    """A tool for a model: `{description, inputSchema, outputSchema?, annotations?, schemaHash}`."""
     schemas = {
         key: Raw(legible_schema(compact(tool.parts[key])))
         for key in _SCHEMAS
@@ -120,7 +120,7 @@ def definition(tool: Tool, description: str) -> dict[str, object]:
 
 
 def _annotations(raw: bytes) -> Raw | None:
-    """A tool's annotations without those that say nothing; None if none is left."""
+    """A tool's annotations without empty ones; None if none is left."""
     try:
         said = {
             key: value for key, value in _ANNOTATIONS.decode(raw).items() if value not in (None, "", {}, [])
@@ -131,19 +131,19 @@ def _annotations(raw: bytes) -> Raw | None:
 
 
 def paged(tools: Sequence[Described], room: int, start: int = 0) -> Page:
-    """The definitions of tools, as many as fit so many bytes, at least one: it could not be called otherwise.
+    """The definitions of as many tools as fit; at least one, which could not be called otherwise.
 
     Args:
-        tools: all of them.
-        room: bytes.
-        start: how many to leave out.
+        tools: all tools.
+        room: bytes for the definitions.
+        start: how many tools to skip.
     """
     defined = ((name, definition(tool, description)) for name, tool, description in tools[start:])
     return _page(fitting(defined, room), start, len(tools))
 
 
 def outlined(view: View, tools: Sequence[Described], room: int, start: int = 0) -> Page:
-    """The names of tools with a line each, as many as fit so many bytes."""
+    """A line for each of as many tools as fit into `room` bytes, from `start` on."""
 
     def line(number: int) -> str:
         _name, tool, description = tools[start + number]
@@ -160,10 +160,10 @@ def _page(tools: Mapping[str, object], start: int, count: int, *, whole: bool = 
 
 
 def position(cursor: str | None, count: int) -> int:
-    """Where a cursor points to.
+    """The position that a cursor stands for.
 
     Raises:
-        InvalidArguments: nobody gave it out.
+        InvalidArguments: the cursor was never given out.
     """
     if cursor is None:
         return 0
@@ -176,7 +176,7 @@ def position(cursor: str | None, count: int) -> int:
 
 
 def unlisted(entries: Iterable[ServerEntry]) -> tuple[str, ...]:
-    """The servers whose tools are unknown and may be known in a moment; asking wakes those that sleep."""
+    """The servers whose tools are unknown and may be known in a moment; waiting wakes dormant ones."""
     return tuple(
         entry.name
         for entry in entries
@@ -185,7 +185,7 @@ def unlisted(entries: Iterable[ServerEntry]) -> tuple[str, ...]:
 
 
 def unlisted_of(view: View, names: Iterable[str]) -> tuple[str, ...]:
-    """Those servers worth waiting for that may have tools of these names."""
+    """The servers worth waiting for that may have tools of these names."""
     catalog = view.catalog
     keys = [catalog.names.key_of(name, catalog.servers) for name in names]
     servers = {key[0] for key in keys if key is not None}
@@ -193,12 +193,12 @@ def unlisted_of(view: View, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def starting(entries: Iterable[ServerEntry]) -> tuple[str, ...]:
-    """The servers on their way to a first list; nobody is woken for it."""
+    """The servers that are about to list their tools for the first time; none is woken."""
     return tuple(entry.name for entry in entries if entry.awaited)
 
 
 def require_lists(entries: Iterable[ServerEntry]) -> None:
-    """Refuse to describe servers that are up and do not say what they have.
+    """Refuse to describe servers that are up and have never listed their tools.
 
     Raises:
         SchemaFetchError: one of them does not list its tools, and never has.
@@ -213,12 +213,12 @@ def require_lists(entries: Iterable[ServerEntry]) -> None:
 
 
 def unavailable(view: View, entries: Iterable[ServerEntry], names: Iterable[str]) -> dict[str, object]:
-    """The members of `meta` that name what cannot be called now, left out where there is nothing.
+    """The members of `meta` that name what cannot be called now, without empty ones.
 
-    Where they are too many for one answer the first ones are named and the others counted.
+    If there are too many for one answer, the first ones are named and the others counted.
 
     Args:
-        view: the moment.
+        view: the view of the session.
         entries: the servers concerned.
         names: the tools that cannot be called.
     """

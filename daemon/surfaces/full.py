@@ -1,7 +1,7 @@
-"""The `full` surface: every tool, as its server describes it; nothing of our own.
+"""The `full` surface: every tool as its server describes it, and no meta-tools.
 
 Names are qualified only where two servers have the same (`daemon.catalog.naming`). A call is passed on
-without its payload being opened.
+without its payload being decoded.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class FullSurface:
-    """What clients know without mcpd."""
+    """The plain list of tools that clients know from any MCP server."""
 
     name = "full"
     meta_tools = ()
 
     def instructions(self, view: View) -> str:
-        """Which servers there are: all else stands in the list of tools."""
+        """The names of the servers; the list of tools says everything else."""
         names = list(view.servers)
         if not names:
             return "No MCP servers are configured."
@@ -34,16 +34,16 @@ class FullSurface:
         return f"The tools of these MCP servers: {', '.join(names[:MAX_NAMED])}{more}."
 
     def awaits(self, view: View) -> tuple[str, ...]:
-        """All that have not listed: many clients ask once and never again."""
+        """All servers that have not listed their tools: many clients ask once and never again."""
         return unlisted(view.servers.values())
 
     def list_tools(self, view: View) -> tuple[bytes, ...]:
-        """Every tool that the profile lets through."""
+        """Every tool that the profile offers."""
         offer: Offer = view.offer
         return offer.listing
 
     def listed(self, view: View) -> Sequence[Offered]:
-        """All of them."""
+        """Every tool that the profile offers."""
         return view.offer.all
 
     def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:

@@ -1,11 +1,11 @@
-"""Tools of servers in a list beside meta-tools: which ones stand there, and how.
+"""Servers' tools in a list beside meta-tools: which ones are listed, and how.
 
-Core tools are listed from the start on the surface `search`. A profile names them. Where it does not, they are
-chosen for each client once, of what was called most until then: what a client was told in the handshake holds
-for as long as it is there, whatever is called meanwhile.
+Core tools are listed from the start on the surface `search`. A profile names them; if it does not, they are
+chosen once for each client from the tools that were called most until then: what a client was told in the
+handshake stays true as long as it is connected, whatever is called in the meantime.
 
-Some clients show their models only the names of tools, unless a tool says otherwise in its `_meta`. What a
-model has loaded or found, and what its profile names as core, it is to see at once, as it sees the meta-tools.
+Some clients show their models only the names of tools, unless a tool says otherwise in its `_meta`. A model is
+to see at once what it has loaded or found and what its profile names as core, as it sees the meta-tools.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 
 MOST_USUAL = 7
-"""Tools that are chosen: as many as seed 000 has by default."""
+"""Core tools that are chosen: as many as seed 000 has by default."""
 
 
 def usual_tools(means: Means, catalog: Catalog, profile: Profile) -> tuple[ToolKey, ...]:
-    """The tools that were called most, of those that a profile shows or may once their servers have listed.
+    """The most called of the tools that a profile shows, or may once their servers have listed theirs.
 
-    In the order of their names: as long as they are the same ones, every client is told the same.
+    In the order of their names: as long as the set is the same, every client is told the same.
     """
     offer = means.offers.of(catalog, profile)
     shown = (key for key in means.most_called() if _may_be_shown(catalog, offer, key))
@@ -47,21 +47,21 @@ def usual_tools(means: Means, catalog: Catalog, profile: Profile) -> tuple[ToolK
 
 
 def core_tools(view: View) -> Sequence[Offered]:
-    """The core tools that are known."""
+    """The core tools whose definitions are known."""
     if view.profile.core_tools is not None:
         return view.offer.core
     return [offered for key in view.usual() if (offered := view.offer.tools.get(key)) is not None]
 
 
 def core_references(view: View) -> Sequence[str]:
-    """The core tools as a configuration names them."""
+    """The core tools, named as in a configuration."""
     if view.profile.core_tools is not None:
         return view.profile.core_tools
     return [f"{server}/{tool}" for server, tool in view.usual()]
 
 
 def core_names(view: View, meta_tools: Collection[str]) -> Iterator[str]:
-    """The core tools as they are called; as they are configured while their servers have not listed."""
+    """The names to call core tools by; their configured names while their servers have not listed."""
     for name in core_references(view):
         offered = view.offer.find(name)
         if offered is None:
@@ -78,7 +78,7 @@ def _may_be_shown(catalog: Catalog, offer: Offer, key: ToolKey) -> bool:
 
 
 KEPT = 1024
-"""Definitions that are kept in this form: more than all sessions have loaded at a time; 3 MB of real ones."""
+"""Definitions that are cached in this form: more than all sessions load at a time; 3 MB of real ones."""
 
 _META = "_meta"
 _ALWAYS_LOAD = {key: Raw(msgspec.json.encode(value)) for key, value in ALWAYS_LOAD.items()}
@@ -87,20 +87,20 @@ _decode_meta = msgspec.json.Decoder(dict[str, Raw] | None).decode
 
 
 def as_listed(view: View, offered: Offered, meta_tools: Collection[str]) -> bytes:
-    """The tool object, under the name that it has beside these meta-tools."""
+    """The tool object for a list, raw JSON, under the name that it has beside these meta-tools."""
     name = calling.public_name(view, offered.key, meta_tools)
     return always_loaded(legible_tool(offered.listed(name), offered.description))
 
 
 @lru_cache(maxsize=KEPT)
 def always_loaded(raw: bytes) -> bytes:
-    """A tool object with `ALWAYS_LOAD` in its `_meta`; nothing else of what its server says is lost."""
+    """A tool object with `ALWAYS_LOAD` added to its `_meta`; everything else stays."""
     members = _decode_members(raw)
     if _META not in members:
         return b'%b,"_meta":%b}' % (raw.rstrip()[:-1], msgspec.json.encode(ALWAYS_LOAD))
     try:
         said = _decode_meta(members[_META]) or {}
     except msgspec.MsgspecError:
-        # No object: whatever a client makes of it, it is not ours to replace.
+        # Not an object, hence not valid: it is not ours to replace.
         return raw
     return msgspec.json.encode({**members, _META: {**said, **_ALWAYS_LOAD}})

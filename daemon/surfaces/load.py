@@ -1,7 +1,7 @@
 """The `load` surface: `load_mcp_server`, `load_mcp_tool`, and what a session has loaded (seed 002, §4).
 
-Three steps, each a little dearer: a line per server from the start, a line per tool of a server on request, a
-whole schema for a tool that is loaded. What is loaded is listed, and only that can be called.
+Three steps, each costing a little more: a line per server from the start, a line per tool of a server on
+request, a whole schema for a tool that is loaded. Loaded tools are listed, and only they can be called.
 """
 
 from __future__ import annotations
@@ -31,11 +31,10 @@ from daemon.surfaces.answers import (
     size_of,
     some_of,
 )
-from daemon.surfaces.base import Action, AwaitListing, Loading, Reply, View
+from daemon.surfaces.base import Action, AwaitListing, Loading, Reply, View, is_as_shown, renamed
 from daemon.surfaces.describing import meta_tool, paged, position, starting, unavailable, unlisted, unlisted_of
 from daemon.surfaces.listing import as_listed
-from daemon.surfaces.renames import is_as_shown, renamed
-from daemon.surfaces.resolving import MAX_FOUND, WORTH, resolve
+from daemon.surfaces.searching import MAX_FOUND, WORTH, resolve
 from daemon.surfaces.summing import server_line, server_words, tool_line
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from daemon.catalog.offer import Offered
     from daemon.catalog.snapshot import ServerEntry
     from daemon.search.index import ServerHit
-    from daemon.surfaces.resolving import Wanted
+    from daemon.surfaces.searching import Wanted
 
 SERVER = "load_mcp_server"
 TOOL = "load_mcp_tool"
@@ -57,7 +56,7 @@ MAX_NAMES = 50
 """Tools loaded with one call."""
 
 UNFITTED = "its schema did not fit into this answer: load it with the next call"
-"""What is said of a tool that was asked for together with too many."""
+"""The reason given for a tool that was asked for together with too many."""
 
 SERVER_EXAMPLE = '{"name": "version control"}'
 TOOL_EXAMPLE = '{"names": ["TOOL", "what you need"]} or {"names": ["TOOL"], "server_name": "SERVER"}'
@@ -88,7 +87,7 @@ class LoadSurface:
         )
 
     def awaits(self, view: View) -> tuple[str, ...]:
-        """The servers of preloaded tools; others are the configuration's, and what is loaded was listed."""
+        """The servers of preloaded tools; servers come from the configuration, and loaded tools were listed."""
         return unlisted_of(view, view.profile.preload)
 
     def list_tools(self, view: View) -> tuple[bytes, ...]:
@@ -97,7 +96,7 @@ class LoadSurface:
         return (_server_definition(view), _TOOL_DEFINITION, *loaded)
 
     def listed(self, view: View) -> Sequence[Offered]:
-        """What is loaded and valid."""
+        """The tools that are loaded and valid."""
         return calling.loaded_tools(view)
 
     def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
@@ -120,10 +119,10 @@ class LoadSurface:
 
 
 def _moved(view: View, name: str) -> Offered | None:
-    """The tool that a name meant before its server renamed it, if it is to run all the same; None if none.
+    """The tool that a name meant before its server renamed it, if it may run under that name; else None.
 
     Raises:
-        UnknownTool: it has another name, which the client is to use.
+        UnknownTool: the client has to use the new name.
     """
     moved = renamed(view, name)
     if moved is None:
@@ -173,7 +172,7 @@ def _load_server(view: View, asked: _ServerArguments, *, patient: bool) -> Actio
     if patient and asleep:
         return AwaitListing(servers=asleep, indexed=True)
     tools = _tools_by_server(view)
-    # Where to go on is only clear where one server is meant.
+    # A cursor only makes sense if one server is meant.
     start = position(asked.cursor, len(tools.get(entries[0].name, ()))) if len(entries) == 1 else 0
     down = [entry for entry in entries if not entry.usable]
     meta = unavailable(
@@ -188,7 +187,7 @@ def _load_server(view: View, asked: _ServerArguments, *, patient: bool) -> Actio
 
 
 def _worthy(hits: Sequence[ServerHit]) -> list[ServerHit]:
-    """The best one, and those that are nearly as good; alone if it was named."""
+    """The best hit and those that are nearly as good; only the best if it was named exactly."""
     if not hits or hits[0].exact:
         return list(hits[:1])
     return [hit for hit in hits if hit.score >= WORTH * hits[0].score]
@@ -197,7 +196,7 @@ def _worthy(hits: Sequence[ServerHit]) -> list[ServerHit]:
 def _server_summary(
     view: View, entry: ServerEntry, tools: Sequence[Offered], start: int, room: int
 ) -> dict[str, Any]:
-    """One server's summary, and a line per tool from a position on, in so many bytes."""
+    """One server's summary, and a line per tool from `start` on, in at most `room` bytes."""
     following = {"name": SERVER, "arguments": {"name": entry.name, "cursor": str(len(tools))}}
     said = cut(server_words(entry), room // SHARE)
     summary = {"summary": said} if said else {}
@@ -267,13 +266,13 @@ def _loaded(view: View, wanted: Wanted) -> Reply:
 
 
 def _told(view: View, wanted: Wanted, names: Collection[str], left: Sequence[str]) -> dict[str, Any]:
-    """What is said beside the definitions.
+    """The `meta` of an answer.
 
     Args:
-        view: the moment.
+        view: the view of the session.
         wanted: what was asked for.
-        names: the tools that are loaded.
-        left: those that do not fit into the answer.
+        names: the names of the tools that are loaded.
+        left: the names of those that do not fit into the answer.
     """
     share = share_of(view)
     loaded = {name: wanted.tools[name] for name in names}

@@ -1,7 +1,7 @@
 """The `search` surface: `search_tools`, a few core tools, `call_tool` (seed 000, Serena's deferred loading).
 
-What a search finds becomes listed for the session. Every tool can be called by its name whether it is listed
-or not, and through `call_tool` by clients that only call what they have listed.
+What a search finds is listed for the session from then on. Every tool can be called by its name whether it is
+listed or not, and through `call_tool` by clients that only call what they have listed.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ SEARCH = "search_tools"
 META_TOOLS = (SEARCH, calling.CALL_TOOL)
 
 DEFAULT_RESULTS = 5
-"""What is found is listed with its schema: of 20, as seed 000 has it, nearly all are read for nothing, and
-where the first five do not help, other words find more than the next fifteen."""
+"""Tools found by default: each is listed with its schema, and of 20, as in seed 000, nearly all would be read
+for nothing; if the first five do not help, other words find more than the next fifteen."""
 
 MAX_RESULTS = 100
 """Most tools in one answer, whatever was asked for: what is found is listed with its schema from then on."""
 
 MAX_POSITION = 10**6
-"""Where in a result a search may go on; no catalog has so many tools."""
+"""Largest position at which a search may continue; no catalog has so many tools."""
 
 CATEGORY_CHARACTERS = 1000
 """Characters of the categories that the parameter names; the rest are counted."""
@@ -61,16 +61,16 @@ MAX_CATEGORIES = 60
 """Categories named in one answer, as many as are named from the start elsewhere."""
 
 NEXT_BYTES = 400
-"""What an answer says of tools that did not fit."""
+"""Bytes of what an answer says of tools that did not fit."""
 
 NOTHING_FITS = (
     "Nothing here fits that. Say it in other words, or see what a category has:"
     f' {SEARCH}({{"category": "NAME"}})'
 )
-"""What is said where no tool fits better than one would by chance."""
+"""The note of an answer in which no tool fits better than by chance."""
 
 UNLISTED = "The schemas of the last ones did not fit: search for one of them by its name to have it listed."
-"""What is said where more was found than can be listed at once."""
+"""The note of an answer that found more than can be listed at once."""
 
 EXAMPLE = '{"query": "read a file"} or {"category": "NAME"}'
 
@@ -149,7 +149,7 @@ def _search(view: View, asked: _SearchArguments, *, patient: bool) -> Action:
 
 
 def _answer(view: View, findings: Findings, entries: Sequence[ServerEntry], asked: _SearchArguments) -> Reply:
-    """What was found, as much as fits; what fits a list of tools is listed from now on."""
+    """As much of what was found as fits; the tools whose schemas fit are listed from now on."""
     room = room_of(view)
     listed = fitting(((str(number), each) for number, each in enumerate(_definitions(view, findings))), room)
     while True:
@@ -164,7 +164,7 @@ def _answer(view: View, findings: Findings, entries: Sequence[ServerEntry], aske
 
 
 def _definitions(view: View, findings: Findings) -> Iterator[msgspec.Raw]:
-    """The tools that were found, as a list of tools would have them."""
+    """The tools that were found as a list of tools would show them."""
     return (msgspec.Raw(offered.listed(_name(view, offered))) for offered, _score in findings.tools)
 
 
@@ -209,7 +209,7 @@ def _entry(view: View, offered: Offered, asked: _SearchArguments) -> dict[str, A
 
 
 def _text(findings: Findings, structured: dict[str, Any], categories: int) -> str:
-    """The answer as seed 000 shows it, given how many categories there are."""
+    """The answer as text, as seed 000 shows it; `categories` is how many there are."""
     lines = [f"Found {len(findings.tools)} tool(s):" if findings.tools else "Found 0 tool(s)."]
     if findings.tools:
         lines.append("")
@@ -281,7 +281,7 @@ def _search_definition(categories: tuple[str, ...]) -> bytes:
 
 
 def _only(categories: tuple[str, ...]) -> str:
-    """What the parameter `category` may be."""
+    """The description of the parameter `category`."""
     if not categories:
         return "Only this category."
     lengths = accumulate(len(name) + 2 for name in categories)

@@ -1,4 +1,4 @@
-"""Finding tools: what `search_tools` and `mcpd search` share."""
+"""Finding tools by need or name: for `search_tools` and `mcpd search`, and for loading (seed 002, FR-4)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.surfaces.answers import one_line
+from daemon.errors import CallError, UnknownTool
+from daemon.kit.wording import closest
+from daemon.surfaces import calling
+from daemon.surfaces.answers import MAX_QUOTED, choices, cut, one_line, quoted, share_of
+from daemon.surfaces.base import renamed
 from daemon.surfaces.by_category import find_category, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from daemon.catalog.offer import Offered
     from daemon.model import ToolKey
@@ -19,24 +23,24 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True)
 class Findings:
-    """What a search found."""
+    """The result of a search."""
 
     tools: Sequence[tuple[Offered, float]]
-    """Best first, with scores; 0.0 where everything was asked for."""
+    """The tools, best first, with their scores; 0.0 if everything was asked for."""
     total: int
-    """How many fit, shown or not."""
+    """How many tools fit, shown or not."""
     end: int
-    """Where in the result these end."""
+    """The position in the whole result at which `tools` ends."""
     suggestions: Sequence[str] = ()
-    """What may have been meant when nothing fits."""
+    """Words that may have been meant if nothing fits."""
 
     @property
     def left(self) -> int:
-        """How many come after these."""
+        """How many tools come after these."""
         return max(0, self.total - self.end)
 
     def first(self, count: int) -> Findings:
-        """Only so many of them: the others come after these."""
+        """The first `count` of these tools; the others count as left."""
         return attrs.evolve(
             self, tools=self.tools[:count], end=min(self.end, self.total) - len(self.tools) + count
         )
@@ -48,11 +52,11 @@ def find_tools(
     """The offered tools that fit, best first.
 
     Args:
-        view: the moment.
-        phrasings: a need, keywords or a name, or several phrasings of it; empty is everything, in its order.
-        category: only this one's tools; None or empty is all.
+        view: the view of the session.
+        phrasings: phrasings of one need, keywords or a name; empty is everything, in its order.
+        category: only the tools of this category; None or empty is all.
         limit: most tools to return.
-        start: how many of the best to leave out.
+        start: how many of the best to skip.
 
     Raises:
         UnknownCategory: the profile has none of that name.
@@ -65,7 +69,7 @@ def find_tools(
         known = [(offer.tools[key], 0.0) for key in among if key in offer.tools]
         return Findings(tools=known[start:end], total=len(known), end=end)
     index = view.means.index()
-    # To look each tool up that fits takes as long as to find it: not where all of them are among those.
+    # Checking each hit takes as long as finding it, which is saved if all tools are allowed.
     all_of_it = among is offer.tools and offer.is_everything and index.covers(view.catalog.servers)
     ranking = index.search(asked, within=None if all_of_it else among, limit=end)
     tools = [(offer.tools[hit.key], hit.score) for hit in ranking.hits if hit.key in offer.tools]
@@ -73,7 +77,7 @@ def find_tools(
 
 
 def scored(view: View, phrasings: Sequence[str], category: str | None, limit: int) -> dict[str, object]:
-    """What an operator sees of a search.
+    """A search as an operator sees it.
 
     Returns:
         `{tools: [{name, server, category, score, description}], total, suggestions}`.
@@ -101,3 +105,88 @@ def scored(view: View, phrasings: Sequence[str], category: str | None, limit: in
 def _keys_in(view: View, category: str) -> dict[ToolKey, None]:
     members = shown(view, find_category(view, category)).values()
     return {(member.server, member.tool): None for member in members}
+
+
+MAX_FOUND = 3
+"""Most servers or tools found for one need: a need that fits more is not precise enough."""
+
+WORTH = 0.6
+"""The share of the best hit's score that another hit must have to be shown beside it."""
+
+
+@attrs.define
+class Wanted:
+    """The tools that names and needs resolve to."""
+
+    tools: dict[str, Offered] = attrs.field(factory=dict)
+    """The tools, by the names to call them by."""
+    failures: dict[str, CallError] = attrs.field(factory=dict)
+    """Errors about what was not found, by what was asked for."""
+    alternatives: dict[str, list[str]] = attrs.field(factory=dict)
+    """The names of tools that fit nearly as well, by need."""
+
+
+def resolve(view: View, names: Iterable[str], servers: set[str], reserved: tuple[str, ...]) -> Wanted:
+    """Find the tools that are meant: what is not the name of a tool is taken as a need.
+
+    Args:
+        view: the view of the session.
+        names: names and needs.
+        servers: only tools of these servers.
+        reserved: the names of the surface's own tools.
+    """
+    wanted = Wanted()
+    for name in names:
+        try:
+            calling.refuse_meta_tool(view, name, reserved)
+            offered = _by_name(view, name, servers)
+            if offered is None:
+                offered = _by_need(view, name, servers, wanted, reserved)
+            wanted.tools[calling.public_name(view, offered.key, reserved)] = offered
+        except CallError as error:
+            wanted.failures[cut(name, MAX_QUOTED)] = error
+    return wanted
+
+
+def _by_name(view: View, name: str, servers: set[str]) -> Offered | None:
+    """The tool of that name on one of these servers; None if no tool has it."""
+    key = view.catalog.names.key_of(name, view.catalog.servers)
+    if key is not None and key[0] in servers:
+        if key in view.offer.tools:
+            return view.offer.tools[key]
+        if not view.offer.allows(key):
+            # Raises the reason why a tool that exists is not offered.
+            calling.find(view, name, patient=False)
+        if (moved := renamed(view, name)) is not None:
+            return moved[1]
+    # A bare name that means another server's tool elsewhere is clear if only one server is meant.
+    return view.offer.tools.get((next(iter(servers)), name)) if len(servers) == 1 else None
+
+
+def _by_need(view: View, need: str, servers: set[str], wanted: Wanted, reserved: tuple[str, ...]) -> Offered:
+    """The tool that fits a need best; others that fit nearly as well become alternatives.
+
+    Raises:
+        UnknownTool: no tool fits.
+    """
+    offer = view.offer
+    within = {key for key in offer.tools if key[0] in servers}
+    ranking = view.means.index().search([need], within=within, limit=MAX_FOUND)
+    hits = [hit for hit in ranking.hits if hit.score >= WORTH * ranking.hits[0].score]
+    if not hits:
+        names = [
+            calling.public_name(view, each.key, reserved) for key, each in offer.tools.items() if key in within
+        ]
+        near = closest(need, names)
+        hint = (
+            f"Did you mean: {', '.join(ranking.suggestions)}?"
+            if ranking.suggestions
+            else choices(names, need, near, room=share_of(view))
+        )
+        raise UnknownTool(f"no tool fits {quoted(need)}. {hint}", tool=cut(need, MAX_QUOTED), closest=near)
+    best, *others = (offer.tools[hit.key] for hit in hits)
+    if others:
+        wanted.alternatives[cut(need, MAX_QUOTED)] = [
+            calling.public_name(view, each.key, reserved) for each in others
+        ]
+    return best

@@ -1,6 +1,6 @@
-"""What is said of servers and tools on one line: whose words count, and how they are cut.
+"""One line about a server, a category or a tool: whose words are used, and how they are cut.
 
-An operator's words count more than a model's, and a model's more than a cut description, which was written to
+An operator's words take precedence over a model's, and a model's over a cut description, which was written to
 be read whole.
 """
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 LEAD_CHARACTERS = 2000
-"""Of a description: a first sentence that is not over by then is cut far earlier."""
+"""Characters of a description that are searched for its first sentence: a longer one is cut far earlier."""
 
 SHORTEST = 10
-"""Characters of a sentence; what is shorter is a number or a heading, and says nothing alone."""
+"""Characters of the shortest sentence; anything shorter is a number or a heading and says nothing alone."""
 
 _HEADING = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
 _PARAGRAPH_END = re.compile(r"\n[ \t]*\n")
@@ -35,9 +35,9 @@ _SENTENCE_END = re.compile(
 
 
 def server_words(entry: ServerEntry) -> str:
-    """What somebody says of a server: the configuration's words, else a model's, else its own.
+    """The description of a server: the configuration's words, else a model's, else the server's own.
 
-    Its own are a stranger's: one sentence of them, on one line, with nothing hidden.
+    The server's own words are not trusted: one sentence of them, on one line, with nothing hidden.
     """
     if entry.description:
         return entry.description
@@ -47,13 +47,13 @@ def server_words(entry: ServerEntry) -> str:
 
 
 def server_line(view: View, entry: ServerEntry) -> str:
-    """What is said of a server: somebody's words, else the names of its tools."""
+    """The line about a server: its description, else the names of its tools."""
     known = (name for name in entry.tools or () if view.offer.allows((entry.name, name)))
     return server_words(entry) or in_words(known, entry.name)
 
 
 def category_line(view: View, category: ToolCategory) -> str:
-    """What is said of a category, or of the server that it is: somebody's words, else its tools' names."""
+    """The line about a category, or about the server that it is: its description, else its tools' names."""
     whole = not view.catalog.config.categories
     words = server_words(view.catalog.servers[category.name]) if whole else category.description
     members = category.members.values()
@@ -62,12 +62,12 @@ def category_line(view: View, category: ToolCategory) -> str:
 
 
 def tool_line(entry: ServerEntry, tool: Tool, description: str) -> str:
-    """What is said of a tool, on one line of at most `answers.MAX_LINE` characters.
+    """The line about a tool, of at most `answers.MAX_LINE` characters.
 
     Args:
         entry: its server.
-        tool: which one.
-        description: what the profile or the category says of it, else its own description.
+        tool: the tool.
+        description: the description by the profile or the category, else the tool's own.
     """
     if description != tool.description:
         return one_line(description)
@@ -76,17 +76,17 @@ def tool_line(entry: ServerEntry, tool: Tool, description: str) -> str:
 
 
 def first_sentence(text: str) -> str:
-    """The first sentence of a text, which may stand on several lines, or the paragraph if it has none."""
+    """The first sentence of a text, which may span several lines, or the beginning if it has none."""
     lead = text[:LEAD_CHARACTERS].strip()
     sentence = _SENTENCE_END.split(_PARAGRAPH_END.split(lead, maxsplit=1)[0], maxsplit=1)[0].strip()
     return sentence if len(sentence) >= SHORTEST else lead
 
 
 MAX_PHRASES = 300
-"""Names that are read: a line has room for some thirty of them."""
+"""Names that are looked at: a line has room for some thirty of them."""
 
 ROOM = MAX_LINE - 20
-"""Characters of the phrases: the name of what they describe stands before them on the same line."""
+"""Characters of all phrases: the name of what they describe comes before them on the same line."""
 
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[^\W\d_A-Z]+|[A-Z]+|\d+")
 _SMALL = frozenset({"a", "an", "and", "by", "for", "from", "in", "of", "on", "or", "the", "to", "with"})
@@ -95,14 +95,14 @@ Phrase = tuple[str, ...]
 
 
 def in_words(names: Iterable[str], server: str) -> str:
-    """Names of tools as phrases, as many as have room: `navigate, take screenshot, click, fill form`.
+    """Names of tools as phrases, as many as fit: `navigate, take screenshot, click, fill form`.
 
-    What all names begin with is left out, and so is their server's name. Where not all have room, no word is
-    said twice: whoever looks for one finds it.
+    A common prefix of all names is left out, and so is their server's name. If not all phrases fit, no word is
+    repeated, so that more words can be found.
 
     Args:
         names: the tools' names, in their server's order.
-        server: what their server is called.
+        server: the name of their server.
     """
     phrases = _without_prefix([_words(name) for name, _ in zip(names, range(MAX_PHRASES), strict=False)])
     own = set(_words(server))
@@ -127,7 +127,7 @@ def _words(name: str) -> Phrase:
 
 
 def _without_prefix(phrases: Sequence[Phrase]) -> Sequence[Phrase]:
-    """Without the first words that all of several have, as long as each keeps one."""
+    """Phrases without the first words that they all share, as long as each keeps one."""
     while len(phrases) > 1 and all(len(phrase) > 1 for phrase in phrases):
         if len({phrase[0] for phrase in phrases}) > 1:
             break
@@ -136,6 +136,6 @@ def _without_prefix(phrases: Sequence[Phrase]) -> Sequence[Phrase]:
 
 
 def _without_own(phrase: Phrase, own: set[str]) -> Phrase:
-    """Without the server's own name at its beginning."""
+    """A phrase without the server's own name at its beginning."""
     start = next((at for at, word in enumerate(phrase) if word not in own), len(phrase) - 1)
     return phrase[max(0, start) :]

@@ -1,4 +1,4 @@
-"""The surfaces that there are. A further one is its file and a line here (docs/surfaces.md)."""
+"""All surfaces, and which one a client gets. A new one is a module and a line here (docs/surfaces.md)."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ SURFACES: dict[str, Surface] = {
         FullSurface(),
     )
 }
-"""By the name that profiles and `--surface` use."""
+"""All surfaces, by the names that profiles and `--surface` use."""
 
 META_TOOLS = frozenset(name for surface in SURFACES.values() for name in surface.meta_tools)
-"""Names that some surface shows beside those of tools."""
+"""The names of all meta-tools."""
 
 UNSWITCHED = FullSurface.name
-"""What is served where lazy loading is switched off."""
+"""The surface that is served where lazy loading is switched off."""
 
 PRELOADING = LoadSurface.name
-"""Where tools that a profile preloads are loaded: elsewhere nothing has to be."""
+"""The surface on which a profile's preloaded tools are loaded: elsewhere none has to be."""
 
 LAZY = BrowseSurface.name
-"""What `--lazy` asks for (seed 003)."""
+"""The surface that `--lazy` asks for (seed 003)."""
 
 DEFERRED = SearchSurface.name
-"""What `deferredLoading` asks for (seed 000)."""
+"""The surface that `deferredLoading` asks for (seed 000)."""
 
 
 def chosen(config: Config, profile: Profile, *, surface: str | None = None, lazy: bool | None = None) -> str:
@@ -48,10 +48,10 @@ def chosen(config: Config, profile: Profile, *, surface: str | None = None, lazy
     Both switches, the configuration's and the profile's, must be on for a lazy one (seed 002, §9).
 
     Args:
-        config: for the master switch.
-        profile: the client's.
-        surface: what the client asks for, if it does.
-        lazy: the client's own switch, if it has set it.
+        config: the configuration, with the master switch.
+        profile: the client's profile.
+        surface: the surface that the client asks for, if any.
+        lazy: the client's own switch, if it has set one.
     """
     if is_switched_off(config, profile, lazy=lazy):
         return UNSWITCHED
@@ -65,12 +65,12 @@ def chosen(config: Config, profile: Profile, *, surface: str | None = None, lazy
 
 
 def shows_summaries(config: Config) -> bool:
-    """Whether some profile shows less than everything: only there anybody reads a summary."""
+    """Whether some profile shows less than everything: summaries are read nowhere else."""
     return any(chosen(config, profile) != UNSWITCHED for profile in config.profiles.values())
 
 
 def by_profile(config: Config) -> dict[str, str]:
-    """What a client gets that names a profile and asks for nothing else."""
+    """The surface of a client that names a profile and asks for nothing else, by profile."""
     return {name: chosen(config, profile) for name, profile in config.profiles.items()}
 
 

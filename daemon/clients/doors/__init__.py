@@ -1,1 +1,1 @@
-"""Where connections come in: a door makes links and says who is there; the loop that accepts stands once."""
+"""Where clients come in: the one accept loop, and the doors that make a link of each connection."""

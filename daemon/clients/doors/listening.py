@@ -1,7 +1,7 @@
 """The accept loop of every door: how many connections at once, what a shortage and what a refusal cost.
 
-A door says who may come in, before anything is read, and what is done with a connection. The listening socket
-belongs to whoever made it; a connection belongs to what serves it.
+A door decides who may come in before anything is read, and what serves a connection. The listening socket
+belongs to whatever opened it; a connection belongs to what serves it.
 """
 
 from __future__ import annotations
@@ -17,21 +17,23 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 BREATHER = 0.1
-"""Seconds to stop accepting when descriptors or memory run out: others may give some back (as trio does)."""
+"""Seconds without accepting when descriptors or memory run out: some may be freed meanwhile (as trio does)."""
 
 SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 REFUSALS = 8
-"""After so many the loop pauses: each costs it 0.1 to 0.4 ms, and whoever is refused may try without end."""
+"""Refusals after which the loop pauses: each costs it 0.1 to 0.4 ms, and a refused peer may try again and
+again."""
 
 REFUSALS_PAUSE = 0.02
-"""Seconds of that pause: refusals take a tenth of the loop, and a full backlog is through in two seconds."""
+"""Seconds of that pause: refusals take a tenth of the loop's time, and a full backlog is refused in two
+seconds."""
 
 V = TypeVar("V")
 
 
 class Listener(Generic[V]):
-    """Accepts on one socket, and has each connection served in a task of its own."""
+    """Accepts connections on one socket and has each served in a task of its own."""
 
     def __init__(
         self,
@@ -46,12 +48,12 @@ class Listener(Generic[V]):
         """Prepare to accept.
 
         Args:
-            door: whose it is, for the log.
+            door: the door's name, for the log.
             listener: bound, listening and non-blocking.
             places: how many connections there may be; further ones wait in the kernel's backlog.
-            admit: says who is at the other end, None turns him away; a shortage that it raises is waited out.
+            admit: returns who is at the other end, or None to refuse; a shortage that it raises is waited out.
             serve: takes the connection over, closes it, and contains its faults: what it raises ends `run`.
-            log_full: called when no place is left, before one is waited for.
+            log_full: called when no place is left, before waiting for one.
         """
         self._door = door
         self._listener = listener
@@ -78,7 +80,7 @@ class Listener(Generic[V]):
             await trio.sleep_forever()
 
     def stop_accepting(self) -> None:
-        """Take no further connections; those that are open go on."""
+        """Accept no further connections; the open ones go on."""
         self._accepting.cancel()
 
     async def _serve_in_place(self, connection: socket.socket, visitor: V) -> None:
@@ -116,7 +118,7 @@ class Listener(Generic[V]):
                     raise
 
     async def _pause(self) -> None:
-        """After a refusal, let others go on: whoever connects in a loop has the next connection ready."""
+        """After a refusal, let other tasks run: a peer in a loop has its next connection ready."""
         self._refused += 1
         if self._refused % REFUSALS:
             await trio.lowlevel.checkpoint()
@@ -124,7 +126,7 @@ class Listener(Generic[V]):
             await trio.sleep(REFUSALS_PAUSE)
 
     async def _wait_out(self, error: OSError) -> None:
-        """Wait a moment if something has run out; anything else is a fault."""
+        """Wait a moment if a resource has run out; re-raise anything else."""
         if error.errno not in SHORTAGES:
             raise error
         logger.warning("{}: cannot accept a connection: {}", self._door, error.strerror)

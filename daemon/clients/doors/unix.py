@@ -1,4 +1,4 @@
-"""The door of a unix socket: a link over each connection's descriptor, and the user whom the kernel names.
+"""The door of a unix socket: each connection's descriptor becomes a link, and the kernel names its user.
 
 Nothing is read from a peer before `processes.peers` has let it in.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from daemon.wire.outbox import Outbox
 
 PAUSE_SHARE = 8
-"""A client is not read from while an eighth of its queue limit waits for it: it is slow, not dead."""
+"""Reading from a client pauses while an eighth of its queue limit is waiting for it: it is slow, not dead."""
 
 
 def unix_door(
@@ -30,12 +30,12 @@ def unix_door(
     outbox: Outbox,
     limits: Limits,
 ) -> Listener[PeerCredentials]:
-    """A door for local processes.
+    """Make a door for local processes.
 
     Args:
         listener: bound, listening and non-blocking.
-        peers: who may come in, and how many.
-        serve: serves a link, and the uid at its other end, until it ends; what it raises ends the door.
+        peers: decides who may come in, and how many.
+        serve: serves a link, given the uid at its other end, until it ends; what it raises ends the door.
         outbox: the daemon's outbox.
         limits: how long a message may be, and how much may wait for a client that does not read.
     """

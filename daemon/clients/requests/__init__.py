@@ -1,1 +1,1 @@
-"""What clients ask for, a module per family of MCP's methods."""
+"""What clients ask for, a module for each family of methods: how a request is answered or handed on."""

@@ -1,4 +1,4 @@
-"""How a client introduces itself: `initialize`, `server/discover`, and the hello of its bridge; and `ping`."""
+"""The handshake of both eras, `ping`, and what a bridge says for its client."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def ping(connection: ClientConnection, request_id: bytes, _params: Raw | None) -
 
 
 def accept_version(connection: ClientConnection, request_id: bytes, meta: Mapping[str, Raw]) -> bool:
-    """Take the envelope of a request of the 2026-07-28 era in; False if it was refused for its version.
+    """Read the envelope of a request of the 2026-07-28 era. Returns False if its version was refused.
 
     Raises:
         msgspec.MsgspecError: a member cannot be read.
@@ -57,7 +57,7 @@ def accept_version(connection: ClientConnection, request_id: bytes, meta: Mappin
 
 
 def hello(connection: ClientConnection, said: dict[str, object]) -> None:
-    """Take what a bridge says for its client: a connection's first message (`protocol.HELLO`)."""
+    """Take over what a bridge says for its client in the first message of a connection (`protocol.HELLO`)."""
     connection.client.wish(said)
     if fault := connection.attachments.take_hello(said):
         connection.client_log.warning("what this client loads is not remembered: {}", fault)

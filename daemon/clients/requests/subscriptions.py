@@ -1,4 +1,4 @@
-"""`subscriptions/listen` of the 2026-07-28 era, and the cancellation that ends it, or any other request."""
+"""`subscriptions/listen` (MCP 2026-07-28), and the cancellation that ends it or any other request."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def listen(connection: ClientConnection, request_id: bytes, params: Raw | None) -> None:
-    """A subscription: acknowledged first, then open until the client cancels it.
+    """Acknowledge a subscription, which then stays open until the client cancels it.
 
     Raises:
         msgspec.MsgspecError: its params are no object.
@@ -37,7 +37,7 @@ def listen(connection: ClientConnection, request_id: bytes, params: Raw | None) 
 
 
 def cancel(connection: ClientConnection, params: Raw) -> None:
-    """Give a request up at its client's wish (MCP, cancellation), whatever it is.
+    """Cancel a request of any kind (MCP, cancellation).
 
     Raises:
         msgspec.MsgspecError: the params are no object.

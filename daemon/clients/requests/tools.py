@@ -1,4 +1,4 @@
-"""`tools/list` and `tools/call`: what depends on what a session has loaded."""
+"""`tools/list` and `tools/call`."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ if TYPE_CHECKING:
     from daemon.clients.connection import ClientConnection
 
 MAX_WAITING_LISTS = 16
-"""`tools/list` of one client that wait for servers to list their own; further ones get what is known."""
+"""`tools/list` requests of one client that may wait for servers to list their tools; others get what is
+known."""
 
 PAGE_SHARE = 2
-"""A page of `tools/list` takes at most half of what may wait for a client. By default that is 4 MiB: all 1,519
-tools of 46 real servers, for many clients never ask for a second page."""
+"""A page of `tools/list` takes at most half of a client's queue limit. By default that is 4 MiB, which holds
+all 1,519 tools of 46 real servers: many clients never ask for a second page."""
 
 
 def call_tool(connection: ClientConnection, params: Raw | None, request: Request) -> None:
-    """Take a `tools/call` in.
+    """Hand a `tools/call` to the call path.
 
     Raises:
         msgspec.MsgspecError: its params are not those of a call.
@@ -36,11 +37,11 @@ def call_tool(connection: ClientConnection, params: Raw | None, request: Request
 
 
 def list_tools(connection: ClientConnection, params: Raw | None, request: Request) -> None:
-    """Answer `tools/list`, now or once servers have listed that are worth waiting for.
+    """Answer `tools/list`, now or once the servers worth waiting for have listed their tools.
 
     Raises:
         msgspec.MsgspecError: its params are not those of a list.
-        UnknownCursor: nobody gave its cursor out.
+        UnknownCursor: its cursor was never given out.
     """
     cursor = protocol.decode_list(params or b"{}").cursor
     connection.announcements.asked(request.key)

@@ -1,4 +1,4 @@
-"""A value that fits a schema, made up: what an error shows to a model that got it wrong."""
+"""Made-up values that fit a schema: an error shows them to a model that got its arguments wrong."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ MAX_TEXT = 64
 """Characters of a string in an example, if the schema wants a long one."""
 
 LARGE = 2**53 - 1
-"""Bounds beyond this are JSON's way to write "any integer", and no example."""
+"""Bounds beyond this only mean "any integer" and make no good example."""
 
 Object = dict[str, Any]
 
 
 def example_of(schema: object) -> object:
-    """A value that fits, as far as a glance at each keyword can tell; the validator has the last word."""
+    """A value that fits a schema as far as its keywords are understood here; the validator decides."""
     return _Maker(schema).make(schema, 0)
 
 
@@ -51,7 +51,7 @@ class _Maker:
         return self._of_type(schema, depth)
 
     def _merged(self, schema: Object) -> Object:
-        """A schema together with what it refers to, the parts of its `allOf` and the first of its options."""
+        """A schema merged with what it refers to, the parts of its `allOf` and the first of its options."""
         parts = [resolve(self._root, schema["$ref"])] if "$ref" in schema else []
         if isinstance(schema.get("allOf"), list):
             parts += schema["allOf"]
@@ -97,7 +97,7 @@ _JOINED = frozenset({"$ref", "allOf", "anyOf", "oneOf"})
 
 
 def _members(part: Object, schema: Object) -> Object:
-    """The properties of two schemas, and what they require, together."""
+    """The properties and the required members of two schemas together."""
     joined: Object = {}
     for key, empty in (("properties", {}), ("required", [])):
         ours, theirs = schema.get(key, empty), part.get(key, empty)
@@ -134,7 +134,7 @@ def _number(schema: Object) -> int | float:
 
 
 def _whole(bound: float, key: str) -> int:
-    """The integer next to a bound, within it; `exclusive` bounds are stepped away from."""
+    """The integer nearest to a bound and within it; the caller steps away from exclusive ones."""
     up = key in {"minimum", "exclusiveMaximum"}
     return ceil(bound) if up else floor(bound)
 

@@ -1,6 +1,6 @@
-"""What to say of arguments that fit in no reading: the faults, the part of the schema that matters, an example.
+"""The error about arguments that do not fit: the faults, the part of the schema that matters, and an example.
 
-The client's values are never repeated, but for short ones that were right, which it gets back in the example.
+The client's values are never repeated, except for short ones that were right, which the example contains.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ else:
     Kind = later("jsonschema_rs", "ValidationErrorKind", due=True)
 
 MAX_FAULTS = 5
-"""Faults that are told: whoever mends these learns of the others next."""
+"""Faults that are named: a model that has mended these is told the others next."""
 
 MAX_MESSAGE = 200
-"""Characters of one fault."""
+"""Characters of the description of one fault."""
 
 MAX_SCHEMA = 4096
-"""Bytes of the part of a schema that is shown: the rest is there to be described."""
+"""Bytes of the part of a schema that is shown; the whole can be asked for."""
 
 MAX_KEPT = 100
-"""Bytes of a value that was right and is repeated in the example."""
+"""Bytes of the longest right value that is repeated in the example."""
 
 MAX_COMPARED = 200
-"""Property names that a wrong one, or a fault, is compared with."""
+"""Property names that a wrong name, or a fault, is compared with."""
 
 MAX_KNOWN = 20
-"""Property names that are told to one who has written none that is close to any."""
+"""Property names that are listed if a wrong name is close to none of them."""
 
 MAX_EXAMPLE = 2048
 """Bytes of made-up arguments: a server may declare a default of any length."""
@@ -64,15 +64,15 @@ def refusal(
     *,
     several: bool = False,
 ) -> InvalidArguments:
-    """The error for arguments in no reading, or in several.
+    """The error for arguments that fit in no reading, or in several.
 
     Args:
         name: the tool, as the client called it.
-        validator: its schema; None if there is none to go by.
-        literal: what stood in the slot for arguments; None if it cannot be read.
-        beside: names of members that stood beside it.
+        validator: the validator of its schema; None if there is none to go by.
+        literal: the value in the slot for arguments; None if it cannot be decoded.
+        beside: the names of members beside that slot.
         example: makes a whole call of example arguments.
-        several: whether it could be read in more than one way.
+        several: whether more than one reading fits.
     """
     schema = {} if validator is None else validator.schema
     errors = validator.errors(literal) if validator is not None and isinstance(literal, dict) else []
@@ -121,7 +121,7 @@ def _told(error: ValidationError, schema: Object) -> Iterator[Told]:
 def _told_of_options(
     error: ValidationError, options: list[list[ValidationError]], schema: Object
 ) -> Iterator[Told]:
-    """What is wrong with the option that was meant, if the others are of another type altogether."""
+    """The faults of the option that was meant, if all others are of another type."""
     here = len(error.instance_path)
     types = [_types(option, here) for option in options]
     meant = [option for option, names in zip(options, types, strict=True) if not names]
@@ -139,7 +139,7 @@ def _told_of_options(
 
 
 def _types(option: list[ValidationError], here: int) -> list[str]:
-    """The types that an option wants, if the value as a whole is of another; else none."""
+    """The types that an option wants if the value as a whole has another; else none."""
     for error in option:
         if isinstance(error.kind, Kind.Type) and len(error.instance_path) == here:
             return error.kind.types
@@ -151,13 +151,13 @@ def _path(steps: Iterable[str | int]) -> str:
 
 
 def _missing(literal: Object, schema: Object) -> list[Told]:
-    """What can be told without a validator: for values that it would take long with."""
+    """Missing members, found without the validator, for values that would take it long."""
     required = [key for key in schema.get("required", ()) if key not in literal][:MAX_FAULTS]
     return [_fault("$", f'"{key[:50]}" is a required property') for key in required]
 
 
 def _misspelt(literal: Object, schema: Object) -> list[Told]:
-    """Members that nobody declares and that look like one that is: a lenient schema does not complain."""
+    """Undeclared members that resemble a declared one: a lenient schema does not complain about them."""
     declared = schema.get("properties")
     if not isinstance(declared, dict) or schema.get("additionalProperties") is False:
         return []
@@ -198,7 +198,7 @@ def _kind(value: object) -> str:
 
 
 def _good_example(validator: Validator | None, errors: list[ValidationError], literal: object) -> object:
-    """Arguments that fit: what was sent right, if it is short, and the rest made up."""
+    """Arguments that fit: short values that were sent right, and the rest made up."""
     if validator is None:
         return {}
     made = example_of(validator.schema)
@@ -219,7 +219,7 @@ def _is_short(value: object) -> bool:
 
 
 def _part(schema: Object, faults: list[Told]) -> dict[str, object]:
-    """The properties at fault and what is required; nothing if there is no schema or it would be long."""
+    """The properties at fault and what is required; empty if there is no schema or it would be too long."""
     properties = schema.get("properties")
     if not isinstance(properties, dict):
         return {}
@@ -242,7 +242,7 @@ def _part(schema: Object, faults: list[Told]) -> dict[str, object]:
 
 
 def _followed(schema: Object, place: object) -> object:
-    """A property with what its reference leads to, one step, beside what it says itself."""
+    """A property merged with what its reference leads to, one step; its own members take precedence."""
     found = resolve(schema, place["$ref"]) if isinstance(place, dict) and "$ref" in place else None
     if not isinstance(place, dict) or not isinstance(found, dict):
         return place

@@ -1,4 +1,4 @@
-"""References within a schema."""
+"""References within a JSON schema, and what they lead to."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 from urllib.parse import unquote
 
 MAX_HOPS = 16
-"""References that are followed one after the other: a circle ends here."""
+"""Most references that are followed in a row: a circle ends here."""
 
 
 def resolve(root: Any, reference: object) -> Any:
-    """What `#/...` means within `root`: references followed, as long as nothing stands beside them.
+    """What `#/...` resolves to within `root`: further references are followed if they stand alone.
 
     Args:
         root: the whole schema.

@@ -1,6 +1,6 @@
-"""How arguments were meant: models flatten, stringify and double-wrap what a wrapper call asks for.
+"""What the arguments of a wrapper call mean: models flatten, stringify and double-wrap them.
 
-The literal reading comes first. Another one is taken only if exactly one fits the tool's schema, and it must
+The literal reading comes first. Another one is used only if exactly one fits the tool's schema, and it must
 account for everything that was sent: nothing is ever dropped.
 """
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from daemon.model import Tool
 
 WRAPPERS = frozenset({"args", "arguments", "parameters", "params", "input"})
-"""Members that models wrap arguments in once more."""
+"""Names of members in which models wrap arguments once more."""
 
 MAX_CHECKED = 256 * 1024
-"""Bytes of arguments that are validated: beyond, a call would keep the event loop busy for milliseconds."""
+"""Bytes of the longest arguments that are validated: longer ones would hold the event loop for milliseconds."""
 
 MAX_LAYERS = 3
-"""Wrappings and stringings that are taken off, one in the other."""
+"""Nested wrappers and strings that are taken off."""
 
 _NULL = Raw(b"null")
 
@@ -38,13 +38,13 @@ class Read(Struct, frozen=True):
     """Arguments as a tool will get them."""
 
     arguments: bytes | Raw
-    """A raw JSON object: the client's own bytes, if nothing had to be done."""
+    """A raw JSON object: the client's own bytes if nothing had to be repaired."""
     repair: Repair | None
-    """What was done."""
+    """What was repaired; None if nothing was."""
 
 
 class Checker:
-    """Reads arguments. Holds compiled schemas, nothing else."""
+    """Reads arguments. Holds compiled schemas and nothing else."""
 
     def __init__(self) -> None:
         self._validators = Validators()
@@ -58,12 +58,12 @@ class Checker:
         *,
         example: Callable[[object], object] | None = None,
     ) -> Read:
-        """Make out which arguments a wrapper call means.
+        """Determine the arguments that a wrapper call means.
 
         Args:
-            tool: the tool; None if its server has not listed it, so that nothing is known of it.
+            tool: the tool; None if its server has not listed it.
             name: what the client called it.
-            args: raw JSON from the slot for arguments; None if nothing stood there.
+            args: raw JSON from the slot for arguments; None if there was none.
             beside: members that are not the wrapper's own, raw.
             example: makes a whole wrapper call of example arguments, for the error text.
 
@@ -86,16 +86,16 @@ class Checker:
 
 class _Sent(Struct, frozen=True, kw_only=True):
     value: object
-    """What stood in the slot, decoded, and opened if it was a string that holds an object; None if it cannot be
-    decoded, an empty object if nothing stood there."""
+    """The value in the slot, decoded, also from within a string that holds an object; None if it cannot be
+    decoded, an empty object if there was none."""
     own: Read | None
-    """The literal reading of it: an object, or a string that holds one; None if it is neither."""
+    """The literal reading of an object, or of a string that holds one; None if it is neither."""
     beside: Object | None
-    """What stood beside it, decoded; None if some of it cannot be."""
+    """The members beside the slot, decoded; None if one cannot be."""
 
 
 def _sent(args: bytes | None, beside: Mapping[str, Raw], *, look: bool) -> _Sent:
-    """What there is to read; an object is decoded only if it is to be looked into."""
+    """Decode what was sent; an object only if `look` is set."""
     others: Object | None = {}
     if beside:
         others = _others(beside) if look else None
@@ -118,7 +118,7 @@ def _others(beside: Mapping[str, Raw]) -> Object | None:
 
 
 def _decoded(raw: bytes | Raw | str) -> Any:
-    """A JSON value; None also for what cannot be decoded: 1e400, half of a surrogate pair, endless nesting."""
+    """A JSON value; None if it cannot be decoded: 1e400, half of a surrogate pair, too deep nesting."""
     try:
         return msgspec.json.decode(raw)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -126,7 +126,7 @@ def _decoded(raw: bytes | Raw | str) -> Any:
 
 
 def _fitting(sent: _Sent, validator: Validator) -> list[Read]:
-    """The readings that fit: the literal one alone if it does and hides no wrapper."""
+    """The readings that fit; only the literal one if it fits and is not itself a wrapper."""
     own = sent.own if sent.beside == {} else None
     if own is not None and sent.value is not None and not validator.accepts(sent.value):
         own = None
@@ -141,7 +141,7 @@ def _fitting(sent: _Sent, validator: Validator) -> list[Read]:
 
 
 def _readings(sent: _Sent) -> Iterator[tuple[Object, Repair]]:
-    """Every reading but the literal one that accounts for all that was sent."""
+    """All readings, except the literal one, that account for everything that was sent."""
     value, beside = sent.value, sent.beside
     if sent.own is None or beside is None or not isinstance(value, dict):
         return
@@ -156,7 +156,7 @@ def _readings(sent: _Sent) -> Iterator[tuple[Object, Repair]]:
 
 
 def _unwrapped(value: Object) -> Iterator[Object]:
-    """What an object holds that has a single member called like a wrapper, layer by layer."""
+    """The objects within one that has a single member named like a wrapper, layer by layer."""
     inner: object = value
     for _ in range(MAX_LAYERS):
         if not isinstance(inner, dict) or len(inner) != 1 or not inner.keys() <= WRAPPERS:
@@ -179,7 +179,7 @@ def _opened(value: object) -> Object | None:
 
 
 def _looks_wrapped(value: object, validator: Validator) -> bool:
-    """Whether a valid object is a wrapper after all: its only member is called like one and not declared."""
+    """Whether a valid object is a wrapper after all: its only member is named like one and not declared."""
     if not isinstance(value, dict) or len(value) != 1 or not value.keys() <= WRAPPERS:
         return False
     declared = validator.schema.get("properties")
@@ -187,7 +187,7 @@ def _looks_wrapped(value: object, validator: Validator) -> bool:
 
 
 def _declares(validator: Validator, value: Object) -> bool:
-    """Whether a schema has a place for every member, and does not merely tolerate it."""
+    """Whether a schema declares every member instead of merely tolerating it."""
     schema = validator.schema
     declared = schema.get("properties")
     if not isinstance(declared, dict) or not declared:

@@ -1,10 +1,10 @@
-"""Compiled schemas, one for each schema hash; and how long a validation may take, told before it is begun.
+"""Compiled schemas, one for each schema hash, and how much work a validation can be, known before it begins.
 
 Nothing is ever fetched, regexes run in linear time, and work that would take long is not begun: a schema comes
-from a server, which nobody has vetted. Once begun, a validation holds the event loop and cannot be stopped, and
-a schema of a few hundred bytes can make it try the same small value a million times: options that refer to each
+from a server, which is not trusted. Once begun, a validation holds the event loop and cannot be stopped, and a
+schema of a few hundred bytes can make it try the same small value a million times: options that refer to each
 other twice (the "billion laughs"), or a recursive option that is offered twice on each level. So visits are
-counted before they are made: how often one value can be looked at, times the values there are.
+counted before they are made: how often one value can be visited, times the number of values.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from daemon.model import Tool
 else:
-    # 6 ms: it takes somebody who calls a tool through a wrapper.
+    # Importing it takes 6 ms, which only a client that calls a tool through a wrapper has to pay.
     jsonschema_rs = later("jsonschema_rs", due=True)
 
 
@@ -35,22 +35,22 @@ MAX_COMPILED = 2048
 """Compiled schemas that are kept: more than the 1,519 tools of 46 real servers."""
 
 MAX_PATTERNS = 200
-"""Mentions of patterns in a schema that is compiled: a pattern can take 0.3 ms."""
+"""Most patterns in a schema that is compiled: a pattern can take 0.3 ms."""
 
 MAX_PATTERN_BYTES = 64 * 1024
-"""Memory of one compiled pattern: what is larger repeats repetitions."""
+"""Bytes of one compiled pattern: larger ones have nested repetitions."""
 
 MAX_WORK = 500_000
-"""Visits of one validation: 10 ms, at 10 to 20 ns for each."""
+"""Most visits of one validation: 10 ms, at 10 to 20 ns for each."""
 
 MAX_ERRORS = 50
-"""Errors that are looked at, and elements of a list that they are looked for in if there are many."""
+"""Most errors that are collected, and elements of a long list in which they are looked for."""
 
 MAX_TELLING = 10_000
-"""Visits of one collection of errors, of which each can take 50 µs: under options, errors hold errors."""
+"""Most visits of one collection of errors, at up to 50 µs each: under options, errors contain errors."""
 
 MAX_NESTING = 32
-"""Levels of a value in which errors are looked for if there is much of it."""
+"""Levels of a large value in which errors are looked for."""
 
 _ABOUT_LENGTH = frozenset({"minItems", "contains", "minContains", "maxItems"})
 """Keywords that a shortened list breaks by being short, or keeps."""
@@ -60,20 +60,20 @@ _OPTIONS: dict[str, Any] = {
     "offline": True,
     "validate_formats": False,
 }
-"""Values never stand in messages; `format` is an annotation in both dialects that servers use."""
+"""Messages never contain values; `format` is an annotation in both dialects that servers use."""
 
 _FAILURES = (ValueError, TypeError, OverflowError, RecursionError)
-"""What the validator raises for numbers, keys and depths that it does not take."""
+"""What the validator raises for numbers, keys and depths that it does not support."""
 
 
 class Validator:
     """One compiled schema."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
-        """Compile. Dialect: what `$schema` says, else 2020-12, MCP's default.
+        """Compile a schema in the dialect that `$schema` names, else 2020-12, MCP's default.
 
         Raises:
-            ValueError: the schema is broken, or needs something from elsewhere.
+            ValueError: the schema is invalid, or refers to something outside of it.
         """
         self.schema = schema
         self._compiled = jsonschema_rs.validator_for(
@@ -82,7 +82,7 @@ class Validator:
         self._work = Work(schema)
 
     def accepts(self, value: object) -> bool:
-        """Whether a value is not known to be wrong: what cannot be validated is the server's to judge."""
+        """Whether a value is not known to be wrong: the server judges what cannot be validated."""
         return self._verdict(value) is not False
 
     def proves(self, value: object) -> bool:
@@ -95,7 +95,7 @@ class Validator:
         return _attempt(self._compiled.is_valid, value)
 
     def errors(self, value: object) -> list[jsonschema_rs.ValidationError]:
-        """What is wrong with a value, at most `MAX_ERRORS`; nothing if it would take long to tell."""
+        """The errors in a value, at most `MAX_ERRORS`; none if collecting them would take long."""
         if self._is_told_soon(value):
             return self._errors(value, frozenset())
         short = _shortened(value, MAX_NESTING)
@@ -112,10 +112,10 @@ class Validator:
 
 
 def _attempt(work: Callable[..., Result], *given: object) -> Result | None:
-    """What the validator makes of something, None if it fails.
+    """Call the validator; None if it fails.
 
-    It is written in Rust, and where its own assumptions break (an anchor beneath an `$id`, for one) it panics:
-    with an exception that is no `Exception`, which would otherwise end the daemon.
+    It is written in Rust, and panics where its own assumptions break (for example an anchor beneath an `$id`):
+    with an exception that is not an `Exception`, which would otherwise end the daemon.
     """
     try:
         return work(*given)
@@ -128,7 +128,7 @@ def _attempt(work: Callable[..., Result], *given: object) -> Result | None:
 
 
 def _shortened(value: object, levels: int) -> object:
-    """A value with the first elements of its lists only."""
+    """A value with only the first elements of its lists."""
     if isinstance(value, list):
         return [_shortened(each, levels - 1) for each in value[:MAX_ERRORS]] if levels else []
     if isinstance(value, dict):
@@ -143,7 +143,7 @@ class Validators:
         self._kept: OrderedDict[str, Validator | None] = OrderedDict()
 
     def of(self, tool: Tool) -> Validator | None:
-        """The validator of a tool's arguments; None if its schema is broken or too large to work on."""
+        """The validator of a tool's arguments; None if its schema is invalid or too large to compile."""
         if tool.schema_hash in self._kept:
             self._kept.move_to_end(tool.schema_hash)
             return self._kept[tool.schema_hash]
@@ -167,19 +167,19 @@ TOO_MUCH = 10**9
 """Stands for every larger number of visits, and for what cannot be counted."""
 
 MAX_COUNTED = 10_000
-"""Places of a schema, each at each depth, that are counted: 10 ms of work, and 30 times a large real schema."""
+"""Most places of a schema, each at each depth, that are counted: 10 ms, and 30 times a large real schema."""
 
 PATTERN_VISITS = 10
-"""Visits that a pattern is worth: linear time, but up to 3 µs a character for a pattern made to be slow."""
+"""Visits that a pattern counts as: linear time, but up to 3 µs a character for a pattern made to be slow."""
 
 CHARACTERS_A_VALUE = 4
-"""Characters of a string that count as one more value, since a pattern goes through all of them."""
+"""Characters of a string that count as one more value, since a pattern visits all of them."""
 
 MAX_DEPTH = 32
-"""Levels of a value: more are not counted."""
+"""Levels of a value that are counted; a deeper one counts as too much."""
 
 _UNKNOWN = {"$id": ""}
-"""Stands for what a reference leads to if we cannot follow it, such as an anchor: nothing is known of it."""
+"""Stands for the target of a reference that we cannot follow, such as an anchor."""
 
 _HERE_EACH = ("anyOf", "oneOf", "allOf")
 _HERE_ONE = ("not", "if", "then", "else")
@@ -188,7 +188,7 @@ _ITEMS_ONE = ("additionalItems", "unevaluatedItems", "contains")
 
 
 class Extent(NamedTuple):
-    """How much a decoded JSON value is."""
+    """The size of a decoded JSON value."""
 
     depth: int
     """Levels below it."""
@@ -229,7 +229,7 @@ class Work:
         return self._visits(size.depth, size.values + size.characters // CHARACTERS_A_VALUE)
 
     def of_telling(self, value: object) -> int:
-        """As `of`, for telling what is wrong with a value: how long its strings are matters little there."""
+        """The most visits that collecting a value's errors can take: string lengths matter little there."""
         size = extent(value)
         return self._visits(size.depth, size.values)
 
@@ -250,7 +250,7 @@ def _visits(root: dict[str, Any], depth: int) -> int:
 
 
 class _Count:
-    """One count: for values of one depth."""
+    """Counts the visits of one schema."""
 
     def __init__(self, root: dict[str, Any]) -> None:
         self._root = root
@@ -261,14 +261,14 @@ class _Count:
         if not isinstance(schema, dict):
             return 1
         if schema is not self._root and ("$id" in schema or isinstance(schema.get("id"), str)):
-            # A document of its own: references in it lead elsewhere than we would look.
+            # A document of its own: its references are relative to itself, which is not supported here.
             return TOO_MUCH
         place = (id(schema), depth)
         if place in self._known:
             return self._known[place]
         if len(self._known) >= MAX_COUNTED:
             return TOO_MUCH
-        # What comes back to itself without a step down would never end.
+        # A place that leads back to itself without a step down would never end.
         self._known[place] = TOO_MUCH
         below = max(self._members(schema, depth - 1), self._items(schema, depth - 1)) if depth else 0
         found = _own(schema) + below + sum(self.at(each, depth) for each in self._here(schema))

@@ -8,8 +8,9 @@ import pytest
 import trio
 import trio.testing
 
-from daemon.clients.announcements import CHANGED, PATIENCE, TAKING_IN
+from daemon.clients.announcements import PATIENCE, TAKING_IN
 from daemon.errors import UpstreamLost
+from daemon.protocol import TOOLS_CHANGED
 from tests.fakes_upstream import MODERN, Stage
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ async def test_a_client_has_its_list_before_it_is_told_that_a_tool_is_loaded(
 ) -> None:
     client = (await shaken(Stage(**written), nursery)).client
     await client.ask("tools/call", call, request_id="load")
-    assert await order(client, 1) == [CHANGED]
+    assert await order(client, 1) == [TOOLS_CHANGED]
     await trio.sleep(0.04)
     await client.ask("tools/list", request_id="list")
     listed = await client.get()
@@ -76,7 +77,7 @@ async def test_a_modern_client_is_told_in_its_subscription_and_waited_for(
     await client.request("subscriptions/listen", listen, request_id="sub")
     await client.request("tools/list", {"_meta": MODERN})
     await client.ask("tools/call", {**ECHO, "_meta": MODERN}, request_id="load")
-    assert await order(client, 1) == [CHANGED]
+    assert await order(client, 1) == [TOOLS_CHANGED]
     await trio.sleep(0.04)
     await client.ask("tools/list", {"_meta": MODERN}, request_id="list")
     assert await order(client, 2) == ["list", "load"]
@@ -107,7 +108,7 @@ async def test_a_client_that_never_lists_again_is_answered_after_a_second_and_th
     other = (await shaken(stage, nursery)).client
     began = trio.current_time()
     await other.ask("tools/call", ECHO, request_id="load")
-    assert await order(other, 2) == [CHANGED, "load"]
+    assert await order(other, 2) == [TOOLS_CHANGED, "load"]
     assert trio.current_time() == began
 
 
@@ -119,7 +120,7 @@ async def test_whoever_waits_for_its_list_is_served_otherwise_and_so_is_everybod
     client, other = (await shaken(stage, nursery)).client, (await shaken(stage, nursery)).client
     began = trio.current_time()
     await client.ask("tools/call", ECHO, request_id="load")
-    assert await order(client, 1) == [CHANGED]
+    assert await order(client, 1) == [TOOLS_CHANGED]
     await client.ask("tools/call", {"name": "echo", "arguments": {}}, request_id="call")
     assert await order(client, 1) == ["call"]
     assert await served(client)
@@ -133,7 +134,7 @@ async def test_two_loads_at_once_are_announced_once_and_answered_after_the_one_l
     client = (await shaken(Stage(**LOAD), nursery)).client
     await client.ask("tools/call", ECHO, request_id="one")
     await client.ask("tools/call", ADD, request_id="two")
-    assert await order(client, 1) == [CHANGED]
+    assert await order(client, 1) == [TOOLS_CHANGED]
     await trio.testing.wait_all_tasks_blocked()
     listed = await client.request("tools/list", request_id="list")
     assert [tool["name"] for tool in listed["result"]["tools"]][2:] == ["echo", "add"]
@@ -149,7 +150,7 @@ async def test_what_loads_under_a_key_is_on_disk_before_it_is_answered_and_the_t
     stage.memory.open = trio.Event()
     began = trio.current_time()
     await client.ask("tools/call", ECHO, request_id="load")
-    assert await order(client, 1) == [CHANGED]
+    assert await order(client, 1) == [TOOLS_CHANGED]
     await client.ask("tools/list", request_id="list")
     assert await order(client, 1) == ["list"]
     await trio.sleep(0.5)
@@ -164,7 +165,7 @@ async def test_a_load_that_is_cancelled_while_it_waits_is_not_answered(
 ) -> None:
     guest = await shaken(Stage(**LOAD), nursery)
     await guest.client.ask("tools/call", ECHO, request_id="load")
-    assert await order(guest.client, 1) == [CHANGED]
+    assert await order(guest.client, 1) == [TOOLS_CHANGED]
     await guest.client.tell("notifications/cancelled", {"requestId": "load"})
     await trio.sleep(2 * PATIENCE)
     assert await served(guest.client)
@@ -177,7 +178,7 @@ async def test_a_client_that_goes_while_it_is_waited_for_ends_its_session(
 ) -> None:
     guest = await shaken(Stage(**LOAD), nursery)
     await guest.client.ask("tools/call", ECHO, request_id="load")
-    assert await order(guest.client, 1) == [CHANGED]
+    assert await order(guest.client, 1) == [TOOLS_CHANGED]
     began = trio.current_time()
     guest.client.close()
     with trio.fail_after(PATIENCE / 2):
@@ -190,7 +191,7 @@ async def test_a_daemon_that_goes_down_answers_what_waits_for_a_list_as_it_would
 ) -> None:
     guest = await shaken(Stage(**LOAD), nursery)
     await guest.client.ask("tools/call", ECHO, request_id="load")
-    assert await order(guest.client, 1) == [CHANGED]
+    assert await order(guest.client, 1) == [TOOLS_CHANGED]
     guest.session.lose_calls(UpstreamLost("going down"))
     answer = await guest.client.get()
     assert (answer["id"], answer["result"]["isError"]) == ("load", False)
@@ -206,7 +207,7 @@ async def test_a_call_that_loads_its_tool_itself_waits_for_nobody(
     began = trio.current_time()
     await client.ask("tools/call", {"name": "echo", "arguments": {}}, request_id="call")
     sent = await stage.alpha.wait_sent()
-    assert await order(client, 1) == [CHANGED]
+    assert await order(client, 1) == [TOOLS_CHANGED]
     stage.answer(sent)
     assert await order(client, 1) == ["call"]
     assert trio.current_time() == began
@@ -217,7 +218,7 @@ async def test_a_search_that_finds_nothing_waits_for_nobody(
 ) -> None:
     client = (await shaken(Stage(**SEARCH), nursery)).client
     await client.ask("tools/call", FIND, request_id="found")
-    assert await order(client, 1) == [CHANGED]
+    assert await order(client, 1) == [TOOLS_CHANGED]
     nothing = {"name": "search_tools", "arguments": {"query": "xylophone"}}
     await client.ask("tools/call", nothing, request_id="nothing")
     assert await order(client, 1) == ["nothing"]

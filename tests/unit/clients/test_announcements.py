@@ -9,10 +9,10 @@ import pytest
 import trio
 import trio.testing
 
-from daemon.clients.announcements import CHANGED, MAX_LISTS, PATIENCE, TAKING_IN, Announcements
+from daemon.clients.announcements import PATIENCE, TAKING_IN, Announcements, Habit, Habits
 from daemon.clients.attachments import MAX_KEYS
-from daemon.clients.client import Client
-from daemon.clients.habits import Habit, Habits
+from daemon.clients.client import MAX_LISTS, Client
+from daemon.protocol import TOOLS_CHANGED
 from daemon.surfaces.table import SURFACES
 from daemon.wire.outbox import Outbox
 from daemon.wire.peer import Peer
@@ -89,7 +89,7 @@ async def test_who_was_given_a_list_is_told_once_until_it_looks_again(nursery: t
     window.lists()
     for _ in range(3):
         window.changes()
-    assert [each["method"] for each in window.told] == [CHANGED]
+    assert [each["method"] for each in window.told] == [TOOLS_CHANGED]
     window.lists()
     window.changes()
     assert len(window.told) == 2
@@ -239,7 +239,7 @@ async def test_a_list_that_comes_before_anybody_has_begun_to_wait_is_one_that_wa
 ) -> None:
     """What is loaded under a key is written first."""
     habits = Habits()
-    habits.learn("test 1", Habit(vain=3, owed=0))
+    habits.learn("test 1", Habit(misses=3, owed=0))
     window = Window(habits)
     window.lists()
     window.changes()

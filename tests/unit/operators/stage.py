@@ -12,8 +12,8 @@ import pytest
 import trio
 
 from daemon.actors.control import Control
+from daemon.clients.client import Moves
 from daemon.clients.context import SessionStatistics
-from daemon.clients.moving import Moves
 from daemon.config.redaction import Redactors
 from daemon.config.tuning import Restart
 from daemon.counting.measures import CallStats, Noise, StderrTail

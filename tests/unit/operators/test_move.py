@@ -9,7 +9,7 @@ import pytest
 
 from daemon.catalog.loaded import Loaded
 from daemon.catalog.remembered import SessionRecord
-from daemon.clients.moving import Moves
+from daemon.clients.client import Moves
 from daemon.errors import InvalidArguments
 from daemon.operators.move import MoveParams, move
 from tests.fakes_upstream import Stage

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daemon.clients.habits import MAX_CLIENTS, MAX_OWED, Habit, Habits
+from daemon.clients.announcements import MAX_CLIENTS, MAX_OWED, Habit, Habits
 
 
 def test_everybody_is_given_a_chance() -> None:
@@ -26,7 +26,7 @@ def test_each_wait_in_vain_in_a_row_is_followed_by_twice_as_many_without() -> No
 
 
 def test_a_wait_that_was_worth_it_forgets_those_that_were_not() -> None:
-    assert Habit(vain=5).heard(waited=True) == Habit()
+    assert Habit(misses=5).heard(waited=True) == Habit()
 
 
 def test_what_one_client_does_is_expected_of_others_of_its_name_and_version() -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.clients.announcements import MAX_LISTS
-from daemon.clients.savings import Savings, defers_tools
+from daemon.clients.client import MAX_LISTS, Savings, defers_tools
 from tests.tallies import new_tally
 
 

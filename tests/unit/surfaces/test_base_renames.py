@@ -8,9 +8,8 @@ import attrs
 
 from daemon.catalog.loaded import Loaded, LoadedStatus, Source, Verdict
 from daemon.errors import ToolChanged, ToolNotLoaded, UnknownTool
-from daemon.surfaces.base import Forward, Loading, Reply
+from daemon.surfaces.base import Forward, Loading, Reply, is_as_shown, renamed
 from daemon.surfaces.load import LoadSurface
-from daemon.surfaces.renames import is_as_shown, renamed
 from tests.unit.catalog.samples import after, catalog_of, listed, tool
 from tests.unit.surfaces.samples import act, answer, refused, view_of
 

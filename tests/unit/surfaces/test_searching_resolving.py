@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from daemon.surfaces.load import META_TOOLS
-from daemon.surfaces.resolving import resolve
+from daemon.surfaces.searching import resolve
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
 from tests.unit.surfaces.samples import view_of
 
