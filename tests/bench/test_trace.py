@@ -19,7 +19,7 @@ def test_files_and_switches_are_counted_by_the_order_in_which_files_are_entered(
 def test_a_warm_call_stays_within_its_calls_and_files() -> None:
     found = traces("category", "full")
     for surface, trace in found.items():
-        assert {"wire/poll.py", "wire/link.py", "admission.py"} <= set(trace.order), surface
+        assert {"wire/poll.py", "wire/link.py", "upstreams/admission.py"} <= set(trace.order), surface
         assert trace.calls <= MOST_CALLS[surface]
         assert trace.files <= MOST_FILES[surface]
     assert found["full"].calls < found["category"].calls
