@@ -1,4 +1,4 @@
-"""`mcpd tools`: what exists, and what a model sees of it."""
+"""`mcpd tools` and `mcpd search`: the tools that exist, and what a model sees of them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from daemon.operators.base import Command
 from daemon.surfaces.answers import choices, quoted
 from daemon.surfaces.base import View
 from daemon.surfaces.listing import usual_tools
+from daemon.surfaces.searching import scored
 from daemon.surfaces.table import SURFACES, chosen
 
 if TYPE_CHECKING:
@@ -24,18 +25,18 @@ if TYPE_CHECKING:
 
 
 class ToolsParams(msgspec.Struct):
-    """Which tools, and whose view of them; by default all, as a client sees them that asks for nothing."""
+    """The category and the view that are asked for; by default everything, in the default profile."""
 
     category: str | None = None
-    """The name of one; None is all."""
+    """The name of a category; None means all."""
     profile: str = DEFAULT_PROFILE
-    """Whose view."""
+    """The profile whose view is shown."""
     surface: str | None = None
-    """None is the profile's."""
+    """The surface to show; None means the profile's."""
 
 
 async def tools(context: OperatorContext, params: ToolsParams) -> dict[str, object]:
-    """The tools of each category, and the list and the instructions that a model is given.
+    """The tools of each category, and the list and instructions that a model is given.
 
     Raises:
         InvalidArguments: there is no such profile or surface.
@@ -66,7 +67,7 @@ TOOLS = Command("tools", ToolsParams, tools)
 def view_of(
     context: OperatorContext, profile_name: str = DEFAULT_PROFILE, surface_name: str | None = None
 ) -> tuple[Surface, View]:
-    """What a client of a profile is shown now, and on which surface; None is the profile's.
+    """The surface and the view that a client of a profile has now; by default on the profile's own surface.
 
     Raises:
         InvalidArguments: there is no such profile or surface.
@@ -101,3 +102,34 @@ def _tool(catalog: Catalog, member: Member) -> dict[str, object]:
         "available": member.listed and member.enabled and entry.available,
         "schemaHash": None if tool is None else tool.schema_hash,
     }
+
+
+MAX_FOUND = 1000
+"""The most tools in an answer."""
+
+
+class SearchParams(msgspec.Struct):
+    """What to search for, and where."""
+
+    queries: list[str]
+    """Different phrasings of the same query."""
+    category: str | None = None
+    """The category to search; None means all."""
+    limit: int = 20
+    """The maximum number of tools in the answer, up to `MAX_FOUND`."""
+    profile: str = DEFAULT_PROFILE
+    """The profile whose tools are searched."""
+
+
+async def search(context: OperatorContext, params: SearchParams) -> dict[str, object]:
+    """The matching tools with their scores, best first.
+
+    Raises:
+        InvalidArguments: there is no such profile.
+        UnknownCategory: there is no such category.
+    """
+    _surface, view = view_of(context, params.profile)
+    return scored(view, params.queries, params.category, max(1, min(params.limit, MAX_FOUND)))
+
+
+SEARCH = Command("search", SearchParams, search)
