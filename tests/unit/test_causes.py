@@ -1,4 +1,4 @@
-"""Causes: a contract of words, each documented and set somewhere; their advice is tested in `tests/unit/cli/doctor`."""
+"""Causes are a contract of words, each documented and set somewhere; advice is tested in tests/unit/cli/doctor."""
 
 from __future__ import annotations
 
