@@ -1,4 +1,4 @@
-"""Causes are a contract of words, each documented and set somewhere; advice is tested in tests/unit/cli/doctor."""
+"""Causes are a contract of words: each is documented and set somewhere."""
 
 from __future__ import annotations
 
