@@ -1,4 +1,4 @@
-"""`mcpd status` and `mcpd metrics`: daemon, servers and sessions as plain data (design.md §6), or as text."""
+"""`mcpd status`: the daemon, its servers and its sessions as plain data (design.md §6)."""
 
 from __future__ import annotations
 
@@ -228,15 +228,3 @@ def _running(
         "serverInfo": redact(greeting.server_info) if greeting else "",
         "noise": {"count": upstream.noise.count, "first": redact(upstream.noise.first)},
     }
-
-
-async def metrics(context: OperatorContext, _params: NoParams) -> dict[str, str]:
-    """All metrics in the text format of Prometheus: `{"text": ...}`.
-
-    Raises:
-        InvalidArguments: the configuration switches metrics off.
-    """
-    return {"text": await context.counters.export()}
-
-
-METRICS = Command("metrics", NoParams, metrics)

@@ -1,4 +1,4 @@
-"""`mcpd enable`, `mcpd disable` and `mcpd restart`: switch a server or a tool on or off, or restart a server.
+"""`mcpd enable` and `mcpd disable`: switch a server or a tool on or off.
 
 The registry keeps what is switched off, and the supervisor follows it (`servers`); a command tells the registry
 and waits for the effect.
@@ -151,30 +151,3 @@ def _may_have(entry: ServerEntry, tool: str) -> bool:
 def _has_followed(state: ServerState, *, off: bool) -> bool:
     """Whether a server has reached the state that the switch asks for."""
     return state is ServerState.DISABLED if off else state not in {*PASSED_THROUGH, ServerState.DISABLED}
-
-
-class RestartParams(msgspec.Struct):
-    """The server to restart."""
-
-    server: str
-
-
-async def restart(context: OperatorContext, params: RestartParams) -> dict[str, str]:
-    """Restart a server, whatever its state, and report its state a few seconds later.
-
-    Raises:
-        UnknownServer: no running server has that name.
-        InvalidArguments: the server is switched off.
-    """
-    child = context.children.get(params.server)
-    if child is None:
-        raise context.unknown(params.server)
-    if child.off:
-        raise InvalidArguments(f"server {params.server} is {child.off}")
-    child.restart()
-    with trio.move_on_after(OUTCOME_SECONDS):
-        await child.status.wait_settled()
-    return {"server": params.server, **context.state_of(params.server)}
-
-
-RESTART = Command("restart", RestartParams, restart)

@@ -1,4 +1,4 @@
-"""The table of all operators' commands; a new command is a function and a line here (docs/operators.md)."""
+"""The table of all operators' commands; a new command is a file and a line here (docs/operators.md)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.operators.call import CALL
 from daemon.operators.logs import LOGS
+from daemon.operators.metrics import METRICS
+from daemon.operators.move import MOVE
 from daemon.operators.refresh import REFRESH
 from daemon.operators.reload import RELOAD
-from daemon.operators.sessions import MOVE, SESSIONS
-from daemon.operators.status import METRICS, STATUS
-from daemon.operators.switch import RESTART, SWITCH
-from daemon.operators.tools import SEARCH, TOOLS
+from daemon.operators.restart import RESTART
+from daemon.operators.search import SEARCH
+from daemon.operators.sessions import SESSIONS
+from daemon.operators.status import STATUS
+from daemon.operators.switch import SWITCH
+from daemon.operators.tools import TOOLS
 
 if TYPE_CHECKING:
     from daemon.operators.base import Command

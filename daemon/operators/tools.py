@@ -1,4 +1,4 @@
-"""`mcpd tools` and `mcpd search`: the tools that exist, and what a model sees of them."""
+"""`mcpd tools`: the tools that exist, and what a model sees of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from daemon.operators.base import Command
 from daemon.surfaces.answers import choices, quoted
 from daemon.surfaces.base import View
 from daemon.surfaces.listing import usual_tools
-from daemon.surfaces.searching import scored
 from daemon.surfaces.table import SURFACES, chosen
 
 if TYPE_CHECKING:
@@ -102,34 +101,3 @@ def _tool(catalog: Catalog, member: Member) -> dict[str, object]:
         "available": member.listed and member.enabled and entry.available,
         "schemaHash": None if tool is None else tool.schema_hash,
     }
-
-
-MAX_FOUND = 1000
-"""The most tools in an answer."""
-
-
-class SearchParams(msgspec.Struct):
-    """What to search for, and where."""
-
-    queries: list[str]
-    """Different phrasings of the same query."""
-    category: str | None = None
-    """The category to search; None means all."""
-    limit: int = 20
-    """The maximum number of tools in the answer, up to `MAX_FOUND`."""
-    profile: str = DEFAULT_PROFILE
-    """The profile whose tools are searched."""
-
-
-async def search(context: OperatorContext, params: SearchParams) -> dict[str, object]:
-    """The matching tools with their scores, best first.
-
-    Raises:
-        InvalidArguments: there is no such profile.
-        UnknownCategory: there is no such category.
-    """
-    _surface, view = view_of(context, params.profile)
-    return scored(view, params.queries, params.category, max(1, min(params.limit, MAX_FOUND)))
-
-
-SEARCH = Command("search", SearchParams, search)

@@ -21,6 +21,8 @@ LONGEST_FUNCTION, LONG_FUNCTION, MEDIAN_FUNCTION = 50, 30, 8
 # is tested by a file of the package's name inside its folder, as that of daemon/cli by
 # tests/process/cli/test_cli.py.
 COVERED_ELSEWHERE: dict[str, str] = {
+    # One line, told by whoever asks for a status.
+    "daemon/operators/metrics.py": "tests/unit/operators/test_status_servers.py",
     # Three lines, which only a real `python -m daemon` runs.
     "daemon/__main__.py": "tests/process/cli/test_cli.py",
     # Frozen values with defaults: what they take is tested where files are read into them.

@@ -14,7 +14,6 @@ from daemon.operators.base import OUTCOME_SECONDS, Refused
 from daemon.operators.switch import unexpected
 from tests.fakes_upstream import Stage
 from tests.unit.operators.running import raw, running
-from tests.unit.operators.stage import OperatorStage
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -174,29 +173,3 @@ async def test_an_answer_does_not_wait_for_ever_for_a_server_that_does_not_stop(
 def test_a_switch_that_does_all_that_one_expects_needs_no_note() -> None:
     catalog = Stage().catalog.value
     assert [unexpected(catalog, ("alpha", "echo"), off=off) for off in (True, False)] == ["", ""]
-
-
-async def test_restart_starts_a_server_afresh(nursery: trio.Nursery) -> None:
-    stage = OperatorStage()
-    nursery.start_soon(stage.supervisor.run)
-    await trio.testing.wait_all_tasks_blocked()
-    assert stage.runs == 2
-    client = await stage.connect(nursery)
-    answer = await client.request("restart", {"server": "alpha"})
-    assert answer["result"]["server"] == "alpha"
-    with trio.fail_after(30):
-        await stage.supervisor.children["alpha"].status.wait_until(
-            lambda status: status.incarnation == 2 and str(status.state) == "ready"
-        )
-    assert stage.runs == 3
-
-
-async def test_a_server_that_is_switched_off_is_not_restarted(nursery: trio.Nursery) -> None:
-    stage = OperatorStage()
-    nursery.start_soon(stage.supervisor.run)
-    stage.supervisor.children["alpha"].switch_off("switched off by an operator")
-    await trio.testing.wait_all_tasks_blocked()
-    client = await stage.connect(nursery)
-    answer = await client.request("restart", {"server": "alpha"})
-    assert "server alpha is switched off by an operator" in answer["error"]["message"]
-    assert stage.runs == 1

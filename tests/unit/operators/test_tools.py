@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from daemon.errors import InvalidArguments
-from daemon.operators.tools import SearchParams, ToolsParams, search, tools
+from daemon.operators.tools import ToolsParams, tools
 from daemon.states import ServerState
 from tests.fakes_upstream import Stage
 from tests.unit.operators.stage import operator_context
@@ -91,24 +91,3 @@ async def test_a_view_that_nobody_can_have_is_refused_with_those_that_exist(
 ) -> None:
     with pytest.raises(InvalidArguments, match=re.escape(message)):
         await told(Stage(), **params)
-
-
-async def found(**params: Any) -> Any:
-    return await search(operator_context(Stage()), SearchParams(["echo"], **params))
-
-
-async def test_tools_are_found_with_scores() -> None:
-    report = await found(limit=5)
-    first = report["tools"][0]
-    assert (first["name"], first["server"], first["category"]) == ("echo", "alpha", "alpha")
-    assert first["description"] == "Does echo."
-    assert first["score"] > 0
-    assert report["total"] == 2
-
-
-async def test_a_search_within_a_category_stays_there() -> None:
-    assert [one["name"] for one in (await found(category="beta"))["tools"]] == ["beta__echo"]
-
-
-async def test_at_least_one_tool_is_shown_whatever_the_limit() -> None:
-    assert len((await found(limit=-1))["tools"]) == 1

@@ -11,7 +11,7 @@ from daemon.catalog.loaded import Loaded
 from daemon.catalog.remembered import SessionRecord
 from daemon.clients.moving import Moves
 from daemon.errors import InvalidArguments
-from daemon.operators.sessions import MoveParams, move
+from daemon.operators.move import MoveParams, move
 from tests.fakes_upstream import Stage
 from tests.unit.operators.stage import SESSION, FakeArchive, FakeSession, clients_of, operator_context
 
