@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from bench.running import Unmeasurable
-from bench.tidiness import faults
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,7 +61,7 @@ class Way:
     steps: list[Step]
     """In their order."""
     faults: list[str]
-    """What the answers carried that nobody asked for, or lacked."""
+    """Answers that do not lead to the tool."""
 
     @property
     def size(self) -> int:
@@ -162,7 +161,6 @@ def walk(client: Client, aim: Aim, surface: str, listed: int) -> Way:
         steps.append(_step(name, arguments, answer, now - listed))
         listed = now
         if left:
-            found += [f"{name}: {fault}" for fault in faults(answer.line)]
             # Two steps before the call, the right place is enough: a long list names each one's first tools.
             signs = (aim.tool,) if left == 1 else (aim.tool, aim.server)
             if not any(sign in _text(answer) for sign in signs):

@@ -17,31 +17,15 @@ from pathlib import Path
 
 import attrs
 
+from bench.calls.daemons import ECHO
 from bench.running import prepared
 from tests.e2e.harness import ROOT
 
 BURN = "import sys, time\nwhile time.process_time() < float(sys.argv[1]): sum(range(1000))\n"
 """Uses so many seconds of CPU, as the imports of a large program do."""
 
-SERVER = (
-    BURN
-    + """
-import json
-for line in sys.stdin:
-    asked = json.loads(line)
-    if "id" not in asked:
-        continue
-    told = {
-        "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
-                       "serverInfo": {"name": "slow", "version": "1"}},
-        "tools/list": {"tools": [{"name": "t", "inputSchema": {"type": "object"}}]},
-        "ping": {},
-    }.get(asked["method"])
-    answer = {"error": {"code": -32601, "message": "no"}} if told is None else {"result": told}
-    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **answer}), flush=True)
-"""
-)
-"""Reads nothing before its work is done."""
+SERVER = BURN + "import runpy\ndel sys.argv[1]\nrunpy.run_path(sys.argv.pop(1), run_name='__main__')\n"
+"""Reads nothing before its work is done: then it is the echo server whose path and arguments follow."""
 
 HANGING = "import time; time.sleep(86400)"
 
@@ -89,7 +73,7 @@ def boot(checkout: Path, servers: int, seconds: float, hanging: int, patience: f
         hanging: how many never answer.
         patience: seconds after which it is told how far it came.
     """
-    slow = {"command": sys.executable, "args": ["-S", "-c", SERVER, str(seconds)]}
+    slow = {"command": sys.executable, "args": ["-I", "-S", "-c", SERVER, str(seconds), *ECHO[3:], "0", "3"]}
     hung = {"command": sys.executable, "args": ["-S", "-c", HANGING]}
     configured = {f"hung-{i}": hung for i in range(hanging)} | {f"slow-{i}": slow for i in range(servers)}
     with prepared({"mcpServers": configured}, checkout) as daemon:

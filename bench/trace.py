@@ -18,22 +18,20 @@ import argparse
 import json
 import os
 import signal
-import socket
-import subprocess
 import sys
-import tempfile
-import time
-from contextlib import contextmanager
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import attrs
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import FrameType
+from bench.calls.daemons import servers
+from bench.calls.targets import FEW_TOOLS
+from bench.running import Client, Daemon, Unmeasurable
+from daemon.cli import main as mcpd
+from tests.e2e.harness import ROOT, own_directory, started
 
-ROOT = Path(__file__).parent.parent
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import FrameType
 
 SURFACES = ("category", "browse", "search", "load", "full")
 
@@ -41,34 +39,13 @@ WARM_CALLS = 5
 """Before one is counted: the first remembers its way, the second is the first to take it."""
 
 COUNTED_CALLS = 15
-"""Of which the quietest counts."""
+"""The quietest of these counts."""
 
-PATIENCE = 60.0
-"""Seconds for the daemon to come up, and for one answer."""
-
-POLL = 0.05
-"""Seconds between two tries to connect while the daemon comes up."""
+CALL_ID = 1000
+"""The id of the calls: beyond those of a client's other requests."""
 
 _GENERATED = "<attrs generated methods daemon."
 """What attrs wrote for a class of ours counts as a call, and stands in no file."""
-
-_SERVER = """
-import json, sys
-def say(**message):
-    print(json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":")), flush=True)
-SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
-for line in sys.stdin:
-    m = json.loads(line)
-    if m.get("method") == "initialize":
-        say(id=m["id"], result={"protocolVersion": "2025-11-25", "capabilities": {"tools": {}},
-                                "serverInfo": {"name": "echo", "version": "1"}})
-    elif m.get("method") == "tools/list":
-        say(id=m["id"], result={"tools": [{"name": "echo", "inputSchema": SCHEMA}]})
-    elif m.get("method") == "tools/call":
-        say(id=m["id"], result={"content": [{"type": "text", "text": m["params"]["arguments"]["text"]}]})
-    elif "id" in m:
-        say(id=m["id"], error={"code": -32601, "message": "no such method"})
-"""
 
 
 @attrs.frozen(kw_only=True)
@@ -125,103 +102,63 @@ class _Counter:
         os.write(self._pipe, json.dumps(what).encode() + b"\n")
 
 
-def _daemon(pipe: int, words: list[str]) -> None:
+def _daemon(pipe: str, words: list[str]) -> None:
     """Be the daemon that is counted."""
-    from daemon.cli import main  # noqa: PLC0415 - only the daemon's process loads the daemon
-
-    signal.signal(signal.SIGUSR2, _Counter(pipe).toggle)
+    signal.signal(signal.SIGUSR2, _Counter(os.open(pipe, os.O_WRONLY)).toggle)
     sys.argv[1:] = words
-    main()
+    mcpd()
 
 
-@contextmanager
-def _running(directory: Path) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
-    """A daemon in a directory of its own, and where its counter tells."""
-    config = {"mcpServers": {"echo": {"command": sys.executable, "args": ["-I", "-S", "-c", _SERVER]}}}
-    (directory / "mcpd.json").write_text(json.dumps(config))
-    reader, writer = os.pipe()
-    run = ["run", "--config", "mcpd.json", "--socket", "front", "--state-dir", "state"]
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_RUNTIME_DIR": str(directory)}
-    with (directory / "log").open("wb") as log, os.fdopen(reader, "rb") as told:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "bench.trace", "--daemon", str(writer), *run],
-            cwd=directory,
-            env=environ,
-            pass_fds=(writer,),
-            stderr=log,
-        )
-        os.close(writer)
-        try:
-            yield child, told
-        finally:
-            child.terminate()
-            child.wait(PATIENCE)
+class _Traced(Daemon):
+    """A daemon that counts its calls on demand, and tells of them in a pipe."""
 
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, {"mcpServers": servers([FEW_TOOLS])})
+        self.forked = False
+        self.pipe = directory / "pipe"
+        os.mkfifo(self.pipe)
 
-class _Client:
-    """One client of one surface."""
-
-    def __init__(self, path: Path, surface: str) -> None:
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.settimeout(PATIENCE)
-        self._socket.connect(str(path))
-        self._lines = self._socket.makefile("rb")
-        self._last = 0
-        self._send({"method": "mcpd/hello", "params": {"surface": surface}})
-
-    def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """The result of a request.
-
-        Raises:
-            SystemExit: it was refused.
-        """
-        self._last += 1
-        self._send({"id": self._last, "method": method, "params": params})
-        while True:
-            message = json.loads(self._lines.readline())
-            if message.get("id") == self._last:
-                if "error" in message or message["result"].get("isError"):
-                    raise SystemExit(f"{method} {params}: {message}")
-                result: dict[str, Any] = message["result"]
-                return result
-
-    def close(self) -> None:
-        """Hang up."""
-        self._lines.close()
-        self._socket.close()
-
-    def _send(self, message: dict[str, Any]) -> None:
-        self._socket.sendall(json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":")).encode() + b"\n")
+    def command(self, *words: str) -> list[str]:
+        """`mcpd WORDS` with the counter."""
+        return [sys.executable, "-m", "bench.trace", "--daemon", str(self.pipe), *words]
 
 
 def _call_of(surface: str) -> dict[str, Any]:
-    """The params of a call of `echo` as the surface wants it."""
+    """The params of a call of an echo server's tool as the surface wants it."""
     arguments = {"text": "hello"}
     if surface == "category":
-        wrapped = {"category": "echo", "name": "echo", "args": arguments}
+        wrapped = {"category": "s0", "name": "echo_0", "args": arguments}
         return {"name": "call-category-tool", "arguments": wrapped}
     if surface in {"browse", "search"}:
-        return {"name": "call_tool", "arguments": {"tool_name": "echo", "arguments": arguments}}
-    return {"name": "echo", "arguments": arguments}
+        return {"name": "call_tool", "arguments": {"tool_name": "echo_0", "arguments": arguments}}
+    return {"name": "echo_0", "arguments": arguments}
 
 
-def _prepare(client: _Client, surface: str) -> None:
+def _call(client: Client, surface: str) -> None:
+    # Without white space, as the SDKs write it.
+    request = {"jsonrpc": "2.0", "id": CALL_ID, "method": "tools/call", "params": _call_of(surface)}
+    client.send(json.dumps(request, separators=(",", ":")).encode())
+    while (message := client.receive()).get("id") != CALL_ID:
+        pass
+    if "error" in message or message["result"].get("isError"):
+        raise Unmeasurable(f"{surface}: {message}")
+
+
+def _prepare(client: Client, surface: str) -> None:
     """What a client does before it calls: it shakes hands, lists, and loads where that is asked for."""
-    client.ask(
-        "initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "trace"}}
-    )
-    client.ask("tools/list", {})
+    client.introduce()
+    client.result_of("tools/list", {})
     if surface == "load":
-        client.ask("tools/call", {"name": "load_mcp_tool", "arguments": {"names": ["echo"]}})
+        client.result_of("tools/call", {"name": "load_mcp_tool", "arguments": {"names": ["echo_0"]}})
     for _ in range(WARM_CALLS):
-        client.ask("tools/call", _call_of(surface))
+        _call(client, surface)
 
 
-def _counted(client: _Client, surface: str, pid: int, told: IO[bytes]) -> Trace:
+def _counted(client: Client, surface: str, pid: int, told: IO[bytes]) -> Trace:
     """One call, counted."""
     os.kill(pid, signal.SIGUSR2)
     told.readline()
-    client.ask("tools/call", _call_of(surface))
+    _call(client, surface)
     os.kill(pid, signal.SIGUSR2)
     found = json.loads(told.readline())
     return Trace(calls=found["calls"], order=tuple(found["order"]))
@@ -231,34 +168,25 @@ def traces(*surfaces: str) -> dict[str, Trace]:
     """A warm call on each surface.
 
     Raises:
-        SystemExit: the daemon did not come up, or refused a call.
+        Unmeasurable: a call was refused.
     """
     found = {}
-    with tempfile.TemporaryDirectory(prefix="mcpd-") as name:
-        directory = Path(name)
-        with _running(directory) as (child, told):
-            _wait_up(directory, child)
-            for surface in surfaces:
-                client = _Client(directory / "front", surface)
+    daemon = _Traced(own_directory())
+    # Both ends are open here, so that neither side waits for the other to open the pipe.
+    with open(os.open(daemon.pipe, os.O_RDWR), "rb") as told, started(daemon):  # noqa: PTH123
+        daemon.wait_listed()
+        for surface in surfaces:
+            with Client(daemon, surface) as client:
                 _prepare(client, surface)
-                runs = [_counted(client, surface, child.pid, told) for _ in range(COUNTED_CALLS)]
-                client.close()
+                runs = [_counted(client, surface, daemon.pid, told) for _ in range(COUNTED_CALLS)]
                 found[surface] = min(runs, key=lambda run: run.calls)
     return found
-
-
-def _wait_up(directory: Path, child: subprocess.Popen[bytes]) -> None:
-    until = time.monotonic() + PATIENCE
-    while not (directory / "front").exists():
-        if time.monotonic() > until or child.poll() is not None:
-            raise SystemExit(f"no daemon:\n{(directory / 'log').read_text(errors='replace')}")
-        time.sleep(POLL)
 
 
 def main(words: list[str]) -> int:
     """Print a line per surface."""
     if words[:1] == ["--daemon"]:
-        _daemon(int(words[1]), words[2:])
+        _daemon(words[1], words[2:])
         return 0
     parser = argparse.ArgumentParser(prog="python -m bench.trace", description=__doc__.splitlines()[0])
     parser.add_argument("--order", choices=SURFACES, help="the files of one surface, as they are entered")

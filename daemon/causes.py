@@ -1,8 +1,8 @@
-"""Why a server is not well: an enum and its data, made where something fails and worded where it is shown.
+"""Why a server is not healthy: an enum with data, created where something fails, worded where it is shown.
 
-A `Cause` stands in `mcpd status --json`, in `meta.unavailableServers` and in the details of
+A `Cause` appears in `mcpd status --json`, in `meta.unavailableServers` and in the details of
 `UpstreamUnavailable`, so its values are a contract. Restarts (`supervision.lifecycle`) and advice
-(`cli.doctor.remedies`) are decided by it; sentences are for people, and no program reads one back.
+(`cli.doctor.remedies`) depend on it; sentences are for people, and no program parses them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 Datum = str | int | float
-"""One value of a cause's data."""
+"""A value in a cause's data."""
 
 
 class Cause(StrEnum):
-    """What ended a run, kept one from beginning, or spoils one. Each names the data that it carries."""
+    """What ended, prevented or degrades a run of a server. Each member names the data that it carries."""
 
     # A program that cannot be started.
     COMMAND_NOT_FOUND = "command-not-found"
@@ -31,7 +31,7 @@ class Cause(StrEnum):
     NOT_EXECUTABLE = "not-executable"
     """The file may not be executed. `command`."""
     NOT_A_PROGRAM = "not-a-program"
-    """The file is no program for this machine. `command`."""
+    """The file is not a program for this machine. `command`."""
     OUT_OF_FILES = "out-of-files"
     """The daemon has no descriptor left."""
     OUT_OF_PROCESSES = "out-of-processes"
@@ -39,9 +39,9 @@ class Cause(StrEnum):
     OUT_OF_MEMORY = "out-of-memory"
     """The machine or the unit has no memory left."""
     CANNOT_START = "cannot-start"
-    """Anything else that trying again soon does not cure. `command`, `error`."""
+    """Any other failure that retrying soon does not cure. `command`, `error`."""
 
-    # A program that ended, or was ended.
+    # A program that ended or was killed.
     ENDED = "ended"
     """It ended by itself and reported success (exit status 0)."""
     EXITED = "exited"
@@ -51,9 +51,9 @@ class Cause(StrEnum):
     MEMORY_CEILING = "memory-ceiling"
     """It took more memory than `limits.memoryBytes`. `used`, `limit`: bytes."""
     INTERNAL = "internal"
-    """A mistake of mcpd's own. `error`."""
+    """A bug in mcpd. `error`."""
 
-    # A conversation that never began, or broke.
+    # A connection that was never established, or broke.
     HANDSHAKE_TIMEOUT = "handshake-timeout"
     """No answer to `initialize`. `seconds`."""
     HANDSHAKE_REFUSED = "handshake-refused"
@@ -87,25 +87,25 @@ class Cause(StrEnum):
     TOOLS_UNUSABLE = "tools-unusable"
     """None of its tools can be used. `count`; `tool` and `error`, of the first."""
 
-    # A server that somebody else runs.
+    # A server that mcpd connects to but does not run.
     BAD_URL = "bad-url"
     """The `url` is not one that its `type` can use."""
     NAME_NOT_FOUND = "name-not-found"
     """The host's name cannot be looked up. `place`: host and port, as for all that follow."""
     REFUSED = "refused"
-    """Nobody listens there. `place`."""
+    """Nothing listens there. `place`."""
     UNREACHABLE = "unreachable"
-    """There is no way through the network. `place`."""
+    """The network has no route to the host. `place`."""
     CONNECT_TIMEOUT = "connect-timeout"
     """No connection in time. `place`."""
     CANNOT_CONNECT = "cannot-connect"
-    """No connection for another reason. `place`, `error`."""
+    """Connecting failed for another reason. `place`, `error`."""
     SOCKET_MISSING = "socket-missing"
     """There is no such unix socket. `place`: its path."""
     SOCKET_DENIED = "socket-denied"
     """The daemon may not connect to the unix socket. `place`: its path."""
     TLS_UNTRUSTED = "tls-untrusted"
-    """Nobody who is trusted here has signed the server's certificate. `place`."""
+    """The server's certificate is not signed by a trusted authority. `place`."""
     TLS_EXPIRED = "tls-expired"
     """The server's certificate has expired. `place`."""
     TLS_NAME = "tls-name"
@@ -119,15 +119,15 @@ class Cause(StrEnum):
     REDIRECT = "redirect"
     """HTTP 3xx, which is not followed with credentials. `place`, `status`."""
     NOT_AN_ENDPOINT = "not-an-endpoint"
-    """HTTP 404, 405, 406 or 410: there is no MCP at this path. `place`, `status`."""
+    """HTTP 404, 405, 406 or 410: this path does not serve MCP. `place`, `status`."""
     BUSY = "busy"
-    """HTTP 429 or 503: the server has no time. `place`, `status`; `seconds`, if it says how long."""
+    """HTTP 429 or 503: the server is overloaded. `place`, `status`; `seconds`, if it says how long."""
     GATEWAY = "gateway"
-    """Another HTTP 5xx: the server, or a proxy before it, is not well. `place`, `status`."""
+    """Another HTTP 5xx: the server, or a proxy in front of it, is failing. `place`, `status`."""
     HTTP_STATUS = "http-status"
     """Any other HTTP status. `place`, `status`."""
     SESSION_OVER = "session-over"
-    """The server does not know our session any more. `place`, `status`."""
+    """The server no longer knows our session. `place`, `status`."""
     OTHER_ORIGIN = "other-origin"
     """The server wants its messages sent to another origin. `origin`."""
     WEBSOCKET_REFUSED = "websocket-refused"
@@ -136,27 +136,27 @@ class Cause(StrEnum):
 
 @attrs.frozen
 class Reason:
-    """Why a server is as it is: a sentence for people, a cause and its data for programs."""
+    """Why a server is in its state: a sentence for people, a cause and its data for programs."""
 
     text: str = ""
-    """In words; may hold secrets until a child has shown it (`redacted`)."""
+    """The reason in words; may contain secrets until it is `redacted`."""
     cause: Cause | None = None
-    """None: nothing is wrong, or an operator or the daemon itself wanted it so."""
+    """The cause; None if nothing is wrong, or an operator or the daemon itself wanted this state."""
     data: Mapping[str, Datum] = attrs.field(factory=dict, hash=False)
-    """What each `Cause` says that it carries."""
+    """The data that the `Cause` says it carries."""
 
     def redacted(self, redact: Callable[[str], str]) -> Reason:
-        """The same without secrets."""
+        """The same reason without secrets."""
         data = {key: redact(value) if isinstance(value, str) else value for key, value in self.data.items()}
         return Reason(redact(self.text), self.cause, data)
 
     def after(self, words: str) -> Reason:
-        """The same with other words before it, about what is done now."""
+        """The same reason, its text prefixed with words about what is being done."""
         return attrs.evolve(self, text=f"{words}{self.text}")
 
 
 HEALTHY = Reason()
-"""Nothing is wrong."""
+"""The reason of a server with which nothing is wrong."""
 
 _OF_ERRNO = {
     errno.ECONNREFUSED: Cause.REFUSED,

@@ -1,10 +1,10 @@
 """Every error that mcpd raises or answers with.
 
-Two families. What a *call* can meet (`CallError` and below) is answered to a model: it has a code of
-`design.md` §6, a text that says what to do next, and details for programs. What a *run* of an upstream can
-meet (`RunError` and below) is read by the supervisor and shown in `mcpd status`: its cause decides whether
-to retry soon, to retry slowly or to wait for the operator. Names say who is to blame, then whether the call
-was sent: only what was certainly not sent may be called "safe to retry".
+There are two families. Errors of a *call* (`CallError` and below) are answered to a model: each has a code of
+`design.md` §6, a text that says what to do next, and details for programs. Errors of a *run* of an upstream
+(`RunError` and below) are read by the supervisor and shown in `mcpd status`: the cause decides whether to retry
+soon, to retry slowly or to wait for the operator. Names say who is to blame, then whether the call was sent:
+only a call that was certainly not sent may be called "safe to retry".
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ class Fault:
     """One mistake in a configuration."""
 
     path: str
-    """Where, as a JSONPath-like trail: `$.mcpServers.git.command`."""
+    """The place of the mistake, like a JSONPath: `$.mcpServers.git.command`."""
     message: str
-    """What is wrong, and what to write instead."""
+    """A sentence that says what is wrong and what to write instead."""
     variable: str | None = None
-    """The environment variable that is not set, where that is the fault."""
+    """The name of the environment variable that is not set, if that is the mistake."""
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}"
 
 
 class ConfigError(McpdError):
-    """A configuration that cannot be used. Carries every fault, not only the first."""
+    """A configuration that cannot be used; carries every fault, not only the first."""
 
     def __init__(self, source: str, faults: Sequence[Fault]) -> None:
         self.source = source
@@ -55,11 +55,11 @@ class DaemonRunning(McpdError):
     """Another daemon already serves the socket."""
 
 
-# --- what a call can meet ---------------------------------------------------------------------------------
+# --- errors of a call -------------------------------------------------------------------------------------
 
 
 class CallError(McpdError):
-    """Base of everything a tool call can be answered with instead of a result.
+    """The base of all errors that a tool call can be answered with instead of a result.
 
     `code` is the contract with models and tests; `details` are merged into `structuredContent.error`.
     """
@@ -73,23 +73,23 @@ class CallError(McpdError):
 
 
 class InternalError(CallError):
-    """Our own bug, caught at a session's boundary so that it costs one call and not the connection."""
+    """A bug in mcpd, caught at a session's boundary so that it costs one call and not the connection."""
 
 
 class UnknownCategory(CallError):
-    """No such category."""
+    """No category has the name that was given."""
 
     code = "UnknownCategory"
 
 
 class UnknownTool(CallError):
-    """No such tool in the place that was named."""
+    """The server or category that was named has no such tool."""
 
     code = "UnknownTool"
 
 
 class UnknownServer(CallError):
-    """No such server."""
+    """No server has the name that was given."""
 
     code = "UnknownServer"
 
@@ -101,24 +101,24 @@ class ToolDisabled(CallError):
 
 
 class ToolNotLoaded(CallError):
-    """The tool exists, and this session has not loaded it."""
+    """The tool exists, but this session has not loaded it."""
 
     code = "ToolNotLoaded"
 
 
 class ToolChanged(CallError):
-    """The tool is not what this client was shown. Told once, with its definition as it is now."""
+    """The tool differs from what this client was shown. Told once, with the current definition."""
 
     code = "ToolChanged"
 
     def __init__(self, message: str, *, key: tuple[str, str], **details: object) -> None:
         super().__init__(message, **details)
         self.key = key
-        """Which tool: server and name."""
+        """The server and name of the tool."""
 
 
 class InvalidArguments(CallError):
-    """The arguments of a meta-tool, or those that it wraps, do not fit a schema."""
+    """The arguments of a meta-tool, or the arguments that it wraps, do not match their schema."""
 
     code = "InvalidArguments"
 
@@ -136,13 +136,13 @@ class UpstreamCallError(CallError):
 
 
 class UpstreamLost(CallError):
-    """The connection went away after the call was sent: whether it ran is unknown."""
+    """The connection was lost after the call was sent: whether it was executed is unknown."""
 
     code = "UpstreamLost"
 
 
 class UpstreamTimeout(CallError):
-    """The server did not answer in time: whether the call ran is unknown."""
+    """The server did not answer in time: whether the call was executed is unknown."""
 
     code = "UpstreamTimeout"
 
@@ -154,35 +154,35 @@ class SchemaFetchError(CallError):
 
 
 class RequestTooLarge(CallError):
-    """A message over the limit of its direction."""
+    """A message exceeds the size limit of its direction."""
 
     code = "RequestTooLarge"
 
 
 class Overloaded(CallError):
-    """A bound on work in flight was reached. The call was not sent: it is safe to retry."""
+    """A limit on calls in flight was reached. The call was not sent: it is safe to retry."""
 
     code = "Overloaded"
 
 
-# --- what a run of an upstream can meet -------------------------------------------------------------------
+# --- errors of a run of an upstream -----------------------------------------------------------------------
 
 
 class RunError(McpdError):
-    """A run of an upstream ended or never began. `reason` says why; its cause decides when it is tried again.
+    """A run of an upstream ended or never began. `reason` says why; its cause decides when to try again.
 
-    The classes below are for what is caught apart somewhere; a cause that is not given is the class's.
+    A class below exists where its errors are caught separately; `default` is its cause if none is given.
     """
 
     default: ClassVar[Cause] = Cause.CONNECTION_LOST
 
     def __init__(self, message: str, cause: Cause | None = None, **data: Datum) -> None:
-        """Say what happened.
+        """Describe what happened.
 
         Args:
-            message: in words.
-            cause: for programs.
-            **data: what the cause says that it carries.
+            message: in words, for people.
+            cause: for programs; by default that of the class.
+            **data: the data that the cause says it carries.
         """
         super().__init__(message)
         self.reason = Reason(message, cause or self.default, data)
@@ -193,14 +193,14 @@ class ConnectionLost(RunError):
 
 
 class Busy(ConnectionLost):
-    """The server has no time for us (HTTP 429, 503), and may have said for how long."""
+    """The server is overloaded (HTTP 429, 503), and may have said for how long."""
 
     default = Cause.BUSY
 
     def __init__(self, message: str, cause: Cause | None = None, *, wait: float, **data: Datum) -> None:
         super().__init__(message, cause, seconds=wait, **data)
         self.wait = wait
-        """Seconds to leave it alone for."""
+        """Seconds to wait before the next attempt."""
 
 
 class StartTimeout(RunError):
@@ -216,27 +216,27 @@ class ProtocolFault(RunError):
 
 
 class CannotStart(RunError):
-    """Trying again soon is pointless: no such command, no permission, a configuration that cannot work."""
+    """Retrying soon is pointless: no such command, no permission, a configuration that cannot work."""
 
     default = Cause.CANNOT_START
 
 
 class ListingFault(RunError):
-    """The server is up but did not list its tools: it goes on, degraded, and is asked again."""
+    """The server is up but did not list its tools: it stays up, degraded, and is asked again."""
 
     default = Cause.LIST_REFUSED
 
 
 class NeedsAuth(RunError):
-    """The server wants credentials that it was not given (401, 403)."""
+    """The server requires credentials that it was not given (401, 403)."""
 
     default = Cause.UNAUTHORIZED
 
 
 def leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The exception that a nursery's group is about: ours if it holds one, else its first.
+    """The one exception behind a nursery's exception group: an `McpdError` if it holds one, else its first.
 
-    trio wraps whatever leaves a nursery; the supervisor wants the plain error.
+    trio wraps every exception that leaves a nursery; the supervisor needs the plain error.
     """
     ours = group.subgroup(McpdError)
     found: BaseException = ours or group.subgroup(Exception) or group

@@ -162,11 +162,11 @@ def main(argv: list[str]) -> int:
     )
     begun = time.monotonic()
     try:
+        scope = TINY if options.tiny else QUICK if options.quick else FULL
         if options.against is not None:
-            scope = TINY if options.tiny else QUICK if options.quick else FULL
             print(as_table(against(options.against, scope.few, scope.rounds, scope.seconds)))
             return 0
-        measure(results, TINY if options.tiny else QUICK if options.quick else FULL, parts)
+        measure(results, scope, parts)
     except Unmeasurable as error:
         print(f"not measured: {error}", file=sys.stderr)
         return 1

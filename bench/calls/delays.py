@@ -14,7 +14,7 @@ import time
 from bisect import bisect_left
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from bench.calls.wires import Wire
     from bench.running import Daemon
 
+    Action = Callable[[], None]
+    """Does something once for another client or an operator."""
+
 MANY_TOOLS = 5000
 """Tools of the server that lists them anew."""
 
@@ -48,13 +51,6 @@ GRACE = 10.0
 """Seconds that the disturber has to end."""
 
 CALM = "nothing"
-
-
-class Action(Protocol):
-    """Something that is done for another client or an operator."""
-
-    def __call__(self) -> None:
-        """Do it once."""
 
 
 @attrs.frozen(kw_only=True)

@@ -13,17 +13,20 @@ from __future__ import annotations
 import argparse
 import random
 import sys
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.reliability.measures import MEASURES, Measure, take
+import attrs
+
+from bench.reliability import ages, down, kills, lives, neighbours, odd, unit, volume
 from bench.reliability.promise import PROMISES, Finding, Scale, chosen
 from bench.reliability.soak import soak
-from bench.reliability.table import BEGIN, END, load, run_of, shown, write, write_json
+from bench.reliability.table import BEGIN, END, load, run_of, shown, write
 from bench.tables import place_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,6 +35,60 @@ QUICK = 0.02
 
 ELSEWHERE = {"R25": "`python -m bench.reliability --soak 24`"}
 """Promises that take hours, and what measures them."""
+
+
+@attrs.frozen
+class Measure:
+    """One measure; it may tell about several promises."""
+
+    names: tuple[str, ...]
+    """Which promises."""
+    run: Callable[[Scale], Iterable[Finding]]
+    """Takes it: one finding for each of the names."""
+
+
+MEASURES = (
+    Measure(("R1", "R2", "R8"), kills.kills),
+    Measure(("R3",), neighbours.nemesis),
+    Measure(("R4",), down.refusals),
+    Measure(("R5",), down.visibility),
+    Measure(("R6",), ages.never_gives_up),
+    Measure(("R7",), ages.no_herd),
+    Measure(("R9", "R20"), volume.flood),
+    Measure(("R10",), odd.malformed),
+    Measure(("R11",), odd.enormous),
+    Measure(("R12",), lives.state),
+    Measure(("R13", "R14", "R15", "R16"), unit.service),
+    Measure(("R17",), lives.ends),
+    Measure(("R18",), lives.ready),
+    Measure(("R19",), lives.reloads),
+    Measure(("R21",), volume.control),
+    Measure(("R22",), kills.effects),
+    Measure(("R23",), neighbours.deaf_client),
+    Measure(("R24",), kills.trees),
+)
+"""All but R25, which takes hours and has an option of its own."""
+
+
+def take(measure: Measure, scale: Scale, wanted: Collection[str]) -> Iterator[Finding]:
+    """Take a measure; whatever goes wrong is a promise that is not kept, and says so.
+
+    Args:
+        measure: which.
+        scale: how much of it.
+        wanted: the promises that were asked for; what it finds about others is left out.
+    """
+    left = [name for name in measure.names if name in wanted]
+    try:
+        for finding in measure.run(scale):
+            if finding.name in left:
+                left.remove(finding.name)
+                yield finding
+    except Exception as error:  # noqa: BLE001 - one measure that fails must not hide all the others
+        traceback.print_exc()
+        said = " ".join(str(error).split())[:200].replace("|", "/")
+        for name in left:
+            yield Finding(name=name, measured=f"measuring failed: {type(error).__name__}: {said}", kept=False)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -50,7 +107,6 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--doc", type=Path, default=ROOT / "docs" / "reliability.md", metavar="FILE", help="which file"
     )
-    made.add_argument("--json", type=Path, metavar="FILE", help="write numbers for programs, too")
     made.add_argument("--soak", type=_share, metavar="HOURS", help="R25, and nothing else")
     made.add_argument("--seed", type=int, metavar="N", help="of the soak (default: any)")
     return made
@@ -110,8 +166,6 @@ def main(argv: list[str]) -> int:
         print("\ninterrupted: what follows is about what was measured until now")
     run = run_of(" ".join(["python -m bench.reliability", *_telling(argv)]), before)
     print(f"\n{run}")
-    if options.json:
-        write_json(options.json, findings, run)
     if options.write:
         write(options.doc, findings, run)
     broken = [finding.name for finding in findings if finding.kept is False]
@@ -125,7 +179,7 @@ def _telling(argv: list[str]) -> list[str]:
     for each in argv:
         if skip or each == "--write":
             skip = False
-        elif each in {"--doc", "--json"}:
+        elif each == "--doc":
             skip = True
         else:
             kept.append(each)

@@ -191,7 +191,6 @@ def never_gives_up(_scale: Scale) -> Iterator[Finding]:
         measured=f"ready {found['ready']:.1f} s after it; {found['attempts']:,.0f} attempts"
         f" (between 30 and 60 s each: {MEAN_DELAY:g} s on average make {DAY / MEAN_DELAY:,.0f} a day)",
         kept=found["ready"] <= 61 and found["attempts"] <= ATTEMPTS,
-        numbers=found,
     )
 
 
@@ -205,7 +204,6 @@ def no_herd(_scale: Scale) -> Iterator[Finding]:
         measured=f"{found['starting']:.0f} starting at once at most, fullest second {share:.1%} of"
         f" {found['attempts']:,.0f} attempts in {OUTAGE:g} s",
         kept=found["starting"] <= 4 and share <= 0.15,
-        numbers={**found, "share": share},
     )
 
 

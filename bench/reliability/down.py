@@ -140,10 +140,6 @@ def r4(found: dict[str, list[float]], bare: int) -> Finding:
         measured=f"p99 {each}; with wake {milliseconds(longest)} at most; {bare} refusals without a reason or"
         f" a next try ({sum(map(len, found.values())):,} calls)",
         kept=worst <= 0.050 and longest <= 2.1 and not bare,
-        numbers={
-            **{f"{name}_p99_ms": value * 1e3 for name, value in late.items()},
-            "wake_longest_ms": longest * 1e3,
-        },
     )
 
 
@@ -262,5 +258,4 @@ def r5(gone: list[float], hung: list[float], factor: float) -> Finding:
         measured=f"exit: p99 {milliseconds(percentile(gone, 0.99))}, longest {milliseconds(max(gone))}"
         f" ({len(gone):,} kills); hang: {min(hung):.1f} to {max(hung):.1f} s ({len(hung)} servers{scaled})",
         kept=max(gone) <= 0.100 and max(hung) <= HANG_BAR,
-        numbers={"exit_longest_ms": max(gone) * 1e3, "hang_longest_ms": max(hung) * 1e3},
     )

@@ -107,7 +107,6 @@ def r1(delays: list[float], cycles: int) -> Finding:
         measured=f"p50 {milliseconds(middle)}, p99 {milliseconds(late)}, longest {milliseconds(longest)}"
         f" ({len(delays):,} calls, {cycles:,} kills)",
         kept=late <= 0.050 and longest <= 0.250,
-        numbers={"p50_ms": middle * 1e3, "p99_ms": late * 1e3, "longest_ms": longest * 1e3, "kills": cycles},
     )
 
 
@@ -119,7 +118,6 @@ def r2(beyond: list[float], bare: float) -> Finding:
         measured=f"p50 {milliseconds(middle)}, p99 {milliseconds(late)} beyond the {milliseconds(bare)} of the"
         f" server by itself ({len(beyond):,} kills)",
         kept=late <= 0.250,
-        numbers={"p50_ms": middle * 1e3, "p99_ms": late * 1e3, "bare_ms": bare * 1e3, "kills": len(beyond)},
     )
 
 
@@ -130,7 +128,6 @@ def r8(growth: dict[str, float], cycles: int) -> Finding:
         name="R8",
         measured=f"{counted}, memory {mebibytes(growth['memory'])} ({cycles:,} kills)",
         kept=all(value <= 0 for name, value in growth.items() if name != "memory") and growth["memory"] <= MIB,
-        numbers={**growth, "kills": cycles},
     )
 
 
@@ -152,7 +149,6 @@ def effects(scale: Scale) -> Iterator[Finding]:
         name="R22",
         measured=f"{more} of {cycles:,} calls ran more than once; {cycles - more - none:,} once, {none:,} not",
         kept=more == 0,
-        numbers={"calls": cycles, "twice": more, "never": none},
     )
 
 
@@ -219,7 +215,6 @@ def trees(scale: Scale) -> Iterator[Finding]:
         name="R24",
         measured=f"{len(survivors)} of {len(pids):,} grandchildren survived their server",
         kept=not survivors and len(pids) >= rounds * len(SHAPES),
-        numbers={"survivors": len(survivors), "grandchildren": len(pids)},
     )
 
 

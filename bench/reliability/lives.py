@@ -59,7 +59,6 @@ def state(scale: Scale) -> Iterator[Finding]:
         measured=f"{lost} of {writes:,} acknowledged loads lost, {spoilt} of {checks + 1} looks at the file"
         f" found it spoilt ({kills:,} kills)",
         kept=lost == 0 and spoilt == 0 and writes > 0,
-        numbers={"lost": lost, "writes": writes, "kills": kills, "spoilt": spoilt},
     )
 
 
@@ -119,7 +118,6 @@ def ends(scale: Scale) -> Iterator[Finding]:
         measured=f"idle: p50 {milliseconds(percentile(idle, 0.5))}, longest {milliseconds(max(idle))}"
         f" ({len(idle)} times); {len(stubborn)} children that ignore TERM: {slow:.2f} s; {left} files left",
         kept=max(idle) <= 1.0 and slow <= 5.0 and left == 0,
-        numbers={"idle_longest_ms": max(idle) * 1e3, "stubborn_ms": slow * 1e3, "left": left},
     )
 
 
@@ -162,11 +160,6 @@ def ready(scale: Scale) -> Iterator[Finding]:
         measured=f"p50 {milliseconds(middle)}, longest {milliseconds(longest)}; without any server p50"
         f" {milliseconds(percentile(empty, 0.5))} ({len(full)} starts)",
         kept=longest <= 0.500,
-        numbers={
-            "p50_ms": middle * 1e3,
-            "longest_ms": longest * 1e3,
-            "empty_p50_ms": percentile(empty, 0.5) * 1e3,
-        },
     )
 
 
@@ -220,7 +213,6 @@ def reloads(scale: Scale) -> Iterator[Finding]:
         measured=f"{strayed} servers restarted that should not have been; applied within"
         f" {milliseconds(max(seconds))} ({times} faulty and {times} good files)",
         kept=strayed == 0 and max(seconds) <= 1.0,
-        numbers={"strayed": strayed, "applied_longest_ms": max(seconds) * 1e3},
     )
 
 

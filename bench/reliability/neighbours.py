@@ -81,14 +81,6 @@ def nemesis(scale: Scale) -> Iterator[Finding]:
         measured=f"{lost} of {calls:,} calls lost over {ways.tried} faults and {restarts} restarts of the 20th;"
         f" p99 {milliseconds(during)}, in quiet times {milliseconds(before)}: {during / before:.2f} times",
         kept=lost == 0 and during <= 1.5 * before,
-        numbers={
-            "calls": calls,
-            "lost": lost,
-            "faults": ways.tried,
-            "restarts": restarts,
-            "p99_ms": during * 1e3,
-            "quiet_p99_ms": before * 1e3,
-        },
     )
 
 
@@ -163,7 +155,6 @@ def deaf_client(scale: Scale) -> Iterator[Finding]:
         measured=f"memory {mebibytes(most - before)} at most, {cut} of {ROUNDS} such clients cut off; p99 of"
         f" the other {milliseconds(beside)}, in quiet times {milliseconds(alone)}: {beside / alone:.2f} times",
         kept=most - before <= 16 * MIB and beside <= 2 * alone,
-        numbers={"memory": most - before, "p99_ms": beside * 1e3, "quiet_p99_ms": alone * 1e3, "cut": cut},
     )
 
 

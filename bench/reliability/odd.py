@@ -118,7 +118,6 @@ def r11(found: dict[str, tuple[float, int, int]]) -> Finding:
         name="R11",
         measured=each,
         kept=stall <= STALL_SECONDS and lines <= 32 * MIB and after <= 32 * MIB,
-        numbers={"stall_ms": stall * 1e3, "line_peak": lines, "after": after},
     )
 
 
@@ -135,5 +134,4 @@ def malformed(scale: Scale) -> Iterator[Finding]:
         name="R10",
         measured="; ".join(told),
         kept=not found.faults and found.stall <= STALL_SECONDS,
-        numbers={"inputs_a_side": count, "faults": found.faults, "stall_ms": found.stall * 1e3},
     )

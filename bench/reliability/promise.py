@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
 
 @attrs.frozen
@@ -80,8 +80,6 @@ class Finding:
     """In words, with numbers."""
     kept: bool | None
     """Whether the bar was met; None: not measured here, `measured` says where it is."""
-    numbers: Mapping[str, float] = attrs.field(factory=dict)
-    """The same for programs; times are in milliseconds where the name ends in `_ms`, sizes in bytes."""
 
 
 @attrs.frozen

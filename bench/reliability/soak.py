@@ -71,7 +71,6 @@ class Log:
     """Answers that should not have been."""
     ends: Counter[str] = attrs.field(factory=Counter)
     faults: int = 0
-    samples: list[Holdings] = attrs.field(factory=list)
 
 
 def soak(hours: float, seed: int) -> Iterator[Finding]:
@@ -143,13 +142,8 @@ def _call(line: Line, log: Log, chance: random.Random, marked: dict[str, float],
 
 def _tell(daemon: Watched, log: Log, seconds: float) -> None:
     """A line each minute."""
-    holds = daemon.holdings()
-    log.samples.append(holds)
-    print(
-        f"{seconds / 60:6.0f} min  {log.calls:,} calls, {log.faults} faults, {len(log.wrong)} wrong; {holds}",
-        file=sys.stderr,
-        flush=True,
-    )
+    said = f"{log.calls:,} calls, {log.faults} faults, {len(log.wrong)} wrong; {daemon.holdings()}"
+    print(f"{seconds / 60:6.0f} min  {said}", file=sys.stderr, flush=True)
 
 
 def r25(log: Log, growth: dict[str, float], hours: float, restarts: int, seed: int) -> Finding:
@@ -162,5 +156,4 @@ def r25(log: Log, growth: dict[str, float], hours: float, restarts: int, seed: i
         measured=f"{hours:g} hours, {log.calls:,} calls, {log.faults} faults, {restarts} restarts: {wrong};"
         f" {counted}, memory {mebibytes(growth['memory'])}",
         kept=not log.wrong and not grown,
-        numbers={**growth, "hours": hours, "calls": log.calls, "wrong": len(log.wrong), "seed": seed},
     )

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
-import platform
 import re
 import time
 from typing import TYPE_CHECKING
 
 import attrs
 
-from bench.reliability.promise import PROMISES, Finding
-from bench.tables import place_in
+from bench.reliability.promise import BY_NAME, PROMISES, Finding
+from bench.tables import machine, place_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -24,8 +22,6 @@ BEGIN, END = "<!-- bench.reliability begins -->", "<!-- bench.reliability ends -
 HEAD = "| | promise | bar | measured | kept | run |\n|---|---|---|---|---|---|"
 
 NOT_YET = "not measured yet"
-
-GIB = 2**30
 
 
 @attrs.frozen
@@ -45,18 +41,9 @@ def word(kept: bool | None) -> str:  # noqa: FBT001 - it is what is put into wor
 
 def shown(finding: Finding) -> str:
     """One line for a terminal."""
-    promise = next(each for each in PROMISES if each.name == finding.name)
+    promise = BY_NAME[finding.name]
     kept = {True: "kept", False: "NOT KEPT", None: "-"}[finding.kept]
     return f"{finding.name:4}{kept:9}{promise.text}\n     bar: {promise.bar}\n     measured: {finding.measured}"
-
-
-def machine() -> str:
-    """How large the machine is."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return (
-        f"{os.cpu_count()} cores, {memory / GIB:.0f} GiB, {platform.system()} {platform.release()},"
-        f" Python {platform.python_version()}"
-    )
 
 
 def load() -> str:
@@ -68,12 +55,6 @@ def run_of(command: str, load_before: str) -> str:
     """A run in words: how, when, where."""
     when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     return f"`{command}`, {when}; {machine()}; load average {load_before} before, {load()} after"
-
-
-def write_json(path: Path, findings: Iterable[Finding], run: str) -> None:
-    """Write all that was found, for programs."""
-    found = {finding.name: attrs.asdict(finding) for finding in findings}
-    path.write_text(json.dumps({"run": run, "findings": found}, indent=2) + "\n", encoding="utf-8")
 
 
 def write(path: Path, findings: Iterable[Finding], run: str) -> None:

@@ -146,7 +146,6 @@ def service(scale: Scale) -> Iterator[Finding]:
         measured=f"{orphans} of {kills * SERVERS:,} children alive after 1 s; of those that ignore the end of"
         " their stdin and SIGTERM only systemd is sure (`make systemd`)",
         kept=orphans == 0,
-        numbers={"orphans": orphans, "children": kills * SERVERS},
     )
     yield r16(replaced)
 
@@ -197,7 +196,6 @@ def r13(crowd: Newcomers, kills: int) -> Finding:
         measured=f"{crowd.refused} of {crowd.served + crowd.cut + crowd.refused:,} connects refused, first"
         f" answer {milliseconds(crowd.longest)} at most ({kills} kills; without systemd: see `make systemd`)",
         kept=crowd.refused == 0 and crowd.longest <= 1.0,
-        numbers={"refused": crowd.refused, "served": crowd.served, "longest_ms": crowd.longest * 1e3},
     )
 
 
@@ -209,7 +207,6 @@ def r14(delays: list[float], broken: int, kills: int) -> Finding:
         measured=f"{broken} of {BRIDGES} clients behind `mcpd connect` broken over {kills} kills;"
         f" {len(delays):,} calls in flight answered, {milliseconds(worst)} after the restart at most",
         kept=broken == 0 and worst <= 1.0,
-        numbers={"broken": broken, "longest_ms": worst * 1e3, "calls": len(delays)},
     )
 
 
@@ -221,5 +218,4 @@ def r16(replaced: list[float]) -> Finding:
         measured=f"replaced {milliseconds(beyond)} after WatchdogSec ({WATCHDOG_SECONDS:g} s) at most, p50"
         f" {milliseconds(percentile(replaced, 0.5) - WATCHDOG_SECONDS)} ({len(replaced)} times; as R13)",
         kept=beyond <= 1.0,
-        numbers={"beyond_ms": beyond * 1e3},
     )

@@ -94,13 +94,11 @@ def flood(scale: Scale) -> Iterator[Finding]:
         measured=f"{mebibytes(slope)} per {SLOPE_CALLS:,}, in the end {mebibytes(after - before)},"
         f" {wrong} wrong ({calls:,} calls, {rate:,.0f} a second)",
         kept=slope <= MIB and after - before <= 8 * MIB and wrong == 0,
-        numbers={"slope": slope, "growth": after - before, "wrong": wrong, "calls": calls, "per_second": rate},
     )
     yield Finding(
         name="R20",
         measured=f"{wrong} of {calls:,} answers misrouted ({CLIENTS} clients, {SERVERS} servers)",
         kept=wrong == 0,
-        numbers={"wrong": wrong, "calls": calls},
     )
 
 
@@ -173,7 +171,6 @@ def control(scale: Scale) -> Iterator[Finding]:
         measured=f"cancel: p99 {milliseconds(worst)}, longest {milliseconds(max(delays))} ({times:,} calls);"
         f" progress after the answer: {late} of {reports:,} reports",
         kept=max(delays) <= 0.050 and late == 0,
-        numbers={"cancel_p99_ms": worst * 1e3, "cancel_longest_ms": max(delays) * 1e3, "late": late},
     )
 
 

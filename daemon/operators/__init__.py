@@ -1,1 +1,1 @@
-"""What operators may ask of the daemon: one file per command, listed in `table`."""
+"""Operators' commands, as the control socket answers them; `table` lists them all."""

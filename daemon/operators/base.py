@@ -1,7 +1,7 @@
-"""What an operator's command is, and what commands work with.
+"""The form of an operator's command, and the context that commands work in.
 
-A command is its file and a line in `table` (docs/operators.md). It reads the catalog and asks actors; it holds
-no state of its own, so that one object serves all operators.
+A command is a function, a struct of parameters and a line in `table` (docs/operators.md). It reads the catalog
+and asks actors; it holds no state of its own, so one object serves all operators.
 """
 
 from __future__ import annotations
@@ -43,74 +43,73 @@ if TYPE_CHECKING:
 P = TypeVar("P", bound=msgspec.Struct)
 
 OUTCOME_SECONDS = 5.0
-"""How long an answer waits for servers to come up or to stop; they go on without it. A stop takes up to 4 s."""
-
+"""Seconds that an answer waits for servers to start or stop; they carry on after it. A stop takes up to 4 s."""
 
 PASSED_THROUGH = COMING | {ServerState.STOPPED, ServerState.STOPPING}
-"""States that are passed through: nobody asked for them."""
+"""Transient states: a server in one of them is on its way to another."""
 
 
 class Refused(McpdError):
-    """A command that cannot be obeyed; the text says why, and what would be."""
+    """A command that cannot be carried out; the text says why, and what would work instead."""
 
 
 @attrs.frozen
 class Command(Generic[P]):
-    """One command of operators, as the control socket knows it."""
+    """An operator's command, as the control socket knows it."""
 
     name: str
-    """The JSON-RPC method."""
+    """The JSON-RPC method that runs it."""
     params: type[P]
-    """What it is asked with; keys that it does not have are ignored."""
+    """The struct that its parameters are decoded into; unknown keys are ignored."""
     run: Callable[[OperatorContext, P], Awaitable[object]]
-    """Does it, and returns what is answered: anything that msgspec encodes as a JSON object. Raises an
-    `McpdError` where it is refused."""
+    """Runs the command and returns the answer: anything that msgspec encodes as a JSON object. Raises an
+    `McpdError` to refuse."""
 
 
 class NoParams(msgspec.Struct):
-    """The parameters of a command that needs none."""
+    """The parameters of a command that takes none."""
 
 
 @attrs.frozen(kw_only=True)
 class DaemonFacts:
-    """What does not change while the daemon runs."""
+    """Facts about the daemon that do not change while it runs."""
 
     version: str
-    """Of mcpd."""
+    """The version of mcpd."""
     pid: int
-    """Our process id."""
+    """The daemon's process id."""
     started_at: float
-    """Seconds since the epoch."""
+    """When the daemon started, in seconds since the epoch."""
     socket: str
-    """Where clients connect."""
+    """The path of the socket that clients connect to."""
     control_socket: str
-    """Where operators connect."""
+    """The path of the socket that operators connect to."""
     config: str
-    """The configuration file."""
+    """The path of the configuration file."""
     directory: str = ""
-    """Where it was started: what is relative begins there."""
+    """The working directory that relative paths start from."""
     state: str = ""
-    """The state directory."""
+    """The path of the state directory."""
     unrecorded: str = ""
-    """Why what it starts is not written down there (`processes.starts`); empty if it is."""
+    """Why started children are not recorded in the state directory (`processes.starts`); empty if they are."""
     environ: Mapping[str, str] = attrs.field(factory=dict, repr=False)
-    """Its environment, which nobody else can read. Only what every server gets of it is shown, and names."""
+    """The daemon's environment. Only variable names are shown, and the values that every server is given."""
 
 
 class CatalogWriter(Protocol):
-    """The registry, as commands need it (`actors.registry`)."""
+    """The part of the registry that commands use (`actors.registry`)."""
 
     catalog: Watch[Catalog]
 
     def tell(self, fact: Fact) -> None:
-        """Leave a fact."""
+        """Leave a fact for the registry."""
 
     async def settle(self) -> None:
-        """Return once everything told so far is in the catalog."""
+        """Return once every fact told so far is in the catalog."""
 
 
 class ObservedUpstream(Upstream, Protocol):
-    """A server as operators see it: they call it as clients do, and look at how it does."""
+    """A server as operators see it: callable as for clients, with its statistics."""
 
     stats: CallStats
     noise: Noise
@@ -121,43 +120,43 @@ class ObservedUpstream(Upstream, Protocol):
 
     @property
     def in_flight(self) -> int:
-        """Calls without an answer yet."""
+        """The number of calls that are not answered yet."""
 
     @property
     def standing(self) -> ListingStatus:
-        """How it does with its list of tools."""
+        """The state of listing the server's tools."""
 
     async def refresh(self) -> str:
-        """List its tools now; returns what went wrong, empty if nothing did.
+        """List the server's tools now; returns what went wrong, or an empty string.
 
         Raises:
-            CallError: it is not up, and cannot be woken.
+            CallError: the server is not up and cannot be woken.
         """
 
 
 class Archive(Protocol):
-    """What outlives the daemon (`actors.recorder`)."""
+    """The part of the recorder that commands use (`actors.recorder`)."""
 
     persistence: Watch[Persistence]
-    """How keeping it goes."""
+    """The state of the store."""
     totals: Totals
-    """What was counted, over all restarts."""
+    """Counts that go on over restarts of the daemon."""
 
     async def kept(self) -> bool:
-        """Whether what operators have switched is on disk, after a bounded wait."""
+        """Whether operators' switches are on disk, after a bounded wait."""
 
     async def sessions(self, limit: int) -> tuple[SessionRecord, ...]:
-        """The sessions used last, newest first.
+        """The most recently used sessions, newest first.
 
         Raises:
-            McpdError: they cannot be read now.
+            McpdError: the store cannot be read now.
         """
 
     async def recall(self, key: str) -> SessionRecord | None:
-        """One session; None if there is none of this key.
+        """The session of a key; None if there is none.
 
         Raises:
-            McpdError: it cannot be known now.
+            McpdError: the store cannot be read now.
         """
 
 
@@ -165,82 +164,82 @@ class LiveSession(Protocol):
     """An open connection of a client (`actors.session`)."""
 
     number: int
-    """Counts connections."""
+    """The number of the connection, counted from 1 since the daemon started."""
 
     @property
     def key(self) -> str | None:
-        """The key of its session; None if that ends with the connection."""
+        """The key of the connection's session; None if the session ends with the connection."""
 
     def statistics(self) -> SessionStatistics:
-        """How it is doing."""
+        """The connection's statistics."""
 
     def move(self, profile: str) -> None:
-        """Serve it another profile from now on, and tell its client."""
+        """Serve another profile from now on, and tell the client."""
 
 
 @attrs.frozen(kw_only=True)
 class Clients:
-    """Who is connected, and through which door."""
+    """The connected clients, by session and by listening socket."""
 
     live: Callable[[], Iterable[LiveSession]]
-    """Open connections of clients."""
+    """Returns the open connections of clients."""
     in_use: Callable[[], Iterable[tuple[SessionRecord, int]]]
-    """Sessions with a key that are in use, as they are in memory, each with the number of its connections: a
-    connection may take part in several."""
+    """Returns the keyed sessions that are in use, each with its number of connections: one connection may take
+    part in several sessions."""
     moves: Moves
-    """Which sessions were given another profile."""
+    """Sessions that were given another profile."""
     connections: Callable[[], Mapping[str, Connections]]
-    """How many are connected through each door, and how many were refused."""
+    """Returns how many clients each listening socket has accepted and refused."""
 
     def statistics(self) -> list[SessionStatistics]:
-        """How each open connection is doing."""
+        """The statistics of each open connection."""
         return [session.statistics() for session in self.live()]
 
 
 @attrs.frozen(kw_only=True)
 class Counters:
-    """What is counted while the daemon runs."""
+    """Counters of this run of the daemon."""
 
     tally: Tally
-    """Calls, loads, lists."""
+    """Counts of calls, loads and lists."""
     mended: RepairCounts
     """How often arguments had to be repaired, by client."""
     summarizer: Callable[[], Mapping[str, object] | None]
-    """How the model that shortens descriptions does, by field; None where there is none."""
+    """Returns the state of the model that shortens descriptions, by field; None without such a model."""
     export: Callable[[], Awaitable[str]]
-    """All metrics as text; raises `InvalidArguments` where they are off."""
+    """Returns all metrics as text; raises `InvalidArguments` where metrics are off."""
 
 
 @attrs.frozen(kw_only=True)
 class OperatorContext:
-    """What operators' commands work with."""
+    """Everything that operators' commands work with."""
 
     facts: DaemonFacts
-    """About the daemon."""
+    """Constant facts about the daemon."""
     registry: CatalogWriter
-    """Knows the catalog."""
+    """The owner of the catalog."""
     upstreams: Mapping[str, ObservedUpstream]
     """Running servers by name, as callers see them."""
     children: Mapping[str, Child]
-    """The same, as the supervisor knows them."""
+    """The same servers, as the supervisor knows them."""
     reload: Callable[[], Awaitable[Plan]]
-    """Reads the configuration and puts it in force (`actors.reloader`)."""
+    """Reads the configuration and applies it (`actors.reloader`)."""
     archive: Archive
-    """What outlives the daemon."""
+    """The state that outlives the daemon."""
     clients: Clients
-    """Who is connected."""
+    """The connected clients."""
     counters: Counters
-    """What is counted."""
+    """Counters of this run."""
     means: Means
-    """What surfaces work with."""
+    """The context that surfaces work in."""
     redact: Redactors
-    """Takes secrets out of what servers said."""
+    """Removes secrets from text that servers wrote."""
     outbox: Outbox
     """The daemon's outbox."""
     wall: Callable[[], float]
-    """Seconds since the epoch."""
+    """Returns the time in seconds since the epoch."""
     switching: trio.Lock = attrs.field(factory=trio.Lock, repr=False)
-    """Held while something is switched: what is off is told as a whole set, so that one must see another's."""
+    """Held during a switch: the set of what is off is told as a whole, so each must see the one before."""
 
     @property
     def catalog(self) -> Catalog:
@@ -249,13 +248,13 @@ class OperatorContext:
 
     @property
     def config(self) -> Config:
-        """The configuration as it is now."""
+        """The configuration in force."""
         return self.catalog.config
 
     def state_of(self, server: str) -> dict[str, str]:
-        """The state of a server and why it is in it; both empty if there is none of that name."""
+        """The state of a server and its reason; both empty if no server has that name."""
         child, entry = self.children.get(server), self.catalog.servers.get(server)
-        # The child's own if it has one: what it told last may not be in the catalog yet.
+        # The child's own status comes first: the catalog may not have its latest yet.
         if child is not None:
             status = child.status.value
         elif entry is not None:
@@ -265,7 +264,7 @@ class OperatorContext:
         return {"state": str(status.state), "reason": self.redact.of(server)(status.reason)}
 
     def unknown(self, server: str) -> UnknownServer:
-        """Why a server cannot be meant that does not run."""
+        """The error for a name that no running server has."""
         servers = self.catalog.servers
         if server in servers:
             return UnknownServer(f'server {server} is switched off in the configuration ("enabled": false)')

@@ -1,4 +1,4 @@
-"""`mcpd call`: a tool's result, unopened, or why there is none, as a model would be told."""
+"""`mcpd call`: a tool's result, undecoded, or the error that a model would be given."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class OperatorCallParams(msgspec.Struct):
-    """Which tool, by the names that servers have for them, and its arguments: a JSON object."""
+    """A tool, by its server's own name for it, and its arguments: a JSON object."""
 
     server: str
     tool: str
@@ -39,7 +39,7 @@ class OperatorCallParams(msgspec.Struct):
 
 
 async def call(context: OperatorContext, params: OperatorCallParams) -> Raw:
-    """Call a tool and wait for its result; an operator who goes away gives the call up."""
+    """Call a tool and wait for its result; the call is cancelled if the operator disconnects."""
     try:
         upstream = _callable(context, params)
         outcome = _Outcome(context.redact.of(params.server))
@@ -60,7 +60,7 @@ CALL = Command("call", OperatorCallParams, call)
 
 
 def _callable(context: OperatorContext, params: OperatorCallParams) -> Upstream:
-    """The server, unless a model could not call the tool either: none lists it, or it is switched off."""
+    """The server of a tool that a model could call, too: listed and not switched off."""
     server, tool, catalog = params.server, params.tool, context.catalog
     upstream = context.upstreams.get(server)
     if upstream is None:
@@ -69,7 +69,7 @@ def _callable(context: OperatorContext, params: OperatorCallParams) -> Upstream:
         raise InvalidArguments("the arguments of a tool are a JSON object")
     entry = catalog.servers.get(server)
     if entry is None:
-        # A new configuration leaves it out, and its child is being stopped.
+        # A new configuration leaves the server out, and its child is being stopped.
         raise UnknownServer(f"server {server} is no longer in mcpd's configuration", server=server)
     known = entry.tools
     if known is not None and tool not in known:
@@ -93,7 +93,7 @@ async def _send(upstream: Upstream, wanted: CallToSend, outcome: _Outcome) -> in
 
 
 class _Outcome:
-    """The exchange of an operator's call: waited for by its task."""
+    """The exchange of an operator's call, whose task waits for the outcome."""
 
     def __init__(self, redact: Callable[[str], str]) -> None:
         self._redact = redact
@@ -118,4 +118,4 @@ class _Outcome:
         self._done.set()
 
     def progressed(self, params: dict[str, Raw]) -> None:
-        """An operator's call asks for no progress."""
+        """Do nothing: an operator's call asks for no progress."""

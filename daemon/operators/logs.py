@@ -1,4 +1,4 @@
-"""`mcpd logs`: the last lines of a server's stderr, or how many are kept of each."""
+"""`mcpd logs`: the last lines of a server's stderr, or how many lines are kept of each server."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
 
 class LogsParams(msgspec.Struct):
-    """Which lines."""
+    """The server and the range of lines that are asked for."""
 
     server: str | None = None
-    """Whose; None asks how many there are of each."""
+    """The server; None asks how many lines each server has."""
     after: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """The number of the last line that is known."""
+    """The number of the last line that the caller has."""
     source: str = ""
-    """Whose number that is: one of another source, an earlier daemon's, says nothing here."""
+    """The source that `after` counts in; a number from another one, such as an earlier daemon, is ignored."""
     last: Annotated[int, msgspec.Meta(ge=1)] = STDERR_LINES
-    """Most lines."""
+    """The maximum number of lines in the answer."""
 
 
 async def logs(context: OperatorContext, params: LogsParams) -> dict[str, object]:
-    """The lines of one server from a number on, without secrets.
+    """The lines of a server after a number, without secrets; or the number of lines of each server.
 
     Raises:
-        UnknownServer: none of that name runs.
+        UnknownServer: no running server has that name.
     """
     name = params.server
     if name is None:
@@ -53,7 +53,7 @@ async def logs(context: OperatorContext, params: LogsParams) -> dict[str, object
         "dropped": max(0, tail.written - after - len(fresh)) if after else 0,
         "source": source,
     }
-    # Up to 64 KiB, 20 ms of pattern matching that calls need not wait for.
+    # Up to 64 KiB, so 20 ms of pattern matching that calls should not wait for.
     lines = await trio.to_thread.run_sync(_redacted, fresh[-params.last :], context.redact.of(name))
     return {**page, "lines": lines}
 

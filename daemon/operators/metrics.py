@@ -1,4 +1,4 @@
-"""`mcpd metrics`: all metrics, in the text format of Prometheus."""
+"""`mcpd metrics`: every metric, as Prometheus reads it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 async def metrics(context: OperatorContext, _params: NoParams) -> dict[str, str]:
-    """`{"text": ...}`.
+    """All metrics in the text format of Prometheus: `{"text": ...}`.
 
     Raises:
-        InvalidArguments: the configuration has them off.
+        InvalidArguments: the configuration switches metrics off.
     """
     return {"text": await context.counters.export()}
 

@@ -1,4 +1,4 @@
-"""`mcpd sessions --move`: a session is given another profile while its client is connected."""
+"""`mcpd sessions KEY --profile NAME`: give a session another profile while its client is connected."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class MoveParams(msgspec.Struct):
-    """Which session, by its key or `#` and a connection's number, and the name of its new profile."""
+    """A session, by its key or `#` and a connection's number, and the name of its new profile."""
 
     key: str
     profile: str
 
 
 async def move(context: OperatorContext, params: MoveParams) -> dict[str, object]:
-    """Move all connections that name the session for themselves, also later ones (`clients.client`).
+    """Give another profile to all connections that name the session, including later ones (`clients.client`).
 
     Raises:
         InvalidArguments: there is no such profile, or no such session.

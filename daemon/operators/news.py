@@ -1,4 +1,4 @@
-"""What a new list of tools has changed, as data and as a line of the log; what is shown on demand."""
+"""Changes of a server's tools and of the surfaces, as data and as lines of the log."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ if TYPE_CHECKING:
     from daemon.model import Tool
 
 NAMED = 10
-"""Tools of each kind that are named in a line of the log, and profiles. `mcpd tools` has all tools, and
+"""The most tools of each kind, and the most profiles, that a line of the log names. `mcpd tools` has all tools,
 `mcpd status --json` all profiles."""
 
 
 def switches(*, lazy: bool, surfaces: Mapping[str, str]) -> str:
-    """Whether tools are shown on demand.
+    """A line that says whether lazy loading is on, and what each profile shows.
 
     Args:
         lazy: the configuration's switch.
-        surfaces: what each profile shows.
+        surfaces: the surface of each profile.
     """
     if not lazy:
         return "lazy loading is off: every profile lists all tools"
@@ -30,7 +30,7 @@ def switches(*, lazy: bool, surfaces: Mapping[str, str]) -> str:
 
 
 def difference(before: ServerEntry, after: ServerEntry) -> dict[str, object]:
-    """What a new list has changed, as data."""
+    """The changes that a new list of tools has brought, as data."""
     listed = after.tools or {}
     # Nearly always the list is the same, and then it is the same object.
     had, has = ({}, {}) if before.tools is after.tools else (before.tools or {}, listed)
@@ -46,7 +46,7 @@ def difference(before: ServerEntry, after: ServerEntry) -> dict[str, object]:
 
 
 def news(before: ServerEntry, after: ServerEntry) -> str:
-    """The same as a line of a log; empty if what it offers is as it was, or nothing was known before."""
+    """The same changes as a line of the log; empty if nothing changed or nothing was known before."""
     if before.tools is None or before.epoch == after.epoch:
         return ""
     found = difference(before, after)

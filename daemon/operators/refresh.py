@@ -1,4 +1,4 @@
-"""`mcpd refresh`: servers list their tools now, and what that has changed is told."""
+"""`mcpd refresh`: have servers list their tools now, and report what has changed."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 class RefreshParams(msgspec.Struct):
-    """Which server; None is all that are up."""
+    """The server to refresh; None means all that are up."""
 
     server: str | None = None
 
 
 async def refresh(context: OperatorContext, params: RefreshParams) -> dict[str, object]:
-    """Have servers list their tools, all at the same time; a server's failure is its own `problem`.
+    """Have servers list their tools, all at the same time; each failure is reported as that server's `problem`.
 
     Raises:
-        UnknownServer: there is none of that name.
+        UnknownServer: no server has that name.
     """
     server, entries = params.server, context.catalog.servers
     if server is not None and server not in entries:
@@ -35,7 +35,7 @@ async def refresh(context: OperatorContext, params: RefreshParams) -> dict[str, 
     told: dict[str, object] = dict.fromkeys(names if server is None else [server])
     async with trio.open_nursery() as nursery:
         for name in told:
-            # The entry as it is now: a reload may take the server away before its task begins.
+            # The entry as of now: a reload may remove the server before its task starts.
             nursery.start_soon(_refresh, context, entries[name], told)
     return {"servers": told}
 

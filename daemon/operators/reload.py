@@ -1,4 +1,4 @@
-"""`mcpd reload`: the configuration is read and put in force, and its effect told."""
+"""`mcpd reload`: read the configuration, apply it, and report the effect."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 async def reload(context: OperatorContext, _params: NoParams) -> dict[str, object]:
-    """The plan that was carried out, and how the servers that it started are a few seconds later.
+    """Apply the configuration; returns the plan, and the states of started servers a few seconds later.
 
     Raises:
-        ConfigError: the configuration is faulty: nothing was changed.
-        Refused: the daemon goes down.
+        ConfigError: the configuration is faulty, and nothing was changed.
+        Refused: the daemon is shutting down.
     """
     plan = await context.reload()
     started = {
@@ -42,6 +42,6 @@ RELOAD = Command("reload", NoParams, reload)
 
 
 def _is_known(status: ServerStatus) -> bool:
-    """Whether it is known what became of a start; one that waits for no next try is being restarted."""
+    """Whether the outcome of a start is known; a waiting server without a next try is being restarted."""
     waits = status.state in WAITING and status.next_retry_at is None
     return not waits and status.state not in PASSED_THROUGH

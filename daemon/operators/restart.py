@@ -1,4 +1,4 @@
-"""`mcpd restart`: a server is started again, whatever state it is in."""
+"""`mcpd restart`: restart a server, whatever its state."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 class RestartParams(msgspec.Struct):
-    """Which server."""
+    """The server to restart."""
 
     server: str
 
 
 async def restart(context: OperatorContext, params: RestartParams) -> dict[str, str]:
-    """Start a server again, and tell how it is a few seconds later.
+    """Restart a server, whatever its state, and report its state a few seconds later.
 
     Raises:
-        UnknownServer: none of that name runs.
-        InvalidArguments: it is switched off.
+        UnknownServer: no running server has that name.
+        InvalidArguments: the server is switched off.
     """
     child = context.children.get(params.server)
     if child is None:

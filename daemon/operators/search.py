@@ -1,4 +1,4 @@
-"""`mcpd search`: what a tool search finds, with scores."""
+"""`mcpd search`: the tools that match a query, as a model would find them."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
     from daemon.operators.base import OperatorContext
 
 MAX_FOUND = 1000
-"""Most tools in an answer."""
+"""The most tools in an answer."""
 
 
 class SearchParams(msgspec.Struct):
-    """What to look for."""
+    """What to search for, and where."""
 
     queries: list[str]
-    """Phrasings of one wish."""
+    """Different phrasings of the same query."""
     category: str | None = None
-    """Where; None is everywhere."""
+    """The category to search; None means all."""
     limit: int = 20
-    """Most tools in the answer, at most `MAX_FOUND`."""
+    """The maximum number of tools in the answer, up to `MAX_FOUND`."""
     profile: str = DEFAULT_PROFILE
-    """Whose tools."""
+    """The profile whose tools are searched."""
 
 
 async def search(context: OperatorContext, params: SearchParams) -> dict[str, object]:
-    """The tools that fit, best first.
+    """The matching tools with their scores, best first.
 
     Raises:
         InvalidArguments: there is no such profile.

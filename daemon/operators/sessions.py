@@ -1,6 +1,7 @@
-"""`mcpd sessions`: who has loaded what, and what became of it (design.md §6).
+"""`mcpd sessions`: what each session has loaded, and whether that is still valid.
 
-Loaded tools are judged by the catalog of this moment: what a session was told at its last request may be older.
+Loaded tools are judged by the current catalog; what a session was told at its last request may be older
+(design.md §6).
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ if TYPE_CHECKING:
     from daemon.operators.base import Archive, OperatorContext
 
 MAX_LISTED = 200
-"""Sessions with a key in one list, those used last: more than anybody reads. The store takes a tenth of a
-second to read them, for which tools that are being loaded wait."""
+"""The most keyed sessions in one list, the most recently used: more than anybody reads. The store takes a tenth
+of a second to read them, and tools that are being loaded wait for it."""
 
 NOBODY: Mapping[str, int] = MappingProxyType({})
-"""No session is in use."""
+"""The number of connections by key when no session is in use."""
 
 
 class SessionsParams(msgspec.Struct):
-    """Which session."""
+    """The session that is asked for."""
 
     key: str | None = None
-    """Its key, or `#` and a connection's number; None is all."""
+    """The session's key, or `#` and a connection's number; None means all sessions."""
 
 
 async def sessions(context: OperatorContext, params: SessionsParams) -> dict[str, object]:
@@ -94,7 +95,7 @@ async def _all(context: OperatorContext) -> dict[str, object]:
     records = {record.key: record for record in (*_named(kept), *(record for record, _users in held))}
     users = {record.key: users for record, users in held}
     live = context.clients.statistics()
-    # Thousands of sessions with hundreds of tools each are judged: not in the turn of anybody's call.
+    # Thousands of sessions with hundreds of tools each are judged: too long for the event loop.
     report = await trio.to_thread.run_sync(
         sessions_report, tuple(records.values()), live, context.catalog, context.wall(), users
     )
@@ -112,7 +113,7 @@ async def _recalled(archive: Archive, key: str, *, needed: bool) -> SessionRecor
 
 
 async def _kept(archive: Archive) -> tuple[tuple[SessionRecord, ...], str]:
-    """What is kept, the sessions used last; and why some may be missing, if so."""
+    """The most recently used sessions of the store, and why some may be missing, if so."""
     try:
         kept = await archive.sessions(MAX_LISTED)
     except McpdError as error:
@@ -124,7 +125,7 @@ async def _kept(archive: Archive) -> tuple[tuple[SessionRecord, ...], str]:
 
 
 def _named(records: Iterable[SessionRecord]) -> list[SessionRecord]:
-    """Those that somebody has named; the others show as the numbers of their connections."""
+    """The sessions that a client has named; the others are shown by their connections' numbers."""
     return [record for record in records if not is_anonymous(record.key)]
 
 
@@ -135,7 +136,7 @@ def sessions_report(
     now: float,
     users: Mapping[str, int] = NOBODY,
 ) -> dict[str, object]:
-    """All sessions: with a key, those used last first; then connections without one.
+    """All sessions: those with a key, most recently used first; then connections without one.
 
     Args:
         records: sessions with a key.
@@ -219,7 +220,7 @@ def _about(
 
 
 def _unrecorded(sessions: list[SessionStatistics]) -> dict[str, object]:
-    """Connections of which nothing is known by a key: they have none, or nothing is kept of theirs."""
+    """Connections without a recorded session: they have no key, or nothing is stored under it."""
     first = sessions[0]
     return {
         "key": first.key,
@@ -258,7 +259,7 @@ def _loaded(tool: LoadedTool, catalog: Catalog, now: float) -> dict[str, object]
 
 
 class _Validity:
-    """Verdicts of one catalog, each given once: sessions load the same tools."""
+    """Verdicts of one catalog, each computed once, since many sessions load the same tools."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog

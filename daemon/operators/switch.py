@@ -1,7 +1,7 @@
-"""`mcpd enable` and `mcpd disable`: a server, or one of its tools, is switched on or off.
+"""`mcpd enable` and `mcpd disable`: switch a server or a tool on or off.
 
-What is switched off is the registry's to know, and the supervisor's to follow (`servers`); here it is told, and
-its effect awaited.
+The registry keeps what is switched off, and the supervisor follows it (`servers`); a command tells the registry
+and waits for the effect.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class SwitchParams(msgspec.Struct):
-    """What to switch, and how."""
+    """The server or tool to switch, and whether on or off."""
 
     name: str
     """`server`, `server/tool` or `mcp__server__tool`."""
@@ -34,18 +34,18 @@ class SwitchParams(msgspec.Struct):
 
 
 async def switch(context: OperatorContext, params: SwitchParams) -> dict[str, object]:
-    """Switch what is named, and tell what became of its server a few seconds later.
+    """Switch a server or a tool, and report the server's state a few seconds later.
 
     Raises:
-        UnknownServer: there is none of that name.
-        UnknownTool: the server lists none of that name.
-        InvalidArguments: it is no name.
-        Refused: it is the configuration that switches it off.
+        UnknownServer: no server has that name.
+        UnknownTool: the server lists no tool of that name.
+        InvalidArguments: the name is malformed.
+        Refused: the configuration itself switches it off.
     """
     off, registry = params.off, context.registry
     server, tool = key = _key_of(context.catalog, params.name)
     async with context.switching:
-        # What another operator has switched is in the catalog then, and is not undone.
+        # Once settled, the catalog has what other operators have switched, so that it is not undone.
         await registry.settle()
         known = context.catalog.switched
         already = (key in known) == off
@@ -74,7 +74,7 @@ SWITCH = Command("switch", SwitchParams, switch)
 
 
 def unexpected(catalog: Catalog, key: tuple[str, str], *, off: bool) -> str:
-    """What an operator might not expect of the switch; empty where there is nothing.
+    """A note about a surprising effect of the switch; empty if there is none.
 
     Args:
         catalog: after the switch.
@@ -114,7 +114,7 @@ def _key_of(catalog: Catalog, reference: str) -> tuple[str, str]:
 
 
 def _check(context: OperatorContext, key: tuple[str, str], *, off: bool) -> None:
-    """Raise what speaks against a switch; one that only takes back an earlier one is always obeyed."""
+    """Raise the reason to refuse a switch; undoing an earlier switch is always allowed."""
     catalog = context.catalog
     if key in catalog.switched:
         return
@@ -144,10 +144,10 @@ def _check_config(context: OperatorContext, key: tuple[str, str]) -> None:
 
 
 def _may_have(entry: ServerEntry, tool: str) -> bool:
-    """Whether a server lists a tool, offered or not, or could: it has not listed any yet."""
+    """Whether a server lists a tool, offered or not, or has not listed its tools yet."""
     return entry.tools is None or tool in entry.tools or tool in entry.quarantined
 
 
 def _has_followed(state: ServerState, *, off: bool) -> bool:
-    """Whether a server is where the switch sends it."""
+    """Whether a server has reached the state that the switch asks for."""
     return state is ServerState.DISABLED if off else state not in {*PASSED_THROUGH, ServerState.DISABLED}

@@ -1,4 +1,4 @@
-"""The commands that operators have. A further one is its file and a line here (docs/operators.md)."""
+"""The table of all operators' commands; a new command is a file and a line here (docs/operators.md)."""
 
 from __future__ import annotations
 
@@ -37,4 +37,4 @@ COMMANDS: dict[str, Command[Any]] = {
         LOGS,
     )
 }
-"""By the name of the JSON-RPC method."""
+"""All commands by the name of their JSON-RPC method."""

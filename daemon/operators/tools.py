@@ -1,4 +1,4 @@
-"""`mcpd tools`: what exists, and what a model sees of it."""
+"""`mcpd tools`: the tools that exist, and what a model sees of them."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 
 class ToolsParams(msgspec.Struct):
-    """Which tools, and whose view of them; by default all, as a client sees them that asks for nothing."""
+    """The category and the view that are asked for; by default everything, in the default profile."""
 
     category: str | None = None
-    """The name of one; None is all."""
+    """The name of a category; None means all."""
     profile: str = DEFAULT_PROFILE
-    """Whose view."""
+    """The profile whose view is shown."""
     surface: str | None = None
-    """None is the profile's."""
+    """The surface to show; None means the profile's."""
 
 
 async def tools(context: OperatorContext, params: ToolsParams) -> dict[str, object]:
-    """The tools of each category, and the list and the instructions that a model is given.
+    """The tools of each category, and the list and instructions that a model is given.
 
     Raises:
         InvalidArguments: there is no such profile or surface.
@@ -66,7 +66,7 @@ TOOLS = Command("tools", ToolsParams, tools)
 def view_of(
     context: OperatorContext, profile_name: str = DEFAULT_PROFILE, surface_name: str | None = None
 ) -> tuple[Surface, View]:
-    """What a client of a profile is shown now, and on which surface; None is the profile's.
+    """The surface and the view that a client of a profile has now; by default on the profile's own surface.
 
     Raises:
         InvalidArguments: there is no such profile or surface.

@@ -1,12 +1,12 @@
-"""Access to the store: it is opened, used and closed in one worker thread, and nobody waits for it in vain.
+"""Access to the store: one worker thread opens, uses and closes it, and every wait for it is bounded.
 
-The library that speaks with the database blocks and may hang. None of its operations is started beside one
-that does not come back, so a hang costs one thread however long it lasts. What was begun goes on when those who
-wait for it give up. Nothing here holds the program: a thread that hangs is left behind when the loop ends.
+The database library blocks and may hang. No operation is started while another has not returned, so a hang
+costs one thread however long it lasts. An operation continues when its caller gives up waiting. The program can
+always end: a hanging thread is left behind when the loop ends.
 
-There are two ways to use the store. Its owner waits as long as an operation takes, for a second one beside it
-would hang, too; from the patience on everybody is told that it does not answer. Others wait for the patience,
-and then hear why not.
+There are two ways to use the store. Its owner waits as long as an operation takes, since a second one would
+hang, too; after the patience everybody is told that the store does not answer. Others wait for the patience,
+and then get the reason.
 """
 
 from __future__ import annotations
@@ -31,35 +31,35 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 KEPT_OPEN = frozenset({StoreCause.FULL, StoreCause.LOCKED, StoreCause.READ_ONLY})
-"""After these the store is still the same, and can be read."""
+"""Causes after which the store is still the same and can be read."""
 
 THREAD = "mcpd-store"
-"""The worker thread's name, for those who look at the process."""
+"""The name of the worker thread, for tools that inspect the process."""
 
 
 class Broadcast:
-    """Something that happens again and again, and can be waited for."""
+    """A recurring event that tasks can wait for."""
 
     def __init__(self) -> None:
         self._event = trio.Event()
 
     def notify(self) -> None:
-        """It happens: wake everybody who waits."""
+        """Wake all waiting tasks: the event has happened."""
         self._event.set()
         self._event = trio.Event()
 
     async def wait(self) -> None:
-        """Wait until it happens the next time."""
+        """Wait until the event happens next."""
         await self._event.wait()
 
 
 class Job(Generic[T]):
-    """One piece of work for a worker thread: waiting, under way, or done."""
+    """A piece of work for a worker thread: waiting, running, or done."""
 
     def __init__(self, work: Callable[[], T]) -> None:
         self._work = work
         self.done = trio.Event()
-        """Set once the work has ended, whichever way."""
+        """Set once the work has ended, with a result or an error."""
         self._result: T | None = None
         self._error: BaseException | None = None
 
@@ -67,18 +67,18 @@ class Job(Generic[T]):
         """Do the work, in the thread; never raises."""
         try:
             self._result = self._work()
-        except BaseException as error:  # noqa: BLE001 - it is the sender's, who may look at it or not
+        except BaseException as error:  # noqa: BLE001 - the sender gets it from result()
             self._error = error
 
     def fail(self, error: BaseException) -> None:
-        """It cannot be done."""
+        """Record that the work cannot be done."""
         self._error = error
 
     def result(self) -> T:
-        """What the work returned; only once it is done.
+        """The return value of the work; call it only once the work is done.
 
         Raises:
-            BaseException: whatever the work raised.
+            BaseException: the exception that the work raised.
         """
         if self._error is not None:
             raise self._error
@@ -86,27 +86,27 @@ class Job(Generic[T]):
 
 
 class Worker:
-    """Does jobs in a thread, in the order in which they were given, one at a time."""
+    """Runs jobs in a thread, one at a time, in the order in which they were sent."""
 
     def __init__(self, name: str) -> None:
-        """Begin with none.
+        """Start without jobs.
 
         Args:
-            name: the thread's.
+            name: the name of the thread.
         """
         self._name = name
         self._waiting: deque[Job[Any]] = deque()
         self._under_way: Job[Any] | None = None
 
     def send(self, work: Callable[[], T]) -> Job[T]:
-        """Have work done in the thread, after all that was sent before; never blocks."""
+        """Have work done in the thread, after everything sent before; never blocks."""
         job = Job(work)
         self._waiting.append(job)
         self._next()
         return job
 
     def withdraw(self, job: Job[Any]) -> None:
-        """Nobody wants it any more: it is not begun if it has not been. One that is under way goes on."""
+        """Drop a job that has not started; a running job continues."""
         if job in self._waiting:
             self._waiting.remove(job)
 
@@ -116,7 +116,7 @@ class Worker:
             try:
                 self._start(job)
             except RuntimeError as error:
-                # No thread could be started: at the limit of threads or memory.
+                # No thread could be started: the limit of threads or memory is reached.
                 job.fail(error)
                 self._under_way = None
                 job.done.set()
@@ -125,7 +125,7 @@ class Worker:
         token = trio.lowlevel.current_trio_token()
 
         def deliver(_outcome: object) -> None:
-            # The daemon may have ended without it.
+            # The loop may have ended already.
             with contextlib.suppress(trio.RunFinishedError):
                 token.run_sync_soon(self._arrive, job)
 
@@ -139,20 +139,20 @@ class Worker:
 
 @attrs.frozen(kw_only=True)
 class Opened:
-    """A store that was opened, and what it remembers."""
+    """An opened store, and what it remembers."""
 
     store: Store = attrs.field(repr=False)
     """The open store."""
     memory: Recollection = attrs.field(repr=False)
-    """All but sessions."""
+    """Everything the store remembers except sessions."""
     replaces: bool = False
-    """Whether it takes the place of one that was set aside."""
+    """Whether it replaces a store that was set aside."""
 
 
 class Opener:
-    """Opens the store, in the thread. One that is corrupt is set aside, once in the life of a daemon.
+    """Opens the store, in the worker thread; sets a corrupt store aside, once per run of the daemon.
 
-    Once: a disk that makes a corrupt file of each new one needs an operator, not a folder full of them.
+    Only once: a disk that corrupts every new file needs an operator, not a directory full of corrupt files.
     """
 
     def __init__(
@@ -163,12 +163,12 @@ class Opener:
         set_aside: Callable[[], str] | None = None,
         shared: bool = False,
     ) -> None:
-        """Begin with nothing opened.
+        """Start with nothing opened.
 
         Args:
-            open_store: opens it; blocks.
-            where: which store, for people: without a password.
-            set_aside: renames a corrupt one and returns its new name; None where that cannot be done.
+            open_store: opens the store; blocks.
+            where: the store's location for people, without a password.
+            set_aside: renames a corrupt store and returns its new name; None where that is impossible.
             shared: whether other daemons may write to it.
         """
         self.where = where
@@ -178,17 +178,17 @@ class Opener:
         self._condemned: StoreFault | None = None
         self._replaces = False
         self.aside = ""
-        """What the one that was corrupt is called now; empty if none was."""
+        """The new name of the corrupt store; empty if none was set aside."""
 
     def condemn(self, fault: StoreFault) -> None:
-        """It was found corrupt in use; it has been closed."""
+        """Note that the store was found corrupt in use, and has been closed."""
         self._condemned = fault
 
     def __call__(self) -> Opened:
-        """Open it and read what it remembers.
+        """Open the store and read what it remembers.
 
         Raises:
-            StoreFault: it cannot be opened, or is corrupt and cannot be set aside.
+            StoreFault: the store cannot be opened, or is corrupt and cannot be set aside.
         """
         if self._condemned is not None and self._set_aside is not None:
             self._put_aside(self._condemned)
@@ -223,23 +223,23 @@ class Opener:
 
 
 class StoreAccess:
-    """Holds the store, or the reason why there is none."""
+    """Holds the open store, or the reason why there is none."""
 
     def __init__(self, opener: Opener, *, patience: float, on_overdue: Callable[[StoreFault], None]) -> None:
-        """Begin with nothing opened.
+        """Start with nothing opened.
 
         Args:
             opener: opens the store.
-            patience: seconds that anybody waits for one operation.
-            on_overdue: told when an operation takes longer.
+            patience: the most seconds that anybody but the owner waits for an operation.
+            on_overdue: called when an operation takes longer.
         """
         self.opener = opener
         self.store: Store | None = None
         """The store while it is open."""
         self.suspicion: StoreFault | None = None
-        """A fault that a reader met and that costs the store; for its owner to look at."""
+        """A fault met by a reader that may make the store unusable; its owner is to examine it."""
         self.moved = Broadcast()
-        """Whenever it is opened, closed or given up, and something was written."""
+        """Happens whenever the store is opened, closed, given up or written to."""
         self._patience = patience
         self._on_overdue = on_overdue
         self._worker = Worker(THREAD)
@@ -249,14 +249,14 @@ class StoreAccess:
 
     @property
     def being_opened(self) -> bool:
-        """Whether an attempt to open it has not come back, or was not looked at."""
+        """Whether an attempt to open the store has not returned, or its result was not taken."""
         return self._opening is not None
 
     async def open(self) -> Opened:
-        """Open it, and read what it remembers. An attempt that is under way is waited for.
+        """Open the store and read what it remembers, or wait for an attempt that is running.
 
         Raises:
-            StoreFault: it cannot be opened.
+            StoreFault: the store cannot be opened.
         """
         if self._opening is None:
             self._opening = self._worker.send(self.opener)
@@ -268,22 +268,22 @@ class StoreAccess:
         return opened
 
     async def use(self, work: Callable[[Store], T]) -> T:
-        """Use the open store, for its owner: however long it takes.
+        """Use the open store as its owner, however long it takes.
 
         Raises:
-            StoreFault: it failed.
+            StoreFault: the operation failed.
         """
         assert self.store is not None
         job = self._worker.send(partial(work, self.store))
-        # What is cancelled meanwhile is done all the same: who did not hear of it would count it again.
+        # Shielded: the work is done anyway, and a caller that does not learn so would repeat it.
         await self._wait(job, shield=True)
         return job.result()
 
     async def ask(self, work: Callable[[Store], T]) -> T:
-        """Use it for somebody who waits no longer than the patience.
+        """Use the store for a caller that waits no longer than the patience.
 
         Raises:
-            StoreFault: it failed, does not answer, or is not open.
+            StoreFault: the operation failed, or the store does not answer or is not open.
         """
         with trio.move_on_after(self._patience):
             while self.store is None and self._why_not is None and not self._hanging:
@@ -307,17 +307,17 @@ class StoreAccess:
         raise self._slow()
 
     def give_up(self, fault: StoreFault) -> None:
-        """Until it is opened again, this is why nobody can use it."""
+        """Set the reason why the store cannot be used until it is opened again."""
         self._why_not = fault
         self.moved.notify()
 
     def close(self) -> Job[None] | None:
-        """Close it, in its turn; nobody has to wait for the job."""
+        """Close the store after the operations sent before; callers need not wait for the job."""
         store, self.store, self.suspicion, self._why_not = self.store, None, None, None
         return None if store is None else self._worker.send(partial(_close, store))
 
     def overdue(self) -> None:
-        """An operation takes longer than anybody waits for one."""
+        """Tell everybody that an operation takes longer than the patience."""
         self._hanging = True
         self._on_overdue(self._slow())
         self.moved.notify()
@@ -336,12 +336,12 @@ class StoreAccess:
 
 
 def own_fault(where: str) -> StoreFault:
-    """What others are told of an exception that should not have been raised, and was logged."""
+    """The fault that callers get for an unexpected exception, which has been logged."""
     return StoreFault(StoreCause.UNAVAILABLE, where, "a fault of mcpd's own, see its log")
 
 
 def _close(store: Store) -> None:
     try:
         store.close()
-    except Exception as error:  # noqa: BLE001 - it is of no use any more
-        logger.warning("the store did not close well: {}", error)
+    except Exception as error:  # noqa: BLE001 - the store is no longer used
+        logger.warning("the store did not close cleanly: {}", error)

@@ -1,4 +1,4 @@
-"""Sessions that nobody uses are forgotten, and the oldest of too many; never those that somebody uses."""
+"""Expiry of sessions: those unused for long, and the oldest of too many; never a session in use."""
 
 from __future__ import annotations
 
@@ -16,32 +16,34 @@ if TYPE_CHECKING:
     from daemon.state.session_notes import SessionNotes
 
 FORGET_SECONDS = 600.0
-"""Between looks for sessions that nobody uses, at most."""
+"""The most seconds between two looks for idle sessions."""
 
 ANONYMOUS_SECONDS = 600.0
-"""How long a session that nobody has named is kept after its last use: its bridge comes back within seconds of
-the start of a new daemon, and nobody else can. It is gone up to `FORGET_SECONDS` later."""
+"""Seconds that a session without a name is kept after its last use: its bridge returns within seconds of the
+start of a new daemon, and nobody else can use it. It is deleted up to `FORGET_SECONDS` later."""
 
 MAX_STORED = 10_000
-"""Sessions in the store, those used last: with twenty loaded tools each 20 MB, and a changed tool is marked in
-all of them within the time that others wait for the store. Anybody may name any number of keys."""
+"""The most sessions in the store, the most recently used: 20 MB with twenty loaded tools each, and a changed
+tool is marked in all of them within the time that others wait for the store. Clients may name any number of
+keys."""
 
 MAX_BEGUN = 500
-"""New sessions after which is looked at once: so much more than `MAX_STORED` may be there for a moment."""
+"""New sessions after which to look at once: the store may exceed `MAX_STORED` by as many for a moment."""
 
 LOOKS = 2
-"""Looks in the time after which a session is forgotten: it is gone half as long again after its last use."""
+"""Looks per idle period: a session is deleted within one and a half periods of its last use."""
 
 SHORTEST_SECONDS = 1.0
-"""Between looks at least: each writes."""
+"""The fewest seconds between two looks: each one writes."""
 
 CLOCK_JUMP = 60.0
-"""Seconds by which the wall clock may differ from the monotonic one between two such looks. Beyond, it was set,
-or the machine slept: expiry waits for the next look, when the sessions in use have said so by the new time."""
+"""Seconds by which the wall clock may drift from the monotonic clock between two looks. Beyond that, the clock
+was set or the machine slept: expiry waits for the next look, when sessions in use are marked with the new
+time."""
 
 
 class Expiry:
-    """Looks for idle sessions."""
+    """Deletes idle sessions, and the oldest of too many."""
 
     def __init__(
         self,
@@ -51,17 +53,17 @@ class Expiry:
         idle: float,
         wall: Callable[[], float],
     ) -> None:
-        """Begin.
+        """Start without having looked.
 
         Args:
             notes: sessions in memory.
-            access: has the store.
-            idle: seconds after which a session that nobody uses is forgotten.
-            wall: seconds since the epoch.
+            access: holds the store.
+            idle: seconds after which an unused session is deleted.
+            wall: returns seconds since the epoch.
         """
         self._notes = notes
         self._access = access
-        # Another daemon says only at its own looks which sessions it has in use.
+        # Another daemon marks the sessions that it has in use only at its own looks.
         shortest = 2 * FORGET_SECONDS if access.opener.shared else 0.0
         self._idle = max(idle, shortest)
         self._anonymous_idle = min(self._idle, max(ANONYMOUS_SECONDS, shortest))
@@ -72,19 +74,19 @@ class Expiry:
         self._begun = 0
 
     def start(self) -> None:
-        """Compare clocks from here on."""
+        """Start comparing the clocks."""
         self._clocks = (self._wall(), trio.current_time())
 
     def is_crowded(self, begun: int) -> bool:
-        """So many sessions are new: whether that is worth a look."""
+        """Count new sessions; returns whether there are enough for a look."""
         self._begun += begun
         return self._begun >= MAX_BEGUN
 
     async def look(self, live_keys: Callable[[], Iterable[str]], write: Callable[[], Awaitable[None]]) -> float:
-        """Say which sessions are in use, and forget others that are idle, or too many.
+        """Mark the sessions in use, and delete others that are idle or too many.
 
         Args:
-            live_keys: keys of the sessions that somebody uses now.
+            live_keys: returns the keys of the sessions in use.
             write: writes times of use.
 
         Returns:
@@ -109,7 +111,7 @@ class Expiry:
             )
             logger.info(why, gone, self._idle, self._anonymous_idle, MAX_STORED)
         for key in frozenset(live_keys()) - live:
-            # Somebody came for it while it was being forgotten.
+            # A client came back to it while it was being deleted.
             if (known := self._notes.known(key)) is not None:
                 self._notes.keep(known)
         return SHORTEST_SECONDS if gone >= FORGOTTEN_AT_ONCE else self.period

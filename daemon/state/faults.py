@@ -1,4 +1,4 @@
-"""What can be wrong with the store: a cause for policies, a text for people, both made of drivers' errors."""
+"""Faults of the store: a cause for policies and a text for people, both made from drivers' errors."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
 
 class StoreCause(StrEnum):
-    """Why an operation of the store failed. What to do about it differs; everything else stands in the text."""
+    """Why an operation of the store failed, as far as the reaction to it differs; the text has the details."""
 
     UNAVAILABLE = "unavailable"
-    """No answer, or none that helps: it may be better in a moment."""
+    """The store gave no useful answer; it may recover soon."""
     FULL = "full"
-    """No room left; what was written before can still be read."""
+    """No space is left; earlier writes can still be read."""
     LOCKED = "locked"
-    """Somebody else has it and does not let go."""
+    """Another program holds a lock on the store."""
     READ_ONLY = "read_only"
-    """It can be read, not written."""
+    """The store can be read but not written."""
     CORRUPT = "corrupt"
-    """What is there is no store, or a broken one."""
+    """The file or database is not a store, or is damaged."""
     NEWER_SCHEMA = "newer_schema"
-    """A later mcpd has written it: it is left alone."""
+    """A later version of mcpd has written the store; it is left alone."""
     LOST = "lost"
-    """What was opened is gone: removed, replaced, emptied, its tables dropped."""
+    """The opened store is gone: removed, replaced or emptied, or its tables were dropped."""
     MISCONFIGURED = "misconfigured"
-    """The url cannot work until somebody changes something."""
+    """The url cannot work until an operator changes something."""
 
 
 _WORDS = {
@@ -63,20 +63,20 @@ _WORDS = {
         "correct state.url in mcpd's configuration, --state-dir, or what they point to",
     ),
 }
-"""What the store is then, and what happens next or what to do."""
+"""For each cause, the state of the store, and what happens next or what to do."""
 
 
 class StoreFault(McpdError):
-    """An operation of the store did not happen. Holds no password."""
+    """An operation of the store failed. The text has no password."""
 
     def __init__(self, cause: StoreCause, where: str, why: str, advice: str = "") -> None:
-        """Say what failed.
+        """Describe the failure.
 
         Args:
-            cause: what policies go by.
-            where: which store, without a password.
-            why: the driver's words, or ours.
-            advice: what to do, when there is something better than what the cause has.
+            cause: what policies depend on.
+            where: the store's location, without a password.
+            why: the driver's message, or ours.
+            advice: what to do, if there is better advice than the cause's own.
         """
         self.cause = cause
         self.where = where
@@ -97,13 +97,13 @@ _SQLITE: Mapping[int, StoreCause] = {
     sqlite3.SQLITE_IOERR_SHORT_READ: StoreCause.CORRUPT,
     sqlite3.SQLITE_IOERR_CORRUPTFS: StoreCause.CORRUPT,
 }
-"""By extended result code, and by primary one where that says nothing else; all others are UNAVAILABLE."""
+"""Causes by extended result code, else by primary result code; all others are UNAVAILABLE."""
 
 _SQLITE_WORDS = (
     (re.compile(r"no such table"), StoreCause.LOST),
     (re.compile(r"no such column|has no column"), StoreCause.CORRUPT),
 )
-"""SQLite has one code for all that is wrong with a statement."""
+"""Causes by message: SQLite has a single code for all errors in a statement."""
 
 _SQLSTATES: tuple[tuple[str, StoreCause], ...] = (
     ("53100", StoreCause.FULL),
@@ -119,7 +119,7 @@ _SQLSTATES: tuple[tuple[str, StoreCause], ...] = (
     ("28", StoreCause.MISCONFIGURED),
     ("3D", StoreCause.MISCONFIGURED),
 )
-"""By the beginning of PostgreSQL's SQLSTATE; the first that fits."""
+"""Causes by prefix of PostgreSQL's SQLSTATE; the first match counts."""
 
 _ERRNOS: Mapping[int | None, StoreCause] = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), StoreCause.FULL),
@@ -130,25 +130,25 @@ _ERRNOS: Mapping[int | None, StoreCause] = {
     ),
 }
 
-# A failed connect has no SQLSTATE in libpq, only the server's words, which a locale may have translated: then
-# the fault is UNAVAILABLE, and its text still says why.
+# libpq has no SQLSTATE for a failed connect, only the server's message, which may be in another language: then
+# the fault is UNAVAILABLE, and its text still has the reason.
 _REFUSED = re.compile(
     r"authentication failed|no password supplied|no pg_hba\.conf entry|(database|role|user) .* does not exist"
     r"|not permitted to log in|permission denied|invalid (connection option|sslmode|integer|port)"
 )
 
 LONGEST_WHY = 300
-"""Characters of a driver's words that a fault repeats."""
+"""The most characters of a driver's message in a fault."""
 
 
 @contextlib.contextmanager
 def translated(where: str, redact: Redactor, errors: tuple[type[Exception], ...]) -> Iterator[None]:
-    """Whatever a driver raises within the block becomes a `StoreFault`.
+    """Turn the errors that a driver raises within the block into a `StoreFault`.
 
     Args:
-        where: which store, without a password.
-        redact: takes passwords out of the driver's words.
-        errors: what the driver raises.
+        where: the store's location, without a password.
+        redact: removes passwords from the driver's message.
+        errors: the exceptions that the driver raises.
 
     Raises:
         StoreFault: instead of the driver's error.
@@ -157,7 +157,7 @@ def translated(where: str, redact: Redactor, errors: tuple[type[Exception], ...]
     try:
         yield
     except failures as error:
-        # One line, bounded, with the name that a driver has for it.
+        # One bounded line, with the driver's name for the error.
         name = getattr(error, "sqlite_errorname", None) or getattr(error, "sqlstate", None)
         words = redact(" ".join(str(error).split()))[:LONGEST_WHY].rstrip(". ")
         raise StoreFault(_cause(error), where, f"{words} ({name})" if name else words) from None

@@ -1,4 +1,4 @@
-"""How the store does: what operators are shown, and when to try again."""
+"""Health of the store: what operators are shown, and when to retry."""
 
 from __future__ import annotations
 
@@ -18,26 +18,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 BACKOFF_SECONDS = 1.0
-"""Until the first try after a failure; doubles with each further one."""
+"""Seconds until the first retry after a failure; doubles with each further failure."""
 
 BACKOFF_CAP = 30.0
-"""The longest until the next try: a disk that has room again is found soon enough."""
+"""The most seconds until the next retry: soon enough to notice that a disk has space again."""
 
 PARKED_SECONDS = 300.0
-"""Until the next try where only an operator can help (reliability.md §1.1)."""
+"""Seconds until the next retry where only an operator can help (reliability.md §1.1)."""
 
 PARKED = frozenset({StoreCause.NEWER_SCHEMA, StoreCause.MISCONFIGURED})
-"""Trying these again soon is pointless."""
+"""Causes that make retrying soon pointless."""
 
 DROPS_PER_LINE = 1000
-"""Dropped changes for each line of the log about them."""
-
+"""Dropped changes per line of the log about them."""
 
 NOT_YET = "not opened yet"
 
 
 class Condition(StrEnum):
-    """Whether what changes gets to disk."""
+    """Whether changes are written to disk."""
 
     OK = "ok"
     DEGRADED = "degraded"
@@ -45,40 +44,40 @@ class Condition(StrEnum):
 
 @attrs.frozen(kw_only=True)
 class Persistence:
-    """How keeping things from one life of the daemon to the next goes."""
+    """Whether state survives a restart of the daemon, and if not, why."""
 
     state: Condition
-    """`degraded`: what changes is kept in memory only, until the store works."""
+    """`degraded` means that changes are kept in memory only, until the store works."""
     cause: StoreCause | None = None
-    """Why it is degraded; None if it is not, or nothing was tried yet."""
+    """Why the state is degraded; None if it is not, or nothing was tried yet."""
     reason: str = ""
-    """In words: why it is degraded, or what was lost although it is not."""
+    """The reason in words: why the state is degraded, or what was lost although it is not."""
     since: float = 0.0
-    """When it entered the state, in seconds since the epoch."""
+    """When the state began, in seconds since the epoch."""
     where: str = ""
-    """Where things are kept, for people: without a password."""
+    """The store's location for people, without a password."""
     waiting: int = 0
-    """Things that are not written yet."""
+    """The number of things that are not written yet."""
 
 
 class Health:
-    """Knows since when the store works, or why it does not, and how often it was tried in vain."""
+    """Tracks whether the store works, since when or why not, and how many tries have failed."""
 
     def __init__(self, *, where: str, wall: Callable[[], float], rng: Callable[[], float]) -> None:
-        """Begin with a store that was not opened yet.
+        """Start with a store that was not opened yet.
 
         Args:
-            where: where things are kept, without a password.
-            wall: seconds since the epoch.
-            rng: a random number in [0, 1).
+            where: the store's location, without a password.
+            wall: returns seconds since the epoch.
+            rng: returns a random number in [0, 1).
         """
         self.persistence = Watch(
             Persistence(state=Condition.DEGRADED, reason=NOT_YET, since=wall(), where=where)
         )
         self.failures = 0
-        """Failed tries in the present streak."""
+        """The number of failed tries since the last success."""
         self.wall = wall
-        """Seconds since the epoch."""
+        """Returns seconds since the epoch."""
         self._rng = rng
         self._notes: dict[str, str] = {}
         self._said = ""
@@ -87,16 +86,16 @@ class Health:
 
     @property
     def degraded(self) -> bool:
-        """Whether what changes is kept in memory only."""
+        """Whether changes are kept in memory only."""
         return self.persistence.value.state is Condition.DEGRADED
 
     def note(self, topic: str, text: str, *, aloud: bool = True) -> None:
-        """Something was lost, which is shown as long as this daemon lives.
+        """Show a loss for as long as this daemon runs.
 
         Args:
-            topic: of several about one topic the newest counts.
-            text: in words.
-            aloud: whether it is logged.
+            topic: what the note is about; the newest of a topic replaces earlier ones.
+            text: the loss in words.
+            aloud: whether to log it.
         """
         if aloud and self._notes.get(topic) != text:
             logger.error("{}", text)
@@ -104,7 +103,7 @@ class Health:
         self.count(self.persistence.value.waiting)
 
     def note_aside(self, name: str) -> None:
-        """A corrupt store was set aside under this name."""
+        """Note that a corrupt store was set aside under this name."""
         where = self.persistence.value.where
         text = (
             f"the store {where} was corrupt and is set aside as {name}: what mcpd knows goes into a new one;"
@@ -113,22 +112,22 @@ class Health:
         self.note("aside", text)
 
     def note_lost(self, fault: StoreFault) -> None:
-        """What was opened is gone."""
+        """Note that the opened store is gone."""
         when = datetime.fromtimestamp(self.wall(), UTC).isoformat(timespec="seconds")
-        text = f"{fault}. Sessions that nobody has used since mcpd started are not known any more ({when})"
+        text = f"{fault}. Sessions that nobody has used since mcpd started are lost ({when})"
         self.note("lost", text)
 
     def note_dropped(self, count: int) -> None:
-        """So many changes of sessions were given up: the memory was full."""
+        """Note that this many changes of sessions were dropped because memory was full."""
         text = f"{count} changes of sessions were dropped: more than {MAX_SESSIONS} waited for the store"
         self.note("dropped", text, aloud=count % DROPS_PER_LINE == 1)
 
     def degrade(self, fault: StoreFault, waiting: int) -> None:
-        """It does not work.
+        """Record that the store does not work.
 
         Args:
-            fault: why.
-            waiting: things that are not written.
+            fault: the reason.
+            waiting: the number of things that are not written.
         """
         reason = str(fault)
         if reason != self._said:
@@ -138,7 +137,7 @@ class Health:
         self._show(Condition.DEGRADED, waiting)
 
     def mend(self, waiting: int) -> None:
-        """It works."""
+        """Record that the store works."""
         self.failures = 0
         if self._said:
             self._said = ""
@@ -147,11 +146,11 @@ class Health:
         self._show(Condition.OK, waiting)
 
     def count(self, waiting: int) -> None:
-        """So many things are not written."""
+        """Record how many things are not written."""
         self._show(self.persistence.value.state, waiting)
 
     def next_delay(self, cause: StoreCause) -> float:
-        """Count a failure; how many seconds until the next try."""
+        """Count a failure; returns the seconds until the next try."""
         parked = cause in PARKED
         nominal = PARKED_SECONDS if parked else doubled(BACKOFF_SECONDS, BACKOFF_CAP, self.failures)
         self.failures += 1

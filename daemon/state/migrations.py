@@ -1,11 +1,11 @@
-"""The schema, as numbered steps from any earlier version. What a step says is never changed afterwards.
+"""The schema as numbered migration steps; a released step is never changed.
 
-The steps are the only description of the tables: what they should look like now is asked of a database in
-memory on which all steps were run. Rows of most tables have a stamp, the version of the store that they were
-last written with, and by whom: that is how another daemon on the same database learns what changed.
+The steps are the only description of the tables: their current form is read from a database in memory on which
+all steps were run. Rows of most tables have a stamp, the version of the store at their last write and its
+writer, from which another daemon on the same database learns what changed.
 """
 
-# ruff: noqa: S608 - what is put into statements are names of ours; every value is bound
+# ruff: noqa: S608 - only our own names are formatted into statements; every value is bound
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     Step = Sequence[str | Callable[[Transaction], None]]
-    """Statements, `{bytes}` in them is what the database calls them; or what takes more than statements."""
+    """Statements, in which `{bytes}` stands for the database's type of bytes, and functions for what SQL cannot
+    do."""
 
 _HASHED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 
@@ -41,11 +42,11 @@ _SUMMARIES = "UPDATE servers SET summary_of = :now WHERE name = :server AND summ
 
 
 def _rehash(transaction: Transaction) -> None:
-    """From the hashes of schema 1, which left out some members of a tool, to those of schema 2, of all of it.
+    """Replace the hashes of schema 1, over some members of a tool, by those of schema 2, over all of them.
 
-    Hashes stand with tools, with what sessions have loaded and with what a model has said. All are rewritten at
-    once, so that an update of mcpd changes no tool for anybody: every hash that is one of a tool as it is
-    stored. Others are of what is no more, and stay so. Nothing here is taken from where tools are hashed today.
+    Hashes are stored with tools, with loaded tools of sessions and with summaries. All hashes of stored tools
+    are rewritten at once, so that updating mcpd changes no tool for any client; hashes of tools that no longer
+    exist stay. Independent of how tools are hashed today.
     """
     servers: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
     moved = []
@@ -72,7 +73,7 @@ def _rehash(transaction: Transaction) -> None:
 
 
 def _hashes(raw: object) -> tuple[str, str]:
-    """The hash of a stored tool then and now; empty of what somebody has edited into something else."""
+    """The old and the new hash of a stored tool; empty strings if its cell is not a tool."""
     try:
         members = msgspec.json.decode(raw) if isinstance(raw, bytes) else None
         if not isinstance(members, dict):
@@ -126,9 +127,9 @@ _NAMES = (
         name TEXT NOT NULL PRIMARY KEY, server TEXT NOT NULL, tool TEXT NOT NULL, beside BIGINT NOT NULL,
         since DOUBLE PRECISION NOT NULL, {_STAMP})""",
     "ALTER TABLE tools ADD COLUMN since DOUBLE PRECISION NOT NULL DEFAULT 0",
-    # No definition has changed after its row has.
+    # No definition has changed later than its row.
     "UPDATE tools SET since = updated_at",
-    # Whose row has been as it is for longer has had the name for longer, most likely.
+    # The tool whose row is unchanged for longest has most likely had the name for longest.
     """INSERT INTO tool_names (name, server, tool, beside, since, version, writer)
         SELECT name, server, name, 0, updated_at, version, writer FROM tools WHERE NOT EXISTS (
             SELECT 1 FROM tools AS older WHERE older.name = tools.name AND (older.updated_at < tools.updated_at
@@ -149,27 +150,27 @@ _COUNTS = (
 _ABOUT = ("ALTER TABLE servers ADD COLUMN about TEXT",)
 
 STEPS: tuple[Step, ...] = (_FIRST, (_rehash,), _NAMES, _VERDICTS, _COUNTS, _ABOUT)
-"""By schema version, the first one makes version 1."""
+"""The steps by schema version; the first one creates version 1."""
 
 _VERSION, _COUNTER = "schema_version", "version"
-"""Tables of one row: the last step that was applied, and how many transactions have written. Writers take turns
-by the latter."""
+"""Tables of one row: the number of the last applied step, and the number of transactions that have written. The
+latter serializes writers."""
 
 
 @attrs.frozen
 class _Table:
-    """A table as the steps leave it."""
+    """A table in the form that the steps create."""
 
     columns: tuple[str, ...]
     made: tuple[str, ...]
-    """Statements of SQLite that make it, and its indexes."""
+    """SQLite's statements that create the table and its indexes."""
 
 
 def version_of(transaction: Transaction, where: str, steps: Sequence[Step] = STEPS) -> int:
-    """The schema version of what is there, for reading only; 0 if nothing of ours is.
+    """The schema version of the database, without changing it; 0 if it has no tables of ours.
 
     Raises:
-        StoreFault: it is later than ours (NEWER_SCHEMA), or other people's tables have our names
+        StoreFault: the version is later than ours (NEWER_SCHEMA), or foreign tables have our names
             (MISCONFIGURED).
     """
     names = transaction.tables()
@@ -191,10 +192,10 @@ def version_of(transaction: Transaction, where: str, steps: Sequence[Step] = STE
 
 
 def migrate(transaction: Transaction, where: str, steps: Sequence[Step] = STEPS) -> None:
-    """Apply the steps that are missing, within the caller's transaction: all or none.
+    """Apply the missing steps within the caller's transaction: all or none.
 
     Raises:
-        StoreFault: as `version_of`.
+        StoreFault: as in `version_of`.
     """
     transaction.rows(transaction.dialect.migrate_alone)
     version = version_of(transaction, where, steps)
@@ -212,10 +213,10 @@ def migrate(transaction: Transaction, where: str, steps: Sequence[Step] = STEPS)
 
 
 def complete(transaction: Transaction) -> bool:
-    """Whether every table is there, and the counter's row.
+    """Whether every table and the counter's row exist.
 
     Raises:
-        sqlite3.Error, psycopg.Error: a table has not the columns that it should have.
+        sqlite3.Error, psycopg.Error: a table lacks columns.
     """
     names = transaction.tables()
     for name, table in _tables().items():
@@ -225,7 +226,7 @@ def complete(transaction: Transaction) -> bool:
 
 
 def mend(transaction: Transaction) -> None:
-    """Make tables that somebody has dropped, and the counter, which goes on after the latest stamp there is."""
+    """Create tables that were dropped, and the counter, which continues after the latest stamp."""
     for name in _tables().keys() - transaction.tables():
         for statement in _tables()[name].made:
             transaction.change(statement.replace("BLOB", transaction.dialect.bytes_type))
@@ -238,13 +239,13 @@ def mend(transaction: Transaction) -> None:
 
 @cache
 def _tables() -> Mapping[str, _Table]:
-    """All tables as they are after the last step, by name."""
+    """All tables after the last step, by name."""
     with closing(sqlite3.connect(":memory:")) as memory:
         memory.row_factory = sqlite3.Row
         transaction = Transaction(memory.cursor(), sqlite.DIALECT)
         migrate(transaction, ":memory:", STEPS)
         made = defaultdict(list)
-        # Tables first: the row of an index has its table's name, too.
+        # Tables first: the row of an index names its table, too.
         query = "SELECT tbl_name, sql FROM sqlite_master WHERE sql <> '' ORDER BY type DESC"
         for row in transaction.rows(query):
             made[row["tbl_name"]].append(row["sql"])

@@ -1,7 +1,7 @@
-"""PostgreSQL: nobody waits long for it, not even for one that has frozen with its sockets open.
+"""PostgreSQL with bounded waits, even for a server that has frozen with its sockets open.
 
-libpq has no answer to a server that takes a connection and says nothing: its connect timeout is 2 s at least,
-and statement_timeout is kept by the very server that has stopped. So silence is counted here.
+libpq cannot handle a server that accepts a connection and stays silent: its connect timeout is at least 2 s,
+and statement_timeout is enforced by the very server that has stopped. So this module measures silence itself.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
 
 CONNECT_SECONDS = 1.2
-"""How long a connection may take to be made, its name resolved and its password checked."""
+"""Seconds that connecting may take, with resolving the name and checking the password."""
 
 SILENCE_SECONDS = 1.0
-"""How long a server may say nothing to a question before its connection is given up."""
+"""Seconds of silence after a query before its connection is given up."""
 
 STATEMENT_SECONDS = 0.9
-"""How long the server may work at one statement: shorter than silence, so that it can still say so."""
+"""Seconds that the server may work at a statement: shorter than silence, so that it can still report that."""
 
 LOCK_SECONDS = 0.8
-"""How long a statement may wait for another daemon's transaction: shorter again, for the same reason."""
+"""Seconds that a statement may wait for another daemon's transaction: shorter again, for the same reason."""
 
 ABANDONED_SECONDS = 2
-"""When libpq gives up a connection for which nobody waits any longer; it knows no less."""
+"""Seconds after which libpq gives up a connection that was abandoned; its minimum."""
 
 MOST_ABANDONED = 4
-"""Attempts to connect at a time, with those for which nobody waits any longer: resolving a name can take half a
-minute and cannot be stopped."""
+"""The most attempts to connect at a time, including abandoned ones: resolving a name can take half a minute and
+cannot be stopped."""
 
 CONNECTS = "mcpd connects to postgresql"
-"""The name of the threads that do so."""
+"""The name of the threads that connect."""
 
 MIGRATION_LOCK = 0x6D637064
 """The advisory lock under which one daemon at a time migrates: "mcpd"."""
@@ -73,10 +73,10 @@ class ImpatientConnection(psycopg.Connection[DictRow]):
     """A connection that closes when the server has been silent for too long."""
 
     silence = SILENCE_SECONDS
-    """What is too long."""
+    """The seconds of silence that are too long."""
 
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
-        """Wait as psycopg does, but look at the clock whenever the generator is woken, every 0.1 s."""
+        """Wait as psycopg does, but check the clock whenever the generator is woken, every 0.1 s."""
         return super().wait(self._counting(gen), *args, **kwargs)
 
     def _counting(self, gen: Generator[Any, Any, T]) -> Generator[Any, Any, T]:
@@ -97,16 +97,16 @@ class ImpatientConnection(psycopg.Connection[DictRow]):
 
 
 class PostgresDatabase:
-    """The one connection to a database, made again when it has broken."""
+    """The single connection to a database, reopened when it has broken."""
 
     errors: tuple[type[Exception], ...] = (psycopg.Error,)
 
     def __init__(self, parameters: Mapping[str, str], slack: float = 1) -> None:
-        """Connect to nothing yet.
+        """Start without a connection.
 
         Args:
-            parameters: what reaches it, by libpq's key words.
-            slack: how many times longer than usual everything may take.
+            parameters: connection parameters by libpq's keywords.
+            slack: the factor by which all time limits are extended.
         """
         self._parameters = parameters
         self._slack = slack
@@ -114,18 +114,18 @@ class PostgresDatabase:
 
     @contextlib.contextmanager
     def transaction(self, *, writes: bool) -> Iterator[Transaction]:
-        """A transaction, which ends with the block.
+        """A transaction that ends with the block.
 
         Args:
-            writes: whether it may change anything.
+            writes: whether the transaction may write.
 
         Raises:
-            psycopg.Error: it could not begin, or not be kept, or a statement failed.
+            psycopg.Error: the transaction could not begin or commit, or a statement failed.
         """
         if self._connection is None or self._connection.closed:
             self._connection = _connect(self._parameters, self._slack)
         connection = self._connection
-        # Readers see one moment, although they ask several questions.
+        # Readers see one snapshot over all their queries.
         connection.isolation_level = None if writes else psycopg.IsolationLevel.REPEATABLE_READ
         try:
             yield Transaction(connection.cursor(), DIALECT)
@@ -136,10 +136,10 @@ class PostgresDatabase:
             raise
 
     def prepare(self, where: str) -> None:
-        """Nothing: the server knows itself whether its files are sound."""
+        """Do nothing: the server itself checks its files."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the connection."""
         if self._connection is not None:
             with contextlib.suppress(psycopg.Error, OSError):
                 self._connection.close()
@@ -162,19 +162,19 @@ def _connect(parameters: Mapping[str, str], slack: float) -> ImpatientConnection
 def _attempt(attempt: Future[ImpatientConnection], parameters: Mapping[str, str], slack: float) -> None:
     try:
         reaching = make_conninfo(**{**parameters, "connect_timeout": f"{ceil(ABANDONED_SECONDS * slack)}"})
-        # Plans would outlive what another daemon's migration does to the tables.
+        # Prepared plans would outlive another daemon's migration of the tables.
         connection = ImpatientConnection.connect(reaching, prepare_threshold=None, row_factory=dict_row)
         attempt.set_result(_limited(connection, slack))
-    except Exception as error:  # noqa: BLE001 - the one who waits gets it
+    except Exception as error:  # noqa: BLE001 - the waiting caller gets it
         attempt.set_exception(error)
     finally:
         _places.release()
 
 
 def _limited(connection: ImpatientConnection, slack: float) -> ImpatientConnection:
-    """Set the server's own bounds: it says more than silence does.
+    """Set the server's own limits, whose errors say more than silence does.
 
-    Not as `options` of the connection, which poolers in between refuse.
+    Not as `options` of the connection, which connection poolers refuse.
     """
     limits = {"lock_timeout": LOCK_SECONDS, "statement_timeout": STATEMENT_SECONDS}
     connection.silence = SILENCE_SECONDS * slack

@@ -1,9 +1,9 @@
-"""From rows to records. A row that somebody has edited into nonsense costs itself, never its neighbours.
+"""Rows to records. A row that was edited into nonsense is left out alone, never its neighbours.
 
-SQLite keeps any type in any column, so every cell is looked at.
+SQLite stores any type in any column, so every cell is checked.
 """
 
-# ruff: noqa: S608 - what is put into statements are names of ours; every value is bound
+# ruff: noqa: S608 - only our own names are formatted into statements; every value is bound
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from daemon.model import Tool, ToolKey
     from daemon.state.sql import Row, Transaction
 
-# A hash only tells whether the sentence is about these contents: of thousands of tools, few have one.
+# The hash only tells whether a summary is about these contents: of thousands of tools, few have one.
 _OF_TOOLS = (
     "server, name, raw, CASE WHEN summary IS NULL THEN NULL ELSE schema_hash END AS summary_of, summary,"
     " keywords, summary_generated_at, since"
@@ -37,7 +37,7 @@ _Number = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class _ServerCells(msgspec.Struct):
-    """What a server's row must have."""
+    """The cells that a server's row must have."""
 
     name: str
     fingerprint: str
@@ -46,7 +46,7 @@ class _ServerCells(msgspec.Struct):
 
 
 class _SummaryCells(msgspec.Struct):
-    """What stands with a sentence."""
+    """The cells of a summary."""
 
     summary: str
     keywords: str
@@ -55,7 +55,7 @@ class _SummaryCells(msgspec.Struct):
 
 
 class _NameCells(msgspec.Struct):
-    """The row of a name that a tool was given."""
+    """The cells of a name that a tool was given."""
 
     name: str
     server: str
@@ -63,7 +63,7 @@ class _NameCells(msgspec.Struct):
 
 
 class _SessionCells(msgspec.Struct):
-    """A session's row."""
+    """The cells of a session's row."""
 
     key: str
     client: str
@@ -72,7 +72,7 @@ class _SessionCells(msgspec.Struct):
 
 
 class _LoadedCells(msgspec.Struct):
-    """The row of a tool that a session has loaded."""
+    """The cells of a tool that a session has loaded."""
 
     server: str
     tool: str
@@ -90,21 +90,21 @@ CellsT = TypeVar("CellsT", bound=msgspec.Struct)
 
 
 def moment(cell: object) -> float:
-    """A cell that says since when something is so; one that says nothing of use means that nobody knows."""
+    """The time in a cell, in seconds since the epoch; infinity if the cell holds no number."""
     return float(cell) if isinstance(cell, int | float) else inf
 
 
 class Reader:
-    """Reads within one transaction, and remembers what it could not read."""
+    """Reads records within one transaction, and notes the rows that it could not read."""
 
     def __init__(self, transaction: Transaction) -> None:
-        """Begin with nothing read."""
+        """Start with nothing read."""
         self._transaction = transaction
         self.unreadable: list[str] = []
-        """Each row that was left out, with the reason."""
+        """The rows that were left out, each with the reason."""
 
     def servers(self, names: Collection[str] | None = None) -> tuple[ServerRecord, ...]:
-        """What is known of these servers, or of all, by name."""
+        """The records of these servers, or of all, in order of their names."""
         listed: dict[str, list[Row]] = defaultdict(list)
         for row in self._all(f"SELECT {_OF_TOOLS} FROM tools", "server", names, "ORDER BY server, position"):
             listed[row["server"]].append(row)
@@ -123,7 +123,7 @@ class Reader:
         return tuple(given)
 
     def sessions(self, keys: Iterable[str]) -> dict[str, SessionRecord]:
-        """The sessions that there are of these, by key."""
+        """The existing sessions of these keys, by key."""
         found: dict[str, SessionRecord] = {}
         for chunk in chunks(keys):
             held = self._loaded(chunk)
@@ -135,19 +135,19 @@ class Reader:
         return found
 
     def newest(self, limit: int) -> tuple[SessionRecord, ...]:
-        """The sessions that were used last, the latest first."""
+        """The most recently used sessions, newest first."""
         order = "SELECT key FROM sessions ORDER BY seen_at DESC, key LIMIT :limit"
         keys = [row["key"] for row in self._transaction.rows(order, {"limit": limit})]
         found = self.sessions(keys)
         return tuple(found[key] for key in keys if key in found)
 
     def switched(self) -> frozenset[tuple[str, str]]:
-        """What is switched off."""
+        """The servers and tools that are switched off."""
         off = self._transaction.rows("SELECT server, tool FROM switches WHERE switched_off = 1")
         return frozenset((str(row["server"]), str(row["tool"])) for row in off)
 
     def counted(self) -> tuple[dict[str, int], float]:
-        """What was ever counted, by name, and since when; what is no number is left out."""
+        """All counts by name, and when counting began; cells that hold no number are left out."""
         found = [
             row
             for row in self._transaction.rows("SELECT * FROM counts")
@@ -157,12 +157,12 @@ class Reader:
         return {str(row["name"]): row["value"] for row in found}, since
 
     def changed(self, table: str, column: str, since: int, writer: str) -> list[str]:
-        """A column of the rows that others than this writer wrote since a version."""
+        """The values of a column in rows that other writers wrote since a version."""
         query = f"SELECT {column} AS found FROM {table} WHERE {_BY_OTHERS}"
         return [row["found"] for row in self._transaction.rows(query, {"since": since, "me": writer})]
 
     def sessions_changed(self, since: int, writer: str, keys: Iterable[str]) -> list[str]:
-        """Those keys whose session others wrote, or any of whose loaded tools."""
+        """The keys whose session, or any of whose loaded tools, other writers wrote since a version."""
         changed: set[str] = set()
         for chunk in chunks(keys):
             marks, values = among(chunk)
@@ -181,7 +181,7 @@ class Reader:
             yield from self._transaction.rows(f"{query} WHERE {column} IN {marks} {order}", values)
 
     def _cells(self, cells: type[CellsT], row: Row, what: str) -> CellsT | None:
-        """The cells of a row; None if they are not what they should be."""
+        """The decoded cells of a row; None if they are invalid."""
         try:
             return msgspec.convert(dict(row), cells)
         except msgspec.ValidationError as fault:
@@ -194,7 +194,7 @@ class Reader:
             return None
         name = cells.name
         known = self._tools(name, listed)
-        # A sentence about other contents is none about these.
+        # A summary of other contents does not apply to these.
         summed = [(row, tool) for row, tool in known if row["summary_of"] == tool.schema_hash]
         sentences = {
             tool.schema_hash: sentence
@@ -220,7 +220,7 @@ class Reader:
             tools, _ = read_tools(server, map(msgspec.Raw, raws))
             if len(tools) == len(listed):
                 return list(zip(listed, tools, strict=True))
-        # Somebody has edited one of them: one by one, it is known which.
+        # One of them was edited by hand: reading one by one finds which.
         known: dict[str, tuple[Row, Tool]] = {}
         for row in listed:
             tool, fault = _tool(server, row["raw"])
@@ -269,7 +269,7 @@ class Reader:
 
 
 def _tool(server: str, raw: object) -> tuple[Tool | None, str]:
-    """The tool that a cell holds, or why it holds none."""
+    """The tool in a cell, or the reason why there is none."""
     if not isinstance(raw, bytes):
         return None, "raw is no bytes"
     usable, faulty = read_tools(server, [msgspec.Raw(raw)])

@@ -1,4 +1,4 @@
-"""What the store holds becomes facts for the registry: at the start, and when others have written."""
+"""Turns what the store holds into facts for the registry: at the start, and when other daemons have written."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ if TYPE_CHECKING:
 
 
 LAST_SETTLE_SECONDS = 0.5
-"""How long the catalog may take, when the daemon ends, to take in what was just recalled: it has nothing else
-to do."""
+"""Seconds that the catalog may take at shutdown to apply what was just recalled: it has nothing else to do."""
 
 
 class Recalling:
-    """Tells what is news, and knows whether the catalog has taken it in."""
+    """Tells the registry what is new in the store, and knows whether the catalog has applied it."""
 
     def __init__(
         self,
@@ -40,18 +39,18 @@ class Recalling:
         settle: Callable[[], Awaitable[None]],
         where: str,
     ) -> None:
-        """Begin with nothing told.
+        """Start with nothing told.
 
         Args:
             notes: what the store holds.
             catalog: the newest catalog.
             tell: leaves a fact for the registry.
-            settle: returns once everything told is in the catalog.
-            where: which store, for the log.
+            settle: returns once every fact told is in the catalog.
+            where: the store's location, for the log.
         """
         self.untaken = False
-        """Whether something was told that the catalog may not have taken in: comparing it with the store would
-        tell that what it does not have yet was taken back."""
+        """Whether the catalog may lack a fact that was told: what it lacks would then look as if it had been
+        removed."""
         self._notes = notes
         self._catalog = catalog
         self._tell = tell
@@ -60,24 +59,24 @@ class Recalling:
         self._complained: set[str] = set()
 
     async def settle(self) -> None:
-        """Return once the catalog has taken everything in."""
+        """Return once the catalog has applied every fact."""
         if self.untaken:
             await self._settle()
             self.untaken = False
 
     async def settle_at_last(self) -> None:
-        """The same when the daemon ends: the catalog may be gone, and nobody waits for one that is not."""
+        """Settle at shutdown: the catalog may be gone, and the wait for it is short."""
         with trio.move_on_after(LAST_SETTLE_SECONDS), contextlib.suppress(ActorGone):
             await self.settle()
 
     def servers(
         self, records: Iterable[ServerRecord], unreadable: Iterable[str], *, by_another: bool = True
     ) -> None:
-        """The store holds these.
+        """Tell the server records that the store holds.
 
         Args:
-            records: servers.
-            unreadable: what could not be read, each with the reason; logged once.
+            records: the servers.
+            unreadable: rows that could not be read, each with the reason; logged once.
             by_another: whether another daemon has written them meanwhile.
         """
         for record in records:
@@ -89,10 +88,10 @@ class Recalling:
                 logger.warning("left out of what the store {} remembers: {}", self._where, text)
 
     def names(self, stored: Iterable[GivenName], *, shared: bool) -> None:
-        """The store says that these names were given.
+        """Tell the tool names that the store holds.
 
         Args:
-            stored: all of them.
+            stored: all given names.
             shared: whether other daemons give names, too.
         """
         names = tuple(stored)
@@ -102,11 +101,11 @@ class Recalling:
             self.untaken = True
 
     def switches(self, stored: Switches, *, certainly: bool = False) -> None:
-        """The store says that these are switched off.
+        """Tell the switches that the store holds.
 
         Args:
-            stored: all of them.
-            certainly: whether it is told even if the catalog says the same.
+            stored: everything that is switched off.
+            certainly: whether to tell it even if the catalog says the same.
         """
         off = self._notes.heard_switches(stored, self._catalog.value)
         if certainly or off != self._catalog.value.switched:
@@ -114,7 +113,7 @@ class Recalling:
             self.untaken = True
 
     def epochs(self, asked: Iterable[ServerRecord], given: Mapping[str, int]) -> None:
-        """The store gave other epochs than were asked for: another daemon had used them."""
+        """Tell the epochs that the store gave instead of those asked for: another daemon had used these."""
         for record in asked:
             if record.name in given:
                 self._recalled(attrs.evolve(record, epoch=given[record.name], tools=None), by_another=True)

@@ -1,7 +1,7 @@
-"""Rounds of the recorder: what others wrote is heard, what differs is written, what is idle is forgotten.
+"""Rounds of the recorder: read what other daemons wrote, write what differs, delete idle sessions.
 
-Level-triggered: a round compares what is known with what the store holds. One that fails leaves everything
-where it was, and the next one does the same again.
+Rounds are level-triggered: each compares what is known with what the store holds. A round that fails changes
+nothing, and the next one does the same again.
 """
 
 from __future__ import annotations
@@ -31,57 +31,57 @@ if TYPE_CHECKING:
     from daemon.state.values import Batch, Written
 
 POLL_SECONDS = 1.0
-"""Between looks at what other daemons have written to a store that is shared."""
+"""Seconds between polls of a shared store for what other daemons have written."""
 
 CHECK_SECONDS = 10.0
-"""Between looks at whether the store is still there, while nothing is written."""
+"""Seconds between checks that the store still exists, while nothing is written."""
 
 TOUCH_SECONDS = 60.0
-"""Times of use wait so long for something else to be written with: they only count for expiry, in days."""
+"""Seconds that times of use wait to be written with something else: they only matter for expiry, in days."""
 
 CHECK, POLL, FORGET, TOUCH = "check", "poll", "forget", "touch"
 
 
 @attrs.frozen(kw_only=True)
 class Notes:
-    """All that is known and may not be on disk."""
+    """Everything known that may not be on disk."""
 
     catalog: Watch[Catalog]
     """The newest catalog."""
     servers: ServerNotes
-    """What the store holds of servers, names and switches."""
+    """The store's content about servers, names and switches."""
     sessions: SessionNotes
-    """Sessions that were handed over."""
+    """Records of sessions, written or not."""
     totals: Totals
-    """What was counted."""
+    """Counts that go on over restarts."""
 
     @property
     def waiting(self) -> int:
-        """How many things a reader of the store would miss."""
+        """The number of things that a reader of the store would miss."""
         return len(self.sessions.waiting) + len(self.servers.difference(self.catalog.value))
 
 
 class Rounds:
-    """Keeps the store in step with what is known, for the recorder alone."""
+    """Keeps the store in step with what is known, on behalf of the recorder."""
 
     def __init__(
         self, access: StoreAccess, notes: Notes, recalling: Recalling, expiry: Expiry, health: Health
     ) -> None:
-        """Begin with nothing opened.
+        """Start with nothing opened.
 
         Args:
-            access: has the store.
+            access: holds the store.
             notes: what is to be written.
-            recalling: tells the catalog what the store holds.
-            expiry: forgets idle sessions.
+            recalling: tells the registry what the store holds.
+            expiry: deletes idle sessions.
             health: shows what was lost.
         """
         self.start_over = False
-        """Whether the store that is opened next has lost everything."""
+        """Whether the next store to be opened has lost everything."""
         self.live_keys: Callable[[], Iterable[str]] = tuple
-        """Keys of the sessions that somebody uses now."""
+        """Returns the keys of the sessions in use."""
         self.adopt: Callable[[SessionRecord], None] = lambda _: None
-        """Takes a live session as another daemon has written it."""
+        """Updates a live session to what another daemon has written."""
         self._access = access
         self._notes = notes
         self._recalling = recalling
@@ -94,18 +94,18 @@ class Rounds:
 
     @property
     def due_at(self) -> float:
-        """When the next round is due, on trio's clock; 0: at once."""
+        """When the next round is due, on trio's clock; 0 means at once."""
         if self._access.store is None or self._notes.waiting or self._news:
             return 0.0
         return min(self._due.values())
 
     @property
     def idle(self) -> bool:
-        """Whether all that is known is in the store and the catalog, and nothing is due."""
+        """Whether everything known is in the store and in the catalog, and nothing is due."""
         return not self._recalling.untaken and self.due_at > trio.current_time()
 
     def start(self) -> None:
-        """Count times from here on."""
+        """Start the timers."""
         self._expiry.start()
         self._put(CHECK, CHECK_SECONDS)
         self._put(FORGET, self._expiry.period)
@@ -113,26 +113,26 @@ class Rounds:
             self._put(POLL, POLL_SECONDS)
 
     def touch_later(self) -> None:
-        """Times of use, or counts, wait to be written."""
+        """Note that times of use, or counts, wait to be written."""
         self._due.setdefault(TOUCH, trio.current_time() + TOUCH_SECONDS)
 
     async def open(self) -> None:
-        """Open the store and tell what it remembers.
+        """Open the store and tell the registry what it remembers.
 
         Raises:
-            StoreFault: it cannot be opened.
+            StoreFault: the store cannot be opened.
         """
         self._take_in(await self._access.open())
 
     async def once(self, patience: float) -> None:
-        """One round.
+        """Run one round.
 
         Args:
-            patience: seconds that the catalog may take to take in what was recalled.
+            patience: seconds that the catalog may take to apply what was recalled.
 
         Raises:
             StoreFault: the store failed.
-            trio.TooSlowError: the catalog did not take it in.
+            trio.TooSlowError: the catalog did not apply it in time.
         """
         if self._access.store is None:
             await self.open()
@@ -145,7 +145,7 @@ class Rounds:
             self._put(FORGET, await self._expiry.look(self.live_keys, partial(self._write, touches=True)))
 
     async def last(self) -> None:
-        """Write what is not written, as long as it takes, and close the store.
+        """Write everything unwritten, however long it takes, and close the store.
 
         Raises:
             StoreFault: the store failed.
@@ -173,10 +173,10 @@ class Rounds:
         return news or bool(sessions.waiting or sessions.touched or self._notes.totals.news)
 
     async def _write(self, *, touches: bool) -> None:
-        """Write what differs; look whether the store is there, in any case.
+        """Write what differs, and check in any case that the store still exists.
 
         Args:
-            touches: whether times of use, and counts, are worth a transaction of their own.
+            touches: whether times of use and counts are worth a transaction of their own.
         """
         self._put(CHECK, CHECK_SECONDS)
         servers, sessions, totals = self._notes.servers, self._notes.sessions, self._notes.totals
@@ -185,7 +185,7 @@ class Rounds:
             for key, record in stored.items():
                 sessions.complete(key, record)
         catalog = self._notes.catalog.value
-        # Until the catalog has taken in what was recalled, it says nothing about what is to be written.
+        # Until the catalog has applied what was recalled, it cannot say what is to be written.
         news = Difference(catalog=catalog) if self._recalling.untaken else servers.difference(catalog)
         records, touched = sessions.next_batch()
         counted = totals.news
@@ -212,7 +212,7 @@ class Rounds:
             logger.info("loaded tools of sessions were marked again: {}", marked)
 
     def _take_in(self, opened: Opened) -> None:
-        """Tell what a store remembers that was opened just now."""
+        """Tell the registry what a newly opened store remembers."""
         memory, notes = opened.memory, self._notes
         names = [record.name for record in memory.servers]
         if opened.replaces:
@@ -227,18 +227,18 @@ class Rounds:
             notes.servers.also_judge(names)
         again, self._remembered = self._remembered, True
         if again and self._shared:
-            # What others did to sessions meanwhile, before anything is written over it.
+            # Read what others did to sessions meanwhile, before anything is overwritten.
             self._put(POLL, 0)
         else:
             self._version = memory.version
-        # Switches first: a server that they switch off has another epoch, which the stored one includes.
+        # Switches first: they change the epoch of their server, and the stored epoch includes that.
         self._recalling.switches(memory.switched, certainly=not again)
-        # Names before the tools that have them: nobody else is given one meanwhile.
+        # Names before the tools that have them, so that no other tool is given one meanwhile.
         self._recalling.names(memory.names, shared=self._shared)
         self._recalling.servers(memory.servers, memory.unreadable, by_another=again)
 
     async def _poll(self) -> None:
-        """See what other daemons have written."""
+        """Read what other daemons have written."""
         keys, version = frozenset((*self.live_keys(), *self._notes.sessions.waiting)), self._version
         changes = await self._access.use(lambda store: store.changes_since(version, keys))
         self._version = changes.version
@@ -251,11 +251,11 @@ class Rounds:
             self.adopt(self._notes.sessions.joined(record))
 
     def _put(self, what: str, seconds: float) -> None:
-        """Do it so many seconds from now."""
+        """Make a task due after some seconds."""
         self._due[what] = trio.current_time() + seconds
 
     def _take(self, what: str, period: float) -> bool:
-        """Whether its time has come; if so, the next one is set."""
+        """Whether a task is due; if so, its next time is set."""
         due = self._due.get(what, trio.current_time() + 1) <= trio.current_time()
         if due:
             self._put(what, period)
@@ -263,6 +263,6 @@ class Rounds:
 
 
 def _keep_checked(store: Store, batch: Batch) -> Written:
-    """Write a batch to a store that is still there."""
+    """Write a batch after checking that the store still exists."""
     store.check()
     return store.keep(batch)

@@ -1,4 +1,4 @@
-"""What the store holds of servers and switches, held against the catalog: bookkeeping, without I/O."""
+"""The store's content about servers and switches, compared with the catalog: bookkeeping without I/O."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from daemon.model import GivenName, Tool
 
 Switches = frozenset[tuple[str, str]]
-"""Servers and tools; an empty tool is the whole server."""
+"""Pairs of server and tool; an empty tool means the whole server."""
 
 
 @attrs.frozen
 class Evidence:
-    """What decides about the tools that sessions have loaded of a server, but for the sessions' side."""
+    """What decides, on the server's side, whether tools that sessions have loaded are still valid."""
 
     tools: Mapping[str, Tool] | None
     disabled: bool
@@ -35,47 +35,47 @@ class Evidence:
 
 @attrs.frozen(kw_only=True)
 class Difference:
-    """What the catalog says and the store does not."""
+    """The differences between the catalog and the store."""
 
     catalog: Catalog = attrs.field(repr=False)
-    """Which catalog."""
+    """The catalog that the store was compared with."""
     batch: Batch = attrs.field(factory=partial(Batch, at=0.0), repr=False)
-    """What is to be written; when, and what sessions add to it, is not said yet."""
+    """The changes to write; their time and their sessions are added later."""
     evidence: Mapping[str, Evidence | None] = attrs.field(factory=dict, repr=False)
-    """Servers whose loaded tools are to be marked again, with what decides; None if they are gone."""
+    """Servers whose loaded tools are to be judged again, with the evidence; None for servers that are gone."""
 
     def __bool__(self) -> bool:
         return bool(len(self) or self.evidence)
 
     def __len__(self) -> int:
-        """How many things a reader of the store would miss."""
+        """The number of things that a reader of the store would miss."""
         new = self.batch
         parts = (new.servers, new.switched_off, new.switched_on, new.names, new.names_gone)
         return sum(map(len, parts))
 
 
 class NameNotes:
-    """What the store holds of the names of tools; since when they mean these is its to say once it has them."""
+    """The store's content about names of tools; since when a name means its tool is for the store to say."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start with no stored names."""
         self._held: dict[str, GivenName] = {}
         self._settled: Names | None = None
         self._shared = False
 
     def heard(self, names: Iterable[GivenName], *, shared: bool) -> None:
-        """The store holds these, and no others.
+        """Note that the store holds exactly these names.
 
         Args:
-            names: all of them.
-            shared: whether other daemons give names, too: what one of them gave is not taken back here.
+            names: all stored names.
+            shared: whether other daemons give names, too, which are not taken back here.
         """
         self._held = {each.name: each for each in names}
         self._shared = shared
         self._settled = None
 
     def difference(self, names: Names) -> tuple[tuple[GivenName, ...], tuple[GivenName, ...]]:
-        """What is to be written, and what is to go."""
+        """The names to write, and the names to delete."""
         if names is self._settled:
             return (), ()
         given = tuple(each for each in names.records() if not self._is_held(each))
@@ -85,7 +85,7 @@ class NameNotes:
         return given, gone
 
     def were_written(self, given: Iterable[GivenName], gone: Iterable[GivenName]) -> None:
-        """They are on disk."""
+        """Note that the store has been written."""
         for each in gone:
             self._held.pop(each.name, None)
         self._held.update({each.name: each for each in given})
@@ -100,10 +100,10 @@ class NameNotes:
 
 
 class ServerNotes:
-    """What the store holds of servers and switches, held against the catalog."""
+    """The store's content about servers, names and switches, compared with the catalog."""
 
     def __init__(self) -> None:
-        """Begin with an empty store."""
+        """Start with an empty store."""
         self._switched: Switches = frozenset()
         self._held: dict[str, ServerRecord] = {}
         self._ours: dict[str, ServerRecord] = {}
@@ -113,7 +113,7 @@ class ServerNotes:
         self._names = NameNotes()
 
     def start_over(self) -> None:
-        """The store holds nothing any more; its loaded tools are marked again, too, for they will be others."""
+        """Note that the store is empty: everything is to be written, and loaded tools judged, again."""
         self._held.clear()
         self._ours.clear()
         self._settled.clear()
@@ -123,15 +123,15 @@ class ServerNotes:
         self._last = None
 
     def missing(self, stored: Iterable[str]) -> bool:
-        """Whether a store that holds these servers lacks one that it had: it is another store."""
+        """Whether a store that holds these servers lacks one that it had, so that it is another store."""
         return not self._held.keys() <= set(stored)
 
     def lacks_words(self, catalog: Catalog) -> bool:
-        """Whether operators have said what the store does not hold."""
+        """Whether operators have switched something that the store does not hold."""
         return catalog.switched != self._switched
 
     def heard(self, record: ServerRecord) -> bool:
-        """The store holds this record. Whether that is news."""
+        """Note that the store holds this record; returns whether that is new."""
         news = self._held.get(record.name) != record
         self._held[record.name] = record
         self._settled.pop(record.name, None)
@@ -139,10 +139,10 @@ class ServerNotes:
         return news
 
     def heard_switches(self, stored: Switches, catalog: Catalog) -> Switches:
-        """The store says that these are switched off.
+        """Note the switches that the store holds.
 
         Returns:
-            What is switched off once the words that were said here since the last write are in it, too.
+            Everything that is switched off, including changes made here since the last write.
         """
         said_off, said_on = catalog.switched - self._switched, self._switched - catalog.switched
         self._switched = stored
@@ -150,18 +150,18 @@ class ServerNotes:
         return (stored | said_off) - said_on
 
     def heard_names(self, stored: Iterable[GivenName], *, shared: bool) -> None:
-        """The store holds these names of tools (`NameNotes.heard`)."""
+        """Note the names of tools that the store holds (`NameNotes.heard`)."""
         self._names.heard(stored, shared=shared)
         self._last = None
 
     def also_judge(self, servers: Iterable[str]) -> None:
-        """Mark the loaded tools of these again, should the catalog not have them."""
+        """Have the loaded tools of these servers judged again if the catalog lacks them."""
         for name in servers:
             self._judged.setdefault(name, _NEVER)
         self._last = None
 
     def difference(self, catalog: Catalog) -> Difference:
-        """What is to be written."""
+        """The difference to write."""
         if self._last is None or self._last.catalog is not catalog:
             given, gone = self._names.difference(catalog.names)
             evidence = self._evidence(catalog)
@@ -179,11 +179,11 @@ class ServerNotes:
         return self._last
 
     def was_written(self, difference: Difference, epochs: Mapping[str, int]) -> None:
-        """It is on disk.
+        """Note that a difference is on disk.
 
         Args:
             difference: what was written.
-            epochs: those that the store gave, where they are not those asked for.
+            epochs: the epochs that the store gave, where they differ from those asked for.
         """
         batch = difference.batch
         for asked in batch.servers:
@@ -209,8 +209,8 @@ class ServerNotes:
     def _record(self, entry: ServerEntry) -> ServerRecord:
         held = self._held.get(entry.name)
         if entry.tools is None and held is not None:
-            # Its configuration has changed, and it has listed nothing since. What was learned under the old one
-            # stays until it has: the old one may come back.
+            # Its configuration has changed, and it has listed nothing since. Until it does, what was learned
+            # under the old configuration stays: that may come back.
             return attrs.evolve(held, epoch=max(held.epoch, entry.epoch))
         return ServerRecord(
             name=entry.name,
@@ -225,10 +225,10 @@ class ServerNotes:
         )
 
     def _is_held(self, entry: ServerEntry) -> bool:
-        """Whether the store needs nothing of an entry.
+        """Whether the store already holds an entry.
 
-        Of two daemons on one store whose servers list different tools, each writes its own list when that
-        changes, not when it hears the other's: they would never come to rest.
+        If two daemons on one store list different tools of a server, each writes its own list when that
+        changes, not when it reads the other's: otherwise they would overwrite each other without end.
         """
         held, ours = self._held.get(entry.name), self._ours.get(entry.name)
         if entry.tools is None:
@@ -254,11 +254,11 @@ class ServerNotes:
 
 
 _NEVER = Evidence(None, False, {}, frozenset({""}))
-"""No server evidence so: nothing was ever marked."""
+"""Evidence that no server has, so that everything is judged."""
 
 
 def _alike(one: ServerRecord, other: ServerRecord) -> bool:
-    """Whether they say the same, but for the epoch and times; the other one knows of every change, too."""
+    """Whether two records agree but for epoch and times, and the other one has every change, too."""
     return all(at <= other.since.get(name, inf) for name, at in one.since.items()) and (
         one.fingerprint,
         one.tools,

@@ -1,7 +1,7 @@
-"""Records of sessions, and counts, that are not on disk yet: bookkeeping, without I/O.
+"""Records of sessions, and counts, that are not on disk yet: bookkeeping without I/O.
 
-Nothing is taken off the list because it is being written, only because it was: a write that fails, hangs or is
-cut off leaves everything where it is. What became newer meanwhile is another object, and stays.
+A record leaves the list only after it was written, never while it is being written: a write that fails, hangs
+or is cut off changes nothing. A record that changed meanwhile is another object, and stays.
 """
 
 from __future__ import annotations
@@ -19,53 +19,53 @@ if TYPE_CHECKING:
     from daemon.catalog.remembered import SessionRecord
 
 MAX_SESSIONS = 10_000
-"""Records of sessions in memory, written or not; with ten loaded tools each some 30 MB. Those that wait for a
-store that does not work are kept rather than those that are on disk."""
+"""The most records of sessions in memory, written or not; some 30 MB with ten loaded tools each. Written
+records are dropped before unwritten ones."""
 
 MAX_BATCH = 1000
-"""Sessions written in one transaction: what piled up during an outage must not make one that takes minutes."""
+"""The most sessions in one transaction: the backlog of an outage must not make one that takes minutes."""
 
 
 class SessionNotes:
-    """Records of sessions: those that are not on disk yet, and those of this life that are."""
+    """Records of sessions: those not on disk yet, and those that this run has read or written."""
 
     def __init__(self, most: int = MAX_SESSIONS) -> None:
-        """Begin with none.
+        """Start without records.
 
         Args:
-            most: records in memory.
+            most: the most records in memory.
         """
         self._most = most
         self.waiting: dict[str, SessionRecord] = {}
-        """What is not on disk yet, by key."""
+        """The records that are not on disk yet, by key."""
         self._written: dict[str, SessionRecord] = {}
         self.touched: dict[str, float] = {}
         """Times of use that wait to be written, by key, in seconds since the epoch."""
         self.dropped = 0
-        """Records that were never written: the memory was full."""
+        """The number of records that were dropped unwritten because memory was full."""
 
     def keep(self, record: SessionRecord) -> None:
-        """This is how a session is now."""
+        """Keep the current record of a session, to be written."""
         self._written.pop(record.key, None)
         self.waiting.pop(record.key, None)
         self.waiting[record.key] = record
         self._bound()
 
     def touch(self, key: str, at: float) -> None:
-        """It was used at this time (seconds since the epoch)."""
+        """Note when a session was used, in seconds since the epoch."""
         self.touched[key] = max(at, self.touched.pop(key, at))
         while len(self.touched) > self._most:
             del self.touched[next(iter(self.touched))]
 
     def read(self, record: SessionRecord) -> None:
-        """The store has this one; what was kept meanwhile counts more."""
+        """Note a record that the store has, unless a newer one waits to be written."""
         if record.key not in self.waiting:
             self._written.pop(record.key, None)
             self._written[record.key] = record
             self._bound()
 
     def joined(self, record: SessionRecord) -> SessionRecord:
-        """Another daemon wrote this: with what was kept here meanwhile, which is then to be written."""
+        """Merge a record that another daemon wrote with the one that waits here, which is then written."""
         ours = self.waiting.get(record.key)
         if ours is None:
             self.read(record)
@@ -75,7 +75,7 @@ class SessionNotes:
         return both
 
     def complete(self, key: str, stored: SessionRecord | None) -> SessionRecord | None:
-        """A session as it is now, given what the store has of it."""
+        """The current record of a session, given the stored one."""
         ours = self.waiting.get(key)
         if ours is None:
             if stored is not None:
@@ -87,22 +87,22 @@ class SessionNotes:
         return ours
 
     def unwritten(self, key: str) -> SessionRecord | None:
-        """What is not on disk yet of a session; None if that is only a part of it."""
+        """The unwritten record of a session; None if there is none or it is partial."""
         ours = self.waiting.get(key)
         return None if ours is None or ours.partial else ours
 
     def known(self, key: str) -> SessionRecord | None:
-        """What this life knows of a session, if that is all of it."""
+        """The record of a session that this run knows; None if it is unknown or partial."""
         return self.unwritten(key) or self._written.get(key)
 
     def next_batch(self) -> tuple[tuple[SessionRecord, ...], Mapping[str, float]]:
-        """What to write next: records, those that have waited longest first, and times of use of others."""
+        """The records to write next, longest waiting first, and the times of use of other sessions."""
         records = tuple(self._seen(each) for each in islice(self.waiting.values(), MAX_BATCH))
         keys = {record.key for record in records}
         return records, {key: at for key, at in self.touched.items() if key not in keys}
 
     def were_written(self, records: Sequence[SessionRecord], touched: Mapping[str, float]) -> None:
-        """A batch is on disk."""
+        """Note that a batch is on disk."""
         for record in records:
             waiting = self.waiting.get(record.key)
             if waiting is not None and attrs.evolve(waiting, seen_at=record.seen_at) == record:
@@ -116,17 +116,17 @@ class SessionNotes:
                 del self.touched[key]
 
     def start_over(self) -> None:
-        """The store has lost everything: all that is known is to be written."""
+        """Note that the store has lost everything, so that all known records are written again."""
         self.waiting = {**self._written, **self.waiting}
         self._written = {}
 
     def forget(self, before: float, live: Collection[str], *, anonymous: float) -> None:
-        """Leave out what the store forgets, too: sessions last used before a time, but for live ones.
+        """Drop sessions last used before a time, as the store does, except live ones.
 
         Args:
-            before: seconds since the epoch.
+            before: the time in seconds since the epoch.
             live: keys of sessions that stay in any case.
-            anonymous: the time for those that nobody has named.
+            anonymous: the time for sessions without a name.
         """
         for notes in (self._written, self.waiting):
             for key, each in list(notes.items()):
@@ -134,11 +134,11 @@ class SessionNotes:
                     del notes[key]
 
     def merged(self, stored: Iterable[SessionRecord] | None, most: int) -> tuple[SessionRecord, ...]:
-        """What the store has, with newer ones in place of its own; those used last come first.
+        """The stored records with newer ones in their place, most recently used first.
 
         Args:
-            stored: None where the store cannot be read: what this life knows stands for it.
-            most: how many at most.
+            stored: the stored records; None if the store cannot be read, then known records are used.
+            most: the most records to return.
         """
         found = self._written if stored is None else {record.key: record for record in stored}
         records = [self._seen(each) for each in {**found, **self.waiting}.values()]
@@ -158,27 +158,27 @@ class SessionNotes:
 
 
 class Totals:
-    """Counts that go on over restarts: what the store has, and what was counted since.
+    """Counts that go on over restarts: the stored counts and the increments since.
 
-    The store is told increments, so several daemons on one add up. A write of which nobody knows whether it
-    came to its end may be counted twice.
+    The store is given increments, so several daemons on one store add up. A write whose outcome is unknown may
+    be counted twice.
     """
 
     def __init__(self, count: Callable[[], Mapping[str, int]]) -> None:
-        """Begin with what this life has counted.
+        """Start with the counters of this run.
 
         Args:
-            count: the counters as they are now, by name; they never fall.
+            count: returns the current counters by name; they never decrease.
         """
         self.since = 0.0
-        """When the first of them was written, in seconds since the epoch; 0: nothing was."""
+        """When the first count was written, in seconds since the epoch; 0 if none was."""
         self._count = count
         self._stored: dict[str, int] = {}
         self._written: dict[str, int] = {}
 
     @property
     def known(self) -> dict[str, int]:
-        """All that was ever counted, as far as it is known here."""
+        """All counts by name, as far as they are known here."""
         known = dict(self._stored)
         for name, more in self.news.items():
             known[name] = known.get(name, 0) + more
@@ -186,22 +186,22 @@ class Totals:
 
     @property
     def news(self) -> dict[str, int]:
-        """What is to be added to what the store has."""
+        """The increments to add to the stored counts, by name."""
         counted = ((name, now - self._written.get(name, 0)) for name, now in self._count().items())
         return {name: more for name, more in counted if more}
 
     def read(self, stored: Mapping[str, int], since: float) -> None:
-        """The store has this much."""
+        """Note the stored counts."""
         self._stored, self.since = dict(stored), since
 
     def start_over(self) -> None:
-        """The store has lost everything: all that is known is to be written."""
+        """Note that the store has lost everything, so that all known counts are written again."""
         now, known = self._count(), self.known
         self._written = {name: now.get(name, 0) - known[name] for name in known}
         self._stored = {}
 
     def were_written(self, news: Mapping[str, int], at: float) -> None:
-        """These increments are in the store."""
+        """Note that these increments are in the store."""
         for name, more in news.items():
             self._stored[name] = self._stored.get(name, 0) + more
             self._written[name] = self._written.get(name, 0) + more
@@ -210,7 +210,7 @@ class Totals:
 
 
 def _whole(ours: SessionRecord, stored: SessionRecord | None) -> SessionRecord:
-    """What was kept here after what is stored."""
+    """Our record, joined with the stored one that it follows."""
     if stored is None:
         return attrs.evolve(ours, partial=False)
     begun = stored.created_at if ours.partial else ours.created_at

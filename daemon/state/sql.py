@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     Values = Mapping[str, Any]
-    """What the names in a statement stand for."""
+    """The values of the names in a statement."""
 
     Row = Any
     """Cells by the names of their columns: `sqlite3.Row`, or psycopg's dict."""
@@ -20,103 +20,104 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 AT_ONCE = 500
-"""Keys in one question: SQLite takes 32,766 parameters, PostgreSQL 65,535, and both plan long lists slowly."""
+"""The most keys in one query: SQLite takes 32,766 parameters, PostgreSQL 65,535, and both plan long lists
+slowly."""
 
 _NONE: Values = {}
 
 
 @attrs.frozen(kw_only=True)
 class SqlDialect:
-    """Where the two databases differ."""
+    """The differences between the two databases."""
 
     bytes_type: str
-    """What the database calls a column of bytes."""
+    """The database's column type for bytes."""
     tables: str
-    """A question for the `name` of every table."""
+    """A query for the `name` of every table."""
     migrate_alone: str
-    """Waits until no other daemon migrates, none of which begins before the transaction ends."""
+    """A statement that waits for other daemons' migrations and holds them off until the transaction ends."""
     spelled: Callable[[str], str]
-    """A statement as the driver wants it."""
+    """Translates a statement into the driver's syntax."""
 
 
 class Transaction:
     """Runs statements within one transaction; raises the driver's errors."""
 
     def __init__(self, cursor: Any, dialect: SqlDialect) -> None:
-        """Take a cursor of `sqlite3` or `psycopg` whose rows have names, in a transaction."""
+        """Use a cursor of `sqlite3` or `psycopg` in a transaction, whose rows are indexed by name."""
         self._cursor = cursor
         self.dialect = dialect
 
     def rows(self, statement: str, values: Values = _NONE) -> list[Row]:
-        """The answer to a question."""
+        """The rows that a query finds."""
         self._cursor.execute(self.dialect.spelled(statement), values)
         found: list[Row] = self._cursor.fetchall()
         return found
 
     def change(self, statement: str, values: Values = _NONE) -> int:
-        """Change something. Returns how many rows."""
+        """Run a statement; returns the number of changed rows."""
         self._cursor.execute(self.dialect.spelled(statement), values)
         changed: int = self._cursor.rowcount
         return changed
 
     def change_each(self, statement: str, values: Sequence[Values]) -> None:
-        """Change something once for each of these values."""
+        """Run a statement once for each of these values."""
         self._cursor.executemany(self.dialect.spelled(statement), values)
 
     def scalar(self, statement: str, values: Values = _NONE) -> Any:
-        """The first cell of an answer's first row; None if there is no row."""
+        """The first cell of a query's first row; None if there is no row."""
         for row in self.rows(statement, values):
             return row[next(iter(row.keys()))]
         return None
 
     def tables(self) -> frozenset[str]:
-        """The names of all tables, of PostgreSQL those in the schema that is looked into first."""
+        """The names of all tables; in PostgreSQL, those in the current schema."""
         return frozenset(row["name"] for row in self.rows(self.dialect.tables))
 
     def columns(self, table: str) -> list[str]:
-        """The columns of a table, in order."""
-        self._cursor.execute(self.dialect.spelled(f"SELECT * FROM {table} LIMIT 0"))  # noqa: S608 - a name of ours
+        """The names of a table's columns, in order."""
+        self._cursor.execute(self.dialect.spelled(f"SELECT * FROM {table} LIMIT 0"))  # noqa: S608 - our own name
         return [each[0] for each in self._cursor.description]
 
 
 class Database(Protocol):
-    """The one connection to a database (`sqlite.SqliteDatabase`, `postgres.PostgresDatabase`)."""
+    """The single connection to a database (`sqlite.SqliteDatabase`, `postgres.PostgresDatabase`)."""
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
-        """What its driver raises."""
+        """The exceptions that the driver raises."""
 
     def transaction(self, *, writes: bool) -> AbstractContextManager[Transaction]:
-        """A transaction, which ends with the block: kept, or undone if the block raises.
+        """A transaction that ends with the block: committed, or rolled back if the block raises.
 
         Args:
-            writes: whether it may change anything.
+            writes: whether the transaction may write.
         """
 
     def prepare(self, where: str) -> None:
-        """See whether it is sound, outside of any transaction; `where` is for people.
+        """Check the database, outside of any transaction; `where` is its location for people.
 
         Raises:
-            StoreFault: it is not (CORRUPT).
+            StoreFault: the database is damaged (CORRUPT).
         """
 
     def close(self) -> None:
-        """Let go of it, whatever state it is in."""
+        """Close the connection, whatever state it is in."""
 
 
 def among(wanted: Iterable[object]) -> tuple[str, dict[str, object]]:
-    """What follows `IN`, and what its names stand for. Not for more than `AT_ONCE`."""
+    """The list after `IN`, and the values of its names; for `AT_ONCE` values at most."""
     values = {f"among_{number}": each for number, each in enumerate(wanted)}
     return f"({', '.join(f':{name}' for name in values)})", values
 
 
 def chunks(items: Iterable[T]) -> Iterator[list[T]]:
-    """In lists of `AT_ONCE` at most."""
+    """The items in lists of `AT_ONCE` at most."""
     rest = iter(items)
     while chunk := list(islice(rest, AT_ONCE)):
         yield chunk
 
 
 def clean(text: str) -> str:
-    """The text as both databases can keep it: no NUL, which PostgreSQL refuses, no half of a surrogate pair."""
+    """The text without NUL, which PostgreSQL refuses, and without lone surrogates."""
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()

@@ -1,7 +1,7 @@
-"""SQLite: one file, one connection, one writer. Nobody opens the file but SQLite itself.
+"""SQLite: one file, one connection, one writer. Only SQLite itself opens the file.
 
-Closing any other descriptor of a file drops all POSIX locks that the process has on it, SQLite's too: what must
-be known of the file is asked of the file system (stat), never read.
+Closing any other descriptor of a file drops all POSIX locks that the process has on it, including SQLite's: so
+this module only asks the file system about the file (stat), and never reads it.
 """
 
 from __future__ import annotations
@@ -27,17 +27,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 BUSY_SECONDS = 1.0
-"""How long SQLite waits for a lock of another process. Nobody waits longer than 1.5 s for an operation: what is
-busy for longer counts as locked."""
+"""Seconds that SQLite waits for another process's lock; beyond that the store counts as locked. Callers wait at
+most 1.5 s for an operation."""
 
 LARGEST_LEFT_LOG = 4 * 1024 * 1024
-"""Bytes to which the write-ahead log is cut after a checkpoint: a large batch does not leave it large."""
+"""Bytes to which a checkpoint truncates the write-ahead log, so that a large batch does not leave it large."""
 
 _LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 BESIDE = ("-wal", "-shm")
-"""What SQLite keeps beside a file."""
-
+"""Suffixes of the files that SQLite keeps beside a database."""
 
 DIALECT = SqlDialect(
     bytes_type="BLOB",
@@ -48,94 +47,94 @@ DIALECT = SqlDialect(
 
 
 class SqliteDatabase:
-    """The one connection to a file."""
+    """The single connection to a file."""
 
     errors: tuple[type[Exception], ...] = (sqlite3.Error,)
 
     def __init__(self, path: Path, slack: float = 1) -> None:
-        """Open the file, which is made, for us alone, if there is none.
+        """Open the file, and create it with private access if it does not exist.
 
         Args:
             path: the file.
-            slack: how many times longer than `BUSY_SECONDS` to wait.
+            slack: the factor by which `BUSY_SECONDS` is extended.
 
         Raises:
-            OSError: the file cannot be made.
-            sqlite3.Error: it cannot be opened.
+            OSError: the file cannot be created.
+            sqlite3.Error: the file cannot be opened.
         """
         _private(path)
         self.raw = sqlite3.connect(
             path, timeout=BUSY_SECONDS * slack, check_same_thread=False, isolation_level=None
         )
-        """As Python's module has it."""
+        """The connection of Python's sqlite3 module."""
         try:
-            # NORMAL loses nothing to kill -9; to a power cut, the last moments, which the servers tell again.
+            # NORMAL loses nothing to kill -9, and to a power cut the last moments, which servers report again.
             self.raw.execute("PRAGMA synchronous = NORMAL")
             self.raw.execute(f"PRAGMA journal_size_limit = {LARGEST_LEFT_LOG}")
         except BaseException:
             self.raw.close()
             raise
-        # Text that somebody has edited into no UTF-8 costs its row, not the query.
+        # Text that was edited into invalid UTF-8 costs its row, not the query.
         self.raw.text_factory = _text
         self.raw.row_factory = sqlite3.Row
 
     @contextlib.contextmanager
     def transaction(self, *, writes: bool) -> Iterator[Transaction]:
-        """A transaction, which ends with the block.
+        """A transaction that ends with the block.
 
         Args:
-            writes: whether it may change anything. A writer that begins as a reader fails at once, without
-                waiting, if another one was faster.
+            writes: whether the transaction may write. A writer that begins as a reader fails at once, without
+                waiting, if another writer was faster.
 
         Raises:
-            sqlite3.Error: it could not begin, or not be kept.
+            sqlite3.Error: the transaction could not begin or commit, or a statement failed.
         """
         self.raw.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
         try:
-            # A cursor that failed half-way would keep the file open, and what SQLite has beside it.
+            # A cursor that failed half-way would keep the database's files open.
             with contextlib.closing(self.raw.cursor()) as cursor:
                 yield Transaction(cursor, DIALECT)
             self.raw.execute("COMMIT")
         except BaseException:
-            # Some errors have undone it already.
+            # Some errors have rolled it back already.
             if self.raw.in_transaction:
                 with contextlib.suppress(sqlite3.Error):
                     self.raw.execute("ROLLBACK")
             raise
 
     def prepare(self, where: str) -> None:
-        """The write-ahead log, and a look whether the file is sound; outside of any transaction.
+        """Switch to the write-ahead log and check the file, outside of any transaction.
 
         Raises:
-            StoreFault: it is not (CORRUPT).
+            StoreFault: the file is damaged (CORRUPT).
         """
-        # A file that may only be read stays in the mode that it is in.
+        # A read-only file stays in its mode.
         self.raw.execute("PRAGMA journal_mode = WAL").fetchall()
         (said,) = self.raw.execute("PRAGMA quick_check(1)").fetchone()
         if said != "ok":
             raise StoreFault(StoreCause.CORRUPT, where, str(said).replace("\n", " "))
 
     def close(self) -> None:
-        """Let go of the file, even if it is gone."""
+        """Close the file, even if it is gone."""
         with contextlib.suppress(sqlite3.Error):
             self.raw.close()
 
 
 @attrs.frozen
 class FileIdentity:
-    """Which files were opened."""
+    """The identity of opened files."""
 
     of: tuple[tuple[int, int] | None, ...]
-    """Device and inode of the file and its log; None for one that is not there."""
+    """Device and inode of the file and its log; None for a file that does not exist."""
     path: Path
 
     @classmethod
     def now(cls, path: Path) -> FileIdentity:
-        """Of the files that have these names now."""
+        """The identity of the files that have these names now."""
         return cls((_inode(path), _inode(path.with_name(path.name + "-wal"))), path)
 
     def lost(self) -> str:
-        """What became of the files since; empty if they are the same."""
+        """What has happened to the files since; empty if they are the same."""
         try:
             found = self.path.stat()
         except FileNotFoundError:
@@ -151,19 +150,19 @@ class FileIdentity:
 
 @contextlib.contextmanager
 def hold(path: Path) -> Iterator[None]:
-    """Keep other daemons from the state in `path` as long as the block runs.
+    """Lock the state in `path` against other daemons as long as the block runs.
 
-    Two would each overwrite what the other has learned.
+    Two daemons would each overwrite what the other has learned.
 
-    The kernel drops a lock of flock(2) with its holder, however that died, so a file that is left over locks
-    nobody out. It is never removed: one who waits for the old file and one who makes a new one would both hold
-    a lock.
+    The kernel releases a lock of flock(2) when its holder dies, so a leftover lock file locks nobody out. The
+    file is never removed: a daemon that waits for the old file and one that creates a new one would both hold a
+    lock.
 
-    Its directory is made, for us alone, if there is none.
+    The directory is created with private access if it does not exist.
 
     Raises:
-        DaemonRunning: another process holds it; the text names its pid.
-        OSError: the lock file beside it cannot be made, or others can write to its directory.
+        DaemonRunning: another process holds the lock; the text names its pid.
+        OSError: the lock file cannot be created, or others can write to its directory.
     """
     private_directory(path.parent)
     lock = os.open(path.with_name(path.name + ".lock"), _LOCK_FLAGS, 0o600)
@@ -188,16 +187,16 @@ def _take(lock: int, path: Path) -> None:
 
 
 def set_aside(path: Path, now: float) -> str:
-    """Rename a file, with its log, so that a new one can begin. Returns the new name.
+    """Rename a file and its log to make room for a new one; returns the new name.
 
-    The log goes first: left behind alone, it would be deleted by the next one to open the file.
+    The log goes first: left behind alone, it would be deleted when the file is opened next.
 
     Args:
         path: the file.
         now: seconds since the epoch, for the name.
 
     Raises:
-        OSError: it cannot be renamed.
+        OSError: the file cannot be renamed.
     """
     stem = f"{path.name}.corrupt-{datetime.fromtimestamp(now, UTC):%Y%m%d-%H%M%S}"
     files = (*BESIDE, "")
@@ -221,11 +220,11 @@ def _private(path: Path) -> None:
     except FileExistsError:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, f"{path} is a directory") from None
-        # In a directory such as /tmp somebody else can put a file first, or a link to one of ours.
+        # In a directory such as /tmp another user may have created the file, or a link to one of ours.
         if (owner := path.lstat().st_uid) not in {os.getuid(), 0}:
             text = f"{path} belongs to uid {owner}, not to us: remove it, or choose another --state-dir"
             raise PermissionError(errno.EACCES, text) from None
-        # Root's file, or a read-only place: what can be done with it will show.
+        # Root's file, or a read-only file system: using it will show what is possible.
         with contextlib.suppress(OSError):
             path.chmod(path.stat().st_mode & 0o700)
 

@@ -1,10 +1,10 @@
-"""The store: what outlives the daemon. Synchronous, for one caller at a time, in worker threads.
+"""The store of everything that outlives the daemon: synchronous, for one caller at a time, in a worker thread.
 
 store = Store.open(parse("sqlite:////var/lib/mcpd/state.db"), writer="mcpd-1")
 store.keep(Batch(at=now, servers=(record,)))
 """
 
-# ruff: noqa: S608 - what is put into statements are names of ours; every value is bound
+# ruff: noqa: S608 - only our own names are formatted into statements; every value is bound
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ if TYPE_CHECKING:
     from daemon.state.sql import Database, Transaction
     from daemon.state.values import Batch
 else:
-    # Its driver is an extra, and takes 0.1 s that a daemon whose state is a file does not pay.
+    # The driver is an extra, and takes 0.1 s to import that a daemon with SQLite need not pay.
     postgres = later("daemon.state.postgres")
 
 TURN_SECONDS = 0.2
-"""How long an operation waits for an earlier one of this daemon. There should be none: callers take turns,
-and one that hangs is left behind. Short, for its own wait comes on top."""
+"""Seconds that an operation waits for an earlier one of this daemon. Normally there is none: callers take
+turns, and a hanging one is left behind. Short, since the operation's own wait comes on top."""
 
 _COUNTED = "SELECT count(*) FROM sessions"
 _OTHERS = f" WHERE key LIKE '{OTHERS}%'"
-"""Sessions of other users than the daemon's."""
+"""A condition for sessions of users other than the daemon's."""
 
 _UNNAMED = f"SELECT key FROM sessions WHERE seen_at < :before AND key LIKE '%{ANONYMOUS}%' LIMIT :limit"
-"""Sessions that nobody has named and nobody uses."""
+"""A query for idle sessions without a name."""
 
 
 class Store:
     """An open store."""
 
     def __init__(self, url: StateUrl, database: Database, writer: str) -> None:
-        """Use `open`."""
+        """Wrap a database that is not prepared yet; callers use `open`."""
         self.where = url.where
-        """Which store, for people, without password."""
+        """The store's location for people, without a password."""
         self._file = url.path
         self._database = database
         self._writer = writer
@@ -64,15 +64,15 @@ class Store:
 
     @classmethod
     def open(cls, url: StateUrl, *, writer: str, slack: float = 1) -> Store:
-        """Open a store, and create or migrate it first if need be.
+        """Open a store, and create or migrate it if necessary.
 
         Args:
-            url: where it is.
-            writer: who writes: no other daemon on the same database may go by it.
-            slack: how many times longer than usual all waits may take: tests run on slow machines, too.
+            url: the location of the store.
+            writer: the name of this daemon, unique among those on the same database.
+            slack: the factor by which all time limits are extended, since tests run on slow machines, too.
 
         Raises:
-            StoreFault: it cannot be used now; nothing is left open.
+            StoreFault: the store cannot be used now; nothing is left open.
         """
         store = cls(url, _database(url, slack), writer)
         try:
@@ -83,10 +83,10 @@ class Store:
         return store
 
     def recall(self) -> Recollection:
-        """All that is remembered, but for sessions.
+        """Everything the store remembers except sessions.
 
         Raises:
-            StoreFault: it cannot be read now.
+            StoreFault: the store cannot be read now.
         """
         with self._transaction(writes=False) as transaction:
             reader = Reader(transaction)
@@ -102,38 +102,38 @@ class Store:
             )
 
     def session(self, key: str) -> SessionRecord | None:
-        """What is known of a session, if anything is.
+        """The stored session of a key; None if there is none.
 
         Raises:
-            StoreFault: it cannot be read now.
+            StoreFault: the store cannot be read now.
         """
         with self._transaction(writes=False) as transaction:
             return Reader(transaction).sessions([clean(key)]).get(clean(key))
 
     def sessions(self, limit: int) -> tuple[SessionRecord, ...]:
-        """The sessions that were used last, the latest first.
+        """The most recently used sessions, newest first.
 
         Raises:
-            StoreFault: they cannot be read now.
+            StoreFault: the store cannot be read now.
         """
         with self._transaction(writes=False) as transaction:
             return Reader(transaction).newest(limit)
 
     def changes_since(self, version: int, keys: Collection[str] = ()) -> Changes:
-        """What other daemons wrote since a version.
+        """The changes that other daemons wrote since a version.
 
         Args:
-            version: of the last `Written` or `Changes`; 0 for everything.
-            keys: the sessions to look at.
+            version: the version of the last `Written` or `Changes`; 0 for everything.
+            keys: the keys of the sessions to check.
 
         Raises:
-            StoreFault: it cannot be read now.
+            StoreFault: the store cannot be read now.
         """
         with self._transaction(writes=False) as transaction:
             now, reader, me = self._version(transaction), Reader(transaction), self._writer
             if now == version:
                 return Changes(version=now)
-            # A database that was restored from a backup has counted less far: then everything may be news.
+            # A database that was restored from a backup has a lower version: then everything may be new.
             since = version if version < now else 0
             names = reader.changed("servers", "name", since, me)
             changed = reader.sessions_changed(since, me, map(clean, keys))
@@ -149,11 +149,12 @@ class Store:
         return changes
 
     def keep(self, batch: Batch) -> Written:
-        """Write a batch: all of it, or nothing.
+        """Write a batch: all of it or nothing.
 
         Raises:
-            StoreFault: nothing of it was written, as far as we know: a connection that breaks in the very last
-                moment leaves that open, and the same batch can be written again.
+            StoreFault: nothing was written, as far as we know: a connection that breaks during the commit
+            leaves
+                that open, and the same batch can be written again.
         """
         with self._transaction(writes=True) as transaction:
             version = self._next_version(transaction)
@@ -172,18 +173,18 @@ class Store:
     def forget_sessions(
         self, before: float, sparing: Collection[str] = (), *, most: int, anonymous: float = 0.0
     ) -> int:
-        """Delete sessions that nobody has used since a time, and the oldest where there are too many.
+        """Delete sessions that were last used before a time, and the oldest if there are too many.
 
-        Other users than the daemon's may have half of them: theirs go first where they have more.
+        Users other than the daemon's may have half of all sessions: if they have more, theirs go first.
 
         Args:
-            before: seconds since the epoch.
+            before: the time in seconds since the epoch.
             sparing: keys of sessions that stay in any case.
-            most: how many may stay.
-            anonymous: the time for those that nobody has named, seconds since the epoch.
+            most: the most sessions that may stay.
+            anonymous: the time for sessions without a name, in seconds since the epoch.
 
         Returns:
-            How many were deleted, `FORGOTTEN_AT_ONCE` at most: then there may be more.
+            The number of deleted sessions, at most `FORGOTTEN_AT_ONCE`: then there may be more.
 
         Raises:
             StoreFault: none was deleted.
@@ -208,10 +209,10 @@ class Store:
         return len(keys)
 
     def check(self) -> None:
-        """See whether what was opened is still there; a question or two.
+        """Check with a query or two that the opened store still exists.
 
         Raises:
-            StoreFault: it is not (LOST), or it cannot be used for another reason.
+            StoreFault: the store is gone (LOST), or cannot be used for another reason.
         """
         with translated(self.where, self._redact, ()):
             why = "" if self._opened is None else self._opened.lost()
@@ -221,14 +222,14 @@ class Store:
             self._version(transaction)
 
     def close(self) -> None:
-        """Let go of it, even if its file is gone; more than once does no harm."""
+        """Close the store, even if its file is gone; closing it again does nothing."""
         if self._closed:
             return
         self._closed = True
         self._database.close()
 
     def _prepare(self) -> None:
-        # Before anything is changed, and be it the file's mode: it may be a later mcpd's.
+        # Before anything is changed, even the file's mode: a later mcpd may have written it.
         with self._transaction(writes=False) as transaction:
             current = migrations.version_of(transaction, self.where) == len(migrations.STEPS)
         with self._errors():
@@ -245,14 +246,14 @@ class Store:
             self._opened = sqlite.FileIdentity.now(self._file)
 
     def _version(self, transaction: Transaction) -> int:
-        """How many transactions have written."""
+        """The number of transactions that have written."""
         now: int | None = transaction.scalar("SELECT value FROM version")
         if now is None:
             raise StoreFault(StoreCause.UNAVAILABLE, self.where, "its table 'version' is empty")
         return now
 
     def _next_version(self, transaction: Transaction) -> int:
-        """Begin to write: every other writer waits from here until the transaction ends."""
+        """Start writing; every other writer waits until the transaction ends."""
         transaction.change("UPDATE version SET value = value + 1")
         return self._version(transaction)
 
@@ -275,14 +276,14 @@ class Store:
 
 
 def set_aside(url: StateUrl, now: float) -> str:
-    """Rename a corrupt file of SQLite, which must be closed, so that a new one can begin. Returns the new name.
+    """Rename a corrupt, closed SQLite file to make room for a new one; returns the new name.
 
     Args:
-        url: where it is.
+        url: the location of the file.
         now: seconds since the epoch, for the name.
 
     Raises:
-        StoreFault: it cannot be renamed, or is no file.
+        StoreFault: the file cannot be renamed, or the store is not a file.
     """
     if url.path is None:
         why = "a database of PostgreSQL cannot be set aside by mcpd"

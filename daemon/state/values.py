@@ -1,4 +1,4 @@
-"""What goes into the store and comes out of it."""
+"""Values that go into the store and come out of it."""
 
 from __future__ import annotations
 
@@ -14,88 +14,87 @@ if TYPE_CHECKING:
     from daemon.model import GivenName
 
     Judge = Callable[[str, str, str], Verdict]
-    """What became of a tool since it was loaded: of its server, its name and its schema hash then."""
-
+    """Returns the verdict on a loaded tool, given its server, its name and its schema hash when loaded."""
 
 FORGOTTEN_AT_ONCE = 2000
-"""Sessions that are deleted in one transaction: with twenty loaded tools each a fifth of a second."""
+"""The most sessions deleted in one transaction: a fifth of a second with twenty loaded tools each."""
 
 
 @attrs.frozen(kw_only=True)
 class Batch:
-    """What is written together: all of it, or nothing."""
+    """Changes that are written together: all of them or none."""
 
     at: float
-    """When, in seconds since the epoch."""
+    """When the batch is written, in seconds since the epoch."""
     servers: tuple[ServerRecord, ...] = ()
-    """Each replaces what is known of its server."""
+    """Servers, each replacing its stored record."""
     sessions: tuple[SessionRecord, ...] = ()
-    """Each replaces what is known of its session."""
+    """Sessions, each replacing its stored record."""
     names: tuple[GivenName, ...] = ()
-    """Names that tools were given; one that means another tool by now is nobody's in the lives to come."""
+    """Names that tools were given; one that already means another tool belongs to neither after a restart."""
     names_gone: tuple[GivenName, ...] = ()
-    """Names that mean these tools no more."""
+    """Names that no longer mean these tools."""
     touched: Mapping[str, float] = attrs.field(factory=dict)
-    """Sessions by key that were only used, and when; unknown ones are passed over."""
+    """The times of use of sessions by key, in seconds since the epoch; unknown keys are skipped."""
     switched_off: frozenset[tuple[str, str]] = frozenset()
-    """Servers and tools that operators have switched off now; an empty tool is the whole server."""
+    """Servers and tools that operators have newly switched off; an empty tool means the whole server."""
     switched_on: frozenset[tuple[str, str]] = frozenset()
-    """Those that they have switched on again."""
+    """Servers and tools that operators have switched on again."""
     counted: Mapping[str, int] = attrs.field(factory=dict)
-    """What was counted besides what the store has, by name."""
+    """Increments of counts, by name."""
     judge: Judge | None = attrs.field(default=None, repr=False)
-    """Marks loaded tools of all sessions again; pure, for it is asked inside the transaction."""
+    """Judges loaded tools of all sessions again; pure, since it is called inside the transaction."""
     judged: tuple[str, ...] = ()
-    """Servers whose loaded tools are marked."""
+    """Servers whose loaded tools are judged again."""
 
 
 @attrs.frozen(kw_only=True)
 class Written:
-    """What became of a batch that was written."""
+    """The outcome of writing a batch."""
 
     version: int
-    """The store's, after it."""
+    """The store's version after the batch."""
     epochs: Mapping[str, int]
-    """Servers that have another epoch now than was asked for."""
+    """The epochs of servers that were given another epoch than asked for."""
     marked: Mapping[LoadedStatus, int]
-    """Loaded tools whose verdict changed, by the status that they have now."""
+    """The number of loaded tools whose verdict changed, by their new status."""
     begun: int = 0
-    """Sessions that were not there before."""
+    """The number of new sessions."""
 
 
 @attrs.frozen(kw_only=True)
 class Recollection:
-    """All that a store remembers, but for sessions."""
+    """Everything that a store remembers except sessions."""
 
     version: int = 0
-    """The store's: what to ask for others' changes with."""
+    """The store's version, to ask for others' changes with."""
     servers: tuple[ServerRecord, ...] = ()
-    """By name."""
+    """All servers, in order of their names."""
     switched: frozenset[tuple[str, str]] = frozenset()
-    """Servers and tools that operators have switched off; an empty tool is the whole server."""
+    """Servers and tools that operators have switched off; an empty tool means the whole server."""
     names: tuple[GivenName, ...] = ()
     """The names that tools were given."""
     unreadable: tuple[str, ...] = ()
-    """What could not be read, each with its reason; somebody has edited it by hand."""
+    """Rows that could not be read because they were edited by hand, each with the reason."""
     counted: Mapping[str, int] = attrs.field(factory=dict)
-    """What was ever counted, by name."""
+    """All counts by name."""
     counted_since: float = 0.0
-    """Since when, in seconds since the epoch; 0: nothing was."""
+    """When counting began, in seconds since the epoch; 0 if nothing was counted."""
 
 
 @attrs.frozen(kw_only=True)
 class Changes:
-    """What other daemons wrote since a version."""
+    """The changes that other daemons wrote since a version."""
 
     version: int
-    """The store's now: the one to ask with next time."""
+    """The store's current version, to ask with next time."""
     servers: tuple[ServerRecord, ...] = ()
-    """Servers as they are now."""
+    """The current records of changed servers."""
     sessions: tuple[SessionRecord, ...] = ()
-    """Those that were asked for and changed, as they are now."""
+    """The current records of changed sessions among those that were asked for."""
     names: tuple[GivenName, ...] | None = None
-    """All names that tools were given; None if nobody gave or took any."""
+    """All names that tools were given; None if none has changed."""
     switched: frozenset[tuple[str, str]] | None = None
-    """All that is switched off; None if nobody switched anything."""
+    """Everything that is switched off; None if nothing was switched."""
     unreadable: tuple[str, ...] = ()
-    """What could not be read, each with its reason."""
+    """Rows that could not be read, each with the reason."""

@@ -1,10 +1,10 @@
-"""From records to rows, within one transaction whose number all changed rows are stamped with.
+"""Records to rows, within one transaction whose number is stamped on all changed rows.
 
-Only rows that differ are written: a session that loads its five hundredth tool costs one row. Writers take
-turns by the counter's row, so what was read here stays true until the transaction ends.
+Only rows that differ are written: a session that loads its five hundredth tool costs one row. The counter's row
+serializes writers, so what was read here stays true until the transaction ends.
 """
 
-# ruff: noqa: S608 - what is put into statements are names of ours; every value is bound
+# ruff: noqa: S608 - only our own names are formatted into statements; every value is bound
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 
 
 class Writer:
-    """Writes within one transaction."""
+    """Writes records within one transaction."""
 
     def __init__(self, transaction: Transaction, *, version: int, writer: str, seen: int, at: float) -> None:
-        """Take what all rows of the transaction share.
+        """Start a writer with what all rows of the transaction share.
 
         Args:
-            transaction: what is written in.
-            version: its number.
-            writer: who writes.
-            seen: the version up to which this writer knows what others wrote.
-            at: seconds since the epoch.
+            transaction: the transaction to write in.
+            version: the transaction's number.
+            writer: the name of this daemon.
+            seen: the version up to which this daemon knows what others wrote.
+            at: the time in seconds since the epoch.
         """
         self._transaction = transaction
         self._stamp: Values = {"version": version, "writer": writer}
@@ -48,9 +48,10 @@ class Writer:
         self._at = at
 
     def server(self, record: ServerRecord) -> int:
-        """Replace what is known of a server. Returns its epoch, which may be another one than was asked for.
+        """Replace a server's record. Returns its epoch, which may differ from the one asked for.
 
-        Not to have listed tools is no news about tools that are known: they stay, with what belongs to them.
+        A record without a list of tools says nothing about stored tools: these stay, with everything about
+        them.
         """
         query = "SELECT * FROM servers WHERE name = :name"
         old = next(iter(self._transaction.rows(query, {"name": record.name})), None)
@@ -66,22 +67,22 @@ class Writer:
         return epoch
 
     def sessions(self, records: Iterable[SessionRecord]) -> int:
-        """Replace what is known of sessions, except for tools that others loaded into them meanwhile.
+        """Replace the records of sessions, except for tools that others loaded into them meanwhile.
 
-        Returns how many were not known.
+        Returns the number of new sessions.
         """
         unique = {record.key: record for record in records}.values()
         return sum(self._sessions({clean(each.key): each for each in chunk}) for chunk in chunks(unique))
 
     def touched(self, used: Mapping[str, float]) -> None:
-        """Move times forward. Without a stamp: that would hide from us what others wrote there."""
+        """Move times of use forward; without a stamp, which would hide what others wrote to the row."""
         if used:
             later = "UPDATE sessions SET seen_at = :until WHERE key = :used AND seen_at < :until"
             each = [{"used": clean(key), "until": at} for key, at in used.items()]
             self._transaction.change_each(later, each)
 
     def counted(self, more: Mapping[str, int]) -> None:
-        """Add to what was counted."""
+        """Add increments to counts."""
         each = [{"name": clean(name), "more": count, "at": self._at} for name, count in more.items()]
         if each:
             put = "INSERT INTO counts (name, value, since) VALUES (:name, :more, :at)"
@@ -89,10 +90,10 @@ class Writer:
             self._transaction.change_each(f"{put} {added}", each)
 
     def names(self, given: Iterable[GivenName], gone: Iterable[GivenName]) -> None:
-        """Remember names that tools were given.
+        """Store names that tools were given, and delete names that are gone.
 
-        Of two daemons that give one name to different tools each means its own for as long as it lives. Which
-        one a client was shown nobody can say afterwards: the name stays the first one's, since never.
+        If two daemons give a name to different tools, each means its own while it runs. Afterwards nobody can
+        say which one a client was shown: the name stays with the first tool, and is valid since never.
         """
         left = [{"name": clean(each.name), **_owner(each)} for each in gone]
         self._drop("tool_names", ("name", "server", "tool"), left)
@@ -103,19 +104,19 @@ class Writer:
             self._put("tool_names", ("name",), _named(chunk, known))
 
     def switch(self, names: Collection[tuple[str, str]], *, off: bool) -> None:
-        """Remember operators' words."""
+        """Store operators' switches."""
         keys = [(clean(server), clean(tool)) for server, tool in sorted(names)]
         new = [{"server": key[0], "tool": key[1], "switched_off": int(off), "at": self._at} for key in keys]
         self._put("switches", ("server", "tool"), new)
 
     def mark(self, judge: Judge, names: Collection[str]) -> dict[LoadedStatus, int]:
-        """Give the loaded tools of these servers the verdicts that they have now, in all sessions at once.
+        """Give the loaded tools of these servers their current verdicts, in all sessions at once.
 
-        What is judged alike is asked about once, and written with one statement, however many sessions have it.
+        Equal rows are judged once and written with one statement, however many sessions have them.
         """
         marked: Counter[LoadedStatus] = Counter()
         columns = ", ".join((*_JUDGED, *_VERDICT))
-        # In the order of the index that has all of these: not a row is read, nor anything sorted.
+        # In the order of the index that has all of these columns, so that no row is read and nothing sorted.
         query = f"SELECT DISTINCT {columns} FROM loaded_tools WHERE server = :server"
         for server in names:
             for row in [dict(row) for row in self._transaction.rows(query, {"server": clean(server)})]:
@@ -171,14 +172,14 @@ class Writer:
             ]
         self._drop("loaded_tools", ("session", "server", "tool"), gone)
         self._put("loaded_tools", ("session", "server", "tool"), new)
-        # A row that is gone has no stamp: others see by the session's that there is less now.
+        # A deleted row has no stamp: others learn of it by the stamp of the session.
         if touched := {values["session"] for values in (*gone, *new)}:
             marks, values = among(touched)
             stamped = f"UPDATE sessions SET version = :version, writer = :writer WHERE key IN {marks}"
             self._transaction.change(stamped, {**values, **self._stamp})
 
     def _unseen(self, row: Row) -> bool:
-        """Whether another daemon wrote it, and we cannot know of it yet."""
+        """Whether another daemon wrote the row and we cannot know of it yet."""
         version = row["version"]
         return row["writer"] != self._stamp["writer"] and isinstance(version, int) and version > self._seen
 
@@ -189,7 +190,7 @@ class Writer:
             self._transaction.change_each(f"DELETE FROM {table} WHERE {wanted}", gone)
 
     def _put(self, table: str, keys: Sequence[str], new: Sequence[Values]) -> None:
-        """Insert rows, in place of those that have the same values in the columns of the key."""
+        """Insert rows, replacing those with the same values in the key columns."""
         if stamped := [{**values, **self._stamp} for values in new]:
             columns = list(stamped[0])
             marks = ", ".join(f":{name}" for name in columns)
@@ -199,7 +200,7 @@ class Writer:
             self._transaction.change_each(f"{put} {replaced}", stamped)
 
     def _change(self, table: str, old: Values, new: Values) -> int:
-        """Rows that have the old values have the new ones from now on. Returns how many."""
+        """Give rows with the old values the new ones; returns the number of changed rows."""
         stamped = {**new, **self._stamp}
         changes = ", ".join(f"{name} = :{name}" for name in stamped)
         were = (f"{name} IS NULL" if value is None else f"{name} = :old_{name}" for name, value in old.items())
@@ -213,7 +214,7 @@ _VERDICT = ("status", "invalid_reason", "renamed_to")
 
 
 def _epoch(writer: str, record: ServerRecord, old: Row, present: Mapping[str, Row]) -> int:
-    """The epoch of a server that is known: it never falls, and one number never means two things."""
+    """The next epoch of a stored server: it never decreases, and one number never means two things."""
     stored = old["epoch"] if isinstance(old["epoch"], int) else 0
     if stored < record.epoch:
         return record.epoch
@@ -279,7 +280,7 @@ def _tool(tool: Tool, sentence: Summary | None) -> Values:
 
 
 def _latest(since: float, tool: Tool, old: Row | None) -> float:
-    """Since when all who write here have had a tool so: what changed for one has changed."""
+    """Since when all writers have had a tool in this form: a change for one is a change."""
     same = old is not None and old["schema_hash"] == tool.schema_hash
     return max(since, moment(old["since"])) if old is not None and same else since
 
@@ -289,7 +290,7 @@ def _owner(name: GivenName) -> Values:
 
 
 def _named(given: Iterable[GivenName], known: Mapping[str, Row]) -> list[Values]:
-    """The rows of names that are new, or that two daemons have given to different tools."""
+    """The rows of names that are new, or that two daemons gave to different tools."""
     new = []
     for each in given:
         row, owner, name = known.get(clean(each.name)), _owner(each), clean(each.name)
@@ -311,7 +312,7 @@ def _session(key: str, record: SessionRecord) -> Values:
 
 
 def _placed(session: str, record: SessionRecord, held: Mapping[tuple[str, str], Row]) -> Iterator[Values]:
-    """The rows of a session's tools. Those that stay in their order keep their places."""
+    """The rows of a session's tools; tools that stay in order keep their positions."""
     last = -1
     for tool in record.loaded.tools.values():
         row = held.get(tool.key)

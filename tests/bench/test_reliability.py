@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -11,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench.reliability.__main__ import ELSEWHERE, main, parser
-from bench.reliability.measures import MEASURES, Measure, take
+from bench.reliability.__main__ import ELSEWHERE, MEASURES, Measure, main, parser, take
 from bench.reliability.promise import BY_NAME, PROMISES, Finding, Scale, chosen, percentile, sliding
 from bench.reliability.table import BEGIN, END, NOT_YET, Row, read, render, write
 from bench.reliability.volume import slope_of
@@ -182,27 +180,23 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.e2e
 def test_a_run_measures_prints_and_writes(tmp_path: Path) -> None:
-    doc, numbers = tmp_path / "doc.md", tmp_path / "numbers.json"
+    doc = tmp_path / "doc.md"
     doc.write_text(EMPTY)
     wanted = ["R9", "R20", "R25"]
-    ran = run(
-        "--share", "0.001", "--only", ",".join(wanted), "--write", "--doc", str(doc), "--json", str(numbers)
-    )
+    ran = run("--share", "0.001", "--only", ",".join(wanted), "--write", "--doc", str(doc))
     assert "measuring failed" not in ran.stdout, ran.stderr
     # How quick this machine is now, is not asked here.
     assert ran.returncode == ("NOT KEPT" in ran.stdout), ran.stderr
-    found = json.loads(numbers.read_text())
-    assert sorted(found["findings"]) == sorted(wanted)
-    assert found["findings"]["R20"]["kept"]
-    assert found["findings"]["R20"]["numbers"]["calls"] == 1000
     rows = read(doc.read_text())
+    assert {name for name, row in rows.items() if row.run} == {"R9", "R20"}
+    assert rows["R20"].kept == "yes"
+    assert "0 of 1,000 answers misrouted" in rows["R20"].measured
     for name in wanted:
         assert f"{name:4}" in ran.stdout
         assert BY_NAME[name].bar in ran.stdout
-        assert rows[name].measured == found["findings"][name]["measured"]
-    assert "`python -m bench.reliability --share 0.001 --only R9,R20,R25`" in found["run"]
-    assert "cores" in found["run"]
-    assert rows["R25"].run == ""
+        assert f"measured: {rows[name].measured}\n" in ran.stdout
+    assert rows["R9"].run.startswith("`python -m bench.reliability --share 0.001 --only R9,R20,R25`, ")
+    assert "CPUs" in rows["R9"].run
 
 
 @pytest.mark.e2e

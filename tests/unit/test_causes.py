@@ -1,4 +1,4 @@
-"""Causes: a contract of words, each documented and set somewhere; their advice is `tests/cli/doctor`'s."""
+"""Causes are a contract of words: each is documented and set somewhere."""
 
 from __future__ import annotations
 

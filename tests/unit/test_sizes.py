@@ -16,13 +16,15 @@ ROOT = Path(__file__).parent.parent.parent
 MIRRORS = ("tests/unit", "tests/process")
 """Folders in which a module's test stands at the module's own place."""
 
-LONGEST_FILE, MEDIAN_FILE = 350, 150
+LONGEST_FILE, MEDIAN_FILE = 350, 200
 LONGEST_FUNCTION, LONG_FUNCTION, MEDIAN_FUNCTION = 50, 30, 8
 
 # Modules whose test is not at the mirrored place, and where it is instead. A package's own code (its __init__)
 # is tested by a file of the package's name inside its folder, as that of daemon/cli by
 # tests/process/cli/test_cli.py.
 COVERED_ELSEWHERE: dict[str, str] = {
+    # One line, told by whoever asks for a status.
+    "daemon/operators/metrics.py": "tests/unit/operators/test_status_servers.py",
     # Three lines, which only a real `python -m daemon` runs.
     "daemon/__main__.py": "tests/process/cli/test_cli.py",
     # Frozen values with defaults: what they take is tested where files are read into them.
@@ -208,9 +210,9 @@ def function(lines: int) -> str:
     [
         ({"a": "x = 1\n" * 350, "b": "x = 1\n", "c": "x = 1\n"}, 0),
         ({"a": "x = 1\n" * 351, "b": "x = 1\n", "c": "x = 1\n"}, 1),
-        ({"a": "x = 1\n" * 151}, 1),
-        ({"a": "x = 1\n" * 151, "b": '"""Nothing."""\n', "c": "from x import y\n__all__ = ['y']\n"}, 1),
-        ({"a": "x = 1\n" * 150}, 0),
+        ({"a": "x = 1\n" * 201}, 1),
+        ({"a": "x = 1\n" * 201, "b": '"""Nothing."""\n', "c": "from x import y\n__all__ = ['y']\n"}, 1),
+        ({"a": "x = 1\n" * 200}, 0),
     ],
 )
 def test_files_are_counted(sources: dict[str, str], faults: int) -> None:

@@ -1,4 +1,4 @@
-"""What a restart does to a server."""
+"""Restarting a server, as an operator asks for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators find who search as a model does."""
+"""Searching tools, as an operator asks for it."""
 
 from __future__ import annotations
 

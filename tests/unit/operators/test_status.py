@@ -15,8 +15,7 @@ from daemon.facts import Configured, Recalled, Summarized, Switched, ToolsListed
 from daemon.kit.mailbox import Watch
 from daemon.model import Era, Summary
 from daemon.operators.base import DaemonFacts
-from daemon.operators.server_status import STDERR_SHOWN
-from daemon.operators.status import status_with
+from daemon.operators.status import STDERR_SHOWN, status_with
 from daemon.safety.redact import Redactor
 from daemon.state.faults import StoreCause
 from daemon.state.health import Condition, Persistence

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import trio
+import trio.testing
 
 from daemon.errors import InvalidArguments, UnknownServer, UnknownTool
 from daemon.facts import Switched

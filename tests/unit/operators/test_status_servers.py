@@ -1,16 +1,21 @@
-"""What `mcpd status` says of one server."""
+"""The status of one server, and the metrics as text."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import attrs
 
 from daemon.config.redaction import Redactors
-from daemon.operators.server_status import server_status
+from daemon.operators.status import server_status
 from daemon.states import ServerState
 from tests.fakes_upstream import Stage
 from tests.unit.config.reading import config_of
-from tests.unit.operators.stage import FakeServer, operator_context
+from tests.unit.operators.stage import FakeServer, OperatorStage, operator_context
 from tests.unit.operators.test_status import PROMISED
+
+if TYPE_CHECKING:
+    import trio
 
 SECRET = "reading"
 
@@ -41,3 +46,13 @@ def test_a_server_has_all_that_is_promised_whether_it_runs_or_not() -> None:
 def test_a_server_loses_its_own_secrets_and_no_word_that_is_anothers() -> None:
     assert SECRET not in told("alpha", f"was not {SECRET}")["reason"]
     assert told("beta", f"was not {SECRET}")["reason"] == f"was not {SECRET}"
+
+
+async def test_the_text_is_the_answer(nursery: trio.Nursery) -> None:
+    async def export() -> str:
+        return "x 1"
+
+    stage = Stage()
+    counters = attrs.evolve(operator_context(stage).counters, export=export)
+    client = await OperatorStage(stage).connect(nursery, counters=counters)
+    assert (await client.request("metrics"))["result"] == {"text": "x 1"}
