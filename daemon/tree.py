@@ -201,6 +201,8 @@ class Tree:
                 around.children.limit_stops(STOP_SECONDS)
                 self.supervisor.announce_stop()
                 self._recording.cancel()
+                # Beside the round that is ending: what hangs there must not delay the end twice.
+                core.start_soon(self._write_the_rest)
                 upstreams.cancel_scope.cancel()
             await self._written.wait()
             core.cancel_scope.cancel()
@@ -213,9 +215,11 @@ class Tree:
         await self.registry.settle()
 
     async def _record(self) -> None:
-        """Write changes until the upstreams stop, then the rest while they do."""
+        """Write changes until the upstreams stop."""
         with self._recording:
             await self.recorder.run(lambda: list(self.sessions.named), self.sessions.adopt)
+
+    async def _write_the_rest(self) -> None:
         await self.recorder.finish()
         self._written.set()
 

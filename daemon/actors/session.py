@@ -74,7 +74,7 @@ class Session:
     async def run(self) -> None:
         """Serve until the client hangs up; its calls are then cancelled at the servers."""
         connection, watchers = self._connection, self._context.sessions.watchers
-        watchers[self] = connection.announcements.announce_if_changed
+        watchers[self] = connection.follow_catalog
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(connection.tasks.run)

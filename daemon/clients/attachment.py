@@ -221,6 +221,14 @@ class Attachment:
             self._seen = catalog, state.loaded, client.wishes, self._shown.version, state.shown.version
         return view
 
+    def forget_stale(self) -> None:
+        """Let go of a view of an earlier catalog: an idle client must not keep that in memory."""
+        catalog = self._context.catalog.value
+        if self._seen and self._seen[0] is not catalog:
+            self._view, self._seen = None, ()
+        if self._preloaded is not None and self._preloaded[0] is not catalog:
+            self._preloaded = None
+
     def _judge(self) -> None:
         """Bring what is loaded up to date: judge it by the catalog, and preload what the profile names."""
         context, state, selection = self._context, self.state, self._client.selection

@@ -74,6 +74,11 @@ class Attachments:
         """How many tools are loaded in its sessions."""
         return sum(len(each.state.loaded.tools) for each in (self.own, *self._named.values()))
 
+    def forget_stale(self) -> None:
+        """Let go of what its sessions have seen of an earlier catalog."""
+        for each in (self.own, *self._named.values()):
+            each.forget_stale()
+
     def take_hello(self, hello: dict[str, object]) -> str:
         """Take over what a bridge says of its requests' session. Returns what is wrong with it, if anything."""
         key, anonymous = hello.get("session"), anonymous_key(hello.get("anonymous"))

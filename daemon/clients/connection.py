@@ -76,6 +76,11 @@ class ClientConnection:
         self.client_log.opt(exception=error).error("a fault of mcpd's own while serving {}", method)
         self.peer.refuse(request_id, envelope.INTERNAL_ERROR, f"Internal error: {type(error).__name__}")
 
+    def follow_catalog(self) -> None:
+        """Tell the client if its list has changed, and let go of the catalog before."""
+        self.announcements.announce_if_changed()
+        self.attachments.forget_stale()
+
     def move(self, profile: str) -> None:
         """Give the client another profile, and notify it if that changes its list of tools."""
         self.client_log.info("moved to profile {}", profile)

@@ -43,6 +43,7 @@ _URL = re.compile(
 """A password may hold anything but an @."""
 
 _RESERVED = re.compile(r"[/?#]")
+_HOST_AND_PORT = re.compile(r"(?P<host>/.*|[^:]*)(?::(?P<port>\d+))?")
 """Characters that a user or a password must percent-encode: other parsers of the URL would end it there."""
 
 
@@ -117,6 +118,9 @@ def passwords(url: str) -> Iterator[str]:
     if found is None:
         yield url
         return
+    if "@" in (found["path"] or ""):
+        # A `/` in the user or the password: what follows it counts as the path.
+        yield url
     written = [found["password"] or ""]
     for pair in (found["query"] or "").split("&"):
         name, _, value = pair.partition("=")
@@ -142,7 +146,8 @@ def _file(found: re.Match[str], driver: str) -> StateUrl:
 def _server(found: re.Match[str], driver: str) -> StateUrl:
     if driver not in {"", "psycopg"}:
         raise StateUrlError(f"{quoted(driver)} is not used here: write postgresql:// without a driver")
-    if "@" in found["host"] or _RESERVED.search(f"{found['user'] or ''}{found['password'] or ''}"):
+    written = f"{found['user'] or ''}{found['password'] or ''}"
+    if "@" in f"{found['host']}{found['path'] or ''}" or _RESERVED.search(written):
         raise StateUrlError("write @, / ? and # in its user and password as %40, %2F, %3F and %23")
     port = found["port"]
     if port is not None and not (port.isascii() and port.isdecimal() and 0 < int(port) <= MAX_PORT):
@@ -153,6 +158,11 @@ def _server(found: re.Match[str], driver: str) -> StateUrl:
     # libpq reads several values of one parameter, such as hosts, as a comma-separated list.
     asked = sorted(parse_qsl(found["query"] or ""), key=itemgetter(0))
     query = {name: ",".join(value for _, value in pairs) for name, pairs in groupby(asked, itemgetter(0))}
+    hosts = [_HOST_AND_PORT.fullmatch(each) for each in query.get("host", "").split(",")]
+    if "port" not in query and any(each and each["port"] for each in hosts) and all(hosts):
+        # As SQLAlchemy reads it: `?host=one:5432&host=other:5433`.
+        query["host"] = ",".join(each["host"] for each in hosts if each)
+        query["port"] = ",".join(each["port"] or "" for each in hosts if each)
     host = found["host"] or query.get("host", "localhost").partition(",")[0]
     return StateUrl(
         where=f"postgresql://{host}{f':{port}' if port else ''}/{unquote(found['path'] or '')}",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import attrs
 import pytest
@@ -102,6 +104,18 @@ def test_a_view_lasts_until_something_changes_that_it_depends_on() -> None:
         assert after is not view
         assert guest.view(4) is after
         view = after
+
+
+def test_an_idle_session_keeps_no_earlier_catalog() -> None:
+    stage = Stage()
+    session = attached(stage)
+    last = ref(session.view())
+    session.forget_stale()
+    assert session.view() is last()
+    stage.catalog.set(attrs.evolve(stage.catalog.value))
+    session.forget_stale()
+    gc.collect()
+    assert last() is None
 
 
 def test_while_what_was_shown_depends_on_the_turn_no_view_lasts() -> None:

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from daemon.config.model import State
-from daemon.config.state_url import StateUrlError, of_file, parse, resolve, state_faults
+from daemon.config.state_url import StateUrlError, of_file, parse, passwords, resolve, state_faults
 from daemon.safety.redact import Redactor
 from tests.unit.config.reading import faults_in
 
@@ -47,6 +47,18 @@ def test_without_a_url_it_is_a_file_in_the_state_directory() -> None:
 
 def test_a_state_directory_may_be_named_from_the_working_directory() -> None:
     assert resolve(None, Path("state")).path == Path.cwd() / "state" / "state.db"
+
+
+def test_hosts_may_have_their_ports_with_them() -> None:
+    place = parse("postgresql:///mcpd?host=one:5433&host=/run/pg&host=other")
+    assert (place.parameters["host"], place.parameters["port"]) == ("one,/run/pg,other", "5433,,")
+
+
+def test_a_slash_in_a_user_does_not_make_a_password_part_of_the_place() -> None:
+    url = "postgresql://us/er:s3cret@h/mcpd"
+    assert url in set(passwords(url))
+    with pytest.raises(StateUrlError, match="as %40"):
+        parse(url)
 
 
 @pytest.mark.parametrize("url", GOOD)
