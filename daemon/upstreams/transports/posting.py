@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 NOTE_SECONDS = 10.0
 """For the POST of a notification or an answer: they keep their order, so what follows waits."""
 
+STUCK_SECONDS = 3 * NOTE_SECONDS
+"""How long a full queue may wait for a server that takes nothing: three in a row are no accident."""
+
 ABANDONED_SECONDS = 5.0
 """How long a cancelled request may keep its POST open to say so (handshake era: closing is no cancelling)."""
 
@@ -80,6 +83,7 @@ class PostLink(ABC):
     def __init__(self, client: httpx2.AsyncClient, context: OpenContext, place: str) -> None:
         """Attach to a client that somebody else closes; `place` is the server's host and port, for texts."""
         self.queued = 0
+        """Bytes of what keeps its order; requests go side by side, and `limits.inFlight` bounds those."""
         self.turns = 0
         self.is_held = False
         self.place = place
@@ -89,6 +93,7 @@ class PostLink(ABC):
         self._context = context
         self._out: deque[Post] = deque()
         self._posts: dict[int, Post] = {}
+        self._last_taken = trio.current_time()
         self._kick = trio.Event()
         self._resumed = trio.Event()
         self._nursery: trio.Nursery
@@ -97,7 +102,7 @@ class PostLink(ABC):
     # --- wire.outbox.Link ----------------------------------------------------------------------------------
 
     def send(self, frame: Sequence[Buffer]) -> None:
-        """Queue one frame; the writer's task takes it from here."""
+        """Queue one frame; the writer's task takes it from here. A full queue takes requests only."""
         if self.state.end is not None:
             return
         body = b"".join(frame)
@@ -109,12 +114,17 @@ class PostLink(ABC):
         if method and message.id is not UNSET:
             post.uid = int(bytes(message.id))
             self._posts[post.uid] = post
+        elif self.queued > UPSTREAM_QUEUE_BYTES:
+            if trio.current_time() - self._last_taken > STUCK_SECONDS:
+                text = f"{self.place} does not read: {self.queued} bytes are waiting for it"
+                self.state.end_with(ConnectionLost(text, Cause.NOT_READING, place=self.place))
+            return
+        else:
+            if not self.queued:
+                self._last_taken = trio.current_time()
+            self.queued += len(body)
         self._out.append(post)
-        self.queued += len(body)
         self._kick.set()
-        if self.queued > UPSTREAM_QUEUE_BYTES and len(self._out) > 1:
-            text = f"{self.place} does not read: {self.queued} bytes are waiting for it"
-            self.state.end_with(ConnectionLost(text, Cause.NOT_READING, place=self.place))
 
     def flush(self) -> None:  # noqa: B027 - empty for both ways of answering
         """Nothing to do: a POST is expensive enough to deserve its task."""
@@ -188,10 +198,14 @@ class PostLink(ABC):
     def _abandon(self, params: Raw) -> bool:
         """Nobody waits for a request any more. Returns whether the server is to be told in a message.
 
-        In the modern era it is told by the end of the POST, and there are no other notifications to it.
+        Not of one that was never sent, as a notification before it still waits.
         """
         uid = msgspec.json.decode(params, type=_Cancelled).requestId
         if (post := self._posts.get(uid)) is not None:
+            if post in self._out:
+                self._out.remove(post)
+                del self._posts[uid]
+                return False
             post.scope.deadline = trio.current_time() + (0 if self.headers.is_modern else ABANDONED_SECONDS)
         return not self.headers.is_modern
 
@@ -202,12 +216,13 @@ class PostLink(ABC):
             self._kick = trio.Event()
             while self._out:
                 post = self._out.popleft()
-                self.queued -= len(post.body)
                 if post.uid is not None:
                     self._nursery.start_soon(self._ask, post, post.uid)
-                else:
-                    with trio.move_on_after(NOTE_SECONDS):
-                        await self._post(post)
+                    continue
+                self.queued -= len(post.body)
+                with trio.move_on_after(NOTE_SECONDS):
+                    await self._post(post)
+                    self._last_taken = trio.current_time()
 
     async def _ask(self, post: Post, uid: int) -> None:
         try:
