@@ -107,6 +107,8 @@ class _Position:
 class HttpLink(PostLink):
     """A link to a server of streamable HTTP."""
 
+    closing_cancels = True
+
     def __init__(self, client: httpx2.AsyncClient, context: OpenContext, place: str) -> None:
         super().__init__(client, context, place)
         self.url = context.server.url or ""
@@ -124,7 +126,7 @@ class HttpLink(PostLink):
         form = _form(response)
         if form == EVENT_STREAM:
             await self._follow(response, post.uid)
-        elif form == "application/json" and response.status_code != httpx2.codes.ACCEPTED:
+        elif form.startswith("application/json") and response.status_code != httpx2.codes.ACCEPTED:
             await self._take_whole(response, post.uid)
         else:
             what = f"HTTP {response.status_code} with {form or 'no content type'}"
@@ -204,7 +206,7 @@ class HttpLink(PostLink):
         headers = {**STREAM_HEADERS, **self.headers.of()}
         if position.last_id:
             headers["last-event-id"] = position.last_id
-        return exchange(self._client, "GET", self.url, headers)
+        return exchange(self._client, "GET", self.url, headers, heard=self.state.heard)
 
     async def _read_events(self, response: httpx2.Response, uid: int | None, position: _Position) -> None:
         """Deliver events until a request has its answer; a stream that breaks is one that ends."""

@@ -46,7 +46,7 @@ STUCK_SECONDS = 3 * NOTE_SECONDS
 """How long a full queue may wait for a server that takes nothing: three in a row are no accident."""
 
 ABANDONED_SECONDS = 5.0
-"""How long a cancelled request may keep its POST open to say so (handshake era: closing is no cancelling)."""
+"""How long a cancelled request may keep its POST open to say so, where closing it is no cancelling."""
 
 ERROR_BYTES = 64 * 1024
 """Of the body of an HTTP error; a JSON-RPC error is far smaller, a web page is not wanted."""
@@ -79,6 +79,8 @@ class PostLink(ABC):
     """Whose link this is; set by `PostConnection`."""
     url: str
     """Where to POST."""
+    closing_cancels = False
+    """Whether the end of a POST cancels its request in the modern era: no notification says so then."""
 
     def __init__(self, client: httpx2.AsyncClient, context: OpenContext, place: str) -> None:
         """Attach to a client that somebody else closes; `place` is the server's host and port, for texts."""
@@ -201,13 +203,14 @@ class PostLink(ABC):
         Not of one that was never sent, as a notification before it still waits.
         """
         uid = msgspec.json.decode(params, type=_Cancelled).requestId
+        closing = self.closing_cancels and self.headers.is_modern
         if (post := self._posts.get(uid)) is not None:
             if post in self._out:
                 self._out.remove(post)
                 del self._posts[uid]
                 return False
-            post.scope.deadline = trio.current_time() + (0 if self.headers.is_modern else ABANDONED_SECONDS)
-        return not self.headers.is_modern
+            post.scope.deadline = trio.current_time() + (0 if closing else ABANDONED_SECONDS)
+        return not closing
 
     async def _write(self) -> None:
         """Requests go side by side; what is no request keeps its order, so what follows waits for it."""
@@ -234,8 +237,9 @@ class PostLink(ABC):
     async def _post(self, post: Post) -> None:
         headers = {**_POST_HEADERS, **self.headers.of(post.method, post.params)}
         try:
-            async with exchange(self._client, "POST", self.url, headers, post.body) as response:
-                self.state.heard()
+            async with exchange(
+                self._client, "POST", self.url, headers, post.body, heard=self.state.heard
+            ) as response:
                 if response.is_success:
                     await self.receive(response, post)
                 else:

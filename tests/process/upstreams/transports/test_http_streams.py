@@ -185,6 +185,44 @@ async def test_an_event_over_the_limit_costs_its_call() -> None:
         assert not client.over.is_set()
 
 
+class Comments(httpx2.AsyncByteStream):
+    """A stream that holds nothing but a comment each second, for as long as it is read."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while True:
+            yield b": still here\n\n"
+            await trio.sleep(1)
+
+
+@pytest.mark.parametrize("in_answer", [False, True])
+async def test_a_comment_in_a_stream_is_a_sign_of_life(
+    in_answer: bool, autojump_clock: trio.testing.MockClock
+) -> None:
+    def stream(_request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, headers={"content-type": "text/event-stream"}, stream=Comments())
+
+    async def on_call(request: httpx2.Request) -> httpx2.Response:
+        await trio.lowlevel.checkpoint()
+        return stream(request)
+
+    on_get = (lambda _request: httpx2.Response(405)) if in_answer else stream
+    async with in_session(on_get, on_call) as (client, _, _):
+        if in_answer:
+            client.start("echo")
+        await trio.sleep(100.5)
+        assert client.connection.last_heard >= trio.current_time() - 1
+
+
+@pytest.mark.parametrize("form", ["application/json-rpc", "Application/JSON; charset=utf-8"])
+async def test_an_answer_may_be_json_of_any_kind(form: str) -> None:
+    async def on_call(request: httpx2.Request) -> httpx2.Response:
+        await trio.lowlevel.checkpoint()
+        return result(request, {"ok": True}, **{"content-type": form})
+
+    async with in_session(lambda _request: httpx2.Response(405), on_call) as (client, _, _):
+        assert (await client.call("echo")).result == {"ok": True}
+
+
 @pytest.mark.parametrize("forgotten", [False, True])
 async def test_a_bad_request_in_a_session_is_found_out_by_a_ping(forgotten: bool) -> None:
     """400 without a JSON-RPC error: some servers forgot the session, some do not like the arguments."""
