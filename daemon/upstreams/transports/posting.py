@@ -26,11 +26,11 @@ from daemon.upstreams.transports.http_client import NETWORK_ERRORS, exchange, no
 from daemon.upstreams.transports.raw import UPSTREAM_QUEUE_BYTES, RawConnection
 from daemon.wire import envelope
 from daemon.wire.frames import as_line
+from daemon.wire.requests import HttpRefusal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from daemon.causes import Datum
     from daemon.model import Era
     from daemon.ports import CallToSend
     from daemon.upstreams.transports.opening import OpenContext
@@ -91,6 +91,8 @@ class PostLink(ABC):
         self.place = place
         self.headers = McpHeaders()
         self.state = LinkState()
+        self.worked: set[str] = set()
+        """Methods of our own requests that the server has answered with a result."""
         self._client = client
         self._context = context
         self._out: deque[Post] = deque()
@@ -262,10 +264,14 @@ class PostLink(ABC):
             missing = response.status_code == httpx2.codes.NOT_FOUND
             code = envelope.METHOD_NOT_FOUND if missing else envelope.INTERNAL_ERROR
             text = f"{self.place} answered HTTP {response.status_code} {response.reason_phrase}".rstrip()
-            # `handshake` reads these two members, to tell the cause of a refused `initialize`.
-            data: dict[str, Datum] = {"httpStatus": response.status_code, "place": self.place}
-            error = error_in(body) or made_error(code, text + not_followed(response), data)
-            await self.deliver(error_line(post.uid, error))
+            text += not_followed(response)
+            said = error_in(body)
+            if said is None and self.peer.requests.is_forwarded(post.uid) is False:
+                lost = UpstreamLost(text)
+                lost.__cause__ = HttpRefusal(code, text, status=response.status_code, place=self.place)
+                self.peer.requests.lose(post.uid, lost)
+            else:
+                await self.deliver(error_line(post.uid, said or made_error(code, text)))
 
 
 class PostConnection(RawConnection):
@@ -292,6 +298,7 @@ class PostConnection(RawConnection):
 
         Raises:
             RunError: the connection ended of what this request met.
+            HttpRefusal: the server answered with an HTTP error that held no JSON-RPC error.
             UpstreamLost: only its own exchange failed, or the connection ended around it.
         """
         if (end := self._link.state.end) is not None:
@@ -300,6 +307,7 @@ class PostConnection(RawConnection):
             result = await super().request(method, params, timeout=timeout)
         except (UpstreamLost, UpstreamUnavailable, RequestTooLarge) as error:
             raise error.__cause__ or UpstreamLost(error.message) from None
+        self._link.worked.add(method)
         if method == "tools/list":
             self._link.headers.learn(result)
         return result
@@ -319,9 +327,9 @@ class PostConnection(RawConnection):
         return super().call(call, exchange)
 
 
-def made_error(code: int, message: str, data: dict[str, Datum] | None = None) -> bytes:
+def made_error(code: int, message: str) -> bytes:
     """A JSON-RPC error object of ours, in place of one that a server should have sent."""
-    return msgspec.json.encode({"code": code, "message": message, **({"data": data} if data else {})})
+    return msgspec.json.encode({"code": code, "message": message})
 
 
 def error_line(uid: int, error: Buffer) -> bytes:
