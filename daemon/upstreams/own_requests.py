@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import attrs
 import msgspec
 import trio
-from msgspec import Struct
 
 from daemon.catalog.listing import MAX_TOOLS, read_page
 from daemon.causes import Cause, Reason, of_status
@@ -30,7 +29,7 @@ from daemon.errors import (
 from daemon.model import Era
 from daemon.protocol import HANDSHAKE_VERSIONS, IDENTITY, MODERN_VERSION, SERVER_INFO_KEY
 from daemon.wire.envelope import MAX_ERROR_BYTES
-from daemon.wire.requests import RemoteError
+from daemon.wire.requests import HttpRefusal, RemoteError
 
 if TYPE_CHECKING:
     from msgspec import Raw
@@ -188,20 +187,11 @@ async def initialize(connection: UpstreamConnection, seconds: float) -> Greeting
     return greeting
 
 
-class _HttpAnswer(Struct):
-    """The `data` of an error that stands for an HTTP error, written by the transport and not by the server."""
-
-    httpStatus: int  # noqa: N815 - the JSON's name
-    place: str
-
-
 def _refusal(error: RemoteError) -> ProtocolFault:
     text = f"initialize was refused: {error}"
-    try:
-        answer = msgspec.json.decode(error.data, type=_HttpAnswer)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return ProtocolFault(text, Cause.HANDSHAKE_REFUSED, error=str(error))
-    return ProtocolFault(text, of_status(answer.httpStatus), place=answer.place, status=answer.httpStatus)
+    if isinstance(error, HttpRefusal):
+        return ProtocolFault(text, of_status(error.status), place=error.place, status=error.status)
+    return ProtocolFault(text, Cause.HANDSHAKE_REFUSED, error=str(error))
 
 
 def _object(raw: bytes) -> dict[str, object]:

@@ -52,6 +52,19 @@ class RemoteError(Exception):
         return cls(*envelope.read_error(error))
 
 
+class HttpRefusal(RemoteError):
+    """The peer answered a request of ours with an HTTP error, and no JSON-RPC error in it.
+
+    A class and not a member of the error's `data`, which the peer may write as it likes.
+    """
+
+    def __init__(self, code: int, message: str, *, status: int, place: str) -> None:
+        super().__init__(code, message)
+        self.status = status
+        self.place = place
+        """The peer's host and port."""
+
+
 class _Pending(Struct, eq=False):
     """An open request: its exchange, and when it was sent and last showed life (seconds, trio's clock).
 

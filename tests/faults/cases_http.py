@@ -187,6 +187,11 @@ BODIES = (
     ),
 )
 
+BAD_REQUEST = http(
+    "400 Bad Request", b'{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Session not found"}}'
+)
+"""A server in use says so of a session that it does not know, and of what it does not like in a request."""
+
 SESSIONS = (
     case(
         "it has forgotten the session",
@@ -225,11 +230,27 @@ SESSIONS = (
         for status, body in (
             ("404 Not Found", b""),
             ("410 Gone", b""),
-            (
-                "400 Bad Request",
-                b'{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Session not found"}}',
-            ),
         )
+    ),
+    case(
+        "it ends the session with 400 Bad Request",
+        "http",
+        UP,
+        Call("effect", code="UpstreamUnavailable"),
+        Served(),
+        AGAIN,
+        session=True,
+        on={"tools/call": [BAD_REQUEST, None], "tools/list": [None, BAD_REQUEST, None]},
+    ),
+    case(
+        "it refuses a call alone with 400 Bad Request",
+        "http",
+        UP,
+        Call("effect", code="UpstreamCallError", says="Session not found"),
+        Call(),
+        Same(),
+        session=True,
+        on=calls(BAD_REQUEST),
     ),
 )
 

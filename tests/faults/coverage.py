@@ -130,6 +130,7 @@ FIFTY = (
         "21 the same answered otherwise",
         "http: http: it ends the session with 410 Gone",
         "http: http: it ends the session with 400 Bad Request",
+        "http: http: it refuses a call alone with 400 Bad Request",
         "http: http: 503 Service Unavailable to a call",
         "http: http: an error in 200 instead of an answer",
         "tests/process/upstreams/transports/test_http.py::test_each_way_to_end_a_session",

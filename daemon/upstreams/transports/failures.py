@@ -47,6 +47,8 @@ RETRY_AFTER_MOST = 300.0
 SERVER_ERROR = -32000
 """The first code that JSON-RPC leaves to servers; the TypeScript SDK's for a session that it does not know."""
 
+PERHAPS_OVER = frozenset({None, SERVER_ERROR, envelope.INVALID_REQUEST})
+"""Codes with which HTTP 400 may tell of an unknown session, or of much else; None without a JSON-RPC error."""
 
 NOT_CONNECTED = frozenset(
     {
@@ -193,8 +195,7 @@ def of_status(response: httpx2.Response, place: str, *, session_over: bool = Fal
         text = f"{place} does not allow it with these credentials (HTTP {status})"
         return Failure(Cause.FORBIDDEN, text, data)
     if session_over:
-        text = f"the server ended the session (HTTP {status} from {place})"
-        return Failure(Cause.SESSION_OVER, text, data)
+        return session_ended(place, status)
     if status not in _STATUSES:
         return None
     cause = causes.of_status(status)
@@ -211,23 +212,34 @@ def unauthorized(place: str) -> Failure:
     return Failure(Cause.UNAUTHORIZED, text, {"place": place, "status": int(httpx2.codes.UNAUTHORIZED)})
 
 
+def session_ended(place: str, status: int) -> Failure:
+    """The server does not know our session any more, so it has not run what was asked in it."""
+    text = f"the server ended the session (HTTP {status} from {place})"
+    return Failure(Cause.SESSION_OVER, text, {"place": place, "status": status})
+
+
 def ends_session(response: httpx2.Response, body: bytes) -> bool | None:
     """Whether a server of streamable HTTP says by this error that it does not know our session; None: perhaps.
 
     Only a request that named a session can be told so. The specification has 404 for it; with -32601 that is
     "no such method", as in 2026-07-28. Servers in use also say 410, or 400: with -32000 (TypeScript SDK), with
-    -32600 (Python SDK), or without any JSON-RPC error (older Python SDKs), which may as well be a proxy's
-    opinion of the request. What a well-formed request is answered then, a ping, tells the two apart.
+    -32600 (Python SDK), or without any JSON-RPC error (older Python SDKs), each of which may as well be about
+    the request. How a request that has worked before is answered now tells the two apart.
     """
     if SESSION_HEADER not in response.request.headers:
         return False
-    error = error_in(body)
-    code = None if error is None else envelope.read_error(error)[0]
+    code = code_in(body)
     if response.status_code == httpx2.codes.NOT_FOUND:
         return code != envelope.METHOD_NOT_FOUND
     if response.status_code == httpx2.codes.BAD_REQUEST:
-        return None if code is None else code in {SERVER_ERROR, envelope.INVALID_REQUEST}
+        return None if code in PERHAPS_OVER else False
     return response.status_code == httpx2.codes.GONE
+
+
+def code_in(body: bytes) -> int | None:
+    """The code of a JSON-RPC error response; None if the body is none."""
+    error = error_in(body)
+    return None if error is None else envelope.read_error(error)[0]
 
 
 def error_in(body: bytes) -> Raw | None:

@@ -15,13 +15,16 @@ from typing import TYPE_CHECKING
 import attrs
 import httpx2
 import trio
+from msgspec import Raw
 
 from daemon.causes import Cause
 from daemon.errors import CallError, ConnectionLost
 from daemon.upstreams.transports.failures import (
     Failure,
+    code_in,
     ends_session,
     error_in,
+    session_ended,
     unauthorized,
 )
 from daemon.upstreams.transports.headers import SESSION_HEADER
@@ -36,8 +39,14 @@ from daemon.upstreams.transports.http_client import (
     trusted_certificates,
 )
 from daemon.upstreams.transports.network import connect, host_and_port, place_of
-from daemon.upstreams.transports.posting import PostConnection, PostLink, error_line, made_error
-from daemon.wire.envelope import INTERNAL_ERROR
+from daemon.upstreams.transports.posting import (
+    ERROR_BYTES,
+    PostConnection,
+    PostLink,
+    error_line,
+    made_error,
+)
+from daemon.wire.envelope import INTERNAL_ERROR, INVALID_REQUEST
 from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
@@ -59,6 +68,10 @@ out whether the server is there at all."""
 RESUME_ATTEMPTS = 2
 """In a row, to take up the stream of a request's answer where it broke off: more would keep its caller waiting
 for a server that is gone."""
+
+NO_PARAMS = Raw(b"{}")
+QUESTIONS = ("ping", "tools/list")
+"""Requests that tell whether a server still knows our session, as they change nothing; the cheaper first."""
 
 RETRY_LEAST, RETRY_MOST = 0.1, 60.0
 """Seconds that a server may ask for (`retry:`) before a stream is reopened: no busy loop, and no end of it."""
@@ -107,6 +120,8 @@ class _Position:
 class HttpLink(PostLink):
     """A link to a server of streamable HTTP."""
 
+    closing_cancels = True
+
     def __init__(self, client: httpx2.AsyncClient, context: OpenContext, place: str) -> None:
         super().__init__(client, context, place)
         self.url = context.server.url or ""
@@ -124,7 +139,7 @@ class HttpLink(PostLink):
         form = _form(response)
         if form == EVENT_STREAM:
             await self._follow(response, post.uid)
-        elif form == "application/json" and response.status_code != httpx2.codes.ACCEPTED:
+        elif form.startswith("application/json") and response.status_code != httpx2.codes.ACCEPTED:
             await self._take_whole(response, post.uid)
         else:
             what = f"HTTP {response.status_code} with {form or 'no content type'}"
@@ -158,16 +173,28 @@ class HttpLink(PostLink):
             failures += not reached
 
     async def session_over(self, response: httpx2.Response, body: bytes, post: Post) -> bool:
-        """Whether an HTTP error says so; where a call's does not tell, a ping is asked, whose answer does."""
+        """Whether an HTTP error says so, or the server, asked where the error leaves it open."""
         over = ends_session(response, body)
-        if over is not None:
-            return over
-        forwarded = self.peer.requests.is_forwarded(post.uid)
-        if forwarded:
-            with suppress(CallError, RemoteError):
-                await self.peer.request("ping", {}, timeout=self._context.server.timeouts.ping)
-            return self.state.end is not None
-        return forwarded is False
+        return await self._is_forgotten(post) if over is None else over
+
+    async def _is_forgotten(self, post: Post) -> bool:
+        """Whether our session is over, after a refusal that may mean that, or something about the request.
+
+        A request that has worked before in the session is asked again: its refusal has no other reason. Without
+        one, the refusal is what it says.
+        """
+        if post.uid is None:
+            return False
+        # A list's next page is no question: its cursor may be what is refused.
+        if post.method in QUESTIONS and post.params == NO_PARAMS:
+            return post.method in self.worked
+        question = next((each for each in QUESTIONS if each in self.worked), None)
+        if question is None:
+            return False
+        with suppress(CallError, RemoteError):
+            await self.peer.request(question, {}, timeout=self._context.server.timeouts.ping)
+        end = self.state.end
+        return end is not None and end.reason.cause is Cause.SESSION_OVER
 
     async def end_session(self) -> None:
         """Tell the server that its session is over, even when we are being cancelled, but not for long."""
@@ -204,7 +231,7 @@ class HttpLink(PostLink):
         headers = {**STREAM_HEADERS, **self.headers.of()}
         if position.last_id:
             headers["last-event-id"] = position.last_id
-        return exchange(self._client, "GET", self.url, headers)
+        return exchange(self._client, "GET", self.url, headers, heard=self.state.heard)
 
     async def _read_events(self, response: httpx2.Response, uid: int | None, position: _Position) -> None:
         """Deliver events until a request has its answer; a stream that breaks is one that ends."""
@@ -226,7 +253,20 @@ class HttpLink(PostLink):
             return
 
     async def _take(self, message: bytes, uid: int | None) -> None:
-        """Deliver a message; an error without our id is still the answer: some servers send `null` there."""
+        """Deliver a message; an error without our id is still the answer: some servers send `null` there.
+
+        Some say with -32600 in a success that they do not know our session.
+        """
+        post = self._posts.get(uid or 0)
+        if (
+            post is not None
+            and self.headers.session
+            and len(message) <= ERROR_BYTES
+            and code_in(message) == INVALID_REQUEST
+            and await self._is_forgotten(post)
+        ):
+            self.fail(uid, session_ended(self.place, httpx2.codes.OK))
+            return
         await self.deliver(message)
         if (
             uid is not None

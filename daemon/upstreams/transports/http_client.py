@@ -20,7 +20,7 @@ import trio
 from daemon.protocol import IDENTITY
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
     from daemon.config.model import Server
 
@@ -42,9 +42,23 @@ STREAM_HEADERS = {"accept": EVENT_STREAM, "cache-control": "no-store"}
 
 @asynccontextmanager
 async def exchange(
-    client: httpx2.AsyncClient, method: str, url: str, headers: dict[str, str], content: bytes | None = None
+    client: httpx2.AsyncClient,
+    method: str,
+    url: str,
+    headers: dict[str, str],
+    content: bytes | None = None,
+    *,
+    heard: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[httpx2.Response]:
     """Send a request and follow its redirects; the body of the response is still to be read.
+
+    Args:
+        client: made by `http_client`.
+        method: of HTTP.
+        url: where to.
+        headers: in addition to the client's.
+        content: the body.
+        heard: called for each sign of life: the head of the response and each chunk of its body.
 
     Raises:
         httpx2.TransportError: no response, or its body broke off.
@@ -58,10 +72,34 @@ async def exchange(
             break
         await response.aclose()
         response = await client.send(following, stream=True)
+    heard()
+    response.stream = _HeardStream(response.stream, heard)
     try:
         yield response
     finally:
         await response.aclose()
+
+
+class _HeardStream(httpx2.AsyncByteStream):
+    """A body that tells of each chunk: to its reader a comment in an event stream is nothing."""
+
+    def __init__(
+        self, inner: httpx2.SyncByteStream | httpx2.AsyncByteStream, heard: Callable[[], None]
+    ) -> None:
+        assert isinstance(inner, httpx2.AsyncByteStream)
+        self._inner = inner
+        self._heard = heard
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        # The library's are generators, which must be closed where they are left.
+        async with aclosing(cast("AsyncGenerator[bytes]", aiter(self._inner))) as chunks:
+            async for chunk in chunks:
+                self._heard()
+                yield chunk
+
+    async def aclose(self) -> None:
+        """Close the response."""
+        await self._inner.aclose()
 
 
 async def trusted_certificates() -> ssl.SSLContext:

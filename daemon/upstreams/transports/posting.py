@@ -26,11 +26,11 @@ from daemon.upstreams.transports.http_client import NETWORK_ERRORS, exchange, no
 from daemon.upstreams.transports.raw import UPSTREAM_QUEUE_BYTES, RawConnection
 from daemon.wire import envelope
 from daemon.wire.frames import as_line
+from daemon.wire.requests import HttpRefusal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from daemon.causes import Datum
     from daemon.model import Era
     from daemon.ports import CallToSend
     from daemon.upstreams.transports.opening import OpenContext
@@ -42,8 +42,11 @@ if TYPE_CHECKING:
 NOTE_SECONDS = 10.0
 """For the POST of a notification or an answer: they keep their order, so what follows waits."""
 
+STUCK_SECONDS = 3 * NOTE_SECONDS
+"""How long a full queue may wait for a server that takes nothing: three in a row are no accident."""
+
 ABANDONED_SECONDS = 5.0
-"""How long a cancelled request may keep its POST open to say so (handshake era: closing is no cancelling)."""
+"""How long a cancelled request may keep its POST open to say so, where closing it is no cancelling."""
 
 ERROR_BYTES = 64 * 1024
 """Of the body of an HTTP error; a JSON-RPC error is far smaller, a web page is not wanted."""
@@ -76,19 +79,25 @@ class PostLink(ABC):
     """Whose link this is; set by `PostConnection`."""
     url: str
     """Where to POST."""
+    closing_cancels = False
+    """Whether the end of a POST cancels its request in the modern era: no notification says so then."""
 
     def __init__(self, client: httpx2.AsyncClient, context: OpenContext, place: str) -> None:
         """Attach to a client that somebody else closes; `place` is the server's host and port, for texts."""
         self.queued = 0
+        """Bytes of what keeps its order; requests go side by side, and `limits.inFlight` bounds those."""
         self.turns = 0
         self.is_held = False
         self.place = place
         self.headers = McpHeaders()
         self.state = LinkState()
+        self.worked: set[str] = set()
+        """Methods of our own requests that the server has answered with a result."""
         self._client = client
         self._context = context
         self._out: deque[Post] = deque()
         self._posts: dict[int, Post] = {}
+        self._last_taken = trio.current_time()
         self._kick = trio.Event()
         self._resumed = trio.Event()
         self._nursery: trio.Nursery
@@ -97,7 +106,7 @@ class PostLink(ABC):
     # --- wire.outbox.Link ----------------------------------------------------------------------------------
 
     def send(self, frame: Sequence[Buffer]) -> None:
-        """Queue one frame; the writer's task takes it from here."""
+        """Queue one frame; the writer's task takes it from here. A full queue takes requests only."""
         if self.state.end is not None:
             return
         body = b"".join(frame)
@@ -109,12 +118,17 @@ class PostLink(ABC):
         if method and message.id is not UNSET:
             post.uid = int(bytes(message.id))
             self._posts[post.uid] = post
+        elif self.queued > UPSTREAM_QUEUE_BYTES:
+            if trio.current_time() - self._last_taken > STUCK_SECONDS:
+                text = f"{self.place} does not read: {self.queued} bytes are waiting for it"
+                self.state.end_with(ConnectionLost(text, Cause.NOT_READING, place=self.place))
+            return
+        else:
+            if not self.queued:
+                self._last_taken = trio.current_time()
+            self.queued += len(body)
         self._out.append(post)
-        self.queued += len(body)
         self._kick.set()
-        if self.queued > UPSTREAM_QUEUE_BYTES and len(self._out) > 1:
-            text = f"{self.place} does not read: {self.queued} bytes are waiting for it"
-            self.state.end_with(ConnectionLost(text, Cause.NOT_READING, place=self.place))
 
     def flush(self) -> None:  # noqa: B027 - empty for both ways of answering
         """Nothing to do: a POST is expensive enough to deserve its task."""
@@ -188,12 +202,17 @@ class PostLink(ABC):
     def _abandon(self, params: Raw) -> bool:
         """Nobody waits for a request any more. Returns whether the server is to be told in a message.
 
-        In the modern era it is told by the end of the POST, and there are no other notifications to it.
+        Not of one that was never sent, as a notification before it still waits.
         """
         uid = msgspec.json.decode(params, type=_Cancelled).requestId
+        closing = self.closing_cancels and self.headers.is_modern
         if (post := self._posts.get(uid)) is not None:
-            post.scope.deadline = trio.current_time() + (0 if self.headers.is_modern else ABANDONED_SECONDS)
-        return not self.headers.is_modern
+            if post in self._out:
+                self._out.remove(post)
+                del self._posts[uid]
+                return False
+            post.scope.deadline = trio.current_time() + (0 if closing else ABANDONED_SECONDS)
+        return not closing
 
     async def _write(self) -> None:
         """Requests go side by side; what is no request keeps its order, so what follows waits for it."""
@@ -202,12 +221,13 @@ class PostLink(ABC):
             self._kick = trio.Event()
             while self._out:
                 post = self._out.popleft()
-                self.queued -= len(post.body)
                 if post.uid is not None:
                     self._nursery.start_soon(self._ask, post, post.uid)
-                else:
-                    with trio.move_on_after(NOTE_SECONDS):
-                        await self._post(post)
+                    continue
+                self.queued -= len(post.body)
+                with trio.move_on_after(NOTE_SECONDS):
+                    await self._post(post)
+                    self._last_taken = trio.current_time()
 
     async def _ask(self, post: Post, uid: int) -> None:
         try:
@@ -219,8 +239,9 @@ class PostLink(ABC):
     async def _post(self, post: Post) -> None:
         headers = {**_POST_HEADERS, **self.headers.of(post.method, post.params)}
         try:
-            async with exchange(self._client, "POST", self.url, headers, post.body) as response:
-                self.state.heard()
+            async with exchange(
+                self._client, "POST", self.url, headers, post.body, heard=self.state.heard
+            ) as response:
                 if response.is_success:
                     await self.receive(response, post)
                 else:
@@ -243,10 +264,14 @@ class PostLink(ABC):
             missing = response.status_code == httpx2.codes.NOT_FOUND
             code = envelope.METHOD_NOT_FOUND if missing else envelope.INTERNAL_ERROR
             text = f"{self.place} answered HTTP {response.status_code} {response.reason_phrase}".rstrip()
-            # `handshake` reads these two members, to tell the cause of a refused `initialize`.
-            data: dict[str, Datum] = {"httpStatus": response.status_code, "place": self.place}
-            error = error_in(body) or made_error(code, text + not_followed(response), data)
-            await self.deliver(error_line(post.uid, error))
+            text += not_followed(response)
+            said = error_in(body)
+            if said is None and self.peer.requests.is_forwarded(post.uid) is False:
+                lost = UpstreamLost(text)
+                lost.__cause__ = HttpRefusal(code, text, status=response.status_code, place=self.place)
+                self.peer.requests.lose(post.uid, lost)
+            else:
+                await self.deliver(error_line(post.uid, said or made_error(code, text)))
 
 
 class PostConnection(RawConnection):
@@ -273,6 +298,7 @@ class PostConnection(RawConnection):
 
         Raises:
             RunError: the connection ended of what this request met.
+            HttpRefusal: the server answered with an HTTP error that held no JSON-RPC error.
             UpstreamLost: only its own exchange failed, or the connection ended around it.
         """
         if (end := self._link.state.end) is not None:
@@ -281,6 +307,7 @@ class PostConnection(RawConnection):
             result = await super().request(method, params, timeout=timeout)
         except (UpstreamLost, UpstreamUnavailable, RequestTooLarge) as error:
             raise error.__cause__ or UpstreamLost(error.message) from None
+        self._link.worked.add(method)
         if method == "tools/list":
             self._link.headers.learn(result)
         return result
@@ -300,9 +327,9 @@ class PostConnection(RawConnection):
         return super().call(call, exchange)
 
 
-def made_error(code: int, message: str, data: dict[str, Datum] | None = None) -> bytes:
+def made_error(code: int, message: str) -> bytes:
     """A JSON-RPC error object of ours, in place of one that a server should have sent."""
-    return msgspec.json.encode({"code": code, "message": message, **({"data": data} if data else {})})
+    return msgspec.json.encode({"code": code, "message": message})
 
 
 def error_line(uid: int, error: Buffer) -> bytes:

@@ -42,7 +42,7 @@ async def open_connection(context: OpenContext) -> AsyncIterator[PostConnection]
     Raises:
         CannotStart: the url is wrong, or the server's certificate is not trusted.
         NeedsAuth: the server answered 401 or 403.
-        ProtocolFault: it wants messages sent to another origin.
+        ProtocolFault: it wants messages sent to another origin, or to what is no url.
         ConnectionLost: it could not be reached just now, or its stream is none.
     """
     server = context.server
@@ -68,7 +68,9 @@ class SseLink(PostLink):
     async def open(self, stack: AsyncExitStack) -> None:
         """Open the stream, for as long as the stack is, and read as far as the name of the endpoint."""
         url = httpx2.URL(self._context.server.url or "")
-        response = await stack.enter_async_context(exchange(self._client, "GET", str(url), STREAM_HEADERS))
+        response = await stack.enter_async_context(
+            exchange(self._client, "GET", str(url), STREAM_HEADERS, heard=self.state.heard)
+        )
         if not response.is_success:
             raise _refusal(response, self.place)
         limit = self._context.server.limits.message_bytes
@@ -77,12 +79,7 @@ class SseLink(PostLink):
         )
         async for event in self._events:
             if event.event == "endpoint":
-                endpoint = url.join(event.data)
-                if not same_origin(url, endpoint):
-                    origin = f"{endpoint.scheme}://{endpoint.host}"
-                    text = f"the stream wants messages sent to another origin: {origin}"
-                    raise ProtocolFault(text, Cause.OTHER_ORIGIN, origin=origin)
-                self.url = str(endpoint)
+                self.url = _endpoint(url, event.data)
                 return
         raise self._ended()
 
@@ -109,6 +106,19 @@ class SseLink(PostLink):
 
     def _ended(self) -> ConnectionLost:
         return ConnectionLost(f"{self.place} ended its stream", Cause.CONNECTION_LOST, place=self.place)
+
+
+def _endpoint(url: httpx2.URL, named: str) -> str:
+    """Where to POST, as the stream at `url` names it."""
+    try:
+        endpoint = url.join(named)
+    except httpx2.InvalidURL:
+        raise ProtocolFault("the stream names an endpoint that is no url", Cause.NOT_MCP) from None
+    if not same_origin(url, endpoint):
+        origin = f"{endpoint.scheme}://{endpoint.host}"
+        text = f"the stream wants messages sent to another origin: {origin}"
+        raise ProtocolFault(text, Cause.OTHER_ORIGIN, origin=origin)
+    return str(endpoint)
 
 
 def _refusal(response: httpx2.Response, place: str) -> RunError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from daemon.causes import Cause
@@ -19,7 +20,7 @@ from daemon.upstreams.own_requests import (
     initialize,
     probe,
 )
-from daemon.wire.requests import RemoteError
+from daemon.wire.requests import HttpRefusal, RemoteError
 from tests.unit.upstreams.transports.replies import DEATH, SILENCE, TableConnection, refusal
 
 NEWEST = HANDSHAKE_VERSIONS[-1]
@@ -130,8 +131,17 @@ async def test_a_refusal_is_quoted() -> None:
     assert raised.value.reason.data == {"error": "no licence (-32000)"}
 
 
+async def test_a_server_does_not_choose_its_cause_by_what_it_writes() -> None:
+    """By that of HTTP 403 it would have itself started no more."""
+    error = {"code": -32000, "message": "no", "data": {"httpStatus": 403, "place": "h:80"}}
+    told = RemoteError.from_wire(msgspec.json.encode(error))
+    with pytest.raises(ProtocolFault) as raised:
+        await initialize(TableConnection(initialize=[told]), 1.0)
+    assert raised.value.reason.cause is Cause.HANDSHAKE_REFUSED
+
+
 async def test_an_http_error_that_the_transport_tells_of_is_the_cause() -> None:
-    told = RemoteError(-32601, "h:80 answered HTTP 404", b'{"httpStatus":404,"place":"h:80"}')
+    told = HttpRefusal(-32601, "h:80 answered HTTP 404", status=404, place="h:80")
     with pytest.raises(ProtocolFault, match="initialize was refused: h:80 answered HTTP 404") as raised:
         await initialize(TableConnection(initialize=[told]), 1.0)
     assert raised.value.reason.cause is Cause.NOT_AN_ENDPOINT

@@ -352,16 +352,23 @@ async def test_404_without_a_session_is_an_answer() -> None:
     "status", ["404 Not Found", "410 Gone", "400 Bad Request"], ids=lambda status: status[:3]
 )
 async def test_each_way_to_end_a_session(status: str) -> None:
+    listed = False
+
     async def forget(request: Request) -> bytes:
         if request.method != "POST":
             return reply(b"", "405 Method Not Allowed")
         if request.body["method"] == "initialize":
             return answer(request, {"protocolVersion": "2025-11-25"}, mcp_session_id="s1")
+        nonlocal listed
+        if not listed:
+            listed = True
+            return answer(request, {"tools": []})
         return reply(b"No valid session ID provided", status, "text/plain")
 
     async with facing(forget) as client:
         client.connection.adopt(Era.HANDSHAKE, "2025-11-25")
         await client.ask("initialize")
+        await client.ask("tools/list")
         with pytest.raises(ConnectionLost, match="the server ended the session"):
             await client.ask("tools/list")
         await client.over.wait()

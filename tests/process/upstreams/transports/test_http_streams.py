@@ -12,9 +12,11 @@ import pytest
 import trio
 import trio.testing
 
-from daemon.errors import ConnectionLost, NeedsAuth, RequestTooLarge, UpstreamLost
+from daemon.causes import Cause
+from daemon.errors import ConnectionLost, NeedsAuth, RequestTooLarge, UpstreamLost, UpstreamUnavailable
 from daemon.model import Era
 from daemon.upstreams.transports.http import REOPEN_DELAYS, RESUME_ATTEMPTS
+from daemon.wire.requests import RemoteError
 from tests.process.upstreams.transports.posts import events, posting, result, said
 from tests.unit.upstreams.transports.serving import HANDSHAKE_VERSION
 
@@ -185,37 +187,140 @@ async def test_an_event_over_the_limit_costs_its_call() -> None:
         assert not client.over.is_set()
 
 
-@pytest.mark.parametrize("forgotten", [False, True])
-async def test_a_bad_request_in_a_session_is_found_out_by_a_ping(forgotten: bool) -> None:
-    """400 without a JSON-RPC error: some servers forgot the session, some do not like the arguments."""
+class Comments(httpx2.AsyncByteStream):
+    """A stream that holds nothing but a comment each second, for as long as it is read."""
 
-    def refuse() -> httpx2.Response:
-        return httpx2.Response(400, text="Bad Request: No valid session ID provided")
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while True:
+            yield b": still here\n\n"
+            await trio.sleep(1)
 
-    async def on_call(_request: httpx2.Request) -> httpx2.Response:
+
+@pytest.mark.parametrize("in_answer", [False, True])
+async def test_a_comment_in_a_stream_is_a_sign_of_life(
+    in_answer: bool, autojump_clock: trio.testing.MockClock
+) -> None:
+    def stream(_request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, headers={"content-type": "text/event-stream"}, stream=Comments())
+
+    async def on_call(request: httpx2.Request) -> httpx2.Response:
         await trio.lowlevel.checkpoint()
-        return refuse()
+        return stream(request)
 
-    plain = handshaking(lambda _request: httpx2.Response(405), on_call)
+    on_get = (lambda _request: httpx2.Response(405)) if in_answer else stream
+    async with in_session(on_get, on_call) as (client, _, _):
+        if in_answer:
+            client.start("echo")
+        await trio.sleep(100.5)
+        assert client.connection.last_heard >= trio.current_time() - 1
+
+
+@pytest.mark.parametrize("form", ["application/json-rpc", "Application/JSON; charset=utf-8"])
+async def test_an_answer_may_be_json_of_any_kind(form: str) -> None:
+    async def on_call(request: httpx2.Request) -> httpx2.Response:
+        await trio.lowlevel.checkpoint()
+        return result(request, {"ok": True}, **{"content-type": form})
+
+    async with in_session(lambda _request: httpx2.Response(405), on_call) as (client, _, _):
+        assert (await client.call("echo")).result == {"ok": True}
+
+
+def refusal(status: int, code: int | None, request: httpx2.Request) -> httpx2.Response:
+    if code is None:
+        return httpx2.Response(status, text="Bad Request: No valid session ID provided")
+    error = {"code": code, "message": "x must be a string"}
+    return httpx2.Response(status, json={"jsonrpc": "2.0", "id": said(request).get("id"), "error": error})
+
+
+REFUSALS = pytest.mark.parametrize(
+    ("status", "code"), [(400, None), (400, -32000), (400, -32600), (200, -32600)], ids=str
+)
+
+
+@asynccontextmanager
+async def refusing(
+    status: int, code: int | None, *, known: str = "ping"
+) -> AsyncIterator[tuple[Client, list[str], set[str]]]:
+    """A server with a session that refuses calls, and whatever else is in a set; `known` has worked before."""
+    refused = {"tools/call"}
+    plain = handshaking(lambda _request: httpx2.Response(405))
 
     async def script(request: httpx2.Request) -> httpx2.Response:
-        if forgotten and said(request).get("method") == "ping":
-            return refuse()
-        return await plain(request)
+        method = said(request).get("method")
+        if method in refused:
+            return refusal(status, code, request)
+        return result(request, {"tools": []}) if method == "tools/list" else await plain(request)
 
     async with posting(script) as (client, _, sent):
         await client.greet(Era.HANDSHAKE)
+        await client.ask(known)
+        yield client, sent, refused
+
+
+@REFUSALS
+@pytest.mark.parametrize("known", ["ping", "tools/list"])
+async def test_a_refused_call_ends_a_session_only_if_what_has_worked_is_refused_too(
+    status: int, code: int | None, known: str
+) -> None:
+    """Some servers say so that they forgot the session, and some that they do not like the arguments."""
+    async with refusing(status, code, known=known) as (client, sent, refused):
         caller = await client.call("echo")
-        if forgotten:
-            assert caller.loss is not None
-            assert "ended the session" in caller.loss.message
-            assert "safe to try again" in caller.loss.message
-            await client.over.wait()
-            assert isinstance(client.end, ConnectionLost)
-        else:
+        if code is None:
             assert "HTTP 400" in caller.error["message"]
-            assert not client.over.is_set()
-    assert sent.count("tools/call") == 1
+        else:
+            assert caller.error == {"code": code, "message": "x must be a string"}
+        assert not client.over.is_set()
+        refused.add(known)
+        caller = await client.call("echo")
+        assert isinstance(caller.loss, UpstreamUnavailable)
+        assert "ended the session" in caller.loss.message
+        assert "safe to try again" in caller.loss.message
+        await client.over.wait()
+        assert isinstance(client.end, ConnectionLost)
+        assert client.end.reason.cause is Cause.SESSION_OVER
+    assert sent.count("tools/call") == 2
+    assert sent.count(known) == 3
+
+
+@REFUSALS
+async def test_a_server_that_does_not_know_ping_keeps_its_session(status: int, code: int | None) -> None:
+    async with refusing(status, code, known="tools/list") as (client, _, refused):
+        refused.add("ping")
+        with pytest.raises(RemoteError):
+            await client.ask("ping")
+        assert not client.over.is_set()
+
+
+@REFUSALS
+async def test_a_list_whose_cursor_is_refused_keeps_its_session(status: int, code: int | None) -> None:
+    async with refusing(status, code) as (client, sent, refused):
+        await client.ask("tools/list")
+        refused.add("tools/list")
+        with pytest.raises(RemoteError):
+            await client.ask("tools/list", {"cursor": "2"})
+        assert not client.over.is_set()
+    assert sent.count("ping") == 2
+
+
+async def test_a_call_is_not_safe_to_repeat_if_something_else_ends_the_connection_meanwhile() -> None:
+    plain = handshaking(lambda _request: httpx2.Response(405))
+    away = False
+
+    async def script(request: httpx2.Request) -> httpx2.Response:
+        nonlocal away
+        if said(request).get("method") == "tools/call":
+            away = True
+            return refusal(400, -32000, request)
+        if away:
+            raise httpx2.ConnectError("away")
+        return await plain(request)
+
+    async with posting(script) as (client, _, _):
+        await client.greet(Era.HANDSHAKE)
+        await client.ask("ping")
+        caller = await client.call("echo")
+        await client.over.wait()
+    assert caller.loss is None or "safe" not in caller.loss.message
 
 
 async def test_the_end_of_the_session_is_told_even_when_we_are_cancelled() -> None:

@@ -11,7 +11,14 @@ import trio
 import trio.testing
 
 from daemon.causes import Cause
-from daemon.errors import ConnectionLost, NeedsAuth, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
+from daemon.errors import (
+    ConnectionLost,
+    NeedsAuth,
+    Overloaded,
+    UpstreamLost,
+    UpstreamTimeout,
+    UpstreamUnavailable,
+)
 from daemon.model import Era
 from daemon.upstreams.transports.posting import ABANDONED_SECONDS, NOTE_SECONDS
 from daemon.upstreams.transports.raw import UPSTREAM_QUEUE_BYTES
@@ -20,6 +27,7 @@ from tests.unit.upstreams.transports.serving import HANDSHAKE_VERSION
 
 if TYPE_CHECKING:
     from daemon.wire.outbox import Outbox
+    from tests.unit.upstreams.transports.serving import Client
 
 
 async def silent(request: httpx2.Request) -> httpx2.Response:
@@ -29,6 +37,11 @@ async def silent(request: httpx2.Request) -> httpx2.Response:
 
 async def echo(request: httpx2.Request) -> httpx2.Response:
     return result(request, said(request)["params"]) if "id" in said(request) else httpx2.Response(202)
+
+
+async def accept(request: httpx2.Request) -> httpx2.Response:
+    await trio.lowlevel.checkpoint()
+    return result(request, {})
 
 
 async def mute(request: httpx2.Request) -> httpx2.Response:
@@ -128,17 +141,56 @@ async def test_an_ended_connection_takes_nothing() -> None:
             await client.ask("ping")
 
 
-async def test_who_takes_no_messages_is_given_up() -> None:
-    async with posting(silent) as (client, _, _):
-        with trio.fail_after(30):
-            client.connection.notify("notifications/x")
-            await trio.testing.wait_all_tasks_blocked()
-            for _ in range(3):
-                client.connection.notify("notifications/x", {"much": "x" * (UPSTREAM_QUEUE_BYTES // 2)})
-            await client.over.wait()
+def fill(client: Client) -> None:
+    """More notifications than may wait for a server, as it has not begun to take any."""
+    for _ in range(5):
+        client.connection.notify("notifications/x", {"much": "x" * (UPSTREAM_QUEUE_BYTES // 4)})
+
+
+async def test_a_server_that_takes_no_notifications_is_given_up_in_time(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with posting(silent) as (client, link, _):
+        for _ in range(3):
+            fill(client)
+            with pytest.raises(Overloaded):
+                client.start("echo")
+            assert not client.over.is_set()
+            await trio.sleep(NOTE_SECONDS + 1)
+        fill(client)
+        await client.over.wait()
+        assert link.queued == 0
     assert "does not read" in str(client.end)
     assert isinstance(client.end, ConnectionLost)
     assert client.end.reason.cause is Cause.NOT_READING
+
+
+async def test_a_burst_of_large_calls_is_answered() -> None:
+    """Requests go side by side: none waits for the server to take another."""
+    async with posting(accept) as (client, _, _):
+        callers = [client.start("echo", much="x" * (UPSTREAM_QUEUE_BYTES // 4))[1] for _ in range(5)]
+        for caller in callers:
+            await caller.ended.wait()
+            assert caller.result is not None
+        assert not client.over.is_set()
+
+
+async def test_calls_behind_a_slow_notification_wait_however_large_they_are(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async def script(request: httpx2.Request) -> httpx2.Response:
+        return await (accept if "id" in said(request) else silent)(request)
+
+    async with posting(script) as (client, _, sent):
+        client.connection.notify("notifications/x")
+        await trio.testing.wait_all_tasks_blocked()
+        calls = [client.start("echo", much="x" * (UPSTREAM_QUEUE_BYTES // 4)) for _ in range(6)]
+        client.connection.cancel(calls.pop()[0], "enough")
+        for _, caller in calls:
+            await caller.ended.wait()
+            assert caller.result is not None
+    # The one that was given up meanwhile was never sent, so there was nothing to cancel.
+    assert sent == ["notifications/x", *["tools/call"] * 5]
 
 
 async def test_the_answer_to_another_request_is_none_to_this_one() -> None:

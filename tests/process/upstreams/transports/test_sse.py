@@ -26,6 +26,7 @@ from daemon.errors import (
     UpstreamUnavailable,
 )
 from daemon.model import Era
+from daemon.protocol import MODERN_VERSION
 from tests.unit.upstreams.transports.serving import (
     TOOLS,
     Client,
@@ -113,6 +114,16 @@ async def test_a_cancelled_call_is_cancelled_at_the_server() -> None:
         await fixture.cancelled.wait()
 
 
+async def test_a_call_that_is_cancelled_in_the_modern_era_is_too() -> None:
+    """A POST only carries the call, so its end says nothing: the server is told in the handshake era's way."""
+    async with talking() as (client, fixture, _, _):
+        key, _ = client.start("wait")
+        await fixture.waiting.wait()
+        client.connection.adopt(Era.MODERN, MODERN_VERSION)
+        client.connection.cancel(key, "enough")
+        await fixture.cancelled.wait()
+
+
 async def test_an_answer_of_two_megabytes_arrives_where_the_sdk_would_cut_it() -> None:
     async with talking(message_bytes=3_000_000) as (client, _, _, _):
         assert (await client.call("big", size=2_000_000)).result is not None
@@ -196,6 +207,10 @@ def events(text: str) -> bytes:
             ProtocolFault,
             Cause.OTHER_ORIGIN,
             "another origin",
+        ),
+        *(
+            (events(f"event: endpoint\ndata: {named}\n\n"), ProtocolFault, Cause.NOT_MCP, "is no url")
+            for named in ("http://[::1", "/a\0b", "/" + "x" * 100_000)
         ),
     ],
 )
