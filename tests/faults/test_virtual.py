@@ -208,8 +208,8 @@ async def test_a_black_hole_costs_fewer_than_1500_attempts_a_day(
         await trio.sleep(DAY / 8)
         assert it.status.attempt <= 1500 / 8
         it.wire.down.toxic = HARMLESS
-        # It may be in the middle of a try into the hole, which takes 33 s.
-        assert await it.ready() <= 61 + 33
+        # It may be in the middle of a try into the hole: 33 s, or 300 s where a handshake already took too long.
+        assert await it.ready() <= 61 + 33 + 300
 
 
 @pytest.mark.parametrize("after", [0.0, 0.4, 1.0, 20.0])
