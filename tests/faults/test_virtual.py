@@ -208,7 +208,7 @@ async def test_a_black_hole_costs_fewer_than_1500_attempts_a_day(
         await trio.sleep(DAY / 8)
         assert it.status.attempt <= 1500 / 8
         it.wire.down.toxic = HARMLESS
-        # It may be in the middle of a try into the hole: 33 s, or 300 s where a handshake already took too long.
+        # It may be in the middle of a try into the hole: 33 s, or 300 s where a handshake took too long before.
         assert await it.ready() <= 61 + 33 + 300
 
 
