@@ -14,6 +14,7 @@ import ssl
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, cast
 
+import attrs
 import httpx2
 import trio
 
@@ -52,13 +53,7 @@ async def exchange(
 ) -> AsyncIterator[httpx2.Response]:
     """Send a request and follow its redirects; the body of the response is still to be read.
 
-    Args:
-        client: made by `http_client`.
-        method: of HTTP.
-        url: where to.
-        headers: in addition to the client's.
-        content: the body.
-        heard: called for each sign of life: the head of the response and each chunk of its body.
+    `heard` is called for each sign of life: the head of the response and each chunk of its body.
 
     Raises:
         httpx2.TransportError: no response, or its body broke off.
@@ -73,33 +68,30 @@ async def exchange(
         await response.aclose()
         response = await client.send(following, stream=True)
     heard()
-    response.stream = _HeardStream(response.stream, heard)
+    response.stream = _HeardStream(cast("httpx2.AsyncByteStream", response.stream), heard)
     try:
         yield response
     finally:
         await response.aclose()
 
 
+@attrs.frozen(eq=False)
 class _HeardStream(httpx2.AsyncByteStream):
     """A body that tells of each chunk: to its reader a comment in an event stream is nothing."""
 
-    def __init__(
-        self, inner: httpx2.SyncByteStream | httpx2.AsyncByteStream, heard: Callable[[], None]
-    ) -> None:
-        assert isinstance(inner, httpx2.AsyncByteStream)
-        self._inner = inner
-        self._heard = heard
+    inner: httpx2.AsyncByteStream
+    heard: Callable[[], None]
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         # The library's are generators, which must be closed where they are left.
-        async with aclosing(cast("AsyncGenerator[bytes]", aiter(self._inner))) as chunks:
+        async with aclosing(cast("AsyncGenerator[bytes]", aiter(self.inner))) as chunks:
             async for chunk in chunks:
-                self._heard()
+                self.heard()
                 yield chunk
 
     async def aclose(self) -> None:
         """Close the response."""
-        await self._inner.aclose()
+        await self.inner.aclose()
 
 
 async def trusted_certificates() -> ssl.SSLContext:
