@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.e2e
 
 LAST_TYPE = '\n\nPORTS = {"http"'
-LAST_SCHEME = '}\n"""What the url of each transport begins with."""'
-LAST_MEANINGLESS = '}\n"""Keys that would be ignored'
 
 SERVER = """
 import json, socketserver
@@ -58,6 +56,12 @@ with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Lines) as server:
 """
 
 
+def add_row(path: Path, table: str, row: str) -> None:
+    text = path.read_text()
+    end = text.index("\n}\n", text.index(f"\n{table}: ")) + 1
+    path.write_text(text[:end] + row + text[end:])
+
+
 def with_the_example(place: Path) -> Path:
     """A copy of the package with what the page says: a file, and three lines."""
     page = (ROOT / "docs" / "transports.md").read_text()
@@ -67,8 +71,8 @@ def with_the_example(place: Path) -> Path:
     (place / "daemon" / "upstreams" / "transports" / "tcp.py").write_text(file)
     insert(place / "daemon" / "config" / "model.py", LAST_TYPE, member)
     rules = place / "daemon" / "config" / "server_rules.py"
-    insert(rules, LAST_SCHEME, scheme)
-    insert(rules, LAST_MEANINGLESS, meaningless)
+    add_row(rules, "SCHEMES", scheme)
+    add_row(rules, "_MEANINGLESS", meaningless)
     return place
 
 

@@ -11,7 +11,7 @@ TESTS = Path(__file__).parents[1]
 
 LINES: dict[str, dict[str, list[str]]] = {
     "12.1.1 schema_hash is computed consistently": {
-        "unit/catalog/test_digests.py": [
+        "unit/catalog/test_definitions.py": [
             "test_the_hash_is_sha256_of_the_sorted_compact_json",
             "test_every_member_counts",
             "test_order_white_space_and_escapes_do_not_count",
@@ -19,7 +19,7 @@ LINES: dict[str, dict[str, list[str]]] = {
         ],
     },
     "12.1.2 loaded tools are judged (valid, invalid_*)": {
-        "unit/catalog/test_validity.py": [
+        "unit/catalog/test_loaded.py": [
             "test_every_combination_gets_the_status_of_the_first_rule_that_applies",
             "test_every_status_of_the_seed_can_come_out",
         ],
