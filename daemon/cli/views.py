@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from daemon.cli.terminal import Screen
 
 Json = dict[str, Any]
 

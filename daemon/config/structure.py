@@ -24,7 +24,7 @@ from daemon.errors import Fault
 from daemon.kit.wording import camel, quoted, suggestion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
 T = TypeVar("T")
 Tree = ClassValidationError | IterableValidationError

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
     OnLines = Callable[[list[Line]], None]
     OnOversized = Callable[[bytes], None]
-    from collections.abc import Callable
-
     OnReady = Callable[[int], None]
 
 IN = select.EPOLLIN
@@ -47,11 +45,14 @@ OUT = select.EPOLLOUT
 EVENTS_AT_ONCE = 64
 """Descriptors served before anything is written: enough to write once for many, few enough not to delay the
 first."""
+
 TURN_SECONDS = 0.001
 """How long a turn may keep the loop while there is always more to do: a fifth of the longest delay allowed."""
+
 LINGER_SECONDS = 0.001
 """How long we sleep in our own epoll: the shortest time that epoll_wait(2) takes, and for an answer
 that takes longer a round of trio does not matter."""
+
 MAX_SKIPS = 64
 """Most turns without lingering after it has brought nothing: each try may cost the others a millisecond."""
 

@@ -39,7 +39,6 @@ from tests.unit.catalog.samples import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from daemon.catalog.loaded import LoadedTool
     from daemon.facts import Fact
     from daemon.model import Tool
 
