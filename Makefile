@@ -45,7 +45,7 @@ test: .venv/dev.stamp .cache/mcp1/stamp .cache/node/stamp lint  ## everything: f
 	$(IN_VENV) .venv/bin/python scripts/halves $(PYTEST_ARGS)
 
 .PHONY: check
-check: .venv/dev.stamp  ## the first thing after a change: linters, types and unit tests, in a minute
+check: .venv/dev.stamp  ## the first thing after a change: linters, types and unit tests
 	$(IN_VENV) .venv/bin/python scripts/check $(PYTEST_ARGS)
 
 .PHONY: systemd
