@@ -302,7 +302,7 @@ def _front(tree: Tree) -> Front[Session]:
         redact=tree.around.redact,
         moved=tree.moves.of,
     )
-    return Front(lambda link, number, uid: Session(link, number, context, uid))
+    return Front(lambda link, number, visitor: Session(link, number, context, visitor))
 
 
 def _exporter(tree: Tree) -> Exporter:
@@ -342,4 +342,4 @@ def _control(tree: Tree) -> Front[Control]:
         outbox=tree.outbox,
         wall=time.time,
     )
-    return Front(lambda link, _number, _uid: Control(link, context))
+    return Front(lambda link, _number, _visitor: Control(link, context))

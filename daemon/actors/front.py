@@ -11,6 +11,7 @@ from daemon.errors import RunError, leaf
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from daemon.clients.visitor import Visitor
     from daemon.wire.outbox import Link
 
 
@@ -27,19 +28,19 @@ R = TypeVar("R", bound=Runnable)
 class Front(Generic[R]):
     """Serves each connection, and knows which are open."""
 
-    def __init__(self, make: Callable[[Link, int, int], R]) -> None:
-        """Start without connections; `make` makes what serves one, given its link, its number and its uid."""
+    def __init__(self, make: Callable[[Link, int, Visitor], R]) -> None:
+        """Start without connections; `make` makes what serves one, given its link, its number and who it is."""
         self.sessions: dict[int, R] = {}
         """The sessions of the open connections, by number."""
         self._make = make
         self._count = 0
 
-    async def serve(self, link: Link, uid: int) -> None:
+    async def serve(self, link: Link, visitor: Visitor) -> None:
         """Serve a connection until it ends, and contain its faults. Its door closes the link."""
         self._count += 1
         number = self._count
         try:
-            session = self.sessions[number] = self._make(link, number, uid)
+            session = self.sessions[number] = self._make(link, number, visitor)
             await session.run()
         except RunError as error:
             logger.bind(session=number).debug("ended: {}", error)

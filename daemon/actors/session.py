@@ -19,6 +19,7 @@ from daemon.clients.context import SessionStatistics
 from daemon.clients.requests.initialize import accept_version, discover, hello, initialize, ping
 from daemon.clients.requests.subscriptions import cancel, listen
 from daemon.clients.requests.tools import call_tool, list_tools
+from daemon.clients.visitor import HERSELF
 from daemon.errors import ProtocolFault, RunError, leaf
 from daemon.wire import envelope
 from daemon.wire.peer import Peer
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from daemon.clients.attachment import Attachment, Request
     from daemon.clients.context import SessionContext
+    from daemon.clients.visitor import Visitor
     from daemon.errors import CallError
     from daemon.wire.envelope import BadMessage
     from daemon.wire.frames import Line
@@ -56,13 +58,13 @@ OF_SESSIONS: Mapping[str, Callable[[ClientConnection, Raw | None, Request], None
 class Session:
     """Serves one client over one link."""
 
-    def __init__(self, link: Link, number: int, context: SessionContext, uid: int | None = None) -> None:
-        """Attach to a link of the user `uid`, None for the daemon's own user; `run` does the work."""
+    def __init__(self, link: Link, number: int, context: SessionContext, visitor: Visitor = HERSELF) -> None:
+        """Attach to the link of a visitor; `run` does the work."""
         self.number = number
         self._context = context
         self._link = link
         self._peer = Peer(link, context.outbox, self, strict=True, take_quickly=self._take_plain_call)
-        self._connection = ClientConnection(self._peer, number, context, uid)
+        self._connection = ClientConnection(self._peer, number, context, visitor)
         self._attachments = self._connection.attachments
         self._client = self._connection.client
         self._settled = False

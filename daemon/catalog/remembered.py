@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 OTHERS = "uid "
 """Prefix of the keys of other users' sessions; no key that a client names begins so."""
 
+TOKENS = "token "
+"""Prefix of the keys of sessions that belong to a token with a name; no key that a client names begins so."""
+
 MAX_KEY = 200
 """Most characters of a session's key: a UUID has 36, a path used as a key may have more."""
 

@@ -237,7 +237,7 @@ class Announcements:
         if self.handshaken:
             self._peer.notify(protocol.TOOLS_CHANGED)
         for subscription in self.subscriptions:
-            self._peer.notify(protocol.TOOLS_CHANGED, protocol.of_subscription(subscription))
+            self._peer.notify(protocol.TOOLS_CHANGED, protocol.of_subscription(subscription), subscription)
         self._outbox.flush()
 
 

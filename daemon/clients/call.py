@@ -199,7 +199,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
     def progressed(self, params: dict[str, Raw]) -> None:
         """Pass a progress report on, under the client's own token."""
         if self.token is not None and not (self.reported and _progress(params) <= self.reported):
-            self.calls.send_progress({**params, "progressToken": self.token})
+            self.calls.send_progress(self, {**params, "progressToken": self.token})
 
     def still_waits(self, text: str) -> None:
         """Report to the client that the call still waits for its server."""
@@ -207,7 +207,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
             self.reported += WAITING_STEP
             progress, message = (Raw(msgspec.json.encode(value)) for value in (self.reported, text))
             told = {"progressToken": self.token, "progress": progress, "message": message}
-            self.calls.send_progress(told)
+            self.calls.send_progress(self, told)
 
     def conclude(self, error: CallError) -> None:
         """Answer the call now, with an error if it has no result yet."""
@@ -289,9 +289,9 @@ class CallsInFlight:
         """Drop a call without an answer."""
         self.open.pop(call.request.id, None)
 
-    def send_progress(self, params: dict[str, Raw]) -> None:
+    def send_progress(self, call: ClientCall, params: dict[str, Raw]) -> None:
         """Send the client a progress report that already has its own token."""
-        self._peer.notify(protocol.PROGRESS, msgspec.json.encode(params))
+        self._peer.notify(protocol.PROGRESS, msgspec.json.encode(params), call.request.id)
 
     def cancel(self, request_id: bytes) -> None:
         """Abandon a call that the client cancels; it is not answered (MCP, cancellation)."""

@@ -14,13 +14,12 @@ have asked them.
 
 from __future__ import annotations
 
-import os
 import re
 from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.catalog.remembered import OTHERS
+from daemon.clients.visitor import HERSELF
 from daemon.config.model import DEFAULT_PROFILE
 from daemon.counting.tally import tokens_in
 from daemon.surfaces.listing import usual_tools
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from daemon.catalog.snapshot import Catalog
+    from daemon.clients.visitor import Visitor
     from daemon.config.model import Config, Profile
     from daemon.counting.tally import Tally
     from daemon.model import ToolKey
@@ -71,13 +71,13 @@ class Selection:
 class Client:
     """One connection's client: its name, what it asks for, and what it gets."""
 
-    def __init__(self, config: Config, surfaces: Mapping[str, Surface], uid: int | None = None) -> None:
+    def __init__(self, config: Config, surfaces: Mapping[str, Surface], visitor: Visitor = HERSELF) -> None:
         """Begin with what the default profile says.
 
         Args:
             config: the present configuration.
             surfaces: all surfaces, by name.
-            uid: the user that it runs as; None is the daemon's own user.
+            visitor: who it is, as its door has found out.
         """
         self.name = ""
         """The name that the client gives, with its version."""
@@ -87,7 +87,7 @@ class Client:
         self.config: Config | None = None
         """The configuration that `selection` was made from; None once its wishes have changed."""
         self.wishes = Wishes()
-        self._uid = uid
+        self.visitor = visitor
         self._surfaces = surfaces
         self._core: dict[str, tuple[ToolKey, ...]] = {}
         self.selection = Selection(
@@ -117,10 +117,6 @@ class Client:
     def move(self, profile: str) -> None:
         """Give the client another profile, whose surface and switches replace its wishes."""
         self._change(Wishes(profile=profile))
-
-    def own_key(self, key: str) -> str:
-        """A session's key as the daemon knows it: the same key from another user is another session."""
-        return key if self._uid in {None, os.getuid()} else f"{OTHERS}{self._uid}: {key}"
 
     def select(self, config: Config) -> Selection:
         """What the client gets under a configuration; resolved only if that or its wishes have changed."""

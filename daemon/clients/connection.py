@@ -18,20 +18,21 @@ from daemon.wire import envelope
 if TYPE_CHECKING:
     from daemon.clients.client import Selection
     from daemon.clients.context import SessionContext
+    from daemon.clients.visitor import Visitor
     from daemon.wire.peer import Peer
 
 
 class ClientConnection:
     """What the requests of one client are served with."""
 
-    def __init__(self, peer: Peer, number: int, context: SessionContext, uid: int | None) -> None:
+    def __init__(self, peer: Peer, number: int, context: SessionContext, visitor: Visitor) -> None:
         """Attach to a client that has said nothing yet.
 
         Args:
             peer: the client.
             number: the connection's number, which the log names it by.
             context: what all sessions share.
-            uid: the user that the client runs as; None is the daemon's own user.
+            visitor: who it is, as its door has found out.
         """
         self.peer = peer
         self.context = context
@@ -41,7 +42,7 @@ class ClientConnection:
         self.waiting_lists = 0
         """How many `tools/list` requests wait for servers to list their tools."""
         self.tasks = Tasks()
-        self.client = Client(context.catalog.value.config, context.surfaces, uid)
+        self.client = Client(context.catalog.value.config, context.surfaces, visitor)
         self.announcements = Announcements(peer, context.outbox, context.habits, self.client)
         self.savings = Savings(context.tally)
         self.dispatch = Dispatch(peer, number, context, self.announcements, self.savings, self.tasks.later)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from daemon.catalog.loaded import Loaded, judge_in
-from daemon.catalog.remembered import MAX_KEY, OTHERS, SessionRecord, is_anonymous
+from daemon.catalog.remembered import MAX_KEY, OTHERS, TOKENS, SessionRecord, is_anonymous
 from daemon.catalog.shown import Shown
 
 if TYPE_CHECKING:
@@ -144,6 +144,7 @@ def fault_of_key(key: object) -> str:
         return "a session's key is a string"
     if not 0 < len(key) <= MAX_KEY or not key.isprintable():
         return f"a session's key has 1 to {MAX_KEY} printable characters"
-    if key.startswith(OTHERS):
-        return f"a session's key does not begin with '{OTHERS}': so are those of other users called"
+    for prefix in (OTHERS, TOKENS):
+        if key.startswith(prefix):
+            return f"a session's key does not begin with '{prefix}': so are those of others called"
     return ""

@@ -12,6 +12,7 @@ from typing import Any
 
 import attrs
 
+from daemon.config.listen import AccessToken, HttpListen, Listen, Tls
 from daemon.config.tuning import (
     AnswerTokens,
     Capacity,
@@ -26,10 +27,12 @@ from daemon.config.tuning import (
 )
 
 __all__ = [
+    "AccessToken",
     "Capacity",
     "Category",
     "Config",
     "Count",
+    "HttpListen",
     "Limits",
     "Listen",
     "Metrics",
@@ -46,6 +49,7 @@ __all__ = [
     "State",
     "Summaries",
     "Timeouts",
+    "Tls",
     "ToolSelection",
     "TransportType",
 ]
@@ -250,20 +254,6 @@ class Metrics:
     """true: `mcpd metrics` prints them, and `listen` serves them."""
     listen: str | None = None
     """HOST:PORT where it is served over TCP, too; a loopback address: it has no password."""
-
-
-@attrs.frozen(kw_only=True)
-class Listen:
-    """Where clients and operators reach the daemon."""
-
-    socket: str | None = None
-    """Path of the clients' socket; null is the runtime directory's."""
-    control_socket: str | None = None
-    """Path of the operators' socket; null is control.sock beside the clients'."""
-    uids: tuple[Capacity, ...] = ()
-    """Users other than the daemon's own who may connect, by number."""
-    servers: tuple[str, ...] = ()
-    """Servers whose processes may connect as clients, as an agent's that uses mcpd; those of others may not."""
 
 
 @attrs.frozen(kw_only=True)

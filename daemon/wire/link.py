@@ -30,7 +30,7 @@ from daemon.wire.writing import CLOSED, FdWriter
 
 if TYPE_CHECKING:
     from daemon.wire.frames import Line
-    from daemon.wire.outbox import OnLines, OnOversized, Outbox
+    from daemon.wire.outbox import Outbox, Receiver
 
 READ_BYTES = 256 * 1024
 """Size of one read: larger than the default buffer of a pipe or unix socket, so one usually drains it."""
@@ -103,24 +103,23 @@ class FdLink(FdWriter):
         self._lines = LineBuffer(max_line)
         self._rest: list[Line] = []
         self._reading = self._behind = self._turn_over = False
-        self._on_lines: OnLines | None = None
-        self._on_oversized: OnOversized | None = None
+        self._receiver: Receiver | None = None
         self._ended = trio.Event()
         self._reason: Exception | None = None
         self._closed = False
 
-    async def run(self, on_lines: OnLines, on_oversized: OnOversized) -> None:
+    async def run(self, receiver: Receiver) -> None:
         """Read and write until the peer hangs up, breaks or is cut off."""
-        self._on_lines, self._on_oversized = on_lines, on_oversized
+        self._receiver = receiver
         try:
             self._rewatch()
             await self._until_ended()
             if self._deaf:
-                await self._take_last_words(on_lines)
+                await self._take_last_words(receiver)
         except OSError as error:
             raise ConnectionLost(f"waiting for it failed: {error.strerror}") from None
         finally:
-            self._on_lines = self._on_oversized = None
+            self._receiver = None
             self._rewatch()
         assert self._reason is not None
         raise self._reason
@@ -162,7 +161,7 @@ class FdLink(FdWriter):
 
     def _rewatch(self) -> None:
         """Have the poll watch for what is wanted now: reading, writing, both or neither."""
-        runs = self._on_lines is not None and self._reason is None
+        runs = self._receiver is not None and self._reason is None
         self._reading = runs and not (self._behind or self._paused or self.is_held or self._rest)
         reads, writes = IN if self._reading else 0, OUT if self._blocked else 0
         if self._is_socket:
@@ -220,7 +219,7 @@ class FdLink(FdWriter):
     def _catch_up(self) -> None:
         self._behind = False
         self._paused = self._paused or self.queued > self._pause_at
-        if self._rest and not self._paused and self._on_lines is not None and self._reason is None:
+        if self._rest and not self._paused and self._receiver is not None and self._reason is None:
             rest, self._rest = self._rest, []
             self._outbox.slow.clear()
             try:
@@ -232,27 +231,28 @@ class FdLink(FdWriter):
 
     def _hand_over(self, lines: list[Line]) -> None:
         """Hand lines over in portions: no peer may own the loop with newlines or ask for more than it reads."""
-        assert self._on_lines is not None and self._on_oversized is not None  # noqa: PT018
+        receiver = self._receiver
+        assert receiver is not None
         start = 0
         if 0 < len(lines) <= LINES_AT_ONCE and self.queued <= self._pause_at:
-            self._on_lines(lines)
+            receiver.on_lines(lines)
             start = len(lines)
         while start < len(lines):
             if start >= LINES_PER_TURN or self.queued > self._pause_at:
                 self._rest = lines[start:]
                 self._look_again()
                 break
-            self._on_lines(lines[start : start + LINES_AT_ONCE])
+            receiver.on_lines(lines[start : start + LINES_AT_ONCE])
             start += LINES_AT_ONCE
         if self._lines.oversized and not self._rest:
             for head in self._lines.oversized:
-                self._on_oversized(head)
+                receiver.on_oversized(head)
             self._lines.oversized.clear()
         if self._outbox.slow and not self._holds_others and self._outbox.hold(self):
             self.is_held = True
             self._rewatch()
 
-    async def _take_last_words(self, on_lines: OnLines) -> None:
+    async def _take_last_words(self, receiver: Receiver) -> None:
         """Read what the peer sent before it stopped reading: an answer may be among it."""
         lines, self._rest = self._rest, []
         for _ in range(LAST_READS):
@@ -262,7 +262,7 @@ class FdLink(FdWriter):
                 chunk = b""
             lines += self._lines.feed(chunk)
             for start in range(0, len(lines), LINES_PER_TURN):
-                on_lines(lines[start : start + LINES_PER_TURN])
+                receiver.on_lines(lines[start : start + LINES_PER_TURN])
                 self._outbox.flush()
                 await trio.lowlevel.checkpoint()
             if not chunk:

@@ -32,11 +32,9 @@ from loguru import logger
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from daemon.wire.envelope import Buffer
+    from daemon.wire.envelope import Buffer, Envelope
     from daemon.wire.frames import Line
 
-    OnLines = Callable[[list[Line]], None]
-    OnOversized = Callable[[bytes], None]
     OnReady = Callable[[int], None]
 
 IN = select.EPOLLIN
@@ -213,6 +211,19 @@ MAX_WAITING = 512 * 1024 * 1024
 dozens of servers, and more than the answers to all calls that one client usually has in flight."""
 
 
+class Receiver(Protocol):
+    """Takes what a link has read, synchronously; an exception ends the link's `run`."""
+
+    def on_lines(self, lines: list[Line]) -> None:
+        """Take messages as they came, oldest first."""
+
+    def on_oversized(self, head: bytes) -> None:
+        """Take the beginning of a message over the limit; the rest was dropped."""
+
+    def on_message(self, message: Envelope, line: Line) -> None:
+        """Take a message that the link has decoded already, because it had to know what it is."""
+
+
 class Link(Protocol):
     """A frame-by-frame connection to a peer, whatever carries it."""
 
@@ -223,10 +234,17 @@ class Link(Protocol):
     is_held: bool
     """Whether reading is suspended because another link is behind: its silence is then our doing."""
 
-    def send(self, frame: Sequence[Buffer]) -> None:
-        """Queue one frame, given in parts. Never blocks: the next `Outbox.flush`, or a task, writes it."""
+    def send(self, frame: Sequence[Buffer], request_id: bytes | None = None, *, ends: bool = False) -> None:
+        """Queue one frame. Never blocks: the next `Outbox.flush`, or a task, writes it.
 
-    async def run(self, on_lines: OnLines, on_oversized: OnOversized) -> None:
+        Args:
+            frame: its parts.
+            request_id: the request of the peer's that it belongs to, raw JSON; None if it belongs to none. Only
+                a link that carries each request apart, as HTTP does, has a use for it.
+            ends: whether it is the answer to that request.
+        """
+
+    async def run(self, receiver: Receiver) -> None:
         """Move bytes until the connection ends.
 
         Raises:

@@ -87,17 +87,17 @@ class Peer:
         """Queue the request that `Requests.open` reserved `uid` for."""
         self.link.send(envelope.request(uid, method, params))
 
-    def notify(self, method: str, params: bytes = b"{}") -> None:
-        """Queue a notification."""
-        self.link.send(envelope.notification(method, params))
+    def notify(self, method: str, params: bytes = b"{}", request_id: bytes | None = None) -> None:
+        """Queue a notification; `request_id` is the request of the peer's that it belongs to, if any."""
+        self.link.send(envelope.notification(method, params), request_id)
 
     def answer(self, request_id: bytes, result: Buffer) -> None:
         """Queue the result of one of the peer's requests."""
-        self.link.send(envelope.response(request_id, result))
+        self.link.send(envelope.response(request_id, result), request_id, ends=True)
 
     def refuse(self, request_id: bytes, code: int, message: str, data: object = None) -> None:
         """Queue a JSON-RPC error for one of the peer's requests."""
-        self.link.send(envelope.error_response(request_id, code, message, data))
+        self.link.send(envelope.error_response(request_id, code, message, data), request_id, ends=True)
 
     def cancel(self, uid: int, reason: str) -> Exchange | None:
         """Give up a request: tell the peer, and return the exchange; a late answer is dropped."""
@@ -150,7 +150,7 @@ class Peer:
         """
         reason = "the connection was closed"
         try:
-            await self.link.run(self._on_lines, self._on_oversized)
+            await self.link.run(self)
         except RunError as error:
             reason = str(error)
             raise
@@ -160,7 +160,8 @@ class Peer:
             self.requests.lose_all(reason)
             self._outbox.flush()
 
-    def _on_lines(self, lines: list[Line]) -> None:
+    def on_lines(self, lines: list[Line]) -> None:
+        """Take lines that were not decoded yet (`outbox.Receiver`)."""
         self.last_heard = self._clock()
         take_quickly = self._take_quickly
         for line in lines:
@@ -177,7 +178,7 @@ class Peer:
         """Mend a line that is not a message if possible, else end the request that it answers."""
         whole = mended(line) if fault.code == envelope.PARSE_ERROR else None
         if whole is not None:
-            self._on_lines([whole])
+            self.on_lines([whole])
             return
         if self._strict and fault.code == envelope.PARSE_ERROR:
             fault.request_id = id_of_unreadable(line)
@@ -218,7 +219,12 @@ class Peer:
             assert message.result is not UNSET
             exchange.answered(message.result)
 
-    def _on_oversized(self, head: bytes) -> None:
+    def on_message(self, message: envelope.Envelope, line: Line) -> None:
+        """Take a message that the link has decoded (`outbox.Receiver`)."""
+        self.last_heard = self._clock()
+        self._dispatch(message, line)
+
+    def on_oversized(self, head: bytes) -> None:
         """Report a message over the limit to its sender, or end the request that it answers.
 
         Raises:

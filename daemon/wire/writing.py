@@ -64,7 +64,7 @@ class FdWriter(ABC):
         self._woken = trio.Event()
         """Set when the peer falls behind or the link ends."""
 
-    def send(self, frame: Sequence[Buffer]) -> None:
+    def send(self, frame: Sequence[Buffer], request_id: bytes | None = None, *, ends: bool = False) -> None:
         """Queue one frame and its newline. A frame of any size fits an empty queue."""
         if self._failure is not None or self._write_closed:
             return

@@ -8,12 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from daemon.clients.doors.listening import Listener
+from daemon.clients.visitor import local_user
 from daemon.wire.link import FdLink
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Awaitable, Callable
 
+    from daemon.clients.visitor import Visitor
     from daemon.config.tuning import Limits
     from daemon.processes.peers import PeerCredentials, Peers
     from daemon.wire.outbox import Outbox
@@ -25,7 +27,7 @@ PAUSE_SHARE = 8
 def unix_door(
     listener: socket.socket,
     peers: Peers,
-    serve: Callable[[FdLink, int], Awaitable[None]],
+    serve: Callable[[FdLink, Visitor], Awaitable[None]],
     *,
     outbox: Outbox,
     limits: Limits,
@@ -35,7 +37,7 @@ def unix_door(
     Args:
         listener: bound, listening and non-blocking.
         peers: decides who may come in, and how many.
-        serve: serves a link, given the uid at its other end, until it ends; what it raises ends the door.
+        serve: serves a link, given who is at its other end, until it ends; what it raises ends the door.
         outbox: the daemon's outbox.
         limits: how long a message may be, and how much may wait for a client that does not read.
     """
@@ -52,7 +54,7 @@ def unix_door(
             pause_at=queue // PAUSE_SHARE,
         )
         try:
-            await serve(link, peer.uid)
+            await serve(link, local_user(peer.uid))
         finally:
             link.close()
             peers.leave(peer)

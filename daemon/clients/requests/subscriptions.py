@@ -33,7 +33,7 @@ def listen(connection: ClientConnection, request_id: bytes, params: Raw | None) 
     if honoured:
         announcements.subscribe(request_id)
     told = protocol.of_subscription(request_id, notifications=honoured)
-    peer.notify("notifications/subscriptions/acknowledged", told)
+    peer.notify("notifications/subscriptions/acknowledged", told, request_id)
 
 
 def cancel(connection: ClientConnection, params: Raw) -> None:

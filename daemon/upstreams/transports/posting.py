@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from daemon.ports import CallToSend
     from daemon.upstreams.transports.opening import OpenContext
     from daemon.wire.envelope import Buffer
-    from daemon.wire.outbox import OnLines, OnOversized
+    from daemon.wire.outbox import Receiver
     from daemon.wire.peer import Peer
     from daemon.wire.requests import Exchange
 
@@ -101,11 +101,11 @@ class PostLink(ABC):
         self._kick = trio.Event()
         self._resumed = trio.Event()
         self._nursery: trio.Nursery
-        self._on_lines: OnLines
+        self._receiver: Receiver
 
     # --- wire.outbox.Link ----------------------------------------------------------------------------------
 
-    def send(self, frame: Sequence[Buffer]) -> None:
+    def send(self, frame: Sequence[Buffer], request_id: bytes | None = None, *, ends: bool = False) -> None:
         """Queue one frame; the writer's task takes it from here. A full queue takes requests only."""
         if self.state.end is not None:
             return
@@ -133,9 +133,9 @@ class PostLink(ABC):
     def flush(self) -> None:  # noqa: B027 - empty for both ways of answering
         """Nothing to do: a POST is expensive enough to deserve its task."""
 
-    async def run(self, on_lines: OnLines, on_oversized: OnOversized) -> None:
+    async def run(self, receiver: Receiver) -> None:
         """Send and receive until the connection ends."""
-        self._on_lines = on_lines
+        self._receiver = receiver
         self.state.heard()
         try:
             async with trio.open_nursery() as self._nursery:
@@ -177,7 +177,7 @@ class PostLink(ABC):
         """Hand a message over; return when whoever it is for is not too far behind."""
         outbox = self._context.outbox
         outbox.slow.clear()
-        self._on_lines([as_line(message)])
+        self._receiver.on_lines([as_line(message)])
         if outbox.slow and outbox.hold(self) and not self.is_held:
             self.is_held, self._resumed = True, trio.Event()
         outbox.flush()

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from daemon.upstreams.transports.network import Stream
     from daemon.upstreams.transports.opening import OpenContext
     from daemon.wire.envelope import Buffer
-    from daemon.wire.outbox import OnLines, OnOversized, Outbox
+    from daemon.wire.outbox import Outbox, Receiver
 
 SUBPROTOCOL = "mcp"
 
@@ -160,7 +160,7 @@ class MessageLink:
         self._resumed = trio.Event()
         self._done = False
 
-    def send(self, frame: Sequence[Buffer]) -> None:
+    def send(self, frame: Sequence[Buffer], request_id: bytes | None = None, *, ends: bool = False) -> None:
         """Queue one frame, of any size if the queue is empty. A task writes it, as masking takes long."""
         if self._done:
             return
@@ -172,13 +172,13 @@ class MessageLink:
         self.queued += len(message)
         self._kick.set()
 
-    async def run(self, on_lines: OnLines, on_oversized: OnOversized) -> None:
+    async def run(self, receiver: Receiver) -> None:
         """Read and write until either side closes."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._write)
                 nursery.start_soon(self._watch_queue)
-                await self._read(on_lines, on_oversized)
+                await self._read(receiver)
         except BaseExceptionGroup as group:
             error = leaf(group)
             if isinstance(error, ConnectionClosed):
@@ -190,16 +190,16 @@ class MessageLink:
             self._out.clear()
             self.queued = 0
 
-    async def _read(self, on_lines: OnLines, on_oversized: OnOversized) -> None:
+    async def _read(self, receiver: Receiver) -> None:
         while True:
             received = await self._socket.get_message()
             message = received.encode() if isinstance(received, str) else received
             # The library counts characters, we count bytes.
             if len(message) > self._max_message:
-                on_oversized(message[:HEAD_BYTES])
+                receiver.on_oversized(message[:HEAD_BYTES])
             else:
                 self._outbox.slow.clear()
-                on_lines([as_line(message)])
+                receiver.on_lines([as_line(message)])
                 if self._outbox.slow and self._outbox.hold(self):
                     self.is_held, self._resumed = True, trio.Event()
                     await self._resumed.wait()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from daemon.errors import CallError
     from daemon.wire.envelope import BadMessage, Buffer
-    from daemon.wire.outbox import OnLines, OnOversized, Outbox
+    from daemon.wire.outbox import Outbox, Receiver
 
 
 class ScriptedLink:
@@ -30,10 +30,9 @@ class ScriptedLink:
         self._waiting: list[bytes] = []
         self._ended = trio.Event()
         self._reason = ""
-        self._on_lines: OnLines | None = None
-        self._on_oversized: OnOversized | None = None
+        self._receiver: Receiver | None = None
 
-    def send(self, frame: Iterable[Buffer]) -> None:
+    def send(self, frame: Iterable[Buffer], request_id: bytes | None = None, *, ends: bool = False) -> None:
         self._waiting.append(b"".join(map(bytes, frame)))
         self.queued = sum(map(len, self._waiting))
         self._outbox.touch(self)
@@ -43,21 +42,21 @@ class ScriptedLink:
         self._waiting.clear()
         self.queued = 0
 
-    async def run(self, on_lines: OnLines, on_oversized: OnOversized) -> None:
-        self._on_lines, self._on_oversized = on_lines, on_oversized
+    async def run(self, receiver: Receiver) -> None:
+        self._receiver = receiver
         await self._ended.wait()
         raise ConnectionLost(self._reason)
 
     def receive(self, *lines: bytes) -> None:
         """The peer says these lines, in one chunk."""
-        assert self._on_lines is not None
+        assert self._receiver is not None
         self.turns += 1
-        self._on_lines(list(lines))
+        self._receiver.on_lines(list(lines))
 
     def receive_oversized(self, head: bytes) -> None:
         """The peer says a line over the limit that begins with `head`."""
-        assert self._on_oversized is not None
-        self._on_oversized(head)
+        assert self._receiver is not None
+        self._receiver.on_oversized(head)
 
     def hang_up(self, reason: str) -> None:
         self._reason = reason

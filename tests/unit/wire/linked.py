@@ -21,6 +21,7 @@ from daemon.wire.outbox import Outbox
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from daemon.wire.envelope import Envelope
     from daemon.wire.frames import Line
 
 MIB = 1024 * 1024
@@ -42,7 +43,7 @@ class Near:
     async def run(self) -> None:
         """As the owner of a link does; anything but a lost connection fails the test."""
         try:
-            await self.link.run(self._on_lines, self.heads.append)
+            await self.link.run(self)
         except ConnectionLost as error:
             self.ended = str(error)
 
@@ -52,7 +53,13 @@ class Near:
             self.link.send((frame,))
         self.outbox.flush()
 
-    def _on_lines(self, lines: list[Line]) -> None:
+    def on_oversized(self, head: bytes) -> None:
+        self.heads.append(head)
+
+    def on_message(self, message: Envelope, line: Line) -> None:
+        raise AssertionError("a link over descriptors decodes nothing")
+
+    def on_lines(self, lines: list[Line]) -> None:
         said = [bytes(line) for line in lines]
         self.lines += said
         self.then(said)

@@ -10,6 +10,7 @@ import attrs
 
 from daemon.actors.front import Front
 from daemon.clients.doors.unix import unix_door
+from daemon.clients.visitor import HERSELF
 from daemon.config.tuning import Limits
 from daemon.processes.peers import Peers, shares
 from daemon.wire.outbox import Outbox
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 
     import trio
 
+    from daemon.wire.envelope import Envelope
     from daemon.wire.frames import Line
+    from daemon.clients.visitor import Visitor
     from daemon.wire.outbox import Link
 
 US = frozenset({os.getuid()})
@@ -38,9 +41,15 @@ class Echo:
         self.number = number
 
     async def run(self) -> None:
-        await self.link.run(self._on_lines, lambda _head: None)
+        await self.link.run(self)
 
-    def _on_lines(self, lines: list[Line]) -> None:
+    def on_oversized(self, head: bytes) -> None:
+        raise AssertionError(head)
+
+    def on_message(self, message: Envelope, line: Line) -> None:
+        raise AssertionError("a link over descriptors decodes nothing")
+
+    def on_lines(self, lines: list[Line]) -> None:
         for line in lines:
             self.link.send((b"%d " % self.number, bytes(line)))
 
@@ -55,8 +64,8 @@ class Door:
         self.front = Front(self._welcome)
         self.listener = unix_door(listener, self.peers, self.front.serve, outbox=Outbox(), limits=LIMITS)
 
-    def _welcome(self, link: Link, number: int, uid: int) -> Echo:
-        assert uid == os.getuid(), "the kernel says whose connection it is"
+    def _welcome(self, link: Link, number: int, visitor: Visitor) -> Echo:
+        assert visitor == HERSELF, "the kernel says whose connection it is"
         self.welcomed += 1
         return Echo(link, number)
 

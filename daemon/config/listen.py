@@ -1,0 +1,73 @@
+"""Where the daemon is reached: its sockets, and HTTP with those who may come in by it.
+
+Every field has one line of documentation, which is also its description in the JSON Schema.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from daemon.config.tuning import Capacity, Patience  # noqa: TC001 - the reader of files looks the types up
+
+DEFAULT_HTTP_ADDRESS = "127.0.0.1:7337"
+"""Where HTTP is served if no address is given."""
+
+
+@attrs.frozen(kw_only=True)
+class AccessToken:
+    """A bearer token that clients show over HTTP and WebSocket."""
+
+    name: str
+    """What logs, sessions and metrics call it."""
+    value: str = attrs.field(repr=False)
+    """What clients send: `Authorization: Bearer VALUE`. Best by reference: ${VAR} or ${file:...}."""
+    profiles: tuple[str, ...] | None = None
+    """The profiles that it may use, the first where a path names none; null is all of them."""
+
+
+@attrs.frozen(kw_only=True)
+class Tls:
+    """The certificate of the HTTP listener."""
+
+    cert: str
+    """Path of a PEM file: the certificate, and those that lead to its authority."""
+    key: str
+    """Path of a PEM file: its private key."""
+
+
+@attrs.frozen(kw_only=True)
+class HttpListen:
+    """Where clients reach the daemon over HTTP and WebSocket."""
+
+    address: str = DEFAULT_HTTP_ADDRESS
+    """HOST:PORT; anything but loopback needs `tokens`, and `tls` or `trustedProxies`."""
+    hosts: tuple[str, ...] = ()
+    """Names that clients may reach it by (`Host`), besides localhost and addresses."""
+    origins: tuple[str, ...] = ()
+    """Web pages that may use it (`Origin`), as in https://app.example; on loopback those of this machine
+    may."""
+    tokens: str | tuple[AccessToken, ...] | None = attrs.field(default=None, repr=False)
+    """The bearer tokens: one without a name, or several; null: on loopback one that mcpd makes and keeps."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses or networks of proxies whose X-Forwarded-For is believed."""
+    tls: Tls | None = None
+    """null: without TLS."""
+    drain: Patience = 0
+    """Seconds after SIGTERM in which /readyz says 503 and everything else is served as before, for a balancer
+    to notice."""
+
+
+@attrs.frozen(kw_only=True)
+class Listen:
+    """Where clients and operators reach the daemon."""
+
+    socket: str | None = None
+    """Path of the clients' socket; null is the runtime directory's."""
+    control_socket: str | None = None
+    """Path of the operators' socket; null is control.sock beside the clients'."""
+    uids: tuple[Capacity, ...] = ()
+    """Users other than the daemon's own who may connect, by number."""
+    http: HttpListen | None = None
+    """Where it listens for HTTP and WebSocket; null: nowhere."""
+    servers: tuple[str, ...] = ()
+    """Servers whose processes may connect as clients, as an agent's that uses mcpd; those of others may not."""
