@@ -45,7 +45,7 @@ MAX_STRANGERS = 256
 TICK_SECONDS = 0.5
 """Seconds between looks at what is due on each connection: every deadline is 2 s or more."""
 
-METHODS = "GET, POST, DELETE, OPTIONS"
+METHODS = ("GET", "HEAD", "POST", "DELETE", "OPTIONS")
 
 DEPTH = 3
 """Parts of the longest path: `/mcp/PROFILE/SURFACE`."""
@@ -177,9 +177,10 @@ class HttpServer:
         upgraded = None
         try:
             await connection.run()
-            upgraded = self._upgraded.pop(connection, None)
+            upgraded = self._upgraded.get(connection)
         finally:
             del self._connections[connection]
+            self._upgraded.pop(connection, None)
             self._mcp.forget(connection)
             if upgraded is None:
                 connection.close()
@@ -202,8 +203,11 @@ class HttpServer:
         try:
             self._admission.greet(exchange.head)
             exchange.headers = self._admission.cors(exchange.head)
+            allow = {"allow": ", ".join(METHODS)}
+            if exchange.head.method not in METHODS:
+                raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "no such method here\n", headers=allow)
             if exchange.head.method == "OPTIONS":
-                exchange.respond(HTTPStatus.NO_CONTENT, headers={"allow": METHODS})
+                exchange.respond(HTTPStatus.NO_CONTENT, headers=allow)
             else:
                 self._route(exchange)
         except Refusal as refusal:
@@ -216,7 +220,8 @@ class HttpServer:
                 respond()
 
     def _route(self, exchange: HttpExchange) -> None:
-        first, *rest = exchange.head.path.strip("/").split("/")
+        # Exactly so: a proxy that refuses `/metrics` from outside must not be got round by `//metrics`.
+        first, *rest = exchange.head.path.removeprefix("/").removesuffix("/").split("/")
         if first == "healthz" and not rest:
             exchange.respond(HTTPStatus.OK, (b"ok\n",), PLAIN)
         elif first == "readyz" and not rest:
@@ -255,6 +260,9 @@ class HttpServer:
         return Place(visitor=visitor, profile=profile, surface=surface)
 
 
-def _address_of(connection: socket.socket) -> str:
-    """The address at the other end, without its port."""
-    return str(connection.getpeername()[0])
+def _address_of(connection: socket.socket) -> str | None:
+    """The address at the other end, without its port; None if the client has left already."""
+    try:
+        return str(connection.getpeername()[0])
+    except OSError:
+        return None
