@@ -6,6 +6,7 @@ was admitted yet are few, and make room for new ones, so that ten thousand of th
 
 from __future__ import annotations
 
+import socket
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, NoReturn
@@ -23,7 +24,6 @@ from daemon.clients.doors.unix import PAUSE_SHARE
 from daemon.kit.later import later
 
 if TYPE_CHECKING:
-    import socket
     import ssl
     from collections.abc import Awaitable, Callable
 
@@ -44,6 +44,10 @@ MAX_STRANGERS = 256
 
 TICK_SECONDS = 0.5
 """Seconds between looks at what is due on each connection: every deadline is 2 s or more."""
+
+UNSENT_BYTES = 128 * 1024
+"""Bytes of a connection that the kernel takes before it has sent them. It would take megabytes, and then for longer
+than a peer may take nothing (`wire.writing`) none of one that reads 40 KB/s."""
 
 METHODS = ("GET", "HEAD", "POST", "DELETE", "OPTIONS")
 
@@ -263,6 +267,8 @@ class HttpServer:
 def _address_of(connection: socket.socket) -> str | None:
     """The address at the other end, without its port; None if the client has left already."""
     try:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         return str(connection.getpeername()[0])
     except OSError:
         return None

@@ -200,8 +200,8 @@ class HttpSessions:
         if not idle:
             text = f"{len(self._known)} sessions are in use (limits.connections); try again later\n"
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, text, headers={"retry-after": "10"})
-        count = Counter(each.place.visitor for each in self._known.values())
-        self.end(max(idle, key=lambda each: (count[each.place.visitor], -each.used)))
+        count = Counter(each.place.visitor.owner for each in self._known.values())
+        self.end(max(idle, key=lambda each: (count[each.place.visitor.owner], -each.used)))
 
 
 def _keep_alive(exchange: HttpExchange) -> None:
