@@ -88,6 +88,9 @@ class Surroundings:
     """Where clients connect: listening, non-blocking."""
     control: socket.socket
     """Where operators connect: listening, non-blocking."""
+    http: socket.socket | None = None
+    """Where HTTP and WebSocket are served: listening, non-blocking; None: nowhere. Its maker closes it, and it
+    is never shut down: it may be the service manager's, who hands it to the next daemon, too."""
     facts: DaemonFacts
     """Facts about the daemon for reports."""
     redact: Redactors

@@ -20,11 +20,12 @@ import attrs
 from daemon import __version__
 from daemon.cli import EX_CONFIG
 from daemon.config.files import files_beside
+from daemon.config.listen import DEFAULT_HTTP_ADDRESS
 from daemon.config.model import DEFAULT_PROFILE
 from daemon.config.parse import load
 from daemon.config.redaction import Redactors
 from daemon.config.state_url import resolve
-from daemon.errors import ConfigError, DaemonRunning
+from daemon.errors import ConfigError, DaemonRunning, Fault
 from daemon.host import paths
 from daemon.host.notify import Notifier, listen_fds, watchdog_seconds
 from daemon.host.signals import Signals
@@ -34,12 +35,15 @@ from daemon.surfaces.table import LAZY, SURFACES
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from daemon.config.model import Config
     from daemon.config.state_url import StateUrl
     from daemon.operators.base import DaemonFacts
     from daemon.processes.starts import Starts
+
+FRONT, CONTROL, HTTP = NAMES = ("front", "control", "http")
+"""The sockets that systemd may hand over, by their FileDescriptorName."""
 
 EX_UNAVAILABLE = 69
 """A socket could not be bound, or another daemon serves it."""
@@ -55,18 +59,20 @@ def main(argv: list[str]) -> int:
     """
     options = _parser().parse_args(argv)
     signals = Signals()
-    file = ConfigFile(options.config or paths.config_file(os.environ), lazy=options.lazy)
+    inherited = listen_fds(os.environ)
     try:
+        http = _adopted(inherited) or options.http
+        file = ConfigFile(options.config or paths.config_file(os.environ), lazy=options.lazy, http=http)
         config = file.read()
         place = resolve(config.state.url, options.state_dir or paths.state_dir(os.environ))
         with (
-            _sockets(options.socket, config) as doors,
+            _sockets(options.socket, config, inherited) as doors,
             _alone(place),
         ):
             return _serve(config, doors, place, file, options, signals)
     except ConfigError as error:
         print(f"mcpd: {error}", file=sys.stderr)
-        _turn_away(listen_fds(os.environ).values())
+        _turn_away(inherited.values())
         return EX_CONFIG
     except (DaemonRunning, OSError) as error:
         print(f"mcpd: {error}", file=sys.stderr)
@@ -78,12 +84,13 @@ def main(argv: list[str]) -> int:
 class ConfigFile:
     """The configuration file, with what the command line adds each time that it is read."""
 
-    def __init__(self, path: Path, *, lazy: bool | None = None) -> None:
+    def __init__(self, path: Path, *, lazy: bool | None = None, http: str | None = None) -> None:
         """Name the file; nothing is read yet.
 
         Args:
             path: of the file.
             lazy: `--lazy` or `--no-lazy`, if either was given.
+            http: where HTTP is served whatever the file says: `--http`, or a socket that was handed over.
         """
         self.path = path
         self.redact = Redactors()
@@ -91,6 +98,7 @@ class ConfigFile:
         self.seen: object = None
         """What `look` returned just before the file was last read."""
         self._lazy = lazy
+        self._http = http
 
     def look(self) -> tuple[object, ...] | None:
         """The identity of this file and those of the profiles, to notice a change; None if one is missing."""
@@ -108,7 +116,7 @@ class ConfigFile:
         """
         # Before it is read: what is written in the meantime then counts as a change.
         self.seen = self.look()
-        config = switched(load(self.path, os.environ, SURFACES), lazy=self._lazy)
+        config = switched(load(self.path, os.environ, SURFACES, http=self._http), lazy=self._lazy)
         self.redact.learn(config)
         return config
 
@@ -122,6 +130,13 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--config", type=Path, metavar="F", help="configuration (default: see mcpd check)")
+    parser.add_argument(
+        "--http",
+        nargs="?",
+        const=DEFAULT_HTTP_ADDRESS,
+        metavar="ADDR",
+        help=f"serve HTTP, too, whatever the configuration says (without ADDR: {DEFAULT_HTTP_ADDRESS})",
+    )
     parser.add_argument(
         "--socket", type=Path, metavar="P", help="where clients connect; operators' commands beside it"
     )
@@ -167,17 +182,34 @@ class _Doors:
     control: socket.socket
     front_path: Path
     control_path: Path
+    http: socket.socket | None = None
+
+
+def _adopted(inherited: Mapping[str, socket.socket]) -> str | None:
+    """The address of the socket for HTTP that systemd made, if it made one.
+
+    Raises:
+        ConfigError: it is not fit for that, or there is a socket that nobody here would accept from.
+    """
+    for name in sorted(inherited.keys() - set(NAMES)):
+        which = f"a second socket for {name.split()[0]!r}" if name.split()[0] in NAMES else f"a socket {name!r}"
+        message = f"{which} was handed over: only {', '.join(NAMES)} are known, with one ListenStream= each"
+        raise ConfigError("systemd", [Fault(path="FileDescriptorName", message=message)])
+    if HTTP not in inherited:
+        return None
+    from daemon.clients.doors.http.binding import adopt  # noqa: PLC0415 - only a daemon that serves HTTP needs it
+
+    return adopt(inherited[HTTP])
 
 
 @contextlib.contextmanager
-def _sockets(wanted: Path | None, config: Config) -> Iterator[_Doors]:
-    """Both listening sockets and their paths: systemd's where it made them, our own otherwise."""
-    inherited = listen_fds(os.environ)
+def _sockets(wanted: Path | None, config: Config, inherited: Mapping[str, socket.socket]) -> Iterator[_Doors]:
+    """The listening sockets and their paths: systemd's where it made them, our own otherwise."""
     listen = config.listen
     front_path, control_path = paths.served_sockets(os.environ, wanted, listen.socket, listen.control_socket)
     with contextlib.ExitStack() as stack:
         bound: list[tuple[socket.socket, Path]] = []
-        for name, path in (("front", front_path), ("control", control_path)):
+        for name, path in ((FRONT, front_path), (CONTROL, control_path)):
             listener = inherited.get(name)
             if listener is None:
                 listener = bind(path)
@@ -187,7 +219,14 @@ def _sockets(wanted: Path | None, config: Config) -> Iterator[_Doors]:
                 stack.callback(listener.close)
             bound.append((listener, path))
         (front, front_path), (control, control_path) = bound
-        yield _Doors(front, control, front_path, control_path)
+        http = inherited.get(HTTP)
+        if http is None and listen.http is not None:
+            from daemon.clients.doors.http.binding import bind_http  # noqa: PLC0415 - see `_adopted`
+
+            http = bind_http(listen.http.address)
+        if http is not None:
+            stack.callback(http.close)
+        yield _Doors(front, control, front_path, control_path, http)
 
 
 @contextlib.contextmanager
@@ -231,6 +270,7 @@ def _serve(
             around = tree.Surroundings(
                 front=doors.front,
                 control=doors.control,
+                http=doors.http,
                 facts=_facts(doors, file, state, unrecorded),
                 redact=file.redact,
                 notify=Notifier(os.environ),

@@ -71,3 +71,8 @@ class Listen:
     """Where it listens for HTTP and WebSocket; null: nowhere."""
     servers: tuple[str, ...] = ()
     """Servers whose processes may connect as clients, as an agent's that uses mcpd; those of others may not."""
+
+
+def served_at(address: str, listen: Listen) -> Listen:
+    """The same with HTTP at another address; with the defaults if it had no HTTP."""
+    return attrs.evolve(listen, http=attrs.evolve(listen.http or HttpListen(), address=address))

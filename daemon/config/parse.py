@@ -14,6 +14,7 @@ import attrs
 from daemon.config.expand import Sources, expand_server, read_file
 from daemon.config.files import ProfileFiles, open_to_others, read_beside
 from daemon.config.jsonc import ROOT, below, decode
+from daemon.config.listen import served_at
 from daemon.config.model import DEFAULT_PROFILE, Category, Config, Profile, Server
 from daemon.config.server_rules import infer_type
 from daemon.config.structure import TRANSPORT_SPELLINGS, expected, read
@@ -33,13 +34,16 @@ T = TypeVar("T")
 Raw = dict[str, Any]
 
 
-def load(path: Path, environ: Mapping[str, str], surfaces: Collection[str] = ()) -> Config:
+def load(
+    path: Path, environ: Mapping[str, str], surfaces: Collection[str] = (), *, http: str | None = None
+) -> Config:
     """Read the configuration at `path`, and the profiles in `profiles.d` beside it.
 
     Args:
         path: the configuration file.
         environ: what `${VAR}` stands for.
         surfaces: the names that a profile's `surface` may have; empty to leave them unchecked.
+        http: where HTTP is served whatever the file says; None leaves it to the file.
 
     Raises:
         ConfigError: it cannot be read, others can write it, or it has faults; the error lists all of them.
@@ -56,7 +60,12 @@ def load(path: Path, environ: Mapping[str, str], surfaces: Collection[str] = ())
     if faults:
         raise ConfigError(source, faults)
     return parse(
-        _text(content, source), source=source, environ=environ, surfaces=surfaces, files=read_beside(path)
+        _text(content, source),
+        source=source,
+        environ=environ,
+        surfaces=surfaces,
+        files=read_beside(path),
+        http=http,
     )
 
 
@@ -68,11 +77,12 @@ def parse(
     surfaces: Collection[str] = (),
     read_file: Callable[[Path], str] = read_file,
     files: ProfileFiles | None = None,
+    http: str | None = None,
 ) -> Config:
     """Read a configuration. `source` names it in errors; relative `${file:...}` paths start at its directory.
 
     `surfaces` are the names that a profile's `surface` may have; without any, they are not checked. `files` are
-    the profiles in files of their own.
+    the profiles in files of their own. `http` is where HTTP is served whatever the text says.
 
     Raises:
         ConfigError: it has faults; the error lists all of them.
@@ -86,6 +96,8 @@ def parse(
         raw = {**raw, "profiles": {**files.profiles, **raw.get("profiles", {})}}
     sources = Sources(environ=environ, base=Path(source).parent, read_file=read_file)
     config = _read_config(raw, sources, faults)
+    if http is not None:
+        config = attrs.evolve(config, listen=served_at(http, config.listen))
     named = Named(
         servers=_names(raw, "mcpServers"),
         categories=_names(raw, "categories"),

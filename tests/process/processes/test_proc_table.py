@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pytest
 
 from daemon.processes import proc
 from tests.unit.processes.scripts import told_by
-
-if TYPE_CHECKING:
-    import pytest
 
 NOBODY = 1 << 22
 """Above the largest number that a process can have (proc(5), pid_max)."""
@@ -77,3 +76,35 @@ def test_what_is_there() -> None:
     assert proc.exists(os.getpid())
     assert proc.resident(os.getpid()) > proc.PAGE
     assert os.getpid() not in proc.numbers()
+
+
+HOLD = """
+import socket, sys
+family = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
+held = socket.create_server((sys.argv[1], 0), family=family)
+print(held.getsockname()[1], flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize(
+    ("held", "in_the_way", "not_in_the_way"),
+    [
+        ("127.0.0.1", ["127.0.0.1", "0.0.0.0"], ["127.0.0.2", "::1"]),
+        ("0.0.0.0", ["127.0.0.1", "127.0.0.2", "0.0.0.0"], []),
+    ],
+)
+def test_whoever_listens_on_a_port_is_found_if_it_is_in_the_way(
+    held: str, in_the_way: list[str], not_in_the_way: list[str]
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, held], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        port = int(holder.stdout.readline())
+        for address in in_the_way:
+            assert proc.port_holder(address, port) == holder.pid
+        for address in not_in_the_way:
+            assert proc.port_holder(address, port) is None
+        holder.kill()
+    assert proc.port_holder(held, port) is None
