@@ -1,4 +1,4 @@
-"""mcpd-http.socket: enabled by whoever wants it, held over restarts and kills, and as open as the rules allow."""
+"""mcpd-http.socket: for whoever enables it, held over restarts and kills, as open as the rules allow."""
 
 from __future__ import annotations
 
