@@ -40,7 +40,7 @@ from daemon.counting.summary import counters, most_called
 from daemon.counting.tally import Tally
 from daemon.errors import UpstreamLost
 from daemon.host.logs import CallLogger
-from daemon.host.notify import SERVING, feed_watchdog
+from daemon.host.notify import SERVING, Readiness, feed_watchdog
 from daemon.kit.later import later
 from daemon.operators.base import Clients, Counters, OperatorContext
 from daemon.processes.children import Children
@@ -123,6 +123,8 @@ class Tree:
         self.outbox = Outbox()
         self.serving = trio.Event()
         """Set once clients are served."""
+        self.readiness = Readiness.STARTING
+        """What probes over HTTP are told."""
         self.registry = Registry(config, wall=time.time, reserved=META_TOOLS)
         self.servers = _servers(self, config)
         self.upstreams = self.servers.upstreams
@@ -160,7 +162,9 @@ class Tree:
         )
         self.front = _front(self)
         self.exporter = _exporter(self)
-        self.exposition = Exposition(self.registry.catalog, self.exporter.text)
+        self.exposition = Exposition(
+            self.registry.catalog, self.exporter.text, readiness=lambda: self.readiness, outbox=self.outbox
+        )
         self.clients = _clients(self, config)
         self.operators = Peers("operators", shares(CONTROL_CONNECTIONS), uids=own_and(()))
         door = partial(unix_door, outbox=self.outbox, limits=config.limits)
@@ -202,6 +206,7 @@ class Tree:
                     doors.start_soon(feed_watchdog, around.notify, around.watchdog, self.registry.settle)
                     doors.start_soon(Warden(self.upstreams).run)
                     around.notify(SERVING)
+                    self.readiness = Readiness.SERVING
                     self.serving.set()
                     logger.info("ready: clients connect to {}", around.facts.socket)
                     async with trio.open_nursery() as changes:
@@ -239,6 +244,7 @@ class Tree:
     async def _drain(self) -> None:
         """Let calls in flight finish for `DRAIN_SECONDS`, then answer the rest with an error."""
         self.around.notify("STOPPING=1\nSTATUS=stopping")
+        self.readiness = Readiness.DRAINING
         logger.info("stopping")
         self.client_door.stop_accepting()
         if self.http is not None:

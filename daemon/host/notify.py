@@ -9,6 +9,7 @@ import contextlib
 import os
 import socket
 import time
+from enum import Enum
 from typing import TYPE_CHECKING
 
 import trio
@@ -24,6 +25,15 @@ SERVING = "READY=1\nSTATUS=serving"
 
 WATCHDOG_SHARE = 3
 """Signs of life within the interval that systemd asks for; sd_watchdog_enabled(3) recommends at least two."""
+
+
+class Readiness(Enum):
+    """Whether new clients are to come to this daemon."""
+
+    STARTING = "starting"
+    SERVING = "serving"
+    DRAINING = "draining"
+    """Those who are here are still served."""
 
 
 class Notifier:

@@ -110,7 +110,9 @@ def test_http_is_a_named_socket_of_the_same_service_on_loopback(folder: Path) ->
     assert found["FileDescriptorName"] == ["http"]
     assert found["ListenStream"] == [DEFAULT_HTTP_ADDRESS]
     assert found["Service"] == ["mcpd.service"]
-    assert found["TriggerLimitIntervalSec"] == settings(folder / "mcpd.socket")["TriggerLimitIntervalSec"] == ["0"]
+    assert (
+        found["TriggerLimitIntervalSec"] == settings(folder / "mcpd.socket")["TriggerLimitIntervalSec"] == ["0"]
+    )
 
 
 @pytest.mark.parametrize("folder", PAIRS, ids=name_of)

@@ -29,30 +29,41 @@ LOOPBACK = "127.0.0.1"
 
 
 def bind_http(address: str) -> socket.socket:
+    """As `listen_at`, but with an explanation. Blocks: what holds a port is looked for in all of /proc.
+
+    Raises:
+        OSError: it cannot be bound; the text names what holds the port, if that is the reason, and what to do.
+        ValueError: as in `listen_at`.
+    """
+    host, port = _split(address)
+    try:
+        return listen_at(address)
+    except OSError as error:
+        number = error.errno or errno.EINVAL
+        reason = os.strerror(number) + _what_to_do(number, host, port)
+        raise OSError(number, f"cannot listen on {address}: {reason}") from None
+
+
+def listen_at(address: str) -> socket.socket:
     """Listen on HOST:PORT: an IPv4 address, an IPv6 address in brackets, or `localhost`.
 
     The socket is non-blocking. A restart may bind the address at once, whatever is left in TIME_WAIT.
 
     Raises:
-        OSError: it cannot be bound; the text names what holds the port, if that is the reason, and what to do.
+        OSError: it cannot be bound.
         ValueError: it is not such an address, which the configuration's reader refuses already.
     """
     host, port = _split(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
-        listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            listener.bind((host, port))
-            listener.listen(BACKLOG)
-        except BaseException:
-            listener.close()
-            raise
-    except OSError as error:
-        number = error.errno or errno.EINVAL
-        reason = os.strerror(number) + _what_to_do(number, host, port)
-        raise OSError(number, f"cannot listen on {address}: {reason}") from None
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
     return listener
 
 
@@ -77,6 +88,14 @@ def address_of(listener: socket.socket) -> str:
     """The address that a socket is bound to, as HOST:PORT."""
     host, port = listener.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def peer_of(connection: socket.socket) -> str | None:
+    """The address at the other end, without its port; None if it has reset the connection already."""
+    try:
+        return str(connection.getpeername()[0])
+    except OSError:
+        return None
 
 
 def _split(address: str) -> tuple[str, int]:

@@ -6,13 +6,13 @@ balancer sends them elsewhere while it says 503.
 
 from __future__ import annotations
 
-from enum import Enum
 from http import HTTPStatus
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from daemon.clients.doors.http.head import Refusal
 from daemon.config.validate import split_authority
+from daemon.host.notify import Readiness
 
 if TYPE_CHECKING:
     from daemon.clients.doors.http.head import Head
@@ -23,12 +23,11 @@ PATHS = frozenset({HEALTH, READY})
 METHODS = ("GET", "HEAD")
 
 
-class Readiness(Enum):
-    """Whether new clients are to come here, and what `/readyz` says of it."""
-
-    STARTING = "starting: not yet\n"
-    SERVING = "ready\n"
-    DRAINING = "stopping: whoever is here is still served, others are to go elsewhere\n"
+TEXTS = {
+    Readiness.STARTING: "starting: not yet\n",
+    Readiness.SERVING: "ready\n",
+    Readiness.DRAINING: "stopping: whoever is here is still served, others are to go elsewhere\n",
+}
 
 
 def health(head: Head, readiness: Readiness) -> tuple[HTTPStatus, str] | None:
@@ -45,7 +44,7 @@ def health(head: Head, readiness: Readiness) -> tuple[HTTPStatus, str] | None:
     if head.path == HEALTH:
         return HTTPStatus.OK, "ok\n"
     is_ready = readiness is Readiness.SERVING
-    return HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE, readiness.value
+    return HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE, TEXTS[readiness]
 
 
 def is_probe(head: Head) -> bool:

@@ -7,7 +7,8 @@ from http import HTTPStatus
 import pytest
 
 from daemon.clients.doors.http.head import Head, Refusal
-from daemon.clients.doors.http.health import HEALTH, PATHS, READY, Readiness, health, is_probe
+from daemon.clients.doors.http.health import HEALTH, PATHS, READY, health, is_probe
+from daemon.host.notify import Readiness
 
 
 def head(path: str, method: str = "GET", **headers: str) -> Head:
