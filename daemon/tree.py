@@ -331,8 +331,8 @@ def _http(tree: Tree, config: Config, listener: socket.socket) -> HttpServer:
     offer = HttpOffer(
         profiles=lambda: tuple(tree.registry.catalog.value.config.profiles),
         surfaces=tuple(SURFACES),
-        metrics=None,
-        is_ready=tree.serving.is_set,
+        metrics=lambda: tree.exporter.text if tree.registry.catalog.value.config.metrics.enabled else None,
+        readiness=lambda: tree.readiness,
     )
     return HttpServer(
         listener, HttpAdmission(http), offer, tree.front.serve, outbox=tree.outbox, limits=config.limits

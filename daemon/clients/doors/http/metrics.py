@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from daemon.clients.doors.http.exchange import HttpExchange
     from daemon.clients.doors.http.head import Head
+    from daemon.clients.visitor import Visitor
     from daemon.host.notify import Readiness
     from daemon.wire.outbox import Outbox
 
@@ -57,6 +58,17 @@ def require_get(head: Head) -> None:
     if head.method != "GET":
         text = f"metrics can only be read: GET {PATH}\n"
         raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, text, headers={"allow": "GET"})
+
+
+def require_all_profiles(visitor: Visitor) -> None:
+    """Check that a visitor may know of every server, as metrics name them all.
+
+    Raises:
+        Refusal: the visitor's token is bound to profiles.
+    """
+    if visitor.profiles is not None:
+        text = "metrics name every server: a token that is bound to profiles does not read them\n"
+        raise Refusal(HTTPStatus.FORBIDDEN, text)
 
 
 async def answer(exchange: HttpExchange, export: Callable[[], Awaitable[str]], outbox: Outbox) -> None:
