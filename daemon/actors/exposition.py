@@ -19,7 +19,7 @@ import trio
 from loguru import logger
 
 from daemon.clients.doors.listening import Listener
-from daemon.config.validate import is_loopback, split_authority
+from daemon.config.addresses import is_loopback, split_authority
 from daemon.errors import CallError, leaf
 from daemon.kit.later import later
 from daemon.kit.mailbox import Watch

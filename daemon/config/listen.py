@@ -55,6 +55,8 @@ class HttpListen:
     drain: Patience = 0
     """Seconds after SIGTERM in which /readyz says 503 and everything else is served as before, for a balancer
     to notice."""
+    substituted: frozenset[str] = attrs.field(metadata={"in_file": False}, default=frozenset(), repr=False)
+    """What its ${...} references stood for."""
 
 
 @attrs.frozen(kw_only=True)

@@ -6,13 +6,14 @@ Rules within one server's entry are in `server_rules`, those of `state` in `stat
 from __future__ import annotations
 
 import re
-from ipaddress import IPv6Address, ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import attrs
 
+from daemon.config.addresses import is_loopback, split_authority
 from daemon.config.jsonc import ROOT, below
+from daemon.config.listen_rules import closing_faults, http_faults, served_by_http
 from daemon.config.model import MAX_PORT
 from daemon.config.names import (
     TITLE_LENGTH,
@@ -80,14 +81,27 @@ def _entry_faults(config: Config, named: Named, earlier: Sequence[Fault]) -> Ite
         trail = below(below(ROOT, "profiles"), name)
         yield from profile_faults(profile, trail, named.servers, visible)
         yield from surface_faults(profile, trail, named.surfaces)
-    for number, name in enumerate(config.listen.servers):
-        if name not in named.servers:
-            here = below(below(below(ROOT, "listen"), "servers"), number)
-            yield Fault(path=here, message=_unknown_server(name, named.servers))
+    yield from _listen_faults(config, named, earlier)
     yield from metrics_faults(config.metrics, below(ROOT, "metrics"))
     yield from state_faults(config.state, below(ROOT, "state"))
     if config.summaries is not None:
         yield from _summaries_faults(config.summaries)
+
+
+def _listen_faults(config: Config, named: Named, earlier: Sequence[Fault]) -> Iterator[Fault]:
+    trail = below(ROOT, "listen")
+    for number, name in enumerate(config.listen.servers):
+        if name not in named.servers:
+            here = below(below(trail, "servers"), number)
+            yield Fault(path=here, message=_unknown_server(name, named.servers))
+    http = config.listen.http
+    if http is None:
+        return
+    yield from http_faults(http, below(trail, "http"), named.profiles)
+    yield from _unless_misspelt(closing_faults(http, below(trail, "http")), below(trail, "http"), earlier)
+    if config.metrics.listen is not None and served_by_http(http, config.metrics.listen):
+        message = f"listen.http serves /metrics on {quoted(http.address)} already: remove this key"
+        yield Fault(path=below(below(ROOT, "metrics"), "listen"), message=message)
 
 
 def _summaries_faults(summaries: Summaries) -> Iterator[Fault]:
@@ -126,9 +140,6 @@ def _within(inner: str, outer: str) -> bool:
 SUGGESTED = "127.0.0.1:9464"
 """An address for `metrics.listen`; the port is from Prometheus' list of default ports for exporters."""
 
-_AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s\[\]:/@]+))(?::([0-9]{1,5}))?", re.ASCII)
-"""HOST or HOST:PORT, with IPv6 addresses in brackets (RFC 3986 §3.2)."""
-
 
 def metrics_faults(metrics: Metrics, trail: str) -> Iterator[Fault]:
     """Everything wrong with `metrics`: without a password, only this machine may be served."""
@@ -145,26 +156,6 @@ def metrics_faults(metrics: Metrics, trail: str) -> Iterator[Fault]:
             " proxy serve other machines"
         )
         yield Fault(path=here, message=message)
-
-
-def split_authority(text: str) -> tuple[str | None, int | None]:
-    """Host and port of `HOST:PORT`; the host is None if the text is malformed, the port if it is absent."""
-    found = _AUTHORITY.fullmatch(text)
-    if found is None:
-        return None, None
-    bracketed, plain, port = found.groups()
-    return bracketed or plain, None if port is None else int(port)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine: `localhost`, 127.0.0.0/8 or ::1."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return False
-    return address == IPv6Address("::1") if isinstance(address, IPv6Address) else address.is_loopback
 
 
 ANY_SERVER = "*"
