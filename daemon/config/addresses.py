@@ -24,6 +24,8 @@ def numeric(host: str) -> IPv4Address | IPv6Address | None:
         address = ip_address(host)
     except ValueError:
         return None
+    if "%" in host:  # after it anything may stand
+        return None
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return mapped or address
 
