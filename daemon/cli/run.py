@@ -20,10 +20,12 @@ import attrs
 from daemon import __version__
 from daemon.cli import EX_CONFIG
 from daemon.config.files import files_beside
+from daemon.config.listen import DEFAULT_HTTP_ADDRESS, HttpListen
 from daemon.config.model import DEFAULT_PROFILE
 from daemon.config.parse import load
 from daemon.config.redaction import Redactors
 from daemon.config.state_url import resolve
+from daemon.config.validate import listen_faults
 from daemon.errors import ConfigError, DaemonRunning
 from daemon.host import paths
 from daemon.host.notify import Notifier, listen_fds, watchdog_seconds
@@ -55,7 +57,8 @@ def main(argv: list[str]) -> int:
     """
     options = _parser().parse_args(argv)
     signals = Signals()
-    file = ConfigFile(options.config or paths.config_file(os.environ), lazy=options.lazy)
+    path = options.config or paths.config_file(os.environ)
+    file = ConfigFile(path, lazy=options.lazy, http=options.http)
     try:
         config = file.read()
         place = resolve(config.state.url, options.state_dir or paths.state_dir(os.environ))
@@ -78,12 +81,13 @@ def main(argv: list[str]) -> int:
 class ConfigFile:
     """The configuration file, with what the command line adds each time that it is read."""
 
-    def __init__(self, path: Path, *, lazy: bool | None = None) -> None:
+    def __init__(self, path: Path, *, lazy: bool | None = None, http: str | None = None) -> None:
         """Name the file; nothing is read yet.
 
         Args:
             path: of the file.
             lazy: `--lazy` or `--no-lazy`, if either was given.
+            http: the address after `--http`, empty if there is none; None without `--http`.
         """
         self.path = path
         self.redact = Redactors()
@@ -91,6 +95,7 @@ class ConfigFile:
         self.seen: object = None
         """What `look` returned just before the file was last read."""
         self._lazy = lazy
+        self._http = http
 
     def look(self) -> tuple[object, ...] | None:
         """The identity of this file and those of the profiles, to notice a change; None if one is missing."""
@@ -109,8 +114,9 @@ class ConfigFile:
         # Before it is read: what is written in the meantime then counts as a change.
         self.seen = self.look()
         config = switched(load(self.path, os.environ, SURFACES), lazy=self._lazy)
+        # Before it may be refused: a fault is shown redacted.
         self.redact.learn(config)
-        return config
+        return opened(config, self._http)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -126,6 +132,14 @@ def _parser() -> argparse.ArgumentParser:
         "--socket", type=Path, metavar="P", help="where clients connect; operators' commands beside it"
     )
     parser.add_argument("--state-dir", type=Path, metavar="D", help="where state is kept")
+    parser.add_argument(
+        "--http",
+        nargs="?",
+        const="",
+        metavar="ADDR",
+        help="serve clients over HTTP and WebSocket, too: on HOST:PORT, else where `listen.http` says, else on"
+        f" {DEFAULT_HTTP_ADDRESS}; `mcpd token` shows the token that lets them in",
+    )
     parser.add_argument(
         "--lazy",
         action=argparse.BooleanOptionalAction,
@@ -145,6 +159,22 @@ def switched(config: Config, *, lazy: bool | None) -> Config:
         return attrs.evolve(config, lazy=False)
     default = attrs.evolve(config.profiles[DEFAULT_PROFILE], lazy=True, surface=LAZY, deferred_loading=None)
     return attrs.evolve(config, lazy=True, profiles={**config.profiles, DEFAULT_PROFILE: default})
+
+
+def opened(config: Config, address: str | None) -> Config:
+    """The configuration with `--http`, which overrides the address; None leaves it.
+
+    Raises:
+        ConfigError: what is configured is not enough for that address.
+    """
+    if address is None:
+        return config
+    http = config.listen.http or HttpListen()
+    http = attrs.evolve(http, address=address or http.address)
+    opening = attrs.evolve(config, listen=attrs.evolve(config.listen, http=http))
+    if faults := list(listen_faults(opening)):
+        raise ConfigError(f"mcpd run --http {address}".strip(), faults)
+    return opening
 
 
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR")

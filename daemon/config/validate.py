@@ -13,7 +13,6 @@ import attrs
 
 from daemon.config.addresses import is_loopback, split_authority
 from daemon.config.jsonc import ROOT, below
-from daemon.config.listen_rules import closing_faults, http_faults, served_by_http
 from daemon.config.model import MAX_PORT
 from daemon.config.names import (
     TITLE_LENGTH,
@@ -26,12 +25,16 @@ from daemon.config.names import (
 from daemon.config.server_rules import missing_faults, name_faults, server_faults
 from daemon.config.state_url import state_faults
 from daemon.errors import Fault
+from daemon.kit.later import later
 from daemon.kit.wording import quoted, suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
+    from daemon.config import listen_rules
     from daemon.config.model import Category, Config, Metrics, Profile, Summaries
+else:  # needed only where clients come in over HTTP
+    listen_rules = later("daemon.config.listen_rules")
 
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -81,25 +84,34 @@ def _entry_faults(config: Config, named: Named, earlier: Sequence[Fault]) -> Ite
         trail = below(below(ROOT, "profiles"), name)
         yield from profile_faults(profile, trail, named.servers, visible)
         yield from surface_faults(profile, trail, named.surfaces)
-    yield from _listen_faults(config, named, earlier)
+    for number, name in enumerate(config.listen.servers):
+        if name not in named.servers:
+            here = below(below(below(ROOT, "listen"), "servers"), number)
+            yield Fault(path=here, message=_unknown_server(name, named.servers))
+    yield from listen_faults(config, named.profiles, earlier)
     yield from metrics_faults(config.metrics, below(ROOT, "metrics"))
     yield from state_faults(config.state, below(ROOT, "state"))
     if config.summaries is not None:
         yield from _summaries_faults(config.summaries)
 
 
-def _listen_faults(config: Config, named: Named, earlier: Sequence[Fault]) -> Iterator[Fault]:
-    trail = below(ROOT, "listen")
-    for number, name in enumerate(config.listen.servers):
-        if name not in named.servers:
-            here = below(below(trail, "servers"), number)
-            yield Fault(path=here, message=_unknown_server(name, named.servers))
+def listen_faults(
+    config: Config, profiles: Collection[str] | None = None, earlier: Sequence[Fault] = ()
+) -> Iterator[Fault]:
+    """Everything wrong with `listen.http`.
+
+    Args:
+        config: the configuration.
+        profiles: the names of all profiles; None: those of the configuration.
+        earlier: the faults that were found while it was read.
+    """
     http = config.listen.http
     if http is None:
         return
-    yield from http_faults(http, below(trail, "http"), named.profiles)
-    yield from _unless_misspelt(closing_faults(http, below(trail, "http")), below(trail, "http"), earlier)
-    if config.metrics.listen is not None and served_by_http(http, config.metrics.listen):
+    trail = below(below(ROOT, "listen"), "http")
+    yield from listen_rules.http_faults(http, trail, config.profiles if profiles is None else profiles)
+    yield from _unless_misspelt(listen_rules.closing_faults(http, trail), trail, earlier)
+    if config.metrics.listen is not None and listen_rules.served_by_http(http, config.metrics.listen):
         message = f"listen.http serves /metrics on {quoted(http.address)} already: remove this key"
         yield Fault(path=below(below(ROOT, "metrics"), "listen"), message=message)
 
