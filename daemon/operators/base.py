@@ -180,10 +180,13 @@ class LiveSession(Protocol):
 class Access(Protocol):
     """The tokens that let clients in over HTTP (`clients.doors.http.tokens`)."""
 
-    used: Mapping[str, float]
-    """When each was last shown, by name, in seconds since the epoch; the one without a name under ""."""
-    problem: str
-    """Why those that mcpd keeps cannot be read; empty if they can."""
+    @property
+    def used(self) -> Mapping[str, float]:
+        """When each was last shown, by name, in seconds since the epoch; the one without a name under ""."""
+
+    @property
+    def problem(self) -> str:
+        """Why those that mcpd keeps cannot be read; empty if they can."""
 
     async def learn(self) -> None:
         """Read those that mcpd keeps again."""

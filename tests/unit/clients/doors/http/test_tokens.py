@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -17,6 +17,9 @@ from daemon.config.redaction import Redactors
 from daemon.host.tokens import TokenFile
 from daemon.safety.redact import HIDDEN
 from tests.unit.clients.doors.http.visits import ANN, CI, NOBODY
+
+if TYPE_CHECKING:
+    from daemon.operators.base import Access
 
 
 @pytest.fixture
@@ -56,6 +59,11 @@ def test_a_token_is_compared_with_all_of_them_wherever_it_stands(count: int, pla
 
 def test_what_compares_them_takes_the_same_time_for_all(file: TokenFile) -> None:
     assert tokens(file)._same is hmac.compare_digest
+
+
+def test_they_are_what_operators_commands_ask(file: TokenFile) -> None:
+    known: Access = tokens(file)
+    assert (known.used, known.problem) == ({}, "")
 
 
 async def test_on_loopback_one_is_made_and_shown_nowhere(file: TokenFile) -> None:
