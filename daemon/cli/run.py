@@ -20,11 +20,12 @@ import attrs
 from daemon import __version__
 from daemon.cli import EX_CONFIG
 from daemon.config.files import files_beside
-from daemon.config.listen import DEFAULT_HTTP_ADDRESS
+from daemon.config.listen import DEFAULT_HTTP_ADDRESS, HttpListen
 from daemon.config.model import DEFAULT_PROFILE
 from daemon.config.parse import load
 from daemon.config.redaction import Redactors
 from daemon.config.state_url import resolve
+from daemon.config.validate import listen_faults
 from daemon.errors import ConfigError, DaemonRunning, Fault
 from daemon.host import paths
 from daemon.host.notify import Notifier, listen_fds, watchdog_seconds
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
 FRONT, CONTROL, HTTP = NAMES = ("front", "control", "http")
 """The sockets that systemd may hand over, by their FileDescriptorName."""
 
+BY_OPTION, BY_UNIT = "mcpd run --http", "mcpd-http.socket, at"
+"""Who says where HTTP is served, if it is not the configuration."""
+
 EX_UNAVAILABLE = 69
 """A socket could not be bound, or another daemon serves it."""
 EX_SOFTWARE = 70
@@ -61,8 +65,13 @@ def main(argv: list[str]) -> int:
     signals = Signals()
     inherited = listen_fds(os.environ)
     try:
-        http = _adopted(inherited) or options.http
-        file = ConfigFile(options.config or paths.config_file(os.environ), lazy=options.lazy, http=http)
+        held = _adopted(inherited)
+        file = ConfigFile(
+            options.config or paths.config_file(os.environ),
+            lazy=options.lazy,
+            http=options.http if held is None else held,
+            opener=BY_OPTION if held is None else BY_UNIT,
+        )
         config = file.read()
         place = resolve(config.state.url, options.state_dir or paths.state_dir(os.environ))
         with (
@@ -84,13 +93,16 @@ def main(argv: list[str]) -> int:
 class ConfigFile:
     """The configuration file, with what the command line adds each time that it is read."""
 
-    def __init__(self, path: Path, *, lazy: bool | None = None, http: str | None = None) -> None:
+    def __init__(
+        self, path: Path, *, lazy: bool | None = None, http: str | None = None, opener: str = BY_OPTION
+    ) -> None:
         """Name the file; nothing is read yet.
 
         Args:
             path: of the file.
             lazy: `--lazy` or `--no-lazy`, if either was given.
-            http: where HTTP is served whatever the file says: `--http`, or a socket that was handed over.
+            http: where HTTP is served whatever the file says; empty: where the file says, or else by default.
+            opener: who says so, for faults.
         """
         self.path = path
         self.redact = Redactors()
@@ -99,6 +111,7 @@ class ConfigFile:
         """What `look` returned just before the file was last read."""
         self._lazy = lazy
         self._http = http
+        self._opener = opener
 
     def look(self) -> tuple[object, ...] | None:
         """The identity of this file and those of the profiles, to notice a change; None if one is missing."""
@@ -116,9 +129,10 @@ class ConfigFile:
         """
         # Before it is read: what is written in the meantime then counts as a change.
         self.seen = self.look()
-        config = switched(load(self.path, os.environ, SURFACES, http=self._http), lazy=self._lazy)
+        config = switched(load(self.path, os.environ, SURFACES), lazy=self._lazy)
+        # Before it may be refused: a fault is shown redacted.
         self.redact.learn(config)
-        return config
+        return opened(config, self._http, self._opener)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -131,16 +145,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--config", type=Path, metavar="F", help="configuration (default: see mcpd check)")
     parser.add_argument(
-        "--http",
-        nargs="?",
-        const=DEFAULT_HTTP_ADDRESS,
-        metavar="ADDR",
-        help=f"serve HTTP, too, whatever the configuration says (without ADDR: {DEFAULT_HTTP_ADDRESS})",
-    )
-    parser.add_argument(
         "--socket", type=Path, metavar="P", help="where clients connect; operators' commands beside it"
     )
     parser.add_argument("--state-dir", type=Path, metavar="D", help="where state is kept")
+    parser.add_argument(
+        "--http",
+        nargs="?",
+        const="",
+        metavar="ADDR",
+        help="serve clients over HTTP and WebSocket, too: on HOST:PORT, else where `listen.http` says, else on"
+        f" {DEFAULT_HTTP_ADDRESS}; `mcpd token` shows the token that lets them in",
+    )
     parser.add_argument(
         "--lazy",
         action=argparse.BooleanOptionalAction,
@@ -160,6 +175,22 @@ def switched(config: Config, *, lazy: bool | None) -> Config:
         return attrs.evolve(config, lazy=False)
     default = attrs.evolve(config.profiles[DEFAULT_PROFILE], lazy=True, surface=LAZY, deferred_loading=None)
     return attrs.evolve(config, lazy=True, profiles={**config.profiles, DEFAULT_PROFILE: default})
+
+
+def opened(config: Config, address: str | None, opener: str = BY_OPTION) -> Config:
+    """The configuration with HTTP on an address that counts more than its own; None leaves it.
+
+    Raises:
+        ConfigError: what is configured is not enough for that address.
+    """
+    if address is None:
+        return config
+    http = config.listen.http or HttpListen()
+    http = attrs.evolve(http, address=address or http.address)
+    opening = attrs.evolve(config, listen=attrs.evolve(config.listen, http=http))
+    if faults := list(listen_faults(opening)):
+        raise ConfigError(f"{opener} {address}".strip(), faults)
+    return opening
 
 
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR")

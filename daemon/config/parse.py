@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
-from daemon.config.expand import Sources, expand_server, read_file
+from daemon.config.expand import Sources, expand_http, expand_server, read_file
 from daemon.config.files import ProfileFiles, open_to_others, read_beside
 from daemon.config.jsonc import ROOT, below, decode
-from daemon.config.listen import served_at
+from daemon.config.listen import Tls
 from daemon.config.model import DEFAULT_PROFILE, Category, Config, Profile, Server
 from daemon.config.server_rules import infer_type
 from daemon.config.structure import TRANSPORT_SPELLINGS, expected, read
@@ -34,16 +34,13 @@ T = TypeVar("T")
 Raw = dict[str, Any]
 
 
-def load(
-    path: Path, environ: Mapping[str, str], surfaces: Collection[str] = (), *, http: str | None = None
-) -> Config:
+def load(path: Path, environ: Mapping[str, str], surfaces: Collection[str] = ()) -> Config:
     """Read the configuration at `path`, and the profiles in `profiles.d` beside it.
 
     Args:
         path: the configuration file.
         environ: what `${VAR}` stands for.
         surfaces: the names that a profile's `surface` may have; empty to leave them unchecked.
-        http: where HTTP is served whatever the file says; None leaves it to the file.
 
     Raises:
         ConfigError: it cannot be read, others can write it, or it has faults; the error lists all of them.
@@ -60,12 +57,7 @@ def load(
     if faults:
         raise ConfigError(source, faults)
     return parse(
-        _text(content, source),
-        source=source,
-        environ=environ,
-        surfaces=surfaces,
-        files=read_beside(path),
-        http=http,
+        _text(content, source), source=source, environ=environ, surfaces=surfaces, files=read_beside(path)
     )
 
 
@@ -77,12 +69,11 @@ def parse(
     surfaces: Collection[str] = (),
     read_file: Callable[[Path], str] = read_file,
     files: ProfileFiles | None = None,
-    http: str | None = None,
 ) -> Config:
     """Read a configuration. `source` names it in errors; relative `${file:...}` paths start at its directory.
 
     `surfaces` are the names that a profile's `surface` may have; without any, they are not checked. `files` are
-    the profiles in files of their own. `http` is where HTTP is served whatever the text says.
+    the profiles in files of their own.
 
     Raises:
         ConfigError: it has faults; the error lists all of them.
@@ -96,8 +87,6 @@ def parse(
         raw = {**raw, "profiles": {**files.profiles, **raw.get("profiles", {})}}
     sources = Sources(environ=environ, base=Path(source).parent, read_file=read_file)
     config = _read_config(raw, sources, faults)
-    if http is not None:
-        config = attrs.evolve(config, listen=served_at(http, config.listen))
     named = Named(
         servers=_names(raw, "mcpServers"),
         categories=_names(raw, "categories"),
@@ -119,8 +108,27 @@ def _read_config(raw: Raw, sources: Sources, faults: list[Fault]) -> Config:
     categories = _read_all(Category, raw, "categories", faults)
     profiles = {DEFAULT_PROFILE: Profile(name=DEFAULT_PROFILE), **_read_all(Profile, raw, "profiles", faults)}
     rest = {key: value for key, value in raw.items() if key not in {*_SECTIONS, "$schema"}}
-    config = read(Config, rest, ROOT, faults) or Config()
+    config = _read_rest(rest, sources, faults)
     return attrs.evolve(config, mcp_servers=servers, categories=categories, profiles=profiles)
+
+
+def _read_rest(raw: Raw, sources: Sources, faults: list[Fault]) -> Config:
+    """What stands beside servers, categories and profiles."""
+    listen, found = raw.get("listen"), frozenset[str]()
+    if isinstance(listen, dict) and isinstance(listen.get("http"), dict):
+        trail = below(below(ROOT, "listen"), "http")
+        expanded, found = expand_http(listen["http"], trail, sources, faults)
+        raw = {**raw, "listen": {**listen, "http": expanded}}
+    config = read(Config, raw, ROOT, faults) or Config()
+    http = config.listen.http
+    if http is None:
+        return config
+    tls = http.tls and Tls(
+        cert=_absolute(http.tls.cert, sources.base), key=_absolute(http.tls.key, sources.base)
+    )
+    return attrs.evolve(
+        config, listen=attrs.evolve(config.listen, http=attrs.evolve(http, tls=tls, substituted=found))
+    )
 
 
 def _read_server(name: str, raw: object, sources: Sources, faults: list[Fault]) -> Server | None:
@@ -136,13 +144,13 @@ def _read_server(name: str, raw: object, sources: Sources, faults: list[Fault]) 
             kind = TRANSPORT_SPELLINGS.get(kind, kind)
         raw = {**raw, "type": kind}
     server = read(Server, raw, trail, faults, name=name)
-    cwd = _absolute(server.cwd, sources.base) if server else None
+    cwd = server.cwd and _absolute(server.cwd, sources.base) if server else None
     return server and attrs.evolve(server, substituted=found, credentials=credentials, cwd=cwd)
 
 
-def _absolute(cwd: str | None, base: Path) -> str | None:
-    # A path that begins with ~ is a fault, and the fault quotes it (`server_rules`).
-    return cwd if not cwd or cwd.startswith("~") else str(base.absolute() / cwd)
+def _absolute(path: str, base: Path) -> str:
+    # A path that begins with ~ is a fault, and the fault is about what was written.
+    return path if not path or path.startswith("~") else str(base.absolute() / path)
 
 
 def _read_all(cls: type[T], raw: Raw, section: str, faults: list[Fault]) -> dict[str, T]:

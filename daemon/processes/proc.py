@@ -13,8 +13,6 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-import socket
-import struct
 from pathlib import Path
 from typing import NamedTuple
 
@@ -183,13 +181,6 @@ _ACCEPTING = 1 << 16
 """The flag of a listening socket (__SO_ACCEPTCON)."""
 
 
-_LISTENING = "0A"
-"""The state of a listening socket in /proc/net/tcp (TCP_LISTEN)."""
-
-_ANY = frozenset({"0" * 8, "0" * 32})
-"""0.0.0.0 and :: in /proc/net/tcp: they overlap with every address."""
-
-
 def may(path: Path, mode: int) -> bool:
     """Whether we may access a file (`os.R_OK`, `os.W_OK`, `os.X_OK`), as open(2) would decide."""
     return os.access(path, mode, effective_ids=True)
@@ -205,19 +196,29 @@ def listens(path: Path) -> bool | None:
     return any(len(row) == 8 and row[7] == str(path) and int(row[3], 16) & _ACCEPTING for row in rows)  # noqa: PLR2004
 
 
-def port_holder(address: str, port: int) -> int | None:
-    """The pid of a process that listens where we cannot because of it; None if it is hidden, or nobody does."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    own = _kernels_words(socket.inet_pton(family, address))
-    inodes = set()
-    for table in ("tcp", "tcp6"):
-        # sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode ...
-        for row in map(str.split, (_read(PROC / "net" / table) or "").splitlines()[1:]):
-            there, _, number = row[1].partition(":")
-            overlaps = there == own or not _ANY.isdisjoint({there, own})
-            if row[3] == _LISTENING and int(number, 16) == port and overlaps:
+_LISTENING = "0A"
+"""The state of a listening TCP socket (include/net/tcp_states.h)."""
+
+
+def port_holders(port: int) -> list[int]:
+    """The pids of other processes that are seen to listen on a TCP port, whatever the address."""
+    inodes: set[str] = set()
+    for name in ("tcp", "tcp6"):
+        # sl local_address rem_address st tx:rx tr:when retrnsmt uid timeout inode ...
+        for row in map(str.split, (_read(PROC / "net" / name) or "").splitlines()[1:]):
+            if row[3] == _LISTENING and int(row[1].rpartition(":")[2], 16) == port:
                 inodes.add(f"socket:[{row[9]}]")
-    return next((pid for pid in numbers() if inodes & _sockets(pid)), None) if inodes else None
+    return [pid for pid in numbers() if not inodes.isdisjoint(_descriptors(pid))] if inodes else []
+
+
+def _descriptors(pid: int) -> list[str]:
+    """What the descriptors of a process lead to; nothing if it shows them to nobody."""
+    folder, found = f"/proc/{pid}/fd", list[str]()
+    with contextlib.suppress(OSError):
+        for each in os.listdir(folder):  # noqa: PTH208 - of every process: pathlib takes ten times as long
+            with contextlib.suppress(OSError):
+                found.append(os.readlink(f"{folder}/{each}"))  # noqa: PTH115
+    return found
 
 
 def lock_holder(lock: Path) -> int | None:
@@ -273,21 +274,6 @@ def open_files(pid: int | str = "self") -> tuple[float, float] | None:
             soft, hard = line.split()[3:5]
             return _limit(soft), _limit(hard)
     return None
-
-
-def _kernels_words(packed: bytes) -> str:
-    """An address as /proc/net/tcp has it: in words of the machine's own byte order."""
-    return "".join(f"{word:08X}" for word in struct.unpack(f"={len(packed) // 4}I", packed))
-
-
-def _sockets(pid: int) -> set[str]:
-    """What the descriptors of a process refer to; empty if they cannot be read."""
-    found = set()
-    with contextlib.suppress(OSError):
-        for fd in (PROC / str(pid) / "fd").iterdir():
-            with contextlib.suppress(OSError):
-                found.add(os.readlink(fd))  # noqa: PTH115 - no file, but a name such as socket:[1234]
-    return found
 
 
 def _limit(word: str) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 
-from daemon.cli.run import ConfigFile, switched
+from daemon.cli.run import ConfigFile, opened, switched
 from daemon.clients.doors.http.binding import address_of
 from daemon.errors import ConfigError
 from daemon.processes.starts import FOLDER
@@ -404,7 +405,8 @@ def test_an_address_of_http_that_is_taken_is_status_69_with_what_holds_it(place:
         with place.daemon(place.config({"listen": {"http": {"address": address}}})) as process:
             status, err = ended(process)
     assert status == 69
-    assert f"cannot listen on {address}: Address already in use. Process {os.getpid()} (" in err
+    assert f"cannot listen on {address}: Address already in use. A process listens there (" in err
+    assert f", pid {os.getpid()})" in err
     assert not place.front.exists()
 
 
@@ -439,6 +441,39 @@ def test_the_switch_of_the_command_line_counts_for_every_reading_of_the_file(tmp
     path.write_text('{"lazy": true, "watch": true}')
     again = file.read()
     assert (again.lazy, again.watch) == (False, True)
+
+
+TOKEN = "0123456789abcdef-of-ci"
+
+
+@pytest.mark.parametrize(
+    ("configured", "option", "address"),
+    [
+        (None, None, None),
+        (None, "", "127.0.0.1:7337"),
+        (None, "localhost:8000", "localhost:8000"),
+        ({"address": "127.0.0.1:9000"}, None, "127.0.0.1:9000"),
+        ({"address": "127.0.0.1:9000", "tokens": TOKEN}, "", "127.0.0.1:9000"),
+        ({"address": "127.0.0.1:9000", "tokens": TOKEN}, "[::1]:1", "[::1]:1"),
+        ({"tokens": TOKEN, "trustedProxies": ["10.0.0.1"]}, "0.0.0.0:80", "0.0.0.0:80"),
+    ],
+)
+def test_the_command_line_opens_http_and_what_is_configured_of_it_stays(
+    configured: dict[str, object] | None, option: str | None, address: str | None
+) -> None:
+    config = config_of({"listen": {"http": configured}})
+    http = opened(config, option).listen.http
+    assert (http and http.address) == address
+    if http is not None:
+        assert http.tokens == (configured or {}).get("tokens")
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:7337", "nonsense", "example.org:80"])
+def test_an_address_on_the_command_line_is_held_to_the_same_rules(tmp_path: Path, address: str) -> None:
+    path = tmp_path / "mcpd.json"
+    path.write_text('{"listen": {"http": {"hosts": ["box"]}}}')
+    with pytest.raises(ConfigError, match=f"mcpd run --http {re.escape(address)}: "):
+        ConfigFile(path, http=address).read()
 
 
 def test_the_secrets_of_every_configuration_that_was_read_stay_hidden(

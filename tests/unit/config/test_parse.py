@@ -141,20 +141,6 @@ def test_a_file_is_loaded_with_its_neighbours(tmp_path: Path) -> None:
     assert load(path, {}).mcp_servers["s"].env == {"A": "k3y-from-file"}
 
 
-@pytest.mark.parametrize(
-    "text", ["{}", '{"listen": {"http": {"address": "127.0.0.1:1", "hosts": ["a.example"]}}}']
-)
-def test_an_address_for_http_that_comes_from_elsewhere_counts_more_and_switches_http_on(
-    tmp_path: Path, text: str
-) -> None:
-    (tmp_path / "mcpd.json").write_text(text)
-    own = load(tmp_path / "mcpd.json", {}).listen.http
-    http = load(tmp_path / "mcpd.json", {}, http="127.0.0.1:7777").listen.http
-    assert http is not None
-    assert http.address == "127.0.0.1:7777"
-    assert http.hosts == (own.hosts if own else ())
-
-
 def test_a_missing_file_says_where_it_was_looked_for_and_how_to_make_one(tmp_path: Path) -> None:
     path = tmp_path / "mcpd.json"
     with pytest.raises(ConfigError) as caught:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from ipaddress import ip_address
+from pathlib import Path
 
+from daemon.config.addresses import numeric, split_authority
 from daemon.config.listen import DEFAULT_HTTP_ADDRESS
 from daemon.config.model import MAX_PORT
-from daemon.config.validate import split_authority
 from daemon.errors import ConfigError, Fault
 from daemon.kit.wording import quoted
 from daemon.processes import proc
@@ -35,12 +35,11 @@ def bind_http(address: str) -> socket.socket:
         OSError: it cannot be bound; the text names what holds the port, if that is the reason, and what to do.
         ValueError: as in `listen_at`.
     """
-    host, port = _split(address)
     try:
         return listen_at(address)
     except OSError as error:
         number = error.errno or errno.EINVAL
-        reason = os.strerror(number) + _what_to_do(number, host, port)
+        reason = os.strerror(number) + _what_to_do(number, _split(address)[1])
         raise OSError(number, f"cannot listen on {address}: {reason}") from None
 
 
@@ -102,25 +101,17 @@ def _split(address: str) -> tuple[str, int]:
     host, port = split_authority(address)
     if host is not None and host.lower() == "localhost":
         host = LOOPBACK
-    if host is None or port is None or port > MAX_PORT or not _is_address(host):
+    if host is None or port is None or port > MAX_PORT or numeric(host) is None:
         raise ValueError(
             f"{quoted(address)} is not ADDRESS:PORT, as in 127.0.0.1:7337, [::1]:7337 or localhost:7337"
         )
     return host, port
 
 
-def _is_address(host: str) -> bool:
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
-def _what_to_do(number: int, host: str, port: int) -> str:
+def _what_to_do(number: int, port: int) -> str:
     match number:
         case errno.EADDRINUSE:
-            return f". {_holder(host, port)}, or choose another address"
+            return f". {_holders(port)}, or choose another address"
         case errno.EACCES:
             return (
                 ". Ports below 1024 are root's: take a higher one, or let systemd hold it (systemd/"
@@ -134,9 +125,9 @@ def _what_to_do(number: int, host: str, port: int) -> str:
     return ""
 
 
-def _holder(host: str, port: int) -> str:
-    pid = proc.port_holder(host, port)
-    if pid is None:
+def _holders(port: int) -> str:
+    pids = proc.port_holders(port)
+    if not pids:
         return f"`ss -ltnp 'sport = :{port}'`, as root, names what listens there: stop it"
-    program = os.path.basename(proc.command_line(pid)[0]) or "its program is hidden"  # noqa: PTH119 - no file is meant
-    return f"Process {pid} ({program}) listens there: stop it"
+    named = [f"{Path(proc.command_line(pid)[0]).name or 'its program is hidden'}, pid {pid}" for pid in pids]
+    return f"A process listens there ({'; '.join(named)}): stop it"

@@ -7,11 +7,10 @@ balancer sends them elsewhere while it says 503.
 from __future__ import annotations
 
 from http import HTTPStatus
-from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from daemon.clients.doors.http.head import Refusal
-from daemon.config.validate import split_authority
+from daemon.config.addresses import numeric, split_authority
 from daemon.host.notify import Readiness
 
 if TYPE_CHECKING:
@@ -56,12 +55,4 @@ def is_probe(head: Head) -> bool:
         return False
     sent = head.headers.get("host", "")
     host, _port = split_authority(sent)
-    return not sent or (host is not None and _is_address(host))
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True
+    return not sent or (host is not None and numeric(host) is not None)

@@ -18,7 +18,7 @@ from daemon.clients.doors.http.exchange import PLAIN
 from daemon.clients.doors.http.head import Refusal
 from daemon.clients.doors.http.health import health, is_probe
 from daemon.clients.doors.listening import Listener
-from daemon.config.validate import is_loopback, split_authority
+from daemon.config.addresses import is_loopback, split_authority
 from daemon.errors import CallError
 
 if TYPE_CHECKING:

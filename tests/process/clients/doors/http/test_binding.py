@@ -94,8 +94,8 @@ def test_whoever_holds_the_port_is_named(somebody: subprocess.Popen[str]) -> Non
         assert refused.value.errno == errno.EADDRINUSE
         program = Path(sys.executable).name
         assert str(refused.value).endswith(
-            f"cannot listen on {address}: Address already in use. Process {somebody.pid} ({program}) listens"
-            " there: stop it, or choose another address"
+            f"cannot listen on {address}: Address already in use. A process listens there"
+            f" ({program}, pid {somebody.pid}): stop it, or choose another address"
         )
 
 
