@@ -64,6 +64,8 @@ class HttpOffer:
     """The names of all profiles."""
     surfaces: tuple[str, ...]
     """The names of all surfaces."""
+    definition: Callable[[str, str], bytes]
+    """Returns the tool that a profile offers under a name, raw; empty if there is none."""
     metrics: Callable[[], Callable[[], Awaitable[str]] | None]
     """What makes the text of `/metrics`; None: there is none."""
     readiness: Callable[[], Readiness]
@@ -100,7 +102,9 @@ class HttpServer:
         self._serve = serve
         self._outbox = outbox
         self._limits = limits
-        self._mcp = McpEndpoint(self._start, outbox=outbox, places=limits.connections)
+        self._mcp = McpEndpoint(
+            self._start, outbox=outbox, places=limits.connections, definition=offer.definition
+        )
         self._tls = tls
         self._connections: dict[Responding, trio.CancelScope] = {}
         self._strangers: dict[trio.CancelScope, None] = {}
