@@ -108,6 +108,7 @@ class HttpConnection(ResponseWriter):
     def tick(self, now: float) -> None:
         """Do what is due: give up on a client that is too slow, call what waits for its time."""
         exchange = self.exchange
+        self._allow_for_reading(now)
         if now >= self._deadline:
             self._deadline = math.inf
             if exchange is None or self._shut or self._http.our_state is not h11.SEND_RESPONSE:
