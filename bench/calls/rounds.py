@@ -120,9 +120,8 @@ class Stage:
         target = self._targets[name]
         wires = self.wires(name, case.connections)
         arguments: dict[str, object] = {"text": "x" * case.size} if case.echo else {"bytes": case.size}
-        requests = [
-            target.request(number, arguments, "echo" if case.echo else "answer") for number in range(len(wires))
-        ]
+        tool = "echo" if case.echo else "answer"
+        requests = [wire.wrap(target.request(each, arguments, tool)) for each, wire in enumerate(wires)]
         if (case.name, name) not in self._sizes:
             found = {wire.try_out(request) for wire, request in zip(wires, requests, strict=True)}
             if len(found) > 1:
@@ -182,7 +181,7 @@ def measured(targets: Sequence[Target], asked: Sequence[Case], rounds: int, seco
 
 def _one_at_a_time(target: Target, wire: Wire, request: Request, size: int, seconds: float) -> Turn:
     for _ in range(WARM_CALLS if size < MB else 1):
-        wire.exchange(request.line(wire.number))
+        wire.exchange(request.line(wire.number), size)
         wire.number += 1
     took: list[float] = []
     clock = time.perf_counter
@@ -193,7 +192,7 @@ def _one_at_a_time(target: Target, wire: Wire, request: Request, size: int, seco
         line = request.line(wire.number)
         wire.number += 1
         before = clock()
-        got = wire.exchange(line)
+        got = wire.exchange(line, size)
         now = clock()
         took.append(now - before)
         if got != size:

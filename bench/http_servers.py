@@ -1,0 +1,234 @@
+"""Which HTTP server stands beneath the door: `python -m bench.http_servers [--seconds S] [--rounds N]`.
+
+Each candidate answers every POST with the same 100 bytes. Asked of it: calls one at a time over a connection that
+is kept, calls over 32 such connections at once, and the memory of 1,000 connections that were used once and are
+kept. What is sent is what a client of MCP sends; all candidates are up at once and take turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import statistics
+import sys
+from contextlib import ExitStack, closing
+from typing import TYPE_CHECKING, Any
+
+import h11
+import trio
+
+from bench.calls.rounds import Case, stage
+from bench.calls.targets import DOOR, application
+from bench.calls.web import LOOPBACK
+from bench.calls.wires import Request, kilobytes
+from bench.tables import aligned, number
+from daemon.wire.outbox import IN, Poll
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from bench.calls.targets import Yardstick
+
+BODY = b'{"jsonrpc":"2.0","id":10000000,"result":{"content":[{"type":"text","text":"' + b"x" * 20 + b'"}]}}'
+"""A hundred bytes that look like an answer."""
+assert len(BODY) == 100
+
+HEADERS = [(b"Content-Type", b"application/json"), (b"Content-Length", b"100")]
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
+
+END_OF_HEAD = b"\r\n\r\n"
+
+READ_BYTES = 16 * 1024
+
+BACKLOG = 1024
+
+CONNECTIONS, IDLE = 32, 1000
+
+
+def in_poll(converse: Callable[[], Callable[[bytes], bytes]]) -> Callable[[socket.socket], Any]:
+    """A server in the daemon's poll; `converse` makes a connection's way from what came to what is said."""
+
+    async def serve(listener: socket.socket) -> None:
+        poll = Poll(after=lambda: None)
+
+        def accept(_ready: int) -> None:
+            link, _ = listener.accept()
+            link.setblocking(False)
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            answer = converse()
+
+            def read(_ready: int) -> None:
+                data = link.recv(READ_BYTES)
+                if data:
+                    said = answer(data)
+                    if said:
+                        os.write(link.fileno(), said)
+                else:
+                    poll.watch(link.fileno(), 0, read)
+                    link.close()
+
+            poll.watch(link.fileno(), IN, read)
+
+        poll.watch(listener.fileno(), IN, accept)
+        await trio.sleep_forever()
+
+    return serve
+
+
+def by_h11() -> Callable[[bytes], bytes]:
+    """h11 reads and writes every message."""
+    http = h11.Connection(h11.SERVER)
+
+    def answer(data: bytes) -> bytes:
+        http.receive_data(data)
+        while type(event := http.next_event()) is not h11.EndOfMessage:
+            if event is h11.NEED_DATA:
+                return b""
+        return _said(http)
+
+    return answer
+
+
+def _said(http: h11.Connection) -> bytes:
+    said = [
+        http.send(h11.Response(status_code=200, headers=HEADERS)),
+        http.send(h11.Data(data=BODY)),
+        http.send(h11.EndOfMessage()),
+    ]
+    http.start_next_cycle()
+    return b"".join(each for each in said if each)
+
+
+def remembered() -> Callable[[bytes], bytes]:
+    """h11 reads a head that differs from the one before; what is said is written by hand."""
+    known, size, held = b"", 0, b""
+
+    def answer(data: bytes) -> bytes:
+        nonlocal known, size, held
+        held += data
+        end_ = held.find(END_OF_HEAD) + len(END_OF_HEAD)
+        if end_ < len(END_OF_HEAD):
+            return b""
+        head = held[:end_]
+        if head != known:
+            http = h11.Connection(h11.SERVER)
+            http.receive_data(head)
+            event = http.next_event()
+            assert isinstance(event, h11.Request)
+            known, size = head, int(dict(event.headers)[b"content-length"])
+        if len(held) < end_ + size:
+            return b""
+        held = held[end_ + size :]
+        return HEAD + BODY
+
+    return answer
+
+
+async def by_tasks(listener: socket.socket) -> None:
+    """h11 over trio's streams, a task for each connection."""
+
+    async def serve(stream: trio.SocketStream) -> None:
+        http = h11.Connection(h11.SERVER)
+        while True:
+            event = http.next_event()
+            if event is h11.NEED_DATA:
+                http.receive_data(bytes(await stream.receive_some(READ_BYTES)))
+            elif type(event) is h11.EndOfMessage:
+                await stream.send_all(_said(http))
+            elif type(event) is h11.ConnectionClosed:
+                return
+
+    listening = trio.SocketListener(trio.socket.from_stdlib_socket(listener))
+    await trio.serve_listeners(serve, [listening])
+
+
+async def by_hypercorn(listener: socket.socket) -> None:
+    """hypercorn's own server on trio, with an ASGI application."""
+    from hypercorn.config import Config  # noqa: PLC0415 - only this candidate is to carry it
+    from hypercorn.trio import serve  # noqa: PLC0415
+
+    async def application(scope: Mapping[str, Any], receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            while True:
+                await send({"type": f"{(await receive())['type']}.complete"})
+        while (await receive()).get("more_body"):
+            pass
+        await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+        await send({"type": "http.response.body", "body": BODY})
+
+    config = Config()
+    config.bind = [f"fd://{listener.detach()}"]
+    config.backlog = BACKLOG
+    config.keep_alive_timeout = 3600
+    config.keep_alive_max_requests = sys.maxsize
+    await serve(application, config, mode="asgi")  # type: ignore[arg-type]
+
+
+CANDIDATES: dict[str, Callable[[socket.socket], Any]] = {
+    "hypercorn on trio": by_hypercorn,
+    "h11, a task for each connection": by_tasks,
+    DOOR: in_poll(by_h11),
+    "the same, heads remembered": in_poll(remembered),
+}
+
+
+def idle_kilobytes(candidate: Yardstick, count: int) -> float:
+    """What a connection takes that was used once and is kept."""
+    assert candidate.pid is not None
+    with ExitStack() as stack:
+        before = kilobytes(candidate.pid, "VmRSS")
+        for each in range(count):
+            wire = stack.enter_context(closing(candidate.connect(each)))
+            wire.try_out(wire.wrap(Request.of("echo_0", {"text": "x" * 100})))
+        return (kilobytes(candidate.pid, "VmRSS") - before) / count
+
+
+def measured(rounds: int, seconds: float, idle: int) -> list[list[str]]:
+    """A row for each candidate: medians over the rounds."""
+    one = Case(name="one", targets=tuple(CANDIDATES))
+    many = Case(name="many", targets=tuple(CANDIDATES), connections=CONNECTIONS)
+    with ExitStack() as stack:
+        candidates = [stack.enter_context(application(name, name)) for name in CANDIDATES]
+        connected = stack.enter_context(stage(candidates))
+        turns = [
+            (name, connected.turn(one, name, seconds), connected.turn(many, name, seconds))
+            for _ in range(rounds)
+            for name in CANDIDATES
+        ]
+        memory = {each.name: idle_kilobytes(each, idle) for each in candidates}
+    rows = []
+    for name in CANDIDATES:
+        own = [(alone, crowd) for asked, alone, crowd in turns if asked == name]
+        values = (
+            1e6 * statistics.median(alone.p50 or 0 for alone, _ in own),
+            1e6 * statistics.median(alone.cpu or 0 for alone, _ in own),
+            statistics.median(crowd.rate for _, crowd in own),
+            1e6 * statistics.median(crowd.cpu or 0 for _, crowd in own),
+            memory[name],
+        )
+        rows.append([name, *map(number, values)])
+    return rows
+
+
+HEADS = ["server", "p50 us", "CPU us", f"calls/s of {CONNECTIONS}", "CPU us", f"KB of an idle one, of {IDLE:,}"]
+
+
+def main(argv: list[str]) -> int:
+    """Serve, or measure and print."""
+    if argv[:1] == ["--serve"]:
+        with socket.create_server((LOOPBACK, int(argv[2])), backlog=BACKLOG) as listener:
+            listener.setblocking(False)
+            trio.run(CANDIDATES[argv[1]], listener)
+    made = argparse.ArgumentParser(prog="python -m bench.http_servers", description=__doc__.splitlines()[0])
+    made.add_argument("--rounds", type=int, default=9)
+    made.add_argument("--seconds", type=float, default=0.5, help="of each turn")
+    made.add_argument("--idle", type=int, default=IDLE, help="connections that are kept")
+    asked = made.parse_args(argv)
+    print(aligned([HEADS, *measured(asked.rounds, asked.seconds, asked.idle)]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
