@@ -1,8 +1,8 @@
-"""Which HTTP server stands beneath the door: `python -m bench.http_servers [--seconds S] [--rounds N]`.
+"""Which HTTP server stands beneath the door: `python -m bench.http_servers`.
 
-Each candidate answers every POST with the same 100 bytes. Asked of it: calls one at a time over a connection that
-is kept, calls over 32 such connections at once, and the memory of 1,000 connections that were used once and are
-kept. What is sent is what a client of MCP sends; all candidates are up at once and take turns.
+Each candidate answers every POST with the same 100 bytes. Asked of it: calls one at a time over a connection
+that is kept, calls over 32 such connections at once, and the memory of 1,000 connections that were used once and
+are kept. What is sent is what a client of MCP sends; all candidates are up at once and take turns.
 """
 
 from __future__ import annotations
@@ -13,32 +13,33 @@ import socket
 import statistics
 import sys
 from contextlib import ExitStack, closing
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import h11
 import trio
 
-from bench.calls.rounds import Case, stage
+from bench.calls.rounds import MB, Case, stage
 from bench.calls.targets import DOOR, application
 from bench.calls.web import LOOPBACK
 from bench.calls.wires import Request, kilobytes
 from bench.tables import aligned, number
-from daemon.wire.outbox import IN, Poll
+from daemon.clients.doors.http.connection import HttpConnection
+from daemon.clients.doors.http.replies import JSON
+from daemon.clients.doors.listening import Listener
+from daemon.wire.outbox import IN, Outbox, Poll
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from bench.calls.targets import Yardstick
+    from daemon.clients.doors.http.exchange import Exchange
 
 BODY = b'{"jsonrpc":"2.0","id":10000000,"result":{"content":[{"type":"text","text":"' + b"x" * 20 + b'"}]}}'
 """A hundred bytes that look like an answer."""
 assert len(BODY) == 100
 
 HEADERS = [(b"Content-Type", b"application/json"), (b"Content-Length", b"100")]
-
-HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
-
-END_OF_HEAD = b"\r\n\r\n"
 
 READ_BYTES = 16 * 1024
 
@@ -101,31 +102,6 @@ def _said(http: h11.Connection) -> bytes:
     return b"".join(each for each in said if each)
 
 
-def remembered() -> Callable[[bytes], bytes]:
-    """h11 reads a head that differs from the one before; what is said is written by hand."""
-    known, size, held = b"", 0, b""
-
-    def answer(data: bytes) -> bytes:
-        nonlocal known, size, held
-        held += data
-        end_ = held.find(END_OF_HEAD) + len(END_OF_HEAD)
-        if end_ < len(END_OF_HEAD):
-            return b""
-        head = held[:end_]
-        if head != known:
-            http = h11.Connection(h11.SERVER)
-            http.receive_data(head)
-            event = http.next_event()
-            assert isinstance(event, h11.Request)
-            known, size = head, int(dict(event.headers)[b"content-length"])
-        if len(held) < end_ + size:
-            return b""
-        held = held[end_ + size :]
-        return HEAD + BODY
-
-    return answer
-
-
 async def by_tasks(listener: socket.socket) -> None:
     """h11 over trio's streams, a task for each connection."""
 
@@ -145,7 +121,7 @@ async def by_tasks(listener: socket.socket) -> None:
 
 
 async def by_hypercorn(listener: socket.socket) -> None:
-    """hypercorn's own server on trio, with an ASGI application."""
+    """Hypercorn's own server on trio, with an ASGI application."""
     from hypercorn.config import Config  # noqa: PLC0415 - only this candidate is to carry it
     from hypercorn.trio import serve  # noqa: PLC0415
 
@@ -163,14 +139,33 @@ async def by_hypercorn(listener: socket.socket) -> None:
     config.backlog = BACKLOG
     config.keep_alive_timeout = 3600
     config.keep_alive_max_requests = sys.maxsize
-    await serve(application, config, mode="asgi")  # type: ignore[arg-type]
+    await serve(application, config, mode="asgi")
+
+
+async def by_door(listener: socket.socket) -> None:
+    """The daemon's own connection, which has h11 read a head once."""
+    outbox = Outbox()
+
+    def answer(exchange: Exchange) -> None:
+        exchange.on_body = lambda _body: exchange.respond(HTTPStatus.OK, (BODY,), JSON)
+
+    async def serve(link: socket.socket, peer: str) -> None:
+        connection = HttpConnection(
+            link, answer, peer=peer, outbox=outbox, max_body=MB, max_queue=MB, pause_at=MB
+        )
+        try:
+            await connection.run()
+        finally:
+            connection.close()
+
+    await Listener("bench", listener, places=sys.maxsize, admit=lambda _: LOOPBACK, serve=serve).run()
 
 
 CANDIDATES: dict[str, Callable[[socket.socket], Any]] = {
     "hypercorn on trio": by_hypercorn,
     "h11, a task for each connection": by_tasks,
-    DOOR: in_poll(by_h11),
-    "the same, heads remembered": in_poll(remembered),
+    "h11 in our own poll": in_poll(by_h11),
+    DOOR: by_door,
 }
 
 

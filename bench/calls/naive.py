@@ -1,9 +1,9 @@
 """The proxy that one would write with the SDK: a `Server` whose answers come from a `Client`. The yardstick.
 
 Run as `python naive.py SOCKET COMMAND...`: serves clients on a unix socket, with one copy of the server behind.
-It is better than what stands in most places, which is started once per client, together with its servers. With a
-port in place of a path it serves streamable HTTP as the SDK does by itself: under uvicorn on asyncio. Its answers
-are JSON, which is quicker than the event streams that are its default.
+It is better than what stands in most places, which is started once per client, together with its servers. With
+a port in place of a path it serves streamable HTTP as the SDK does by itself, under uvicorn on asyncio. Its
+answers are JSON, which is quicker than the event streams that are its default.
 """
 
 from __future__ import annotations

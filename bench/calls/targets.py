@@ -29,7 +29,7 @@ HTTP, WS = "http", "ws"
 NAIVE, BARE = "naive", "bare"
 NAIVE_HTTP, BARE_HTTP = "naive http", "bare http"
 
-DOOR = "h11 in our own poll"
+DOOR = "the same, heads read once: the door"
 """Of the candidates of `bench.http_servers`, what the door is."""
 
 FEW_TOOLS = 10

@@ -99,7 +99,7 @@ class HttpWire(_TcpWire):
 
     def is_over(self, piece: memoryview) -> bool:
         """Of a refusal nothing more is wanted."""
-        return piece[:5] == b"HTTP/" and piece[9] != OK
+        return piece[:5].tobytes() == b"HTTP/" and piece[9] != OK
 
     def _envelope(self, size: int) -> bytes:
         return self.place.head("POST", {**self.headers, "Content-Length": str(size)})

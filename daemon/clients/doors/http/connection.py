@@ -17,26 +17,22 @@ from __future__ import annotations
 import math
 import socket
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from typing import TYPE_CHECKING
 
 import h11
 import trio
 
 from daemon.clients.doors.http.exchange import PLAIN, Exchange
-from daemon.clients.doors.http.head import Head
+from daemon.clients.doors.http.reading import Begun, Ended, RequestReader
 from daemon.errors import ConnectionLost
 from daemon.wire.outbox import IN, OUT
 from daemon.wire.writing import CLOSED, FdWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from daemon.wire.envelope import Buffer
     from daemon.wire.outbox import Outbox
-
-HEAD_BYTES = 16 * 1024
-"""Longest head of a request; agents send 500 bytes, browsers up to 8 KiB with cookies."""
 
 PIPELINED_BYTES = 64 * 1024
 """Bytes of later requests that are read while a response is under way; clients of MCP send none."""
@@ -60,16 +56,6 @@ default, so that it is they who close."""
 LINGER_SECONDS = 2.0
 """Seconds that a client has to read the last response: closing with unread bytes could lose it (RFC 9112,
 9.6)."""
-
-
-class _Size:
-    """Stands for a body of this length: h11 frames it without touching it."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-
-    def __len__(self) -> int:
-        return self._size
 
 
 class HttpConnection(FdWriter):
@@ -110,7 +96,11 @@ class HttpConnection(FdWriter):
         self._serve = serve
         self._peer = peer
         self._max_body = max_body
-        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
+        self._reader = RequestReader(peer)
+        self._begun: Begun | None = None
+        """The request that is read or answered."""
+        self._is_answered = self._is_streamed = False
+        """Whether the response was begun, and whether it has no announced length."""
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._deadline = trio.current_time() + HEAD_SECONDS
@@ -134,7 +124,7 @@ class HttpConnection(FdWriter):
         exchange = self.exchange
         if now >= self._deadline:
             self._deadline = math.inf
-            if exchange is None or self._shut or self._http.our_state is not h11.SEND_RESPONSE:
+            if exchange is None or self._shut or self._is_answered:
                 self._end(ConnectionLost("no request came in time"))
             else:
                 text = "the request was not complete in time\n"
@@ -176,55 +166,60 @@ class HttpConnection(FdWriter):
     def respond(self, status: HTTPStatus, headers: Mapping[str, str], parts: Sequence[Buffer]) -> None:
         """Send a whole response."""
         size = sum(map(len, parts))
-        out: list[Buffer] = [self._begun(status, {**headers, "content-length": str(size)})]
-        if size and self.exchange is not None and self.exchange.head.method != "HEAD":
-            out += self._framed(parts, size)
-        self.queue(out)
+        if status is not HTTPStatus.NO_CONTENT:
+            headers = {**headers, "content-length": str(size)}
+        self._answer(status, headers)
+        if size and (self.exchange is None or self.exchange.head.method != "HEAD"):
+            self.queue(parts)
         self.finish()
 
     def open_stream(self, headers: Mapping[str, str]) -> None:
         """Begin a response of unknown length."""
-        self.queue((self._begun(HTTPStatus.OK, headers),))
+        self._is_streamed = True
+        if self._begun is not None and self._begun.chunks:
+            headers = {**headers, "transfer-encoding": "chunked"}
+        self._answer(HTTPStatus.OK, headers)
 
     def send_part(self, parts: Sequence[Buffer]) -> None:
         """Send a part of a response that was begun."""
-        self.queue(self._framed(parts, sum(map(len, parts))))
+        if self._begun is not None and not self._begun.chunks:
+            self.queue(parts)
+        elif size := sum(map(len, parts)):
+            self.queue((b"%x\r\n" % size, *parts, b"\r\n"))
 
     def finish(self) -> None:
         """End the response, and go on to the next request, or close."""
-        self.queue((self._http.send(h11.EndOfMessage()) or b"",))
+        begun = self._begun
+        if self._is_streamed and begun is not None and begun.chunks:
+            self.queue((b"0\r\n\r\n",))
         self.exchange = None
-        if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE and not self._is_last:
-            self._http.start_next_cycle()
+        if begun is not None and begun.keeps and self._reader.is_complete and not self._is_last:
+            self._reader.begin_next()
+            self._begun, self._is_answered, self._is_streamed = None, False, False
             self._body, self._body_bytes, self.received = [], 0, b""
             self._deadline, self._is_idle = trio.current_time() + IDLE_SECONDS, True
         else:
             self._is_last = True
             self._deadline = trio.current_time() + LINGER_SECONDS
 
-    def _begun(self, status: HTTPStatus, headers: Mapping[str, str]) -> bytes:
-        fields: list[tuple[str, str]] = list(headers.items())
-        if self._is_last or self._http.their_state is h11.SEND_BODY:
-            fields.append(("connection", "close"))
-        response = h11.Response(status_code=status, headers=fields, reason=status.phrase.encode())
-        return self._http.send(response) or b""
-
-    def _framed(self, parts: Iterable[Buffer], size: int) -> list[Buffer]:
-        body: Any = _Size(size)
-        out: list[Buffer] = []
-        for piece in self._http.send_with_data_passthrough(h11.Data(data=body)) or ():
-            if piece is body:
-                out += parts
-            else:
-                out.append(piece)
-        return out
+    def _answer(self, status: HTTPStatus, headers: Mapping[str, str]) -> None:
+        """Send the head of a response."""
+        self._is_answered = True
+        begun = self._begun
+        if self._is_last or begun is None or not begun.keeps or not self._reader.is_complete:
+            headers = {**headers, "connection": "close"}
+        lines = [f"HTTP/1.1 {status.value} {status.phrase}", *map(": ".join, headers.items()), "", ""]
+        head = "\r\n".join(lines)
+        if head.count("\n") != len(lines) - 1:
+            raise ValueError("a header of a response has an end of line in it")
+        self.queue((head.encode("latin-1"),))
 
     # --- requests ------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
         """Write, and read the next request if it has come already."""
         super().flush()
-        if self.exchange is None and self._is_idle and self._http.trailing_data[0] and self._reason is None:
+        if self.exchange is None and self._is_idle and self._reader.held and self._reason is None:
             try:
                 self._parse()
             except Exception as error:  # noqa: BLE001 - the boundary, as in `_on_ready`
@@ -256,7 +251,7 @@ class HttpConnection(FdWriter):
                 self._deadline = trio.current_time() + HEAD_SECONDS
             if self.exchange is None:
                 self.received += chunk
-            self._http.receive_data(chunk)
+            self._reader.feed(chunk)
             self._parse()
             self._rewatch()
             if len(chunk) < READ_BYTES or not self._reads:
@@ -268,39 +263,33 @@ class HttpConnection(FdWriter):
         self._parsing = True
         try:
             while self._reason is None:
-                match self._http.next_event():
-                    case h11.Request() as request:
-                        self._begin(request)
-                    case h11.Data(data=data):
-                        self._take(data)
-                    case h11.EndOfMessage():
+                match self._reader.next():
+                    case Begun() as begun:
+                        self._begin(begun)
+                    case bytes() as piece:
+                        self._take(piece)
+                    case Ended():
                         self._complete()
-                    case _:  # NEED_DATA, PAUSED, or the end
+                    case None:
                         break
         except h11.RemoteProtocolError as error:
             self._refuse_malformed(error)
         finally:
             self._parsing = False
 
-    def _begin(self, request: h11.Request) -> None:
+    def _begin(self, begun: Begun) -> None:
         self._is_idle = False
+        self._begun = begun
         self._deadline = trio.current_time() + BODY_SECONDS
-        headers: dict[str, str] = {}
-        for raw_name, raw_value in request.headers:
-            name, value = raw_name.decode("ascii"), raw_value.decode("latin-1")
-            headers[name] = f"{headers[name]}, {value}" if name in headers else value
-        target = request.target.decode("ascii").partition("?")[0]
-        length = headers.get("content-length", None if "transfer-encoding" in headers else "0")
-        head = Head(method=request.method.decode(), path=unquote(target), headers=headers, peer=self._peer)
-        exchange = self.exchange = Exchange(head, self, length=None if length is None else int(length))
+        exchange = self.exchange = Exchange(begun.head, self, length=begun.length)
         self._serve(exchange)
-        if exchange.is_open and self._http.they_are_waiting_for_100_continue:
-            self.queue((self._http.send(h11.InformationalResponse(status_code=100, headers=[])) or b"",))
+        if begun.waits and exchange.is_open:
+            self.queue((b"HTTP/1.1 100 Continue\r\n\r\n",))
 
     def _take(self, data: bytes) -> None:
         if self.exchange is None:
             return
-        self._body.append(bytes(data))
+        self._body.append(data)
         self._body_bytes += len(data)
         if self._body_bytes > self._max_body:
             text = f"the body is longer than {self._max_body} bytes (limits.clientMessageBytes)\n"
@@ -310,20 +299,17 @@ class HttpConnection(FdWriter):
         self._deadline = math.inf
         exchange = self.exchange
         if exchange is not None and exchange.on_body is not None:
-            body, self._body = b"".join(self._body), []
+            body, self._body = self._body[0] if len(self._body) == 1 else b"".join(self._body), []
             exchange.on_body(body)
 
     def _refuse_malformed(self, error: h11.RemoteProtocolError) -> None:
         self._is_last = True
-        if self._http.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
-            status = HTTPStatus(error.error_status_hint)
-            text = f"not a request of HTTP/1.1: {error}\n".encode()
-            self.exchange = None
-            self.queue((self._begun(status, {**PLAIN, "content-length": str(len(text))}),))
-            self.queue(self._framed((text,), len(text)))
-            self.finish()
-        else:
+        if self._is_answered:
             raise ConnectionLost(f"not a request of HTTP/1.1: {error}")
+        self.exchange = None
+        self.respond(
+            HTTPStatus(error.error_status_hint), PLAIN, (f"not a request of HTTP/1.1: {error}\n".encode(),)
+        )
 
     # --- ending --------------------------------------------------------------------------------------------
 
@@ -355,7 +341,7 @@ class HttpConnection(FdWriter):
         if self._write_fd == CLOSED:
             return
         runs = self._reason is None
-        piles_up = self.exchange is not None and len(self._http.trailing_data[0]) > PIPELINED_BYTES
+        piles_up = self.exchange is not None and self._reader.held > PIPELINED_BYTES
         self._reads = runs and not self._paused and not piles_up
         reads, writes = IN if self._reads else 0, OUT if runs and self._blocked else 0
         self._outbox.poll.watch(self._write_fd, reads | writes, self._on_ready)
