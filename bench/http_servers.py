@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from bench.calls.targets import Yardstick
-    from daemon.clients.doors.http.exchange import Exchange
+    from daemon.clients.doors.http.exchange import HttpExchange
 
 BODY = b'{"jsonrpc":"2.0","id":10000000,"result":{"content":[{"type":"text","text":"' + b"x" * 20 + b'"}]}}'
 """A hundred bytes that look like an answer."""
@@ -146,7 +146,7 @@ async def by_door(listener: socket.socket) -> None:
     """The daemon's own connection, which has h11 read a head once."""
     outbox = Outbox()
 
-    def answer(exchange: Exchange) -> None:
+    def answer(exchange: HttpExchange) -> None:
         exchange.on_body = lambda _body: exchange.respond(HTTPStatus.OK, (BODY,), JSON)
 
     async def serve(link: socket.socket, peer: str) -> None:

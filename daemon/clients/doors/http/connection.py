@@ -1,6 +1,6 @@
 """An HTTP/1.1 connection over one descriptor: requests one at a time, and their responses.
 
-h11 parses and frames; the poll of all links says when there is something to read, and writes what is queued
+h11 parses (`reading`); the poll of all links says when there is something to read, and writes what is queued
 (`wire.writing`), so neither a connection nor a request has a task of its own to wake. What a request means is
 up to an application, which is shown each request as soon as its head is there, before its body is read.
 
@@ -15,23 +15,23 @@ Source: RFC 9112.
 from __future__ import annotations
 
 import math
-import socket
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import h11
 import trio
 
-from daemon.clients.doors.http.exchange import PLAIN, Exchange
-from daemon.clients.doors.http.reading import Begun, Ended, RequestReader
+from daemon.clients.doors.http.exchange import PLAIN, HttpExchange
+from daemon.clients.doors.http.reading import Begun, Ended
+from daemon.clients.doors.http.responding import ResponseWriter
 from daemon.errors import ConnectionLost
 from daemon.wire.outbox import IN, OUT
-from daemon.wire.writing import CLOSED, FdWriter
+from daemon.wire.writing import CLOSED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    import socket
+    from collections.abc import Callable
 
-    from daemon.wire.envelope import Buffer
     from daemon.wire.outbox import Outbox
 
 PIPELINED_BYTES = 64 * 1024
@@ -49,24 +49,14 @@ HEAD_SECONDS = 10.0
 BODY_SECONDS = 60.0
 """Seconds from the head to the end of the body: 4 MiB at 70 KB/s."""
 
-IDLE_SECONDS = 75.0
-"""Seconds without a request after which a kept connection is closed: longer than balancers keep theirs by
-default, so that it is they who close."""
 
-LINGER_SECONDS = 2.0
-"""Seconds that a client has to read the last response: closing with unread bytes could lose it (RFC 9112,
-9.6)."""
-
-
-class HttpConnection(FdWriter):
+class HttpConnection(ResponseWriter):
     """Serves the requests of one client. Owns its socket until `close` or `release`."""
-
-    _is_socket = True
 
     def __init__(
         self,
         connection: socket.socket,
-        serve: Callable[[Exchange], None],
+        serve: Callable[[HttpExchange], None],
         *,
         peer: str,
         outbox: Outbox,
@@ -85,27 +75,16 @@ class HttpConnection(FdWriter):
             max_queue: bytes that may wait for the client before it is behind.
             pause_at: bytes waiting for it above which nothing more is read.
         """
-        super().__init__(connection.fileno(), outbox=outbox, max_queue=max_queue, pause_at=pause_at)
-        self.exchange: Exchange | None = None
-        """The request whose response is not complete."""
-        self.is_known = False
-        """Whether a request was admitted: others have to make room when there are many."""
+        super().__init__(connection, peer=peer, outbox=outbox, max_queue=max_queue, pause_at=pause_at)
         self.received = b""
         """What was read since the last response, while nothing but a head was: what an upgrade begins with."""
-        self._socket = connection
         self._serve = serve
         self._peer = peer
         self._max_body = max_body
-        self._reader = RequestReader(peer)
-        self._begun: Begun | None = None
-        """The request that is read or answered."""
-        self._is_answered = self._is_streamed = False
-        """Whether the response was begun, and whether it has no announced length."""
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._deadline = trio.current_time() + HEAD_SECONDS
-        self._is_last = self._shut = self._parsing = self._is_idle = self._reads = False
-        self._closed = False
+        self._parsing = self._reads = False
 
     def __repr__(self) -> str:
         return f"<HttpConnection from {self._peer}>"
@@ -138,81 +117,6 @@ class HttpConnection(FdWriter):
         if self.exchange is None and self._is_idle:
             self._end(ConnectionLost("mcpd is stopping"))
         self._is_last = True
-
-    def drop(self, reason: str) -> None:
-        """End the connection now."""
-        self._end(ConnectionLost(reason))
-
-    def release(self) -> socket.socket:
-        """Stop reading and hand the socket over, with `received`, to whoever speaks another protocol on it."""
-        self._write_fd, self._closed = CLOSED, True
-        return self._socket
-
-    def upgrade(self) -> None:
-        """End this connection's part: its socket goes on under another protocol."""
-        self.exchange = None
-        self._end(ConnectionLost("another protocol from here on"))
-
-    def close(self) -> None:
-        """Close the socket. Idempotent."""
-        if not self._closed:
-            self._fail("the connection was closed here")
-            self._closed = self._write_closed = True
-            self._write_fd = CLOSED
-            self._socket.close()
-
-    # --- responses, called by `Exchange` -------------------------------------------------------------------
-
-    def respond(self, status: HTTPStatus, headers: Mapping[str, str], parts: Sequence[Buffer]) -> None:
-        """Send a whole response."""
-        size = sum(map(len, parts))
-        if status is not HTTPStatus.NO_CONTENT:
-            headers = {**headers, "content-length": str(size)}
-        self._answer(status, headers)
-        if size and (self.exchange is None or self.exchange.head.method != "HEAD"):
-            self.queue(parts)
-        self.finish()
-
-    def open_stream(self, headers: Mapping[str, str]) -> None:
-        """Begin a response of unknown length."""
-        self._is_streamed = True
-        if self._begun is not None and self._begun.chunks:
-            headers = {**headers, "transfer-encoding": "chunked"}
-        self._answer(HTTPStatus.OK, headers)
-
-    def send_part(self, parts: Sequence[Buffer]) -> None:
-        """Send a part of a response that was begun."""
-        if self._begun is not None and not self._begun.chunks:
-            self.queue(parts)
-        elif size := sum(map(len, parts)):
-            self.queue((b"%x\r\n" % size, *parts, b"\r\n"))
-
-    def finish(self) -> None:
-        """End the response, and go on to the next request, or close."""
-        begun = self._begun
-        if self._is_streamed and begun is not None and begun.chunks:
-            self.queue((b"0\r\n\r\n",))
-        self.exchange = None
-        if begun is not None and begun.keeps and self._reader.is_complete and not self._is_last:
-            self._reader.begin_next()
-            self._begun, self._is_answered, self._is_streamed = None, False, False
-            self._body, self._body_bytes, self.received = [], 0, b""
-            self._deadline, self._is_idle = trio.current_time() + IDLE_SECONDS, True
-        else:
-            self._is_last = True
-            self._deadline = trio.current_time() + LINGER_SECONDS
-
-    def _answer(self, status: HTTPStatus, headers: Mapping[str, str]) -> None:
-        """Send the head of a response."""
-        self._is_answered = True
-        begun = self._begun
-        if self._is_last or begun is None or not begun.keeps or not self._reader.is_complete:
-            headers = {**headers, "connection": "close"}
-        lines = [f"HTTP/1.1 {status.value} {status.phrase}", *map(": ".join, headers.items()), "", ""]
-        head = "\r\n".join(lines)
-        if head.count("\n") != len(lines) - 1:
-            raise ValueError("a header of a response has an end of line in it")
-        self.queue((head.encode("latin-1"),))
 
     # --- requests ------------------------------------------------------------------------------------------
 
@@ -278,10 +182,9 @@ class HttpConnection(FdWriter):
             self._parsing = False
 
     def _begin(self, begun: Begun) -> None:
-        self._is_idle = False
-        self._begun = begun
+        self._is_idle, self._begun = False, begun
         self._deadline = trio.current_time() + BODY_SECONDS
-        exchange = self.exchange = Exchange(begun.head, self, length=begun.length)
+        exchange = self.exchange = HttpExchange(begun.head, self, length=begun.length)
         self._serve(exchange)
         if begun.waits and exchange.is_open:
             self.queue((b"HTTP/1.1 100 Continue\r\n\r\n",))
@@ -303,39 +206,11 @@ class HttpConnection(FdWriter):
             exchange.on_body(body)
 
     def _refuse_malformed(self, error: h11.RemoteProtocolError) -> None:
-        self._is_last = True
+        told = f"not a request of HTTP/1.1: {error}"
         if self._is_answered:
-            raise ConnectionLost(f"not a request of HTTP/1.1: {error}")
-        self.exchange = None
-        self.respond(
-            HTTPStatus(error.error_status_hint), PLAIN, (f"not a request of HTTP/1.1: {error}\n".encode(),)
-        )
-
-    # --- ending --------------------------------------------------------------------------------------------
-
-    def _note(self, blocked: bool) -> None:  # noqa: FBT001 - as in FdWriter
-        super()._note(blocked)
-        if (
-            self._is_last
-            and self.exchange is None
-            and not self._out
-            and not self._shut
-            and self._reason is None
-        ):
-            self._shut = True
-            try:
-                self._socket.shutdown(socket.SHUT_WR)
-            except OSError as error:
-                self._end(ConnectionLost(f"closing failed: {error.strerror}"))
-
-    def _end(self, reason: Exception) -> None:
-        exchange, self.exchange = self.exchange, None
-        super()._end(reason)
-        if exchange is not None and exchange.on_gone is not None:
-            exchange.on_gone()
-
-    def _look_again(self) -> None:
-        self._rewatch()
+            raise ConnectionLost(told)
+        self._is_last, self.exchange = True, None
+        self.respond(HTTPStatus(error.error_status_hint), PLAIN, (f"{told}\n".encode(),))
 
     def _rewatch(self) -> None:
         if self._write_fd == CLOSED:
@@ -345,3 +220,6 @@ class HttpConnection(FdWriter):
         self._reads = runs and not self._paused and not piles_up
         reads, writes = IN if self._reads else 0, OUT if runs and self._blocked else 0
         self._outbox.poll.watch(self._write_fd, reads | writes, self._on_ready)
+
+    def _forget_request(self) -> None:
+        self._body, self._body_bytes, self.received = [], 0, b""
