@@ -90,7 +90,5 @@ def _both(other: Path) -> Iterator[list[Target]]:
     config = {"mcpServers": servers([FEW_TOOLS])}
     with running(config) as ours, running(config, code=other.resolve()) as theirs:
         yield [
-            Mcpd(prefix + way, daemon, "category" if way == CATEGORY else "full", bridged=way == CONNECT)
-            for prefix, daemon in (("", ours), (OTHER, theirs))
-            for way in WAYS
+            Mcpd(prefix + way, daemon, way) for prefix, daemon in (("", ours), (OTHER, theirs)) for way in WAYS
         ]

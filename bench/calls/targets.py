@@ -12,7 +12,18 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from bench.calls.daemons import ECHO, connected, end, environment, mcpd, over_socket, servers
+from bench.calls.daemons import (
+    ECHO,
+    connected,
+    end,
+    environment,
+    greeted,
+    listening,
+    mcpd,
+    over_socket,
+    over_tcp,
+    servers,
+)
 from bench.calls.web import HttpWire, Place
 from bench.calls.wires import Request, Wire, within
 from bench.running import Unmeasurable, running
@@ -73,23 +84,26 @@ class Direct:
 
 
 class Mcpd:
-    """The daemon, over its socket or through the bridge; clients take its servers in turn."""
+    """The daemon, reached in one of its ways; clients take its servers in turn."""
 
-    def __init__(self, name: str, daemon: Daemon, surface: str = "full", *, bridged: bool = False) -> None:
+    def __init__(self, name: str, daemon: Daemon, way: str = SOCKET) -> None:
         """Name a way to a daemon."""
         self.name = name
         self.pid = daemon.pid
         self._daemon = daemon
-        self._surface = surface
-        self._bridged = bridged
+        self._way = way
+        self._surface = "category" if way == CATEGORY else "full"
         self._servers = len(daemon.configured["mcpServers"])
 
     def connect(self, number: int) -> Wire:
         """Another client."""
-        if not self._bridged:
-            return connected(self._daemon, self._surface)
-        words = mcpd("connect", "--socket", str(self._daemon.socket), "--surface", self._surface)
-        return over_stdio(words, environment(self._daemon))
+        match self._way:
+            case "connect":
+                words = mcpd("connect", "--socket", str(self._daemon.socket), "--surface", self._surface)
+                return over_stdio(words, environment(self._daemon))
+            case "http" | "ws" as way:
+                return greeted(over_tcp(self._daemon, way))
+        return connected(self._daemon, self._surface)
 
     def request(self, number: int, arguments: Mapping[str, object], tool: str) -> Request:
         """By its name, or through the wrapper."""
@@ -144,13 +158,12 @@ def all_targets(upstreams: Sequence[int]) -> Iterator[list[Target]]:
     """
     with ExitStack() as stack:
         daemons = [
-            stack.enter_context(running({"mcpServers": servers([FEW_TOOLS] * count)})) for count in upstreams
+            stack.enter_context(running({"mcpServers": servers([FEW_TOOLS] * count), **listening()}))
+            for count in upstreams
         ]
         yield [
             Direct(),
-            Mcpd(SOCKET, daemons[0]),
-            Mcpd(CATEGORY, daemons[0], "category"),
-            Mcpd(CONNECT, daemons[0], bridged=True),
+            *(Mcpd(way, daemons[0], way) for way in (SOCKET, CATEGORY, CONNECT, HTTP, WS)),
             *(stack.enter_context(naive_or_bare(name)) for name in (NAIVE, BARE)),
             stack.enter_context(naive_over_http()),
             stack.enter_context(application(BARE_HTTP, DOOR)),
@@ -190,12 +203,6 @@ def application(name: str, server: str) -> Iterator[Yardstick]:
         name, ["-m", "bench.http_servers", "--serve", server, str(place.port)], lambda: HttpWire(place)
     ) as pid:
         yield Yardstick(name, pid, lambda: HttpWire(place))
-
-
-def greeted(wire: Wire) -> Wire:
-    """The same, past the handshake."""
-    wire.greet()
-    return wire
 
 
 @contextmanager

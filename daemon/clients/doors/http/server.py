@@ -6,6 +6,7 @@ was admitted yet are few, and make room for new ones, so that ten thousand of th
 
 from __future__ import annotations
 
+import socket
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, NoReturn
@@ -23,7 +24,6 @@ from daemon.clients.doors.unix import PAUSE_SHARE
 from daemon.kit.later import later
 
 if TYPE_CHECKING:
-    import socket
     import ssl
     from collections.abc import Awaitable, Callable
 
@@ -256,5 +256,7 @@ class HttpServer:
 
 
 def _address_of(connection: socket.socket) -> str:
-    """The address at the other end, without its port."""
+    """The address at the other end, without its port; what is written there is sent at once."""
+    # Events follow each other closely: none waits until the one before it is acknowledged (Nagle's algorithm).
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return str(connection.getpeername()[0])
