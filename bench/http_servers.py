@@ -1,8 +1,9 @@
 """Which HTTP server stands beneath the door: `python -m bench.http_servers`.
 
 Each candidate answers every POST with the same 100 bytes. Asked of it: calls one at a time over a connection
-that is kept, calls over 32 such connections at once, and the memory of 1,000 that were used once and are kept. What
-is sent is what a client of MCP sends; all candidates are up at once and take turns.
+that is kept, calls over 32 such connections at once, and the memory of 1,000 that were used once and are kept.
+What is sent is what a client of MCP sends; all candidates are up at once and take turns.
+"""
 
 from __future__ import annotations
 
