@@ -48,11 +48,19 @@ def listening() -> dict[str, Any]:
     return {"listen": {"http": {"address": f"{LOOPBACK}:{free_port()}", "tokens": TOKEN}}}
 
 
-def over_tcp(daemon: Daemon, way: str) -> HttpWire | WebSocketWire:
-    """A connection over `http` or `ws` to the surface `full`."""
+def over_http(daemon: Daemon) -> HttpWire:
+    """A connection to the surface `full`."""
+    return HttpWire(_place(daemon, "mcp"))
+
+
+def over_websocket(daemon: Daemon) -> WebSocketWire:
+    """The same as a WebSocket."""
+    return WebSocketWire(_place(daemon, "ws"))
+
+
+def _place(daemon: Daemon, endpoint: str) -> Place:
     port = int(daemon.configured["listen"]["http"]["address"].rpartition(":")[2])
-    kind = HttpWire if way == "http" else WebSocketWire
-    return kind(Place(port, f"/{'mcp' if way == 'http' else way}/default/full", TOKEN))
+    return Place(port, f"/{endpoint}/default/full", TOKEN)
 
 
 def greeted(wire: Wire) -> Wire:

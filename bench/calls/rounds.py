@@ -105,14 +105,14 @@ class Row:
     case: str
     target: str
     p50_us: float | None
+    p50_ratio: float | None
+    """To direct: the median of each round's own ratio."""
     p99_us: float | None
     rate: float
+    rate_ratio: float | None
     megabytes: float
     """A second, of payload, one way."""
     cpu_us: float | None
-    p50_ratio: float | None
-    """To direct: the median of each round's own ratio."""
-    rate_ratio: float | None
 
 
 class Stage:
@@ -238,20 +238,17 @@ def quantiles(values: Sequence[float]) -> tuple[float, float]:
 
 def _row(case: Case, name: str, turns: Sequence[Turn], direct: Sequence[Turn] | None) -> Row:
     rate = statistics.median(turn.rate for turn in turns)
+    pairs = [] if direct is None else list(zip(turns, direct, strict=True))
     return Row(
         case=case.name,
         target=name,
         p50_us=_micro([turn.p50 for turn in turns]),
+        p50_ratio=ratio([(ours.p50, best.p50) for ours, best in pairs]),
         p99_us=_micro([turn.p99 for turn in turns]),
         rate=rate,
+        rate_ratio=ratio([(ours.rate, best.rate) for ours, best in pairs]),
         megabytes=rate * case.size / MB,
         cpu_us=_micro([turn.cpu for turn in turns]),
-        p50_ratio=None
-        if direct is None
-        else ratio([(a.p50, b.p50) for a, b in zip(turns, direct, strict=True)]),
-        rate_ratio=(
-            None if direct is None else ratio([(a.rate, b.rate) for a, b in zip(turns, direct, strict=True)])
-        ),
     )
 
 

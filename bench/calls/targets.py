@@ -20,8 +20,9 @@ from bench.calls.daemons import (
     greeted,
     listening,
     mcpd,
+    over_http,
     over_socket,
-    over_tcp,
+    over_websocket,
     servers,
 )
 from bench.calls.web import HttpWire, Place
@@ -101,8 +102,10 @@ class Mcpd:
             case "connect":
                 words = mcpd("connect", "--socket", str(self._daemon.socket), "--surface", self._surface)
                 return over_stdio(words, environment(self._daemon))
-            case "http" | "ws" as way:
-                return greeted(over_tcp(self._daemon, way))
+            case "http":
+                return greeted(over_http(self._daemon))
+            case "ws":
+                return greeted(over_websocket(self._daemon))
         return connected(self._daemon, self._surface)
 
     def request(self, number: int, arguments: Mapping[str, object], tool: str) -> Request:

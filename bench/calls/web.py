@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 
+META = "io.modelcontextprotocol/"
+
 OK = ord("2")
 """The first digit of a status, in the tenth byte of an answer."""
 
@@ -91,11 +93,23 @@ class HttpWire(_TcpWire):
         self.ask("tools/list", {})
 
     def stream(self) -> None:
-        """Open the stream of the session, on which nothing more can be asked."""
+        """Open the stream of the session; nothing more can be asked on this connection."""
         self.send(self.place.head("GET", {**self.headers, "Accept": "text/event-stream"}))
+        self._stream_opened()
+
+    def subscribe(self) -> None:
+        """The same as MCP 2026-07-28 has it, without a session."""
+        method, version = "subscriptions/listen", "2026-07-28"
+        self.headers |= {"Mcp-Protocol-Version": version, "Mcp-Method": method}
+        meta = {f"{META}protocolVersion": version, f"{META}clientCapabilities": {}}
+        params = {"notifications": {"toolsListChanged": True}, "_meta": meta}
+        self._say({"id": 1, "method": method, "params": params})
+        self._stream_opened()
+
+    def _stream_opened(self) -> None:
         head = self._until(b"\r\n\r\n")
-        if head[9] != OK:
-            raise Unmeasurable(f"a stream was refused: {head!r}")
+        if head[9] != OK or b"text/event-stream" not in head:
+            raise Unmeasurable(f"a stream was refused: {head + self._held!r}")
 
     def is_over(self, piece: memoryview) -> bool:
         """Of a refusal nothing more is wanted."""
