@@ -8,9 +8,7 @@ What is sent is what a client of MCP sends; all candidates are up at once and ta
 from __future__ import annotations
 
 import argparse
-import os
 import socket
-import statistics
 import sys
 from contextlib import ExitStack, closing
 from http import HTTPStatus
@@ -19,15 +17,15 @@ from typing import TYPE_CHECKING, Any
 import h11
 import trio
 
-from bench.calls.rounds import MB, Case, stage
+from bench.calls.rounds import MB, Case, measured
 from bench.calls.targets import DOOR, application
-from bench.calls.web import LOOPBACK
+from bench.calls.web import LOOPBACK, HttpWire
 from bench.calls.wires import Request, kilobytes
 from bench.tables import aligned, number
 from daemon.clients.doors.http.connection import HttpConnection
 from daemon.clients.doors.http.replies import JSON
 from daemon.clients.doors.listening import Listener
-from daemon.wire.outbox import IN, Outbox, Poll
+from daemon.wire.outbox import Outbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -48,62 +46,9 @@ BACKLOG = 1024
 CONNECTIONS, IDLE = 32, 1000
 
 
-def in_poll(converse: Callable[[], Callable[[bytes], bytes]]) -> Callable[[socket.socket], Any]:
-    """A server in the daemon's poll; `converse` makes a connection's way from what came to what is said."""
-
-    async def serve(listener: socket.socket) -> None:
-        poll = Poll(after=lambda: None)
-
-        def accept(_ready: int) -> None:
-            link, _ = listener.accept()
-            link.setblocking(False)
-            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            answer = converse()
-
-            def read(_ready: int) -> None:
-                data = link.recv(READ_BYTES)
-                if data:
-                    said = answer(data)
-                    if said:
-                        os.write(link.fileno(), said)
-                else:
-                    poll.watch(link.fileno(), 0, read)
-                    link.close()
-
-            poll.watch(link.fileno(), IN, read)
-
-        poll.watch(listener.fileno(), IN, accept)
-        await trio.sleep_forever()
-
-    return serve
-
-
-def by_h11() -> Callable[[bytes], bytes]:
-    """h11 reads and writes every message."""
-    http = h11.Connection(h11.SERVER)
-
-    def answer(data: bytes) -> bytes:
-        http.receive_data(data)
-        while type(event := http.next_event()) is not h11.EndOfMessage:
-            if event is h11.NEED_DATA:
-                return b""
-        return _said(http)
-
-    return answer
-
-
-def _said(http: h11.Connection) -> bytes:
-    said = [
-        http.send(h11.Response(status_code=200, headers=HEADERS)),
-        http.send(h11.Data(data=BODY)),
-        http.send(h11.EndOfMessage()),
-    ]
-    http.start_next_cycle()
-    return b"".join(each for each in said if each)
-
-
 async def by_tasks(listener: socket.socket) -> None:
     """h11 over trio's streams, a task for each connection."""
+    answer = [h11.Response(status_code=200, headers=HEADERS), h11.Data(data=BODY), h11.EndOfMessage()]
 
     async def serve(stream: trio.SocketStream) -> None:
         http = h11.Connection(h11.SERVER)
@@ -112,12 +57,12 @@ async def by_tasks(listener: socket.socket) -> None:
             if event is h11.NEED_DATA:
                 http.receive_data(bytes(await stream.receive_some(READ_BYTES)))
             elif type(event) is h11.EndOfMessage:
-                await stream.send_all(_said(http))
+                await stream.send_all(b"".join(http.send(each) or b"" for each in answer))
+                http.start_next_cycle()
             elif type(event) is h11.ConnectionClosed:
                 return
 
-    listening = trio.SocketListener(trio.socket.from_stdlib_socket(listener))
-    await trio.serve_listeners(serve, [listening])
+    await trio.serve_listeners(serve, [trio.SocketListener(trio.socket.from_stdlib_socket(listener))])
 
 
 async def by_hypercorn(listener: socket.socket) -> None:
@@ -161,11 +106,26 @@ async def by_door(listener: socket.socket) -> None:
     await Listener("bench", listener, places=sys.maxsize, admit=lambda _: LOOPBACK, serve=serve).run()
 
 
-CANDIDATES: dict[str, Callable[[socket.socket], Any]] = {
-    "hypercorn on trio": by_hypercorn,
-    "h11, a task for each connection": by_tasks,
-    "h11 in our own poll": in_poll(by_h11),
+SERVERS: dict[str, Callable[[socket.socket], Any]] = {
+    "hypercorn": by_hypercorn,
+    "tasks": by_tasks,
     DOOR: by_door,
+}
+
+
+class NewHead(HttpWire):
+    """Says its length twice: such a head is read anew each time."""
+
+    def _envelope(self, size: int) -> bytes:
+        self.headers["content-length"] = str(size)
+        return super()._envelope(size)
+
+
+CANDIDATES = {
+    "hypercorn on trio": ("hypercorn", HttpWire),
+    "h11, a task for each connection": ("tasks", HttpWire),
+    "the door (h11 in our own poll), each head a new one": (DOOR, NewHead),
+    "the door, the same head each time": (DOOR, HttpWire),
 }
 
 
@@ -180,34 +140,21 @@ def idle_kilobytes(candidate: Yardstick, count: int) -> float:
         return (kilobytes(candidate.pid, "VmRSS") - before) / count
 
 
-def measured(rounds: int, seconds: float, idle: int) -> list[list[str]]:
-    """A row for each candidate: medians over the rounds."""
-    one = Case(name="one", targets=tuple(CANDIDATES))
-    many = Case(name="many", targets=tuple(CANDIDATES), connections=CONNECTIONS)
+def table(rounds: int, seconds: float, idle: int) -> list[list[str]]:
+    """A row for each candidate."""
+    names = tuple(CANDIDATES)
+    cases = [Case(name="1", targets=names), Case(name="32", targets=names, connections=CONNECTIONS)]
     with ExitStack() as stack:
-        candidates = [stack.enter_context(application(name, name)) for name in CANDIDATES]
-        connected = stack.enter_context(stage(candidates))
-        turns = [
-            (name, connected.turn(one, name, seconds), connected.turn(many, name, seconds))
-            for _ in range(rounds)
-            for name in CANDIDATES
-        ]
-        memory = {each.name: idle_kilobytes(each, idle) for each in candidates}
-    rows = []
-    for name in CANDIDATES:
-        own = [(alone, crowd) for asked, alone, crowd in turns if asked == name]
-        values = (
-            1e6 * statistics.median(alone.p50 or 0 for alone, _ in own),
-            1e6 * statistics.median(alone.cpu or 0 for alone, _ in own),
-            statistics.median(crowd.rate for _, crowd in own),
-            1e6 * statistics.median(crowd.cpu or 0 for _, crowd in own),
-            memory[name],
-        )
-        rows.append([name, *map(number, values)])
-    return rows
+        targets = [stack.enter_context(application(name, *CANDIDATES[name])) for name in names]
+        rows = measured(targets, cases, rounds, seconds)
+        memory = [idle_kilobytes(target, idle) for target in targets]
+    return [
+        [one.target, *map(number, (one.p50_us, one.cpu_us, many.rate, many.cpu_us, kept))]
+        for one, many, kept in zip(rows[: len(names)], rows[len(names) :], memory, strict=True)
+    ]
 
 
-HEADS = ["server", "p50 us", "CPU us", f"calls/s of {CONNECTIONS}", "CPU us", f"KB of an idle one, of {IDLE:,}"]
+HEADS = ["server", "p50 us, one at a time", "CPU us", "calls/s, 32 connections", "CPU us", "KB of an idle one"]
 
 
 def main(argv: list[str]) -> int:
@@ -215,13 +162,13 @@ def main(argv: list[str]) -> int:
     if argv[:1] == ["--serve"]:
         with socket.create_server((LOOPBACK, int(argv[2])), backlog=BACKLOG) as listener:
             listener.setblocking(False)
-            trio.run(CANDIDATES[argv[1]], listener)
+            trio.run(SERVERS[argv[1]], listener)
     made = argparse.ArgumentParser(prog="python -m bench.http_servers", description=__doc__.splitlines()[0])
     made.add_argument("--rounds", type=int, default=9)
     made.add_argument("--seconds", type=float, default=0.5, help="of each turn")
     made.add_argument("--idle", type=int, default=IDLE, help="connections that are kept")
     asked = made.parse_args(argv)
-    print(aligned([HEADS, *measured(asked.rounds, asked.seconds, asked.idle)]))
+    print(aligned([HEADS, *table(asked.rounds, asked.seconds, asked.idle)]))
     return 0
 
 

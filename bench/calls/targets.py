@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from bench.calls.daemons import (
     ECHO,
+    TOKEN,
     connected,
     end,
     environment,
@@ -41,8 +42,8 @@ HTTP, WS = "http", "ws"
 NAIVE, BARE = "naive", "bare"
 NAIVE_HTTP, BARE_HTTP = "naive http", "bare http"
 
-DOOR = "the same, heads read once: the door"
-"""Of the candidates of `bench.http_servers`, what the door is."""
+DOOR = "door"
+"""Of the servers of `bench.http_servers`, the daemon's own."""
 
 FEW_TOOLS = 10
 """Tools of a server where their number is not what is measured."""
@@ -199,13 +200,12 @@ def naive_over_http() -> Iterator[Yardstick]:
 
 
 @contextmanager
-def application(name: str, server: str) -> Iterator[Yardstick]:
+def application(name: str, server: str, wire: type[HttpWire] = HttpWire) -> Iterator[Yardstick]:
     """An HTTP server that answers everything with the same 100 bytes."""
-    place = Place(free_port(), "/mcp", "mcpd_" + 43 * "0")
-    with up(
-        name, ["-m", "bench.http_servers", "--serve", server, str(place.port)], lambda: HttpWire(place)
-    ) as pid:
-        yield Yardstick(name, pid, lambda: HttpWire(place))
+    place = Place(free_port(), "/mcp", TOKEN)
+    words = ["-m", "bench.http_servers", "--serve", server, str(place.port)]
+    with up(name, words, lambda: HttpWire(place)) as pid:
+        yield Yardstick(name, pid, lambda: wire(place))
 
 
 @contextmanager

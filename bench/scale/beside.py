@@ -14,7 +14,6 @@ from bench.calls.daemons import connected, over_socket, servers
 from bench.calls.targets import FEW_TOOLS
 from bench.calls.wires import Request, cpu_of, kilobytes, within
 from bench.running import Unmeasurable, running
-from bench.scale.pair import descriptors, pair
 from tests.waiting import WAIT
 
 if TYPE_CHECKING:
@@ -48,8 +47,6 @@ WORDS = {
     "load_ms": ("a load under a key, until it is on disk and answered", "ms"),
     "load_us": ("CPU for it", "us"),
     "loads": ("loads, 32 sessions at once", "a second"),
-    "idle_share": ("two idle daemons on one socket: of 200 connections, the first took", "%"),
-    "busy_share": ("the same while the first was busy without a pause", "%"),
 }
 """Each measure in words, and its unit."""
 
@@ -75,10 +72,6 @@ class Beside:
     """CPU for it, all threads together."""
     loads: float
     """A second, of many sessions at once."""
-    idle_share: float
-    """Of 200 connections to two idle daemons on one socket, what the first took, in percent: the median."""
-    busy_share: float
-    """The same while the first was busy without a pause."""
 
 
 def beside() -> Beside:
@@ -102,7 +95,6 @@ def beside() -> Beside:
     tool = (long[0] - small[0]) / (MANY_TOOLS - FEW_TOOLS)
     server = (wide[0] - small[0]) / (MANY_SERVERS - 1) - tool * FEW_TOOLS
     per_server = (wide[1] - small[1]) / (MANY_SERVERS - 1)
-    idle, busy = pair()
     return Beside(
         base_mb=(small[0] - server - tool * FEW_TOOLS) / 1024,
         server_kb=server,
@@ -114,9 +106,12 @@ def beside() -> Beside:
         load_ms=load_ms,
         load_us=load_us,
         loads=rate,
-        idle_share=idle,
-        busy_share=busy,
     )
+
+
+def descriptors(pid: int) -> int:
+    """How many a process has open."""
+    return len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208 - only their number counts
 
 
 def _size(daemon: Daemon) -> tuple[float, int]:

@@ -26,8 +26,6 @@ BESIDE = Beside(
     load_ms=2,
     load_us=2000,
     loads=2500,
-    idle_share=50,
-    busy_share=25,
 )
 
 
