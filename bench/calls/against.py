@@ -69,10 +69,7 @@ def compared(case: str, target: str, pairs: list[tuple[Turn, Turn]]) -> Step:
     ]
     cpu = [ours.cpu / theirs.cpu for ours, theirs in pairs if ours.cpu and theirs.cpu]
     return Step(
-        case=case,
-        target=target,
-        wall=statistics.median(wall),
-        cpu=statistics.median(cpu) if cpu else None,
+        case=case, target=target, wall=statistics.median(wall), cpu=statistics.median(cpu) if cpu else None
     )
 
 

@@ -11,19 +11,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from bench.calls.crowd import Crowd
-from bench.calls.targets import (
-    BARE,
-    BARE_HTTP,
-    CATEGORY,
-    CONNECT,
-    DIRECT,
-    HTTP,
-    NAIVE,
-    NAIVE_HTTP,
-    SOCKET,
-    WS,
-    among,
-)
+from bench.calls.targets import BARE, BARE_HTTP, DIRECT, HTTP, OVER_TCP, WAYS, WS, among
 from bench.calls.wires import Request, cpu_of, within
 from bench.running import Unmeasurable
 
@@ -62,19 +50,17 @@ class Case:
 
 def cases(upstreams: Sequence[int], connections: int) -> list[Case]:
     """All that is measured on connections of which there are few; `connections` is what a few are."""
-    ways = (DIRECT, SOCKET, CATEGORY, CONNECT, NAIVE)
-    web = (HTTP, WS, NAIVE_HTTP)
     more = tuple(map(among, upstreams[1:]))
     return [
-        Case(name="one at a time, 100 B", targets=(*ways, *web, BARE, BARE_HTTP, *more)),
-        Case(name="one at a time, 10 KB", targets=(*ways, *web), size=10 * KB),
-        Case(name="one at a time, 1 MB", targets=ways, size=MB),
-        Case(name="one at a time, 10 MB answers", targets=(*ways, HTTP, WS), size=10 * MB, echo=False),
-        Case(name="32 in flight, 100 B", targets=(*ways, WS, BARE, *more), window=32),
-        Case(name="32 in flight, 10 KB", targets=ways, size=10 * KB, window=32),
+        Case(name="one at a time, 100 B", targets=(*WAYS, *OVER_TCP, BARE, BARE_HTTP, *more)),
+        Case(name="one at a time, 10 KB", targets=(*WAYS, *OVER_TCP), size=10 * KB),
+        Case(name="one at a time, 1 MB", targets=WAYS, size=MB),
+        Case(name="one at a time, 10 MB answers", targets=(*WAYS, HTTP, WS), size=10 * MB, echo=False),
+        Case(name="32 in flight, 100 B", targets=(*WAYS, WS, BARE, *more), window=32),
+        Case(name="32 in flight, 10 KB", targets=WAYS, size=10 * KB, window=32),
         Case(
             name=f"{connections} clients, 100 B",
-            targets=(SOCKET, CATEGORY, CONNECT, NAIVE, *web, BARE_HTTP, *more),
+            targets=(*WAYS[1:], *OVER_TCP, BARE_HTTP, *more),
             connections=connections,
         ),
     ]

@@ -12,20 +12,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from bench.calls.daemons import (
-    ECHO,
-    TOKEN,
-    connected,
-    end,
-    environment,
-    greeted,
-    listening,
-    mcpd,
-    over_http,
-    over_socket,
-    over_websocket,
-    servers,
-)
+from bench.calls import daemons
+from bench.calls.daemons import ECHO, TOKEN, end, greeted, over_socket
 from bench.calls.web import HttpWire, Place
 from bench.calls.wires import Request, Wire, within
 from bench.running import Unmeasurable, running
@@ -41,6 +29,8 @@ DIRECT, SOCKET, CATEGORY, CONNECT = "direct", "socket", "category", "connect"
 HTTP, WS = "http", "ws"
 NAIVE, BARE = "naive", "bare"
 NAIVE_HTTP, BARE_HTTP = "naive http", "bare http"
+
+WAYS, OVER_TCP = (DIRECT, SOCKET, CATEGORY, CONNECT, NAIVE), (HTTP, WS, NAIVE_HTTP)
 
 DOOR = "door"
 """Of the servers of `bench.http_servers`, the daemon's own."""
@@ -101,13 +91,15 @@ class Mcpd:
         """Another client."""
         match self._way:
             case "connect":
-                words = mcpd("connect", "--socket", str(self._daemon.socket), "--surface", self._surface)
-                return over_stdio(words, environment(self._daemon))
+                words = daemons.mcpd(
+                    "connect", "--socket", str(self._daemon.socket), "--surface", self._surface
+                )
+                return over_stdio(words, daemons.environment(self._daemon))
             case "http":
-                return greeted(over_http(self._daemon))
+                return greeted(daemons.over_http(self._daemon))
             case "ws":
-                return greeted(over_websocket(self._daemon))
-        return connected(self._daemon, self._surface)
+                return greeted(daemons.over_websocket(self._daemon))
+        return daemons.connected(self._daemon, self._surface)
 
     def request(self, number: int, arguments: Mapping[str, object], tool: str) -> Request:
         """By its name, or through the wrapper."""
@@ -161,17 +153,19 @@ def all_targets(upstreams: Sequence[int]) -> Iterator[list[Target]]:
         upstreams: how many servers each daemon has; the first is 1.
     """
     with ExitStack() as stack:
-        daemons = [
-            stack.enter_context(running({"mcpServers": servers([FEW_TOOLS] * count), **listening()}))
+        started = [
+            stack.enter_context(
+                running({"mcpServers": daemons.servers([FEW_TOOLS] * count), **daemons.listening()})
+            )
             for count in upstreams
         ]
         yield [
             Direct(),
-            *(Mcpd(way, daemons[0], way) for way in (SOCKET, CATEGORY, CONNECT, HTTP, WS)),
+            *(Mcpd(way, started[0], way) for way in (SOCKET, CATEGORY, CONNECT, HTTP, WS)),
             *(stack.enter_context(naive_or_bare(name)) for name in (NAIVE, BARE)),
             stack.enter_context(naive_over_http()),
             stack.enter_context(application(BARE_HTTP, DOOR)),
-            *(Mcpd(among(count), daemon) for count, daemon in zip(upstreams[1:], daemons[1:], strict=True)),
+            *(Mcpd(among(count), daemon) for count, daemon in zip(upstreams[1:], started[1:], strict=True)),
         ]
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from bench.calls.wires import FIRST_ID, Request, Wire
-from bench.running import Unmeasurable
+from bench.running import INTRODUCTION, Unmeasurable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,17 +77,13 @@ class HttpWire(_TcpWire):
     def __init__(self, place: Place) -> None:
         """Connect."""
         super().__init__(place)
-        self.headers = {
-            "Content-Type": "application/json",
-            "Accept": "application/json, text/event-stream",
-        }
+        self.headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
         """Of each request."""
 
     def greet(self, hello: Mapping[str, object] | None = None) -> None:
         """Begin a session as clients do."""
-        info = {"name": "bench", "version": "1"}
-        self.ask("initialize", {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": info})
-        self.headers["Mcp-Protocol-Version"] = "2025-06-18"
+        self.ask("initialize", INTRODUCTION)
+        self.headers["Mcp-Protocol-Version"] = str(INTRODUCTION["protocolVersion"])
         self._say({"method": "notifications/initialized"})
         self._next()
         self.ask("tools/list", {})

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from bench.running import Unmeasurable
+from bench.running import INTRODUCTION, Unmeasurable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -122,8 +122,7 @@ class Wire:
         """Begin as clients do: the bridge's hello if there is one, the handshake, a list."""
         if hello is not None:
             self._say({"method": "mcpd/hello", "params": dict(hello)})
-        info = {"name": "bench", "version": "1"}
-        self.ask("initialize", {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": info})
+        self.ask("initialize", INTRODUCTION)
         self._say({"method": "notifications/initialized"})
         self.ask("tools/list", {})
 
