@@ -126,7 +126,7 @@ class HttpConnection(ResponseWriter):
             return
         logger.opt(exception=error).error("a fault of mcpd's own while serving HTTP")
         self._is_last = True
-        if self.exchange is not None and self._http.our_state is h11.SEND_RESPONSE:
+        if self.exchange is not None and not self._is_answered:
             text = b"a fault of mcpd's own: see its log\n"
             self.exchange.respond(HTTPStatus.INTERNAL_SERVER_ERROR, (text,), PLAIN)
         else:
