@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 
-from tests.e2e.harness import MCP1, Daemon, running
-from tests.e2e.scripts import CHANGED, CLIENTS, LIST, PYTHON, TYPESCRIPT, Clients, Outcome, call, names, refusal
+from tests.e2e.harness import Daemon, running
+from tests.e2e.scripts import CHANGED, LIST, PYTHON, PYTHON1, TYPESCRIPT, Clients, Outcome, call, names, refusal
 from tests.scripted_server import command, tool
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Kind:
 KINDS = {
     "python-2-handshake": Kind(PYTHON),
     "python-2-modern": Kind(PYTHON, {**MODERN, "listen": True}, MODERN),
-    "python-1": Kind((str(MCP1), str(CLIENTS / "surfaces1.py"))),
+    "python-1": Kind(PYTHON1),
     "typescript": Kind(TYPESCRIPT),
 }
 SURFACES = ["category", "browse", "search", "load", "full"]
