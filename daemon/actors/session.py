@@ -152,7 +152,7 @@ class Session:
     def on_notification(self, method: str, params: Raw | None) -> None:
         """Take cancellations and the bridge's hello; the daemon has no use for other notifications."""
         try:
-            if method == "notifications/cancelled" and params is not None:
+            if method == protocol.CANCEL and params is not None:
                 cancel(self._connection, params)
             elif method == protocol.HELLO and params is not None:
                 said = msgspec.json.decode(params, type=dict[str, object])
