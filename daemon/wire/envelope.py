@@ -46,7 +46,7 @@ MAX_MEMBERS = 100_000
 them blocks its own loop."""
 
 MEMBER_BYTES = 5
-"""Bytes of the shortest member, as in `"":0,`: a message too short for `MAX_MEMBERS` need not be counted."""
+"""Bytes of the shortest member, `"":0,`: a message too short for `MAX_MEMBERS` need not be counted."""
 
 MAX_ENVELOPE_BYTES = 64 * 1024
 """Bytes beside `params` of a message that has to be read again: an id, a method, a version."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from daemon.config.listen import HttpListen
 
 
-class Admission:
+class HttpAdmission:
     """Judges the heads of requests."""
 
     def __init__(self, http: HttpListen) -> None:

@@ -15,24 +15,24 @@ Source: RFC 9112.
 from __future__ import annotations
 
 import math
-import socket
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import h11
 import trio
 
-from daemon.clients.doors.http.exchange import PLAIN, Exchange
+from daemon.clients.doors.http.exchange import PLAIN, HttpExchange
 from daemon.clients.doors.http.head import Head
+from daemon.clients.doors.http.responding import ResponseWriter
 from daemon.errors import ConnectionLost
 from daemon.wire.outbox import IN, OUT
-from daemon.wire.writing import CLOSED, FdWriter
+from daemon.wire.writing import CLOSED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    import socket
+    from collections.abc import Callable
 
-    from daemon.wire.envelope import Buffer
     from daemon.wire.outbox import Outbox
 
 HEAD_BYTES = 16 * 1024
@@ -53,34 +53,14 @@ HEAD_SECONDS = 10.0
 BODY_SECONDS = 60.0
 """Seconds from the head to the end of the body: 4 MiB at 70 KB/s."""
 
-IDLE_SECONDS = 75.0
-"""Seconds without a request after which a kept connection is closed: longer than balancers keep theirs by
-default, so that it is they who close."""
 
-LINGER_SECONDS = 2.0
-"""Seconds that a client has to read the last response: closing with unread bytes could lose it (RFC 9112,
-9.6)."""
-
-
-class _Size:
-    """Stands for a body of this length: h11 frames it without touching it."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-
-    def __len__(self) -> int:
-        return self._size
-
-
-class HttpConnection(FdWriter):
+class HttpConnection(ResponseWriter):
     """Serves the requests of one client. Owns its socket until `close` or `release`."""
-
-    _is_socket = True
 
     def __init__(
         self,
         connection: socket.socket,
-        serve: Callable[[Exchange], None],
+        serve: Callable[[HttpExchange], None],
         *,
         peer: str,
         outbox: Outbox,
@@ -99,23 +79,18 @@ class HttpConnection(FdWriter):
             max_queue: bytes that may wait for the client before it is behind.
             pause_at: bytes waiting for it above which nothing more is read.
         """
-        super().__init__(connection.fileno(), outbox=outbox, max_queue=max_queue, pause_at=pause_at)
-        self.exchange: Exchange | None = None
-        """The request whose response is not complete."""
-        self.is_known = False
-        """Whether a request was admitted: others have to make room when there are many."""
+        super().__init__(
+            connection, outbox=outbox, head_bytes=HEAD_BYTES, max_queue=max_queue, pause_at=pause_at
+        )
         self.received = b""
         """What was read since the last response, while nothing but a head was: what an upgrade begins with."""
-        self._socket = connection
         self._serve = serve
         self._peer = peer
         self._max_body = max_body
-        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._deadline = trio.current_time() + HEAD_SECONDS
-        self._is_last = self._shut = self._parsing = self._is_idle = self._reads = False
-        self._closed = False
+        self._parsing = self._reads = False
 
     def __repr__(self) -> str:
         return f"<HttpConnection from {self._peer}>"
@@ -148,76 +123,6 @@ class HttpConnection(FdWriter):
         if self.exchange is None and self._is_idle:
             self._end(ConnectionLost("mcpd is stopping"))
         self._is_last = True
-
-    def drop(self, reason: str) -> None:
-        """End the connection now."""
-        self._end(ConnectionLost(reason))
-
-    def release(self) -> socket.socket:
-        """Stop reading and hand the socket over, with `received`, to whoever speaks another protocol on it."""
-        self._write_fd, self._closed = CLOSED, True
-        return self._socket
-
-    def upgrade(self) -> None:
-        """End this connection's part: its socket goes on under another protocol."""
-        self.exchange = None
-        self._end(ConnectionLost("another protocol from here on"))
-
-    def close(self) -> None:
-        """Close the socket. Idempotent."""
-        if not self._closed:
-            self._fail("the connection was closed here")
-            self._closed = self._write_closed = True
-            self._write_fd = CLOSED
-            self._socket.close()
-
-    # --- responses, called by `Exchange` -------------------------------------------------------------------
-
-    def respond(self, status: HTTPStatus, headers: Mapping[str, str], parts: Sequence[Buffer]) -> None:
-        """Send a whole response."""
-        size = sum(map(len, parts))
-        out: list[Buffer] = [self._begun(status, {**headers, "content-length": str(size)})]
-        if size and self.exchange is not None and self.exchange.head.method != "HEAD":
-            out += self._framed(parts, size)
-        self.queue(out)
-        self.finish()
-
-    def open_stream(self, headers: Mapping[str, str]) -> None:
-        """Begin a response of unknown length."""
-        self.queue((self._begun(HTTPStatus.OK, headers),))
-
-    def send_part(self, parts: Sequence[Buffer]) -> None:
-        """Send a part of a response that was begun."""
-        self.queue(self._framed(parts, sum(map(len, parts))))
-
-    def finish(self) -> None:
-        """End the response, and go on to the next request, or close."""
-        self.queue((self._http.send(h11.EndOfMessage()) or b"",))
-        self.exchange = None
-        if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE and not self._is_last:
-            self._http.start_next_cycle()
-            self._body, self._body_bytes, self.received = [], 0, b""
-            self._deadline, self._is_idle = trio.current_time() + IDLE_SECONDS, True
-        else:
-            self._is_last = True
-            self._deadline = trio.current_time() + LINGER_SECONDS
-
-    def _begun(self, status: HTTPStatus, headers: Mapping[str, str]) -> bytes:
-        fields: list[tuple[str, str]] = list(headers.items())
-        if self._is_last or self._http.their_state is h11.SEND_BODY:
-            fields.append(("connection", "close"))
-        response = h11.Response(status_code=status, headers=fields, reason=status.phrase.encode())
-        return self._http.send(response) or b""
-
-    def _framed(self, parts: Iterable[Buffer], size: int) -> list[Buffer]:
-        body: Any = _Size(size)
-        out: list[Buffer] = []
-        for piece in self._http.send_with_data_passthrough(h11.Data(data=body)) or ():
-            if piece is body:
-                out += parts
-            else:
-                out.append(piece)
-        return out
 
     # --- requests ------------------------------------------------------------------------------------------
 
@@ -292,7 +197,9 @@ class HttpConnection(FdWriter):
         target = request.target.decode("ascii").partition("?")[0]
         length = headers.get("content-length", None if "transfer-encoding" in headers else "0")
         head = Head(method=request.method.decode(), path=unquote(target), headers=headers, peer=self._peer)
-        exchange = self.exchange = Exchange(head, self, length=None if length is None else int(length))
+        exchange = self.exchange = HttpExchange(head, self, length=None if length is None else int(length))
+        if exchange.length == 0:
+            return  # Its end comes next, and only then may the response leave the connection open.
         self._serve(exchange)
         if exchange.is_open and self._http.they_are_waiting_for_100_continue:
             self.queue((self._http.send(h11.InformationalResponse(status_code=100, headers=[])) or b"",))
@@ -309,7 +216,9 @@ class HttpConnection(FdWriter):
     def _complete(self) -> None:
         self._deadline = math.inf
         exchange = self.exchange
-        if exchange is not None and exchange.on_body is not None:
+        if exchange is not None and exchange.length == 0:
+            self._serve(exchange)
+        if exchange is not None and exchange.is_open and exchange.on_body is not None:
             body, self._body = b"".join(self._body), []
             exchange.on_body(body)
 
@@ -325,32 +234,6 @@ class HttpConnection(FdWriter):
         else:
             raise ConnectionLost(f"not a request of HTTP/1.1: {error}")
 
-    # --- ending --------------------------------------------------------------------------------------------
-
-    def _note(self, blocked: bool) -> None:  # noqa: FBT001 - as in FdWriter
-        super()._note(blocked)
-        if (
-            self._is_last
-            and self.exchange is None
-            and not self._out
-            and not self._shut
-            and self._reason is None
-        ):
-            self._shut = True
-            try:
-                self._socket.shutdown(socket.SHUT_WR)
-            except OSError as error:
-                self._end(ConnectionLost(f"closing failed: {error.strerror}"))
-
-    def _end(self, reason: Exception) -> None:
-        exchange, self.exchange = self.exchange, None
-        super()._end(reason)
-        if exchange is not None and exchange.on_gone is not None:
-            exchange.on_gone()
-
-    def _look_again(self) -> None:
-        self._rewatch()
-
     def _rewatch(self) -> None:
         if self._write_fd == CLOSED:
             return
@@ -359,3 +242,6 @@ class HttpConnection(FdWriter):
         self._reads = runs and not self._paused and not piles_up
         reads, writes = IN if self._reads else 0, OUT if runs and self._blocked else 0
         self._outbox.poll.watch(self._write_fd, reads | writes, self._on_ready)
+
+    def _forget_request(self) -> None:
+        self._body, self._body_bytes, self.received = [], 0, b""

@@ -21,10 +21,8 @@ PLAIN: Mapping[str, str] = {"content-type": "text/plain; charset=utf-8"}
 class Responding(Protocol):
     """The connection of an exchange, which writes its response."""
 
-    exchange: Exchange | None
+    exchange: HttpExchange | None
     """The request whose response is not complete."""
-    is_known: bool
-    """Whether a request was admitted: others have to make room when there are many."""
 
     def respond(self, status: HTTPStatus, headers: Mapping[str, str], parts: Sequence[Buffer]) -> None:
         """Send a whole response."""
@@ -38,12 +36,15 @@ class Responding(Protocol):
     def finish(self) -> None:
         """End the response, and go on to the next request, or close."""
 
+    def drop(self, reason: str) -> None:
+        """End the connection now."""
+
     def upgrade(self) -> None:
         """End this connection's part: its socket goes on under another protocol."""
 
 
 @attrs.define(eq=False)
-class Exchange:
+class HttpExchange:
     """A request and the response to it."""
 
     head: Head

@@ -1,4 +1,4 @@
-"""The link of a session whose messages are HTTP requests: what it says goes to the request that it belongs to."""
+"""The link of a session whose messages are HTTP requests: each answer goes to the request that it answers."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ import trio
 from msgspec import Raw
 
 from daemon import protocol
-from daemon.clients.doors.http.replies import Reply
+from daemon.clients.doors.http.replies import PostReply
 from daemon.errors import ConnectionLost
 from daemon.wire import envelope
-from daemon.wire.envelope import Envelope
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from daemon.wire.envelope import Buffer
+    from daemon.wire.envelope import Buffer, Envelope
     from daemon.wire.frames import Line
     from daemon.wire.outbox import Outbox, Receiver
 
-R = TypeVar("R", bound=Reply)
+R = TypeVar("R", bound=PostReply)
 
 
 class ExchangeLink(Generic[R]):

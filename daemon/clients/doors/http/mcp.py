@@ -15,13 +15,13 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from daemon import protocol
-from daemon.clients.doors.http.conversations import Conversations, Place
 from daemon.clients.doors.http.events import UnknownEvent
 from daemon.clients.doors.http.exchange import PLAIN
 from daemon.clients.doors.http.head import Refusal
 from daemon.clients.doors.http.links import ExchangeLink
 from daemon.clients.doors.http.modern import VERSION_HEADER, fault_of
-from daemon.clients.doors.http.replies import JSON, STATUSES, Reply, ResumableReply
+from daemon.clients.doors.http.replies import JSON, STATUSES, PostReply, ResumableReply
+from daemon.clients.doors.http.sessions import HttpSessions, Place
 from daemon.clients.session_state import fault_of_key
 from daemon.wire import envelope
 from daemon.wire.envelope import BadMessage, Envelope
@@ -30,7 +30,7 @@ from daemon.wire.frames import as_line, mended
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from daemon.clients.doors.http.exchange import Exchange, Responding
+    from daemon.clients.doors.http.exchange import HttpExchange, Responding
     from daemon.clients.visitor import Visitor
     from daemon.wire.frames import Line
     from daemon.wire.outbox import Link, Outbox
@@ -39,7 +39,7 @@ SESSION_HEADER = "mcp-session-id"
 KEY_HEADER = "mcpd-session"
 
 MAX_LINKS = 4
-"""Links of one connection to requests of MCP 2026-07-28: one for each client that a balancer sends through it."""
+"""Links of one connection in MCP 2026-07-28: one for each client that a balancer sends through it."""
 
 PRIMED_SINCE = "2025-11-25"
 """The first revision whose clients understand an event without data."""
@@ -63,12 +63,12 @@ class McpEndpoint:
             outbox: the daemon's outbox.
             places: how many sessions there may be.
         """
-        self.conversations = Conversations(start, outbox, places)
+        self.sessions = HttpSessions(start, outbox, places)
         self._start = start
         self._outbox = outbox
-        self._links: dict[Responding, dict[tuple[Place, str | None], ExchangeLink[Reply]]] = {}
+        self._links: dict[Responding, dict[tuple[Place, str | None], ExchangeLink[PostReply]]] = {}
 
-    def serve(self, exchange: Exchange, place: Place) -> None:
+    def serve(self, exchange: HttpExchange, place: Place) -> None:
         """Answer a request that was admitted, now or when its body is there.
 
         Raises:
@@ -94,7 +94,7 @@ class McpEndpoint:
         for link in self._links.pop(connection, {}).values():
             link.end()
 
-    def _contained(self, exchange: Exchange, act: Callable[[bytes], None], body: bytes) -> None:
+    def _contained(self, exchange: HttpExchange, act: Callable[[bytes], None], body: bytes) -> None:
         try:
             act(body)
         except Refusal as refusal:
@@ -102,7 +102,7 @@ class McpEndpoint:
 
     # --- one method each -----------------------------------------------------------------------------------
 
-    def _post(self, exchange: Exchange, place: Place, key: str | None, body: bytes) -> None:
+    def _post(self, exchange: HttpExchange, place: Place, key: str | None, body: bytes) -> None:
         line: Line = as_line(body)
         try:
             message, line = _decoded(line)
@@ -119,7 +119,7 @@ class McpEndpoint:
             self._post_in_session(exchange, place, key, message, line)
 
     def _post_modern(
-        self, exchange: Exchange, place: Place, key: str | None, message: Envelope, line: Line
+        self, exchange: HttpExchange, place: Place, key: str | None, message: Envelope, line: Line
     ) -> None:
         if message.id is UNSET or message.method is UNSET:
             self._drop_modern(exchange, message)
@@ -131,9 +131,9 @@ class McpEndpoint:
             _refuse(exchange, request_id, *fault)
             return
         link = self._link(exchange.connection, place, key)
-        link.post(message, line, Reply(exchange))
+        link.post(message, line, PostReply(exchange))
 
-    def _drop_modern(self, exchange: Exchange, message: Envelope) -> None:
+    def _drop_modern(self, exchange: HttpExchange, message: Envelope) -> None:
         """Acknowledge a notification, of which this revision has none for a server; refuse an answer."""
         version = exchange.head.headers.get(VERSION_HEADER)
         if message.method is UNSET:
@@ -144,7 +144,7 @@ class McpEndpoint:
         else:
             exchange.respond(HTTPStatus.ACCEPTED)
 
-    def _link(self, connection: Responding, place: Place, key: str | None) -> ExchangeLink[Reply]:
+    def _link(self, connection: Responding, place: Place, key: str | None) -> ExchangeLink[PostReply]:
         links = self._links.setdefault(connection, {})
         known = links.pop((place, key), None)
         if known is None or known.is_over:
@@ -156,31 +156,31 @@ class McpEndpoint:
         return known
 
     def _post_in_session(
-        self, exchange: Exchange, place: Place, key: str | None, message: Envelope, line: Line
+        self, exchange: HttpExchange, place: Place, key: str | None, message: Envelope, line: Line
     ) -> None:
         session_id = exchange.head.headers.get(SESSION_HEADER)
         if session_id is not None:
-            conversation = self.conversations.find(session_id, place)
+            session = self.sessions.find(session_id, place)
         elif message.method == "initialize" and message.id is not UNSET:
-            conversation = self.conversations.begin(place, key)
-            exchange.headers = {**exchange.headers, "mcp-session-id": conversation.id}
+            session = self.sessions.begin(place, key)
+            exchange.headers = {**exchange.headers, "mcp-session-id": session.id}
         else:
             text = (
                 "there is no Mcp-Session-Id: send initialize first, and then the id that it is answered with\n"
             )
             raise Refusal(HTTPStatus.BAD_REQUEST, text)
         if message.method is UNSET or message.id is UNSET:
-            conversation.post(message, line)
+            session.post(message, line)
             if message.method == protocol.CANCEL:
-                self._end_cancelled(conversation.replies, message)
+                self._end_cancelled(session.replies, message)
             exchange.respond(HTTPStatus.ACCEPTED)
             return
         request_id = bytes(message.id)
-        if request_id in conversation.replies:
+        if request_id in session.replies:
             _refuse(exchange, request_id, envelope.INVALID_REQUEST, protocol.already_in_flight(request_id))
             return
         primes = (exchange.head.headers.get(VERSION_HEADER) or "") >= PRIMED_SINCE
-        conversation.post(message, line, ResumableReply(exchange, conversation.log, primes=primes))
+        session.post(message, line, ResumableReply(exchange, session.log, primes=primes))
 
     def _end_cancelled(self, replies: dict[bytes, ResumableReply], message: Envelope) -> None:
         """End the response to a cancelled request, which its session does not answer."""
@@ -189,20 +189,20 @@ class McpEndpoint:
         if reply is not None:
             reply.answer(envelope.error_response(request_id, CANCELLED, "Request cancelled"))
 
-    def _listen(self, exchange: Exchange, place: Place, _body: bytes) -> None:
+    def _listen(self, exchange: HttpExchange, place: Place, _body: bytes) -> None:
         headers = exchange.head.headers
-        conversation = self.conversations.find(_session_id(headers.get(SESSION_HEADER)), place)
+        session = self.sessions.find(_session_id(headers.get(SESSION_HEADER)), place)
         if not _accepts(headers.get("accept"), "text/event-stream"):
             raise Refusal(HTTPStatus.NOT_ACCEPTABLE, "GET opens a stream: accept text/event-stream\n")
         try:
-            conversation.listen(exchange, headers.get("last-event-id"))
+            session.listen(exchange, headers.get("last-event-id"))
         except UnknownEvent:
             text = "this Last-Event-ID was never given out in this session: open the stream without it\n"
             raise Refusal(HTTPStatus.BAD_REQUEST, text) from None
 
-    def _delete(self, exchange: Exchange, place: Place, _body: bytes) -> None:
+    def _delete(self, exchange: HttpExchange, place: Place, _body: bytes) -> None:
         session_id = _session_id(exchange.head.headers.get(SESSION_HEADER))
-        self.conversations.end(self.conversations.find(session_id, place))
+        self.sessions.end(self.sessions.find(session_id, place))
         exchange.respond(HTTPStatus.NO_CONTENT)
 
 
@@ -221,7 +221,7 @@ def _decoded(line: Line) -> tuple[Envelope, Line]:
         return envelope.decode_strictly(whole), whole
 
 
-def _refuse(exchange: Exchange, request_id: bytes, code: int, message: str, data: object = None) -> None:
+def _refuse(exchange: HttpExchange, request_id: bytes, code: int, message: str, data: object = None) -> None:
     frame = envelope.error_response(request_id, code, message, data)
     exchange.respond(STATUSES.get(code, HTTPStatus.BAD_REQUEST), frame, JSON)
 
@@ -245,7 +245,7 @@ def _session_id(given: str | None) -> str:
     return given
 
 
-def _require_post(exchange: Exchange) -> None:
+def _require_post(exchange: HttpExchange) -> None:
     """Check what a POST says of its body and of the answers that it takes."""
     headers = exchange.head.headers
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":

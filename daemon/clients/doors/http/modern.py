@@ -35,12 +35,12 @@ GONE = frozenset({"initialize", "ping", "logging/setLevel", "resources/subscribe
 _ENCODED = re.compile(r"=\?base64\?(.*)\?=")
 
 
-class _Named(Struct):
+class _NamedParams(Struct):
     name: str | UnsetType = UNSET
     uri: str | UnsetType = UNSET
 
 
-_decode_named = msgspec.json.Decoder(_Named).decode
+_decode_named = msgspec.json.Decoder(_NamedParams).decode
 
 NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """The methods whose `Mcp-Name` header repeats a member of their params."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from daemon.clients.doors.http.events import EventLog
-    from daemon.clients.doors.http.exchange import Exchange
+    from daemon.clients.doors.http.exchange import HttpExchange
     from daemon.wire.envelope import Buffer
 
 JSON = {"content-type": "application/json"}
@@ -32,10 +32,10 @@ STATUSES: Mapping[int, HTTPStatus] = {
 """The status of a response that is a JSON-RPC error (MCP 2026-07-28); others have 200."""
 
 
-class Reply:
+class PostReply:
     """The answer to one request of a client of MCP 2026-07-28."""
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: HttpExchange) -> None:
         """Begin without an answer; a stream is opened if none comes for `COMMENT_SECONDS`."""
         self._exchange = exchange
         self._streams = False
@@ -83,10 +83,10 @@ class Reply:
         self._wait()
 
 
-class ResumableReply(Reply):
-    """The answer to one request of a session: the client may come back for it when its connection has broken."""
+class ResumableReply(PostReply):
+    """The answer to one request of a session: its client may come back for it over another connection."""
 
-    def __init__(self, exchange: Exchange, log: EventLog, *, primes: bool) -> None:
+    def __init__(self, exchange: HttpExchange, log: EventLog, *, primes: bool) -> None:
         """Begin without an answer.
 
         Args:
@@ -100,7 +100,7 @@ class ResumableReply(Reply):
         self._log = log
         self._primes = primes
 
-    def resume(self, exchange: Exchange) -> None:
+    def resume(self, exchange: HttpExchange) -> None:
         """Go on over another connection, whose response is a stream already."""
         self._exchange = exchange
         self._wait()

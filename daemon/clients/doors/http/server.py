@@ -14,10 +14,10 @@ import attrs
 import trio
 
 from daemon.clients.doors.http.connection import HttpConnection
-from daemon.clients.doors.http.conversations import Place
 from daemon.clients.doors.http.exchange import PLAIN
 from daemon.clients.doors.http.head import Refusal
-from daemon.clients.doors.http.mcp import KEY_HEADER, McpEndpoint
+from daemon.clients.doors.http.mcp import McpEndpoint
+from daemon.clients.doors.http.sessions import Place
 from daemon.clients.doors.listening import Listener
 from daemon.clients.doors.unix import PAUSE_SHARE
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Awaitable, Callable
 
-    from daemon.clients.doors.http.admission import Admission
-    from daemon.clients.doors.http.exchange import Exchange, Responding
+    from daemon.clients.doors.http.admission import HttpAdmission
+    from daemon.clients.doors.http.exchange import HttpExchange, Responding
     from daemon.clients.visitor import Visitor
     from daemon.config.tuning import Limits
     from daemon.wire.outbox import Link, Outbox
@@ -44,7 +44,7 @@ DEPTH = 3
 
 
 @attrs.frozen(kw_only=True)
-class Offer:
+class HttpOffer:
     """What the listener serves besides sessions."""
 
     profiles: Callable[[], tuple[str, ...]]
@@ -63,8 +63,8 @@ class HttpServer:
     def __init__(
         self,
         listener: socket.socket,
-        admission: Admission,
-        offer: Offer,
+        admission: HttpAdmission,
+        offer: HttpOffer,
         serve: Callable[[Link, Visitor], Awaitable[None]],
         *,
         outbox: Outbox,
@@ -120,7 +120,7 @@ class HttpServer:
             now = trio.current_time()
             for connection in list(self._connections):
                 connection.tick(now)
-            self._mcp.conversations.tick(now)
+            self._mcp.sessions.tick(now)
             self._outbox.flush()
 
     def _start(self, link: Link, visitor: Visitor, done: Callable[[], None]) -> None:
@@ -160,7 +160,7 @@ class HttpServer:
 
     # --- where a path leads --------------------------------------------------------------------------------
 
-    def _judge(self, exchange: Exchange) -> None:
+    def _judge(self, exchange: HttpExchange) -> None:
         """Admit a request by its head, and have it served."""
         try:
             self._admission.greet(exchange.head)
@@ -178,7 +178,7 @@ class HttpServer:
             else:
                 respond()
 
-    def _route(self, exchange: Exchange) -> None:
+    def _route(self, exchange: HttpExchange) -> None:
         first, *rest = exchange.head.path.strip("/").split("/")
         if first == "healthz" and not rest:
             exchange.respond(HTTPStatus.OK, (b"ok\n",), PLAIN)
@@ -190,7 +190,7 @@ class HttpServer:
         else:
             raise Refusal(HTTPStatus.NOT_FOUND, "nothing here: MCP is at /mcp\n")
 
-    def _place(self, exchange: Exchange, rest: list[str]) -> Place:
+    def _place(self, exchange: HttpExchange, rest: list[str]) -> Place:
         """Who asks, and for what, by the rest of a path."""
         visitor = self._admission.visitor(exchange.head)
         self._strangers.pop(exchange.connection, None)
@@ -208,6 +208,3 @@ class HttpServer:
 def _address_of(connection: socket.socket) -> str:
     """The address at the other end, without its port."""
     return str(connection.getpeername()[0])
-
-
-assert KEY_HEADER

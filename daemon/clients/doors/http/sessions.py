@@ -1,8 +1,8 @@
 """Sessions of MCP 2025-11-25 and earlier over HTTP: begun by `initialize`, named by `Mcp-Session-Id`.
 
-A session belongs to who began it, and to the profile and surface of the path that it was begun under: to anybody
-else, and under any other path, it does not exist. It ends when its client deletes it, when nothing has been asked
-in it for half an hour, and with the daemon; what was loaded under a key outlives it.
+A session belongs to who began it, and to the profile and surface of the path that it was begun under: for
+anybody else, and under any other path, it does not exist. It ends when its client deletes it, when nothing has
+been asked in it for half an hour, and with the daemon; what was loaded under a key outlives it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from daemon.clients.doors.http.replies import ResumableReply
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from daemon.clients.doors.http.exchange import Exchange
+    from daemon.clients.doors.http.exchange import HttpExchange
     from daemon.clients.visitor import Visitor
     from daemon.wire.envelope import Buffer
     from daemon.wire.outbox import Link, Outbox
@@ -60,7 +60,7 @@ class Place:
         return told
 
 
-class Conversation(ExchangeLink[ResumableReply]):
+class HttpSession(ExchangeLink[ResumableReply]):
     """A session, as the link of its messages."""
 
     def __init__(self, place: Place, outbox: Outbox, key: str | None) -> None:
@@ -72,7 +72,7 @@ class Conversation(ExchangeLink[ResumableReply]):
         self.log = EventLog()
         self.used = trio.current_time()
         """When something was last asked, or a stream last open."""
-        self._listening: list[Exchange] = []
+        self._listening: list[HttpExchange] = []
         self._unsent: list[bytes] = []
 
     @property
@@ -90,7 +90,7 @@ class Conversation(ExchangeLink[ResumableReply]):
         if message not in self._unsent:
             self._unsent = [*self._unsent, message][-MAX_UNSENT:]
 
-    def listen(self, exchange: Exchange, last_event: str | None) -> None:
+    def listen(self, exchange: HttpExchange, last_event: str | None) -> None:
         """Open a stream, or go on with the one that an event was sent on.
 
         Raises:
@@ -109,7 +109,7 @@ class Conversation(ExchangeLink[ResumableReply]):
                 return
         exchange.finish()
 
-    def _attend(self, exchange: Exchange) -> None:
+    def _attend(self, exchange: HttpExchange) -> None:
         exchange.send((COMMENT,))
         self._listening.append(exchange)
         if self.is_busy and len(self._listening) > MAX_STREAMS:
@@ -128,7 +128,7 @@ class Conversation(ExchangeLink[ResumableReply]):
             reply.give_up()
 
 
-class Conversations:
+class HttpSessions:
     """The sessions of all clients."""
 
     def __init__(
@@ -144,13 +144,13 @@ class Conversations:
         self._start = start
         self._outbox = outbox
         self._places = places
-        self._known: dict[str, Conversation] = {}
+        self._known: dict[str, HttpSession] = {}
 
     def __len__(self) -> int:
         """How many there are."""
         return len(self._known)
 
-    def begin(self, place: Place, key: str | None) -> Conversation:
+    def begin(self, place: Place, key: str | None) -> HttpSession:
         """Begin a session.
 
         Raises:
@@ -158,42 +158,42 @@ class Conversations:
         """
         if len(self._known) >= self._places:
             self._make_room()
-        conversation = Conversation(place, self._outbox, key)
-        self._known[conversation.id] = conversation
-        self._start(conversation, place.visitor, lambda: self.end(conversation))
-        return conversation
+        session = HttpSession(place, self._outbox, key)
+        self._known[session.id] = session
+        self._start(session, place.visitor, lambda: self.end(session))
+        return session
 
-    def find(self, session_id: str, place: Place) -> Conversation:
+    def find(self, session_id: str, place: Place) -> HttpSession:
         """The session with this id.
 
         Raises:
             Refusal: there is none, or it is not for this place.
         """
-        conversation = self._known.get(session_id)
-        if conversation is None or conversation.place != place:
+        session = self._known.get(session_id)
+        if session is None or session.place != place:
             text = "there is no such session (it has ended, or mcpd was restarted): send initialize again\n"
             raise Refusal(HTTPStatus.NOT_FOUND, text)
-        conversation.used = trio.current_time()
-        return conversation
+        session.used = trio.current_time()
+        return session
 
-    def end(self, conversation: Conversation) -> None:
+    def end(self, session: HttpSession) -> None:
         """End a session. Idempotent."""
-        if self._known.pop(conversation.id, None) is not None:
-            conversation.end()
+        if self._known.pop(session.id, None) is not None:
+            session.end()
 
     def end_all(self, unwanted: Callable[[Visitor], bool] = lambda _visitor: True) -> None:
         """End all sessions of some visitors."""
-        for conversation in [each for each in self._known.values() if unwanted(each.place.visitor)]:
-            self.end(conversation)
+        for session in [each for each in self._known.values() if unwanted(each.place.visitor)]:
+            self.end(session)
 
     def tick(self, now: float) -> None:
         """End the sessions that nobody has used for long."""
-        for conversation in list(self._known.values()):
-            if conversation.is_busy:
-                conversation.used = now
-            elif now - conversation.used >= IDLE_SECONDS:
+        for session in list(self._known.values()):
+            if session.is_busy:
+                session.used = now
+            elif now - session.used >= IDLE_SECONDS:
                 logger.debug("a session over HTTP was not used for {:g} s and has ended", IDLE_SECONDS)
-                self.end(conversation)
+                self.end(session)
 
     def _make_room(self) -> None:
         idle = [each for each in self._known.values() if not each.is_busy]
@@ -203,7 +203,7 @@ class Conversations:
         self.end(min(idle, key=lambda each: each.used))
 
 
-def _keep_alive(exchange: Exchange) -> None:
+def _keep_alive(exchange: HttpExchange) -> None:
     """Have a comment sent on a stream, again and again."""
 
     def comment() -> None:
