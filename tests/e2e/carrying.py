@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import trio
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
 CHUNK = 65536
 END_OF_HEAD = b"\r\n\r\n"
@@ -36,7 +36,7 @@ async def _carry(header: bytes, port: int, client: trio.SocketStream) -> None:
     daemon = await trio.open_tcp_stream("127.0.0.1", port)
     async with client, daemon, trio.open_nursery() as nursery:
 
-        async def ended(carried: partial[object]) -> None:
+        async def ended(carried: Callable[[], Awaitable[None]]) -> None:
             with suppress(trio.BrokenResourceError):
                 await carried()
             nursery.cancel_scope.cancel()

@@ -63,7 +63,7 @@ async function perform(job) {
         waitedFor = changes;
       }
     } catch (error) {
-      result = { fault: { code: error.code, message: error.message } };
+      result = { fault: { code: error.status ?? error.code, message: error.message } };
     }
     results.push(result);
   }
