@@ -85,8 +85,8 @@ class Session:
             error = leaf(group)
             if not isinstance(error, RunError):
                 raise
-            connection.client_log.info(
-                "session of {} ended: {}", self._client.name or "an unnamed client", error
+            connection.client_log.log(
+                connection.level, "session of {} ended: {}", self._client.name or "an unnamed client", error
             )
         finally:
             connection.calls.abandon_all("the client is gone")
@@ -121,6 +121,7 @@ class Session:
             key=self.key,
             client=self._client.name,
             protocol=connection.protocol,
+            token=self._client.visitor.token,
             profile=selection.profile.name,
             surface=selection.surface.name,
             since=self._since,

@@ -36,8 +36,11 @@ class Responding(Protocol):
     def finish(self) -> None:
         """End the response, and go on to the next request, or close."""
 
-    def drop(self, reason: str) -> None:
-        """End the connection now."""
+    def close_when_done(self) -> None:
+        """Serve the request that is under way, if any, as the last one."""
+
+    def tick(self, now: float) -> None:
+        """Do what is due."""
 
     def upgrade(self) -> None:
         """End this connection's part: its socket goes on under another protocol."""

@@ -28,7 +28,7 @@ from daemon.wire.envelope import BadMessage, Envelope
 from daemon.wire.frames import as_line, mended
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from daemon.clients.doors.http.exchange import HttpExchange, Responding
     from daemon.clients.visitor import Visitor
@@ -75,9 +75,7 @@ class McpEndpoint:
             Refusal: it is not served.
         """
         method, headers = exchange.head.method, exchange.head.headers
-        key = headers.get(KEY_HEADER)
-        if key is not None and (fault := fault_of_key(key)):
-            raise Refusal(HTTPStatus.BAD_REQUEST, f"Mcpd-Session: {fault}\n")
+        key = session_key(headers)
         if method == "POST":
             _require_post(exchange)
             exchange.on_body = partial(self._contained, exchange, partial(self._post, exchange, place, key))
@@ -204,6 +202,18 @@ class McpEndpoint:
         session_id = _session_id(exchange.head.headers.get(SESSION_HEADER))
         self.sessions.end(self.sessions.find(session_id, place))
         exchange.respond(HTTPStatus.NO_CONTENT)
+
+
+def session_key(headers: Mapping[str, str]) -> str | None:
+    """The key of the session that a request names; None if it names none.
+
+    Raises:
+        Refusal: the key is not valid.
+    """
+    key = headers.get(KEY_HEADER)
+    if key is not None and (fault := fault_of_key(key)):
+        raise Refusal(HTTPStatus.BAD_REQUEST, f"Mcpd-Session: {fault}\n")
+    return key
 
 
 def _decoded(line: Line) -> tuple[Envelope, Line]:

@@ -105,10 +105,6 @@ class ResponseWriter(FdWriter):
                 out.append(piece)
         return out
 
-    def drop(self, reason: str) -> None:
-        """End the connection now."""
-        self._end(ConnectionLost(reason))
-
     def release(self) -> socket.socket:
         """Stop reading and hand the socket over, with `received`, to whoever speaks another protocol on it."""
         self._write_fd, self._closed = CLOSED, True

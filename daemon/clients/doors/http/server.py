@@ -16,20 +16,28 @@ import trio
 from daemon.clients.doors.http.connection import HttpConnection
 from daemon.clients.doors.http.exchange import PLAIN
 from daemon.clients.doors.http.head import Refusal
-from daemon.clients.doors.http.mcp import McpEndpoint
+from daemon.clients.doors.http.mcp import McpEndpoint, session_key
 from daemon.clients.doors.http.sessions import Place
 from daemon.clients.doors.listening import Listener
 from daemon.clients.doors.unix import PAUSE_SHARE
+from daemon.kit.later import later
 
 if TYPE_CHECKING:
     import socket
+    import ssl
     from collections.abc import Awaitable, Callable
 
     from daemon.clients.doors.http.admission import HttpAdmission
     from daemon.clients.doors.http.exchange import HttpExchange, Responding
+    from daemon.clients.doors.tls import terminate
+    from daemon.clients.doors.websocket import serve_websocket
     from daemon.clients.visitor import Visitor
     from daemon.config.tuning import Limits
     from daemon.wire.outbox import Link, Outbox
+else:
+    # Needed only where there is a certificate, and by clients that open a WebSocket.
+    terminate = later("daemon.clients.doors.tls", "terminate")
+    serve_websocket = later("daemon.clients.doors.websocket", "serve_websocket")
 
 MAX_STRANGERS = 256
 """Connections on which no request was admitted yet; with one more the oldest is closed."""
@@ -69,6 +77,7 @@ class HttpServer:
         *,
         outbox: Outbox,
         limits: Limits,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """Prepare to serve.
 
@@ -79,6 +88,7 @@ class HttpServer:
             serve: serves a link of a visitor until it ends, and contains its faults.
             outbox: the daemon's outbox.
             limits: how long a message may be, how much may wait for a client, how many clients there may be.
+            tls: the certificate; None: without TLS.
         """
         self._admission = admission
         self._offer = offer
@@ -86,8 +96,10 @@ class HttpServer:
         self._outbox = outbox
         self._limits = limits
         self._mcp = McpEndpoint(self._start, outbox=outbox, places=limits.connections)
-        self._connections: set[HttpConnection] = set()
-        self._strangers: dict[Responding, None] = {}
+        self._tls = tls
+        self._connections: dict[Responding, trio.CancelScope] = {}
+        self._strangers: dict[trio.CancelScope, None] = {}
+        self._upgraded: dict[Responding, tuple[Place, str | None]] = {}
         self._listener = Listener(
             "http",
             listener,
@@ -110,7 +122,7 @@ class HttpServer:
     def drain(self) -> None:
         """Accept nobody, and close each connection after the request that is under way."""
         self._listener.stop_accepting()
-        for connection in self._connections:
+        for connection in list(self._connections):
             connection.close_when_done()
         self._outbox.flush()
 
@@ -133,7 +145,24 @@ class HttpServer:
             done()
             self._outbox.flush()
 
-    async def _serve_connection(self, plain: socket.socket, address: str) -> None:
+    async def _serve_connection(self, accepted: socket.socket, address: str) -> None:
+        with trio.CancelScope() as scope:
+            while len(self._strangers) >= MAX_STRANGERS:
+                oldest = next(iter(self._strangers))
+                del self._strangers[oldest]
+                oldest.cancel()
+            self._strangers[scope] = None
+            speak = partial(self._speak, address=address, scope=scope)
+            try:
+                if self._tls is None:
+                    await speak(accepted)
+                else:
+                    await terminate(accepted, self._tls, speak)
+            finally:
+                self._strangers.pop(scope, None)
+
+    async def _speak(self, plain: socket.socket, address: str, scope: trio.CancelScope) -> None:
+        """Serve the requests of one connection, and the WebSocket that it may become."""
         queue = self._limits.client_queue_bytes
         connection = HttpConnection(
             plain,
@@ -144,19 +173,27 @@ class HttpServer:
             max_queue=queue,
             pause_at=queue // PAUSE_SHARE,
         )
-        while len(self._strangers) >= MAX_STRANGERS:
-            oldest = next(iter(self._strangers))
-            del self._strangers[oldest]
-            oldest.drop("others came who were not admitted yet, either")
-        self._strangers[connection] = None
-        self._connections.add(connection)
+        self._connections[connection] = scope
+        upgraded = None
         try:
             await connection.run()
+            upgraded = self._upgraded.pop(connection, None)
         finally:
-            self._connections.discard(connection)
-            self._strangers.pop(connection, None)
+            del self._connections[connection]
             self._mcp.forget(connection)
-            connection.close()
+            if upgraded is None:
+                connection.close()
+        if upgraded is not None:
+            place, key = upgraded
+            await serve_websocket(
+                connection.release(),
+                connection.received,
+                place.visitor,
+                place.hello(key),
+                self._serve,
+                outbox=self._outbox,
+                limits=self._limits,
+            )
 
     # --- where a path leads --------------------------------------------------------------------------------
 
@@ -187,13 +224,26 @@ class HttpServer:
             exchange.respond(HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE, (b"\n",), PLAIN)
         elif first == "mcp" and len(rest) < DEPTH:
             self._mcp.serve(exchange, self._place(exchange, rest))
+        elif first == "ws" and len(rest) < DEPTH:
+            self._upgrade(exchange, self._place(exchange, rest))
         else:
             raise Refusal(HTTPStatus.NOT_FOUND, "nothing here: MCP is at /mcp\n")
+
+    def _upgrade(self, exchange: HttpExchange, place: Place) -> None:
+        headers = exchange.head.headers
+        if exchange.head.method != "GET" or headers.get("upgrade", "").lower() != "websocket":
+            text = "a WebSocket is opened here: GET with Upgrade: websocket\n"
+            raise Refusal(HTTPStatus.UPGRADE_REQUIRED, text, headers={"upgrade": "websocket"})
+        self._upgraded[exchange.connection] = place, session_key(headers)
+        exchange.connection.upgrade()
 
     def _place(self, exchange: HttpExchange, rest: list[str]) -> Place:
         """Who asks, and for what, by the rest of a path."""
         visitor = self._admission.visitor(exchange.head)
-        self._strangers.pop(exchange.connection, None)
+        self._strangers.pop(self._connections[exchange.connection], None)
+        if len(self._connections) - len(self._strangers) > self._limits.connections:
+            text = f"{self._limits.connections} clients are connected (limits.connections); try again later\n"
+            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, text, headers={"retry-after": "10"})
         profile = self._admission.profile(visitor, rest[0] if rest else None)
         surface = rest[1] if len(rest) > 1 else None
         for what, name, known in (
