@@ -187,6 +187,23 @@ def test_a_session_with_a_key_has_what_an_earlier_one_loaded(
     assert "again" in seen.last["text"]
 
 
+def test_without_a_key_what_it_loads_can_be_called_and_is_listed_if_there_is_a_session(
+    daemon: Daemon, door: HttpDoor, kind: Kind, client: Clients
+) -> None:
+    seen = client.over_http(
+        door.url("default", "load"),
+        door.headers(),
+        call("load_mcp_tool", names=["echo"]),
+        call("echo", text="loaded"),
+        LIST,
+        **kind.job,
+    )
+
+    _, answered, listed = seen.results
+    assert "loaded" in answered["text"]
+    assert ("echo" in names(listed)) is (kind.gone is not None)
+
+
 def test_nothing_of_it_is_left_when_it_has_gone(
     daemon: Daemon, door: HttpDoor, kind: Kind, client: Clients
 ) -> None:
