@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -245,3 +246,22 @@ def test_after_a_restart_of_the_daemon_it_goes_on_or_is_told_that_its_session_is
     else:
         assert "after" in seen.last["text"]
     assert "anew" in anew.last["text"]
+
+
+def test_a_call_in_flight_is_answered_when_the_daemon_is_stopped(
+    daemon: Daemon, door: HttpDoor, kind: Kind, client: Clients, record: Path
+) -> None:
+    before = record.read_text().count('"progress"')
+
+    def stop() -> int:
+        eventually(lambda: record.read_text().count('"progress"') > before, daemon.said)
+        return daemon.stop()
+
+    work = call("call-category-tool", **run("work", "progress", count=0, seconds=10 * WAIT))
+    with ThreadPoolExecutor(1) as beside:
+        stopped = beside.submit(stop)
+        seen = client.over_http(door.url(), door.headers(), work, **{**kind.job, "delete": False})
+        assert stopped.result() == 0
+    daemon.start()
+
+    assert refusal(seen.last)["code"] == "UpstreamLost"
