@@ -416,7 +416,7 @@ async def test_a_link_that_cannot_be_waited_for_ends_and_the_others_are_flushed(
         # No epoll takes a file of a disk (epoll_ctl(2), EPERM).
         odd = near_end(os.dup(file.fileno()), os.dup(file.fileno()), outbox=near.outbox)
         with pytest.raises(ConnectionLost, match="waiting for it failed: Operation not permitted"):
-            await odd.link.run(lambda _: None, lambda _: None)
+            await odd.link.run(odd)
         near.say(b"fine")
         assert await receive(far, 5) == b"fine\n"
         odd.link.close()
