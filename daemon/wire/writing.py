@@ -76,6 +76,10 @@ class FdWriter(ABC):
             out += frame
             out.append(b"\n")
             self.queued += sum(map(len, frame)) + 1
+        self._note_queued()
+
+    def _note_queued(self) -> None:
+        """Have what was queued written, and notice a peer that is behind."""
         if not self._touched:
             self._touched = True
             self._outbox.touch(self)

@@ -16,10 +16,7 @@ from daemon.causes import Cause
 from daemon.config.model import TransportType
 from daemon.errors import CannotStart, ConnectionLost, NeedsAuth, UpstreamLost
 from daemon.model import Era
-from daemon.upstreams.transports.ws import MessageLink
-from daemon.wire.outbox import Outbox
 from tests.unit.upstreams.transports.serving import Client, connected, context_for
-from tests.unit.wire.fakes import RecordingReceiver
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -182,78 +179,3 @@ async def test_a_wrong_scheme_cannot_start() -> None:
     with pytest.raises(CannotStart, match="ws:// or wss://"):
         async with connected(context_for(TransportType.WS, "http://127.0.0.1/")):
             pass
-
-
-class Stuck:
-    """A socket whose server neither reads nor writes."""
-
-    async def send_message(self, message: str) -> None:
-        await trio.sleep_forever()
-
-    async def get_message(self) -> str:
-        await trio.sleep_forever()
-        raise AssertionError
-
-
-async def test_a_server_that_does_not_read_is_cut_off() -> None:
-    stuck: Any = Stuck()
-    link = MessageLink(stuck, outbox=Outbox(), place="h:1", max_message=10, max_queue=10)
-    for _ in range(3):
-        link.send((b"{}", memoryview(b"12345678")))
-    with trio.fail_after(30), pytest.raises(ConnectionLost, match="h:1 does not read: 20 bytes"):
-        await link.run(RecordingReceiver())
-    link.send((b"late",))
-    assert link.queued == 0
-
-
-async def test_bytes_are_counted_where_the_library_counts_characters() -> None:
-    class Wide(Stuck):
-        async def get_message(self) -> str:
-            if receiver.heads:
-                await trio.sleep_forever()
-            return "ü" * 10
-
-    receiver = RecordingReceiver()
-    wide: Any = Wide()
-    link = MessageLink(wide, outbox=Outbox(), place="h:1", max_message=10)
-    with trio.fail_after(30):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(link.run, receiver)
-            await trio.testing.wait_all_tasks_blocked()
-            assert receiver.heads == [("ü" * 10).encode()]
-            nursery.cancel_scope.cancel()
-
-
-async def test_messages_are_left_with_the_server_while_a_client_is_behind() -> None:
-    class Behind:
-        queued, max_queue = 2, 1
-
-    class Talking(Stuck):
-        async def get_message(self) -> str:
-            return "{}"
-
-    outbox, behind = Outbox(max_waiting=1), Behind()
-
-    def pass_on() -> None:
-        outbox.fall_behind(behind)
-        if len(receiver.lines) > 1:
-            raise ConnectionLost("enough")
-
-    receiver = RecordingReceiver(then=pass_on)
-
-    talking: Any = Talking()
-    link = MessageLink(talking, outbox=outbox, place="h:1", max_message=10)
-    ended = partial(pytest.raises, ConnectionLost, match="enough")
-
-    async def run() -> None:
-        with ended():
-            await link.run(receiver)
-
-    with trio.fail_after(30):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(run)
-            await trio.testing.wait_all_tasks_blocked()
-            assert (receiver.lines, link.is_held) == ([b"{}"], True)
-            behind.queued = 0
-            outbox.catch_up(behind)
-    assert receiver.lines == [b"{}", b"{}"]
