@@ -65,16 +65,19 @@ async def plain_end(stream: TlsStream) -> AsyncIterator[socket.socket]:
 
 
 async def _copy_both(outer: TlsStream, inner: trio.SocketStream, scope: trio.CancelScope) -> None:
+    transport = outer.transport_stream
     with scope:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_copy_in, outer, inner, nursery.cancel_scope)
                 await _copy_out(inner, outer)
                 nursery.cancel_scope.cancel()
-            await _hang_up(outer)
+            await _hang_up(outer, transport)
         finally:
-            await trio.aclose_forcefully(inner)
-            await trio.aclose_forcefully(outer)
+            # Not through the stream, which lets go of its transport once both sides have said goodbye; and
+            # without a checkpoint, at which we may be cancelled between the two.
+            inner.socket.close()
+            transport.socket.close()
 
 
 async def _copy_in(outer: TlsStream, inner: trio.SocketStream, both: trio.CancelScope) -> None:
@@ -103,9 +106,8 @@ async def _copy_out(inner: trio.SocketStream, outer: TlsStream) -> None:
             await outer.send_all(data)
 
 
-async def _hang_up(outer: TlsStream) -> None:
+async def _hang_up(outer: TlsStream, transport: trio.SocketStream) -> None:
     """Say that nothing more comes, and wait a moment for the peer to do the same."""
-    transport = outer.transport_stream
     with trio.move_on_after(GOODBYE_SECONDS), suppress(*_GONE):
         with suppress(*_GONE):
             await outer.unwrap()

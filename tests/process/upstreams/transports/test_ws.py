@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 import trio.testing
+import trustme
 from trio_websocket import ConnectionClosed, serve_websocket
+from wsproto import ConnectionType, WSConnection
+from wsproto.events import AcceptConnection, TextMessage
 
 from daemon.causes import Cause
 from daemon.config.model import TransportType
@@ -20,6 +24,7 @@ from tests.unit.upstreams.transports.serving import Client, connected, context_f
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
+    from pathlib import Path
 
     from trio_websocket import WebSocketConnection, WebSocketRequest
 
@@ -179,3 +184,54 @@ async def test_a_wrong_scheme_cannot_start() -> None:
     with pytest.raises(CannotStart, match="ws:// or wss://"):
         async with connected(context_for(TransportType.WS, "http://127.0.0.1/")):
             pass
+
+
+async def test_a_server_behind_tls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    authority, context = trustme.CA(), ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("localhost").configure_cert(context)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    async with trio.open_nursery() as nursery:
+        server: Any = await nursery.start(partial(serve_websocket, echo, "127.0.0.1", 0, ssl_context=context))
+        async with connected(context_for(TransportType.WS, f"wss://localhost:{server.port}/")) as client:
+            client.connection.adopt(Era.HANDSHAKE, "2025-11-25")
+            assert (await client.call("t", a="x" * 1_000_000)).result["got"]["name"] == "t"
+            caller = await client.call("close")
+            assert isinstance(caller.loss, UpstreamLost)
+            await client.over.wait()
+            assert "code 1001 (GOING_AWAY): going home" in str(client.end)
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_a_server_says_with_its_handshake_is_heard() -> None:
+    async def speak(stream: trio.SocketStream) -> None:
+        server = WSConnection(ConnectionType.SERVER)
+        server.receive_data(await stream.receive_some())
+        assert len(list(server.events())) == 1
+        early = TextMessage(data='{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}')
+        await stream.send_all(server.send(AcceptConnection(subprotocol="mcp")) + server.send(early))
+        await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        port = listener.socket.getsockname()[1]
+        nursery.start_soon(trio.serve_listeners, speak, [listener])
+        async with connected(context_for(TransportType.WS, f"ws://127.0.0.1:{port}/")) as client:
+            await client.events.changed.wait()
+            assert client.events.changes == 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_server_that_hangs_up_during_the_handshake() -> None:
+    async def hang_up(stream: trio.SocketStream) -> None:
+        await stream.receive_some()
+        await stream.aclose()
+
+    async with trio.open_nursery() as nursery:
+        [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        port = listener.socket.getsockname()[1]
+        nursery.start_soon(trio.serve_listeners, hang_up, [listener])
+        with pytest.raises(ConnectionLost, match=f"127.0.0.1:{port} (does not speak|closed the connection)"):
+            async with connected(context_for(TransportType.WS, f"ws://127.0.0.1:{port}/")):
+                pass
+        nursery.cancel_scope.cancel()
