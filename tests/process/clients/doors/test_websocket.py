@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 import trustme
-from trio_websocket import ConnectionClosed, open_websocket_url
+from trio_websocket import ConnectionClosed, open_websocket_url, wrap_client_stream
 
 from daemon.actors.front import Front
 from daemon.clients.doors.tls import terminate, tls_context
@@ -139,7 +139,10 @@ async def test_a_reader_that_dawdles_holds_nobody(contexts: Contexts) -> None:
 
 async def test_a_stop_is_told_over_the_network(contexts: Contexts) -> None:
     serving, asking = contexts
-    async with served(serving) as door, open_websocket_url(door.url, asking, subprotocols=["mcp"]) as client:
+    async with served(serving) as door, trio.open_nursery() as nursery:
+        stream = await connected_to(door, asking)
+        # The library leaves a stream open whose server has closed it; one of ours we can close.
+        client = await wrap_client_stream(nursery, stream, "localhost", "/ws", subprotocols=["mcp"])
         await client.send_message("[]")
         await client.get_message()
         door.stop.cancel()
@@ -147,6 +150,13 @@ async def test_a_stop_is_told_over_the_network(contexts: Contexts) -> None:
             await client.get_message()
         assert closed.value.reason is not None
         assert (closed.value.reason.code, closed.value.reason.reason) == (1001, "mcpd is stopping")
+        await trio.aclose_forcefully(stream)
+
+
+async def connected_to(door: Served, tls: ssl.SSLContext | None) -> trio.abc.Stream:
+    if tls is None:
+        return await trio.open_tcp_stream("127.0.0.1", door.port)
+    return await trio.open_ssl_over_tcp_stream("localhost", door.port, ssl_context=tls)
 
 
 def madness(seed: int) -> bytes:
