@@ -10,7 +10,7 @@ import pytest
 from loguru import logger
 
 from daemon.cli.token import main
-from daemon.clients.doors.http.admission import Admission
+from daemon.clients.doors.http.admission import HttpAdmission
 from daemon.clients.doors.http.head import Head, Refusal
 from daemon.clients.doors.http.tokens import Tokens
 from daemon.config.parse import parse
@@ -75,7 +75,7 @@ async def test_a_token_is_written_nowhere(tmp_path: Path, log: list[str]) -> Non
         redact.learn(config)
         known = Tokens(listen, file, redact=redact)
         await known.learn()
-        admission = Admission(listen, known, count=stage.tally.turned_away)
+        admission = HttpAdmission(listen, known, count=stage.tally.turned_away)
         kept = file.read().default
         values = [named, CONFIGURED if kept is None else kept.value]
         said: list[object] = [config, known, admission, kept, known.__dict__, admission.__dict__]
@@ -90,7 +90,7 @@ async def test_a_token_is_written_nowhere(tmp_path: Path, log: list[str]) -> Non
         assert all(value not in redact(f"it said {value} to me") for value in values)
 
 
-def _enter(admission: Admission, head: Head) -> None:
+def _enter(admission: HttpAdmission, head: Head) -> None:
     admission.greet(head)
     admission.visitor(head)
 

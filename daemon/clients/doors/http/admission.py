@@ -32,7 +32,7 @@ WANTED = "show a bearer token, in `Authorization`: on the daemon's machine `mcpd
 """Said without a token and with a wrong one alike, so that nobody learns which he has."""
 
 
-class Admission:
+class HttpAdmission:
     """Decides who may come in through one listener."""
 
     def __init__(

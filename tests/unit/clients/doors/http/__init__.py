@@ -1,1 +1,1 @@
-"""Tests of daemon/clients/doors/http."""
+"""Tests of daemon/clients/doors."""

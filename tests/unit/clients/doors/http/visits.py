@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from daemon.clients.doors.http.admission import Admission
+from daemon.clients.doors.http.admission import HttpAdmission
 from daemon.clients.doors.http.head import Head
 from daemon.clients.doors.http.tokens import Tokens
 from daemon.config.listen import AccessToken, HttpListen
@@ -41,11 +41,11 @@ class Hall:
     loopback: bool | None = None
     now: float = 1000.0
     counted: Counter[str] = attrs.field(factory=Counter)
-    admission: Admission = attrs.field(init=False)
+    admission: HttpAdmission = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         tokens = Tokens(self.listen, TokenFile(Path("/nonexistent")), redact=Redactors())
-        self.admission = Admission(
+        self.admission = HttpAdmission(
             self.listen, tokens, count=self._count, loopback=self.loopback, clock=lambda: self.now
         )
 
