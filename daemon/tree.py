@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import time
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
@@ -33,6 +34,7 @@ from daemon.clients.client import Moves
 from daemon.clients.context import SessionContext
 from daemon.clients.doors.unix import unix_door
 from daemon.clients.sessions import Sessions
+from daemon.config.addresses import is_loopback
 from daemon.config.listen import HttpListen
 from daemon.counting.measures import RepairCounts
 from daemon.counting.readings import Exporter
@@ -60,10 +62,12 @@ if TYPE_CHECKING:
     from daemon.actors.summarizer import Summarizer
     from daemon.clients.doors.http.admission import HttpAdmission
     from daemon.clients.doors.http.server import HttpOffer, HttpServer
+    from daemon.clients.doors.http.tokens import Tokens
     from daemon.config.diff import Plan
     from daemon.config.model import Config
     from daemon.config.redaction import Redactors
     from daemon.config.state_url import StateUrl
+    from daemon.host.tokens import TokenFile
     from daemon.operators.base import DaemonFacts
     from daemon.ports import WatchedFile
     from daemon.processes.peers import Connections
@@ -71,6 +75,8 @@ else:  # 10 ms, needed only if a model is configured that writes summaries
     Summarizer = later("daemon.actors.summarizer", "Summarizer")
     # 15 ms, needed only where HTTP is served
     HttpAdmission = later("daemon.clients.doors.http.admission", "HttpAdmission")
+    Tokens = later("daemon.clients.doors.http.tokens", "Tokens")
+    TokenFile = later("daemon.host.tokens", "TokenFile")
     HttpServer = later("daemon.clients.doors.http.server", "HttpServer")
     HttpOffer = later("daemon.clients.doors.http.server", "HttpOffer")
 
@@ -164,8 +170,8 @@ class Tree:
         self.operators = Peers("operators", shares(CONTROL_CONNECTIONS), uids=own_and(()))
         door = partial(unix_door, outbox=self.outbox, limits=config.limits)
         self.client_door = door(around.front, self.clients, self.front.serve)
-        self.operator_door = door(around.control, self.operators, _control(self).serve)
         self.http = None if around.http is None else _http(self, config, around.http)
+        self.operator_door = door(around.control, self.operators, _control(self).serve)
         self._recording = trio.CancelScope()
         self._written = trio.Event()
 
@@ -223,6 +229,8 @@ class Tree:
         """Restore the stored state, before a client is served or a switched-off server could be started."""
         await self.around.children.end_leftovers()
         await self.recorder.open()
+        if self.http is not None:
+            await self.http.tokens.learn()
         self.tally.know(most_called(self.recorder.totals.known))
         await self.registry.settle()
 
@@ -321,15 +329,16 @@ def _front(tree: Tree) -> Front[Session]:
 
 def _http(tree: Tree, config: Config, listener: socket.socket) -> HttpServer:
     http = config.listen.http or HttpListen()
+    tokens = Tokens(http, TokenFile(Path(tree.around.facts.state)), redact=tree.around.redact)
+    bound = str(listener.getsockname()[0])
+    admission = HttpAdmission(http, tokens, count=tree.tally.turned_away, loopback=is_loopback(bound))
     offer = HttpOffer(
         profiles=lambda: tuple(tree.registry.catalog.value.config.profiles),
         surfaces=tuple(SURFACES),
         metrics=None,
         is_ready=tree.serving.is_set,
     )
-    return HttpServer(
-        listener, HttpAdmission(http), offer, tree.front.serve, outbox=tree.outbox, limits=config.limits
-    )
+    return HttpServer(listener, admission, offer, tree.front.serve, outbox=tree.outbox, limits=config.limits)
 
 
 def _exporter(tree: Tree) -> Exporter:
@@ -368,5 +377,6 @@ def _control(tree: Tree) -> Front[Control]:
         redact=tree.around.redact,
         outbox=tree.outbox,
         wall=time.time,
+        access=None if tree.http is None else tree.http.tokens,
     )
     return Front(lambda link, _number, _visitor: Control(link, context))
