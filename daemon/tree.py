@@ -332,8 +332,15 @@ def _http(tree: Tree, config: Config, listener: socket.socket) -> HttpServer:
     tokens = Tokens(http, TokenFile(Path(tree.around.facts.state)), redact=tree.around.redact)
     bound = str(listener.getsockname()[0])
     admission = HttpAdmission(http, tokens, count=tree.tally.turned_away, loopback=is_loopback(bound))
+
+    def definition(profile: str, name: str) -> bytes:
+        catalog = tree.registry.catalog.value
+        found = tree.means.offers.of(catalog, catalog.config.profiles[profile]).find(name)
+        return b"" if found is None else found.tool.raw
+
     offer = HttpOffer(
         profiles=lambda: tuple(tree.registry.catalog.value.config.profiles),
+        definition=definition,
         surfaces=tuple(SURFACES),
         metrics=None,
         is_ready=tree.serving.is_set,
