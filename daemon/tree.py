@@ -34,7 +34,6 @@ from daemon.clients.client import Moves
 from daemon.clients.context import SessionContext
 from daemon.clients.doors.unix import unix_door
 from daemon.clients.sessions import Sessions
-from daemon.config.addresses import is_loopback
 from daemon.config.listen import HttpListen
 from daemon.counting.measures import RepairCounts
 from daemon.counting.readings import Exporter
@@ -42,7 +41,7 @@ from daemon.counting.summary import counters, most_called
 from daemon.counting.tally import Tally
 from daemon.errors import UpstreamLost
 from daemon.host.logs import CallLogger
-from daemon.host.notify import SERVING, feed_watchdog
+from daemon.host.notify import SERVING, Readiness, feed_watchdog
 from daemon.kit.later import later
 from daemon.operators.base import Clients, Counters, OperatorContext
 from daemon.processes.children import Children
@@ -75,9 +74,9 @@ else:  # 10 ms, needed only if a model is configured that writes summaries
     Summarizer = later("daemon.actors.summarizer", "Summarizer")
     # 15 ms, needed only where HTTP is served
     HttpAdmission = later("daemon.clients.doors.http.admission", "HttpAdmission")
-    Tokens = later("daemon.clients.doors.http.tokens", "Tokens")
-    TokenFile = later("daemon.host.tokens", "TokenFile")
     HttpServer = later("daemon.clients.doors.http.server", "HttpServer")
+    TokenFile = later("daemon.host.tokens", "TokenFile")
+    Tokens = later("daemon.clients.doors.http.tokens", "Tokens")
     HttpOffer = later("daemon.clients.doors.http.server", "HttpOffer")
 
 DRAIN_SECONDS = 0.5
@@ -102,7 +101,8 @@ class Surroundings:
     control: socket.socket
     """Where operators connect: listening, non-blocking."""
     http: socket.socket | None = None
-    """Where HTTP is served: listening, non-blocking; None: nowhere."""
+    """Where HTTP and WebSocket are served: listening, non-blocking; None: nowhere. Its maker closes it, and it
+    is never shut down: it may be the service manager's, who hands it to the next daemon, too."""
     facts: DaemonFacts
     """Facts about the daemon for reports."""
     redact: Redactors
@@ -128,6 +128,8 @@ class Tree:
         self.outbox = Outbox()
         self.serving = trio.Event()
         """Set once clients are served."""
+        self.readiness = Readiness.STARTING
+        """What probes over HTTP are told."""
         self.registry = Registry(config, wall=time.time, reserved=META_TOOLS)
         self.servers = _servers(self, config)
         self.upstreams = self.servers.upstreams
@@ -165,13 +167,16 @@ class Tree:
         )
         self.front = _front(self)
         self.exporter = _exporter(self)
-        self.exposition = Exposition(self.registry.catalog, self.exporter.text)
+        self.exposition = Exposition(
+            self.registry.catalog, self.exporter.text, readiness=lambda: self.readiness, outbox=self.outbox
+        )
+        self.access = None if around.http is None else _access(self, config)
         self.clients = _clients(self, config)
         self.operators = Peers("operators", shares(CONTROL_CONNECTIONS), uids=own_and(()))
         door = partial(unix_door, outbox=self.outbox, limits=config.limits)
         self.client_door = door(around.front, self.clients, self.front.serve)
-        self.http = None if around.http is None else _http(self, config, around.http)
         self.operator_door = door(around.control, self.operators, _control(self).serve)
+        self.http = None if around.http is None else _http(self, config, around.http)
         self._recording = trio.CancelScope()
         self._written = trio.Event()
 
@@ -202,11 +207,13 @@ class Tree:
                     doors.start_soon(self.client_door.run)
                     doors.start_soon(self.operator_door.run)
                     doors.start_soon(self.exposition.run)
-                    if self.http is not None:
+                    if self.http is not None and self.access is not None:
+                        await self.access.learn()
                         doors.start_soon(self.http.run)
                     doors.start_soon(feed_watchdog, around.notify, around.watchdog, self.registry.settle)
                     doors.start_soon(Warden(self.upstreams).run)
                     around.notify(SERVING)
+                    self.readiness = Readiness.SERVING
                     self.serving.set()
                     logger.info("ready: clients connect to {}", around.facts.socket)
                     async with trio.open_nursery() as changes:
@@ -229,8 +236,6 @@ class Tree:
         """Restore the stored state, before a client is served or a switched-off server could be started."""
         await self.around.children.end_leftovers()
         await self.recorder.open()
-        if self.http is not None:
-            await self.http.tokens.learn()
         self.tally.know(most_called(self.recorder.totals.known))
         await self.registry.settle()
 
@@ -246,6 +251,7 @@ class Tree:
     async def _drain(self) -> None:
         """Let calls in flight finish for `DRAIN_SECONDS`, then answer the rest with an error."""
         self.around.notify("STOPPING=1\nSTATUS=stopping")
+        self.readiness = Readiness.DRAINING
         logger.info("stopping")
         self.client_door.stop_accepting()
         if self.http is not None:
@@ -327,11 +333,13 @@ def _front(tree: Tree) -> Front[Session]:
     return Front(lambda link, number, visitor: Session(link, number, context, visitor))
 
 
+def _access(tree: Tree, config: Config) -> Tokens:
+    file = TokenFile(Path(tree.around.facts.state))
+    return Tokens(config.listen.http or HttpListen(), file, redact=tree.around.redact)
+
+
 def _http(tree: Tree, config: Config, listener: socket.socket) -> HttpServer:
     http = config.listen.http or HttpListen()
-    tokens = Tokens(http, TokenFile(Path(tree.around.facts.state)), redact=tree.around.redact)
-    bound = str(listener.getsockname()[0])
-    admission = HttpAdmission(http, tokens, count=tree.tally.turned_away, loopback=is_loopback(bound))
 
     def definition(profile: str, name: str) -> bytes:
         catalog = tree.registry.catalog.value
@@ -342,9 +350,11 @@ def _http(tree: Tree, config: Config, listener: socket.socket) -> HttpServer:
         profiles=lambda: tuple(tree.registry.catalog.value.config.profiles),
         definition=definition,
         surfaces=tuple(SURFACES),
-        metrics=None,
-        is_ready=tree.serving.is_set,
+        metrics=lambda: tree.exporter.text if tree.registry.catalog.value.config.metrics.enabled else None,
+        readiness=lambda: tree.readiness,
     )
+    assert tree.access is not None
+    admission = HttpAdmission(http, tree.access, count=tree.tally.turned_away)
     return HttpServer(listener, admission, offer, tree.front.serve, outbox=tree.outbox, limits=config.limits)
 
 
@@ -384,6 +394,6 @@ def _control(tree: Tree) -> Front[Control]:
         redact=tree.around.redact,
         outbox=tree.outbox,
         wall=time.time,
-        access=None if tree.http is None else tree.http.tokens,
+        access=tree.access,
     )
     return Front(lambda link, _number, _visitor: Control(link, context))

@@ -38,6 +38,7 @@ class ExchangeLink(Generic[R]):
         self._receiver: Receiver | None = None
         self._early: list[tuple[Envelope, Line]] = []
         self._ended = trio.Event()
+        self._fault: Exception | None = None
 
     @property
     def is_over(self) -> bool:
@@ -71,8 +72,8 @@ class ExchangeLink(Generic[R]):
             await self._ended.wait()
         finally:
             self._receiver = None
-            self._ended.set()
-        raise ConnectionLost("its session has ended")
+            self.end()
+        raise self._fault or ConnectionLost("its session has ended")
 
     def post(self, message: Envelope, line: Line, reply: R | None = None) -> None:
         """Take a message; a request comes with what is to answer it."""
@@ -81,9 +82,16 @@ class ExchangeLink(Generic[R]):
         self.turns += 1
         if self._receiver is None:
             self._early.append((message, line))
-        else:
+            return
+        try:
             self._receiver.on_message(message, line)
+        except Exception as error:  # noqa: BLE001 - it is the session's fault, and ends `run`: not the connection's
+            self._fault = error
+            self.end()
 
     def end(self) -> None:
-        """End the session."""
+        """End the session; requests without an answer get none. Idempotent."""
         self._ended.set()
+        replies, self.replies = self.replies, {}
+        for reply in replies.values():
+            reply.give_up()
