@@ -17,6 +17,10 @@ from daemon.errors import ConfigError, Fault
 from daemon.kit.wording import quoted
 from daemon.processes import proc
 
+UNSENT_BYTES = 128 * 1024
+"""Bytes of a connection that the kernel takes before it has sent them. It would take megabytes, and then for
+longer than a peer may take nothing (`wire.writing`) none of one that reads 40 KB/s."""
+
 BACKLOG = 4096
 """Connections that the kernel queues while we start or are busy (listen(2)). No more than its own limit,
 net.core.somaxconn, which is 4096 since Linux 5.4: agents that all connect again after a restart have room."""
@@ -90,8 +94,13 @@ def address_of(listener: socket.socket) -> str:
 
 
 def peer_of(connection: socket.socket) -> str | None:
-    """The address at the other end, without its port; None if it has reset the connection already."""
+    """The address at the other end, without its port, of a connection that is made ready for responses.
+
+    None if it has reset the connection already.
+    """
     try:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         return str(connection.getpeername()[0])
     except OSError:
         return None

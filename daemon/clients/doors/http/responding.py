@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import h11
 import trio
+from loguru import logger
 
-from daemon.errors import ConnectionLost
+from daemon.errors import ConnectionLost, RunError
 from daemon.wire.writing import CLOSED, STUCK_SECONDS, FdWriter
 
 if TYPE_CHECKING:
@@ -64,7 +65,9 @@ class ResponseWriter(FdWriter):
     def respond(self, status: HTTPStatus, headers: Mapping[str, str], parts: Sequence[Buffer]) -> None:
         """Send a whole response."""
         size = sum(map(len, parts))
-        out: list[Buffer] = [self._begun(status, {**headers, "content-length": str(size)})]
+        if status is not HTTPStatus.NO_CONTENT:  # RFC 9110, 8.6
+            headers = {**headers, "content-length": str(size)}
+        out: list[Buffer] = [self._begun(status, headers)]
         if size and self.exchange is not None and self.exchange.head.method != "HEAD":
             out += self._framed(parts, size)
         self.queue(out)
@@ -149,12 +152,15 @@ class ResponseWriter(FdWriter):
 
     def _end(self, reason: Exception) -> None:
         exchange, self.exchange = self.exchange, None
+        if not isinstance(reason, RunError):
+            logger.opt(exception=reason).error("a fault of mcpd's own ended a connection over HTTP")
         super()._end(reason)
         if exchange is not None and exchange.on_gone is not None:
             exchange.on_gone()
 
     def _look_again(self) -> None:
         self._rewatch()
+        self.queue(())  # Flushed again, it serves what has come meanwhile.
 
     @abstractmethod
     def _forget_request(self) -> None:

@@ -50,7 +50,7 @@ MAX_STRANGERS = 256
 TICK_SECONDS = 0.5
 """Seconds between looks at what is due on each connection: every deadline is 2 s or more."""
 
-METHODS = "GET, POST, DELETE, OPTIONS"
+METHODS = ("GET", "HEAD", "POST", "DELETE", "OPTIONS")
 
 DEPTH = 3
 """Parts of the longest path: `/mcp/PROFILE/SURFACE`."""
@@ -186,9 +186,10 @@ class HttpServer:
         upgraded = None
         try:
             await connection.run()
-            upgraded = self._upgraded.pop(connection, None)
+            upgraded = self._upgraded.get(connection)
         finally:
             del self._connections[connection]
+            self._upgraded.pop(connection, None)
             self._mcp.forget(connection)
             if upgraded is None:
                 connection.close()
@@ -212,8 +213,11 @@ class HttpServer:
             if not is_probe(exchange.head):
                 self._admission.greet(exchange.head)
             exchange.headers = self._admission.cors(exchange.head)
+            allow = {"allow": ", ".join(METHODS)}
+            if exchange.head.method not in METHODS:
+                raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "no such method here\n", headers=allow)
             if exchange.head.method == "OPTIONS":
-                exchange.respond(HTTPStatus.NO_CONTENT, headers={"allow": METHODS})
+                exchange.respond(HTTPStatus.NO_CONTENT, headers=allow)
             else:
                 self._route(exchange)
         except Refusal as refusal:
@@ -226,7 +230,8 @@ class HttpServer:
                 respond()
 
     def _route(self, exchange: HttpExchange) -> None:
-        first, *rest = exchange.head.path.strip("/").split("/")
+        # Exactly so: a proxy that refuses `/metrics` from outside must not be got round by `//metrics`.
+        first, *rest = exchange.head.path.removeprefix("/").removesuffix("/").split("/")
         found = health(exchange.head, self._offer.readiness())
         if found is not None:
             status, text = found

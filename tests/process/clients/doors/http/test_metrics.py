@@ -16,8 +16,7 @@ import trio.testing
 from loguru import logger
 from prometheus_client.parser import text_string_to_metric_families
 
-from daemon.clients.doors.http.connection import HEAD_BYTES
-from daemon.clients.doors.http.head import Refusal
+from daemon.clients.doors.http.head import HEAD_BYTES, Refusal
 from daemon.clients.doors.http.metrics import CONNECTIONS, REQUEST_SECONDS, TEXT_FORMAT, require_all_profiles
 from daemon.clients.visitor import HERSELF, Visitor
 from daemon.errors import Overloaded
@@ -157,7 +156,7 @@ async def test_head_gets_headers_without_a_body() -> None:
         (b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n", b"400"),
         (b"GET /metrics HTTP/1.0\r\n\r\n", b"403"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", b"400"),
-        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"403"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"505"),
         (b"GET /metrics\r\n\r\n", b"400"),
         (b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nX: \x00\r\n\r\n", b"400"),
         (b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * HEAD_BYTES * 2, b"431"),
