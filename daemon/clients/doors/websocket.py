@@ -24,7 +24,7 @@ from daemon.wire.websocket import WebSocketLink
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from daemon.clients.visitor import Visitor
     from daemon.config.tuning import Limits
@@ -63,7 +63,7 @@ async def serve_websocket(
     connection: socket.socket,
     head: bytes,
     visitor: Visitor,
-    hello: dict[str, object],
+    hello: Mapping[str, object],
     serve: Callable[[Link, Visitor], Awaitable[None]],
     *,
     outbox: Outbox,

@@ -15,7 +15,8 @@ from wsproto.events import BytesMessage, CloseConnection, Event, Ping, Pong, Tex
 
 from daemon.causes import Cause
 from daemon.errors import ConnectionLost, ProtocolFault
-from daemon.wire.link import LINES_PER_TURN, STUCK_SECONDS
+from daemon.wire.link import LINES_PER_TURN
+from daemon.wire.writing import STUCK_SECONDS
 from daemon.wire.messages import Closing
 from daemon.wire.outbox import Outbox
 from daemon.wire.websocket import GOODBYE_SECONDS, WebSocketLink
