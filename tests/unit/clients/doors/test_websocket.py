@@ -18,8 +18,8 @@ from daemon.clients.doors.websocket import MISSES, PING_SECONDS, serve_websocket
 from daemon.clients.visitor import Visitor
 from daemon.config.tuning import Limits
 from daemon.protocol import HELLO
-from daemon.wire.writing import STUCK_SECONDS
 from daemon.wire.outbox import Outbox
+from daemon.wire.writing import STUCK_SECONDS
 from tests.unit.wire.fakes import RecordingReceiver
 from tests.unit.wire.linked import open_descriptors
 
