@@ -44,8 +44,8 @@ from daemon.kit.later import later
 from daemon.operators.base import Clients, Counters, OperatorContext
 from daemon.processes.children import Children
 from daemon.processes.peers import Peers, own_and, shares
-from daemon.state.access import Opener
-from daemon.state.store import Store, set_aside
+from daemon.state.opening import Opener
+from daemon.state.store import Store, listen, set_aside
 from daemon.surfaces.arguments.reading import Checker
 from daemon.surfaces.base import Means
 from daemon.surfaces.table import META_TOOLS, SURFACES
@@ -263,6 +263,7 @@ def _recorder(tree: Tree, config: Config) -> Recorder:
         where=place.where,
         set_aside=None if place.shared else lambda: set_aside(place, time.time()),
         shared=place.shared,
+        listen=partial(listen, place, writer=writer) if place.shared else None,
     )
     return Recorder(
         opener,

@@ -38,6 +38,9 @@ class SqlDialect:
     """A statement that waits for other daemons' migrations and holds them off until the transaction ends."""
     spelled: Callable[[str], str]
     """Translates a statement into the driver's syntax."""
+    tell: str = ""
+    """A statement that has `:word` told to all connections that listen, at the commit; empty where nobody else
+    writes."""
 
 
 class Transaction:
@@ -69,6 +72,11 @@ class Transaction:
         for row in self.rows(statement, values):
             return row[next(iter(row.keys()))]
         return None
+
+    def tell(self, word: str) -> None:
+        """Have all who listen told, once the transaction is committed."""
+        if self.dialect.tell:
+            self.rows(self.dialect.tell, {"word": word})
 
     def tables(self) -> frozenset[str]:
         """The names of all tables; in PostgreSQL, those in the current schema."""
