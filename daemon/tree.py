@@ -217,7 +217,11 @@ class Tree:
     async def _record(self) -> None:
         """Write changes until the upstreams stop."""
         with self._recording:
-            await self.recorder.run(lambda: list(self.sessions.named), self.sessions.adopt)
+            await self.recorder.run(self._live_keys, self.sessions.adopt)
+
+    def _live_keys(self) -> list[str]:
+        # What changes while a session is recalled must not be missed either.
+        return [*self.sessions.named, *self.sessions.recalls]
 
     async def _write_the_rest(self) -> None:
         await self.recorder.finish()
@@ -301,6 +305,7 @@ def _front(tree: Tree) -> Front[Session]:
         log=tree.calls,
         wall=time.time,
         redact=tree.around.redact,
+        look=tree.recorder.look if tree.recorder.shared else None,
         moved=tree.moves.of,
     )
     return Front(lambda link, number, visitor: Session(link, number, context, visitor))

@@ -40,7 +40,7 @@ class ClientConnection:
         self.protocol = ""
         """The protocol revision that the client speaks; empty until known."""
         self.waiting_lists = 0
-        """How many `tools/list` requests wait for servers to list their tools."""
+        """How many `tools/list` requests wait for what they depend on."""
         self.tasks = Tasks()
         self.client = Client(context.catalog.value.config, context.surfaces, visitor)
         self.announcements = Announcements(peer, context.outbox, context.habits, self.client)
