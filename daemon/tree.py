@@ -217,11 +217,8 @@ class Tree:
     async def _record(self) -> None:
         """Write changes until the upstreams stop."""
         with self._recording:
-            await self.recorder.run(self._live_keys, self.sessions.adopt)
-
-    def _live_keys(self) -> list[str]:
-        # What changes while a session is recalled must not be missed either.
-        return [*self.sessions.named, *self.sessions.recalls]
+            # What changes while a session is recalled must not be missed either.
+            await self.recorder.run(lambda: [*self.sessions.named, *self.sessions.recalls], self.sessions.adopt)
 
     async def _write_the_rest(self) -> None:
         await self.recorder.finish()

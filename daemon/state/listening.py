@@ -14,9 +14,8 @@ from __future__ import annotations
 import threading
 from contextlib import closing
 from math import inf
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-import attrs
 import trio
 from loguru import logger
 
@@ -27,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from daemon.state.access import StoreAccess
+    from daemon.state.sql import Notifications
+    from daemon.state.values import Told
 
 BACKOFF_SECONDS = 0.5
 """Seconds until a lost connection is made anew; doubles with each further failure. Meanwhile daemons look."""
@@ -41,38 +42,11 @@ DEAF_SECONDS = 5.0
 """Seconds after which a connection on which a hail was not heard is made anew."""
 
 
-@attrs.frozen
-class Told:
-    """Word from the database that somebody has written."""
-
-    own: bool
-    """Whether that was this daemon."""
-    version: int
-    """The version of the store since."""
-
-
-class Listener(Protocol):
-    """A connection that listens (`postgres.PostgresListener`)."""
-
-    def fileno(self) -> int:
-        """The descriptor that becomes readable when there is something to hear."""
-
-    def heard(self) -> list[Told]:
-        """What has been told since the last call, and can be read without waiting.
-
-        Raises:
-            StoreFault: the connection is lost.
-        """
-
-    def close(self) -> None:
-        """Close the connection; does not wait."""
-
-
 class Listening:
     """Keeps one listening connection while the store is in use, and knows whether it works."""
 
     def __init__(
-        self, access: StoreAccess, listen: Callable[[], Listener] | None, rng: Callable[[], float]
+        self, access: StoreAccess, listen: Callable[[], Notifications] | None, rng: Callable[[], float]
     ) -> None:
         """Start without a connection.
 
@@ -132,7 +106,7 @@ class Listening:
             self._failures += 1
             await trio.sleep(jittered(delay, self._rng()))
 
-    async def _connected(self, listen: Callable[[], Listener]) -> Listener:
+    async def _connected(self, listen: Callable[[], Notifications]) -> Notifications:
         attempt = _Attempt(listen)
         try:
             return await trio.to_thread.run_sync(attempt.make, abandon_on_cancel=True)
@@ -140,7 +114,7 @@ class Listening:
             attempt.give_up()
             raise
 
-    async def _follow(self, listener: Listener) -> None:
+    async def _follow(self, listener: Notifications) -> None:
         """Hear until the connection is lost, or given up by `wants_hail`."""
         self._heard_at, self._hailed_at = -inf, None
         with closing(listener), trio.CancelScope() as scope:
@@ -178,13 +152,13 @@ class Listening:
 class _Attempt:
     """An attempt to connect, in a worker thread that cannot be stopped when nobody waits for it any more."""
 
-    def __init__(self, listen: Callable[[], Listener]) -> None:
+    def __init__(self, listen: Callable[[], Notifications]) -> None:
         self._listen = listen
         self._lock = threading.Lock()
-        self._made: Listener | None = None
+        self._made: Notifications | None = None
         self._given_up = False
 
-    def make(self) -> Listener:
+    def make(self) -> Notifications:
         """Connect; called in the thread."""
         made = self._listen()
         with self._lock:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
+
+import trio
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -11,6 +14,7 @@ if TYPE_CHECKING:
     from daemon.state.access import StoreAccess
     from daemon.state.listening import Listening
     from daemon.state.recalling import Recalling
+    from daemon.state.server_notes import Switches
     from daemon.state.session_notes import SessionNotes
 
 CHECK_SECONDS = 10.0
@@ -75,7 +79,14 @@ class Looks:
         keys, hail = frozenset((*self.live_keys(), *self._sessions.waiting)), listening.wants_hail()
         # What is told or asked for from here on may be later than what is read.
         self._begun, listening.news = self._begun + 1, False
-        changes = await self._access.use(lambda store: store.changes_since(since, keys, hail=hail))
+        token = trio.lowlevel.current_trio_token()
+
+        def soon(off: Switches) -> None:
+            token.run_sync_soon(partial(self._recalling.switches, off))
+
+        changes = await self._access.use(
+            lambda store: store.changes_since(since, keys, hail=hail, on_switched=soon)
+        )
         listening.seen = changes.version
         if changes.switched is not None:
             self._recalling.switches(changes.switched)

@@ -12,7 +12,7 @@ from daemon.state.faults import StoreCause, StoreFault
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from daemon.state.listening import Listener
+    from daemon.state.sql import Notifications
     from daemon.state.store import Store
     from daemon.state.values import Recollection
 
@@ -42,7 +42,7 @@ class Opener:
         where: str,
         set_aside: Callable[[], str] | None = None,
         shared: bool = False,
-        listen: Callable[[], Listener] | None = None,
+        listen: Callable[[], Notifications] | None = None,
     ) -> None:
         """Start with nothing opened.
 

@@ -20,8 +20,8 @@ from psycopg.conninfo import make_conninfo
 from psycopg.rows import DictRow, dict_row
 from psycopg.sql import SQL, Identifier
 
-from daemon.state.listening import Told
 from daemon.state.sql import SqlDialect, Transaction
+from daemon.state.values import Told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
@@ -153,7 +153,7 @@ class PostgresDatabase:
                 self._connection.close()
 
 
-class PostgresListener:
+class PostgresNotifications:
     """A connection on which the server tells who has written. No method waits: they are called on the loop."""
 
     def __init__(
@@ -204,7 +204,7 @@ def listen(
     slack: float,
     writer: str,
     translated: Callable[[], AbstractContextManager[None]],
-) -> PostgresListener:
+) -> PostgresNotifications:
     """Open a connection that listens; blocks for as long as connecting may take.
 
     Args:
@@ -226,7 +226,7 @@ def listen(
         except BaseException:
             connection.close()
             raise
-    return PostgresListener(connection, writer, translated)
+    return PostgresNotifications(connection, writer, translated)
 
 
 def _connect(parameters: Mapping[str, str], slack: float) -> ImpatientConnection:

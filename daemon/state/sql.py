@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from daemon.state.values import Told
+
     Values = Mapping[str, Any]
     """The values of the names in a statement."""
 
@@ -111,6 +113,23 @@ class Database(Protocol):
 
     def close(self) -> None:
         """Close the connection, whatever state it is in."""
+
+
+class Notifications(Protocol):
+    """A connection that listens (`postgres.PostgresNotifications`)."""
+
+    def fileno(self) -> int:
+        """The descriptor that becomes readable when there is something to hear."""
+
+    def heard(self) -> list[Told]:
+        """What has been told since the last call, and can be read without waiting.
+
+        Raises:
+            StoreFault: the connection is lost.
+        """
+
+    def close(self) -> None:
+        """Close the connection; does not wait."""
 
 
 def among(wanted: Iterable[object]) -> tuple[str, dict[str, object]]:

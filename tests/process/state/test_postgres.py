@@ -17,10 +17,9 @@ import pytest
 from daemon.config.state_url import parse
 from daemon.state import postgres as room
 from daemon.state.faults import StoreCause, StoreFault
-from daemon.state.listening import Told
 from daemon.state.migrations import STEPS
 from daemon.state.store import Store, listen
-from daemon.state.values import Batch
+from daemon.state.values import Batch, Told
 from tests.unit.state.places import LITTLE, SLACK
 from tests.unit.state.samples import server, session
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
-    from daemon.state.listening import Listener
+    from daemon.state.sql import Notifications
     from tests.unit.state.places import Opener, Postgres
     from tests.unit.state.postgres import Server
 
@@ -217,7 +216,7 @@ def test_a_schema_of_its_own_keeps_it_apart_from_other_tables(
     assert postgres_place.run("SELECT count(*) FROM mine.sessions") == [(1,)]
 
 
-def heard(listener: Listener, count: int) -> list[Told]:
+def heard(listener: Notifications, count: int) -> list[Told]:
     """So many words, in their order."""
     found: list[Told] = []
     while len(found) < count:
@@ -226,7 +225,7 @@ def heard(listener: Listener, count: int) -> list[Told]:
     return found
 
 
-def listening(place: Postgres, writer: str = "one") -> AbstractContextManager[Listener]:
+def listening(place: Postgres, writer: str = "one") -> AbstractContextManager[Notifications]:
     return contextlib.closing(listen(place.url, writer=writer, slack=SLACK))
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from daemon.catalog.snapshot import ServerEntry
     from daemon.facts import Fact
-    from daemon.state.listening import Listener
+    from daemon.state.sql import Notifications
     from daemon.state.store import Store
     from daemon.states import ServerState
 
@@ -98,7 +98,7 @@ def begin(
     count: Callable[[], Mapping[str, int]] = dict,
     set_aside: Callable[[], str] | None = None,
     shared: bool = False,
-    listen: Callable[[], Listener] | None = None,
+    listen: Callable[[], Notifications] | None = None,
     where: str = WHERE,
     **timing: Any,
 ) -> Stage:

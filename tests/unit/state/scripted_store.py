@@ -183,7 +183,9 @@ class ScriptedStore(Store):
             del sessions[key]
         return len(gone)
 
-    def changes_since(self, version: int, keys: Collection[str] = (), *, hail: bool = False) -> Changes:
+    def changes_since(
+        self, version: int, keys: Collection[str] = (), *, hail: bool = False, on_switched: object = None
+    ) -> Changes:
         self._begin("hail" if hail else "changes_since")
         if version and self._disk.changes:
             return self._disk.changes.pop(0)
