@@ -60,7 +60,7 @@ def tellings(url: str) -> list[Telling]:
         pair = [stack.enter_context(Client(daemon, "load", session="turns")) for daemon in (one, other)]
         turns = []
         for name in names[:TIMES]:
-            turns.append(_turn(*pair, name))
+            turns.append(_turn(pair[0], pair[1], name))
             pair.reverse()
     return [
         _telling("from the answer to a load at one to the notification of a client at the other", loads),
