@@ -107,6 +107,9 @@ def _read_config(raw: Raw, sources: Sources, faults: list[Fault]) -> Config:
     categories = _read_all(Category, raw, "categories", faults)
     profiles = {DEFAULT_PROFILE: Profile(name=DEFAULT_PROFILE), **_read_all(Profile, raw, "profiles", faults)}
     rest = {key: value for key, value in raw.items() if key not in {*_SECTIONS, "$schema"}}
+    if isinstance(rest.get("state"), dict):
+        # The password of a database comes from outside, as that of a server does; `state_url` redacts it.
+        rest["state"], _, _ = expand_server(rest["state"], below(ROOT, "state"), sources, faults)
     config = read(Config, rest, ROOT, faults) or Config()
     return attrs.evolve(config, mcp_servers=servers, categories=categories, profiles=profiles)
 
