@@ -47,6 +47,9 @@ CAPABILITIES = {"tools": {"listChanged": True}}
 CALL_TOOL = "tools/call"
 """The method that calls a tool."""
 
+CANCEL = "notifications/cancelled"
+"""The notification that a request is cancelled."""
+
 PROGRESS = "notifications/progress"
 """The notification of a request's progress."""
 
@@ -129,7 +132,16 @@ def tool_head(tool: str) -> bytes:
 
 def cancelled(request_id: int, reason: str) -> tuple[str, bytes]:
     """Method and params of the notification that a request is cancelled (MCP, cancellation)."""
-    return "notifications/cancelled", _encode({"requestId": request_id, "reason": reason})
+    return CANCEL, _encode({"requestId": request_id, "reason": reason})
+
+
+def cancelled_id(params: Raw) -> bytes:
+    """The id of the request that a `notifications/cancelled` is about, raw; empty if it names none.
+
+    Raises:
+        msgspec.MsgspecError: the params are no object.
+    """
+    return bytes(msgspec.json.decode(params, type=dict[str, Raw]).get("requestId", b""))
 
 
 def initialize_result(wanted: object, instructions: str) -> bytes:

@@ -33,6 +33,7 @@ from daemon.clients.client import Moves
 from daemon.clients.context import SessionContext
 from daemon.clients.doors.unix import unix_door
 from daemon.clients.sessions import Sessions
+from daemon.config.listen import HttpListen
 from daemon.counting.measures import RepairCounts
 from daemon.counting.readings import Exporter
 from daemon.counting.summary import counters, most_called
@@ -57,6 +58,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from daemon.actors.summarizer import Summarizer
+    from daemon.clients.doors.http.admission import HttpAdmission
+    from daemon.clients.doors.http.server import HttpOffer, HttpServer
     from daemon.config.diff import Plan
     from daemon.config.model import Config
     from daemon.config.redaction import Redactors
@@ -66,6 +69,10 @@ if TYPE_CHECKING:
     from daemon.processes.peers import Connections
 else:  # 10 ms, needed only if a model is configured that writes summaries
     Summarizer = later("daemon.actors.summarizer", "Summarizer")
+    # 15 ms, needed only where HTTP is served
+    HttpAdmission = later("daemon.clients.doors.http.admission", "HttpAdmission")
+    HttpServer = later("daemon.clients.doors.http.server", "HttpServer")
+    HttpOffer = later("daemon.clients.doors.http.server", "HttpOffer")
 
 DRAIN_SECONDS = 0.5
 """Seconds that calls in flight have to finish before the daemon answers them with an error."""
@@ -88,6 +95,8 @@ class Surroundings:
     """Where clients connect: listening, non-blocking."""
     control: socket.socket
     """Where operators connect: listening, non-blocking."""
+    http: socket.socket | None = None
+    """Where HTTP is served: listening, non-blocking; None: nowhere."""
     facts: DaemonFacts
     """Facts about the daemon for reports."""
     redact: Redactors
@@ -111,6 +120,8 @@ class Tree:
         """Wire everything, each part with those made before it; nothing is started."""
         self.around = around
         self.outbox = Outbox()
+        self.serving = trio.Event()
+        """Set once clients are served."""
         self.registry = Registry(config, wall=time.time, reserved=META_TOOLS)
         self.servers = _servers(self, config)
         self.upstreams = self.servers.upstreams
@@ -154,8 +165,7 @@ class Tree:
         door = partial(unix_door, outbox=self.outbox, limits=config.limits)
         self.client_door = door(around.front, self.clients, self.front.serve)
         self.operator_door = door(around.control, self.operators, _control(self).serve)
-        self.serving = trio.Event()
-        """Set once clients are served."""
+        self.http = None if around.http is None else _http(self, config, around.http)
         self._recording = trio.CancelScope()
         self._written = trio.Event()
 
@@ -186,6 +196,8 @@ class Tree:
                     doors.start_soon(self.client_door.run)
                     doors.start_soon(self.operator_door.run)
                     doors.start_soon(self.exposition.run)
+                    if self.http is not None:
+                        doors.start_soon(self.http.run)
                     doors.start_soon(feed_watchdog, around.notify, around.watchdog, self.registry.settle)
                     doors.start_soon(Warden(self.upstreams).run)
                     around.notify(SERVING)
@@ -228,6 +240,8 @@ class Tree:
         self.around.notify("STOPPING=1\nSTATUS=stopping")
         logger.info("stopping")
         self.client_door.stop_accepting()
+        if self.http is not None:
+            self.http.drain()
         with trio.move_on_after(DRAIN_SECONDS):
             while any(session.in_flight for session in self.front.sessions.values()):  # noqa: ASYNC110
                 await trio.sleep(_DRAIN_POLL)
@@ -303,6 +317,19 @@ def _front(tree: Tree) -> Front[Session]:
         moved=tree.moves.of,
     )
     return Front(lambda link, number, visitor: Session(link, number, context, visitor))
+
+
+def _http(tree: Tree, config: Config, listener: socket.socket) -> HttpServer:
+    http = config.listen.http or HttpListen()
+    offer = HttpOffer(
+        profiles=lambda: tuple(tree.registry.catalog.value.config.profiles),
+        surfaces=tuple(SURFACES),
+        metrics=None,
+        is_ready=tree.serving.is_set,
+    )
+    return HttpServer(
+        listener, HttpAdmission(http), offer, tree.front.serve, outbox=tree.outbox, limits=config.limits
+    )
 
 
 def _exporter(tree: Tree) -> Exporter:

@@ -85,8 +85,8 @@ class Session:
             error = leaf(group)
             if not isinstance(error, RunError):
                 raise
-            connection.client_log.info(
-                "session of {} ended: {}", self._client.name or "an unnamed client", error
+            connection.client_log.log(
+                connection.level, "session of {} ended: {}", self._client.name or "an unnamed client", error
             )
         finally:
             connection.calls.abandon_all("the client is gone")
@@ -108,8 +108,9 @@ class Session:
         self._connection.move(profile)
 
     def lose_calls(self, error: CallError) -> None:
-        """Answer all calls in flight with an error: the daemon is shutting down."""
+        """Answer all calls in flight with an error, and end subscriptions: the daemon is shutting down."""
         self._connection.calls.lose_all(error)
+        self._connection.announcements.end_subscriptions()
 
     def statistics(self) -> SessionStatistics:
         """A snapshot for `mcpd status`."""
@@ -120,6 +121,7 @@ class Session:
             key=self.key,
             client=self._client.name,
             protocol=connection.protocol,
+            token=self._client.visitor.token,
             profile=selection.profile.name,
             surface=selection.surface.name,
             since=self._since,
@@ -152,7 +154,7 @@ class Session:
     def on_notification(self, method: str, params: Raw | None) -> None:
         """Take cancellations and the bridge's hello; the daemon has no use for other notifications."""
         try:
-            if method == "notifications/cancelled" and params is not None:
+            if method == protocol.CANCEL and params is not None:
                 cancel(self._connection, params)
             elif method == protocol.HELLO and params is not None:
                 said = msgspec.json.decode(params, type=dict[str, object])

@@ -222,6 +222,16 @@ def _serve(
     from daemon.processes import own  # noqa: PLC0415
     from daemon.processes.children import Children  # noqa: PLC0415
 
+    http = None
+    if config.listen.http is not None:
+        import socket as sockets  # noqa: PLC0415
+
+        host, _, port = config.listen.http.address.rpartition(":")
+        http = sockets.socket()
+        http.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
+        http.bind((host, int(port)))
+        http.listen(4096)
+        http.setblocking(False)
     style = options.log_format or ("journal" if os.environ.get("JOURNAL_STREAM") else "text")
     writer = logs.configure(style, options.log_level, file.redact)
     own.take_charge(os.environ)
@@ -231,6 +241,7 @@ def _serve(
             around = tree.Surroundings(
                 front=doors.front,
                 control=doors.control,
+                http=http,
                 facts=_facts(doors, file, state, unrecorded),
                 redact=file.redact,
                 notify=Notifier(os.environ),

@@ -250,8 +250,7 @@ def _summarized(summarizer: Json) -> Iterator[str]:
 def _sessions(sessions: list[Json], now: float, screen: Screen) -> Table:
     table = grid(screen)
     words = ["client", "protocol", "profile", "surface"]
-    if any(session.get("key") for session in sessions):
-        words.append("key")
+    words += [word for word in ("token", "key") if any(session.get(word) for session in sessions)]
     for heading in ("session", *words):
         table.add_column(heading, overflow="fold")
     extra = [(key, name) for key, name in _EXTRA if any(session.get(key, 0) != 0 for session in sessions)]

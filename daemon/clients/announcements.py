@@ -160,6 +160,13 @@ class Announcements:
         if request_id in self.subscriptions:
             self.subscriptions.remove(request_id)
 
+    def end_subscriptions(self) -> None:
+        """Answer all subscriptions: the daemon ends them (MCP 2026-07-28)."""
+        subscriptions, self.subscriptions = self.subscriptions, []
+        for each in subscriptions:
+            self._peer.answer(each, protocol.of_subscription(each, resultType="complete"))
+        self._outbox.flush()
+
     def asked(self, key: str | None) -> None:
         """Note that the client asks for the list of a session."""
         told = self._open.get(key)

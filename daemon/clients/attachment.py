@@ -11,6 +11,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+import attrs
 import msgspec
 from msgspec import Raw, Struct
 
@@ -205,6 +206,10 @@ class Attachment:
             raise ToolDisabled(selection.denied)
         if not selection.on_demand:
             view = View(catalog=catalog, profile=selection.profile, now=context.wall, means=context.means)
+        elif not self._is_kept:
+            # A model that has loaded a tool in another request must be able to call it.
+            profile = attrs.evolve(selection.profile, auto_load=True)
+            view = View(catalog=catalog, profile=profile, now=context.wall, means=context.means)
         else:
             self._judge()
             view = View(
@@ -213,7 +218,7 @@ class Attachment:
                 now=context.wall,
                 means=context.means,
                 loaded=state.loaded,
-                shown=partial(self._shown.hash_of, turn=turn),
+                shown=partial(self._shown.hash_of, turn=turn) if client.visitor.keeps else self._shown_before,
                 usual=partial(client.core_tools, context.means, catalog),
             )
         if lasts and not selection.denied:
@@ -258,8 +263,16 @@ class Attachment:
                 return known
         return shown_since(self._context.catalog.value, key, began)
 
+    @property
+    def _is_kept(self) -> bool:
+        """Whether what it loads and is shown is known in its next request."""
+        client = self._client
+        return client.selection.on_demand and (client.visitor.keeps or self.state.key is not None)
+
     def load(self, loading: Loading) -> None:
         """List the tools that a call has loaded from now on."""
+        if not self._is_kept:
+            return
         view = self.view()
         tools = [
             (offered.tool, view.catalog.servers[offered.tool.server].epoch)
@@ -274,7 +287,7 @@ class Attachment:
 
     def was_shown(self, keys: Iterable[ToolKey]) -> None:
         """Record that the client was shown these tools as they are now."""
-        if not self.selection.on_demand:
+        if not self._is_kept:
             return
         servers = self._context.catalog.value.servers
         tools = [
@@ -293,7 +306,7 @@ class Attachment:
             view: the view that the list was made from.
             whole: whether that was everything that the profile offers.
         """
-        if not self.selection.on_demand:
+        if not self._is_kept:
             return
         if whole:
             self._shown.add_list(view.offer.tools, self._turn())

@@ -36,12 +36,16 @@ class ClientConnection:
         """
         self.peer = peer
         self.context = context
-        self.client_log = logger.bind(session=number)
+        self.client_log = logger.bind(session=number, **({"token": visitor.token} if visitor.token else {}))
         self.protocol = ""
         """The protocol revision that the client speaks; empty until known."""
+        self.info = b""
+        """The `clientInfo` that was last given, raw (MCP 2026-07-28)."""
         self.waiting_lists = 0
         """How many `tools/list` requests wait for servers to list their tools."""
         self.tasks = Tasks()
+        self.level = "INFO" if visitor.keeps else "DEBUG"
+        """How its beginning and end are logged: without a session a client may connect anew for each request."""
         self.client = Client(context.catalog.value.config, context.surfaces, visitor)
         self.announcements = Announcements(peer, context.outbox, context.habits, self.client)
         self.savings = Savings(context.tally)
@@ -67,7 +71,7 @@ class ClientConnection:
             name, version = str(info.get("name", "")), str(info.get("version", ""))
             self.client.name = f"{name} {version}".strip()[:100]
             self.savings.applies = not defers_tools(name, version)
-            self.client_log.info("session with {}", self.client.name)
+            self.client_log.log(self.level, "session with {}", self.client.name)
 
     def fail(self, request_id: bytes, method: str, error: Exception) -> None:
         """Answer a request with what went wrong; a fault of ours costs the request, not the connection."""

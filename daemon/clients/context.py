@@ -81,6 +81,8 @@ class SessionStatistics:
     """The name and version that the client gives."""
     protocol: str
     """The protocol revision that it speaks; empty until known."""
+    token: str = ""
+    """The name of the token that it showed; empty if it showed none, or one without a name."""
     profile: str
     """The name of its profile."""
     surface: str

@@ -18,6 +18,7 @@ from cattrs.errors import IterableValidationNote
 from cattrs.gen import make_dict_structure_fn, override
 
 from daemon.config.jsonc import below
+from daemon.config.listen import AccessToken, HttpListen
 from daemon.config.model import Category, Config, Profile, Server, ToolSelection
 from daemon.config.tuning import AtLeast
 from daemon.errors import Fault
@@ -192,6 +193,15 @@ def _items(value: object, kind: Any) -> tuple[Any, ...]:
     return tuple(item for _, item in _each(enumerate(value), get_args(kind)[0], kind))
 
 
+def _text_or_list(value: object, kind: Any) -> object:
+    """The hook for `str | tuple[...] | None`."""
+    if value is None or isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        raise Misfit(expected("text or a list, [...]", value))
+    return _items(value, next(each for each in get_args(kind) if _made_of(each, tuple)))
+
+
 def _entries(value: object, kind: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise Misfit(expected("an object, {...}", value))
@@ -240,8 +250,14 @@ def _strict_converter() -> Converter:
     converter.register_structure_hook_func(lambda kind: hasattr(kind, "__metadata__"), _bounded)
     converter.register_structure_hook_func(lambda kind: _made_of(kind, tuple), _items)
     converter.register_structure_hook_func(lambda kind: _made_of(kind, Mapping), _entries)
+    converter.register_structure_hook_func(_is_text_or_list, _text_or_list)
     converter.register_structure_hook_factory(attrs.has, _object_hook)
     return converter
+
+
+def _is_text_or_list(kind: Any) -> bool:
+    arguments = get_args(kind)
+    return str in arguments and any(_made_of(each, tuple) for each in arguments)
 
 
 def _made_of(kind: Any, container: Any) -> bool:
@@ -316,6 +332,14 @@ FOREIGN: Mapping[type, Mapping[str, str]] = {
         "exclude": 'write "excludePatterns"',
     },
     Profile: {"name": _THE_KEY},
+    HttpListen: {
+        "host": 'write both in "address": "HOST:PORT"',
+        "port": 'write both in "address": "HOST:PORT"',
+        "token": 'write "tokens"',
+        "allowedHosts": 'write "hosts"',
+        "allowedOrigins": 'write "origins"',
+    },
+    AccessToken: {"token": 'write "value"', "profile": 'write "profiles": ["..."]'},
 }
 """Keys of other clients, with what to write here instead."""
 

@@ -159,7 +159,7 @@ class _Entry:
         return f"{text}\n{self.traceback}" if self.traceback else text
 
 
-_SUBJECTS = ("server", "session", "category")
+_SUBJECTS = ("server", "session", "token", "category")
 """The subjects of a line, in the order in which they are shown."""
 
 

@@ -122,6 +122,7 @@ def _session(session: SessionStatistics) -> dict[str, object]:
         "number": session.number,
         "key": session.key,
         "client": session.client,
+        "token": session.token or None,
         "protocol": session.protocol,
         "profile": session.profile,
         "surface": session.surface,

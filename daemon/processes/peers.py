@@ -51,7 +51,7 @@ SAY_SECONDS = 60.0
 """Seconds between two log lines for the same reason."""
 
 
-class Refusal(StrEnum):
+class RefusalReason(StrEnum):
     """Why a connection is refused."""
 
     USER = "user"
@@ -125,7 +125,7 @@ class Peers:
             clock: returns monotonic seconds.
         """
         self.places = places
-        self.refused: Counter[Refusal] = Counter()
+        self.refused: Counter[RefusalReason] = Counter()
         self.open = 0
         """Connections that are open."""
         self.door = door
@@ -167,21 +167,21 @@ class Peers:
         refused = {str(reason): count for reason, count in self.refused.items()}
         return {"open": self.open, "places": self.places.places, "refused": refused}
 
-    def _why_not(self, peer: PeerCredentials, connection: socket.socket) -> tuple[Refusal, str] | None:
+    def _why_not(self, peer: PeerCredentials, connection: socket.socket) -> tuple[RefusalReason, str] | None:
         if peer.uid not in self._uids:
-            return Refusal.USER, f"only {sorted(self._uids)} may; add it to listen.uids to let it in"
+            return RefusalReason.USER, f"only {sorted(self._uids)} may; add it to listen.uids to let it in"
         return self._too_many(peer) or _stems_from_server(peer, connection, self._servers)
 
-    def _too_many(self, peer: PeerCredentials) -> tuple[Refusal, str] | None:
+    def _too_many(self, peer: PeerCredentials) -> tuple[RefusalReason, str] | None:
         shares, ours = self.places, peer.uid in {os.getuid(), 0}
         kept = shares.kept if peer.pid in self._by_pid else 0
         if not ours and self._by_uid[peer.uid] >= shares.of_user - kept:
-            return Refusal.USER_PLACES, (
+            return RefusalReason.USER_PLACES, (
                 f"its user has {self._by_uid[peer.uid]} of the {shares.of_user} connections that he may have"
                 f"{_FEW if kept else ''}; raise limits.connections"
             )
         if self.open >= shares.places - (kept if ours else shares.kept):
-            return Refusal.KEPT_PLACES, (
+            return RefusalReason.KEPT_PLACES, (
                 f"{self.open} of {shares.places} places are taken{_FEW}, of the daemon's user or root;"
                 " end clients that are not needed, or raise limits.connections"
             )
@@ -191,7 +191,7 @@ class Peers:
         """Log that no more connections are accepted until one is closed."""
         self._say("full", f"all {self.places.places} connections are taken: further ones wait")
 
-    def _refuse(self, peer: PeerCredentials, reason: Refusal, text: str) -> None:
+    def _refuse(self, peer: PeerCredentials, reason: RefusalReason, text: str) -> None:
         self.refused[reason] += 1
         self._say(reason, f"refused a connection of uid {peer.uid} (pid {peer.pid}): {text}")
 
@@ -207,7 +207,7 @@ class Peers:
 
 def _stems_from_server(
     peer: PeerCredentials, connection: socket.socket, servers: Callable[[], Collection[int | None]]
-) -> tuple[Refusal, str] | None:
+) -> tuple[RefusalReason, str] | None:
     """Why a peer is refused as a process of a server; None if it is not.
 
     A peer from another pid namespace has no pid here; whatever we start has one.
@@ -219,10 +219,10 @@ def _stems_from_server(
         if not _is_still(connection):
             raise Untraceable(f"pid {peer.pid} is gone")
     except Untraceable as error:
-        return Refusal.GONE, f"nobody can say whether it is a server's process: {error}"
+        return RefusalReason.GONE, f"nobody can say whether it is a server's process: {error}"
     if child is None or child in servers() or not marks.is_a_servers(child):
         return None
-    return Refusal.SERVER, (
+    return RefusalReason.SERVER, (
         f"it stems from pid {child}, which mcpd has started or adopted: servers give no orders;"
         " listen.servers names those that may be clients"
     )

@@ -21,6 +21,8 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from daemon.wire.frames import MAX_ID_BYTES, NO_ID, id_among_members, is_id
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from daemon.wire.frames import Line
 
 PARSE_ERROR = -32700
@@ -44,7 +46,7 @@ MAX_MEMBERS = 100_000
 them blocks its own loop."""
 
 MEMBER_BYTES = 5
-"""Bytes of the shortest member, as in `"":0,`: a message too short for `MAX_MEMBERS` need not be counted."""
+"""Bytes of the shortest member, `"":0,`: a message too short for `MAX_MEMBERS` need not be counted."""
 
 MAX_ENVELOPE_BYTES = 64 * 1024
 """Bytes beside `params` of a message that has to be read again: an id, a method, a version."""
@@ -94,6 +96,7 @@ _decode_text = msgspec.json.Decoder(str).decode
 _skip = msgspec.json.Decoder(Raw).decode
 _decode_error = msgspec.json.Decoder(ErrorObject).decode
 _CODE = re.compile(rb"-?[0-9]{1,18}")
+_ERROR = b',"error":'
 _ENVELOPE_KEYS = (b'"id"', b'"method"', b'"params"', b'"jsonrpc"')
 _COMPACT_BYTES = len(b'{"jsonrpc":"2.0","id":,"method":"","params":}')
 
@@ -192,7 +195,12 @@ def error_response(request_id: bytes, code: int, message: str, data: object = No
     error: dict[str, object] = {"code": code, "message": message}
     if data is not None:
         error["data"] = data
-    return (b'{"jsonrpc":"2.0","id":', request_id, b',"error":', msgspec.json.encode(error), b"}")
+    return (b'{"jsonrpc":"2.0","id":', request_id, _ERROR, msgspec.json.encode(error), b"}")
+
+
+def error_code(frame: Sequence[Buffer]) -> int | None:
+    """The code in the frame of an error (`error_response`); None for every other frame."""
+    return read_error(frame[3])[0] if tuple(frame[2:3]) == (_ERROR,) else None
 
 
 def _as_text(raw: bytes) -> str:

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from daemon.causes import Cause
 from daemon.errors import ConnectionLost
 from daemon.wire.frames import LineBuffer
 from daemon.wire.outbox import IN, OUT
@@ -42,12 +41,6 @@ READS_PER_TURN = 4
 """Full reads before other links get a turn, or a fast peer would own the loop."""
 LINES_AT_ONCE = 16
 """Lines handed over between looks at how much waits for their peer: each may ask for a list of 4 MiB."""
-LOOK_SECONDS = 5.0
-"""Seconds between looks at how much a peer that is behind takes."""
-STUCK_SECONDS = 30.0
-"""Seconds without taking anything after which a peer that is behind is cut off: a busy one pauses for less."""
-HELD_BYTES = 5 * 1024 * 1024
-"""Bytes that a peer must take between two looks if other links are held for it: they must not wait for long."""
 LAST_READS = 64
 """Last reads from a peer that no longer reads: 16 MiB, the largest message."""
 _view = memoryview(bytearray(READ_BYTES))
@@ -104,8 +97,6 @@ class FdLink(FdWriter):
         self._rest: list[Line] = []
         self._reading = self._behind = self._turn_over = False
         self._receiver: Receiver | None = None
-        self._ended = trio.Event()
-        self._reason: Exception | None = None
         self._closed = False
 
     async def run(self, receiver: Receiver) -> None:
@@ -268,28 +259,3 @@ class FdLink(FdWriter):
             if not chunk:
                 return
             lines = []
-
-    async def _until_ended(self) -> None:
-        """Return when the link has ended; end it if the peer is behind and takes nothing, or too little."""
-        while self._reason is None:
-            await self._woken.wait()
-            self._woken = trio.Event()
-            moved = trio.current_time()
-            while self.queued > self.max_queue and not self._ended.is_set():
-                before, held = self._taken, self in self._outbox.held
-                with trio.move_on_after(LOOK_SECONDS):
-                    await self._ended.wait()
-                taken, now = self._taken - before, trio.current_time()
-                moved = now if taken else moved
-                late = now - moved >= STUCK_SECONDS or (held and taken < HELD_BYTES)
-                if late and self.queued > self.max_queue:
-                    self._fail(f"the peer does not read: {self.queued} bytes wait for it", Cause.NOT_READING)
-
-    # --- ending --------------------------------------------------------------------------------------------
-
-    def _end(self, reason: Exception) -> None:
-        if self._reason is None:
-            self._reason = reason
-            self._ended.set()
-            self._woken.set()
-        self._rewatch()

@@ -172,7 +172,7 @@ class Peer:
             except BadMessage as fault:
                 self._take_bad(fault, line)
                 continue
-            self._dispatch(message, line)
+            self.on_message(message, line)
 
     def _take_bad(self, fault: BadMessage, line: Line) -> None:
         """Mend a line that is not a message if possible, else end the request that it answers."""
@@ -189,7 +189,9 @@ class Peer:
         elif line.strip():
             self._events.on_bad_message(fault, bytes(line))
 
-    def _dispatch(self, message: envelope.Envelope, line: Line) -> None:
+    def on_message(self, message: envelope.Envelope, line: Line) -> None:
+        """Take a message that is decoded already (`outbox.Receiver`)."""
+        self.last_heard = self._clock()
         params = None if message.params is UNSET else message.params
         if message.method is UNSET:
             self._settle(message, line)
@@ -218,11 +220,6 @@ class Peer:
         else:
             assert message.result is not UNSET
             exchange.answered(message.result)
-
-    def on_message(self, message: envelope.Envelope, line: Line) -> None:
-        """Take a message that the link has decoded (`outbox.Receiver`)."""
-        self.last_heard = self._clock()
-        self._dispatch(message, line)
 
     def on_oversized(self, head: bytes) -> None:
         """Report a message over the limit to its sender, or end the request that it answers.

@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 JOIN_BELOW = 64 * 1024
 """Small queues are joined and written by one `write`; larger ones go through `writev` uncopied."""
 IOV_MAX = 1024  # of buffers in one writev (writev(2))
+LOOK_SECONDS = 5.0
+"""Seconds between looks at how much a peer that is behind takes."""
+STUCK_SECONDS = 30.0
+"""Seconds without taking anything after which a peer that is behind is cut off: a busy one pauses for less."""
+HELD_BYTES = 5 * 1024 * 1024
+"""Bytes that a peer must take between two looks if other links are held for it: they must not wait for long."""
 CLOSED = -1
 """Stands in place of a closed descriptor."""
 
@@ -63,6 +69,8 @@ class FdWriter(ABC):
         self._write_closed = False
         self._woken = trio.Event()
         """Set when the peer falls behind or the link ends."""
+        self._ended = trio.Event()
+        self._reason: Exception | None = None
 
     def send(self, frame: Sequence[Buffer], request_id: bytes | None = None, *, ends: bool = False) -> None:
         """Queue one frame and its newline. A frame of any size fits an empty queue."""
@@ -76,6 +84,16 @@ class FdWriter(ABC):
             out += frame
             out.append(b"\n")
             self.queued += sum(map(len, frame)) + 1
+        self._was_queued()
+
+    def queue(self, parts: Sequence[Buffer]) -> None:
+        """Queue bytes that are framed already."""
+        if self._failure is None and not self._write_closed:
+            self._out += parts
+            self.queued += sum(map(len, parts))
+            self._was_queued()
+
+    def _was_queued(self) -> None:
         if not self._touched:
             self._touched = True
             self._outbox.touch(self)
@@ -107,10 +125,6 @@ class FdWriter(ABC):
     @abstractmethod
     def _look_again(self) -> None:
         """Read again, after every other link's turn."""
-
-    @abstractmethod
-    def _end(self, reason: Exception) -> None:
-        """End the link."""
 
     def _note(self, blocked: bool) -> None:  # noqa: FBT001 - its only argument
         paused = self.queued > self._pause_at
@@ -171,3 +185,26 @@ class FdWriter(ABC):
         self._failure = self._failure or reason
         self._clear()
         self._end(ConnectionLost(reason, cause))
+
+    def _end(self, reason: Exception) -> None:
+        if self._reason is None:
+            self._reason = reason
+            self._ended.set()
+            self._woken.set()
+        self._rewatch()
+
+    async def _until_ended(self) -> None:
+        """Return when the link has ended; end it if the peer is behind and takes nothing, or too little."""
+        while self._reason is None:
+            await self._woken.wait()
+            self._woken = trio.Event()
+            moved = trio.current_time()
+            while self.queued > self.max_queue and not self._ended.is_set():
+                before, held = self._taken, self in self._outbox.held
+                with trio.move_on_after(LOOK_SECONDS):
+                    await self._ended.wait()
+                taken, now = self._taken - before, trio.current_time()
+                moved = now if taken else moved
+                late = now - moved >= STUCK_SECONDS or (held and taken < HELD_BYTES)
+                if late and self.queued > self.max_queue:
+                    self._fail(f"the peer does not read: {self.queued} bytes wait for it", Cause.NOT_READING)

@@ -51,8 +51,11 @@ def accept_version(connection: ClientConnection, request_id: bytes, meta: Mappin
         connection.peer.refuse(request_id, *protocol.unsupported(version))
         return False
     connection.protocol = version
-    if not connection.client.name and protocol.CLIENT_INFO_KEY in meta:
-        connection.name_client(msgspec.json.decode(meta[protocol.CLIENT_INFO_KEY]))
+    info = meta.get(protocol.CLIENT_INFO_KEY)
+    # Behind a balancer, clients may share a connection.
+    if info is not None and bytes(info) != connection.info:
+        connection.info = bytes(info)
+        connection.name_client(msgspec.json.decode(info))
     return True
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-from msgspec import Raw
-
 from daemon import protocol
 from daemon.clients.announcements import MAX_SUBSCRIPTIONS
 from daemon.wire import envelope
 
 if TYPE_CHECKING:
+    from msgspec import Raw
+
     from daemon.clients.connection import ClientConnection
 
 
@@ -42,7 +41,7 @@ def cancel(connection: ClientConnection, params: Raw) -> None:
     Raises:
         msgspec.MsgspecError: the params are no object.
     """
-    request_id = bytes(msgspec.json.decode(params, type=dict[str, Raw]).get("requestId", b""))
+    request_id = protocol.cancelled_id(params)
     connection.calls.cancel(request_id)
     connection.attachments.forget(request_id)
     connection.announcements.unsubscribe(request_id)

@@ -10,6 +10,7 @@ import trio.testing
 from loguru import logger
 
 from daemon.actors.front import Front
+from daemon.clients.visitor import Visitor
 from daemon.errors import ConnectionLost
 
 if TYPE_CHECKING:
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 class Fated:
     """A session that lasts until it is told how to end."""
 
-    def __init__(self, number: int, uid: int) -> None:
+    def __init__(self, number: int, visitor: Visitor) -> None:
         self.number = number
-        self.uid = uid
+        self.visitor = visitor
         self.fate: Exception | None = None
         self._told = trio.Event()
 
@@ -37,13 +38,13 @@ class Fated:
         self._told.set()
 
 
-def welcome(link: Link, number: int, uid: int) -> Fated:
-    if uid == UNLUCKY:
+def welcome(link: Link, number: int, visitor: Visitor) -> Fated:
+    if visitor == UNLUCKY:
         raise ValueError("an unlucky number")
-    return Fated(number, uid)
+    return Fated(number, visitor)
 
 
-UNLUCKY = 13
+ANN, BOB, UNLUCKY = (Visitor(token=name) for name in ("ann", "bob", "thirteen"))
 LINK = cast("Link", None)
 """Nothing is done with it here."""
 
@@ -58,17 +59,17 @@ def log() -> Iterator[list[str]]:
 
 async def test_each_connection_gets_a_session_with_a_number_of_its_own(nursery: trio.Nursery) -> None:
     front = Front(welcome)
-    for uid in (7, 8):
-        nursery.start_soon(front.serve, LINK, uid)
+    for visitor in (ANN, BOB):
+        nursery.start_soon(front.serve, LINK, visitor)
         await trio.testing.wait_all_tasks_blocked()
-    assert {number: (each.number, each.uid) for number, each in front.sessions.items()} == {
-        1: (1, 7),
-        2: (2, 8),
+    assert {number: (each.number, each.visitor) for number, each in front.sessions.items()} == {
+        1: (1, ANN),
+        2: (2, BOB),
     }
     front.sessions[1].end()
     await trio.testing.wait_all_tasks_blocked()
     assert list(front.sessions) == [2]
-    nursery.start_soon(front.serve, LINK, 7)
+    nursery.start_soon(front.serve, LINK, ANN)
     await trio.testing.wait_all_tasks_blocked()
     assert list(front.sessions) == [2, 3]
 
@@ -86,7 +87,7 @@ async def test_what_ends_one_session_leaves_the_others(
 ) -> None:
     front = Front(welcome)
     for _ in range(2):
-        nursery.start_soon(front.serve, LINK, 0)
+        nursery.start_soon(front.serve, LINK, ANN)
         await trio.testing.wait_all_tasks_blocked()
     front.sessions[2].end(fate)
     await trio.testing.wait_all_tasks_blocked()

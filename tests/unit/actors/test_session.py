@@ -19,7 +19,7 @@ from daemon.protocol import HANDSHAKE_VERSIONS, LIST_TTL_MS, MODERN_VERSION, SUB
 from daemon.states import ServerState
 from daemon.surfaces.base import Reply
 from daemon.surfaces.category import CategorySurface
-from daemon.wire.link import STUCK_SECONDS
+from daemon.wire.writing import STUCK_SECONDS
 from tests.fakes_upstream import MODERN, Client, Stage, described, error_of
 
 if TYPE_CHECKING:

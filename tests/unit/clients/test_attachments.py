@@ -16,6 +16,7 @@ from daemon.catalog.remembered import is_anonymous
 from daemon.clients.attachments import MAX_HELD, MAX_KEYS, Attachments
 from daemon.clients.client import Client
 from daemon.clients.sessions import RETRY_SECONDS
+from daemon.clients.visitor import HERSELF, local_user
 from daemon.errors import McpdError
 from daemon.protocol import SESSION_KEY
 from tests.fakes_upstream import Stage
@@ -180,7 +181,7 @@ async def test_a_session_is_on_disk_before_its_first_request_is_served(nursery: 
 async def test_what_another_user_names_is_a_session_of_its_own(nursery: trio.Nursery) -> None:
     stage = Stage()
     it = attachments(stage, nursery)
-    client = Client(stage.config, stage.context.surfaces, os.getuid() + 1)
+    client = Client(stage.config, stage.context.surfaces, local_user(os.getuid() + 1))
     other = Attachments(client, stage.context, on_change=lambda: None, later=nursery.start_soon)
     assert other.take_hello({"session": "k"}) == ""
     assert other.key == other.key_of({}) == other.key_of(named("k")) == f"uid {os.getuid() + 1}: k"
@@ -226,7 +227,7 @@ async def test_what_a_bridge_without_a_key_has_loaded_is_there_when_it_comes_bac
 
 def back(stage: Stage, nursery: trio.Nursery, uid: int | None = None, **more: object) -> Attachments:
     """A bridge that comes back, as a connection."""
-    client = Client(stage.config, stage.context.surfaces, uid)
+    client = Client(stage.config, stage.context.surfaces, HERSELF if uid is None else local_user(uid))
     it = Attachments(client, stage.context, on_change=lambda: None, later=nursery.start_soon)
     hello = {"anonymous": TOKEN, "resumed": 1.0, **more}
     client.wish(hello)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
 
 from daemon.clients.client import MAX_MOVED, Client, Moves
+from daemon.clients.visitor import HERSELF, local_user
 from daemon.surfaces.table import SURFACES
 from tests.unit.config.reading import config_of
 
@@ -22,8 +22,8 @@ def config(**written: Any) -> Config:
     return config_of({"mcpServers": {"alpha": {"command": "unused"}}, **written})
 
 
-def client(hello: dict[str, Any] | None = None, uid: int | None = None, **written: Any) -> Client:
-    made = Client(config(**written), SURFACES, uid)
+def client(hello: dict[str, Any] | None = None, **written: Any) -> Client:
+    made = Client(config(**written), SURFACES)
     if hello is not None:
         made.wish(hello)
     return made
@@ -90,13 +90,9 @@ def test_a_default_profile_with_a_surface_that_nobody_has_denies_too() -> None:
     assert "no surface 'category'" in Client(config(), {"full": SURFACES["full"]}).selection.denied
 
 
-def test_another_users_key_is_another_session() -> None:
-    assert client().own_key("k") == "k"
-    assert client(uid=os.getuid()).own_key("k") == "k"
-    other = client(uid=os.getuid() + 1).own_key("k")
-    assert other == f"uid {os.getuid() + 1}: k"
-    # Nobody but the daemon's own user can name a key that is another's.
-    assert client(uid=os.getuid() + 2).own_key(other) != other
+def test_a_client_is_the_visitor_that_its_door_has_found_out() -> None:
+    assert client().visitor is HERSELF
+    assert Client(config(), SURFACES, local_user(12345)).visitor.own_key("k") == "uid 12345: k"
 
 
 def test_a_profile_that_leaves_the_configuration_serves_nothing_and_one_that_comes_back_does() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from daemon.counting.rendering import METRICS, Metric, MetricKind
 from daemon.counting.tally import INVALIDATIONS, MAX_SERVERS, OPERATOR, OTHER, REPAIRS, SOURCES
-from daemon.processes.peers import Refusal
+from daemon.processes.peers import RefusalReason
 from daemon.surfaces.table import SURFACES
 
 PAGE = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
@@ -48,7 +48,7 @@ def test_every_label_is_explained_and_every_explained_one_exists() -> None:
         "source": SOURCES,
         "status": INVALIDATIONS,
         "result": {"hit", "miss"},
-        "reason": set(map(str, Refusal)),
+        "reason": set(map(str, RefusalReason)),
     }.items():
         assert set(re.findall(r"`([a-z_]+)`(?!:? (?:for))", explained[label])) >= set(closed) - {OPERATOR}, (
             label

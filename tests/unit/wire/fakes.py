@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from daemon.errors import ConnectionLost
+from daemon.wire.envelope import decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -14,8 +15,28 @@ if TYPE_CHECKING:
     from msgspec import Raw
 
     from daemon.errors import CallError
-    from daemon.wire.envelope import BadMessage, Buffer
+    from daemon.wire.envelope import BadMessage, Buffer, Envelope
+    from daemon.wire.frames import Line
     from daemon.wire.outbox import Outbox, Receiver
+
+
+class RecordingReceiver:
+    """A `Receiver` that notes what it is handed; `then` happens after each time that lines are."""
+
+    def __init__(self, then: Callable[[], None] = lambda: None) -> None:
+        self.lines: list[bytes] = []
+        self.heads: list[bytes] = []
+        self._then = then
+
+    def on_lines(self, lines: list[Line]) -> None:
+        self.lines += map(bytes, lines)
+        self._then()
+
+    def on_oversized(self, head: bytes) -> None:
+        self.heads.append(head)
+
+    def on_message(self, message: Envelope, line: Line) -> None:
+        raise AssertionError("a link that carries no request apart decodes nothing")
 
 
 class ScriptedLink:
@@ -26,6 +47,8 @@ class ScriptedLink:
         self.turns = 0
         self.is_held = False
         self.sent: list[bytes] = []
+        self.belong: list[tuple[bytes | None, bool]] = []
+        """The request that each frame belongs to, and whether it ends it."""
         self._outbox = outbox
         self._waiting: list[bytes] = []
         self._ended = trio.Event()
@@ -34,6 +57,7 @@ class ScriptedLink:
 
     def send(self, frame: Iterable[Buffer], request_id: bytes | None = None, *, ends: bool = False) -> None:
         self._waiting.append(b"".join(map(bytes, frame)))
+        self.belong.append((request_id, ends))
         self.queued = sum(map(len, self._waiting))
         self._outbox.touch(self)
 
@@ -52,6 +76,11 @@ class ScriptedLink:
         assert self._receiver is not None
         self.turns += 1
         self._receiver.on_lines(list(lines))
+
+    def receive_decoded(self, line: bytes) -> None:
+        """The peer says a line, which the link decodes itself."""
+        assert self._receiver is not None
+        self._receiver.on_message(decode(line), line)
 
     def receive_oversized(self, head: bytes) -> None:
         """The peer says a line over the limit that begins with `head`."""

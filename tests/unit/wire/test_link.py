@@ -18,16 +18,9 @@ import trio.testing
 from trio.testing import wait_all_tasks_blocked
 
 from daemon.errors import ConnectionLost, ProtocolFault
-from daemon.wire.link import (
-    LINES_AT_ONCE,
-    LINES_PER_TURN,
-    LOOK_SECONDS,
-    READ_BYTES,
-    READS_PER_TURN,
-    SHORT_READ,
-    STUCK_SECONDS,
-)
+from daemon.wire.link import LINES_AT_ONCE, LINES_PER_TURN, READ_BYTES, READS_PER_TURN, SHORT_READ
 from daemon.wire.outbox import Outbox
+from daemon.wire.writing import LOOK_SECONDS, STUCK_SECONDS
 from tests.unit.wire.linked import (
     MIB,
     Near,
@@ -416,7 +409,7 @@ async def test_a_link_that_cannot_be_waited_for_ends_and_the_others_are_flushed(
         # No epoll takes a file of a disk (epoll_ctl(2), EPERM).
         odd = near_end(os.dup(file.fileno()), os.dup(file.fileno()), outbox=near.outbox)
         with pytest.raises(ConnectionLost, match="waiting for it failed: Operation not permitted"):
-            await odd.link.run(lambda _: None, lambda _: None)
+            await odd.link.run(odd)
         near.say(b"fine")
         assert await receive(far, 5) == b"fine\n"
         odd.link.close()

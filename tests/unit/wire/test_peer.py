@@ -523,3 +523,38 @@ async def test_a_question_that_cannot_be_written_leaves_nothing_behind(server: T
     with pytest.raises(TypeError):
         await server.peer.request("m", object(), timeout=30)
     assert server.peer.requests.forwarded == 0
+
+
+# --- links that carry each request apart ------------------------------------------------------------------
+
+
+async def test_a_message_that_its_link_has_decoded_is_taken_as_a_line_is(client: Talk) -> None:
+    client.peer.last_heard = -1.0
+    client.link.receive_decoded(b'{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"x":1}}')
+    client.link.receive_decoded(b'{"jsonrpc":"2.0","method":"notifications/cancelled"}')
+    assert client.handler.requests == [(b'"a"', "tools/call", b'{"x":1}')]
+    assert client.handler.notifications == [("notifications/cancelled", None)]
+    assert client.peer.last_heard >= 0
+    uid, exchange = client.ask()
+    client.link.receive_decoded(answer(uid))
+    assert exchange.endings == [("answered", "{}")]
+
+
+async def test_a_decoded_message_that_is_none_is_a_fault(client: Talk) -> None:
+    client.link.receive_decoded(b'{"jsonrpc":"2.0","id":7}')
+    assert [fault.request_id for fault in client.handler.faults] == [b"7"]
+
+
+async def test_what_is_sent_says_which_request_it_belongs_to_and_whether_it_ends_it(client: Talk) -> None:
+    client.peer.answer(b"1", b"{}")
+    client.peer.refuse(b'"a"', -32600, "no")
+    client.peer.notify("notifications/progress", b"{}", b"1")
+    client.peer.notify("notifications/tools/list_changed")
+    client.ask()
+    assert client.link.belong == [
+        (b"1", True),
+        (b'"a"', True),
+        (b"1", False),
+        (None, False),
+        (None, False),
+    ]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import attrs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from http import HTTPStatus
 
 
 @attrs.frozen(kw_only=True)

@@ -19,6 +19,7 @@ from daemon.model import Era
 from daemon.upstreams.transports.ws import MessageLink
 from daemon.wire.outbox import Outbox
 from tests.unit.upstreams.transports.serving import Client, connected, context_for
+from tests.unit.wire.fakes import RecordingReceiver
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -200,7 +201,7 @@ async def test_a_server_that_does_not_read_is_cut_off() -> None:
     for _ in range(3):
         link.send((b"{}", memoryview(b"12345678")))
     with trio.fail_after(30), pytest.raises(ConnectionLost, match="h:1 does not read: 20 bytes"):
-        await link.run(lambda _: None, lambda _: None)
+        await link.run(RecordingReceiver())
     link.send((b"late",))
     assert link.queued == 0
 
@@ -208,18 +209,18 @@ async def test_a_server_that_does_not_read_is_cut_off() -> None:
 async def test_bytes_are_counted_where_the_library_counts_characters() -> None:
     class Wide(Stuck):
         async def get_message(self) -> str:
-            if heads:
+            if receiver.heads:
                 await trio.sleep_forever()
             return "ü" * 10
 
-    heads: list[bytes] = []
+    receiver = RecordingReceiver()
     wide: Any = Wide()
     link = MessageLink(wide, outbox=Outbox(), place="h:1", max_message=10)
     with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(link.run, lambda _: None, heads.append)
+            nursery.start_soon(link.run, receiver)
             await trio.testing.wait_all_tasks_blocked()
-            assert heads == [("ü" * 10).encode()]
+            assert receiver.heads == [("ü" * 10).encode()]
             nursery.cancel_scope.cancel()
 
 
@@ -232,13 +233,13 @@ async def test_messages_are_left_with_the_server_while_a_client_is_behind() -> N
             return "{}"
 
     outbox, behind = Outbox(max_waiting=1), Behind()
-    taken: list[bytes] = []
 
-    def pass_on(lines: list[bytes | bytearray]) -> None:
-        taken.extend(map(bytes, lines))
+    def pass_on() -> None:
         outbox.fall_behind(behind)
-        if len(taken) > 1:
+        if len(receiver.lines) > 1:
             raise ConnectionLost("enough")
+
+    receiver = RecordingReceiver(then=pass_on)
 
     talking: Any = Talking()
     link = MessageLink(talking, outbox=outbox, place="h:1", max_message=10)
@@ -246,13 +247,13 @@ async def test_messages_are_left_with_the_server_while_a_client_is_behind() -> N
 
     async def run() -> None:
         with ended():
-            await link.run(pass_on, taken.append)
+            await link.run(receiver)
 
     with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(run)
             await trio.testing.wait_all_tasks_blocked()
-            assert (taken, link.is_held) == ([b"{}"], True)
+            assert (receiver.lines, link.is_held) == ([b"{}"], True)
             behind.queued = 0
             outbox.catch_up(behind)
-    assert taken == [b"{}", b"{}"]
+    assert receiver.lines == [b"{}", b"{}"]

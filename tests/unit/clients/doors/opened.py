@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     import trio
 
+    from daemon.clients.visitor import Visitor
     from daemon.wire.envelope import Envelope
     from daemon.wire.frames import Line
-    from daemon.clients.visitor import Visitor
     from daemon.wire.outbox import Link
 
 US = frozenset({os.getuid()})

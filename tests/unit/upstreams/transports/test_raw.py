@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from daemon.errors import CallError
     from daemon.wire.envelope import Buffer
-    from daemon.wire.outbox import OnLines, OnOversized
+    from daemon.wire.outbox import Receiver
 
 
 HUGE = b"HUGE"
@@ -54,15 +54,15 @@ class TestLink:
         self.sent: list[bytes] = []
         self._lines, self._from_server = trio.open_memory_channel[list[bytes]](100)
 
-    def send(self, frame: Iterable[Buffer]) -> None:
+    def send(self, frame: Iterable[Buffer], request_id: bytes | None = None, *, ends: bool = False) -> None:
         self.sent.append(b"".join(map(bytes, frame)))
 
-    async def run(self, on_lines: OnLines, on_oversized: OnOversized) -> None:
+    async def run(self, receiver: Receiver) -> None:
         async for lines in self._from_server:
-            on_lines([line for line in lines if not line.startswith(HUGE)])
+            receiver.on_lines([line for line in lines if not line.startswith(HUGE)])
             for line in lines:
                 if line.startswith(HUGE):
-                    on_oversized(line[len(HUGE) :])
+                    receiver.on_oversized(line[len(HUGE) :])
         raise ConnectionLost("the peer closed the connection")
 
     async def says(self, *lines: bytes) -> None:

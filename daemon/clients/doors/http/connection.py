@@ -1,0 +1,247 @@
+"""An HTTP/1.1 connection over one descriptor: requests one at a time, and their responses.
+
+h11 parses and frames; the poll of all links says when there is something to read, and writes what is queued
+(`wire.writing`), so neither a connection nor a request has a task of its own to wake. What a request means is
+up to an application, which is shown each request as soon as its head is there, before its body is read.
+
+Invariants.
+- A request is read only when the response to the one before it is complete; a few bytes of it may wait.
+- The descriptor is watched while a response is under way: a client that leaves is noticed at once.
+- After a response to a request that was not read to its end, the connection is closed.
+
+Source: RFC 9112.
+"""
+
+from __future__ import annotations
+
+import math
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+import h11
+import trio
+
+from daemon.clients.doors.http.exchange import PLAIN, HttpExchange
+from daemon.clients.doors.http.head import Head
+from daemon.clients.doors.http.responding import ResponseWriter
+from daemon.errors import ConnectionLost
+from daemon.wire.outbox import IN, OUT
+from daemon.wire.writing import CLOSED
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from daemon.wire.outbox import Outbox
+
+HEAD_BYTES = 16 * 1024
+"""Longest head of a request; agents send 500 bytes, browsers up to 8 KiB with cookies."""
+
+PIPELINED_BYTES = 64 * 1024
+"""Bytes of later requests that are read while a response is under way; clients of MCP send none."""
+
+READ_BYTES = 64 * 1024
+"""Bytes of one read: requests are small, and a large body takes a few of them."""
+
+READS_PER_TURN = 16
+"""Reads before other links get a turn: a megabyte."""
+
+HEAD_SECONDS = 10.0
+"""Seconds from the first byte of a head, or from the connection, to its last."""
+
+BODY_SECONDS = 60.0
+"""Seconds from the head to the end of the body: 4 MiB at 70 KB/s."""
+
+
+class HttpConnection(ResponseWriter):
+    """Serves the requests of one client. Owns its socket until `close` or `release`."""
+
+    def __init__(
+        self,
+        connection: socket.socket,
+        serve: Callable[[HttpExchange], None],
+        *,
+        peer: str,
+        outbox: Outbox,
+        max_body: int,
+        max_queue: int,
+        pause_at: int,
+    ) -> None:
+        """Take over a connected, non-blocking socket.
+
+        Args:
+            connection: the socket.
+            serve: shown each request when its head is there; answers it, or says what takes its body.
+            peer: the address at the other end.
+            outbox: the daemon's outbox.
+            max_body: bytes of the longest body.
+            max_queue: bytes that may wait for the client before it is behind.
+            pause_at: bytes waiting for it above which nothing more is read.
+        """
+        super().__init__(
+            connection, outbox=outbox, head_bytes=HEAD_BYTES, max_queue=max_queue, pause_at=pause_at
+        )
+        self.received = b""
+        """What was read since the last response, while nothing but a head was: what an upgrade begins with."""
+        self._serve = serve
+        self._peer = peer
+        self._max_body = max_body
+        self._body: list[bytes] = []
+        self._body_bytes = 0
+        self._deadline = trio.current_time() + HEAD_SECONDS
+        self._parsing = self._reads = False
+
+    def __repr__(self) -> str:
+        return f"<HttpConnection from {self._peer}>"
+
+    async def run(self) -> None:
+        """Serve until the connection ends: the client leaves, breaks a rule, or upgrades."""
+        try:
+            self._rewatch()
+            await self._until_ended()
+        finally:
+            self._end(ConnectionLost("the connection was closed here"))
+            self._outbox.flush()
+
+    def tick(self, now: float) -> None:
+        """Do what is due: give up on a client that is too slow, call what waits for its time."""
+        exchange = self.exchange
+        if now >= self._deadline:
+            self._deadline = math.inf
+            if exchange is None or self._shut or self._http.our_state is not h11.SEND_RESPONSE:
+                self._end(ConnectionLost("no request came in time"))
+            else:
+                text = "the request was not complete in time\n"
+                exchange.respond(HTTPStatus.REQUEST_TIMEOUT, (text.encode(),), PLAIN)
+        if exchange is not None and now >= exchange.due and exchange.on_due is not None:
+            exchange.due, on_due = math.inf, exchange.on_due
+            on_due()
+
+    def close_when_done(self) -> None:
+        """Serve the request that is under way, if any, as the last one: the daemon is stopping."""
+        if self.exchange is None and self._is_idle:
+            self._end(ConnectionLost("mcpd is stopping"))
+        self._is_last = True
+
+    # --- requests ------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Write, and read the next request if it has come already."""
+        super().flush()
+        if self.exchange is None and self._is_idle and self._http.trailing_data[0] and self._reason is None:
+            try:
+                self._parse()
+            except Exception as error:  # noqa: BLE001 - the boundary, as in `_on_ready`
+                self._end(error)
+
+    def _on_ready(self, ready: int) -> None:
+        try:
+            if ready & ~OUT:
+                self._read_on()
+            if self._blocked and ready & ~IN and self._reason is None:
+                self._note(not self._write())
+        except Exception as error:  # noqa: BLE001 - the boundary: an exception of the application ends this connection
+            self._end(error)
+
+    def _read_on(self) -> None:
+        for _ in range(READS_PER_TURN):
+            try:
+                chunk = self._socket.recv(READ_BYTES)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                raise ConnectionLost(f"reading failed: {error.strerror}") from None
+            if not chunk:
+                raise ConnectionLost("the client closed the connection")
+            if self._is_last and self.exchange is None:
+                continue
+            if self._is_idle:
+                self._is_idle = False
+                self._deadline = trio.current_time() + HEAD_SECONDS
+            if self.exchange is None:
+                self.received += chunk
+            self._http.receive_data(chunk)
+            self._parse()
+            self._rewatch()
+            if len(chunk) < READ_BYTES or not self._reads:
+                return
+
+    def _parse(self) -> None:
+        if self._parsing or (self._is_last and self.exchange is None):
+            return
+        self._parsing = True
+        try:
+            while self._reason is None:
+                match self._http.next_event():
+                    case h11.Request() as request:
+                        self._begin(request)
+                    case h11.Data(data=data):
+                        self._take(data)
+                    case h11.EndOfMessage():
+                        self._complete()
+                    case _:  # NEED_DATA, PAUSED, or the end
+                        break
+        except h11.RemoteProtocolError as error:
+            self._refuse_malformed(error)
+        finally:
+            self._parsing = False
+
+    def _begin(self, request: h11.Request) -> None:
+        self._is_idle = False
+        self._deadline = trio.current_time() + BODY_SECONDS
+        headers: dict[str, str] = {}
+        for raw_name, raw_value in request.headers:
+            name, value = raw_name.decode("ascii"), raw_value.decode("latin-1")
+            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+        target = request.target.decode("ascii").partition("?")[0]
+        length = headers.get("content-length", None if "transfer-encoding" in headers else "0")
+        head = Head(method=request.method.decode(), path=unquote(target), headers=headers, peer=self._peer)
+        exchange = self.exchange = HttpExchange(head, self, length=None if length is None else int(length))
+        if exchange.length == 0:
+            return  # Its end comes next, and only then may the response leave the connection open.
+        self._serve(exchange)
+        if exchange.is_open and self._http.they_are_waiting_for_100_continue:
+            self.queue((self._http.send(h11.InformationalResponse(status_code=100, headers=[])) or b"",))
+
+    def _take(self, data: bytes) -> None:
+        if self.exchange is None:
+            return
+        self._body.append(bytes(data))
+        self._body_bytes += len(data)
+        if self._body_bytes > self._max_body:
+            text = f"the body is longer than {self._max_body} bytes (limits.clientMessageBytes)\n"
+            self.exchange.respond(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, (text.encode(),), PLAIN)
+
+    def _complete(self) -> None:
+        self._deadline = math.inf
+        exchange = self.exchange
+        if exchange is not None and exchange.length == 0:
+            self._serve(exchange)
+        if exchange is not None and exchange.is_open and exchange.on_body is not None:
+            body, self._body = b"".join(self._body), []
+            exchange.on_body(body)
+
+    def _refuse_malformed(self, error: h11.RemoteProtocolError) -> None:
+        self._is_last = True
+        if self._http.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
+            status = HTTPStatus(error.error_status_hint)
+            text = f"not a request of HTTP/1.1: {error}\n".encode()
+            self.exchange = None
+            self.queue((self._begun(status, {**PLAIN, "content-length": str(len(text))}),))
+            self.queue(self._framed((text,), len(text)))
+            self.finish()
+        else:
+            raise ConnectionLost(f"not a request of HTTP/1.1: {error}")
+
+    def _rewatch(self) -> None:
+        if self._write_fd == CLOSED:
+            return
+        runs = self._reason is None
+        piles_up = self.exchange is not None and len(self._http.trailing_data[0]) > PIPELINED_BYTES
+        self._reads = runs and not self._paused and not piles_up
+        reads, writes = IN if self._reads else 0, OUT if runs and self._blocked else 0
+        self._outbox.poll.watch(self._write_fd, reads | writes, self._on_ready)
+
+    def _forget_request(self) -> None:
+        self._body, self._body_bytes, self.received = [], 0, b""

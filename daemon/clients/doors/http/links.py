@@ -1,0 +1,89 @@
+"""The link of a session whose messages are HTTP requests: each answer goes to the request that it answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import msgspec
+import trio
+from msgspec import Raw
+
+from daemon import protocol
+from daemon.clients.doors.http.replies import PostReply
+from daemon.errors import ConnectionLost
+from daemon.wire import envelope
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from daemon.wire.envelope import Buffer, Envelope
+    from daemon.wire.frames import Line
+    from daemon.wire.outbox import Outbox, Receiver
+
+R = TypeVar("R", bound=PostReply)
+
+
+class ExchangeLink(Generic[R]):
+    """A `wire.outbox.Link` whose peer's requests are exchanges."""
+
+    def __init__(self, outbox: Outbox, hello: Mapping[str, object]) -> None:
+        """Begin; `hello` is what its session is told first (`protocol.HELLO`)."""
+        self.queued = 0
+        self.turns = 0
+        self.is_held = False
+        self.replies: dict[bytes, R] = {}
+        """The requests without an answer, by their ids as raw JSON."""
+        self._outbox = outbox
+        self._hello = b"".join(map(bytes, envelope.notification(protocol.HELLO, msgspec.json.encode(hello))))
+        self._receiver: Receiver | None = None
+        self._early: list[tuple[Envelope, Line]] = []
+        self._ended = trio.Event()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the link has ended."""
+        return self._ended.is_set()
+
+    def send(self, frame: Sequence[Buffer], request_id: bytes | None = None, *, ends: bool = False) -> None:
+        """Hand a frame to the request that it belongs to; one of a request that is over is dropped."""
+        if request_id is None:
+            self.say(frame)
+        elif (reply := self.replies.get(request_id)) is None:
+            return
+        elif ends:
+            del self.replies[request_id]
+            reply.answer(frame)
+        else:
+            reply.notify(frame)
+
+    def say(self, frame: Sequence[Buffer]) -> None:
+        """Send what belongs to no request: there is no way to, in MCP 2026-07-28."""
+
+    async def run(self, receiver: Receiver) -> None:
+        """Hand over what was posted until the link is ended."""
+        receiver.on_lines([self._hello])
+        self._receiver = receiver
+        early, self._early = self._early, []
+        for message, line in early:
+            receiver.on_message(message, line)
+        self._outbox.flush()
+        try:
+            await self._ended.wait()
+        finally:
+            self._receiver = None
+            self._ended.set()
+        raise ConnectionLost("its session has ended")
+
+    def post(self, message: Envelope, line: Line, reply: R | None = None) -> None:
+        """Take a message; a request comes with what is to answer it."""
+        if reply is not None:
+            self.replies[bytes(message.id) if isinstance(message.id, Raw) else b""] = reply
+        self.turns += 1
+        if self._receiver is None:
+            self._early.append((message, line))
+        else:
+            self._receiver.on_message(message, line)
+
+    def end(self) -> None:
+        """End the session."""
+        self._ended.set()

@@ -1,0 +1,274 @@
+"""MCP over HTTP, in both eras: what is posted, listened to and deleted under `/mcp`.
+
+Sources: MCP 2025-11-25 and 2026-07-28, "Streamable HTTP". Which of them a request follows is said by its
+`MCP-Protocol-Version`; without one it is of the first, as clients before 2025-06-18 send none.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+import attrs
+import msgspec
+from msgspec import UNSET, Raw
+
+from daemon import protocol
+from daemon.clients.doors.http.events import UnknownEvent
+from daemon.clients.doors.http.exchange import PLAIN
+from daemon.clients.doors.http.head import Refusal
+from daemon.clients.doors.http.links import ExchangeLink
+from daemon.clients.doors.http.modern import VERSION_HEADER, fault_of
+from daemon.clients.doors.http.replies import JSON, STATUSES, PostReply, ResumableReply
+from daemon.clients.doors.http.sessions import HttpSessions, Place
+from daemon.clients.session_state import fault_of_key
+from daemon.wire import envelope
+from daemon.wire.envelope import BadMessage, Envelope
+from daemon.wire.frames import as_line, mended
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from daemon.clients.doors.http.exchange import HttpExchange, Responding
+    from daemon.clients.visitor import Visitor
+    from daemon.wire.frames import Line
+    from daemon.wire.outbox import Link, Outbox
+
+SESSION_HEADER = "mcp-session-id"
+KEY_HEADER = "mcpd-session"
+
+MAX_LINKS = 4
+"""Links of one connection in MCP 2026-07-28: one for each client that a balancer sends through it."""
+
+PRIMED_SINCE = "2025-11-25"
+"""The first revision whose clients understand an event without data."""
+
+CANCELLED = -32800
+"""JSON-RPC code of the answer to a request that its client has cancelled: its response must end somehow."""
+
+POSTING = ("application/json", "text/event-stream")
+
+
+class McpEndpoint:
+    """Answers the requests under `/mcp`."""
+
+    def __init__(
+        self, start: Callable[[Link, Visitor, Callable[[], None]], None], *, outbox: Outbox, places: int
+    ) -> None:
+        """Begin without sessions.
+
+        Args:
+            start: serves a link of a visitor in a task, and calls its third argument when that ends.
+            outbox: the daemon's outbox.
+            places: how many sessions there may be.
+        """
+        self.sessions = HttpSessions(start, outbox, places)
+        self._start = start
+        self._outbox = outbox
+        self._links: dict[Responding, dict[tuple[Place, str | None], ExchangeLink[PostReply]]] = {}
+
+    def serve(self, exchange: HttpExchange, place: Place) -> None:
+        """Answer a request that was admitted, now or when its body is there.
+
+        Raises:
+            Refusal: it is not served.
+        """
+        method, headers = exchange.head.method, exchange.head.headers
+        key = session_key(headers)
+        if method == "POST":
+            _require_post(exchange)
+            exchange.on_body = partial(self._contained, exchange, partial(self._post, exchange, place, key))
+        elif _is_modern(headers.get(VERSION_HEADER)) or method not in {"GET", "DELETE"}:
+            allowed = "POST" if _is_modern(headers.get(VERSION_HEADER)) else "GET, POST, DELETE"
+            text = f"{method} is not served here\n"
+            raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, text, headers={"allow": allowed})
+        else:
+            act = self._listen if method == "GET" else self._delete
+            exchange.on_body = partial(self._contained, exchange, partial(act, exchange, place))
+
+    def forget(self, connection: Responding) -> None:
+        """End what belongs to a connection that has ended."""
+        for link in self._links.pop(connection, {}).values():
+            link.end()
+
+    def _contained(self, exchange: HttpExchange, act: Callable[[bytes], None], body: bytes) -> None:
+        try:
+            act(body)
+        except Refusal as refusal:
+            exchange.respond(refusal.status, (refusal.text.encode(),), {**PLAIN, **refusal.headers})
+
+    # --- one method each -----------------------------------------------------------------------------------
+
+    def _post(self, exchange: HttpExchange, place: Place, key: str | None, body: bytes) -> None:
+        line: Line = as_line(body)
+        try:
+            message, line = _decoded(line)
+        except BadMessage as fault:
+            _refuse(exchange, fault.request_id, fault.code, fault.message)
+            return
+        headers = exchange.head.headers
+        version = headers.get(VERSION_HEADER)
+        if _is_modern(version) or (
+            version is None and SESSION_HEADER not in headers and _is_enveloped(message)
+        ):
+            self._post_modern(exchange, place, key, message, line)
+        else:
+            self._post_in_session(exchange, place, key, message, line)
+
+    def _post_modern(
+        self, exchange: HttpExchange, place: Place, key: str | None, message: Envelope, line: Line
+    ) -> None:
+        if message.id is UNSET or message.method is UNSET:
+            self._drop_modern(exchange, message)
+            return
+        request_id = bytes(message.id)
+        params = None if message.params is UNSET else message.params
+        fault = fault_of(exchange.head.headers, message.method, params)
+        if fault is not None:
+            _refuse(exchange, request_id, *fault)
+            return
+        link = self._link(exchange.connection, place, key)
+        link.post(message, line, PostReply(exchange))
+
+    def _drop_modern(self, exchange: HttpExchange, message: Envelope) -> None:
+        """Acknowledge a notification, of which this revision has none for a server; refuse an answer."""
+        version = exchange.head.headers.get(VERSION_HEADER)
+        if message.method is UNSET:
+            text = "Invalid Request: a server of this revision asks nothing, so there is nothing to answer"
+            _refuse(exchange, b"null", envelope.INVALID_REQUEST, text)
+        elif version != protocol.MODERN_VERSION:
+            _refuse(exchange, b"null", *protocol.unsupported(version))
+        else:
+            exchange.respond(HTTPStatus.ACCEPTED)
+
+    def _link(self, connection: Responding, place: Place, key: str | None) -> ExchangeLink[PostReply]:
+        links = self._links.setdefault(connection, {})
+        known = links.pop((place, key), None)
+        if known is None or known.is_over:
+            while len(links) >= MAX_LINKS:
+                links.pop(next(iter(links))).end()
+            known = ExchangeLink(self._outbox, place.hello(key))
+            self._start(known, attrs.evolve(place.visitor, keeps=False), known.end)
+        links[place, key] = known
+        return known
+
+    def _post_in_session(
+        self, exchange: HttpExchange, place: Place, key: str | None, message: Envelope, line: Line
+    ) -> None:
+        session_id = exchange.head.headers.get(SESSION_HEADER)
+        if session_id is not None:
+            session = self.sessions.find(session_id, place)
+        elif message.method == "initialize" and message.id is not UNSET:
+            session = self.sessions.begin(place, key)
+            exchange.headers = {**exchange.headers, "mcp-session-id": session.id}
+        else:
+            text = (
+                "there is no Mcp-Session-Id: send initialize first, and then the id that it is answered with\n"
+            )
+            raise Refusal(HTTPStatus.BAD_REQUEST, text)
+        if message.method is UNSET or message.id is UNSET:
+            session.post(message, line)
+            if message.method == protocol.CANCEL:
+                self._end_cancelled(session.replies, message)
+            exchange.respond(HTTPStatus.ACCEPTED)
+            return
+        request_id = bytes(message.id)
+        if request_id in session.replies:
+            _refuse(exchange, request_id, envelope.INVALID_REQUEST, protocol.already_in_flight(request_id))
+            return
+        primes = (exchange.head.headers.get(VERSION_HEADER) or "") >= PRIMED_SINCE
+        session.post(message, line, ResumableReply(exchange, session.log, primes=primes))
+
+    def _end_cancelled(self, replies: dict[bytes, ResumableReply], message: Envelope) -> None:
+        """End the response to a cancelled request, which its session does not answer."""
+        request_id = protocol.cancelled_id(message.params if isinstance(message.params, Raw) else Raw(b"{}"))
+        reply = replies.pop(request_id, None)
+        if reply is not None:
+            reply.answer(envelope.error_response(request_id, CANCELLED, "Request cancelled"))
+
+    def _listen(self, exchange: HttpExchange, place: Place, _body: bytes) -> None:
+        headers = exchange.head.headers
+        session = self.sessions.find(_session_id(headers.get(SESSION_HEADER)), place)
+        if not _accepts(headers.get("accept"), "text/event-stream"):
+            raise Refusal(HTTPStatus.NOT_ACCEPTABLE, "GET opens a stream: accept text/event-stream\n")
+        try:
+            session.listen(exchange, headers.get("last-event-id"))
+        except UnknownEvent:
+            text = "this Last-Event-ID was never given out in this session: open the stream without it\n"
+            raise Refusal(HTTPStatus.BAD_REQUEST, text) from None
+
+    def _delete(self, exchange: HttpExchange, place: Place, _body: bytes) -> None:
+        session_id = _session_id(exchange.head.headers.get(SESSION_HEADER))
+        self.sessions.end(self.sessions.find(session_id, place))
+        exchange.respond(HTTPStatus.NO_CONTENT)
+
+
+def session_key(headers: Mapping[str, str]) -> str | None:
+    """The key of the session that a request names; None if it names none.
+
+    Raises:
+        Refusal: the key is not valid.
+    """
+    key = headers.get(KEY_HEADER)
+    if key is not None and (fault := fault_of_key(key)):
+        raise Refusal(HTTPStatus.BAD_REQUEST, f"Mcpd-Session: {fault}\n")
+    return key
+
+
+def _decoded(line: Line) -> tuple[Envelope, Line]:
+    """A message, and the line that it is in; half characters are mended as on every door.
+
+    Raises:
+        BadMessage: it is not one.
+    """
+    try:
+        return envelope.decode_strictly(line), line
+    except BadMessage as fault:
+        whole = mended(line) if fault.code == envelope.PARSE_ERROR else None
+        if whole is None:
+            raise
+        return envelope.decode_strictly(whole), whole
+
+
+def _refuse(exchange: HttpExchange, request_id: bytes, code: int, message: str, data: object = None) -> None:
+    frame = envelope.error_response(request_id, code, message, data)
+    exchange.respond(STATUSES.get(code, HTTPStatus.BAD_REQUEST), frame, JSON)
+
+
+def _is_modern(version: str | None) -> bool:
+    return version is not None and version not in protocol.HANDSHAKE_VERSIONS
+
+
+def _is_enveloped(message: Envelope) -> bool:
+    """Whether a request is of the modern era by its body."""
+    try:
+        meta = protocol.meta_of(None if message.params is UNSET else message.params)
+    except msgspec.MsgspecError:
+        return False
+    return protocol.VERSION_KEY in meta
+
+
+def _session_id(given: str | None) -> str:
+    if given is None:
+        raise Refusal(HTTPStatus.BAD_REQUEST, "there is no Mcp-Session-Id: send initialize first\n")
+    return given
+
+
+def _require_post(exchange: HttpExchange) -> None:
+    """Check what a POST says of its body and of the answers that it takes."""
+    headers = exchange.head.headers
+    if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Content-Type must be application/json\n")
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        raise Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "compressed bodies are not taken\n")
+    if not all(_accepts(headers.get("accept"), kind) for kind in POSTING):
+        raise Refusal(HTTPStatus.NOT_ACCEPTABLE, f"Accept must name {' and '.join(POSTING)}\n")
+
+
+def _accepts(header: str | None, kind: str) -> bool:
+    """Whether an `Accept` header allows a media type (RFC 9110, 12.5.1); without one anything goes."""
+    if header is None:
+        return True
+    named = {each.partition(";")[0].strip().lower() for each in header.split(",")}
+    return bool(named & {kind, kind.partition("/")[0] + "/*", "*/*"})

@@ -1,0 +1,260 @@
+"""The HTTP listener: its connections, and where the path of each request leads.
+
+Host, Origin and token are judged by the head of a request, before its body is read. Connections on which nobody
+was admitted yet are few, and make room for new ones, so that ten thousand of them keep nobody out.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING, NoReturn
+
+import attrs
+import trio
+
+from daemon.clients.doors.http.connection import HttpConnection
+from daemon.clients.doors.http.exchange import PLAIN
+from daemon.clients.doors.http.head import Refusal
+from daemon.clients.doors.http.mcp import McpEndpoint, session_key
+from daemon.clients.doors.http.sessions import Place
+from daemon.clients.doors.listening import Listener
+from daemon.clients.doors.unix import PAUSE_SHARE
+from daemon.kit.later import later
+
+if TYPE_CHECKING:
+    import socket
+    import ssl
+    from collections.abc import Awaitable, Callable
+
+    from daemon.clients.doors.http.admission import HttpAdmission
+    from daemon.clients.doors.http.exchange import HttpExchange, Responding
+    from daemon.clients.doors.tls import terminate
+    from daemon.clients.doors.websocket import serve_websocket
+    from daemon.clients.visitor import Visitor
+    from daemon.config.tuning import Limits
+    from daemon.wire.outbox import Link, Outbox
+else:
+    # Needed only where there is a certificate, and by clients that open a WebSocket.
+    terminate = later("daemon.clients.doors.tls", "terminate")
+    serve_websocket = later("daemon.clients.doors.websocket", "serve_websocket")
+
+MAX_STRANGERS = 256
+"""Connections on which no request was admitted yet; with one more the oldest is closed."""
+
+TICK_SECONDS = 0.5
+"""Seconds between looks at what is due on each connection: every deadline is 2 s or more."""
+
+METHODS = "GET, POST, DELETE, OPTIONS"
+
+DEPTH = 3
+"""Parts of the longest path: `/mcp/PROFILE/SURFACE`."""
+
+
+@attrs.frozen(kw_only=True)
+class HttpOffer:
+    """What the listener serves besides sessions."""
+
+    profiles: Callable[[], tuple[str, ...]]
+    """The names of all profiles."""
+    surfaces: tuple[str, ...]
+    """The names of all surfaces."""
+    metrics: Callable[[], Awaitable[str]] | None
+    """Makes the text of `/metrics`; None: there is none."""
+    is_ready: Callable[[], bool]
+    """Whether new clients are welcome."""
+
+
+class HttpServer:
+    """Serves HTTP on one listening socket."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        admission: HttpAdmission,
+        offer: HttpOffer,
+        serve: Callable[[Link, Visitor], Awaitable[None]],
+        *,
+        outbox: Outbox,
+        limits: Limits,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """Prepare to serve.
+
+        Args:
+            listener: bound, listening and non-blocking.
+            admission: judges the heads of requests.
+            offer: what there is.
+            serve: serves a link of a visitor until it ends, and contains its faults.
+            outbox: the daemon's outbox.
+            limits: how long a message may be, how much may wait for a client, how many clients there may be.
+            tls: the certificate; None: without TLS.
+        """
+        self._admission = admission
+        self._offer = offer
+        self._serve = serve
+        self._outbox = outbox
+        self._limits = limits
+        self._mcp = McpEndpoint(self._start, outbox=outbox, places=limits.connections)
+        self._tls = tls
+        self._connections: dict[Responding, trio.CancelScope] = {}
+        self._strangers: dict[trio.CancelScope, None] = {}
+        self._upgraded: dict[Responding, tuple[Place, str | None]] = {}
+        self._listener = Listener(
+            "http",
+            listener,
+            places=limits.connections + MAX_STRANGERS,
+            admit=_address_of,
+            serve=self._serve_connection,
+        )
+        self._nursery: trio.Nursery
+
+    async def run(self) -> NoReturn:
+        """Serve until cancelled.
+
+        Raises:
+            OSError: the listening socket is broken.
+        """
+        async with trio.open_nursery() as self._nursery:
+            self._nursery.start_soon(self._tick)
+            await self._listener.run()
+
+    def drain(self) -> None:
+        """Accept nobody, and close each connection after the request that is under way."""
+        self._listener.stop_accepting()
+        for connection in list(self._connections):
+            connection.close_when_done()
+        self._outbox.flush()
+
+    async def _tick(self) -> NoReturn:
+        while True:
+            await trio.sleep(TICK_SECONDS)
+            now = trio.current_time()
+            for connection in list(self._connections):
+                connection.tick(now)
+            self._mcp.sessions.tick(now)
+            self._outbox.flush()
+
+    def _start(self, link: Link, visitor: Visitor, done: Callable[[], None]) -> None:
+        self._nursery.start_soon(self._serve_link, link, visitor, done)
+
+    async def _serve_link(self, link: Link, visitor: Visitor, done: Callable[[], None]) -> None:
+        try:
+            await self._serve(link, visitor)
+        finally:
+            done()
+            self._outbox.flush()
+
+    async def _serve_connection(self, accepted: socket.socket, address: str) -> None:
+        with trio.CancelScope() as scope:
+            while len(self._strangers) >= MAX_STRANGERS:
+                oldest = next(iter(self._strangers))
+                del self._strangers[oldest]
+                oldest.cancel()
+            self._strangers[scope] = None
+            speak = partial(self._speak, address=address, scope=scope)
+            try:
+                if self._tls is None:
+                    await speak(accepted)
+                else:
+                    await terminate(accepted, self._tls, speak)
+            finally:
+                self._strangers.pop(scope, None)
+
+    async def _speak(self, plain: socket.socket, address: str, scope: trio.CancelScope) -> None:
+        """Serve the requests of one connection, and the WebSocket that it may become."""
+        queue = self._limits.client_queue_bytes
+        connection = HttpConnection(
+            plain,
+            self._judge,
+            peer=address,
+            outbox=self._outbox,
+            max_body=self._limits.client_message_bytes,
+            max_queue=queue,
+            pause_at=queue // PAUSE_SHARE,
+        )
+        self._connections[connection] = scope
+        upgraded = None
+        try:
+            await connection.run()
+            upgraded = self._upgraded.pop(connection, None)
+        finally:
+            del self._connections[connection]
+            self._mcp.forget(connection)
+            if upgraded is None:
+                connection.close()
+        if upgraded is not None:
+            place, key = upgraded
+            await serve_websocket(
+                connection.release(),
+                connection.received,
+                place.visitor,
+                place.hello(key),
+                self._serve,
+                outbox=self._outbox,
+                limits=self._limits,
+            )
+
+    # --- where a path leads --------------------------------------------------------------------------------
+
+    def _judge(self, exchange: HttpExchange) -> None:
+        """Admit a request by its head, and have it served."""
+        try:
+            self._admission.greet(exchange.head)
+            exchange.headers = self._admission.cors(exchange.head)
+            if exchange.head.method == "OPTIONS":
+                exchange.respond(HTTPStatus.NO_CONTENT, headers={"allow": METHODS})
+            else:
+                self._route(exchange)
+        except Refusal as refusal:
+            respond = partial(
+                exchange.respond, refusal.status, (refusal.text.encode(),), {**PLAIN, **refusal.headers}
+            )
+            if refusal.delay:
+                exchange.wait_until(trio.current_time() + refusal.delay, respond)
+            else:
+                respond()
+
+    def _route(self, exchange: HttpExchange) -> None:
+        first, *rest = exchange.head.path.strip("/").split("/")
+        if first == "healthz" and not rest:
+            exchange.respond(HTTPStatus.OK, (b"ok\n",), PLAIN)
+        elif first == "readyz" and not rest:
+            ready = self._offer.is_ready()
+            exchange.respond(HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE, (b"\n",), PLAIN)
+        elif first == "mcp" and len(rest) < DEPTH:
+            self._mcp.serve(exchange, self._place(exchange, rest))
+        elif first == "ws" and len(rest) < DEPTH:
+            self._upgrade(exchange, self._place(exchange, rest))
+        else:
+            raise Refusal(HTTPStatus.NOT_FOUND, "nothing here: MCP is at /mcp\n")
+
+    def _upgrade(self, exchange: HttpExchange, place: Place) -> None:
+        headers = exchange.head.headers
+        if exchange.head.method != "GET" or headers.get("upgrade", "").lower() != "websocket":
+            text = "a WebSocket is opened here: GET with Upgrade: websocket\n"
+            raise Refusal(HTTPStatus.UPGRADE_REQUIRED, text, headers={"upgrade": "websocket"})
+        self._upgraded[exchange.connection] = place, session_key(headers)
+        exchange.connection.upgrade()
+
+    def _place(self, exchange: HttpExchange, rest: list[str]) -> Place:
+        """Who asks, and for what, by the rest of a path."""
+        visitor = self._admission.visitor(exchange.head)
+        self._strangers.pop(self._connections[exchange.connection], None)
+        if len(self._connections) - len(self._strangers) > self._limits.connections:
+            text = f"{self._limits.connections} clients are connected (limits.connections); try again later\n"
+            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, text, headers={"retry-after": "10"})
+        profile = self._admission.profile(visitor, rest[0] if rest else None)
+        surface = rest[1] if len(rest) > 1 else None
+        for what, name, known in (
+            ("profile", profile, self._offer.profiles()),
+            ("surface", surface, (None, *self._offer.surfaces)),
+        ):
+            if name not in known:
+                raise Refusal(HTTPStatus.NOT_FOUND, f"there is no {what} {str(name)[:100]!r}\n")
+        return Place(visitor=visitor, profile=profile, surface=surface)
+
+
+def _address_of(connection: socket.socket) -> str:
+    """The address at the other end, without its port."""
+    return str(connection.getpeername()[0])
