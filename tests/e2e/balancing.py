@@ -74,6 +74,8 @@ class Balancer:
         own_global = f"log stderr format raw local0\n    stats socket {self._admin} level admin"
         text = replaced(text, "log /dev/log local0 info", own_global)
         address = f"127.0.0.1:{self.port}"
+        # A name for all of the machine, and another balancer may be running.
+        text = text.replace("abns@mcpd-once", f"abns@mcpd-once-{self.port}")
         if certificate is None:
             text = replaced(replaced(text, BIND, ""), PLAIN, f"    bind {address}\n")
         else:

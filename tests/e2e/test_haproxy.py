@@ -167,6 +167,16 @@ def test_a_call_that_has_reached_a_daemon_is_never_sent_to_another() -> None:
         assert sum(len(each.requests) for each in daemons) == 4
 
 
+def test_who_has_asked_before_is_not_told_to_ask_again() -> None:
+    with two() as (balancer, *daemons), closing(connected(balancer)) as connection:
+        for path, status in (("/mcp", 200), ("/mcp/die", 502), ("/mcp", 200), ("/mcp/die", 502)):
+            connection.request("POST", path, b"{}")
+            used, answer = connection.sock, connection.getresponse()
+            answer.read()
+            assert (answer.status, connection.sock) == (status, used), "the connection was closed"
+        assert sum(len(each.requests) for each in daemons) == 4
+
+
 def test_a_call_to_a_daemon_that_is_gone_goes_to_the_other_one_also_in_a_session() -> None:
     with two() as (balancer, *daemons):
         _, began, session = post(balancer, "/mcp/begin")

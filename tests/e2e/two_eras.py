@@ -7,8 +7,10 @@ these answers, `test_balancer` sees.
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
+import socket
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -57,6 +59,7 @@ class StandIn:
             self.go_on.set()
             self._server.shutdown()
             self._server.server_close()
+            self._server.hang_up()
             self._server = None
 
 
@@ -65,6 +68,26 @@ class _Server(ThreadingHTTPServer):
     # Connections that the balancer keeps end with it, after the stand-in.
     daemon_threads = True
     block_on_close = False
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._open: set[socket.socket] = set()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection."""
+        self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """A connection has ended."""
+        self._open.discard(request)
+        super().shutdown_request(request)
+
+    def hang_up(self) -> None:
+        """End all connections."""
+        for each in list(self._open):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Say nothing: the balancer resets connections that it does not need."""
