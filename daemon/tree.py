@@ -239,6 +239,8 @@ class Tree:
         """Let calls in flight finish for `DRAIN_SECONDS`, then answer the rest with an error."""
         self.around.notify("STOPPING=1\nSTATUS=stopping")
         logger.info("stopping")
+        if self.http is not None:
+            await self.http.leave()
         self.client_door.stop_accepting()
         if self.http is not None:
             self.http.drain()
@@ -326,6 +328,7 @@ def _http(tree: Tree, config: Config, listener: socket.socket) -> HttpServer:
         surfaces=tuple(SURFACES),
         metrics=None,
         is_ready=tree.serving.is_set,
+        drain=http.drain,
     )
     return HttpServer(
         listener, HttpAdmission(http), offer, tree.front.serve, outbox=tree.outbox, limits=config.limits

@@ -11,7 +11,7 @@ import threading
 from abc import ABC, abstractmethod
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
-from itertools import count
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -39,6 +39,9 @@ TOOL = "echo"
 SERVER = "s"
 
 HANDSHAKE = protocol.HANDSHAKE_VERSIONS[-1]
+
+SESSION_TERMINATED = -32600
+"""What the SDK makes of a 404."""
 
 WHO = {"name": "raw", "version": "1"}
 
@@ -83,8 +86,8 @@ class Caller(threading.Thread, ABC):
         self.door = door
         self.answered: list[str] = []
         """The nonces of calls that were answered, in order."""
-        self.lost: list[str] = []
-        """The nonces of calls whose answers were lost, and why."""
+        self.lost: dict[str, str] = {}
+        """Why an answer was lost, by the nonce of the call."""
         self.begun = 0
         """How many sessions it has begun."""
         self.fault: BaseException | None = None
@@ -128,7 +131,7 @@ class Caller(threading.Thread, ABC):
         self._history.note(HungUp(client=self.number))
         self.number = next(_connections)
         if nonce:
-            self.lost.append(f"{nonce}: {why}")
+            self.lost[nonce] = why
 
 
 class RawCaller(Caller):
@@ -158,8 +161,11 @@ class RawCaller(Caller):
         assert set(self._tools) == set(answer["result"]["structuredContent"]["tools"]), answer
 
     def listed(self) -> list[str]:
-        """The names of the tools that it is offered."""
-        return [tool["name"] for tool in self.ask("0", "tools/list", {})["result"]["tools"]]
+        """The names of the tools that it is offered, in the end."""
+        try:
+            return [tool["name"] for tool in self.ask("0", "tools/list", {})["result"]["tools"]]
+        finally:
+            self._connection.close()
 
     def call(self, nonce: str) -> None:
         """One call, asked again only if a session was gone."""
@@ -230,6 +236,11 @@ class HandshakeCaller(RawCaller):
         super().__init__(door, history, name, tools)
         self._session: dict[str, str] = {}
 
+    @property
+    def session(self) -> str:
+        """The id of its session."""
+        return self._session["Mcp-Session-Id"]
+
     def begin(self) -> None:
         """Begin a session."""
         params = {"protocolVersion": HANDSHAKE, "capabilities": {}, "clientInfo": WHO}
@@ -251,7 +262,7 @@ class SdkCaller(Caller):
         """`mode` is the SDK's: `legacy`, or the modern revision."""
         super().__init__(door, history, name)
         self._mode = mode
-        self._nonces = self.nonces()
+        self._nonces: Iterator[str] = self.nonces()
 
     def live(self) -> None:
         """In a loop of its own."""
@@ -273,8 +284,11 @@ class SdkCaller(Caller):
             try:
                 result = await client.call_tool(TOOL, {"nonce": nonce})
             except MCPError as error:
-                # The SDK does not tell a session that is gone from an answer that is lost.
-                self.hung_up(nonce, str(error))
+                if error.error.code == SESSION_TERMINATED:
+                    self.hung_up()
+                    self._nonces = chain([nonce], self._nonces)
+                else:
+                    self.hung_up(nonce, f"{error.error.code} {error}")
                 return
             self.told(request_id, nonce, repr(result.content), "isError" if result.is_error else "")
 

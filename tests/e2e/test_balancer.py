@@ -7,6 +7,7 @@ judged afterwards, from what they and the servers noted (`tests.faults.history`)
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import signal
 from contextlib import ExitStack, contextmanager
@@ -16,7 +17,7 @@ import attrs
 import pytest
 
 from tests.e2e.balancing import Balancer, balanced
-from tests.e2e.harness import Daemon, running, scripted
+from tests.e2e.harness import Daemon, free_port, running, scripted
 from tests.e2e.http_clients import (
     SERVER,
     TOOL,
@@ -29,7 +30,7 @@ from tests.e2e.http_clients import (
     modern_sdk,
 )
 from tests.e2e.loading import META_TOOLS
-from tests.faults.history import History, Took
+from tests.faults.history import Asked, History, Took
 from tests.unit.state.postgres import shared
 from tests.waiting import WAIT, eventually
 
@@ -66,6 +67,15 @@ def configured(name: str, port: int, place: Path, url: str, token: str) -> dict[
     }
 
 
+@pytest.fixture
+def url() -> Iterator[str]:
+    """A database of the test's own."""
+    with shared() as server:
+        made = server.database()
+        yield made
+        server.drop(made)
+
+
 @contextmanager
 def two(url: str, token: str, place: Path) -> Iterator[tuple[dict[str, Daemon], Balancer]]:
     """Two daemons, both in service."""
@@ -87,18 +97,13 @@ def crowd(port: int, token: str, history: History) -> list[Caller]:
     def keyed(name: str) -> Door:
         return attrs.evolve(door, path="/mcp/kept", key=name)
 
-    all_of_them: list[Caller] = []
+    found: list[Caller] = []
     for era, kind in (("modern", ModernCaller), ("handshake", HandshakeCaller)):
-        all_of_them += (kind(door, history, f"{era} {number}") for number in range(5))
-        all_of_them += (
-            kind(keyed(f"{era}-{number}"), history, f"{era} kept {number}", KEPT) for number in range(3)
-        )
-    sdk = [
-        of(door, history, f"{of.__name__} {number}")
-        for of in (modern_sdk, handshake_sdk)
-        for number in range(2)
-    ]
-    return [*raw, *sdk]
+        found += (kind(door, history, f"{era} {number}") for number in range(5))
+        found += (kind(keyed(f"{era}-{number}"), history, f"{era} kept {number}", KEPT) for number in range(3))
+    for era, of in (("modern", modern_sdk), ("handshake", handshake_sdk)):
+        found += (of(door, history, f"{era} SDK {number}") for number in range(2))
+    return found
 
 
 @contextmanager
@@ -136,33 +141,41 @@ def executed(place: Path, name: str) -> list[str]:
     return [call["nonce"] for call in calls if "nonce" in call]
 
 
-def test_one_is_killed_and_one_is_drained_under_twenty_clients(tmp_path: Path) -> None:
+def places(clients: list[Caller], balancer: Balancer) -> dict[HandshakeCaller, str]:
+    """Which daemon has the session of each client that has one, by the balancer's table."""
+    table = balancer.ask("show table mcpd")
+    found = dict(re.findall(r"key=(\S+) .*server_key=(\S+)", table))
+    return {each: found[each.session] for each in clients if isinstance(each, HandshakeCaller)}
+
+
+def test_one_is_killed_and_one_is_drained_under_twenty_clients(tmp_path: Path, url: str) -> None:
     token, history = secrets.token_urlsafe(32), History()
-    with shared() as postgres:
-        url = postgres.database()
-        try:
-            with two(url, token, tmp_path) as (daemons, balancer):
-                clients = crowd(balancer.port, token, history)
-                with calling(clients):
-                    served(clients)
-                    assert all(executed(tmp_path, name) for name in NAMES)
-                    killed(daemons["one"], balancer, clients)
-                    drained(daemons["two"], balancer, clients)
-                look_back(clients, balancer, token, history)
-        finally:
-            postgres.drop(url)
+    with two(url, token, tmp_path) as (daemons, balancer):
+        clients = crowd(balancer.port, token, history)
+        with calling(clients):
+            served(clients)
+            assert all(executed(tmp_path, name) for name in NAMES)
+            killed(daemons["one"], balancer, clients, history)
+            drained(daemons["two"], balancer, clients)
+        for each in clients:
+            if isinstance(each, RawCaller) and each.door.key is not None:
+                assert sorted(each.listed()) == sorted([*META_TOOLS, *KEPT])
     for name in NAMES:
         for nonce in executed(tmp_path, name):
             history.note(Took(server=SERVER, nonce=nonce))
     assert history.violations() == []
 
 
-def killed(daemon: Daemon, balancer: Balancer, clients: list[Caller]) -> None:
-    """Kill a daemon: nobody loses more than the call under way. Then it is back."""
+def killed(daemon: Daemon, balancer: Balancer, clients: list[Caller], history: History) -> None:
+    """Kill the first daemon, and start it again."""
+    before = places(clients, balancer)
     daemon.stop(signal.SIGKILL)
+    under_way = {event.nonce for event in list(history.events) if isinstance(event, Asked)}
     served(clients)
-    assert all(len(each.lost) <= 1 for each in clients), {each.name: each.lost for each in clients}
-    assert all(each.begun <= 2 for each in clients)
+    lost = {nonce: why for each in clients for nonce, why in each.lost.items()}
+    assert lost, "nothing was under way when the daemon was killed"
+    assert {nonce: why for nonce, why in lost.items() if nonce not in under_way} == {}
+    assert {each: each.begun for each in before} == {each: 1 + (at == "one") for each, at in before.items()}
     daemon.start()
     daemon.ready()
     balancer.sees(one="UP", two="UP")
@@ -170,17 +183,12 @@ def killed(daemon: Daemon, balancer: Balancer, clients: list[Caller]) -> None:
 
 
 def drained(daemon: Daemon, balancer: Balancer, clients: list[Caller]) -> None:
-    """Stop a daemon in order: nobody loses anything."""
-    lost, begun = [list(each.lost) for each in clients], [each.begun for each in clients]
+    """Stop the second daemon in order."""
+    before, lost = places(clients, balancer), [dict(each.lost) for each in clients]
+    begun = {each: each.begun for each in before}
     assert daemon.stop(signal.SIGTERM) == 0
     served(clients)
-    assert [each.lost for each in clients] == lost
-    assert all(each.begun <= before + 1 for each, before in zip(clients, begun, strict=True))
-
-
-def look_back(clients: list[Caller], balancer: Balancer, token: str, history: History) -> None:
-    """What there was to see, if it was what it should be."""
-    assert any(each.lost for each in clients), "nothing was under way when the daemon was killed"
-    for each in clients:
-        if isinstance(each, RawCaller) and each.door.key is not None:
-            assert sorted(each.listed()) == sorted([*META_TOOLS, *KEPT])
+    assert [each.lost for each in clients] == lost, "something was lost"
+    assert {each: each.begun - begun[each] for each in before} == {
+        each: int(at == "two") for each, at in before.items()
+    }

@@ -63,6 +63,8 @@ class HttpOffer:
     """Makes the text of `/metrics`; None: there is none."""
     is_ready: Callable[[], bool]
     """Whether new clients are welcome."""
+    drain: float = 0.0
+    """Seconds before the end in which balancers are told to send nobody here any more."""
 
 
 class HttpServer:
@@ -99,6 +101,7 @@ class HttpServer:
         self._tls = tls
         self._connections: dict[Responding, trio.CancelScope] = {}
         self._strangers: dict[trio.CancelScope, None] = {}
+        self._is_leaving = False
         self._upgraded: dict[Responding, tuple[Place, str | None]] = {}
         self._listener = Listener(
             "http",
@@ -118,6 +121,11 @@ class HttpServer:
         async with trio.open_nursery() as self._nursery:
             self._nursery.start_soon(self._tick)
             await self._listener.run()
+
+    async def leave(self) -> None:
+        """Say 503 at /readyz, and serve as before while balancers take note (`listen.http.drain`)."""
+        self._is_leaving = True
+        await trio.sleep(self._offer.drain)
 
     def drain(self) -> None:
         """Accept nobody, and close each connection after the request that is under way."""
@@ -220,7 +228,7 @@ class HttpServer:
         if first == "healthz" and not rest:
             exchange.respond(HTTPStatus.OK, (b"ok\n",), PLAIN)
         elif first == "readyz" and not rest:
-            ready = self._offer.is_ready()
+            ready = self._offer.is_ready() and not self._is_leaving
             exchange.respond(HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE, (b"\n",), PLAIN)
         elif first == "mcp" and len(rest) < DEPTH:
             self._mcp.serve(exchange, self._place(exchange, rest))
