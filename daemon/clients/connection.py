@@ -45,7 +45,7 @@ class ClientConnection:
         """How many `tools/list` requests wait for servers to list their tools."""
         self.tasks = Tasks()
         self.level = "INFO" if visitor.keeps else "DEBUG"
-        """How its beginning and end are logged: without a session a client may connect anew for each request."""
+        """How its beginning and end are logged: without a session, each request may have a connection."""
         self.client = Client(context.catalog.value.config, context.surfaces, visitor)
         self.announcements = Announcements(peer, context.outbox, context.habits, self.client)
         self.savings = Savings(context.tally)

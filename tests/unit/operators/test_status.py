@@ -220,6 +220,7 @@ def test_sessions_are_listed() -> None:
             "number": 3,
             "key": "/home/me/project",
             "client": "claude 2",
+            "token": None,
             "protocol": "2025-11-25",
             "profile": "default",
             "surface": "category",

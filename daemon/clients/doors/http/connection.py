@@ -21,11 +21,12 @@ from urllib.parse import unquote
 
 import h11
 import trio
+from loguru import logger
 
 from daemon.clients.doors.http.exchange import PLAIN, HttpExchange
 from daemon.clients.doors.http.head import Head
 from daemon.clients.doors.http.responding import ResponseWriter
-from daemon.errors import ConnectionLost
+from daemon.errors import ConnectionLost, RunError
 from daemon.wire.outbox import IN, OUT
 from daemon.wire.writing import CLOSED
 
@@ -124,6 +125,19 @@ class HttpConnection(ResponseWriter):
             self._end(ConnectionLost("mcpd is stopping"))
         self._is_last = True
 
+    def _fault(self, error: Exception) -> None:
+        """End the connection; a fault of ours is logged, and answered if that is still possible."""
+        if isinstance(error, RunError):
+            self._end(error)
+            return
+        logger.opt(exception=error).error("a fault of mcpd's own while serving HTTP")
+        self._is_last = True
+        if self.exchange is not None and self._http.our_state is h11.SEND_RESPONSE:
+            text = b"a fault of mcpd's own: see its log\n"
+            self.exchange.respond(HTTPStatus.INTERNAL_SERVER_ERROR, (text,), PLAIN)
+        else:
+            self._end(ConnectionLost("a fault of mcpd's own"))
+
     # --- requests ------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
@@ -133,7 +147,7 @@ class HttpConnection(ResponseWriter):
             try:
                 self._parse()
             except Exception as error:  # noqa: BLE001 - the boundary, as in `_on_ready`
-                self._end(error)
+                self._fault(error)
 
     def _on_ready(self, ready: int) -> None:
         try:
@@ -141,8 +155,8 @@ class HttpConnection(ResponseWriter):
                 self._read_on()
             if self._blocked and ready & ~IN and self._reason is None:
                 self._note(not self._write())
-        except Exception as error:  # noqa: BLE001 - the boundary: an exception of the application ends this connection
-            self._end(error)
+        except Exception as error:  # noqa: BLE001 - the boundary: a fault ends this connection alone
+            self._fault(error)
 
     def _read_on(self) -> None:
         for _ in range(READS_PER_TURN):

@@ -1,0 +1,135 @@
+"""Sessions for the HTTP door that note what they are told, and say what a test wants."""
+
+from __future__ import annotations
+
+import json
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+import trio.testing
+
+from daemon.clients.doors.http.exchange import PLAIN
+from daemon.clients.doors.http.head import Refusal
+from daemon.clients.doors.http.mcp import McpEndpoint
+from daemon.clients.doors.http.sessions import Place
+from daemon.clients.visitor import Visitor
+from daemon.errors import RunError
+from daemon.protocol import CAPABILITIES_KEY, MODERN_VERSION, VERSION_KEY
+from daemon.wire.outbox import Outbox
+from daemon.wire.peer import Peer
+from tests.unit.clients.doors.http.visiting import visiting
+from tests.unit.wire.fakes import RecordingHandler
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from contextlib import AbstractAsyncContextManager
+
+    from daemon.clients.doors.http.exchange import HttpExchange
+    from daemon.wire.outbox import Link
+    from tests.unit.clients.doors.http.visiting import HttpClient, Visit
+
+POST = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+
+ALICE = Place(visitor=Visitor(token="alice", owner="token alice: "), profile="default")
+BOB = attrs.evolve(ALICE, visitor=Visitor(token="bob", owner="token bob: "))
+
+
+class Served(RecordingHandler):
+    """What serves one link: the test answers through `peer`."""
+
+    def __init__(self, link: Link, visitor: Visitor, outbox: Outbox) -> None:
+        super().__init__()
+        self.visitor = visitor
+        self.peer = Peer(link, outbox, self, strict=True)
+
+    @property
+    def asked(self) -> list[tuple[bytes, str]]:
+        """The requests so far, by id and method."""
+        return [(request_id, method) for request_id, method, _ in self.requests]
+
+
+class Endpoint:
+    """An `McpEndpoint` whose sessions are a test's."""
+
+    def __init__(self, nursery: trio.Nursery, *, places: int = 10, place: Place = ALICE) -> None:
+        self.outbox = Outbox()
+        self.place = place
+        """Whom requests come from, and for what."""
+        self.served: list[Served] = []
+        self.mcp = McpEndpoint(self._start, outbox=self.outbox, places=places)
+        self._nursery = nursery
+
+    def serve(self, exchange: HttpExchange) -> None:
+        """An application, as the listener's."""
+        try:
+            self.mcp.serve(exchange, self.place)
+        except Refusal as refusal:
+            exchange.respond(refusal.status, (refusal.text.encode(),), {**PLAIN, **refusal.headers})
+
+    def visiting(self) -> AbstractAsyncContextManager[Visit]:
+        """Connect a client to it."""
+        return visiting(self.serve, outbox=self.outbox)
+
+    def _start(self, link: Link, visitor: Visitor, done: Callable[[], None]) -> None:
+        self.served.append(Served(link, visitor, self.outbox))
+        self._nursery.start_soon(self._run, self.served[-1], done)
+
+    async def _run(self, served: Served, done: Callable[[], None]) -> None:
+        try:
+            await served.peer.run()
+        except RunError:
+            return
+        finally:
+            done()
+
+
+BOUND = 10_000.0
+"""Seconds of the virtual clock that a test may take."""
+
+
+@asynccontextmanager
+async def an_endpoint(places: int = 10) -> AsyncIterator[Endpoint]:
+    """An endpoint, for as long as the block lasts."""
+    with trio.fail_after(BOUND):
+        async with trio.open_nursery() as nursery:
+            yield Endpoint(nursery, places=places)
+            nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def at_the_door() -> AsyncIterator[tuple[Endpoint, Visit]]:
+    """An endpoint, and a client that is connected to it."""
+    async with an_endpoint() as endpoint, endpoint.visiting() as visit:
+        yield endpoint, visit
+
+
+INITIALIZE: dict[str, object] = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}}
+
+
+def message(method: str, request_id: object = None, **params: object) -> bytes:
+    """A request, or a notification if it has no id."""
+    given = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+    return json.dumps({key: value for key, value in given.items() if value is not None}).encode()
+
+
+def modern(method: str, request_id: object = None, **params: object) -> tuple[dict[str, str], bytes]:
+    """Headers and body of a request of MCP 2026-07-28."""
+    meta = {VERSION_KEY: MODERN_VERSION, CAPABILITIES_KEY: {}}
+    headers = {**POST, "mcp-protocol-version": MODERN_VERSION, "mcp-method": method}
+    if "name" in params:
+        headers["mcp-name"] = str(params["name"])
+    return headers, message(method, request_id, _meta=meta, **params)
+
+
+async def begun(endpoint: Endpoint, client: HttpClient) -> dict[str, str]:
+    """Begin a session; returns the headers of further requests."""
+    await client.send("POST", "/mcp", POST, message("initialize", 0, **INITIALIZE))
+    await trio.testing.wait_all_tasks_blocked()
+    endpoint.served[-1].peer.answer(b"0", b"{}")
+    endpoint.outbox.flush()
+    response = await client.response()
+    assert response.status == HTTPStatus.OK
+    return {**POST, "mcp-protocol-version": "2025-11-25", "mcp-session-id": response.headers["mcp-session-id"]}

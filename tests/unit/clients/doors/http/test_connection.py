@@ -1,0 +1,261 @@
+"""One HTTP/1.1 connection: bodies, deadlines, refusals, pipelining, and its end."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+import trio.testing
+
+from daemon.clients.doors.http.connection import BODY_SECONDS, HEAD_BYTES, HEAD_SECONDS, PIPELINED_BYTES
+from daemon.clients.doors.http.exchange import PLAIN
+from daemon.clients.doors.http.responding import IDLE_SECONDS, LINGER_SECONDS
+from daemon.wire.writing import STUCK_SECONDS
+from tests.unit.clients.doors.http.visiting import MAX_BODY, taking, visiting
+
+if TYPE_CHECKING:
+    from daemon.clients.doors.http.exchange import HttpExchange
+
+BOUND = 1000.0
+"""Seconds of the virtual clock that a test may take."""
+
+
+def echo(exchange: HttpExchange, body: bytes) -> None:
+    exchange.respond(HTTPStatus.OK, (exchange.head.path.encode(), b" ", body), PLAIN)
+
+
+async def test_requests_are_answered_one_after_the_other(autojump_clock: trio.testing.MockClock) -> None:
+    with trio.fail_after(BOUND):
+        async with visiting(taking(echo)) as visit:
+            for number in range(3):
+                response = await visit.client.ask("POST", f"/a/{number}?q=1", body=b"hello")
+                assert (response.status, response.body) == (200, b"/a/%d hello" % number)
+            response = await visit.client.ask("GET", "/%7Eme")
+            assert response.body == b"/~me "
+            assert "connection" not in response.headers
+
+
+async def test_a_head_tells_who_asks_for_what(autojump_clock: trio.testing.MockClock) -> None:
+    heads = []
+
+    def serve(exchange: HttpExchange) -> None:
+        heads.append(exchange.head)
+        exchange.respond(HTTPStatus.NO_CONTENT)
+
+    with trio.fail_after(BOUND):
+        async with visiting(serve) as visit:
+            await visit.client.stream.send_all(b"GET /x HTTP/1.1\r\nHost: h\r\nX-A: 1\r\nx-a: 2\r\n\r\n")
+            await trio.testing.wait_all_tasks_blocked()
+    assert (heads[0].method, heads[0].path, heads[0].peer) == ("GET", "/x", "192.0.2.1")
+    assert heads[0].headers["x-a"] == "1, 2"
+
+
+async def test_a_pipelined_request_is_served_after_the_one_before(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    waiting: list[HttpExchange] = []
+    with trio.fail_after(BOUND):
+        async with visiting(waiting.append) as visit:
+            await visit.client.stream.send_all(
+                b"GET /1 HTTP/1.1\r\nHost: h\r\n\r\nGET /2 HTTP/1.1\r\nHost: h\r\n\r\n"
+            )
+            await trio.testing.wait_all_tasks_blocked()
+            assert [each.head.path for each in waiting] == ["/1"]
+            waiting[0].respond(HTTPStatus.NO_CONTENT)
+            visit.outbox.flush()
+            assert [each.head.path for each in waiting] == ["/1", "/2"]
+
+
+async def test_what_is_pipelined_without_end_is_not_read(autojump_clock: trio.testing.MockClock) -> None:
+    async with visiting(lambda _exchange: None) as visit:
+        sent = 0
+        with trio.move_on_after(10):
+            while True:
+                await visit.client.stream.send_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n" * 1000)
+                sent += 1
+        assert sent * 26_000 < 20 * PIPELINED_BYTES
+
+
+@pytest.mark.parametrize("framing", [f"content-length: {MAX_BODY + 1}\r\n", "transfer-encoding: chunked\r\n"])
+async def test_a_body_over_the_limit_is_refused(framing: str, autojump_clock: trio.testing.MockClock) -> None:
+    bodies = []
+    with trio.fail_after(BOUND):
+        async with visiting(taking(lambda _exchange, body: bodies.append(body))) as visit:
+            head = f"POST / HTTP/1.1\r\nhost: h\r\n{framing}\r\n".encode()
+            await visit.client.stream.send_all(head + b"%x\r\n%b\r\n" % (MAX_BODY + 1, bytes(MAX_BODY + 1)))
+            answer = await visit.client.stream.receive_some(10_000)
+            assert answer.startswith(b"HTTP/1.1 413 ")
+            assert b"connection: close" in answer.lower()
+            assert await visit.client.is_closed()
+    assert not bodies
+
+
+async def test_a_client_that_waits_for_it_is_told_to_go_on(autojump_clock: trio.testing.MockClock) -> None:
+    with trio.fail_after(BOUND):
+        async with visiting(taking(echo)) as visit:
+            head = b"POST /e HTTP/1.1\r\nhost: h\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n"
+            await visit.client.stream.send_all(head)
+            assert (await visit.client.stream.receive_some(1000)).startswith(b"HTTP/1.1 100 ")
+            await visit.client.stream.send_all(b"ok")
+            assert (await visit.client.stream.receive_some(1000)).endswith(b"/e ok")
+
+
+async def test_a_refused_client_is_not_told_to_go_on(autojump_clock: trio.testing.MockClock) -> None:
+    with trio.fail_after(BOUND):
+        async with visiting(lambda exchange: exchange.respond(HTTPStatus.UNAUTHORIZED)) as visit:
+            head = b"POST /e HTTP/1.1\r\nhost: h\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n"
+            await visit.client.stream.send_all(head)
+            assert (await visit.client.stream.receive_some(1000)).startswith(b"HTTP/1.1 401 ")
+            assert await visit.client.is_closed()
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"\x00\x01\x02\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\n\r\n", 400),  # no Host
+        (b"GET / HTTP/1.1\r\nHost: h\r\nHost: i\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: x\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip\r\n\r\n", 501),
+        (b"GET / HTTP/1.1\r\nHost: h\r\nX: " + b"x" * 2 * HEAD_BYTES, 431),
+    ],
+)
+async def test_what_is_no_request_gets_a_status_and_is_closed(
+    sent: bytes, status: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    with trio.fail_after(BOUND):
+        async with visiting(taking(echo)) as visit:
+            await visit.client.stream.send_all(sent)
+            assert (await visit.client.stream.receive_some(1000)).startswith(b"HTTP/1.1 %d " % status)
+            assert await visit.client.is_closed()
+
+
+async def test_a_chunk_that_is_none_is_refused_in_the_middle_of_a_body(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    with trio.fail_after(BOUND):
+        async with visiting(taking(echo)) as visit:
+            await visit.client.stream.send_all(
+                b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"
+            )
+            assert (await visit.client.stream.receive_some(1000)).startswith(b"HTTP/1.1 400 ")
+            assert await visit.client.is_closed()
+
+
+async def ticking(visit_tick: object, seconds: float) -> None:
+    """Pass some time, with the looks at what is due."""
+    assert callable(visit_tick)
+    until = trio.current_time() + seconds
+    while trio.current_time() < until:
+        await trio.sleep(0.5)
+        visit_tick(trio.current_time())
+
+
+async def test_a_slow_head_is_given_up(autojump_clock: trio.testing.MockClock) -> None:
+    async with visiting(taking(echo)) as visit:
+        await visit.client.stream.send_all(b"GET / HT")
+        await ticking(visit.connection.tick, HEAD_SECONDS - 1)
+        assert not visit.ended.is_set()
+        await ticking(visit.connection.tick, 2)
+        assert visit.ended.is_set()
+
+
+async def test_a_slow_body_is_refused_in_time(autojump_clock: trio.testing.MockClock) -> None:
+    async with visiting(taking(echo)) as visit:
+        await visit.client.stream.send_all(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nabc")
+        await ticking(visit.connection.tick, BODY_SECONDS + 1)
+        visit.outbox.flush()
+        assert (await visit.client.stream.receive_some(1000)).startswith(b"HTTP/1.1 408 ")
+        await ticking(visit.connection.tick, LINGER_SECONDS + 1)
+        assert visit.ended.is_set()
+
+
+async def test_an_idle_connection_is_closed_and_a_working_one_is_not(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    waiting: list[HttpExchange] = []
+    async with visiting(waiting.append) as visit:
+        await visit.client.send("GET", "/")
+        await ticking(visit.connection.tick, 10 * BODY_SECONDS)
+        assert not visit.ended.is_set()
+        waiting[0].respond(HTTPStatus.NO_CONTENT)
+        visit.outbox.flush()
+        await ticking(visit.connection.tick, IDLE_SECONDS - 1)
+        assert not visit.ended.is_set()
+        await ticking(visit.connection.tick, 2)
+        assert visit.ended.is_set()
+
+
+async def test_a_client_that_leaves_is_noticed_at_once(autojump_clock: trio.testing.MockClock) -> None:
+    gone = trio.Event()
+    waiting: list[HttpExchange] = []
+
+    def serve(exchange: HttpExchange) -> None:
+        exchange.on_gone = gone.set
+        waiting.append(exchange)
+
+    with trio.fail_after(BOUND):
+        async with visiting(serve) as visit:
+            await visit.client.send("GET", "/")
+            await trio.testing.wait_all_tasks_blocked()
+            await visit.client.stream.aclose()
+            await gone.wait()
+            assert not waiting[0].is_open
+            waiting[0].respond(HTTPStatus.OK, (b"too late",))
+            waiting[0].open_stream({})
+            waiting[0].send((b"too late",))
+            waiting[0].finish()
+
+
+async def test_a_stopping_daemon_answers_what_is_under_way_and_closes(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    waiting: list[HttpExchange] = []
+    with trio.fail_after(BOUND):
+        async with visiting(waiting.append) as visit:
+            await visit.client.send("GET", "/")
+            await trio.testing.wait_all_tasks_blocked()
+            visit.connection.close_when_done()
+            waiting[0].respond(HTTPStatus.OK, (b"done",))
+            visit.outbox.flush()
+            response = await visit.client.response()
+            assert (response.body, response.headers["connection"]) == (b"done", "close")
+            assert await visit.client.is_closed()
+
+
+async def test_a_stopping_daemon_closes_what_is_idle(autojump_clock: trio.testing.MockClock) -> None:
+    with trio.fail_after(BOUND):
+        async with visiting(taking(echo)) as visit:
+            await visit.client.ask("GET", "/")
+            visit.connection.close_when_done()
+            await visit.ended.wait()
+
+
+async def test_a_client_that_reads_nothing_is_cut_off(autojump_clock: trio.testing.MockClock) -> None:
+    with trio.fail_after(BOUND):
+        async with visiting(taking(lambda exchange, _: exchange.open_stream({})), max_queue=1000) as visit:
+            await visit.client.send("GET", "/")
+            await trio.testing.wait_all_tasks_blocked()
+            assert visit.connection.exchange is not None
+            visit.connection.exchange.send((bytes(10_000_000),))
+            visit.outbox.flush()
+            assert visit.connection in visit.outbox.behind
+            await trio.sleep(STUCK_SECONDS * 2)
+            assert visit.ended.is_set()
+            assert visit.connection not in visit.outbox.behind
+
+
+async def test_a_fault_of_the_application_is_answered_and_ends_its_connection(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    def serve(_exchange: HttpExchange) -> None:
+        raise RuntimeError("broken")
+
+    with trio.fail_after(BOUND):
+        async with visiting(serve) as visit:
+            response = await visit.client.ask("GET", "/")
+            assert (response.status, b"broken" in response.body) == (500, False)
+            assert await visit.client.is_closed()

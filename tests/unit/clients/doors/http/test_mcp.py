@@ -1,0 +1,252 @@
+"""What is posted, listened to and deleted under `/mcp`, in both eras."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import trio
+import trio.testing
+
+from daemon import protocol
+from daemon.clients.doors.http.head import Refusal
+from daemon.clients.doors.http.mcp import CANCELLED, MAX_LINKS, session_key
+from tests.unit.clients.doors.http.answering import (
+    ALICE,
+    BOB,
+    INITIALIZE,
+    POST,
+    at_the_door,
+    begun,
+    message,
+    modern,
+)
+
+
+async def test_a_session_begins_with_initialize_and_is_told_what_was_asked_for(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with at_the_door() as (endpoint, visit):
+        endpoint.place = ALICE
+        headers = await begun(endpoint, visit.client)
+        served = endpoint.served[0]
+        assert served.visitor == ALICE.visitor
+        method, params = served.notifications[0]
+        assert (method, json.loads(params or b"")) == (protocol.HELLO, {"profile": "default"})
+        response = await visit.client.ask("POST", "/mcp", headers, message("notifications/initialized"))
+        assert (response.status, response.body) == (202, b"")
+        assert served.notifications[1][0] == "notifications/initialized"
+
+
+async def test_a_sessions_key_is_passed_on(autojump_clock: trio.testing.MockClock) -> None:
+    async with at_the_door() as (endpoint, visit):
+        headers, body = modern("tools/list", 1)
+        await visit.client.send("POST", "/mcp", {**headers, "mcpd-session": "work"}, body)
+        await trio.testing.wait_all_tasks_blocked()
+        told = json.loads(endpoint.served[0].notifications[0][1] or b"")
+        assert told == {"profile": "default", "session": "work"}
+
+
+async def test_an_answer_comes_as_json_and_an_error_with_its_status(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with at_the_door() as (endpoint, visit):
+        headers, body = modern("tools/call", "a", name="x")
+        await visit.client.send("POST", "/mcp", headers, body)
+        await trio.testing.wait_all_tasks_blocked()
+        served = endpoint.served[0]
+        assert served.asked == [(b'"a"', "tools/call")]
+        assert not served.visitor.keeps
+        served.peer.answer(b'"a"', b'{"content":[]}')
+        endpoint.outbox.flush()
+        response = await visit.client.response()
+        assert (response.status, response.headers["content-type"]) == (200, "application/json")
+        assert response.body == b'{"jsonrpc":"2.0","id":"a","result":{"content":[]}}'
+        await visit.client.send("POST", "/mcp", headers, body)
+        await trio.testing.wait_all_tasks_blocked()
+        served.peer.refuse(b'"a"', -32601, "no such method")
+        endpoint.outbox.flush()
+        response = await visit.client.response()
+        assert (response.status, response.json["error"]["code"]) == (404, -32601)
+        assert len(endpoint.served) == 1, "one link serves the requests of a connection"
+
+
+async def test_each_client_of_a_shared_connection_has_a_link_of_its_own(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with at_the_door() as (endpoint, visit):
+        for place in (ALICE, BOB, ALICE):
+            endpoint.place = place
+            headers, body = modern("tools/list", 1)
+            await visit.client.send("POST", "/mcp", headers, body)
+            await trio.testing.wait_all_tasks_blocked()
+            for served in endpoint.served:
+                if served.visitor.token == place.visitor.token:
+                    served.peer.answer(b"1", b"{}")
+            endpoint.outbox.flush()
+            await visit.client.response()
+        assert [each.visitor.token for each in endpoint.served] == ["alice", "bob"]
+
+
+async def test_links_of_a_connection_are_bounded(autojump_clock: trio.testing.MockClock) -> None:
+    async with at_the_door() as (endpoint, visit):
+        for number in range(MAX_LINKS + 1):
+            headers, body = modern("tools/list", 1)
+            await visit.client.send("POST", "/mcp", {**headers, "mcpd-session": f"k{number}"}, body)
+            await trio.testing.wait_all_tasks_blocked()
+            endpoint.served[number].peer.answer(b"1", b"{}")
+            endpoint.outbox.flush()
+            await visit.client.response()
+        await trio.testing.wait_all_tasks_blocked()
+        assert [bool(each.ends) for each in endpoint.served] == [True] + [False] * MAX_LINKS
+
+
+async def test_progress_makes_the_answer_a_stream(autojump_clock: trio.testing.MockClock) -> None:
+    async with at_the_door() as (endpoint, visit):
+        headers, body = modern("tools/call", 7, name="x")
+        await visit.client.send("POST", "/mcp", headers, body)
+        await trio.testing.wait_all_tasks_blocked()
+        peer = endpoint.served[0].peer
+        peer.notify("notifications/progress", b'{"progress":1}', b"7")
+        peer.answer(b"7", b"{}")
+        endpoint.outbox.flush()
+        response = await visit.client.response()
+        assert response.headers["content-type"] == "text/event-stream"
+        assert response.body == (
+            b'data: {"jsonrpc":"2.0","method":"notifications/progress","params":{"progress":1}}\n\n'
+            b'data: {"jsonrpc":"2.0","id":7,"result":{}}\n\n'
+        )
+
+
+async def test_what_belongs_to_no_request_is_sent_to_nobody_without_a_session(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with at_the_door() as (endpoint, visit):
+        headers, body = modern("tools/list", 7)
+        await visit.client.send("POST", "/mcp", headers, body)
+        await trio.testing.wait_all_tasks_blocked()
+        peer = endpoint.served[0].peer
+        peer.notify("notifications/tools/list_changed")
+        peer.answer(b"8", b"{}")
+        peer.answer(b"7", b"{}")
+        endpoint.outbox.flush()
+        assert (await visit.client.response()).json["id"] == 7
+
+
+async def test_the_end_of_a_connection_ends_its_links(autojump_clock: trio.testing.MockClock) -> None:
+    async with at_the_door() as (endpoint, visit):
+        headers, body = modern("tools/call", 7, name="x")
+        await visit.client.send("POST", "/mcp", headers, body)
+        await trio.testing.wait_all_tasks_blocked()
+        await visit.client.stream.aclose()
+        await visit.ended.wait()
+        endpoint.mcp.forget(visit.connection)
+        await trio.testing.wait_all_tasks_blocked()
+        assert endpoint.served[0].ends
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status", "code"),
+    [
+        ({"content-type": "text/plain"}, b"{}", 415, None),
+        ({"content-encoding": "gzip"}, b"{}", 415, None),
+        ({"accept": "text/html"}, b"{}", 406, None),
+        ({}, b"{", 400, -32700),
+        ({}, b"[]", 400, -32600),
+        ({}, b'{"jsonrpc":"2.0","id":{},"method":"x"}', 400, -32600),
+        ({}, message("tools/list", 1), 400, None),  # neither a session nor an envelope
+        ({"mcp-session-id": "guessed"}, message("tools/list", 1), 404, None),
+        ({"mcpd-session": "x" * 999}, message("initialize", 1, **INITIALIZE), 400, None),
+        ({"mcp-protocol-version": "2026-07-28"}, message("tools/list", 1), 400, -32602),
+        ({"mcp-protocol-version": "1999-01-01"}, message("notifications/x"), 400, -32022),
+        ({"mcp-protocol-version": "2026-07-28"}, b'{"jsonrpc":"2.0","id":1,"result":{}}', 400, -32600),
+        ({}, modern("tools/list", 1)[1], 400, -32020),  # an envelope without its headers
+    ],
+)
+async def test_what_cannot_be_served_is_refused(
+    headers: dict[str, str], body: bytes, status: int, code: int | None, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with at_the_door() as (endpoint, visit):
+        response = await visit.client.ask("POST", "/mcp", {**POST, **headers}, body)
+        assert response.status == status
+        assert (response.json["error"]["code"] if code else None) == code
+        assert not endpoint.served
+
+
+async def test_a_notification_of_the_modern_era_is_acknowledged_and_dropped(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with at_the_door() as (endpoint, visit):
+        headers, body = modern("notifications/initialized")
+        assert (await visit.client.ask("POST", "/mcp", headers, body)).status == 202
+        assert not endpoint.served
+
+
+async def test_other_methods_are_not_allowed(autojump_clock: trio.testing.MockClock) -> None:
+    async with at_the_door() as (_, visit):
+        response = await visit.client.ask("PUT", "/mcp", POST)
+        assert (response.status, response.headers["allow"]) == (405, "GET, POST, DELETE")
+        for method in ("GET", "DELETE"):
+            response = await visit.client.ask(method, "/mcp", {"mcp-protocol-version": "2026-07-28"})
+            assert (response.status, response.headers["allow"]) == (405, "POST")
+            assert (await visit.client.ask(method, "/mcp")).status == 400
+
+
+async def test_a_request_that_is_cancelled_in_a_session_gets_an_end(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with at_the_door() as (endpoint, visit):
+        headers = await begun(endpoint, visit.client)
+        await visit.client.send("POST", "/mcp", headers, message("tools/call", 5, name="x"))
+        await trio.testing.wait_all_tasks_blocked()
+        async with endpoint.visiting() as other:
+            cancel = message(protocol.CANCEL, requestId=5)
+            assert (await other.client.ask("POST", "/mcp", headers, cancel)).status == 202
+        response = await visit.client.response()
+        assert (response.json["id"], response.json["error"]["code"]) == (5, CANCELLED)
+        assert endpoint.served[0].notifications[-1][0] == protocol.CANCEL
+
+
+async def test_an_id_that_is_in_flight_is_refused_and_its_request_goes_on(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with at_the_door() as (endpoint, visit):
+        headers = await begun(endpoint, visit.client)
+        await visit.client.send("POST", "/mcp", headers, message("tools/call", 5, name="x"))
+        await trio.testing.wait_all_tasks_blocked()
+        async with endpoint.visiting() as other:
+            response = await other.client.ask("POST", "/mcp", headers, message("tools/call", 5, name="y"))
+            assert (response.status, response.json["error"]["code"]) == (400, -32600)
+        endpoint.served[0].peer.answer(b"5", b"{}")
+        endpoint.outbox.flush()
+        assert (await visit.client.response()).json["id"] == 5
+
+
+async def test_a_session_is_its_clients_own(autojump_clock: trio.testing.MockClock) -> None:
+    async with at_the_door() as (endpoint, visit):
+        headers = await begun(endpoint, visit.client)
+        endpoint.place = BOB
+        for method in ("GET", "DELETE"):
+            assert (await visit.client.ask(method, "/mcp", headers)).status == 404
+        assert (await visit.client.ask("POST", "/mcp", headers, message("tools/list", 1))).status == 404
+        endpoint.place = ALICE
+        assert (await visit.client.ask("DELETE", "/mcp", headers)).status == 204
+        assert (await visit.client.ask("DELETE", "/mcp", headers)).status == 404
+        await trio.testing.wait_all_tasks_blocked()
+        assert endpoint.served[0].ends
+
+
+async def test_half_characters_are_mended_as_on_every_door(autojump_clock: trio.testing.MockClock) -> None:
+    async with at_the_door() as (endpoint, visit):
+        headers = await begun(endpoint, visit.client)
+        body = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"\\ud83d"}}'
+        await visit.client.send("POST", "/mcp", headers, body)
+        await trio.testing.wait_all_tasks_blocked()
+        assert endpoint.served[0].requests[-1][2] == b'{"name":"\\ufffd"}'
+
+
+def test_a_key_is_checked_where_it_is_read() -> None:
+    assert session_key({"mcpd-session": "work"}) == "work"
+    assert session_key({}) is None
+    with pytest.raises(Refusal, match="printable"):
+        session_key({"mcpd-session": "\t"})

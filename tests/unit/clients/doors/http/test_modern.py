@@ -1,0 +1,73 @@
+"""Headers and body of a request of MCP 2026-07-28 must say the same."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from daemon.clients.doors.http.modern import HEADER_MISMATCH, fault_of
+from daemon.protocol import CAPABILITIES_KEY, MODERN_VERSION, VERSION_KEY
+from daemon.wire.envelope import INVALID_PARAMS, METHOD_NOT_FOUND
+
+META = {VERSION_KEY: MODERN_VERSION, CAPABILITIES_KEY: {}}
+
+
+def judged(method: str = "tools/call", headers: dict[str, str] | None = None, **params: Any) -> int | None:
+    """The code of what is wrong with a request; None if nothing is."""
+    sent = {"mcp-protocol-version": MODERN_VERSION, "mcp-method": method, **(headers or {})}
+    body = Raw(json.dumps({"_meta": META, **params}).encode())
+    fault = fault_of({name: value for name, value in sent.items() if value}, method, body)
+    return None if fault is None else fault[0]
+
+
+def encoded(name: str) -> str:
+    return f"=?base64?{base64.b64encode(name.encode()).decode()}?="
+
+
+def test_a_request_that_agrees_with_itself_passes() -> None:
+    assert judged(headers={"mcp-name": "echo"}, name="echo", arguments={}) is None
+    assert judged(headers={"mcp-name": encoded("écho")}, name="écho") is None
+    assert judged("tools/list") is None
+    assert judged("resources/read", headers={"mcp-name": "file:///a"}, uri="file:///a") is None
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"mcp-name": ""},
+        {"mcp-name": "other"},
+        {"mcp-name": "echo, echo"},
+        {"mcp-name": "=?base64?!?="},
+        {"mcp-name": "=?base64?ZWNobx==?="},
+        {"mcp-name": "echo", "mcp-method": "tools/list"},
+        {"mcp-name": "echo", "mcp-method": ""},
+        {"mcp-name": "echo", "mcp-protocol-version": ""},
+        {"mcp-name": "echo", "mcp-protocol-version": "2025-11-25"},
+    ],
+)
+def test_headers_that_contradict_the_body_are_refused(headers: dict[str, str]) -> None:
+    assert judged(headers=headers, name="echo") == HEADER_MISMATCH
+
+
+def test_what_says_nothing_of_its_version_or_capabilities_is_refused() -> None:
+    assert judged("tools/list", _meta={VERSION_KEY: MODERN_VERSION}) == INVALID_PARAMS
+    assert judged("tools/list", _meta={CAPABILITIES_KEY: {}}) == INVALID_PARAMS
+    assert judged("tools/list", _meta=3) == INVALID_PARAMS
+    assert judged(name=3) == INVALID_PARAMS
+    fault = fault_of({}, "tools/list", None)
+    assert fault is not None
+    assert fault[0] == INVALID_PARAMS
+
+
+@pytest.mark.parametrize("method", ["initialize", "ping", "logging/setLevel"])
+def test_a_method_of_earlier_revisions_is_not_found(method: str) -> None:
+    assert judged(method) == METHOD_NOT_FOUND
+
+
+def test_a_version_that_nobody_speaks_is_the_sessions_matter() -> None:
+    meta = {VERSION_KEY: "2099-01-01", CAPABILITIES_KEY: {}}
+    assert judged("tools/list", headers={"mcp-protocol-version": "2099-01-01"}, _meta=meta) is None
