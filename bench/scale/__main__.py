@@ -2,6 +2,7 @@
 
     python -m bench.scale --measure [--write]           memory, descriptors, connections, loads: half a minute
     python -m bench.scale --writers URL [--write]       how often a store can be written
+    python -m bench.scale --balanced [--write]          calls over HTTP, through HAProxy, to one daemon and to two
 
 URL is that of an empty database of PostgreSQL, which several write at once; a file of SQLite, which has one
 writer, is measured beside it. `--write` puts the table into docs/scale.md.
@@ -19,11 +20,13 @@ from typing import TYPE_CHECKING
 import attrs
 
 from bench.running import Unmeasurable
+from bench.scale.balanced import balancing
 from bench.scale.beside import WORDS, beside
 from bench.scale.writers import writings
 from bench.tables import machine, markdown, number, put, text
 
 if TYPE_CHECKING:
+    from bench.scale.balanced import Way
     from bench.scale.beside import Beside
     from bench.tables import Table
 
@@ -57,6 +60,23 @@ def writers_table(url: str) -> Table:
     return "Writers of one store", ["store", "writers", "commits/s, all together", "p50", "p99"], rows
 
 
+def balanced_table(ways: list[Way]) -> Table:
+    """Calls on every way, in words."""
+    rows = [
+        [
+            way.words,
+            way.era,
+            number(way.median("rate")),
+            *(
+                f"{number(way.median(part))} us" if way.median(part) else "-"
+                for part in ("daemons_us", "balancer_us")
+            ),
+        ]
+        for way in ways
+    ]
+    return "Calls over HTTP", ["way", "era", "calls/s", "CPU a call: daemons", "CPU a call: HAProxy"], rows
+
+
 def main(argv: list[str]) -> int:
     """Measure and print. Returns 1 if it could not be measured."""
     made = argparse.ArgumentParser(
@@ -65,11 +85,14 @@ def main(argv: list[str]) -> int:
     what = made.add_mutually_exclusive_group(required=True)
     what.add_argument("--measure", action="store_true", help="what one of everything costs")
     what.add_argument("--writers", metavar="URL", help="how often a store can be written")
+    what.add_argument("--balanced", action="store_true", help="what a balancer costs, and a second daemon wins")
     made.add_argument("--write", action="store_true", help="put the table into docs/scale.md")
     options = made.parse_args(argv)
     try:
         if options.measure:
             table, place, words = beside_table(beside()), "beside", "--measure"
+        elif options.balanced:
+            table, place, words = balanced_table(balancing()), "balanced", "--balanced"
         else:
             table, place, words = writers_table(options.writers), "writers", "--writers URL"
     except Unmeasurable as error:

@@ -86,6 +86,12 @@ class Balancer:
             text = replaced(text, line, f"    server {name} 127.0.0.1:{port}\n")
         self.file.write_text(text)
 
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        assert self._process is not None
+        return self._process.pid
+
     def start(self) -> None:
         """Start it, and wait until it can be asked."""
         with self._log.open("ab") as log:
