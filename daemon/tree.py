@@ -323,8 +323,15 @@ def _front(tree: Tree) -> Front[Session]:
 
 def _http(tree: Tree, config: Config, listener: socket.socket) -> HttpServer:
     http = config.listen.http or HttpListen()
+
+    def definition(profile: str, name: str) -> bytes:
+        catalog = tree.registry.catalog.value
+        found = tree.means.offers.of(catalog, catalog.config.profiles[profile]).find(name)
+        return b"" if found is None else found.tool.raw
+
     offer = HttpOffer(
         profiles=lambda: tuple(tree.registry.catalog.value.config.profiles),
+        definition=definition,
         surfaces=tuple(SURFACES),
         metrics=None,
         is_ready=tree.serving.is_set,

@@ -7,30 +7,21 @@ schemas are searched for the mark. The handshake era has the header of the proto
 
 from __future__ import annotations
 
-import re
-from base64 import b64encode
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from daemon.catalog.marks import MARK, encoded, marked_headers, marks_in
 from daemon.model import Era
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    Marks = Mapping[tuple[str, ...], str]
-
-MARK = "x-mcp-header"
-"""The annotation in a tool's schema of an argument that is repeated in the header `Mcp-Param-<value>`."""
+    from daemon.catalog.marks import Marks
 
 SESSION_HEADER = "mcp-session-id"
 
 _NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """The member of `params` that `Mcp-Name` repeats, by method."""
-_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # RFC 9110, 5.6.2
-_PLAIN = re.compile(r"(?!=\?base64\?.*\?=\Z)(?! )[\x20-\x7e]*(?<! )")
 
 
 class _Params(Struct):
@@ -77,7 +68,7 @@ class McpHeaders:
         except _BAD_JSON:
             return {}
         marks = self._marks.get(given.name, {})
-        marked = {} if given.arguments is UNSET or not marks else _marked_values(marks, given.arguments)
+        marked = {} if given.arguments is UNSET or not marks else marked_headers(marks, given.arguments)
         return {"mcp-name": encoded(getattr(given, member)), **marked}
 
     def learn(self, listing: bytes) -> None:
@@ -91,41 +82,3 @@ class McpHeaders:
         for tool in tools if isinstance(tools, list) else ():
             if isinstance(tool, dict) and isinstance(tool.get("name"), str):
                 self._marks[tool["name"]] = dict(marks_in(tool.get("inputSchema")))
-
-
-def marks_in(schema: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield the path of each marked argument and the suffix of its header.
-
-    Only arguments reached through `properties` alone can be marked. The server ignores all headers of a tool
-    that has a mark elsewhere, or an invalid one, so sending the valid ones does no harm.
-    """
-    properties = schema.get("properties") if isinstance(schema, dict) else None
-    for name, argument in properties.items() if isinstance(properties, dict) else ():
-        mark = argument.get(MARK) if isinstance(argument, dict) else None
-        if isinstance(mark, str) and _TOKEN.fullmatch(mark):
-            yield (*path, name), mark
-        yield from marks_in(argument, (*path, name))
-
-
-def _marked_values(marks: Marks, arguments: Raw) -> dict[str, str]:
-    try:
-        given = msgspec.json.decode(arguments)
-    except _BAD_JSON:
-        return {}
-    headers = {}
-    for path, suffix in marks.items():
-        value: Any = given
-        for name in path:
-            value = value.get(name) if isinstance(value, dict) else None
-        if isinstance(value, bool):
-            value = "true" if value else "false"
-        if isinstance(value, str | int | float):
-            # A number of thousands of digits cannot be converted (`sys.int_info`) and gets no header.
-            with suppress(ValueError):
-                headers[f"mcp-param-{suffix}"] = encoded(str(value))
-    return headers
-
-
-def encoded(value: str) -> str:
-    """Encode a header's value: visible ASCII as it is, the rest as base64 in the specification's brackets."""
-    return value if _PLAIN.fullmatch(value) else f"=?base64?{b64encode(value.encode()).decode()}?="

@@ -19,7 +19,7 @@ from daemon.clients.doors.http.events import UnknownEvent
 from daemon.clients.doors.http.exchange import PLAIN
 from daemon.clients.doors.http.head import Refusal
 from daemon.clients.doors.http.links import ExchangeLink
-from daemon.clients.doors.http.modern import VERSION_HEADER, fault_of
+from daemon.clients.doors.http.modern import VERSION_HEADER, fault_of, marked_fault_of
 from daemon.clients.doors.http.replies import JSON, STATUSES, PostReply, ResumableReply
 from daemon.clients.doors.http.sessions import HttpSessions, Place
 from daemon.clients.session_state import fault_of_key
@@ -54,7 +54,12 @@ class McpEndpoint:
     """Answers the requests under `/mcp`."""
 
     def __init__(
-        self, start: Callable[[Link, Visitor, Callable[[], None]], None], *, outbox: Outbox, places: int
+        self,
+        start: Callable[[Link, Visitor, Callable[[], None]], None],
+        *,
+        outbox: Outbox,
+        places: int,
+        definition: Callable[[str, str], bytes] = lambda _profile, _name: b"",
     ) -> None:
         """Begin without sessions.
 
@@ -62,7 +67,9 @@ class McpEndpoint:
             start: serves a link of a visitor in a task, and calls its third argument when that ends.
             outbox: the daemon's outbox.
             places: how many sessions there may be.
+            definition: the tool that a profile offers under a name, raw; empty if there is none.
         """
+        self._definition = definition
         self.sessions = HttpSessions(start, outbox, places)
         self._start = start
         self._outbox = outbox
@@ -125,6 +132,9 @@ class McpEndpoint:
         request_id = bytes(message.id)
         params = None if message.params is UNSET else message.params
         fault = fault_of(exchange.head.headers, message.method, params)
+        if fault is None and params is not None and message.method == protocol.CALL_TOOL:
+            tool = self._definition(place.profile, protocol.decode_call(params).name)
+            fault = marked_fault_of(exchange.head.headers, tool, params)
         if fault is not None:
             _refuse(exchange, request_id, *fault)
             return

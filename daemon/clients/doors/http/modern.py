@@ -12,15 +12,14 @@ import re
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from daemon import protocol
+from daemon.catalog.marks import MARK, marked_headers, marks_in
 from daemon.wire import envelope
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from msgspec import Raw
 
 VERSION_HEADER = "mcp-protocol-version"
 METHOD_HEADER = "mcp-method"
@@ -38,6 +37,7 @@ _ENCODED = re.compile(r"=\?base64\?(.*)\?=")
 class _NamedParams(Struct):
     name: str | UnsetType = UNSET
     uri: str | UnsetType = UNSET
+    arguments: Raw | UnsetType = UNSET
 
 
 _decode_named = msgspec.json.Decoder(_NamedParams).decode
@@ -68,6 +68,26 @@ def fault_of(headers: Mapping[str, str], method: str, params: Raw | None) -> tup
         return HEADER_MISMATCH, f"Header mismatch: {NAME_HEADER} is not params.{NAMED[method]}"
     if method in GONE:
         return envelope.METHOD_NOT_FOUND, f"Method not found: {method} ({protocol.MODERN_VERSION} has none)"
+    return None
+
+
+def marked_fault_of(headers: Mapping[str, str], definition: bytes, params: Raw) -> tuple[int, str] | None:
+    """What is wrong with the headers that repeat arguments of a call; None if nothing is.
+
+    Args:
+        headers: of the request.
+        definition: the tool as it is listed, raw; arguments are decoded only if its schema marks some.
+        params: of the call.
+    """
+    if MARK.encode() not in definition:
+        return None
+    marks = dict(marks_in(msgspec.json.decode(definition).get("inputSchema")))
+    arguments = _decode_named(params).arguments
+    repeated = {} if arguments is UNSET else marked_headers(marks, arguments)
+    wanted = {name.lower(): value for name, value in repeated.items()}
+    for name in (f"mcp-param-{suffix}".lower() for suffix in marks.values()):
+        if _decoded(headers.get(name)) != _decoded(wanted.get(name)):
+            return HEADER_MISMATCH, f"Header mismatch: {name} is not the argument that it repeats"
     return None
 
 

@@ -59,6 +59,8 @@ class HttpOffer:
     """The names of all profiles."""
     surfaces: tuple[str, ...]
     """The names of all surfaces."""
+    definition: Callable[[str, str], bytes]
+    """Returns the tool that a profile offers under a name, raw; empty if there is none."""
     metrics: Callable[[], Awaitable[str]] | None
     """Makes the text of `/metrics`; None: there is none."""
     is_ready: Callable[[], bool]
@@ -97,7 +99,9 @@ class HttpServer:
         self._serve = serve
         self._outbox = outbox
         self._limits = limits
-        self._mcp = McpEndpoint(self._start, outbox=outbox, places=limits.connections)
+        self._mcp = McpEndpoint(
+            self._start, outbox=outbox, places=limits.connections, definition=offer.definition
+        )
         self._tls = tls
         self._connections: dict[Responding, trio.CancelScope] = {}
         self._strangers: dict[trio.CancelScope, None] = {}

@@ -10,14 +10,8 @@ from mcp.shared import inbound
 from msgspec import Raw
 
 from daemon.model import Era
-from daemon.upstreams.transports.headers import SESSION_HEADER, McpHeaders, encoded, marks_in
-
-
-def mark(suffix: object = "X", kind: object = "string") -> dict[str, object]:
-    return {"type": kind, "x-mcp-header": suffix}
-
-
-MARKED = {"properties": {"deep": {"properties": {"x": mark("Depth", "integer")}}, "place": mark("Place")}}
+from daemon.upstreams.transports.headers import SESSION_HEADER, McpHeaders
+from tests.unit.catalog.test_marks import MARKED
 
 
 def raw(value: object) -> Raw:
@@ -75,16 +69,6 @@ def test_a_listing_that_is_none_teaches_nothing(listing: bytes) -> None:
     assert len(headers.of("tools/call", raw({"name": "t", "arguments": {"x": 1}}))) == 3
 
 
-@pytest.mark.parametrize("schema", [None, {}, {"properties": 5}, {"properties": {"a": 5}}, MARKED], ids=str)
-def test_marks_are_found_where_the_sdk_finds_them(schema: Any) -> None:
-    assert dict(marks_in(schema)) == inbound.x_mcp_header_map(schema)
-
-
-@pytest.mark.parametrize("suffix", ["", "no token", 5, None])
-def test_a_mark_that_cannot_be_a_header_is_none(suffix: object) -> None:
-    assert not dict(marks_in({"properties": {"a": mark(suffix), "b": {"items": mark("Deep")}}}))
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -105,11 +89,3 @@ def test_values_are_those_that_the_sdk_would_send(arguments: dict[str, Any]) -> 
     assert {name: ours[name] for name in ours if name.startswith("mcp-param-")} == {
         name.replace("Mcp-Param-", "mcp-param-"): value for name, value in theirs.items()
     }
-
-
-@pytest.mark.parametrize(
-    "value", ["", "a", "a b", " a", "a ", "tö", "a\n", "x\ty", "=?base64?x?=", "=?base64?x"]
-)
-def test_a_value_survives_a_header(value: str) -> None:
-    assert encoded(value) == inbound.encode_header_value(value)
-    assert inbound.decode_header_value(encoded(value)) == value

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from daemon.clients.doors.http.modern import HEADER_MISMATCH, fault_of
+from daemon.clients.doors.http.modern import HEADER_MISMATCH, fault_of, marked_fault_of
 from daemon.protocol import CAPABILITIES_KEY, MODERN_VERSION, VERSION_KEY
 from daemon.wire.envelope import INVALID_PARAMS, METHOD_NOT_FOUND
 
@@ -71,3 +71,32 @@ def test_a_method_of_earlier_revisions_is_not_found(method: str) -> None:
 def test_a_version_that_nobody_speaks_is_the_sessions_matter() -> None:
     meta = {VERSION_KEY: "2099-01-01", CAPABILITIES_KEY: {}}
     assert judged("tools/list", headers={"mcp-protocol-version": "2099-01-01"}, _meta=meta) is None
+
+
+TOOL = json.dumps(
+    {
+        "name": "t",
+        "inputSchema": {"properties": {"region": {"type": "string", "x-mcp-header": "Region"}, "n": {}}},
+    }
+).encode()
+
+
+@pytest.mark.parametrize(
+    ("headers", "arguments", "is_right"),
+    [
+        ({"mcp-param-region": "eu"}, {"region": "eu"}, True),
+        ({"mcp-param-region": encoded("é")}, {"region": "é"}, True),
+        ({}, {"n": 1}, True),
+        ({"mcp-param-other": "x"}, {}, True),
+        ({}, {"region": "eu"}, False),
+        ({"mcp-param-region": "us"}, {"region": "eu"}, False),
+        ({"mcp-param-region": "eu"}, {}, False),
+    ],
+)
+def test_an_argument_that_a_header_repeats_must_be_the_same(
+    headers: dict[str, str], arguments: dict[str, Any], *, is_right: bool
+) -> None:
+    params = Raw(json.dumps({"name": "t", "arguments": arguments}).encode())
+    fault = marked_fault_of(headers, TOOL, params)
+    assert (fault is None) is is_right
+    assert marked_fault_of(headers, b'{"name":"t"}', params) is None
