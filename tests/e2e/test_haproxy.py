@@ -102,16 +102,6 @@ def test_a_session_stays_with_the_daemon_that_began_it(shared: tuple[Balancer, S
         assert [post(shared[0], "/mcp", Mcp_Session_Id=session)[1] for _ in range(3)] == [began] * 3
 
 
-def test_a_key_stays_with_a_daemon_for_as_long_as_that_lives() -> None:
-    with two() as (balancer, *daemons):
-        first = {key: post(balancer, "/mcp", Mcpd_Session=key)[1] for key in ("a", "b", "c", "d")}
-        assert set(first.values()) == {"one", "two"}
-        for key, by in first.items():
-            assert {post(balancer, "/mcp", Mcpd_Session=key)[1] for _ in range(3)} == {by}
-        daemons[0].stop()
-        assert {post(balancer, "/mcp", Mcpd_Session=key)[1] for key in first} == {"two"}
-
-
 def test_only_the_doors_for_clients_are_open(shared: tuple[Balancer, StandIn, StandIn]) -> None:
     balancer, one, other = shared
     before = len(one.requests) + len(other.requests)
