@@ -2,7 +2,7 @@
 
     python -m bench.scale --measure [--write]           memory, descriptors, connections, loads: half a minute
     python -m bench.scale --writers URL [--write]       how often a store can be written
-    python -m bench.scale --balanced [--write]          calls over HTTP, through HAProxy, to one daemon and to two
+    python -m bench.scale --balanced [--write]          calls over HTTP, through HAProxy, to one and two daemons
 
 URL is that of an empty database of PostgreSQL, which several write at once; a file of SQLite, which has one
 writer, is measured beside it. `--write` puts the table into docs/scale.md.
@@ -62,18 +62,11 @@ def writers_table(url: str) -> Table:
 
 def balanced_table(ways: list[Way]) -> Table:
     """Calls on every way, in words."""
-    rows = [
-        [
-            way.words,
-            way.era,
-            number(way.median("rate")),
-            *(
-                f"{number(way.median(part))} us" if way.median(part) else "-"
-                for part in ("daemons_us", "balancer_us")
-            ),
-        ]
-        for way in ways
-    ]
+    rows = []
+    for way in ways:
+        used = (way.median("daemons_us"), way.median("balancer_us"))
+        spent = [f"{number(each)} us" if each else "-" for each in used]
+        rows.append([way.words, way.era, f"{way.median('rate'):,.0f}", *spent])
     return "Calls over HTTP", ["way", "era", "calls/s", "CPU a call: daemons", "CPU a call: HAProxy"], rows
 
 

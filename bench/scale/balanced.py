@@ -126,7 +126,7 @@ def _tried(way: Way) -> Try:
                     key.data.call()
         used = [1e6 * (after - start) / answers for start, after in zip(before, _cpu(way), strict=True)]
         for each in clients:
-            # Whose answer is under way is waited for, so that the next try begins with nothing left of this one.
+            # What is under way is waited for: the next try begins with nothing left of this one.
             while not each.took():
                 pass
     return Try(answers / (now - began), *used)
