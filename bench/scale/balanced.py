@@ -69,7 +69,8 @@ class Way:
 
     def median(self, name: str) -> float:
         """Of all tries."""
-        return statistics.median(getattr(each, name) for each in self.tries)
+        values: list[float] = [getattr(each, name) for each in self.tries]
+        return statistics.median(values)
 
 
 def balancing() -> list[Way]:

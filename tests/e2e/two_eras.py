@@ -46,7 +46,7 @@ class StandIn:
     """A call to `/mcp/wait` has begun."""
     left: threading.Event = attrs.field(factory=threading.Event)
     """Its client has hung up."""
-    _server: ThreadingHTTPServer | None = None
+    _server: _Server | None = None
 
     def start(self) -> None:
         """Listen."""
