@@ -254,6 +254,10 @@ class Tree:
         self.around.notify("STOPPING=1\nSTATUS=stopping")
         self.readiness = Readiness.DRAINING
         logger.info("stopping")
+        http = self.registry.catalog.value.config.listen.http
+        if self.http is not None and http is not None:
+            # Everybody is served as before, while balancers see at /readyz that they should go elsewhere.
+            await trio.sleep(http.drain)
         self.client_door.stop_accepting()
         if self.http is not None:
             self.http.drain()

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench.scale.__main__ import DOCUMENT, TOLD_DOCUMENT, beside_table, main, marks
+from bench.scale.__main__ import DOCUMENT, TOLD_DOCUMENT, balanced_table, beside_table, main, marks
+from bench.scale.balanced import Try, Way
 from bench.scale.beside import Beside
 from bench.scale.writers import writings
 from bench.tables import markdown, place_in, put, text
@@ -33,7 +34,14 @@ def test_what_was_measured_has_words_and_a_unit() -> None:
     assert "| loads, 32 sessions at once | 2,500 a second |" in markdown(table)
 
 
-@pytest.mark.parametrize("place", ["beside", "writers"])
+def test_what_a_way_has_not_is_left_out() -> None:
+    tries = [Try(rate=rate, daemons_us=400, balancer_us=0) for rate in (900, 1000, 5000)]
+    _, heads, [row] = balanced_table([Way("one daemon", "modern", 1, [1], tries=tries)])
+    assert row == ["one daemon", "modern", "1,000", "400 us", "-"]
+    assert len(row) == len(heads)
+
+
+@pytest.mark.parametrize("place", ["beside", "writers", "balanced"])
 def test_a_table_takes_the_place_of_the_last_one_and_nothing_else_changes(place: str, tmp_path: Path) -> None:
     path = tmp_path / "scale.md"
     path.write_text(DOCUMENT.read_text())
