@@ -27,7 +27,7 @@ from daemon.clients.doors.http.head import HEAD_BYTES, head_of
 from daemon.clients.doors.http.responding import ResponseWriter
 from daemon.errors import ConnectionLost, RunError
 from daemon.wire.outbox import IN, OUT
-from daemon.wire.writing import CLOSED, STUCK_SECONDS
+from daemon.wire.writing import CLOSED
 
 if TYPE_CHECKING:
     import socket
@@ -105,10 +105,8 @@ class HttpConnection(ResponseWriter):
 
     def tick(self, now: float) -> None:
         """Do what is due: give up on a client that is too slow, call what waits for its time."""
-        if self._out and self.exchange is None and self._taken != self._seen:
-            self._seen = self._taken
-            self._deadline = max(self._deadline, now + STUCK_SECONDS)
         exchange = self.exchange
+        self._allow_for_reading(now)
         try:
             if now >= self._deadline:
                 self._deadline = math.inf
@@ -121,7 +119,7 @@ class HttpConnection(ResponseWriter):
                 exchange.due, on_due = math.inf, exchange.on_due
                 on_due()
         except Exception as error:  # noqa: BLE001 - the boundary, as in `_on_ready`
-            self._end(error)
+            self._fault(error)
 
     def close_when_done(self) -> None:
         """Serve the request that is under way, if any, as the last one: the daemon is stopping."""
