@@ -14,7 +14,7 @@ import re
 import sys
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -162,7 +162,7 @@ class Requests:
 
     def __init__(self, seed: int, session: str) -> None:
         self._seed = seed
-        named = {"Mcp_Session_Id": session}
+        named: dict[str, Any] = {"Mcp_Session_Id": session}
         listing = message("tools/list", {"_meta": META})
         self._sound = (
             request(body=message("ping"), **named),
@@ -305,7 +305,7 @@ def _judge(each: Malformed, heard: bytes, results: Results) -> None:
         and len(body) == int(length[1]) != 0
     ):
         try:
-            json.loads(body)
+            json.loads(body, parse_int=str)
         except ValueError:
             results.blame(each, f"no JSON: {body[:200]!r}")
 
