@@ -51,11 +51,7 @@ def _plain(term: str) -> bool:
 
 def main() -> None:
     """Write both files."""
-    parser = argparse.ArgumentParser(
-        description="Make the two files of daemon/search/data/ from public data.",
-        epilog="example:\n  python -m bench.distil ../data/search",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = argparse.ArgumentParser(prog="python -m bench.distil", description=__doc__)
     parser.add_argument("data", metavar="DATA_DIR", type=Path, help="the folder with the public data")
     data = parser.parse_args().data
     (TARGET / "frequencies.txt").write_text(frequencies(data), encoding="utf-8")

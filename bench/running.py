@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+INTRODUCTION = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {},
+    "clientInfo": {"name": "bench", "version": "1"},
+}
+"""The params of `initialize`."""
+
 LOG_LINES = 20
 """Of the log, shown when something went wrong: a traceback in short."""
 
@@ -135,9 +142,7 @@ class Client(harness.RawClient):
 
     def introduce(self) -> str:
         """The handshake. Returns the instructions."""
-        info = {"name": "bench", "version": "1"}
-        params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": info}
-        answer = self.result_of("initialize", params)
+        answer = self.result_of("initialize", INTRODUCTION)
         self.send(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
         text: str = answer.result.get("instructions", "")
         return text

@@ -68,9 +68,7 @@ def main() -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m bench.search",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="python -m bench.search", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("data", metavar="DATA_DIR", type=Path, help="the folder with the sets")
     parser.add_argument(
@@ -106,11 +104,7 @@ def _run(folder: Path, encoder: object) -> Outcome:
 
 
 def _print_quality(outcomes: dict[str, Outcome]) -> None:
-    print(
-        f"{'set':16} {'tools':>6} {'queries':>7}",
-        *(f"{name:>8}" for name in MEASURES),
-        "  median    p95",
-    )
+    print(f"{'set':16} {'tools':>6} {'queries':>7}", *(f"{name:>8}" for name in MEASURES), "  median    p95")
     for name, each in outcomes.items():
         ms = sorted(each.milliseconds)
         print(

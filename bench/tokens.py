@@ -22,6 +22,7 @@ import attrs
 from bench.costs import Aim, First, Way, first_sight, name_in, names, walk
 from bench.running import Client, Unmeasurable, running
 from bench.tables import aligned
+from tests.scripted_server import command
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -175,11 +176,8 @@ def _sanitised(name: str) -> str:
 
 def config_of(upstreams: Iterable[Upstream]) -> dict[str, Any]:
     """A configuration with these servers, undescribed."""
-    program = str(Path(__file__).with_name("recorded_server.py"))
-    servers = {
-        each.name: {"command": sys.executable, "args": ["-S", "-E", program, str(each.path)]}
-        for each in upstreams
-    }
+    program, *words = command()
+    servers = {each.name: {"command": program, "args": [*words[:-1], f"@{each.path}"]} for each in upstreams}
     return {"mcpServers": servers, "limits": {"starts": STARTS}}
 
 

@@ -69,10 +69,7 @@ def compared(case: str, target: str, pairs: list[tuple[Turn, Turn]]) -> Step:
     ]
     cpu = [ours.cpu / theirs.cpu for ours, theirs in pairs if ours.cpu and theirs.cpu]
     return Step(
-        case=case,
-        target=target,
-        wall=statistics.median(wall),
-        cpu=statistics.median(cpu) if cpu else None,
+        case=case, target=target, wall=statistics.median(wall), cpu=statistics.median(cpu) if cpu else None
     )
 
 
@@ -90,7 +87,5 @@ def _both(other: Path) -> Iterator[list[Target]]:
     config = {"mcpServers": servers([FEW_TOOLS])}
     with running(config) as ours, running(config, code=other.resolve()) as theirs:
         yield [
-            Mcpd(prefix + way, daemon, "category" if way == CATEGORY else "full", bridged=way == CONNECT)
-            for prefix, daemon in (("", ours), (OTHER, theirs))
-            for way in WAYS
+            Mcpd(prefix + way, daemon, way) for prefix, daemon in (("", ours), (OTHER, theirs)) for way in WAYS
         ]

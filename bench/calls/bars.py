@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from bench.calls.delays import CALM
-from bench.calls.targets import CONNECT, NAIVE, SOCKET, among
+from bench.calls.targets import BARE_HTTP, CONNECT, DIRECT, HTTP, NAIVE, NAIVE_HTTP, SOCKET, WS, among
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -49,7 +49,18 @@ class Bar:
 def of_calls(rows: Sequence[Row], upstreams: Sequence[int]) -> list[Bar]:
     """What the calls must reach."""
     found = {(row.case, row.target): row for row in rows}
-    return [*_against_direct(found), *_against_naive(found), *_by_itself(found, upstreams)]
+    return [*_against_direct(found), *_against_naive(found), *_by_itself(found, upstreams), *_over_tcp(found)]
+
+
+def _over_tcp(found: Found) -> Iterator[Bar]:
+    p50 = {target: row.p50_us or 0 for (case, target), row in found.items() if case == ALONE}
+    bare, own = p50[BARE_HTTP], p50[SOCKET] - p50[DIRECT]
+    yield Bar("http: p50 of a call, to bare http + (socket - direct)", p50[HTTP] / (bare + own), 1.6, "x")
+    yield Bar("http: p50 of a call, to bare http + socket", p50[HTTP] / (bare + p50[SOCKET]), 1.6, "x")
+    yield Bar("ws: p50 of a call, one at a time, to socket", p50[WS] / p50[SOCKET], 1.5, "x")
+    for case in (case for case, target in found if target == NAIVE_HTTP):
+        times = found[case, HTTP].rate / found[case, NAIVE_HTTP].rate
+        yield Bar(f"http: calls a second to the naive http proxy's, {case}", times, 4, "x", least=True)
 
 
 def _against_direct(found: Found) -> Iterator[Bar]:
@@ -83,6 +94,8 @@ def of_memory(memory: Memory) -> list[Bar]:
     """What memory it may take."""
     return [
         Bar(f"memory of an idle client ({memory.clients:,} of them)", memory.per_client, 20, "KB"),
+        Bar("memory of an idle stream of a session over HTTP", memory.per_stream, 40, "KB"),
+        Bar("memory of an idle stream of MCP 2026-07-28", memory.per_subscription, 40, "KB"),
         Bar("memory at its peak while 10 MB pass, to the payload", memory.peak / memory.payload, 3, "x"),
         Bar(
             "memory kept after 10 MB have passed, of the payload",

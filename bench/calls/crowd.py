@@ -21,6 +21,9 @@ STALLED = 60.0
 
 ROOM_BYTES = 1024 * 1024
 
+SHOWN = 500
+"""Bytes of an answer that is none."""
+
 _room = memoryview(bytearray(ROOM_BYTES))
 
 
@@ -116,12 +119,14 @@ class Crowd:
             return 0
         if not size:
             raise Unmeasurable("the connection was closed")
-        answers = bytes(_room[:size]).count(b"\n")
         caller.received += size
+        answers = caller.received // self._size - caller.answered
+        if not answers:
+            if caller.wire.is_over(_room[:size]):
+                raise Unmeasurable(f"a call was refused: {bytes(_room[: min(size, SHOWN)])!r}")
+            return 0
         caller.answered += answers
         caller.open -= answers
-        if not answers:
-            return 0
         if self._window == 1:
             self._latencies.append(time.perf_counter() - caller.sent_at)
         if not more:

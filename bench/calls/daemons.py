@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench.calls.web import LOOPBACK, HttpWire, Place, WebSocketWire
 from bench.calls.wires import Wire
+from tests.e2e.harness import free_port
 from tests.waiting import WAIT
 
 if TYPE_CHECKING:
@@ -16,6 +18,10 @@ if TYPE_CHECKING:
 
 ECHO = [sys.executable, "-I", "-S", str(Path(__file__).with_name("echo_server.py"))]
 """The start of an echo server's command; its number and its tools come next."""
+
+
+TOKEN = "mcpd_" + 43 * "0"
+"""As long as those that mcpd makes."""
 
 
 def servers(counts: list[int]) -> dict[str, Any]:
@@ -35,6 +41,32 @@ def mcpd(*words: str) -> list[str]:
 def environment(daemon: Daemon) -> dict[str, str]:
     """What an operator's command and a bridge need to find a daemon, and to be of its checkout."""
     return {**daemon.environ, "PYTHONPATH": str(daemon.code)}
+
+
+def listening() -> dict[str, Any]:
+    """The part of a configuration that has a daemon serve HTTP on a port of its own."""
+    return {"listen": {"http": {"address": f"{LOOPBACK}:{free_port()}", "tokens": TOKEN}}}
+
+
+def over_http(daemon: Daemon) -> HttpWire:
+    """A connection to the surface `full`."""
+    return HttpWire(_place(daemon, "mcp"))
+
+
+def over_websocket(daemon: Daemon) -> WebSocketWire:
+    """The same as a WebSocket."""
+    return WebSocketWire(_place(daemon, "ws"))
+
+
+def _place(daemon: Daemon, endpoint: str) -> Place:
+    port = int(daemon.configured["listen"]["http"]["address"].rpartition(":")[2])
+    return Place(port, f"/{endpoint}/default/full", TOKEN)
+
+
+def greeted(wire: Wire) -> Wire:
+    """The same, past the handshake."""
+    wire.greet()
+    return wire
 
 
 def connected(daemon: Daemon, surface: str) -> Wire:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
 
-from bench.calls.daemons import connected, servers
+from bench.calls.daemons import connected, listening, over_http, servers
 from bench.calls.rounds import MB
 from bench.calls.targets import FEW_TOOLS
+from bench.calls.web import HttpWire
 from bench.calls.wires import Request, kilobytes, within
 from bench.running import running
 from tests.waiting import WAIT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from bench.calls.wires import Wire
     from bench.running import Daemon
 
@@ -40,6 +43,10 @@ class Memory:
     """What each adds while it is idle: greeted, its list given."""
     per_client_gone: float
     """What of it is still there when they have hung up."""
+    per_stream: float
+    """What each of as many sessions over HTTP adds, its stream open."""
+    per_subscription: float
+    """What each stream of a client of MCP 2026-07-28 adds."""
     payload: float
     """Of one large answer."""
     peak: float
@@ -50,6 +57,7 @@ class Memory:
 
 def memory(clients: int, settle: float) -> Memory:
     """Measure, in a daemon that has done nothing else; `settle` is how long it has to give memory back."""
+    per_stream, per_subscription = (_streams(clients, each) for each in (_in_session, HttpWire.subscribe))
     with running({"mcpServers": servers([FEW_TOOLS])}) as daemon:
         first = connected(daemon, "full")
         rss = kilobytes(daemon.pid, "VmRSS")
@@ -65,10 +73,30 @@ def memory(clients: int, settle: float) -> Memory:
         clients=clients,
         per_client=(full - rss) / clients,
         per_client_gone=(gone - rss) / clients,
+        per_stream=per_stream,
+        per_subscription=per_subscription,
         payload=PAYLOAD / 1024,
         peak=peak,
         after=after,
     )
+
+
+def _in_session(wire: HttpWire) -> None:
+    wire.greet()
+    wire.stream()
+
+
+def _streams(count: int, begin: Callable[[HttpWire], None]) -> float:
+    """What each open stream adds in a daemon of its own, after one that loads what it takes to have any."""
+    with running({"mcpServers": servers([FEW_TOOLS]), **listening()}) as daemon, ExitStack() as stack:
+        sizes = []
+        for also in (1, count):
+            for _ in range(also):
+                wire = over_http(daemon)
+                stack.callback(wire.close)
+                begin(wire)
+            sizes.append(kilobytes(daemon.pid, "VmRSS"))
+        return (sizes[1] - sizes[0]) / count
 
 
 def _large(daemon: Daemon, wire: Wire, settle: float) -> tuple[float, float]:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 """What `--write` replaces stands between these."""
 
+CALL_HEADS = ["case", "target", "p50 us", "to direct", "p99 us", "calls/s", "to direct", "MB/s", "CPU us"]
+
 KIB = 1024
 
 
@@ -52,18 +54,7 @@ def tables(results: Results) -> Iterator[Table]:
     if results.bars:
         yield "Bars", ["bar", "measured", "demanded", "met"], [_bar(bar) for bar in results.bars]
     if results.calls:
-        heads = [
-            "case",
-            "target",
-            "p50 us",
-            "to direct",
-            "p99 us",
-            "calls/s",
-            "to direct",
-            "MB/s",
-            "CPU us/call",
-        ]
-        yield "Calls", heads, [_row(row) for row in results.calls]
+        yield "Calls", CALL_HEADS, [_row(row) for row in results.calls]
     if results.delays:
         heads = ["meanwhile", "times", "took ms", "calls", "p99 ms", "longest ms", "worst ms", "added ms"]
         yield "What others wait for", heads, [_delay(delay) for delay in results.delays]
@@ -79,17 +70,8 @@ def _bar(bar: Bar) -> list[str]:
 
 
 def _row(row: Row) -> list[str]:
-    return [
-        row.case,
-        row.target,
-        number(row.p50_us),
-        number(row.p50_ratio),
-        number(row.p99_us),
-        number(row.rate),
-        number(row.rate_ratio),
-        number(row.megabytes),
-        number(row.cpu_us),
-    ]
+    case, target, *values = attrs.astuple(row)
+    return [case, target, *map(number, values)]
 
 
 def _delay(delay: Delay) -> list[str]:
@@ -103,6 +85,8 @@ def _memory(memory: Memory | None) -> list[list[str]]:
     return [
         [f"an idle client, of {memory.clients:,}", f"{number(memory.per_client)} KB"],
         ["what of it is left when they have gone", f"{number(memory.per_client_gone)} KB"],
+        ["an idle session over HTTP with its stream", f"{number(memory.per_stream)} KB"],
+        ["an idle stream of MCP 2026-07-28", f"{number(memory.per_subscription)} KB"],
         ["growth while answers of 10 MB pass", f"{number(memory.peak / KIB)} MB"],
         ["what of it is left afterwards", f"{number(memory.after / KIB)} MB"],
     ]

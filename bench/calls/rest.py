@@ -15,22 +15,13 @@ import attrs
 
 from bench.calls.daemons import end, environment, mcpd, servers
 from bench.calls.wires import cpu_of, kilobytes
-from bench.running import Unmeasurable, prepared
+from bench.running import INTRODUCTION, Unmeasurable, prepared
 from tests.waiting import WAIT
 
 if TYPE_CHECKING:
     from bench.running import Daemon
 
-HELLO = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "initialize",
-    "params": {
-        "protocolVersion": "2025-06-18",
-        "capabilities": {},
-        "clientInfo": {"name": "bench", "version": "1"},
-    },
-}
+HELLO = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": INTRODUCTION}
 
 
 @attrs.frozen(kw_only=True)

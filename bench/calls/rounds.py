@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from bench.calls.crowd import Crowd
-from bench.calls.targets import BARE, CATEGORY, CONNECT, DIRECT, NAIVE, SOCKET, among
+from bench.calls.targets import BARE, BARE_HTTP, DIRECT, HTTP, OVER_TCP, WAYS, WS, among
 from bench.calls.wires import Request, cpu_of, within
 from bench.running import Unmeasurable
 
@@ -50,18 +50,17 @@ class Case:
 
 def cases(upstreams: Sequence[int], connections: int) -> list[Case]:
     """All that is measured on connections of which there are few; `connections` is what a few are."""
-    ways = (DIRECT, SOCKET, CATEGORY, CONNECT, NAIVE)
     more = tuple(map(among, upstreams[1:]))
     return [
-        Case(name="one at a time, 100 B", targets=(*ways, BARE, *more)),
-        Case(name="one at a time, 10 KB", targets=ways, size=10 * KB),
-        Case(name="one at a time, 1 MB", targets=ways, size=MB),
-        Case(name="one at a time, 10 MB answers", targets=ways, size=10 * MB, echo=False),
-        Case(name="32 in flight, 100 B", targets=(*ways, BARE, *more), window=32),
-        Case(name="32 in flight, 10 KB", targets=ways, size=10 * KB, window=32),
+        Case(name="one at a time, 100 B", targets=(*WAYS, *OVER_TCP, BARE, BARE_HTTP, *more)),
+        Case(name="one at a time, 10 KB", targets=(*WAYS, *OVER_TCP), size=10 * KB),
+        Case(name="one at a time, 1 MB", targets=WAYS, size=MB),
+        Case(name="one at a time, 10 MB answers", targets=(*WAYS, HTTP, WS), size=10 * MB, echo=False),
+        Case(name="32 in flight, 100 B", targets=(*WAYS, WS, BARE, *more), window=32),
+        Case(name="32 in flight, 10 KB", targets=WAYS, size=10 * KB, window=32),
         Case(
             name=f"{connections} clients, 100 B",
-            targets=(SOCKET, CATEGORY, CONNECT, NAIVE, *more),
+            targets=(*WAYS[1:], *OVER_TCP, BARE_HTTP, *more),
             connections=connections,
         ),
     ]
@@ -92,14 +91,14 @@ class Row:
     case: str
     target: str
     p50_us: float | None
+    p50_ratio: float | None
+    """To direct: the median of each round's own ratio."""
     p99_us: float | None
     rate: float
+    rate_ratio: float | None
     megabytes: float
     """A second, of payload, one way."""
     cpu_us: float | None
-    p50_ratio: float | None
-    """To direct: the median of each round's own ratio."""
-    rate_ratio: float | None
 
 
 class Stage:
@@ -120,9 +119,8 @@ class Stage:
         target = self._targets[name]
         wires = self.wires(name, case.connections)
         arguments: dict[str, object] = {"text": "x" * case.size} if case.echo else {"bytes": case.size}
-        requests = [
-            target.request(number, arguments, "echo" if case.echo else "answer") for number in range(len(wires))
-        ]
+        tool = "echo" if case.echo else "answer"
+        requests = [wire.wrap(target.request(each, arguments, tool)) for each, wire in enumerate(wires)]
         if (case.name, name) not in self._sizes:
             found = {wire.try_out(request) for wire, request in zip(wires, requests, strict=True)}
             if len(found) > 1:
@@ -182,7 +180,7 @@ def measured(targets: Sequence[Target], asked: Sequence[Case], rounds: int, seco
 
 def _one_at_a_time(target: Target, wire: Wire, request: Request, size: int, seconds: float) -> Turn:
     for _ in range(WARM_CALLS if size < MB else 1):
-        wire.exchange(request.line(wire.number))
+        wire.exchange(request.line(wire.number), size)
         wire.number += 1
     took: list[float] = []
     clock = time.perf_counter
@@ -193,7 +191,7 @@ def _one_at_a_time(target: Target, wire: Wire, request: Request, size: int, seco
         line = request.line(wire.number)
         wire.number += 1
         before = clock()
-        got = wire.exchange(line)
+        got = wire.exchange(line, size)
         now = clock()
         took.append(now - before)
         if got != size:
@@ -226,20 +224,17 @@ def quantiles(values: Sequence[float]) -> tuple[float, float]:
 
 def _row(case: Case, name: str, turns: Sequence[Turn], direct: Sequence[Turn] | None) -> Row:
     rate = statistics.median(turn.rate for turn in turns)
+    pairs = [] if direct is None else list(zip(turns, direct, strict=True))
     return Row(
         case=case.name,
         target=name,
         p50_us=_micro([turn.p50 for turn in turns]),
+        p50_ratio=ratio([(ours.p50, best.p50) for ours, best in pairs]),
         p99_us=_micro([turn.p99 for turn in turns]),
         rate=rate,
+        rate_ratio=ratio([(ours.rate, best.rate) for ours, best in pairs]),
         megabytes=rate * case.size / MB,
         cpu_us=_micro([turn.cpu for turn in turns]),
-        p50_ratio=None
-        if direct is None
-        else ratio([(a.p50, b.p50) for a, b in zip(turns, direct, strict=True)]),
-        rate_ratio=(
-            None if direct is None else ratio([(a.rate, b.rate) for a, b in zip(turns, direct, strict=True)])
-        ),
     )
 
 

@@ -12,19 +12,28 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from bench.calls.daemons import ECHO, connected, end, environment, mcpd, over_socket, servers
+from bench.calls import daemons
+from bench.calls.daemons import ECHO, TOKEN, end, greeted, over_socket
+from bench.calls.web import HttpWire, Place
 from bench.calls.wires import Request, Wire, within
 from bench.running import Unmeasurable, running
-from tests.e2e.harness import ROOT
+from tests.e2e.harness import ROOT, free_port
 from tests.waiting import WAIT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from bench.running import Daemon
 
 DIRECT, SOCKET, CATEGORY, CONNECT = "direct", "socket", "category", "connect"
+HTTP, WS = "http", "ws"
 NAIVE, BARE = "naive", "bare"
+NAIVE_HTTP, BARE_HTTP = "naive http", "bare http"
+
+WAYS, OVER_TCP = (DIRECT, SOCKET, CATEGORY, CONNECT, NAIVE), (HTTP, WS, NAIVE_HTTP)
+
+DOOR = "door"
+"""Of the servers of `bench.http_servers`, the daemon's own."""
 
 FEW_TOOLS = 10
 """Tools of a server where their number is not what is measured."""
@@ -67,23 +76,30 @@ class Direct:
 
 
 class Mcpd:
-    """The daemon, over its socket or through the bridge; clients take its servers in turn."""
+    """The daemon, reached in one of its ways; clients take its servers in turn."""
 
-    def __init__(self, name: str, daemon: Daemon, surface: str = "full", *, bridged: bool = False) -> None:
+    def __init__(self, name: str, daemon: Daemon, way: str = SOCKET) -> None:
         """Name a way to a daemon."""
         self.name = name
         self.pid = daemon.pid
         self._daemon = daemon
-        self._surface = surface
-        self._bridged = bridged
+        self._way = way
+        self._surface = "category" if way == CATEGORY else "full"
         self._servers = len(daemon.configured["mcpServers"])
 
     def connect(self, number: int) -> Wire:
         """Another client."""
-        if not self._bridged:
-            return connected(self._daemon, self._surface)
-        words = mcpd("connect", "--socket", str(self._daemon.socket), "--surface", self._surface)
-        return over_stdio(words, environment(self._daemon))
+        match self._way:
+            case "connect":
+                words = daemons.mcpd(
+                    "connect", "--socket", str(self._daemon.socket), "--surface", self._surface
+                )
+                return over_stdio(words, daemons.environment(self._daemon))
+            case "http":
+                return greeted(daemons.over_http(self._daemon))
+            case "ws":
+                return greeted(daemons.over_websocket(self._daemon))
+        return daemons.connected(self._daemon, self._surface)
 
     def request(self, number: int, arguments: Mapping[str, object], tool: str) -> Request:
         """By its name, or through the wrapper."""
@@ -93,19 +109,17 @@ class Mcpd:
 
 
 class Yardstick:
-    """A proxy of another kind, in front of the same server."""
+    """A process of another kind, in front of the same server or of none."""
 
-    def __init__(self, name: str, path: str, pid: int) -> None:
-        """It listens at `path`."""
+    def __init__(self, name: str, pid: int, connect: Callable[[], Wire]) -> None:
+        """It is reached by `connect`."""
         self.name = name
         self.pid: int | None = pid
-        self._path = path
+        self._connect = connect
 
     def connect(self, number: int) -> Wire:
         """Another client."""
-        wire = over_socket(self._path)
-        wire.greet()
-        return wire
+        return self._connect()
 
     def request(self, number: int, arguments: Mapping[str, object], tool: str) -> Request:
         """Its only tools."""
@@ -139,17 +153,19 @@ def all_targets(upstreams: Sequence[int]) -> Iterator[list[Target]]:
         upstreams: how many servers each daemon has; the first is 1.
     """
     with ExitStack() as stack:
-        daemons = [
-            stack.enter_context(running({"mcpServers": servers([FEW_TOOLS] * count)})) for count in upstreams
+        started = [
+            stack.enter_context(
+                running({"mcpServers": daemons.servers([FEW_TOOLS] * count), **daemons.listening()})
+            )
+            for count in upstreams
         ]
         yield [
             Direct(),
-            Mcpd(SOCKET, daemons[0]),
-            Mcpd(CATEGORY, daemons[0], "category"),
-            Mcpd(CONNECT, daemons[0], bridged=True),
-            stack.enter_context(yardstick(NAIVE)),
-            stack.enter_context(yardstick(BARE)),
-            *(Mcpd(among(count), daemon) for count, daemon in zip(upstreams[1:], daemons[1:], strict=True)),
+            *(Mcpd(way, started[0], way) for way in (SOCKET, CATEGORY, CONNECT, HTTP, WS)),
+            *(stack.enter_context(naive_or_bare(name)) for name in (NAIVE, BARE)),
+            stack.enter_context(naive_over_http()),
+            stack.enter_context(application(BARE_HTTP, DOOR)),
+            *(Mcpd(among(count), daemon) for count, daemon in zip(upstreams[1:], started[1:], strict=True)),
         ]
 
 
@@ -159,29 +175,55 @@ def among(count: int) -> str:
 
 
 @contextmanager
-def yardstick(name: str) -> Iterator[Yardstick]:
-    """The proxy in the file of that name, up."""
+def naive_or_bare(name: str) -> Iterator[Yardstick]:
+    """The proxy in the file of that name, up, on a unix socket."""
     with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
         path = f"{directory}/{name}.sock"
-        script = str(Path(__file__).with_name(f"{name}.py"))
-        with (Path(directory) / "log").open("wb") as log:
-            command = [sys.executable, "-W", "ignore", script, path, *ECHO, "0", str(FEW_TOOLS)]
-            child = subprocess.Popen(command, stderr=log, env={**os.environ, "PYTHONPATH": str(ROOT)})
+        words = [str(Path(__file__).with_name(f"{name}.py")), path, *ECHO, "0", str(FEW_TOOLS)]
+        with up(name, words, lambda: over_socket(path)) as pid:
+            yield Yardstick(name, pid, lambda: greeted(over_socket(path)))
+
+
+@contextmanager
+def naive_over_http() -> Iterator[Yardstick]:
+    """The SDK's proxy behind a port."""
+    place = Place(free_port(), "/mcp")
+    words = [str(Path(__file__).with_name("naive.py")), str(place.port), *ECHO, "0", str(FEW_TOOLS)]
+    with up(NAIVE_HTTP, words, lambda: HttpWire(place)) as pid:
+        yield Yardstick(NAIVE_HTTP, pid, lambda: greeted(HttpWire(place)))
+
+
+@contextmanager
+def application(name: str, server: str, wire: type[HttpWire] = HttpWire) -> Iterator[Yardstick]:
+    """An HTTP server that answers everything with the same 100 bytes."""
+    place = Place(free_port(), "/mcp", TOKEN)
+    words = ["-m", "bench.http_servers", "--serve", server, str(place.port)]
+    with up(name, words, lambda: HttpWire(place)) as pid:
+        yield Yardstick(name, pid, lambda: wire(place))
+
+
+@contextmanager
+def up(name: str, words: Sequence[str], connect: Callable[[], Wire]) -> Iterator[int]:
+    """A Python program that is reached by `connect`, up. Gives its process."""
+    with tempfile.TemporaryFile() as log:
+        command = [sys.executable, "-W", "ignore", *words]
+        child = subprocess.Popen(command, stderr=log, env={**os.environ, "PYTHONPATH": str(ROOT)})
         try:
-            with within(WAIT, f"the {name} proxy"):
-                _wait_listening(path, child)
-            yield Yardstick(name, path, child.pid)
+            with within(WAIT, name):
+                _wait_listening(connect, child)
+            yield child.pid
         except Unmeasurable as error:
-            said = (Path(directory) / "log").read_text()[-2000:]
-            raise Unmeasurable(f"{error}. The {name} proxy said:\n{said}") from None
+            log.seek(0)
+            said = log.read()[-2000:].decode()
+            raise Unmeasurable(f"{error}. It said ({name}):\n{said}") from None
         finally:
             end(child)
 
 
-def _wait_listening(path: str, child: subprocess.Popen[bytes]) -> None:
+def _wait_listening(connect: Callable[[], Wire], child: subprocess.Popen[bytes]) -> None:
     while True:
         try:
-            over_socket(path).close()
+            connect().close()
         except OSError:
             if child.poll() is not None:
                 raise Unmeasurable("it has ended") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import time
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from bench.running import Unmeasurable
+from bench.running import INTRODUCTION, Unmeasurable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -55,7 +56,7 @@ class Request:
     """One call, to be made again and again under other ids."""
 
     template: bytes = attrs.field(repr=False)
-    """The line, with `%d` for the id."""
+    """What is sent, with `%d` for the id: a line, or what a wire's `wrap` made of it."""
 
     @classmethod
     def of(cls, tool: str, arguments: Mapping[str, object], category: str | None = None) -> Request:
@@ -68,7 +69,7 @@ class Request:
         return cls(b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":' + text + b"}\n")
 
     def line(self, number: int) -> bytes:
-        """The line of the nth call."""
+        """What is sent for the nth call."""
         return self.template % (FIRST_ID + number)
 
 
@@ -93,28 +94,35 @@ class Wire:
             while rest:
                 rest = rest[os.write(self.write_fd, rest) :]
 
-    def exchange(self, line: bytes) -> int:
-        """Send a line and read until the end of one. Returns the bytes that were read.
+    def wrap(self, request: Request) -> Request:
+        """A call as it is sent over this wire."""
+        return request
+
+    def is_over(self, piece: memoryview) -> bool:
+        """Whether no more comes after this piece of an answer, however much was expected."""
+        return piece[-1] == NEWLINE
+
+    def exchange(self, data: bytes, size: float = math.inf) -> int:
+        """Send a call and read its answer, which has `size` bytes or ends. Returns the bytes that were read.
 
         Raises:
             Unmeasurable: the other side hung up.
         """
-        self.send(line)
+        self.send(data)
         total = 0
         while True:
-            size = os.readv(self.read_fd, [_room])
-            if not size:
+            got = os.readv(self.read_fd, [_room])
+            if not got:
                 raise Unmeasurable("the connection was closed")
-            total += size
-            if _room[size - 1] == NEWLINE:
+            total += got
+            if total >= size or self.is_over(_room[:got]):
                 return total
 
     def greet(self, hello: Mapping[str, object] | None = None) -> None:
         """Begin as clients do: the bridge's hello if there is one, the handshake, a list."""
         if hello is not None:
             self._say({"method": "mcpd/hello", "params": dict(hello)})
-        info = {"name": "bench", "version": "1"}
-        self.ask("initialize", {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": info})
+        self.ask("initialize", INTRODUCTION)
         self._say({"method": "notifications/initialized"})
         self.ask("tools/list", {})
 
@@ -128,7 +136,7 @@ class Wire:
         with within(ANSWER, method):
             self._say({"id": self._last, "method": method, "params": dict(params)})
             while True:
-                message: dict[str, Any] = json.loads(self._line())
+                message: dict[str, Any] = json.loads(self._next()[1])
                 if message.get("id") == self._last:
                     break
         if "result" not in message:
@@ -145,24 +153,39 @@ class Wire:
         with within(ANSWER, "the first call"):
             self.send(request.line(self.number))
             self.number += 1
-            line = self._line()
-        result = json.loads(line).get("result", {})
+            size, message = self._next()
+        result = json.loads(message).get("result", {})
         if result.get("isError") or not result.get("content"):
-            raise Unmeasurable(f"a call was answered with {line[:500]!r}")
-        return len(line)
+            raise Unmeasurable(f"a call was answered with {message[:500]!r}")
+        return size
 
     def _say(self, message: Mapping[str, object]) -> None:
         self.send(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
-    def _line(self) -> bytes:
-        pieces = [self._held]
-        while b"\n" not in pieces[-1]:
-            data = os.read(self.read_fd, ROOM_BYTES)
-            if not data:
-                raise Unmeasurable("the connection was closed")
-            pieces.append(data)
-        line, _, self._held = b"".join(pieces).partition(b"\n")
-        return line + b"\n"
+    def _next(self) -> tuple[int, bytes]:
+        """The next message, and the bytes that carried it."""
+        line = self._until(b"\n")
+        return len(line), line
+
+    def _until(self, end: bytes) -> bytes:
+        """What comes, up to and with an end."""
+        while end not in self._held:
+            self._held += self._read()
+        found, end, self._held = self._held.partition(end)
+        return found + end
+
+    def _exactly(self, size: int) -> bytes:
+        """So many bytes that come next."""
+        while len(self._held) < size:
+            self._held += self._read()
+        found, self._held = self._held[:size], self._held[size:]
+        return found
+
+    def _read(self) -> bytes:
+        data = os.read(self.read_fd, ROOM_BYTES)
+        if not data:
+            raise Unmeasurable("the connection was closed")
+        return data
 
 
 def cpu_of(pid: int) -> float:

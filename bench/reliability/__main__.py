@@ -164,26 +164,13 @@ def main(argv: list[str]) -> int:
     except KeyboardInterrupt:
         # Half an hour of measuring is not thrown away.
         print("\ninterrupted: what follows is about what was measured until now")
-    run = run_of(" ".join(["python -m bench.reliability", *_telling(argv)]), before)
+    run = run_of(" ".join(["python -m bench.reliability", *argv]), before)
     print(f"\n{run}")
     if options.write:
         write(options.doc, findings, run)
     broken = [finding.name for finding in findings if finding.kept is False]
     print(f"not kept: {', '.join(broken)}" if broken else "all that was measured is kept")
     return 1 if broken else 0
-
-
-def _telling(argv: list[str]) -> list[str]:
-    """The words that say what was measured: not where it was written to."""
-    kept, skip = [], False
-    for each in argv:
-        if skip or each == "--write":
-            skip = False
-        elif each == "--doc":
-            skip = True
-        else:
-            kept.append(each)
-    return kept
 
 
 if __name__ == "__main__":

@@ -6,10 +6,11 @@ import json
 import os
 import signal
 import statistics
-import subprocess
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+from bench.calls.targets import over_stdio
 from bench.reliability.promise import Finding, mebibytes, milliseconds, percentile
 from bench.reliability.stage import FREE, at_work, code_of, server, text_of, when
 from tests.faults.stage import is_alive
@@ -81,21 +82,9 @@ def kill_once(line: Line) -> tuple[list[float], float]:
 
 def bare_start() -> float:
     """Seconds of the same server without any daemon: from its start to its first answer to a call."""
-    asked: list[dict[str, Any]] = [
-        {"id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18", "capabilities": {}}},
-        {"method": "notifications/initialized"},
-        {"id": 2, "method": "tools/list"},
-        {"id": 3, "method": "tools/call", "params": {"name": "echo", "arguments": {}}},
-    ]
     begun = time.perf_counter()
-    with subprocess.Popen(command(tools=TOOLS), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        for message in asked:
-            child.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
-            child.stdin.flush()
-            if "id" in message:
-                assert child.stdout.readline()
+    with closing(over_stdio(command(tools=TOOLS), {})) as wire:
+        wire.ask("tools/call", {"name": "echo", "arguments": {}})
         return time.perf_counter() - begun
 
 

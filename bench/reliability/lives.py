@@ -6,25 +6,24 @@ import contextlib
 import json
 import random
 import socket
-import subprocess
-import sys
 import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from bench.reliability.promise import Finding, milliseconds, percentile
 from bench.reliability.stage import at_work, server, when
+from bench.running import prepared
 from daemon.cli import control
 from tests.e2e.forking import FORKS
-from tests.e2e.harness import ROOT, RawClient, scripted
+from tests.e2e.harness import RawClient, scripted
 from tests.e2e.killing import TOOLS, Lives, loading, sound
-from tests.waiting import WAIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from bench.reliability.promise import Scale
     from bench.reliability.stage import Watched
+    from bench.running import Daemon
 
 KILLS = 1000
 """Lives that are cut off in the full measure of R12."""
@@ -150,8 +149,7 @@ def ready(scale: Scale) -> Iterator[Finding]:
             {"command": "sleep", "args": ["600"], "timeouts": {"stopEof": 0, "stopTerm": 0.5}},
         ]
         config = {"mcpServers": {f"s{number}": kinds[number % len(kinds)] for number in range(SILENT)}}
-        daemon = stack.enter_context(at_work({}, ready=False))
-        daemon.stop()
+        daemon = stack.enter_context(prepared({}))
         empty = [started(daemon, {"mcpServers": {}}) for _ in range(scale.of(STARTS, least=3))]
         full = [started(daemon, config) for _ in range(scale.of(STARTS, least=3))]
     middle, longest = percentile(full, 0.5), max(full)
@@ -163,24 +161,14 @@ def ready(scale: Scale) -> Iterator[Finding]:
     )
 
 
-def started(daemon: Watched, config: dict[str, Any]) -> float:
+def started(daemon: Daemon, config: dict[str, Any]) -> float:
     """Seconds from the start of the daemon's process to READY=1, as anybody runs it: without a window."""
-    address = daemon.directory / "ready"
-    address.unlink(missing_ok=True)
-    daemon.config.write_text(json.dumps(config))
-    words = [sys.executable, "-m", "daemon", "run", "--config", str(daemon.config)]
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel, daemon.log.open("ab") as log:
-        channel.bind(str(address))
-        channel.settimeout(WAIT)
-        environ = {**daemon.environ, "NOTIFY_SOCKET": str(address)}
-        begun = time.perf_counter()
-        with subprocess.Popen(words, cwd=ROOT, env=environ, stderr=log) as process:
-            try:
-                assert b"READY=1" in channel.recv(4096)
-                took = time.perf_counter() - begun
-            finally:
-                process.terminate()
-                process.wait(WAIT)
+    daemon.configured = config
+    daemon.write()
+    begun = time.perf_counter()
+    daemon.start()
+    took = time.perf_counter() - begun
+    daemon.stop()
     return took
 
 

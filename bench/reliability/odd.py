@@ -115,9 +115,7 @@ def r11(found: dict[str, tuple[float, int, int]]) -> Finding:
         for name, (stall, peak, rest) in found.items()
     )
     return Finding(
-        name="R11",
-        measured=each,
-        kept=stall <= STALL_SECONDS and lines <= 32 * MIB and after <= 32 * MIB,
+        name="R11", measured=each, kept=stall <= STALL_SECONDS and lines <= 32 * MIB and after <= 32 * MIB
     )
 
 
@@ -130,8 +128,4 @@ def malformed(scale: Scale) -> Iterator[Finding]:
         for each in found.results
     ]
     told.append(f"longest stall of the loop: {milliseconds(found.stall)}")
-    yield Finding(
-        name="R10",
-        measured="; ".join(told),
-        kept=not found.faults and found.stall <= STALL_SECONDS,
-    )
+    yield Finding(name="R10", measured="; ".join(told), kept=not found.faults and found.stall <= STALL_SECONDS)

@@ -219,12 +219,7 @@ def text_of(message: Json) -> str:
 
 
 @contextmanager
-def at_work(
-    servers: Mapping[str, Json],
-    *,
-    ready: bool = True,
-    **config: Any,
-) -> Iterator[Watched]:
+def at_work(servers: Mapping[str, Json], *, ready: bool = True, **config: Any) -> Iterator[Watched]:
     """A daemon with these servers, all ready unless `ready` is false; in the end nothing of it is left."""
     daemon = Watched(own_directory(), {"mcpServers": dict(servers), **config}, {})
     with started(daemon):

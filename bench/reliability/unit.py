@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from bench.reliability.keeper import WATCHDOG_SECONDS, Keeper
 from bench.reliability.promise import Finding, milliseconds, percentile
 from bench.reliability.stage import LOOK_SECONDS, Line, code_of, server, text_of
+from bench.running import INTRODUCTION
 from tests.e2e.harness import ROOT, RawClient
 from tests.faults.stage import is_alive
 from tests.waiting import WAIT
@@ -100,12 +101,7 @@ class Bridge(Line):
         self.notices = []
         self.begun = {}
         self._came = {}
-        hello = {
-            "protocolVersion": "2025-06-18",
-            "capabilities": {},
-            "clientInfo": {"name": "bench", "version": "1"},
-        }
-        assert "result" in self.ask("initialize", hello)
+        assert "result" in self.ask("initialize", INTRODUCTION)
         self.send(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
 
     def close(self) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import selectors
-import socket
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
+from bench.calls.daemons import over_socket
 from bench.reliability.promise import Finding, mebibytes, milliseconds, percentile
 from bench.reliability.stage import at_work, memory_of, server
 from tests.waiting import WAIT
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from bench.calls.wires import Wire
     from bench.reliability.promise import Scale
     from bench.reliability.stage import Watched
 
@@ -46,7 +47,7 @@ MIB = 2**20
 class Caller:
     """A client that has one call under way at a time, always with id 1, each with a number of its own."""
 
-    channel: socket.socket
+    wire: Wire
     number: int
     nonce: bytes = b""
     rest: bytes = b""
@@ -56,14 +57,14 @@ class Caller:
         """Send the next call."""
         self.nonce = b"n%d." % nonce
         category = b"s%d" % (nonce % SERVERS)
-        self.channel.sendall(
+        self.wire.send(
             b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"call-category-tool","arguments":'
             b'{"category":"%b","name":"echo","args":{"nonce":"%b"}}}}\n' % (category, self.nonce)
         )
 
     def came(self) -> bool:
         """Read; True if the answer is complete. Counts it if it is not the one to this call."""
-        chunk = self.channel.recv(65536)
+        chunk = os.read(self.wire.read_fd, 65536)
         assert chunk, "the daemon closed the connection"
         self.rest += chunk
         line, end, rest = self.rest.partition(b"\n")
@@ -81,7 +82,8 @@ def flood(scale: Scale) -> Iterator[Finding]:
     calls = scale.of(CALLS, least=200)
     servers = {f"s{number}": server(tools=["echo"]) for number in range(SERVERS)}
     with at_work(servers) as daemon, ExitStack() as stack:
-        callers = [Caller(stack.enter_context(connected(daemon)), number) for number in range(CLIENTS)]
+        wires = [stack.enter_context(closing(over_socket(daemon.socket))) for _ in range(CLIENTS)]
+        callers = [Caller(wire, number) for number, wire in enumerate(wires)]
         begun = time.perf_counter()
         samples = run(callers, calls, lambda: memory_of(daemon.pid))
         rate = calls / (time.perf_counter() - begun)
@@ -102,15 +104,6 @@ def flood(scale: Scale) -> Iterator[Finding]:
     )
 
 
-@contextmanager
-def connected(daemon: Watched) -> Iterator[socket.socket]:
-    """A bare socket to the daemon."""
-    with socket.socket(socket.AF_UNIX) as channel:
-        channel.settimeout(WAIT)
-        channel.connect(str(daemon.socket))
-        yield channel
-
-
 def run(callers: list[Caller], calls: int, look: Callable[[], int]) -> list[tuple[int, int]]:
     """Have all of them call, until so many calls are answered. Returns (calls, bytes) after the warm-up."""
     samples: list[tuple[int, int]] = []
@@ -118,7 +111,7 @@ def run(callers: list[Caller], calls: int, look: Callable[[], int]) -> list[tupl
     begun, done = 0, 0
     with selectors.DefaultSelector() as selector:
         for caller in callers:
-            selector.register(caller.channel, selectors.EVENT_READ, caller)
+            selector.register(caller.wire.read_fd, selectors.EVENT_READ, caller)
             caller.call(begun)
             begun += 1
         while done < calls:

@@ -16,10 +16,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import attrs
-
 from bench.running import Unmeasurable
-from bench.scale.beside import WORDS, beside
+from bench.scale.beside import beside
 from bench.scale.writers import writings
 from bench.tables import machine, markdown, number, put, text
 
@@ -37,8 +35,7 @@ def marks(place: str) -> tuple[str, str]:
 
 def beside_table(found: Beside) -> Table:
     """What was measured beside `bench.calls`, in words."""
-    values = attrs.asdict(found)
-    rows = [[words, f"{number(values[name])} {unit}".rstrip()] for name, (words, unit) in WORDS.items()]
+    rows = [[words, f"{number(value)} {unit}".rstrip()] for words, (value, unit) in found.items()]
     return "Measured beside", ["what", "measured"], rows
 
 

@@ -8,13 +8,10 @@ import time
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
-import attrs
-
 from bench.calls.daemons import connected, over_socket, servers
 from bench.calls.targets import FEW_TOOLS
 from bench.calls.wires import Request, cpu_of, kilobytes, within
 from bench.running import Unmeasurable, running
-from bench.scale.pair import descriptors, pair
 from tests.waiting import WAIT
 
 if TYPE_CHECKING:
@@ -37,48 +34,8 @@ SESSIONS = 32
 """Sessions that load at the same time, each under its own key."""
 
 
-WORDS = {
-    "base_mb": ("memory of a daemon with nothing in it", "MB"),
-    "server_kb": ("memory for each server, its own process not counted", "KB"),
-    "tool_kb": ("memory for each tool", "KB"),
-    "base_descriptors": ("descriptors of a daemon with nothing in it", ""),
-    "server_descriptors": ("descriptors for each server", ""),
-    "client_descriptors": ("descriptors for each client", ""),
-    "connection_us": ("CPU for each client that connects, shakes hands, lists and hangs up", "us"),
-    "load_ms": ("a load under a key, until it is on disk and answered", "ms"),
-    "load_us": ("CPU for it", "us"),
-    "loads": ("loads, 32 sessions at once", "a second"),
-    "idle_share": ("two idle daemons on one socket: of 200 connections, the first took", "%"),
-    "busy_share": ("the same while the first was busy without a pause", "%"),
-}
-"""Each measure in words, and its unit."""
-
-
-@attrs.frozen(kw_only=True)
-class Beside:
-    """What was found."""
-
-    base_mb: float
-    """Of a daemon without servers and clients."""
-    server_kb: float
-    """What each server adds in the daemon; its own process is not in it."""
-    tool_kb: float
-    """What each tool adds."""
-    base_descriptors: float
-    server_descriptors: float
-    client_descriptors: float
-    connection_us: float
-    """CPU for each client that connects, shakes hands, lists and hangs up."""
-    load_ms: float
-    """Until one load under a key is on disk and answered: the median."""
-    load_us: float
-    """CPU for it, all threads together."""
-    loads: float
-    """A second, of many sessions at once."""
-    idle_share: float
-    """Of 200 connections to two idle daemons on one socket, what the first took, in percent: the median."""
-    busy_share: float
-    """The same while the first was busy without a pause."""
+Beside = dict[str, tuple[float, str]]
+"""What was found, by words, with its unit."""
 
 
 def beside() -> Beside:
@@ -102,21 +59,23 @@ def beside() -> Beside:
     tool = (long[0] - small[0]) / (MANY_TOOLS - FEW_TOOLS)
     server = (wide[0] - small[0]) / (MANY_SERVERS - 1) - tool * FEW_TOOLS
     per_server = (wide[1] - small[1]) / (MANY_SERVERS - 1)
-    idle, busy = pair()
-    return Beside(
-        base_mb=(small[0] - server - tool * FEW_TOOLS) / 1024,
-        server_kb=server,
-        tool_kb=tool,
-        base_descriptors=small[1] - per_server,
-        server_descriptors=per_server,
-        client_descriptors=per_client,
-        connection_us=connection,
-        load_ms=load_ms,
-        load_us=load_us,
-        loads=rate,
-        idle_share=idle,
-        busy_share=busy,
-    )
+    return {
+        "memory of a daemon with nothing in it": ((small[0] - server - tool * FEW_TOOLS) / 1024, "MB"),
+        "memory for each server, its own process not counted": (server, "KB"),
+        "memory for each tool": (tool, "KB"),
+        "descriptors of a daemon with nothing in it": (small[1] - per_server, ""),
+        "descriptors for each server": (per_server, ""),
+        "descriptors for each client": (per_client, ""),
+        "CPU for each client that connects, shakes hands, lists and hangs up": (connection, "us"),
+        "a load under a key, until it is on disk and answered": (load_ms, "ms"),
+        "CPU for it": (load_us, "us"),
+        "loads, 32 sessions at once": (rate, "a second"),
+    }
+
+
+def descriptors(pid: int) -> int:
+    """How many a process has open."""
+    return len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208 - only their number counts
 
 
 def _size(daemon: Daemon) -> tuple[float, int]:

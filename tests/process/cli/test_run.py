@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 
-from daemon.cli.run import ConfigFile, switched
+from daemon.cli.run import ConfigFile, opened, switched
 from daemon.errors import ConfigError
 from daemon.processes.starts import FOLDER
 from daemon.surfaces.table import chosen
@@ -294,59 +295,6 @@ def test_help_shows_an_example_and_the_statuses() -> None:
         assert status in done.stdout
 
 
-@contextmanager
-def activated(place: Place, config: Path) -> Iterator[tuple[subprocess.Popen[str], socket.socket]]:
-    """The daemon, started as systemd does it: with sockets that listen already, at descriptors 3 and 4.
-
-    A client waits in the first one.
-    """
-    listeners = {name: socket.socket(socket.AF_UNIX) for name in ("front", "control")}
-    for name, listener in listeners.items():
-        listener.bind(str(place.home / name))
-        listener.listen()
-    script = "import os, sys; os.environ['LISTEN_PID'] = str(os.getpid()); " + RUN
-    moves = f"exec 3<&{listeners['front'].fileno()} 4<&{listeners['control'].fileno()}; "
-    command = ["/bin/bash", "-c", moves + 'exec "$0" "$@"', sys.executable, "-c", script]
-    environ = {**place.environ(), "LISTEN_FDS": "2", "LISTEN_FDNAMES": "front:control"}
-    with socket.socket(socket.AF_UNIX) as waiting:
-        waiting.connect(str(place.home / "front"))
-        waiting.settimeout(PATIENCE)
-        with subprocess.Popen(
-            [*command, "--config", str(config)],
-            cwd=ROOT,
-            env=environ,
-            pass_fds=[listener.fileno() for listener in listeners.values()],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process:
-            try:
-                yield process, waiting
-            finally:
-                process.kill()
-                for listener in listeners.values():
-                    listener.close()
-
-
-def test_sockets_of_systemd_are_used_and_left_to_it(place: Place) -> None:
-    with activated(place, place.config()) as (process, _):
-        assert place.told().startswith("READY=1")
-        assert ping(place.home / "front")
-        assert status_of(place.home / "control")["daemon"]["socket"] == str(place.home / "front")
-        process.terminate()
-        assert ended(process)[0] == 0
-        assert (place.home / "front").exists()
-
-
-def test_with_a_faulty_configuration_clients_in_systemds_socket_are_turned_away(place: Place) -> None:
-    """Left in the queue, they would have systemd start us again at once, for ever."""
-    faulty = place.home / "faulty.json"
-    faulty.write_text('{"mcpServers": {"a": {}}}')
-    with activated(place, faulty) as (process, waiting):
-        assert ended(process)[0] == 78
-        assert waiting.recv(1) == b""
-
-
 PROFILES = {
     "default": {"surface": "search", "lazy": False, "deferredLoading": True},
     "other": {"surface": "load"},
@@ -378,6 +326,39 @@ def test_the_switch_of_the_command_line_counts_for_every_reading_of_the_file(tmp
     path.write_text('{"lazy": true, "watch": true}')
     again = file.read()
     assert (again.lazy, again.watch) == (False, True)
+
+
+TOKEN = "0123456789abcdef-of-ci"
+
+
+@pytest.mark.parametrize(
+    ("configured", "option", "address"),
+    [
+        (None, None, None),
+        (None, "", "127.0.0.1:7337"),
+        (None, "localhost:8000", "localhost:8000"),
+        ({"address": "127.0.0.1:9000"}, None, "127.0.0.1:9000"),
+        ({"address": "127.0.0.1:9000", "tokens": TOKEN}, "", "127.0.0.1:9000"),
+        ({"address": "127.0.0.1:9000", "tokens": TOKEN}, "[::1]:1", "[::1]:1"),
+        ({"tokens": TOKEN, "trustedProxies": ["10.0.0.1"]}, "0.0.0.0:80", "0.0.0.0:80"),
+    ],
+)
+def test_the_command_line_opens_http_and_what_is_configured_of_it_stays(
+    configured: dict[str, object] | None, option: str | None, address: str | None
+) -> None:
+    config = config_of({"listen": {"http": configured}})
+    http = opened(config, option).listen.http
+    assert (http and http.address) == address
+    if http is not None:
+        assert http.tokens == (configured or {}).get("tokens")
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:7337", "nonsense", "example.org:80"])
+def test_an_address_on_the_command_line_is_held_to_the_same_rules(tmp_path: Path, address: str) -> None:
+    path = tmp_path / "mcpd.json"
+    path.write_text('{"listen": {"http": {"hosts": ["box"]}}}')
+    with pytest.raises(ConfigError, match=f"mcpd run --http {re.escape(address)}: "):
+        ConfigFile(path, http=address).read()
 
 
 def test_the_secrets_of_every_configuration_that_was_read_stay_hidden(

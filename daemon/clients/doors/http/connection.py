@@ -17,14 +17,13 @@ from __future__ import annotations
 import math
 from http import HTTPStatus
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 import h11
 import trio
 from loguru import logger
 
 from daemon.clients.doors.http.exchange import PLAIN, HttpExchange
-from daemon.clients.doors.http.head import Head
+from daemon.clients.doors.http.head import HEAD_BYTES, head_of
 from daemon.clients.doors.http.responding import ResponseWriter
 from daemon.errors import ConnectionLost, RunError
 from daemon.wire.outbox import IN, OUT
@@ -36,14 +35,11 @@ if TYPE_CHECKING:
 
     from daemon.wire.outbox import Outbox
 
-HEAD_BYTES = 16 * 1024
-"""Longest head of a request; agents send 500 bytes, browsers up to 8 KiB with cookies."""
-
-PIPELINED_BYTES = 64 * 1024
+PIPELINED_BYTES = HEAD_BYTES
 """Bytes of later requests that are read while a response is under way; clients of MCP send none."""
 
 READ_BYTES = 64 * 1024
-"""Bytes of one read: requests are small, and a large body takes a few of them."""
+"""Bytes of one read of a body; outside of one it is `HEAD_BYTES`, as h11 takes a whole head of any length."""
 
 READS_PER_TURN = 16
 """Reads before other links get a turn: a megabyte."""
@@ -101,6 +97,8 @@ class HttpConnection(ResponseWriter):
         try:
             self._rewatch()
             await self._until_ended()
+        except OSError as error:  # the kernel has no room to watch it
+            self._end(ConnectionLost(f"waiting for it failed: {error.strerror}"))
         finally:
             self._end(ConnectionLost("the connection was closed here"))
             self._outbox.flush()
@@ -108,22 +106,26 @@ class HttpConnection(ResponseWriter):
     def tick(self, now: float) -> None:
         """Do what is due: give up on a client that is too slow, call what waits for its time."""
         exchange = self.exchange
-        if now >= self._deadline:
-            self._deadline = math.inf
-            if exchange is None or self._shut or self._http.our_state is not h11.SEND_RESPONSE:
-                self._end(ConnectionLost("no request came in time"))
-            else:
-                text = "the request was not complete in time\n"
-                exchange.respond(HTTPStatus.REQUEST_TIMEOUT, (text.encode(),), PLAIN)
-        if exchange is not None and now >= exchange.due and exchange.on_due is not None:
-            exchange.due, on_due = math.inf, exchange.on_due
-            on_due()
+        self._allow_for_reading(now)
+        try:
+            if now >= self._deadline:
+                self._deadline = math.inf
+                if exchange is None or self._http.our_state is not h11.SEND_RESPONSE:
+                    self._end(ConnectionLost("no request came in time, or the response was not read"))
+                else:
+                    text = "the request was not complete in time\n"
+                    exchange.respond(HTTPStatus.REQUEST_TIMEOUT, (text.encode(),), PLAIN)
+            if exchange is not None and now >= exchange.due and exchange.on_due is not None:
+                exchange.due, on_due = math.inf, exchange.on_due
+                on_due()
+        except Exception as error:  # noqa: BLE001 - the boundary, as in `_on_ready`
+            self._fault(error)
 
     def close_when_done(self) -> None:
         """Serve the request that is under way, if any, as the last one: the daemon is stopping."""
-        if self.exchange is None and self._is_idle:
-            self._end(ConnectionLost("mcpd is stopping"))
         self._is_last = True
+        if self.exchange is None and not self._out:
+            self._end(ConnectionLost("mcpd is stopping"))
 
     def _fault(self, error: Exception) -> None:
         """End the connection; a fault of ours is logged, and answered if that is still possible."""
@@ -141,11 +143,12 @@ class HttpConnection(ResponseWriter):
     # --- requests ------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Write, and read the next request if it has come already."""
+        """Write, and serve the next request if it has come already."""
         super().flush()
-        if self.exchange is None and self._is_idle and self._http.trailing_data[0] and self._reason is None:
+        if self.exchange is None and self._reason is None and self._http.trailing_data[0]:
             try:
                 self._parse()
+                self._rewatch()
             except Exception as error:  # noqa: BLE001 - the boundary, as in `_on_ready`
                 self._fault(error)
 
@@ -160,8 +163,9 @@ class HttpConnection(ResponseWriter):
 
     def _read_on(self) -> None:
         for _ in range(READS_PER_TURN):
+            size = READ_BYTES if self._http.their_state is h11.SEND_BODY else HEAD_BYTES
             try:
-                chunk = self._socket.recv(READ_BYTES)
+                chunk = self._socket.recv(size)
             except BlockingIOError:
                 return
             except OSError as error:
@@ -178,7 +182,7 @@ class HttpConnection(ResponseWriter):
             self._http.receive_data(chunk)
             self._parse()
             self._rewatch()
-            if len(chunk) < READ_BYTES or not self._reads:
+            if len(chunk) < size or not self._reads:
                 return
 
     def _parse(self) -> None:
@@ -186,7 +190,8 @@ class HttpConnection(ResponseWriter):
             return
         self._parsing = True
         try:
-            while self._reason is None:
+            # Nobody's answers pile up here: who does not read them is not served on.
+            while self._reason is None and (self.exchange is not None or self.queued <= self._pause_at):
                 match self._http.next_event():
                     case h11.Request() as request:
                         self._begin(request)
@@ -204,28 +209,25 @@ class HttpConnection(ResponseWriter):
     def _begin(self, request: h11.Request) -> None:
         self._is_idle = False
         self._deadline = trio.current_time() + BODY_SECONDS
-        headers: dict[str, str] = {}
-        for raw_name, raw_value in request.headers:
-            name, value = raw_name.decode("ascii"), raw_value.decode("latin-1")
-            headers[name] = f"{headers[name]}, {value}" if name in headers else value
-        target = request.target.decode("ascii").partition("?")[0]
-        length = headers.get("content-length", None if "transfer-encoding" in headers else "0")
-        head = Head(method=request.method.decode(), path=unquote(target), headers=headers, peer=self._peer)
+        head = head_of(request, self._peer)
+        length = head.headers.get("content-length", None if "transfer-encoding" in head.headers else "0")
         exchange = self.exchange = HttpExchange(head, self, length=None if length is None else int(length))
         if exchange.length == 0:
             return  # Its end comes next, and only then may the response leave the connection open.
         self._serve(exchange)
+        if exchange.on_body is not None and (exchange.length or 0) > self._max_body:
+            _refuse_body(exchange, self._max_body)
         if exchange.is_open and self._http.they_are_waiting_for_100_continue:
             self.queue((self._http.send(h11.InformationalResponse(status_code=100, headers=[])) or b"",))
 
     def _take(self, data: bytes) -> None:
         if self.exchange is None:
             return
-        self._body.append(bytes(data))
+        if self.exchange.on_body is not None:  # else it is refused already, in a moment
+            self._body.append(bytes(data))
         self._body_bytes += len(data)
         if self._body_bytes > self._max_body:
-            text = f"the body is longer than {self._max_body} bytes (limits.clientMessageBytes)\n"
-            self.exchange.respond(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, (text.encode(),), PLAIN)
+            _refuse_body(self.exchange, self._max_body)
 
     def _complete(self) -> None:
         self._deadline = math.inf
@@ -240,13 +242,13 @@ class HttpConnection(ResponseWriter):
         self._is_last = True
         if self._http.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
             status = HTTPStatus(error.error_status_hint)
-            text = f"not a request of HTTP/1.1: {error}\n".encode()
+            text = _plain(error).encode()
             self.exchange = None
             self.queue((self._begun(status, {**PLAIN, "content-length": str(len(text))}),))
             self.queue(self._framed((text,), len(text)))
             self.finish()
         else:
-            raise ConnectionLost(f"not a request of HTTP/1.1: {error}")
+            raise ConnectionLost(_plain(error))
 
     def _rewatch(self) -> None:
         if self._write_fd == CLOSED:
@@ -258,4 +260,14 @@ class HttpConnection(ResponseWriter):
         self._outbox.poll.watch(self._write_fd, reads | writes, self._on_ready)
 
     def _forget_request(self) -> None:
-        self._body, self._body_bytes, self.received = [], 0, b""
+        self._body, self._body_bytes, self.received = [], 0, self._http.trailing_data[0]
+
+
+def _refuse_body(exchange: HttpExchange, most: int) -> None:
+    text = f"the body is longer than {most} bytes (limits.clientMessageBytes)\n"
+    exchange.respond(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, (text.encode(),), PLAIN)
+
+
+def _plain(error: h11.RemoteProtocolError) -> str:
+    """What h11 found, without the bytes that it repeats after a colon: a token may be among them."""
+    return f"not a request of HTTP/1.1: {str(error).partition(':')[0]}\n"

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 import trio
-from msgspec import Raw
 
 from daemon import protocol
 from daemon.clients.doors.http.replies import PostReply
@@ -36,8 +35,9 @@ class ExchangeLink(Generic[R]):
         self._outbox = outbox
         self._hello = b"".join(map(bytes, envelope.notification(protocol.HELLO, msgspec.json.encode(hello))))
         self._receiver: Receiver | None = None
-        self._early: list[tuple[Envelope, Line]] = []
+        self._early: list[tuple[Envelope | None, Line]] = []
         self._ended = trio.Event()
+        self._fault: Exception | None = None
 
     @property
     def is_over(self) -> bool:
@@ -65,25 +65,37 @@ class ExchangeLink(Generic[R]):
         self._receiver = receiver
         early, self._early = self._early, []
         for message, line in early:
-            receiver.on_message(message, line)
+            _hand_over(receiver, message, line)
         self._outbox.flush()
         try:
             await self._ended.wait()
         finally:
             self._receiver = None
-            self._ended.set()
-        raise ConnectionLost("its session has ended")
+            self.end()
+        raise self._fault or ConnectionLost("its session has ended")
 
-    def post(self, message: Envelope, line: Line, reply: R | None = None) -> None:
-        """Take a message; a request comes with what is to answer it."""
-        if reply is not None:
-            self.replies[bytes(message.id) if isinstance(message.id, Raw) else b""] = reply
+    def post(self, message: Envelope | None, line: Line) -> None:
+        """Take a message, and what it is if that was looked at; what answers it is in `replies` by now."""
         self.turns += 1
         if self._receiver is None:
             self._early.append((message, line))
-        else:
-            self._receiver.on_message(message, line)
+            return
+        try:
+            _hand_over(self._receiver, message, line)
+        except Exception as error:  # noqa: BLE001 - it is the session's fault, and ends `run`: not the connection's
+            self._fault = error
+            self.end()
 
     def end(self) -> None:
-        """End the session."""
+        """End the session; requests without an answer get none. Idempotent."""
         self._ended.set()
+        replies, self.replies = self.replies, {}
+        for reply in replies.values():
+            reply.give_up()
+
+
+def _hand_over(receiver: Receiver, message: Envelope | None, line: Line) -> None:
+    if message is None:
+        receiver.on_lines([line])
+    else:
+        receiver.on_message(message, line)

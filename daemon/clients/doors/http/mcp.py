@@ -6,7 +6,7 @@ Sources: MCP 2025-11-25 and 2026-07-28, "Streamable HTTP". Which of them a reque
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -15,13 +15,14 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from daemon import protocol
+from daemon.clients.attachment import plain_call
 from daemon.clients.doors.http.events import UnknownEvent
 from daemon.clients.doors.http.exchange import PLAIN
 from daemon.clients.doors.http.head import Refusal
 from daemon.clients.doors.http.links import ExchangeLink
 from daemon.clients.doors.http.modern import VERSION_HEADER, fault_of, marked_fault_of
 from daemon.clients.doors.http.replies import JSON, STATUSES, PostReply, ResumableReply
-from daemon.clients.doors.http.sessions import HttpSessions, Place
+from daemon.clients.doors.http.sessions import HttpSession, HttpSessions, Place
 from daemon.clients.session_state import fault_of_key
 from daemon.wire import envelope
 from daemon.wire.envelope import BadMessage, Envelope
@@ -46,6 +47,9 @@ PRIMED_SINCE = "2025-11-25"
 
 CANCELLED = -32800
 """JSON-RPC code of the answer to a request that its client has cancelled: its response must end somehow."""
+
+MAX_ACCEPTS = 64
+"""`Accept` headers that are known: all clients of a kind send the same."""
 
 POSTING = ("application/json", "text/event-stream")
 
@@ -109,13 +113,18 @@ class McpEndpoint:
 
     def _post(self, exchange: HttpExchange, place: Place, key: str | None, body: bytes) -> None:
         line: Line = as_line(body)
+        headers = exchange.head.headers
+        version, session_id = headers.get(VERSION_HEADER), headers.get(SESSION_HEADER)
+        if session_id is not None and not _is_modern(version) and (call := plain_call(line)) is not None:
+            session = self.sessions.find(session_id, place)
+            if _expect(session, exchange, call.request_id):
+                session.post(None, line)
+            return
         try:
             message, line = _decoded(line)
         except BadMessage as fault:
             _refuse(exchange, fault.request_id, fault.code, fault.message)
             return
-        headers = exchange.head.headers
-        version = headers.get(VERSION_HEADER)
         if _is_modern(version) or (
             version is None and SESSION_HEADER not in headers and _is_enveloped(message)
         ):
@@ -139,7 +148,8 @@ class McpEndpoint:
             _refuse(exchange, request_id, *fault)
             return
         link = self._link(exchange.connection, place, key)
-        link.post(message, line, PostReply(exchange))
+        link.replies[request_id] = PostReply(exchange)
+        link.post(message, line)
 
     def _drop_modern(self, exchange: HttpExchange, message: Envelope) -> None:
         """Acknowledge a notification, of which this revision has none for a server; refuse an answer."""
@@ -177,18 +187,18 @@ class McpEndpoint:
                 "there is no Mcp-Session-Id: send initialize first, and then the id that it is answered with\n"
             )
             raise Refusal(HTTPStatus.BAD_REQUEST, text)
+        if message.method is UNSET and (message.id is UNSET or message.result is message.error is UNSET):
+            text = "Invalid Request: neither a request, a notification nor an answer"
+            _refuse(exchange, envelope.id_of(message), envelope.INVALID_REQUEST, text)
+            return
         if message.method is UNSET or message.id is UNSET:
             session.post(message, line)
             if message.method == protocol.CANCEL:
                 self._end_cancelled(session.replies, message)
             exchange.respond(HTTPStatus.ACCEPTED)
             return
-        request_id = bytes(message.id)
-        if request_id in session.replies:
-            _refuse(exchange, request_id, envelope.INVALID_REQUEST, protocol.already_in_flight(request_id))
-            return
-        primes = (exchange.head.headers.get(VERSION_HEADER) or "") >= PRIMED_SINCE
-        session.post(message, line, ResumableReply(exchange, session.log, primes=primes))
+        if _expect(session, exchange, bytes(message.id)):
+            session.post(message, line)
 
     def _end_cancelled(self, replies: dict[bytes, ResumableReply], message: Envelope) -> None:
         """End the response to a cancelled request, which its session does not answer."""
@@ -224,6 +234,16 @@ def session_key(headers: Mapping[str, str]) -> str | None:
     if key is not None and (fault := fault_of_key(key)):
         raise Refusal(HTTPStatus.BAD_REQUEST, f"Mcpd-Session: {fault}\n")
     return key
+
+
+def _expect(session: HttpSession, exchange: HttpExchange, request_id: bytes) -> bool:
+    """Have a request answered by what its session says to it. Returns False if there is one with its id."""
+    if request_id in session.replies:
+        _refuse(exchange, request_id, envelope.INVALID_REQUEST, protocol.already_in_flight(request_id))
+        return False
+    primes = (exchange.head.headers.get(VERSION_HEADER) or "") >= PRIMED_SINCE
+    session.replies[request_id] = ResumableReply(exchange, session.log, primes=primes)
+    return True
 
 
 def _decoded(line: Line) -> tuple[Envelope, Line]:
@@ -276,6 +296,7 @@ def _require_post(exchange: HttpExchange) -> None:
         raise Refusal(HTTPStatus.NOT_ACCEPTABLE, f"Accept must name {' and '.join(POSTING)}\n")
 
 
+@lru_cache(maxsize=MAX_ACCEPTS)
 def _accepts(header: str | None, kind: str) -> bool:
     """Whether an `Accept` header allows a media type (RFC 9110, 12.5.1); without one anything goes."""
     if header is None:
