@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import time
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
@@ -40,7 +41,7 @@ from daemon.counting.summary import counters, most_called
 from daemon.counting.tally import Tally
 from daemon.errors import UpstreamLost
 from daemon.host.logs import CallLogger
-from daemon.host.notify import SERVING, feed_watchdog
+from daemon.host.notify import SERVING, Readiness, feed_watchdog
 from daemon.kit.later import later
 from daemon.operators.base import Clients, Counters, OperatorContext
 from daemon.processes.children import Children
@@ -60,10 +61,12 @@ if TYPE_CHECKING:
     from daemon.actors.summarizer import Summarizer
     from daemon.clients.doors.http.admission import HttpAdmission
     from daemon.clients.doors.http.server import HttpOffer, HttpServer
+    from daemon.clients.doors.http.tokens import Tokens
     from daemon.config.diff import Plan
     from daemon.config.model import Config
     from daemon.config.redaction import Redactors
     from daemon.config.state_url import StateUrl
+    from daemon.host.tokens import TokenFile
     from daemon.operators.base import DaemonFacts
     from daemon.ports import WatchedFile
     from daemon.processes.peers import Connections
@@ -72,6 +75,8 @@ else:  # 10 ms, needed only if a model is configured that writes summaries
     # 15 ms, needed only where HTTP is served
     HttpAdmission = later("daemon.clients.doors.http.admission", "HttpAdmission")
     HttpServer = later("daemon.clients.doors.http.server", "HttpServer")
+    TokenFile = later("daemon.host.tokens", "TokenFile")
+    Tokens = later("daemon.clients.doors.http.tokens", "Tokens")
     HttpOffer = later("daemon.clients.doors.http.server", "HttpOffer")
 
 DRAIN_SECONDS = 0.5
@@ -96,7 +101,8 @@ class Surroundings:
     control: socket.socket
     """Where operators connect: listening, non-blocking."""
     http: socket.socket | None = None
-    """Where HTTP is served: listening, non-blocking; None: nowhere."""
+    """Where HTTP and WebSocket are served: listening, non-blocking; None: nowhere. Its maker closes it, and it
+    is never shut down: it may be the service manager's, who hands it to the next daemon, too."""
     facts: DaemonFacts
     """Facts about the daemon for reports."""
     redact: Redactors
@@ -122,6 +128,8 @@ class Tree:
         self.outbox = Outbox()
         self.serving = trio.Event()
         """Set once clients are served."""
+        self.readiness = Readiness.STARTING
+        """What probes over HTTP are told."""
         self.registry = Registry(config, wall=time.time, reserved=META_TOOLS)
         self.servers = _servers(self, config)
         self.upstreams = self.servers.upstreams
@@ -159,7 +167,10 @@ class Tree:
         )
         self.front = _front(self)
         self.exporter = _exporter(self)
-        self.exposition = Exposition(self.registry.catalog, self.exporter.text)
+        self.exposition = Exposition(
+            self.registry.catalog, self.exporter.text, readiness=lambda: self.readiness, outbox=self.outbox
+        )
+        self.access = None if around.http is None else _access(self, config)
         self.clients = _clients(self, config)
         self.operators = Peers("operators", shares(CONTROL_CONNECTIONS), uids=own_and(()))
         door = partial(unix_door, outbox=self.outbox, limits=config.limits)
@@ -196,11 +207,13 @@ class Tree:
                     doors.start_soon(self.client_door.run)
                     doors.start_soon(self.operator_door.run)
                     doors.start_soon(self.exposition.run)
-                    if self.http is not None:
+                    if self.http is not None and self.access is not None:
+                        await self.access.learn()
                         doors.start_soon(self.http.run)
                     doors.start_soon(feed_watchdog, around.notify, around.watchdog, self.registry.settle)
                     doors.start_soon(Warden(self.upstreams).run)
                     around.notify(SERVING)
+                    self.readiness = Readiness.SERVING
                     self.serving.set()
                     logger.info("ready: clients connect to {}", around.facts.socket)
                     async with trio.open_nursery() as changes:
@@ -238,6 +251,7 @@ class Tree:
     async def _drain(self) -> None:
         """Let calls in flight finish for `DRAIN_SECONDS`, then answer the rest with an error."""
         self.around.notify("STOPPING=1\nSTATUS=stopping")
+        self.readiness = Readiness.DRAINING
         logger.info("stopping")
         self.client_door.stop_accepting()
         if self.http is not None:
@@ -319,6 +333,11 @@ def _front(tree: Tree) -> Front[Session]:
     return Front(lambda link, number, visitor: Session(link, number, context, visitor))
 
 
+def _access(tree: Tree, config: Config) -> Tokens:
+    file = TokenFile(Path(tree.around.facts.state))
+    return Tokens(config.listen.http or HttpListen(), file, redact=tree.around.redact)
+
+
 def _http(tree: Tree, config: Config, listener: socket.socket) -> HttpServer:
     http = config.listen.http or HttpListen()
 
@@ -331,12 +350,12 @@ def _http(tree: Tree, config: Config, listener: socket.socket) -> HttpServer:
         profiles=lambda: tuple(tree.registry.catalog.value.config.profiles),
         definition=definition,
         surfaces=tuple(SURFACES),
-        metrics=None,
-        is_ready=tree.serving.is_set,
+        metrics=lambda: tree.exporter.text if tree.registry.catalog.value.config.metrics.enabled else None,
+        readiness=lambda: tree.readiness,
     )
-    return HttpServer(
-        listener, HttpAdmission(http), offer, tree.front.serve, outbox=tree.outbox, limits=config.limits
-    )
+    assert tree.access is not None
+    admission = HttpAdmission(http, tree.access, count=tree.tally.turned_away)
+    return HttpServer(listener, admission, offer, tree.front.serve, outbox=tree.outbox, limits=config.limits)
 
 
 def _exporter(tree: Tree) -> Exporter:
@@ -375,5 +394,6 @@ def _control(tree: Tree) -> Front[Control]:
         redact=tree.around.redact,
         outbox=tree.outbox,
         wall=time.time,
+        access=tree.access,
     )
     return Front(lambda link, _number, _visitor: Control(link, context))

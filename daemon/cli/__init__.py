@@ -23,6 +23,7 @@ COMMANDS = {
     "disable": ("switch a server, or one of its tools, off", "mcpd disable git/git_push"),
     "enable": ("switch a server or a tool on again", "mcpd enable git"),
     "refresh": ("have a server list its tools again now", "mcpd refresh git"),
+    "token": ("show, make, list or revoke tokens for clients over HTTP", "mcpd token new ci --profile reader"),
     "metrics": ("print what was counted, for Prometheus", "mcpd metrics"),
     "schema": ("print the JSON Schema of the configuration", "mcpd schema > mcpd.schema.json"),
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os.path
 import shutil
+import time
 from typing import TYPE_CHECKING
 
 from daemon.cli import command_lines, runners
@@ -36,7 +37,7 @@ def advice(config: Config, environ: Mapping[str, str], beside: Path | None = Non
         environ: where PATH and HOME are taken from.
         beside: the configuration's directory, for paths that were meant to start there; None to skip those.
     """
-    found: list[Fault] = [*_keyless(config, environ)]
+    found: list[Fault] = [*_keyless(config, environ), *_http(config)]
     for name, server in config.mcp_servers.items():
         if server.enabled and server.command:
             trail = below(below(ROOT, "mcpServers"), name)
@@ -62,6 +63,25 @@ def _keyless(config: Config, environ: Mapping[str, str]) -> Iterator[Fault]:
             " another one. Where it is not set, no model is asked: set it where the daemon is started"
         )
         yield Fault(path=below(below(ROOT, "summaries"), "apiKeyEnv"), message=message)
+
+
+def _http(config: Config) -> Iterator[Fault]:
+    """What keeps clients over HTTP from coming in."""
+    http = config.listen.http
+    if http is None:
+        return
+    from daemon.cli.doctor import certificates  # noqa: PLC0415 - imports ssl
+    from daemon.cli.doctor.findings import found  # noqa: PLC0415
+    from daemon.config.addresses import is_loopback, split_authority  # noqa: PLC0415
+
+    trail = below(below(ROOT, "listen"), "http")
+    host, _ = split_authority(http.address)
+    if host is not None and not is_loopback(host) and not http.hosts:
+        finding = found("http-without-names")
+        yield Fault(path=below(trail, "hosts"), message=f"{finding.what} {finding.do}")
+    for finding in () if http.tls is None else certificates.check(http.tls, time.time()):
+        here = below(below(trail, "tls"), str(finding.data["key"]))
+        yield Fault(path=here, message=f"{finding.what} {finding.do}".strip())
 
 
 def _beyond(server: Server, trail: str) -> Iterator[Fault]:

@@ -20,11 +20,13 @@ import attrs
 from daemon import __version__
 from daemon.cli import EX_CONFIG
 from daemon.config.files import files_beside
+from daemon.config.listen import DEFAULT_HTTP_ADDRESS, HttpListen
 from daemon.config.model import DEFAULT_PROFILE
 from daemon.config.parse import load
 from daemon.config.redaction import Redactors
 from daemon.config.state_url import resolve
-from daemon.errors import ConfigError, DaemonRunning
+from daemon.config.validate import listen_faults
+from daemon.errors import ConfigError, DaemonRunning, Fault
 from daemon.host import paths
 from daemon.host.notify import Notifier, listen_fds, watchdog_seconds
 from daemon.host.signals import Signals
@@ -34,12 +36,18 @@ from daemon.surfaces.table import LAZY, SURFACES
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from daemon.config.model import Config
     from daemon.config.state_url import StateUrl
     from daemon.operators.base import DaemonFacts
     from daemon.processes.starts import Starts
+
+FRONT, CONTROL, HTTP = NAMES = ("front", "control", "http")
+"""The sockets that systemd may hand over, by their FileDescriptorName."""
+
+BY_OPTION, BY_UNIT = "mcpd run --http", "mcpd-http.socket, at"
+"""Who says where HTTP is served, if it is not the configuration."""
 
 EX_UNAVAILABLE = 69
 """A socket could not be bound, or another daemon serves it."""
@@ -55,18 +63,25 @@ def main(argv: list[str]) -> int:
     """
     options = _parser().parse_args(argv)
     signals = Signals()
-    file = ConfigFile(options.config or paths.config_file(os.environ), lazy=options.lazy)
+    inherited = listen_fds(os.environ)
     try:
+        held = _adopted(inherited)
+        file = ConfigFile(
+            options.config or paths.config_file(os.environ),
+            lazy=options.lazy,
+            http=options.http if held is None else held,
+            opener=BY_OPTION if held is None else BY_UNIT,
+        )
         config = file.read()
         place = resolve(config.state.url, options.state_dir or paths.state_dir(os.environ))
         with (
-            _sockets(options.socket, config) as doors,
+            _sockets(options.socket, config, inherited) as doors,
             _alone(place),
         ):
             return _serve(config, doors, place, file, options, signals)
     except ConfigError as error:
         print(f"mcpd: {error}", file=sys.stderr)
-        _turn_away(listen_fds(os.environ).values())
+        _turn_away(inherited.values())
         return EX_CONFIG
     except (DaemonRunning, OSError) as error:
         print(f"mcpd: {error}", file=sys.stderr)
@@ -78,12 +93,16 @@ def main(argv: list[str]) -> int:
 class ConfigFile:
     """The configuration file, with what the command line adds each time that it is read."""
 
-    def __init__(self, path: Path, *, lazy: bool | None = None) -> None:
+    def __init__(
+        self, path: Path, *, lazy: bool | None = None, http: str | None = None, opener: str = BY_OPTION
+    ) -> None:
         """Name the file; nothing is read yet.
 
         Args:
             path: of the file.
             lazy: `--lazy` or `--no-lazy`, if either was given.
+            http: where HTTP is served whatever the file says; empty: where the file says, or else by default.
+            opener: who says so, for faults.
         """
         self.path = path
         self.redact = Redactors()
@@ -91,6 +110,8 @@ class ConfigFile:
         self.seen: object = None
         """What `look` returned just before the file was last read."""
         self._lazy = lazy
+        self._http = http
+        self._opener = opener
 
     def look(self) -> tuple[object, ...] | None:
         """The identity of this file and those of the profiles, to notice a change; None if one is missing."""
@@ -109,8 +130,9 @@ class ConfigFile:
         # Before it is read: what is written in the meantime then counts as a change.
         self.seen = self.look()
         config = switched(load(self.path, os.environ, SURFACES), lazy=self._lazy)
+        # Before it may be refused: a fault is shown redacted.
         self.redact.learn(config)
-        return config
+        return opened(config, self._http, self._opener)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -126,6 +148,14 @@ def _parser() -> argparse.ArgumentParser:
         "--socket", type=Path, metavar="P", help="where clients connect; operators' commands beside it"
     )
     parser.add_argument("--state-dir", type=Path, metavar="D", help="where state is kept")
+    parser.add_argument(
+        "--http",
+        nargs="?",
+        const="",
+        metavar="ADDR",
+        help="serve clients over HTTP and WebSocket, too: on HOST:PORT, else where `listen.http` says, else on"
+        f" {DEFAULT_HTTP_ADDRESS}; `mcpd token` shows the token that lets them in",
+    )
     parser.add_argument(
         "--lazy",
         action=argparse.BooleanOptionalAction,
@@ -145,6 +175,22 @@ def switched(config: Config, *, lazy: bool | None) -> Config:
         return attrs.evolve(config, lazy=False)
     default = attrs.evolve(config.profiles[DEFAULT_PROFILE], lazy=True, surface=LAZY, deferred_loading=None)
     return attrs.evolve(config, lazy=True, profiles={**config.profiles, DEFAULT_PROFILE: default})
+
+
+def opened(config: Config, address: str | None, opener: str = BY_OPTION) -> Config:
+    """The configuration with HTTP on an address that counts more than its own; None leaves it.
+
+    Raises:
+        ConfigError: what is configured is not enough for that address.
+    """
+    if address is None:
+        return config
+    http = config.listen.http or HttpListen()
+    http = attrs.evolve(http, address=address or http.address)
+    opening = attrs.evolve(config, listen=attrs.evolve(config.listen, http=http))
+    if faults := list(listen_faults(opening)):
+        raise ConfigError(f"{opener} {address}".strip(), faults)
+    return opening
 
 
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR")
@@ -167,17 +213,34 @@ class _Doors:
     control: socket.socket
     front_path: Path
     control_path: Path
+    http: socket.socket | None = None
+
+
+def _adopted(inherited: Mapping[str, socket.socket]) -> str | None:
+    """The address of the socket for HTTP that systemd made, if it made one.
+
+    Raises:
+        ConfigError: it is not fit for that, or there is a socket that nobody here would accept from.
+    """
+    for name in sorted(inherited.keys() - set(NAMES)):
+        which = f"a second socket for {name.split()[0]!r}" if name.split()[0] in NAMES else f"a socket {name!r}"
+        message = f"{which} was handed over: only {', '.join(NAMES)} are known, with one ListenStream= each"
+        raise ConfigError("systemd", [Fault(path="FileDescriptorName", message=message)])
+    if HTTP not in inherited:
+        return None
+    from daemon.clients.doors.http.binding import adopt  # noqa: PLC0415 - only a daemon that serves HTTP needs it
+
+    return adopt(inherited[HTTP])
 
 
 @contextlib.contextmanager
-def _sockets(wanted: Path | None, config: Config) -> Iterator[_Doors]:
-    """Both listening sockets and their paths: systemd's where it made them, our own otherwise."""
-    inherited = listen_fds(os.environ)
+def _sockets(wanted: Path | None, config: Config, inherited: Mapping[str, socket.socket]) -> Iterator[_Doors]:
+    """The listening sockets and their paths: systemd's where it made them, our own otherwise."""
     listen = config.listen
     front_path, control_path = paths.served_sockets(os.environ, wanted, listen.socket, listen.control_socket)
     with contextlib.ExitStack() as stack:
         bound: list[tuple[socket.socket, Path]] = []
-        for name, path in (("front", front_path), ("control", control_path)):
+        for name, path in ((FRONT, front_path), (CONTROL, control_path)):
             listener = inherited.get(name)
             if listener is None:
                 listener = bind(path)
@@ -187,7 +250,14 @@ def _sockets(wanted: Path | None, config: Config) -> Iterator[_Doors]:
                 stack.callback(listener.close)
             bound.append((listener, path))
         (front, front_path), (control, control_path) = bound
-        yield _Doors(front, control, front_path, control_path)
+        http = inherited.get(HTTP)
+        if http is None and listen.http is not None:
+            from daemon.clients.doors.http.binding import bind_http  # noqa: PLC0415 - see `_adopted`
+
+            http = bind_http(listen.http.address)
+        if http is not None:
+            stack.callback(http.close)
+        yield _Doors(front, control, front_path, control_path, http)
 
 
 @contextlib.contextmanager
@@ -222,16 +292,6 @@ def _serve(
     from daemon.processes import own  # noqa: PLC0415
     from daemon.processes.children import Children  # noqa: PLC0415
 
-    http = None
-    if config.listen.http is not None:
-        import socket as sockets  # noqa: PLC0415
-
-        host, _, port = config.listen.http.address.rpartition(":")
-        http = sockets.socket()
-        http.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
-        http.bind((host, int(port)))
-        http.listen(4096)
-        http.setblocking(False)
     style = options.log_format or ("journal" if os.environ.get("JOURNAL_STREAM") else "text")
     writer = logs.configure(style, options.log_level, file.redact)
     own.take_charge(os.environ)
@@ -241,7 +301,7 @@ def _serve(
             around = tree.Surroundings(
                 front=doors.front,
                 control=doors.control,
-                http=http,
+                http=doors.http,
                 facts=_facts(doors, file, state, unrecorded),
                 redact=file.redact,
                 notify=Notifier(os.environ),

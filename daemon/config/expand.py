@@ -22,7 +22,7 @@ from daemon.kit.wording import quoted
 from daemon.safety.shapes import nested
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
 MAX_FILE = 64 * 1024
 """Most bytes of a referenced file: a key or a token, not a log named by mistake."""
@@ -35,6 +35,9 @@ _FORMS = "write ${VAR}, ${VAR:-default}, ${file:PATH} or ${credential:NAME}; $${
 
 _EXPANDED = ("command", "args", "env", "cwd", "url", "headers")
 """The keys of a server in which references are looked up."""
+
+_EXPANDED_OF_HTTP = ("tokens", "tls")
+"""Those of `listen.http`."""
 
 
 class Unresolved(ValueError):
@@ -227,6 +230,20 @@ def expand_server(
 
     Values may have any type here; `structure` reports wrong ones later.
     """
+    return _expand_keys(raw, _EXPANDED, trail, sources, faults)
+
+
+def expand_http(
+    raw: Mapping[str, Any], trail: str, sources: Sources, faults: list[Fault]
+) -> tuple[dict[str, Any], frozenset[str]]:
+    """The section `listen.http` with its references resolved, and their values."""
+    expanded, found, _ = _expand_keys(raw, _EXPANDED_OF_HTTP, trail, sources, faults)
+    return expanded, found
+
+
+def _expand_keys(
+    raw: Mapping[str, Any], keys: Collection[str], trail: str, sources: Sources, faults: list[Fault]
+) -> tuple[dict[str, Any], frozenset[str], frozenset[str]]:
     found: set[str] = set()
     credentials: set[str] = set()
 
@@ -245,5 +262,5 @@ def expand_server(
             return {key: visit(item, below(here, key)) for key, item in value.items()}
         return value
 
-    expanded = {key: visit(value, below(trail, key)) for key, value in raw.items() if key in _EXPANDED}
+    expanded = {key: visit(value, below(trail, key)) for key, value in raw.items() if key in keys}
     return {**raw, **expanded}, frozenset(found), frozenset(credentials)

@@ -55,6 +55,8 @@ class HttpListen:
     drain: Patience = 0
     """Seconds after SIGTERM in which /readyz says 503 and everything else is served as before, for a balancer
     to notice."""
+    substituted: frozenset[str] = attrs.field(metadata={"in_file": False}, default=frozenset(), repr=False)
+    """What its ${...} references stood for."""
 
 
 @attrs.frozen(kw_only=True)
@@ -71,3 +73,12 @@ class Listen:
     """Where it listens for HTTP and WebSocket; null: nowhere."""
     servers: tuple[str, ...] = ()
     """Servers whose processes may connect as clients, as an agent's that uses mcpd; those of others may not."""
+
+
+def without_values(http: HttpListen | None) -> list[dict[str, object]] | None:
+    """Name and profiles of each configured token, for reports; None if tokens are left to mcpd."""
+    if http is None or http.tokens is None:
+        return None
+    if isinstance(http.tokens, str):
+        return [{"name": None, "profiles": None}]
+    return [{"name": token.name, "profiles": token.profiles} for token in http.tokens]

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
-from daemon.config.expand import Sources, expand_server, read_file
+from daemon.config.expand import Sources, expand_http, expand_server, read_file
 from daemon.config.files import ProfileFiles, open_to_others, read_beside
 from daemon.config.jsonc import ROOT, below, decode
+from daemon.config.listen import Tls
 from daemon.config.model import DEFAULT_PROFILE, Category, Config, Profile, Server
 from daemon.config.server_rules import infer_type
 from daemon.config.structure import TRANSPORT_SPELLINGS, expected, read
@@ -107,8 +108,27 @@ def _read_config(raw: Raw, sources: Sources, faults: list[Fault]) -> Config:
     categories = _read_all(Category, raw, "categories", faults)
     profiles = {DEFAULT_PROFILE: Profile(name=DEFAULT_PROFILE), **_read_all(Profile, raw, "profiles", faults)}
     rest = {key: value for key, value in raw.items() if key not in {*_SECTIONS, "$schema"}}
-    config = read(Config, rest, ROOT, faults) or Config()
+    config = _read_rest(rest, sources, faults)
     return attrs.evolve(config, mcp_servers=servers, categories=categories, profiles=profiles)
+
+
+def _read_rest(raw: Raw, sources: Sources, faults: list[Fault]) -> Config:
+    """What stands beside servers, categories and profiles."""
+    listen, found = raw.get("listen"), frozenset[str]()
+    if isinstance(listen, dict) and isinstance(listen.get("http"), dict):
+        trail = below(below(ROOT, "listen"), "http")
+        expanded, found = expand_http(listen["http"], trail, sources, faults)
+        raw = {**raw, "listen": {**listen, "http": expanded}}
+    config = read(Config, raw, ROOT, faults) or Config()
+    http = config.listen.http
+    if http is None:
+        return config
+    tls = http.tls and Tls(
+        cert=_absolute(http.tls.cert, sources.base), key=_absolute(http.tls.key, sources.base)
+    )
+    return attrs.evolve(
+        config, listen=attrs.evolve(config.listen, http=attrs.evolve(http, tls=tls, substituted=found))
+    )
 
 
 def _read_server(name: str, raw: object, sources: Sources, faults: list[Fault]) -> Server | None:
@@ -124,13 +144,13 @@ def _read_server(name: str, raw: object, sources: Sources, faults: list[Fault]) 
             kind = TRANSPORT_SPELLINGS.get(kind, kind)
         raw = {**raw, "type": kind}
     server = read(Server, raw, trail, faults, name=name)
-    cwd = _absolute(server.cwd, sources.base) if server else None
+    cwd = server.cwd and _absolute(server.cwd, sources.base) if server else None
     return server and attrs.evolve(server, substituted=found, credentials=credentials, cwd=cwd)
 
 
-def _absolute(cwd: str | None, base: Path) -> str | None:
-    # A path that begins with ~ is a fault, and the fault quotes it (`server_rules`).
-    return cwd if not cwd or cwd.startswith("~") else str(base.absolute() / cwd)
+def _absolute(path: str, base: Path) -> str:
+    # A path that begins with ~ is a fault, and the fault is about what was written.
+    return path if not path or path.startswith("~") else str(base.absolute() / path)
 
 
 def _read_all(cls: type[T], raw: Raw, section: str, faults: list[Fault]) -> dict[str, T]:

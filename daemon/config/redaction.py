@@ -27,6 +27,7 @@ from daemon.safety.shapes import SHORTEST, nested, tokens
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from daemon.config.listen import AccessToken
     from daemon.config.model import Config, Server
 
 ORDINARY = frozenset({
@@ -77,6 +78,13 @@ def _all(config: Config) -> Iterator[tuple[str, bool]]:
 def _of_daemon(config: Config) -> Iterator[tuple[str, bool]]:
     yield from _in_urls(config.summaries.base_url if config.summaries else None)
     yield from _judged(passwords(config.state.url or ""), named=True)
+    tokens = config.listen.http.tokens if config.listen.http else None
+    # However it looks: it opens the daemon, and is too long to be in a text by chance.
+    yield from ((value, False) for value in ([tokens] if isinstance(tokens, str) else _values(tokens)))
+
+
+def _values(tokens: Iterable[AccessToken] | None) -> list[str]:
+    return [token.value for token in tokens or ()]
 
 
 def _of_server(server: Server) -> Iterator[tuple[str, bool]]:
@@ -240,6 +248,10 @@ class Redactors:
         if known is None:
             known = self._each[server] = Redactor((), beside=self._unmistakable)
         return known
+
+    def hide(self, values: Iterable[str]) -> None:
+        """Add secrets that no configuration names. May be called in any thread."""
+        self._unmistakable.learn(values)
 
     def learn(self, config: Config) -> None:
         """Add the secrets of this configuration; those learned before stay secret.

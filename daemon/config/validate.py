@@ -6,12 +6,12 @@ Rules within one server's entry are in `server_rules`, those of `state` in `stat
 from __future__ import annotations
 
 import re
-from ipaddress import IPv6Address, ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import attrs
 
+from daemon.config.addresses import is_loopback, split_authority
 from daemon.config.jsonc import ROOT, below
 from daemon.config.model import MAX_PORT
 from daemon.config.names import (
@@ -25,12 +25,16 @@ from daemon.config.names import (
 from daemon.config.server_rules import missing_faults, name_faults, server_faults
 from daemon.config.state_url import state_faults
 from daemon.errors import Fault
+from daemon.kit.later import later
 from daemon.kit.wording import quoted, suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
+    from daemon.config import listen_rules
     from daemon.config.model import Category, Config, Metrics, Profile, Summaries
+else:  # needed only where clients come in over HTTP
+    listen_rules = later("daemon.config.listen_rules")
 
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -84,10 +88,32 @@ def _entry_faults(config: Config, named: Named, earlier: Sequence[Fault]) -> Ite
         if name not in named.servers:
             here = below(below(below(ROOT, "listen"), "servers"), number)
             yield Fault(path=here, message=_unknown_server(name, named.servers))
+    yield from listen_faults(config, named.profiles, earlier)
     yield from metrics_faults(config.metrics, below(ROOT, "metrics"))
     yield from state_faults(config.state, below(ROOT, "state"))
     if config.summaries is not None:
         yield from _summaries_faults(config.summaries)
+
+
+def listen_faults(
+    config: Config, profiles: Collection[str] | None = None, earlier: Sequence[Fault] = ()
+) -> Iterator[Fault]:
+    """Everything wrong with `listen.http`.
+
+    Args:
+        config: the configuration.
+        profiles: the names of all profiles; None: those of the configuration.
+        earlier: the faults that were found while it was read.
+    """
+    http = config.listen.http
+    if http is None:
+        return
+    trail = below(below(ROOT, "listen"), "http")
+    yield from listen_rules.http_faults(http, trail, config.profiles if profiles is None else profiles)
+    yield from _unless_misspelt(listen_rules.closing_faults(http, trail), trail, earlier)
+    if config.metrics.listen is not None and listen_rules.served_by_http(http, config.metrics.listen):
+        message = f"listen.http serves /metrics on {quoted(http.address)} already: remove this key"
+        yield Fault(path=below(below(ROOT, "metrics"), "listen"), message=message)
 
 
 def _summaries_faults(summaries: Summaries) -> Iterator[Fault]:
@@ -126,9 +152,6 @@ def _within(inner: str, outer: str) -> bool:
 SUGGESTED = "127.0.0.1:9464"
 """An address for `metrics.listen`; the port is from Prometheus' list of default ports for exporters."""
 
-_AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s\[\]:/@]+))(?::([0-9]{1,5}))?", re.ASCII)
-"""HOST or HOST:PORT, with IPv6 addresses in brackets (RFC 3986 §3.2)."""
-
 
 def metrics_faults(metrics: Metrics, trail: str) -> Iterator[Fault]:
     """Everything wrong with `metrics`: without a password, only this machine may be served."""
@@ -145,26 +168,6 @@ def metrics_faults(metrics: Metrics, trail: str) -> Iterator[Fault]:
             " proxy serve other machines"
         )
         yield Fault(path=here, message=message)
-
-
-def split_authority(text: str) -> tuple[str | None, int | None]:
-    """Host and port of `HOST:PORT`; the host is None if the text is malformed, the port if it is absent."""
-    found = _AUTHORITY.fullmatch(text)
-    if found is None:
-        return None, None
-    bracketed, plain, port = found.groups()
-    return bracketed or plain, None if port is None else int(port)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine: `localhost`, 127.0.0.0/8 or ::1."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return False
-    return address == IPv6Address("::1") if isinstance(address, IPv6Address) else address.is_loopback
 
 
 ANY_SERVER = "*"

@@ -175,6 +175,7 @@ def _by_server(tally: Tally) -> Iterator[tuple[str, ServerCalls]]:
 def _counted(tally: Tally) -> dict[str, Values]:
     return {
         "mcpd_refusals_total": _by_one(tally.refusals),
+        "mcpd_http_refused_total": _by_one(tally.http_refusals),
         "mcpd_meta_calls_total": dict(tally.meta_calls.items()),
         "mcpd_repairs_total": _by_one(tally.repairs),
         "mcpd_load_lookups_total": {

@@ -162,6 +162,9 @@ _DAEMON = (
         "Connections that were refused before anything was read from them.",
         ("door", "reason"),
     ),
+    _counter(
+        "mcpd_http_refused_total", "Requests over HTTP that were refused because of who made them.", ("reason",)
+    ),
     _gauge(
         "mcpd_persistence_ok", "1 if what outlives the daemon is written; 0 if not, and `mcpd status` says why."
     ),

@@ -67,6 +67,9 @@ SOURCES = frozenset(map(str, Source))
 INVALIDATIONS = frozenset(map(str, LoadedStatus)) - {LoadedStatus.VALID}
 """The statuses of loaded tools that are no longer valid."""
 
+HTTP_REFUSALS = frozenset({"host", "origin", "profile", "token_missing", "token_wrong"})
+"""The reasons why a request over HTTP is refused (`clients.doors.http.admission`)."""
+
 REPAIRS = frozenset(map(str, Repair))
 """The kinds of repairs of arguments."""
 
@@ -145,6 +148,8 @@ class Tally:
         """Calls whose arguments were repaired, by kind."""
         self.refusals: Counter[str] = Counter(dict.fromkeys(sorted(CODES), 0))
         """Calls that were answered with an error before any server had them, by code."""
+        self.http_refusals: Counter[str] = Counter(dict.fromkeys(sorted(HTTP_REFUSALS), 0))
+        """Requests over HTTP that were refused because of who made them, by reason."""
         self.lists: dict[str, Lists] = {name: Lists() for name in meta_tools}
         """Answers to `tools/list`, by surface."""
         self._surfaces = frozenset(meta_tools) | {OPERATOR}
@@ -254,6 +259,10 @@ class Tally:
     def refused(self, code: str) -> None:
         """Count a call that was answered with an error before it reached a server."""
         self.refusals[_one_of(code, CODES)] += 1
+
+    def turned_away(self, reason: str) -> None:
+        """Count a request over HTTP that was refused because of who made it."""
+        self.http_refusals[_one_of(reason, HTTP_REFUSALS)] += 1
 
 
 def _one_of(value: str, known: frozenset[str]) -> str:

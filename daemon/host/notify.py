@@ -9,6 +9,7 @@ import contextlib
 import os
 import socket
 import time
+from enum import Enum
 from typing import TYPE_CHECKING
 
 import trio
@@ -24,6 +25,15 @@ SERVING = "READY=1\nSTATUS=serving"
 
 WATCHDOG_SHARE = 3
 """Signs of life within the interval that systemd asks for; sd_watchdog_enabled(3) recommends at least two."""
+
+
+class Readiness(Enum):
+    """Whether new clients are to come to this daemon."""
+
+    STARTING = "starting"
+    SERVING = "serving"
+    DRAINING = "draining"
+    """Those who are here are still served."""
 
 
 class Notifier:
@@ -76,7 +86,10 @@ async def feed_watchdog(
 
 
 def listen_fds(environ: MutableMapping[str, str]) -> dict[str, socket.socket]:
-    """Listening sockets inherited from systemd, by their FileDescriptorName."""
+    """Listening sockets inherited from systemd, by their FileDescriptorName.
+
+    A second one of the same name, as of a unit with two `ListenStream=`, has its descriptor's number added.
+    """
     count = environ.pop("LISTEN_FDS", "")
     pid = environ.pop("LISTEN_PID", "")
     names = environ.pop("LISTEN_FDNAMES", "").split(":")
@@ -88,5 +101,6 @@ def listen_fds(environ: MutableMapping[str, str]) -> dict[str, socket.socket]:
         os.set_inheritable(fd, False)
         listener = socket.socket(fileno=fd)
         listener.setblocking(False)
-        found[names[offset] if offset < len(names) and names[offset] else "front"] = listener
+        name = (names[offset] if offset < len(names) else "") or "front"
+        found[f"{name} {fd}" if name in found else name] = listener
     return found

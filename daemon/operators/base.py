@@ -177,6 +177,21 @@ class LiveSession(Protocol):
         """Serve another profile from now on, and tell the client."""
 
 
+class Access(Protocol):
+    """The tokens that let clients in over HTTP (`clients.doors.http.tokens`)."""
+
+    @property
+    def used(self) -> Mapping[str, float]:
+        """When each was last shown, by name, in seconds since the epoch; the one without a name under ""."""
+
+    @property
+    def problem(self) -> str:
+        """Why those that mcpd keeps cannot be read; empty if they can."""
+
+    async def learn(self) -> None:
+        """Read those that mcpd keeps again."""
+
+
 @attrs.frozen(kw_only=True)
 class Clients:
     """The connected clients, by session and by listening socket."""
@@ -238,6 +253,8 @@ class OperatorContext:
     """The daemon's outbox."""
     wall: Callable[[], float]
     """Returns the time in seconds since the epoch."""
+    access: Access | None = None
+    """The tokens that let clients in over HTTP; None if nobody comes in that way."""
     switching: trio.Lock = attrs.field(factory=trio.Lock, repr=False)
     """Held during a switch: the set of what is off is told as a whole, so each must see the one before."""
 

@@ -15,6 +15,7 @@ from daemon.operators.search import SEARCH
 from daemon.operators.sessions import SESSIONS
 from daemon.operators.status import STATUS
 from daemon.operators.switch import SWITCH
+from daemon.operators.tokens import TOKENS
 from daemon.operators.tools import TOOLS
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ COMMANDS: dict[str, Command[Any]] = {
         MOVE,
         METRICS,
         LOGS,
+        TOKENS,
     )
 }
 """All commands by the name of their JSON-RPC method."""

@@ -196,6 +196,31 @@ def listens(path: Path) -> bool | None:
     return any(len(row) == 8 and row[7] == str(path) and int(row[3], 16) & _ACCEPTING for row in rows)  # noqa: PLR2004
 
 
+_LISTENING = "0A"
+"""The state of a listening TCP socket (include/net/tcp_states.h)."""
+
+
+def port_holders(port: int) -> list[int]:
+    """The pids of other processes that are seen to listen on a TCP port, whatever the address."""
+    inodes: set[str] = set()
+    for name in ("tcp", "tcp6"):
+        # sl local_address rem_address st tx:rx tr:when retrnsmt uid timeout inode ...
+        for row in map(str.split, (_read(PROC / "net" / name) or "").splitlines()[1:]):
+            if row[3] == _LISTENING and int(row[1].rpartition(":")[2], 16) == port:
+                inodes.add(f"socket:[{row[9]}]")
+    return [pid for pid in numbers() if not inodes.isdisjoint(_descriptors(pid))] if inodes else []
+
+
+def _descriptors(pid: int) -> list[str]:
+    """What the descriptors of a process lead to; nothing if it shows them to nobody."""
+    folder, found = f"/proc/{pid}/fd", list[str]()
+    with contextlib.suppress(OSError):
+        for each in os.listdir(folder):  # noqa: PTH208 - of every process: pathlib takes ten times as long
+            with contextlib.suppress(OSError):
+                found.append(os.readlink(f"{folder}/{each}"))  # noqa: PTH115
+    return found
+
+
 def lock_holder(lock: Path) -> int | None:
     """The pid of the process that holds the flock(2) of one of our lock files; None if it is free."""
     listed, named = _read(PROC / "locks"), _read(lock)

@@ -30,11 +30,13 @@ _PREFIXES = (
     "npm_",
     "hf_",
     "sg.",
+    "mcpd_",
 )
 
 _PREFIXED = re.compile(
     r"(?<![A-Za-z0-9])()(?:(?:gh[pousr]_|github_pat_|glpat-|npm_|hf_)[\w-]{16,}"
-    r"|xox[a-z]-[\w-]{10,}|A[KS]IA[A-Z0-9]{12,}|AIza[\w-]{30,}|SG\.[\w-]{16,}\.[\w-]{16,})",
+    r"|xox[a-z]-[\w-]{10,}|A[KS]IA[A-Z0-9]{12,}|AIza[\w-]{30,}|SG\.[\w-]{16,}\.[\w-]{16,}"
+    r"|mcpd_[0-9a-f]{64})",
     re.ASCII,
 )
 # A dash may stand before a token and within one. A search from every dash would look for the end as often as a
@@ -46,7 +48,7 @@ _TOKENS = (
     (("sk-", "sk_"), _KEY),
     (("eyj",), _JWT),
 )
-"""Tokens recognised by their prefix: GitHub, Slack, AWS, Google, OpenAI, JWTs and others."""
+"""Tokens recognised by their prefix: of GitHub, Slack, AWS, Google, OpenAI, our own, JWTs and others."""
 
 _SHAPES = (
     (

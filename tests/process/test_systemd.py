@@ -10,12 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from daemon.config.listen import DEFAULT_HTTP_ADDRESS
+
 ROOT = Path(__file__).parent.parent.parent
 UNITS = ROOT / "systemd"
 SYSTEM, USER = UNITS / "mcpd.service", UNITS / "user" / "mcpd.service"
 SERVICES = [SYSTEM, USER]
 PAIRS = [UNITS, UNITS / "user"]
 NEWER_THAN_252 = {"RestartSteps", "RestartMaxDelaySec", "DelegateSubgroup"}
+PULLING = ("Also", "Requires", "Wants", "Upholds", "Sockets")
 # Ten times the figure of `systemd-analyze security`: 1.3 as shipped, on 252; other releases weigh differently.
 EXPOSURE = 15
 
@@ -101,6 +104,26 @@ def test_the_front_is_open_to_nobody_by_default() -> None:
     assert system["SocketGroup"] == groups
 
 
+@pytest.mark.parametrize("folder", PAIRS, ids=name_of)
+def test_http_is_a_named_socket_of_the_same_service_on_loopback(folder: Path) -> None:
+    found = settings(folder / "mcpd-http.socket")
+    assert found["FileDescriptorName"] == ["http"]
+    assert found["ListenStream"] == [DEFAULT_HTTP_ADDRESS]
+    assert found["Service"] == ["mcpd.service"]
+    assert (
+        found["TriggerLimitIntervalSec"] == settings(folder / "mcpd.socket")["TriggerLimitIntervalSec"] == ["0"]
+    )
+
+
+@pytest.mark.parametrize("folder", PAIRS, ids=name_of)
+def test_nobody_gets_http_who_has_not_asked_for_it(folder: Path) -> None:
+    """And who has enabled it gets it by a restart of the service: systemd starts no socket of an active one."""
+    service, front = settings(folder / "mcpd.service"), settings(folder / "mcpd.socket")
+    named = [value for found in (service, front) for key in PULLING for value in found[key]]
+    assert not any("mcpd-http.socket" in value for value in named)
+    assert settings(folder / "mcpd-http.socket")["WantedBy"] == ["sockets.target mcpd.service"]
+
+
 def test_the_group_of_the_clients_does_not_carry_the_name_of_the_dynamic_user() -> None:
     """DynamicUser= fails with 217/USER when a static group has the unit's name."""
     assert settings(SYSTEM)["DynamicUser"] == ["yes"]
@@ -147,9 +170,9 @@ if ANALYZE is not None:
     ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C", "SYSTEMD_COLORS": "0"}
 
     def installed(folder: Path, into: Path) -> list[Path]:
-        """The pair as systemd reads it, with a program that exists: verify refuses a missing ExecStart."""
+        """The units as systemd reads it, with a program that exists: verify refuses a missing ExecStart."""
         (program,) = {line.split()[0] for line in settings(folder / "mcpd.service")["ExecStart"]}
-        copies = [into / "mcpd.service", into / "mcpd.socket"]
+        copies = [into / "mcpd.service", into / "mcpd.socket", into / "mcpd-http.socket"]
         for copy in copies:
             copy.write_text((folder / copy.name).read_text().replace(program, "/bin/true"))
         return copies
@@ -173,13 +196,13 @@ if ANALYZE is not None:
 
     def test_systemd_would_complain_about_a_key_it_does_not_know(tmp_path: Path) -> None:
         """The test above passes on silence: this is the proof that verify is not silent about everything."""
-        service, _ = installed(UNITS, tmp_path)
+        service, *_ = installed(UNITS, tmp_path)
         service.write_text(service.read_text().replace("[Service]", "[Service]\nKilMode=mixed"))
         assert "KilMode" in analyze("verify", "--man=no", service, runtime=tmp_path).stderr
 
     @pytest.mark.parametrize(("without", "passes"), [("", True), ("CapabilityBoundingSet=\n", False)])
     def test_the_exposure_of_the_system_service_is_low(without: str, passes: bool, tmp_path: Path) -> None:
-        service, _ = installed(UNITS, tmp_path)
+        service, *_ = installed(UNITS, tmp_path)
         service.write_text(service.read_text().replace(without, ""))
         done = analyze("security", "--offline=yes", f"--threshold={EXPOSURE}", service, runtime=tmp_path)
         assert (done.returncode == 0) is passes, done.stdout

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import shutil
 import signal
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -102,3 +104,13 @@ def test_a_reload_and_the_operators_commands_find_it(own: Own) -> None:
     status = json.loads(own.run("/usr/lib/mcpd/bin/mcpd", "status", "--json", check=False))
     assert status["daemon"]["pid"] == int(own.show("MainPID"))
     assert "is going well" not in own.run("/usr/lib/mcpd/bin/mcpd", "doctor", check=False)
+
+
+def test_http_is_theirs_if_they_enable_it(own: Own) -> None:
+    own.ctl("enable", "mcpd-http.socket")
+    own.ctl("restart", "mcpd.service")
+    with closing(http.client.HTTPConnection("127.0.0.1", 7337, timeout=PATIENCE)) as client:
+        client.request("GET", "/readyz")
+        assert client.getresponse().status == 200
+    own.ctl("disable", "--now", "mcpd-http.socket")
+    own.ctl("restart", "mcpd.service")

@@ -97,12 +97,13 @@ def _parser() -> argparse.ArgumentParser:
 
 def examine(scene: Scene) -> dict[str, list[Finding]]:
     """The findings of each check, by its title."""
-    from daemon.cli.doctor import configuration, host, servers, sockets, state  # noqa: PLC0415 - see `main`
+    from daemon.cli.doctor import configuration, host, http, servers, sockets, state  # noqa: PLC0415 - see `main`
 
     checks: dict[str, Callable[[Scene], Iterator[Finding]]] = {
         "configuration": configuration.check,
         "secrets": configuration.secrets,
         "sockets": sockets.check,
+        "http": http.check,
         "state": state.check,
         "systemd": host.units,
         "limits": host.limits,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from daemon.cli.doctor.findings import Finding
     from daemon.cli.doctor.scene import Running, Scene
+    from daemon.config.listen import HttpListen
     from daemon.config.model import Config, Server
 
 
@@ -132,13 +133,25 @@ def _literals(config: Config) -> Iterator[str]:
         yield from (each for each in _in_arguments(server, trail, literal=True))
     if _holds_secret(config.state.url):
         yield below(below(ROOT, "state"), "url")
+    yield from _literal_tokens(config.listen.http)
+
+
+def _literal_tokens(http: HttpListen | None) -> Iterator[str]:
+    if http is None or http.tokens is None:
+        return
+    here = below(below(below(ROOT, "listen"), "http"), "tokens")
+    if isinstance(http.tokens, str):
+        places = {here: http.tokens}
+    else:
+        places = {below(below(here, at), "value"): token.value for at, token in enumerate(http.tokens)}
+    yield from (place for place, value in places.items() if _is_literal(value, http))
 
 
 def _trail(name: str) -> str:
     return below(below(ROOT, "mcpServers"), name)
 
 
-def _is_literal(value: str, server: Server) -> bool:
+def _is_literal(value: str, server: Server | HttpListen) -> bool:
     # References of a server that is switched off are not looked up, so they are still in the text.
     return bool(value) and "${" not in value and not any(part and part in value for part in server.substituted)
 

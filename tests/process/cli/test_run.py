@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -18,7 +19,8 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 
-from daemon.cli.run import ConfigFile, switched
+from daemon.cli.run import ConfigFile, opened, switched
+from daemon.clients.doors.http.binding import address_of
 from daemon.errors import ConfigError
 from daemon.processes.starts import FOLDER
 from daemon.surfaces.table import chosen
@@ -295,19 +297,24 @@ def test_help_shows_an_example_and_the_statuses() -> None:
 
 
 @contextmanager
-def activated(place: Place, config: Path) -> Iterator[tuple[subprocess.Popen[str], socket.socket]]:
-    """The daemon, started as systemd does it: with sockets that listen already, at descriptors 3 and 4.
+def activated(
+    place: Place, config: Path, **more: socket.socket
+) -> Iterator[tuple[subprocess.Popen[str], socket.socket]]:
+    """The daemon, started as systemd does it: with sockets that listen already, at descriptors 3 and up.
 
     A client waits in the first one.
     """
-    listeners = {name: socket.socket(socket.AF_UNIX) for name in ("front", "control")}
-    for name, listener in listeners.items():
+    own = {name: socket.socket(socket.AF_UNIX) for name in ("front", "control")}
+    for name, listener in own.items():
         listener.bind(str(place.home / name))
         listener.listen()
+    listeners = own | more
     script = "import os, sys; os.environ['LISTEN_PID'] = str(os.getpid()); " + RUN
-    moves = f"exec 3<&{listeners['front'].fileno()} 4<&{listeners['control'].fileno()}; "
-    command = ["/bin/bash", "-c", moves + 'exec "$0" "$@"', sys.executable, "-c", script]
-    environ = {**place.environ(), "LISTEN_FDS": "2", "LISTEN_FDNAMES": "front:control"}
+    moves = " ".join(f"{fd}<&{each.fileno()}" for fd, each in enumerate(listeners.values(), 3))
+    command = ["/bin/bash", "-c", f'exec {moves}; exec "$0" "$@"', sys.executable, "-c", script]
+    # Two of one name: systemd does not tell them apart either.
+    names = ":".join(name.rstrip("_") for name in listeners)
+    environ = {**place.environ(), "LISTEN_FDS": str(len(listeners)), "LISTEN_FDNAMES": names}
     with socket.socket(socket.AF_UNIX) as waiting:
         waiting.connect(str(place.home / "front"))
         waiting.settimeout(PATIENCE)
@@ -324,7 +331,7 @@ def activated(place: Place, config: Path) -> Iterator[tuple[subprocess.Popen[str
                 yield process, waiting
             finally:
                 process.kill()
-                for listener in listeners.values():
+                for listener in own.values():
                     listener.close()
 
 
@@ -338,13 +345,69 @@ def test_sockets_of_systemd_are_used_and_left_to_it(place: Place) -> None:
         assert (place.home / "front").exists()
 
 
-def test_with_a_faulty_configuration_clients_in_systemds_socket_are_turned_away(place: Place) -> None:
+def test_with_a_faulty_configuration_clients_in_systemds_sockets_are_turned_away(place: Place) -> None:
     """Left in the queue, they would have systemd start us again at once, for ever."""
     faulty = place.home / "faulty.json"
     faulty.write_text('{"mcpServers": {"a": {}}}')
-    with activated(place, faulty) as (process, waiting):
+    with (
+        socket.create_server(("127.0.0.1", 0)) as http,
+        socket.create_connection(http.getsockname(), PATIENCE) as browser,
+        activated(place, faulty, http=http) as (process, waiting),
+    ):
         assert ended(process)[0] == 78
         assert waiting.recv(1) == b""
+        assert browser.recv(1) == b""
+
+
+def test_the_socket_of_systemd_for_http_counts_more_than_the_address_that_is_configured(place: Place) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as http:
+        config = place.config({"listen": {"http": {"address": address_of(taken)}}})
+        with activated(place, config, http=http) as (process, _):
+            assert place.told().startswith("READY=1")
+            process.terminate()
+            assert ended(process)[0] == 0
+        # systemd's goes on listening: the next client waits for the next daemon.
+        socket.create_connection(http.getsockname(), PATIENCE).close()
+
+
+def test_a_socket_of_systemd_that_nobody_would_accept_from_is_status_78(place: Place) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
+        for more, told in (
+            ({"http": first, "http_": second}, "a second socket for 'http' was handed over"),
+            ({"web": first}, "a socket 'web' was handed over: only front, control, http are known"),
+        ):
+            with activated(
+                Place(Path(tempfile.mkdtemp(dir=place.home)), place.manager), place.config(), **more
+            ) as (process, _):
+                status, err = ended(process)
+            assert status == 78
+            assert told in err
+
+
+def test_the_address_of_http_is_had_before_it_says_ready_and_counts_more_on_the_command_line(
+    place: Place,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as free:
+        address = address_of(free)
+        config = place.config({"listen": {"http": {"address": address_of(taken)}}})
+        there = free.getsockname()
+        free.close()
+        with place.daemon(config, "--http", address) as process:
+            assert place.told().startswith("READY=1")
+            socket.create_connection(there, PATIENCE).close()
+            process.terminate()
+            assert ended(process)[0] == 0
+
+
+def test_an_address_of_http_that_is_taken_is_status_69_with_what_holds_it(place: Place) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = address_of(taken)
+        with place.daemon(place.config({"listen": {"http": {"address": address}}})) as process:
+            status, err = ended(process)
+    assert status == 69
+    assert f"cannot listen on {address}: Address already in use. A process listens there (" in err
+    assert f", pid {os.getpid()})" in err
+    assert not place.front.exists()
 
 
 PROFILES = {
@@ -378,6 +441,39 @@ def test_the_switch_of_the_command_line_counts_for_every_reading_of_the_file(tmp
     path.write_text('{"lazy": true, "watch": true}')
     again = file.read()
     assert (again.lazy, again.watch) == (False, True)
+
+
+TOKEN = "0123456789abcdef-of-ci"
+
+
+@pytest.mark.parametrize(
+    ("configured", "option", "address"),
+    [
+        (None, None, None),
+        (None, "", "127.0.0.1:7337"),
+        (None, "localhost:8000", "localhost:8000"),
+        ({"address": "127.0.0.1:9000"}, None, "127.0.0.1:9000"),
+        ({"address": "127.0.0.1:9000", "tokens": TOKEN}, "", "127.0.0.1:9000"),
+        ({"address": "127.0.0.1:9000", "tokens": TOKEN}, "[::1]:1", "[::1]:1"),
+        ({"tokens": TOKEN, "trustedProxies": ["10.0.0.1"]}, "0.0.0.0:80", "0.0.0.0:80"),
+    ],
+)
+def test_the_command_line_opens_http_and_what_is_configured_of_it_stays(
+    configured: dict[str, object] | None, option: str | None, address: str | None
+) -> None:
+    config = config_of({"listen": {"http": configured}})
+    http = opened(config, option).listen.http
+    assert (http and http.address) == address
+    if http is not None:
+        assert http.tokens == (configured or {}).get("tokens")
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:7337", "nonsense", "example.org:80"])
+def test_an_address_on_the_command_line_is_held_to_the_same_rules(tmp_path: Path, address: str) -> None:
+    path = tmp_path / "mcpd.json"
+    path.write_text('{"listen": {"http": {"hosts": ["box"]}}}')
+    with pytest.raises(ConfigError, match=f"mcpd run --http {re.escape(address)}: "):
+        ConfigFile(path, http=address).read()
 
 
 def test_the_secrets_of_every_configuration_that_was_read_stay_hidden(

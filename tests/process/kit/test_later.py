@@ -50,7 +50,10 @@ def test_what_is_not_there_is_an_error_where_it_is_used() -> None:
 
 @pytest.mark.parametrize(
     "needless",
-    ["rapidfuzz", "jsonschema_rs", "h11", "daemon.actors.summarizer", "psycopg", "mcp", "pydantic"],
+    [
+        *("rapidfuzz", "jsonschema_rs", "h11", "daemon.clients.doors.http", "daemon.actors.summarizer"),
+        *("psycopg", "mcp", "pydantic"),
+    ],
 )
 def test_a_daemon_with_an_ordinary_configuration_does_not_begin_by_loading(
     needless: str, loaded: frozenset[str]

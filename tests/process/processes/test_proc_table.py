@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,3 +78,22 @@ def test_what_is_there() -> None:
     assert proc.exists(os.getpid())
     assert proc.resident(os.getpid()) > proc.PAGE
     assert os.getpid() not in proc.numbers()
+
+
+HOLD = """
+import socket, sys
+held = socket.create_server(("127.0.0.1", 0))
+print(held.getsockname()[1], flush=True)
+sys.stdin.read()
+"""
+
+
+def test_whoever_listens_on_a_port_is_found_as_long_as_it_does() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        port = int(holder.stdout.readline())
+        assert proc.port_holders(port) == [holder.pid]
+        holder.kill()
+    assert proc.port_holders(port) == []

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from daemon.config.model import Metrics
-from daemon.config.validate import SUGGESTED, is_loopback, metrics_faults, split_authority
+from daemon.config.validate import SUGGESTED, metrics_faults
 from daemon.safety.redact import Redactor
 from tests.unit.config.reading import config_of, faults_in, with_server
 
@@ -171,30 +171,6 @@ def test_what_others_can_reach_or_rename_is_a_fault(host: str) -> None:
 def test_a_long_word_is_not_repeated_in_full() -> None:
     ((_, message),) = faults("x" * 10_000 + ":9464")
     assert len(message) < 400
-
-
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("localhost:9464", ("localhost", 9464)),
-        ("localhost", ("localhost", None)),
-        ("[::1]:9464", ("::1", 9464)),
-        ("[::1]", ("::1", None)),
-        ("127.0.0.1:99999", ("127.0.0.1", 99999)),
-        ("", (None, None)),
-        ("a b", (None, None)),
-        ("::1", (None, None)),
-    ],
-)
-def test_an_authority_is_a_host_and_perhaps_a_port(text: str, parts: tuple[str | None, int | None]) -> None:
-    assert split_authority(text) == parts
-
-
-def test_only_names_that_cannot_be_made_to_mean_another_machine_are_loopback() -> None:
-    assert is_loopback("localhost")
-    assert is_loopback("::1")
-    assert not is_loopback("rebound.example.com")
-    assert not is_loopback("::1%lo")
 
 
 UNSUPPORTED = "Lookaround, back-references and counts over 1,000 are not supported (RE2)"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from daemon.counting.readings import Exporter
-from daemon.counting.tally import CODES, INVALIDATIONS, OK, OPERATOR, REPAIRS, SOURCES, Tally
+from daemon.counting.tally import CODES, HTTP_REFUSALS, INVALIDATIONS, OK, OPERATOR, REPAIRS, SOURCES, Tally
 from daemon.kit.mailbox import Watch
 from daemon.state.health import Condition, Persistence
 from daemon.states import ServerState
@@ -66,6 +66,8 @@ def eventful() -> Tally:
             tally.meta_call(lazy.name, tool, OK)
     for code in CODES:
         tally.refused(code)
+    for reason in HTTP_REFUSALS:
+        tally.turned_away(reason)
     for kind in REPAIRS:
         tally.repaired(kind)
     for source in SOURCES:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from daemon.counting.rendering import METRICS, Metric, MetricKind
-from daemon.counting.tally import INVALIDATIONS, MAX_SERVERS, OPERATOR, OTHER, REPAIRS, SOURCES
+from daemon.counting.tally import HTTP_REFUSALS, INVALIDATIONS, MAX_SERVERS, OPERATOR, OTHER, REPAIRS, SOURCES
 from daemon.processes.peers import RefusalReason
 from daemon.surfaces.table import SURFACES
 
@@ -48,7 +48,7 @@ def test_every_label_is_explained_and_every_explained_one_exists() -> None:
         "source": SOURCES,
         "status": INVALIDATIONS,
         "result": {"hit", "miss"},
-        "reason": set(map(str, RefusalReason)),
+        "reason": {*map(str, RefusalReason), *HTTP_REFUSALS},
     }.items():
         assert set(re.findall(r"`([a-z_]+)`(?!:? (?:for))", explained[label])) >= set(closed) - {OPERATOR}, (
             label

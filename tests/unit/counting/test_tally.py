@@ -43,7 +43,11 @@ EVENTS: st.SearchStrategy[Callable[[Tally], None]] = st.one_of(
     st.builds(lambda *said: lambda tally: tally.listed(*said), HOSTILE, NUMBERS, NUMBERS),
     st.builds(lambda *said: lambda tally: tally.spared(*said), HOSTILE, NUMBERS),
     st.builds(lambda *said: lambda tally: tally.refused(*said), HOSTILE),
+    st.builds(lambda *said: lambda tally: tally.turned_away(*said), HOSTILE),
 )
+
+
+COUNTERS = ("tools", "meta_calls", "lookups", "loads", "invalidations", "repairs", "refusals", "http_refusals")
 
 
 def everything(tally: Tally) -> Iterator[tuple[object, float]]:
@@ -54,7 +58,7 @@ def everything(tally: Tally) -> Iterator[tuple[object, float]]:
         for bound, bucket in enumerate(calls.buckets):
             yield (server, bound), bucket
         yield (server, "seconds"), calls.seconds
-    for name in ("tools", "meta_calls", "lookups", "loads", "invalidations", "repairs", "refusals"):
+    for name in COUNTERS:
         for counted, number in getattr(tally, name).items():
             yield (name, counted), number
     for surface, lists in tally.lists.items():
@@ -106,8 +110,9 @@ def test_names_that_nobody_configured_are_counted_together() -> None:
         tally.repaired(name)
         tally.listed(name, 1, 2)
         tally.refused(name)
+        tally.turned_away(name)
     # Two for calls, two for meta-calls, five for a list, and one for everything else.
-    assert sum(1 for _ in everything(tally)) == size + 9 + 5
+    assert sum(1 for _ in everything(tally)) == size + 9 + 6
     assert tally.servers["git"].outcomes == {(OTHER, OTHER): 1000}
     assert tally.meta_calls == {(OTHER, OTHER, OTHER): 1000, ("search", OTHER, OK): 1000}
 

@@ -147,6 +147,16 @@ def test_an_inherited_socket_without_a_name_is_the_clients(tmp_path: Path) -> No
     assert list(report["found"]) == ["front"]
 
 
+@pytest.mark.process
+def test_a_second_socket_of_the_same_name_is_not_lost(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as first, socket.socket(socket.AF_UNIX) as second:
+        for place, one in enumerate((first, second)):
+            one.bind(str(tmp_path / str(place)))
+            one.listen()
+        report = inherit([first, second], LISTEN_FDS="2", LISTEN_PID="SELF", LISTEN_FDNAMES="http:http")
+    assert {name: each[0] for name, each in report["found"].items()} == {"http": 3, "http 4": 4}
+
+
 def test_a_pid_that_is_not_ours_means_sockets_for_somebody_else() -> None:
     environ = {"LISTEN_FDS": "1", "LISTEN_PID": "1", "LISTEN_FDNAMES": "front", "HOME": "/"}
     assert listen_fds(environ) == {}

@@ -25,6 +25,7 @@ def told(text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("text", "found"),
     [
+        (f"mcpd_{'0f' * 32} came", f"mcpd_{'0f' * 32}"),
         ("password: hunter2", "hunter2"),
         ("password: p@ssword!", "p@ssword!"),
         ("password=sunshine", "sunshine"),

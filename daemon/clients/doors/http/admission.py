@@ -1,45 +1,167 @@
-"""Who may come in over HTTP: by Host, Origin and bearer token."""
+"""Admission over HTTP: which Host and Origin a request may name, and who shows a token that counts.
+
+A web page whose own name was made to resolve to this machine (DNS rebinding) is known by the Host that its
+browser sends, any other page by its Origin; both are looked at before the body is read. Whoever shows wrong
+tokens is answered later and later, by address.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import hmac
+import time
 from http import HTTPStatus
+from ipaddress import ip_network
 from typing import TYPE_CHECKING
 
+from daemon.clients.doors.http.attempts import Attempts
+from daemon.clients.doors.http.browsers import allowances, origin_of
 from daemon.clients.doors.http.head import Refusal
-from daemon.clients.visitor import Visitor
+from daemon.config.addresses import is_loopback, numeric, split_authority
+from daemon.config.model import DEFAULT_PROFILE
+from daemon.kit.wording import quoted
+from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from daemon.clients.doors.http.head import Head
+    from daemon.clients.doors.http.tokens import Tokens
+    from daemon.clients.visitor import Visitor
     from daemon.config.listen import HttpListen
+
+WANTED = "show a bearer token, in `Authorization`: on the daemon's machine `mcpd token` prints one\n"
+"""Said without a token and with a wrong one alike, so that nobody learns which he has."""
 
 
 class HttpAdmission:
-    """Judges the heads of requests."""
+    """Decides who may come in through one listener."""
 
-    def __init__(self, http: HttpListen) -> None:
-        given = http.tokens
-        known = {"": given} if isinstance(given, str) else {each.name: each.value for each in given or ()}
-        self._known = {hashlib.sha256(value.encode()).digest(): name for name, value in known.items()}
+    def __init__(
+        self,
+        listen: HttpListen,
+        tokens: Tokens,
+        *,
+        count: Callable[[str], None] = lambda _reason: None,
+        loopback: bool | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Start with nobody known.
+
+        Args:
+            listen: the configuration.
+            tokens: the tokens that count.
+            count: counts a refusal, by its reason (`counting.tally.HTTP_REFUSALS`).
+            loopback: whether only this machine reaches the listener; None: what the configured address says.
+            clock: returns monotonic seconds.
+        """
+        host, _ = split_authority(listen.address)
+        self._loopback = bool(host) and is_loopback(str(host)) if loopback is None else loopback
+        self._hosts = frozenset(each.lower().removesuffix(".") for each in listen.hosts)
+        self._origins = frozenset(map(origin_of, listen.origins))
+        self._proxies = tuple(ip_network(each, strict=False) for each in listen.trusted_proxies)
+        self._tokens = tokens
+        self._count = count
+        self._attempts = Attempts(clock)
 
     def greet(self, head: Head) -> None:
-        """Check Host and Origin."""
+        """Look at Host and Origin, before the body is read.
+
+        Raises:
+            Refusal: 403, one of them is not ours.
+        """
+        host = head.headers.get("host", "")
+        if not self._is_ours(host):
+            raise self._forbidden(head, "host", f"Host {_shown(host)}", "listen.http.hosts")
+        origin = head.headers.get("origin")
+        if origin is not None and not self._may_use(origin):
+            raise self._forbidden(head, "origin", f"Origin {_shown(origin)}", "listen.http.origins")
 
     def visitor(self, head: Head) -> Visitor:
-        """Who shows which token."""
-        shown = hashlib.sha256(head.headers.get("authorization", "").removeprefix("Bearer ").encode()).digest()
-        for digest in self._known:
-            if hmac.compare_digest(digest, shown):
-                return Visitor()
-        raise Refusal(HTTPStatus.UNAUTHORIZED, "a token\n", headers={"www-authenticate": "Bearer"})
+        """Who makes a request, by the token in its `Authorization` and nothing else.
+
+        Raises:
+            Refusal: 401, there is no token, or a wrong one.
+        """
+        authorization = head.headers.get("authorization")
+        if authorization is None:
+            self._refused(head, "token_missing", "a request without a token")
+            raise _unauthorized(delay=0.0)
+        scheme, _, value = authorization.partition(" ")
+        found = self._tokens.match(value.strip()) if scheme.lower() == "bearer" else None
+        if found is None:
+            self._refused(head, "token_wrong", "a wrong token")
+            raise _unauthorized(self._attempts.failed(self.address(head)))
+        return found
 
     def profile(self, visitor: Visitor, wanted: str | None) -> str:
-        """The profile of a path."""
-        return wanted or "default"
+        """The profile that a request gets.
+
+        Args:
+            visitor: who makes it.
+            wanted: the profile that its path names; None if it names none.
+
+        Raises:
+            Refusal: 403, the token is not for this profile, whether or not there is one of that name.
+        """
+        if visitor.profiles is None:
+            return DEFAULT_PROFILE if wanted is None else wanted
+        found = next((each for each in visitor.profiles if wanted in {None, each}), None)
+        if found is None:
+            self._count("profile")
+            text = f"this token is not for that profile. It is for: {', '.join(visitor.profiles)}\n"
+            raise Refusal(HTTPStatus.FORBIDDEN, text)
+        return found
 
     def cors(self, head: Head) -> Mapping[str, str]:
-        """Headers for browsers."""
-        return {}
+        """The headers that let a browser's page read the response, for a request that `greet` has let in."""
+        origin = head.headers.get("origin")
+        return {} if origin is None or not self._may_use(origin) else allowances(head, origin)
+
+    def address(self, head: Head) -> str:
+        """The client's address: behind trusted proxies, the last one that they have not added themselves."""
+        found = head.peer
+        if not self._proxies or not self._is_proxy(found):
+            return found
+        for each in reversed(head.headers.get("x-forwarded-for", "").split(",")):
+            told = numeric(each.strip()) or numeric(split_authority(each.strip())[0] or "")
+            if told is None:
+                break  # what stands before it can be anybody's word
+            found = str(told)
+            if not self._is_proxy(found):
+                break
+        return found
+
+    def _is_ours(self, host: str) -> bool:
+        """Whether a Host is a known name, or an address: nobody can make that resolve to this machine."""
+        name, _ = split_authority(host)
+        if name is None or "," in name:
+            return False
+        name = name.lower().removesuffix(".")
+        return name == "localhost" or name in self._hosts or numeric(name) is not None
+
+    def _may_use(self, origin: str) -> bool:
+        known = origin_of(origin)
+        if known in self._origins:
+            return True
+        scheme, _, authority = known.partition("://")
+        host, _ = split_authority(authority)
+        return self._loopback and scheme in {"http", "https"} and host is not None and is_loopback(host)
+
+    def _is_proxy(self, peer: str) -> bool:
+        address = numeric(peer)
+        return address is not None and any(address in network for network in self._proxies)
+
+    def _forbidden(self, head: Head, reason: str, what: str, key: str) -> Refusal:
+        self._refused(head, reason, f"{what}, which {key} does not have")
+        return Refusal(HTTPStatus.FORBIDDEN, f"this {reason} is not one of the daemon's: {key} names them\n")
+
+    def _refused(self, head: Head, reason: str, text: str) -> None:
+        self._count(reason)
+        self._attempts.say(self.address(head), text)
+
+
+def _unauthorized(delay: float) -> Refusal:
+    return Refusal(HTTPStatus.UNAUTHORIZED, WANTED, headers={"WWW-Authenticate": "Bearer"}, delay=delay)
+
+
+def _shown(value: str) -> str:
+    return visible(quoted(value)) if value else "(none)"

@@ -23,6 +23,7 @@ import trio
 from loguru import logger
 
 from daemon.clients.doors.http.exchange import PLAIN, HttpExchange
+from daemon.clients.doors.http.head import HEAD_BYTES
 from daemon.clients.doors.http.reading import Begun, Ended
 from daemon.clients.doors.http.responding import ResponseWriter
 from daemon.errors import ConnectionLost, RunError
@@ -35,11 +36,11 @@ if TYPE_CHECKING:
 
     from daemon.wire.outbox import Outbox
 
-PIPELINED_BYTES = 64 * 1024
+PIPELINED_BYTES = HEAD_BYTES
 """Bytes of later requests that are read while a response is under way; clients of MCP send none."""
 
 READ_BYTES = 64 * 1024
-"""Bytes of one read: requests are small, and a large body takes a few of them."""
+"""Bytes of one read of a body; outside of one it is `HEAD_BYTES`, as h11 takes a whole head of any length."""
 
 READS_PER_TURN = 16
 """Reads before other links get a turn: a megabyte."""
@@ -95,6 +96,8 @@ class HttpConnection(ResponseWriter):
         try:
             self._rewatch()
             await self._until_ended()
+        except OSError as error:  # the kernel has no room to watch it
+            self._end(ConnectionLost(f"waiting for it failed: {error.strerror}"))
         finally:
             self._end(ConnectionLost("the connection was closed here"))
             self._outbox.flush()
@@ -102,22 +105,26 @@ class HttpConnection(ResponseWriter):
     def tick(self, now: float) -> None:
         """Do what is due: give up on a client that is too slow, call what waits for its time."""
         exchange = self.exchange
-        if now >= self._deadline:
-            self._deadline = math.inf
-            if exchange is None or self._shut or self._is_answered:
-                self._end(ConnectionLost("no request came in time"))
-            else:
-                text = "the request was not complete in time\n"
-                exchange.respond(HTTPStatus.REQUEST_TIMEOUT, (text.encode(),), PLAIN)
-        if exchange is not None and now >= exchange.due and exchange.on_due is not None:
-            exchange.due, on_due = math.inf, exchange.on_due
-            on_due()
+        self._allow_for_reading(now)
+        try:
+            if now >= self._deadline:
+                self._deadline = math.inf
+                if exchange is None or self._is_answered:
+                    self._end(ConnectionLost("no request came in time, or the response was not read"))
+                else:
+                    text = "the request was not complete in time\n"
+                    exchange.respond(HTTPStatus.REQUEST_TIMEOUT, (text.encode(),), PLAIN)
+            if exchange is not None and now >= exchange.due and exchange.on_due is not None:
+                exchange.due, on_due = math.inf, exchange.on_due
+                on_due()
+        except Exception as error:  # noqa: BLE001 - the boundary, as in `_on_ready`
+            self._fault(error)
 
     def close_when_done(self) -> None:
         """Serve the request that is under way, if any, as the last one: the daemon is stopping."""
-        if self.exchange is None and self._is_idle:
-            self._end(ConnectionLost("mcpd is stopping"))
         self._is_last = True
+        if self.exchange is None and not self._out:
+            self._end(ConnectionLost("mcpd is stopping"))
 
     def _fault(self, error: Exception) -> None:
         """End the connection; a fault of ours is logged, and answered if that is still possible."""
@@ -135,11 +142,12 @@ class HttpConnection(ResponseWriter):
     # --- requests ------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Write, and read the next request if it has come already."""
+        """Write, and serve the next request if it has come already."""
         super().flush()
-        if self.exchange is None and self._is_idle and self._reader.held and self._reason is None:
+        if self.exchange is None and self._reason is None and self._reader.held:
             try:
                 self._parse()
+                self._rewatch()
             except Exception as error:  # noqa: BLE001 - the boundary, as in `_on_ready`
                 self._fault(error)
 
@@ -154,8 +162,9 @@ class HttpConnection(ResponseWriter):
 
     def _read_on(self) -> None:
         for _ in range(READS_PER_TURN):
+            size = HEAD_BYTES if self._begun is None or self._reader.is_complete else READ_BYTES
             try:
-                chunk = self._socket.recv(READ_BYTES)
+                chunk = self._socket.recv(size)
             except BlockingIOError:
                 return
             except OSError as error:
@@ -172,7 +181,7 @@ class HttpConnection(ResponseWriter):
             self._reader.feed(chunk)
             self._parse()
             self._rewatch()
-            if len(chunk) < READ_BYTES or not self._reads:
+            if len(chunk) < size or not self._reads:
                 return
 
     def _parse(self) -> None:
@@ -180,7 +189,8 @@ class HttpConnection(ResponseWriter):
             return
         self._parsing = True
         try:
-            while self._reason is None:
+            # Nobody's answers pile up here: who does not read them is not served on.
+            while self._reason is None and (self.exchange is not None or self.queued <= self._pause_at):
                 match self._reader.next():
                     case Begun() as begun:
                         self._begin(begun)
@@ -200,17 +210,19 @@ class HttpConnection(ResponseWriter):
         self._deadline = trio.current_time() + BODY_SECONDS
         exchange = self.exchange = HttpExchange(begun.head, self, length=begun.length)
         self._serve(exchange)
+        if exchange.on_body is not None and (exchange.length or 0) > self._max_body:
+            _refuse_body(exchange, self._max_body)
         if begun.waits and exchange.is_open:
             self.queue((b"HTTP/1.1 100 Continue\r\n\r\n",))
 
     def _take(self, data: bytes) -> None:
         if self.exchange is None:
             return
-        self._body.append(data)
+        if self.exchange.on_body is not None:  # else it is refused already, in a moment
+            self._body.append(data)
         self._body_bytes += len(data)
         if self._body_bytes > self._max_body:
-            text = f"the body is longer than {self._max_body} bytes (limits.clientMessageBytes)\n"
-            self.exchange.respond(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, (text.encode(),), PLAIN)
+            _refuse_body(self.exchange, self._max_body)
 
     def _complete(self) -> None:
         self._deadline = math.inf
@@ -220,20 +232,30 @@ class HttpConnection(ResponseWriter):
             exchange.on_body(body)
 
     def _refuse_malformed(self, error: h11.RemoteProtocolError) -> None:
-        told = f"not a request of HTTP/1.1: {error}"
+        told = _plain(error)
         if self._is_answered:
             raise ConnectionLost(told)
         self._is_last, self.exchange = True, None
-        self.respond(HTTPStatus(error.error_status_hint), PLAIN, (f"{told}\n".encode(),))
+        self.respond(HTTPStatus(error.error_status_hint), PLAIN, (told.encode(),))
 
     def _rewatch(self) -> None:
         if self._write_fd == CLOSED:
             return
         runs = self._reason is None
-        piles_up = self.exchange is not None and self._reader.held > PIPELINED_BYTES
+        piles_up = self.exchange is not None and len(self._reader.held) > PIPELINED_BYTES
         self._reads = runs and not self._paused and not piles_up
         reads, writes = IN if self._reads else 0, OUT if runs and self._blocked else 0
         self._outbox.poll.watch(self._write_fd, reads | writes, self._on_ready)
 
     def _forget_request(self) -> None:
-        self._body, self._body_bytes, self.received = [], 0, b""
+        self._body, self._body_bytes, self.received = [], 0, self._reader.held
+
+
+def _refuse_body(exchange: HttpExchange, most: int) -> None:
+    text = f"the body is longer than {most} bytes (limits.clientMessageBytes)\n"
+    exchange.respond(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, (text.encode(),), PLAIN)
+
+
+def _plain(error: h11.RemoteProtocolError) -> str:
+    """What h11 found, without the bytes that it repeats after a colon: a token may be among them."""
+    return f"not a request of HTTP/1.1: {str(error).partition(':')[0]}\n"

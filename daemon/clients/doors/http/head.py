@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import attrs
+import h11
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from http import HTTPStatus
+
+HEAD_BYTES = 16 * 1024
+"""Longest head of a request; agents send 500 bytes, browsers up to 8 KiB with cookies."""
+
+SCHEMES = ("http://", "https://")
+"""How a target begins that names the host, too (RFC 9112, 3.2.2)."""
 
 
 @attrs.frozen(kw_only=True)
@@ -44,3 +52,31 @@ class Refusal(Exception):
         self.text = text
         self.headers = headers or {}
         self.delay = delay
+
+
+def head_of(request: h11.Request, peer: str) -> Head:
+    """What a request says of itself.
+
+    Raises:
+        RemoteProtocolError: it is longer than is read, of another version, or its body has two lengths: a proxy
+            might take the other one, and the rest for another request (RFC 9112, 6.1 and 11.2).
+    """
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in request.headers:
+        name, value = raw_name.decode("ascii"), raw_value.decode("latin-1")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    if sum(len(name) + len(value) for name, value in request.headers) + len(request.target) > HEAD_BYTES:
+        status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+        raise h11.RemoteProtocolError(f"its head is longer than {HEAD_BYTES} bytes", error_status_hint=status)
+    if not request.http_version.startswith(b"1."):
+        status = HTTPStatus.HTTP_VERSION_NOT_SUPPORTED
+        raise h11.RemoteProtocolError("it is of another version", error_status_hint=status)
+    if "transfer-encoding" in headers and ("content-length" in headers or request.http_version == b"1.0"):
+        raise h11.RemoteProtocolError("its body has two lengths, or is chunked in HTTP/1.0")
+    target = request.target.decode("ascii")
+    if target.lower().startswith(SCHEMES):
+        headers["host"], slash, path = target.partition("//")[2].partition("/")
+        target = slash + path
+    return Head(
+        method=request.method.decode(), path=unquote(target.partition("?")[0]), headers=headers, peer=peer
+    )

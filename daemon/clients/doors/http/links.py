@@ -37,6 +37,7 @@ class ExchangeLink(Generic[R]):
         self._receiver: Receiver | None = None
         self._early: list[tuple[Envelope | None, Line]] = []
         self._ended = trio.Event()
+        self._fault: Exception | None = None
 
     @property
     def is_over(self) -> bool:
@@ -70,20 +71,27 @@ class ExchangeLink(Generic[R]):
             await self._ended.wait()
         finally:
             self._receiver = None
-            self._ended.set()
-        raise ConnectionLost("its session has ended")
+            self.end()
+        raise self._fault or ConnectionLost("its session has ended")
 
     def post(self, message: Envelope | None, line: Line) -> None:
         """Take a message, and what it is if that was looked at; what answers it is in `replies` by now."""
         self.turns += 1
         if self._receiver is None:
             self._early.append((message, line))
-        else:
+            return
+        try:
             _hand_over(self._receiver, message, line)
+        except Exception as error:  # noqa: BLE001 - it is the session's fault, and ends `run`: not the connection's
+            self._fault = error
+            self.end()
 
     def end(self) -> None:
-        """End the session."""
+        """End the session; requests without an answer get none. Idempotent."""
         self._ended.set()
+        replies, self.replies = self.replies, {}
+        for reply in replies.values():
+            reply.give_up()
 
 
 def _hand_over(receiver: Receiver, message: Envelope | None, line: Line) -> None:

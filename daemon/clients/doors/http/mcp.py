@@ -187,6 +187,10 @@ class McpEndpoint:
                 "there is no Mcp-Session-Id: send initialize first, and then the id that it is answered with\n"
             )
             raise Refusal(HTTPStatus.BAD_REQUEST, text)
+        if message.method is UNSET and (message.id is UNSET or message.result is message.error is UNSET):
+            text = "Invalid Request: neither a request, a notification nor an answer"
+            _refuse(exchange, envelope.id_of(message), envelope.INVALID_REQUEST, text)
+            return
         if message.method is UNSET or message.id is UNSET:
             session.post(message, line)
             if message.method == protocol.CANCEL:

@@ -14,18 +14,16 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 import attrs
 import h11
 
-from daemon.clients.doors.http.head import Head
+from daemon.clients.doors.http.head import HEAD_BYTES, head_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-HEAD_BYTES = 16 * 1024
-"""Longest head of a request; agents send 500 bytes, browsers up to 8 KiB with cookies."""
+    from daemon.clients.doors.http.head import Head
 
 MAX_KNOWN = 4
 """Heads of a connection that are remembered, about 2 KB each: a client sends one for each kind of request."""
@@ -77,9 +75,9 @@ class RequestReader:
         """Heads without the digits of their lengths, and whether they have some."""
 
     @property
-    def held(self) -> int:
-        """Bytes that have come and were not read."""
-        return len(self._held)
+    def held(self) -> bytes:
+        """What has come and was not read."""
+        return self._held
 
     @property
     def is_complete(self) -> bool:
@@ -126,7 +124,7 @@ class RequestReader:
         # Three if it is not all there: no head is so short.
         end = held.find(END_OF_HEAD) + len(END_OF_HEAD)
         if end > HEAD_BYTES:
-            raise h11.RemoteProtocolError("the head is too long", error_status_hint=431)
+            raise h11.RemoteProtocolError(f"its head is longer than {HEAD_BYTES} bytes", error_status_hint=431)
         found = _LENGTH.search(held, 0, end)
         digits = b"" if found is None else found[1]
         key = held[:end] if found is None else held[: found.start(1)] + held[found.end(1) : end]
@@ -169,15 +167,12 @@ class RequestReader:
                 return None
 
     def _begun(self, request: h11.Request, *, waits: bool) -> Begun:
-        headers: dict[str, str] = {}
-        for raw_name, raw_value in request.headers:
-            name, value = raw_name.decode("ascii"), raw_value.decode("latin-1")
-            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+        head = head_of(request, self._peer)
+        headers = dict(head.headers)
         length = headers.pop("content-length", None)
-        target = request.target.decode("ascii").partition("?")[0]
         is_current = request.http_version == b"1.1"
         return Begun(
-            head=Head(method=request.method.decode(), path=unquote(target), headers=headers, peer=self._peer),
+            head=attrs.evolve(head, headers=headers),
             length=None if "transfer-encoding" in headers else int(length or 0),
             keeps=is_current and not _closes(headers),
             chunks=is_current,

@@ -101,7 +101,8 @@ class ResumableReply(PostReply):
         self._primes = primes
 
     def resume(self, exchange: HttpExchange) -> None:
-        """Go on over another connection, whose response is a stream already."""
+        """Go on over another connection, whose response is a stream already; the one before ends."""
+        self._exchange.finish()
         self._exchange = exchange
         self._wait()
 

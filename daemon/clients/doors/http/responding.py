@@ -13,10 +13,11 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import trio
+from loguru import logger
 
 from daemon.clients.doors.http.reading import RequestReader
-from daemon.errors import ConnectionLost
-from daemon.wire.writing import CLOSED, FdWriter
+from daemon.errors import ConnectionLost, RunError
+from daemon.wire.writing import CLOSED, STUCK_SECONDS, FdWriter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,8 +32,8 @@ IDLE_SECONDS = 75.0
 default, so that it is they who close."""
 
 LINGER_SECONDS = 2.0
-"""Seconds that a client has to read the last response: closing with unread bytes could lose it (RFC 9112,
-9.6)."""
+"""Seconds that a client has to close after the last response was written: what it has sent meanwhile would make
+the kernel reset the connection, and could lose the response (RFC 9112, 9.6)."""
 
 
 class ResponseWriter(FdWriter):
@@ -54,12 +55,14 @@ class ResponseWriter(FdWriter):
         self._is_answered = self._is_streamed = False
         """Whether its response was begun, and whether that has no announced length."""
         self._deadline = trio.current_time()
+        self._seen = 0
+        """What the client had taken when it was last looked at."""
         self._is_last = self._shut = self._is_idle = self._closed = False
 
     def respond(self, status: HTTPStatus, headers: Mapping[str, str], parts: Sequence[Buffer]) -> None:
         """Send a whole response."""
         size = sum(map(len, parts))
-        if status is not HTTPStatus.NO_CONTENT:
+        if status is not HTTPStatus.NO_CONTENT:  # RFC 9110, 8.6
             headers = {**headers, "content-length": str(size)}
         self._answer(status, headers)
         if size and (self.exchange is None or self.exchange.head.method != "HEAD"):
@@ -92,7 +95,13 @@ class ResponseWriter(FdWriter):
             self._deadline, self._is_idle = trio.current_time() + IDLE_SECONDS, True
         else:
             self._is_last = True
-            self._deadline = trio.current_time() + LINGER_SECONDS
+            self._deadline = trio.current_time() + STUCK_SECONDS
+
+    def _allow_for_reading(self, now: float) -> None:
+        """Give a client time that still takes a response: what it has of it would be worth nothing."""
+        if self.exchange is None and self.queued and self._taken != self._seen:
+            self._seen = self._taken
+            self._deadline = max(self._deadline, now + STUCK_SECONDS)
 
     @property
     def _chunks(self) -> bool:
@@ -147,6 +156,7 @@ class ResponseWriter(FdWriter):
             and self._reason is None
         ):
             self._shut = True
+            self._deadline = trio.current_time() + LINGER_SECONDS
             try:
                 self._socket.shutdown(socket.SHUT_WR)
             except OSError as error:
@@ -154,12 +164,15 @@ class ResponseWriter(FdWriter):
 
     def _end(self, reason: Exception) -> None:
         exchange, self.exchange = self.exchange, None
+        if not isinstance(reason, RunError):
+            logger.opt(exception=reason).error("a fault of mcpd's own ended a connection over HTTP")
         super()._end(reason)
         if exchange is not None and exchange.on_gone is not None:
             exchange.on_gone()
 
     def _look_again(self) -> None:
         self._rewatch()
+        self.queue(())  # Flushed again, it serves what has come meanwhile.
 
     @abstractmethod
     def _forget_request(self) -> None:

@@ -6,7 +6,6 @@ was admitted yet are few, and make room for new ones, so that ten thousand of th
 
 from __future__ import annotations
 
-import socket
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, NoReturn
@@ -14,16 +13,21 @@ from typing import TYPE_CHECKING, NoReturn
 import attrs
 import trio
 
+from daemon.clients.doors.http.binding import peer_of
 from daemon.clients.doors.http.connection import HttpConnection
 from daemon.clients.doors.http.exchange import PLAIN
 from daemon.clients.doors.http.head import Refusal
+from daemon.clients.doors.http.health import health, is_probe
 from daemon.clients.doors.http.mcp import McpEndpoint, session_key
+from daemon.clients.doors.http.metrics import PATH as METRICS
+from daemon.clients.doors.http.metrics import answer, require_all_profiles, require_get
 from daemon.clients.doors.http.sessions import Place
 from daemon.clients.doors.listening import Listener
 from daemon.clients.doors.unix import PAUSE_SHARE
 from daemon.kit.later import later
 
 if TYPE_CHECKING:
+    import socket
     import ssl
     from collections.abc import Awaitable, Callable
 
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
     from daemon.clients.doors.websocket import serve_websocket
     from daemon.clients.visitor import Visitor
     from daemon.config.tuning import Limits
+    from daemon.host.notify import Readiness
     from daemon.wire.outbox import Link, Outbox
 else:
     # Needed only where there is a certificate, and by clients that open a WebSocket.
@@ -45,7 +50,7 @@ MAX_STRANGERS = 256
 TICK_SECONDS = 0.5
 """Seconds between looks at what is due on each connection: every deadline is 2 s or more."""
 
-METHODS = "GET, POST, DELETE, OPTIONS"
+METHODS = ("GET", "HEAD", "POST", "DELETE", "OPTIONS")
 
 DEPTH = 3
 """Parts of the longest path: `/mcp/PROFILE/SURFACE`."""
@@ -61,10 +66,10 @@ class HttpOffer:
     """The names of all surfaces."""
     definition: Callable[[str, str], bytes]
     """Returns the tool that a profile offers under a name, raw; empty if there is none."""
-    metrics: Callable[[], Awaitable[str]] | None
-    """Makes the text of `/metrics`; None: there is none."""
-    is_ready: Callable[[], bool]
-    """Whether new clients are welcome."""
+    metrics: Callable[[], Callable[[], Awaitable[str]] | None]
+    """What makes the text of `/metrics`; None: there is none."""
+    readiness: Callable[[], Readiness]
+    """Whether new clients are to come here."""
 
 
 class HttpServer:
@@ -108,7 +113,7 @@ class HttpServer:
             "http",
             listener,
             places=limits.connections + MAX_STRANGERS,
-            admit=_address_of,
+            admit=peer_of,
             serve=self._serve_connection,
         )
         self._nursery: trio.Nursery
@@ -181,9 +186,10 @@ class HttpServer:
         upgraded = None
         try:
             await connection.run()
-            upgraded = self._upgraded.pop(connection, None)
+            upgraded = self._upgraded.get(connection)
         finally:
             del self._connections[connection]
+            self._upgraded.pop(connection, None)
             self._mcp.forget(connection)
             if upgraded is None:
                 connection.close()
@@ -204,10 +210,14 @@ class HttpServer:
     def _judge(self, exchange: HttpExchange) -> None:
         """Admit a request by its head, and have it served."""
         try:
-            self._admission.greet(exchange.head)
+            if not is_probe(exchange.head):
+                self._admission.greet(exchange.head)
             exchange.headers = self._admission.cors(exchange.head)
+            allow = {"allow": ", ".join(METHODS)}
+            if exchange.head.method not in METHODS:
+                raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "no such method here\n", headers=allow)
             if exchange.head.method == "OPTIONS":
-                exchange.respond(HTTPStatus.NO_CONTENT, headers={"allow": METHODS})
+                exchange.respond(HTTPStatus.NO_CONTENT, headers=allow)
             else:
                 self._route(exchange)
         except Refusal as refusal:
@@ -220,16 +230,20 @@ class HttpServer:
                 respond()
 
     def _route(self, exchange: HttpExchange) -> None:
-        first, *rest = exchange.head.path.strip("/").split("/")
-        if first == "healthz" and not rest:
-            exchange.respond(HTTPStatus.OK, (b"ok\n",), PLAIN)
-        elif first == "readyz" and not rest:
-            ready = self._offer.is_ready()
-            exchange.respond(HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE, (b"\n",), PLAIN)
+        # Exactly so: a proxy that refuses `/metrics` from outside must not be got round by `//metrics`.
+        first, *rest = exchange.head.path.removeprefix("/").removesuffix("/").split("/")
+        found = health(exchange.head, self._offer.readiness())
+        if found is not None:
+            status, text = found
+            exchange.respond(status, (text.encode(),), PLAIN)
         elif first == "mcp" and len(rest) < DEPTH:
             self._mcp.serve(exchange, self._place(exchange, rest))
         elif first == "ws" and len(rest) < DEPTH:
             self._upgrade(exchange, self._place(exchange, rest))
+        elif exchange.head.path == METRICS and (export := self._offer.metrics()) is not None:
+            require_all_profiles(self._visitor(exchange))
+            require_get(exchange.head)
+            self._nursery.start_soon(answer, exchange, export, self._outbox)
         else:
             raise Refusal(HTTPStatus.NOT_FOUND, "nothing here: MCP is at /mcp\n")
 
@@ -243,11 +257,7 @@ class HttpServer:
 
     def _place(self, exchange: HttpExchange, rest: list[str]) -> Place:
         """Who asks, and for what, by the rest of a path."""
-        visitor = self._admission.visitor(exchange.head)
-        self._strangers.pop(self._connections[exchange.connection], None)
-        if len(self._connections) - len(self._strangers) > self._limits.connections:
-            text = f"{self._limits.connections} clients are connected (limits.connections); try again later\n"
-            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, text, headers={"retry-after": "10"})
+        visitor = self._visitor(exchange)
         profile = self._admission.profile(visitor, rest[0] if rest else None)
         surface = rest[1] if len(rest) > 1 else None
         for what, name, known in (
@@ -258,9 +268,11 @@ class HttpServer:
                 raise Refusal(HTTPStatus.NOT_FOUND, f"there is no {what} {str(name)[:100]!r}\n")
         return Place(visitor=visitor, profile=profile, surface=surface)
 
-
-def _address_of(connection: socket.socket) -> str:
-    """The address at the other end, without its port; what is written there is sent at once."""
-    # Events follow each other closely: none waits until the one before it is acknowledged (Nagle's algorithm).
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return str(connection.getpeername()[0])
+    def _visitor(self, exchange: HttpExchange) -> Visitor:
+        """Who asks, by a token; there is room for them."""
+        visitor = self._admission.visitor(exchange.head)
+        self._strangers.pop(self._connections[exchange.connection], None)
+        if len(self._connections) - len(self._strangers) > self._limits.connections:
+            text = f"{self._limits.connections} clients are connected (limits.connections); try again later\n"
+            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, text, headers={"retry-after": "10"})
+        return visitor

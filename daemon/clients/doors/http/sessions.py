@@ -8,6 +8,7 @@ been asked in it for half an hour, and with the daemon; what was loaded under a 
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -124,8 +125,6 @@ class HttpSession(ExchangeLink[ResumableReply]):
         super().end()
         for exchange in self._listening:
             exchange.finish()
-        for reply in self.replies.values():
-            reply.give_up()
 
 
 class HttpSessions:
@@ -196,11 +195,13 @@ class HttpSessions:
                 self.end(session)
 
     def _make_room(self) -> None:
+        """End the idlest session of whoever has most: who begins thousands ends nobody else's."""
         idle = [each for each in self._known.values() if not each.is_busy]
         if not idle:
             text = f"{len(self._known)} sessions are in use (limits.connections); try again later\n"
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, text, headers={"retry-after": "10"})
-        self.end(min(idle, key=lambda each: each.used))
+        count = Counter(each.place.visitor.owner for each in self._known.values())
+        self.end(max(idle, key=lambda each: (count[each.place.visitor.owner], -each.used)))
 
 
 def _keep_alive(exchange: HttpExchange) -> None:

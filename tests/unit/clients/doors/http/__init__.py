@@ -1,1 +1,1 @@
-"""Tests of daemon/clients/doors."""
+"""Tests of daemon/clients/doors/http."""

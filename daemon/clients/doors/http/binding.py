@@ -1,0 +1,142 @@
+"""Binds the address that HTTP is served on, or takes over a socket that the service manager has bound.
+
+TCP_NODELAY is set once: accepted connections inherit the options of the socket that they came in by (tcp(7)).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from pathlib import Path
+
+from daemon.config.addresses import numeric, split_authority
+from daemon.config.listen import DEFAULT_HTTP_ADDRESS
+from daemon.config.model import MAX_PORT
+from daemon.errors import ConfigError, Fault
+from daemon.kit.wording import quoted
+from daemon.processes import proc
+
+UNSENT_BYTES = 128 * 1024
+"""Bytes of a connection that the kernel takes before it has sent them. It would take megabytes, and then for
+longer than a peer may take nothing (`wire.writing`) none of one that reads 40 KB/s."""
+
+BACKLOG = 4096
+"""Connections that the kernel queues while we start or are busy (listen(2)). No more than its own limit,
+net.core.somaxconn, which is 4096 since Linux 5.4: agents that all connect again after a restart have room."""
+
+UNIT = "mcpd-http.socket"
+"""The systemd unit that hands the socket over."""
+
+LOOPBACK = "127.0.0.1"
+"""What `localhost` means here: a resolver may not know it, or say something else."""
+
+
+def bind_http(address: str) -> socket.socket:
+    """As `listen_at`, but with an explanation. Blocks: what holds a port is looked for in all of /proc.
+
+    Raises:
+        OSError: it cannot be bound; the text names what holds the port, if that is the reason, and what to do.
+        ValueError: as in `listen_at`.
+    """
+    try:
+        return listen_at(address)
+    except OSError as error:
+        number = error.errno or errno.EINVAL
+        reason = os.strerror(number) + _what_to_do(number, _split(address)[1])
+        raise OSError(number, f"cannot listen on {address}: {reason}") from None
+
+
+def listen_at(address: str) -> socket.socket:
+    """Listen on HOST:PORT: an IPv4 address, an IPv6 address in brackets, or `localhost`.
+
+    The socket is non-blocking. A restart may bind the address at once, whatever is left in TIME_WAIT.
+
+    Raises:
+        OSError: it cannot be bound.
+        ValueError: it is not such an address, which the configuration's reader refuses already.
+    """
+    host, port = _split(address)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def adopt(listener: socket.socket) -> str:
+    """Make ready a socket that was handed over; returns its address as HOST:PORT.
+
+    It is another's: closing our descriptor leaves it listening, and it must not be shut down.
+
+    Raises:
+        ConfigError: it cannot be used: HTTP is served over TCP.
+    """
+    is_stream = listener.type == socket.SOCK_STREAM and listener.family in {socket.AF_INET, socket.AF_INET6}
+    if not is_stream or not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        message = "what was handed over with the name http is no listening TCP socket: write ListenStream="
+        raise ConfigError(UNIT, [Fault(path="[Socket]", message=message + DEFAULT_HTTP_ADDRESS)])
+    listener.setblocking(False)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return address_of(listener)
+
+
+def address_of(listener: socket.socket) -> str:
+    """The address that a socket is bound to, as HOST:PORT."""
+    host, port = listener.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def peer_of(connection: socket.socket) -> str | None:
+    """The address at the other end, without its port, of a connection that is made ready for responses.
+
+    None if it has reset the connection already.
+    """
+    try:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+        return str(connection.getpeername()[0])
+    except OSError:
+        return None
+
+
+def _split(address: str) -> tuple[str, int]:
+    host, port = split_authority(address)
+    if host is not None and host.lower() == "localhost":
+        host = LOOPBACK
+    if host is None or port is None or port > MAX_PORT or numeric(host) is None:
+        raise ValueError(
+            f"{quoted(address)} is not ADDRESS:PORT, as in 127.0.0.1:7337, [::1]:7337 or localhost:7337"
+        )
+    return host, port
+
+
+def _what_to_do(number: int, port: int) -> str:
+    match number:
+        case errno.EADDRINUSE:
+            return f". {_holders(port)}, or choose another address"
+        case errno.EACCES:
+            return (
+                ". Ports below 1024 are root's: take a higher one, or let systemd hold it (systemd/"
+                + UNIT
+                + ")"
+            )
+        case errno.EADDRNOTAVAIL:
+            return ". This machine has no such address: `ip address` lists those it has"
+        case errno.EAFNOSUPPORT:
+            return ". This machine has no such family of addresses: take 127.0.0.1"
+    return ""
+
+
+def _holders(port: int) -> str:
+    pids = proc.port_holders(port)
+    if not pids:
+        return f"`ss -ltnp 'sport = :{port}'`, as root, names what listens there: stop it"
+    named = [f"{Path(proc.command_line(pid)[0]).name or 'its program is hidden'}, pid {pid}" for pid in pids]
+    return f"A process listens there ({'; '.join(named)}): stop it"

@@ -1,0 +1,1 @@
+"""Tests of daemon/clients/doors that start processes or use the network."""

@@ -1,0 +1,329 @@
+"""Who may come in over HTTP: by which names, from which pages, with which tokens, and how soon again."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from daemon.clients.doors.http.admission import WANTED
+from daemon.clients.doors.http.attempts import FIRST_DELAY, LONGEST_DELAY
+from daemon.clients.doors.http.head import Refusal
+from daemon.clients.visitor import Visitor
+from daemon.counting.tally import HTTP_REFUSALS
+from daemon.safety.redact import Redactor
+from tests.unit.clients.doors.http.visits import ANN, CI, NOBODY, bearing, hall, head
+
+if TYPE_CHECKING:
+    from daemon.clients.doors.http.head import Head
+    from tests.unit.clients.doors.http.visits import Hall
+
+OPEN: dict[str, Any] = {"address": "0.0.0.0:7337"}
+STRANGER = "203.0.113.7"
+
+
+def refused(place: Hall, request: Head) -> Refusal:
+    """How a request is refused."""
+
+    def enter() -> None:
+        place.admission.greet(request)
+        place.admission.visitor(request)
+
+    with pytest.raises(Refusal) as caught:
+        enter()
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1:7337",
+        "127.0.0.1",
+        "localhost",
+        "LocalHost:1",
+        "localhost.:80",
+        "[::1]:7337",
+        "[2001:db8::1]",
+        "192.168.1.7:99",
+        "mcp.example.org",
+        "MCP.Example.org:443",
+        "mcp.example.org.",
+        "box",
+    ],
+)
+def test_an_address_localhost_and_a_configured_name_are_ours(host: str) -> None:
+    hall(hosts=("MCP.example.ORG", "box")).admission.greet(head(host=host))
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "",
+        "rebound.example.com",
+        "localhost.example.com",
+        "127.0.0.1.example.com",
+        "evil-mcp.example.org",
+        "mcp.example.org.evil.com",
+        "127.0.0.1, evil.com",
+        "localhost,localhost",
+        "user@127.0.0.1",
+        "127.0.0.1/",
+        "127.1",
+        "2130706433",
+        "[::1",
+        "::1",
+        "[fe80::1%25lo]",
+        "127.0.0.1%evil",
+        "\x1b[31m",
+    ],
+)
+def test_any_other_host_is_refused_before_the_token_is_looked_at(host: str) -> None:
+    place = hall(hosts=("mcp.example.org",))
+    refusal = refused(place, bearing(ANN.value, host=host))
+    assert refusal.status is HTTPStatus.FORBIDDEN
+    assert "listen.http.hosts" in refusal.text
+    assert not host or host not in refusal.text
+    assert place.counted == {"host": 1}
+
+
+def test_a_request_without_a_host_is_refused() -> None:
+    request = head()
+    nameless = {name: value for name, value in request.headers.items() if name != "host"}
+    place = hall()
+    with pytest.raises(Refusal):
+        place.admission.greet(type(request)(method="GET", path="/", headers=nameless, peer="127.0.0.1"))
+
+
+@pytest.mark.parametrize("origin", ["https://app.example", "HTTPS://APP.example:443", "vscode-webview://0a1b"])
+def test_a_page_that_is_configured_may_come_in_anywhere(origin: str) -> None:
+    for listen in (dict[str, Any](), OPEN):
+        place = hall(origins=("https://App.example:443", "vscode-webview://0a1b"), **listen)
+        place.admission.greet(head(origin=origin))
+        assert place.admission.cors(head(origin=origin))["Access-Control-Allow-Origin"] == origin
+
+
+@pytest.mark.parametrize("origin", ["http://localhost:6274", "https://127.0.0.1", "http://[::1]:5173"])
+def test_a_page_of_this_machine_may_come_in_where_only_this_machine_does(origin: str) -> None:
+    hall().admission.greet(head(origin=origin))
+    assert refused(hall(**OPEN), head(origin=origin)).status is HTTPStatus.FORBIDDEN
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "",
+        "null",
+        "https://evil.example",
+        "http://app.example",
+        "https://app.example:8443",
+        "https://app.example.evil.com",
+        "http://localhost.evil.com",
+        "http://localhost/evil",
+        "http://evil@localhost",
+        "ftp://localhost",
+        "chrome-extension://localhost",
+        "localhost",
+        "https://app.example, https://evil.example",
+    ],
+)
+def test_any_other_page_is_refused_and_gets_no_header_that_lets_it_read_why(origin: str) -> None:
+    place = hall(origins=("https://app.example",))
+    request = bearing(ANN.value, origin=origin)
+    refusal = refused(place, request)
+    assert (refusal.status, place.counted) == (HTTPStatus.FORBIDDEN, {"origin": 1})
+    assert place.admission.cors(request) == {}
+    assert "listen.http.origins" in refusal.text
+
+
+def test_who_sends_no_origin_is_no_page_and_gets_no_headers_for_one() -> None:
+    place = hall()
+    place.admission.greet(head())
+    assert place.admission.cors(head()) == {}
+
+
+def test_a_token_says_who_comes_and_what_is_his() -> None:
+    place = hall()
+    found = place.admission.visitor(bearing(CI.value))
+    assert found == Visitor(owner="token ci: ", token="ci", profiles=("reader", "default"))
+    assert found.own_key("k") == "token ci: k"
+    alone = hall(tokens=NOBODY).admission.visitor(bearing(NOBODY))
+    assert alone == Visitor()
+    assert not place.counted
+
+
+@pytest.mark.parametrize("header", ["bearer {}", "BEARER {}", "Bearer  {} "])
+def test_the_word_before_a_token_is_read_as_the_standard_says(header: str) -> None:
+    assert hall().admission.visitor(head(authorization=header.format(ANN.value))).token == "ann"
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "{}",
+        "Basic {}",
+        "Bearer",
+        "Bearer ",
+        "Bearer {}x",
+        "Bearer x{}",
+        "Bearer {}, Bearer {}",
+        "Bearer {} {}",
+        "Token {}",
+        "",
+        "Bearer \udcff",
+        "Bearer ü",
+    ],
+)
+def test_anything_else_is_a_wrong_token(header: str) -> None:
+    place = hall()
+    refusal = refused(place, head(authorization=header.replace("{}", ANN.value)))
+    assert refusal.status is HTTPStatus.UNAUTHORIZED
+    assert place.counted == {"token_wrong": 1}
+
+
+def test_a_token_in_the_query_or_elsewhere_lets_nobody_in() -> None:
+    assert refused(hall(), head(x_api_key=ANN.value, cookie=f"token={ANN.value}")).status == 401
+
+
+def test_no_token_and_a_wrong_one_are_answered_alike() -> None:
+    place = hall()
+    none, wrong = refused(place, head()), refused(place, bearing("wrong-0123456789ab"))
+    assert (none.status, none.text, dict(none.headers)) == (wrong.status, wrong.text, dict(wrong.headers))
+    assert none.headers == {"WWW-Authenticate": "Bearer"}
+    assert none.text == WANTED
+    assert Redactor(())(WANTED) == WANTED
+    assert place.counted == {"token_missing": 1, "token_wrong": 1}
+
+
+def test_who_shows_wrong_tokens_is_answered_later_and_later_and_others_are_not() -> None:
+    place = hall()
+    delays = [refused(place, bearing("wrong", peer=STRANGER)).delay for _ in range(8)]
+    assert delays == [0.0, 0.25, 0.5, 1.0, 2.0, 4.0, LONGEST_DELAY, LONGEST_DELAY]
+    assert refused(place, bearing("wrong", peer="203.0.113.8")).delay == 0.0
+    assert place.admission.visitor(bearing(ANN.value, peer=STRANGER)).token == "ann"
+
+
+def test_who_shows_no_token_first_is_not_slowed() -> None:
+    place = hall()
+    assert {refused(place, head(peer=STRANGER)).delay for _ in range(20)} == {0.0}
+    assert refused(place, bearing("wrong", peer=STRANGER)).delay == 0.0
+    assert refused(place, bearing("wrong", peer=STRANGER)).delay == FIRST_DELAY
+
+
+def test_every_reason_is_one_that_is_counted() -> None:
+    place = hall()
+    for request in (head(host="x"), head(origin="x"), head(), bearing("x")):
+        refused(place, request)
+    with pytest.raises(Refusal):
+        place.admission.profile(Visitor(profiles=("a",)), "b")
+    assert place.counted.keys() == HTTP_REFUSALS
+
+
+PROFILES = ("reader", "default")
+
+
+@pytest.mark.parametrize(
+    ("profiles", "wanted", "given"),
+    [
+        (None, None, "default"),
+        (None, "reader", "reader"),
+        (None, "unheard-of", "unheard-of"),
+        (PROFILES, None, "reader"),
+        (PROFILES, "default", "default"),
+        (PROFILES, "reader", "reader"),
+    ],
+)
+def test_a_request_gets_the_profile_that_its_token_may_have(
+    profiles: Any, wanted: str | None, given: str
+) -> None:
+    assert hall().admission.profile(Visitor(profiles=profiles), wanted) == given
+
+
+@pytest.mark.parametrize("wanted", ["writer", "unheard-of", "", "Reader"])
+def test_a_profile_that_is_not_for_a_token_is_refused_whether_or_not_it_exists(wanted: str) -> None:
+    place = hall()
+    with pytest.raises(Refusal) as caught:
+        place.admission.profile(Visitor(profiles=PROFILES), wanted)
+    assert caught.value.status is HTTPStatus.FORBIDDEN
+    assert caught.value.text == "this token is not for that profile. It is for: reader, default\n"
+
+
+def test_a_token_without_any_profile_gets_none() -> None:
+    with pytest.raises(Refusal):
+        hall().admission.profile(Visitor(profiles=()), None)
+
+
+PROXIES: dict[str, Any] = {"trusted_proxies": ("10.0.0.0/8", "2001:db8:1::/48")}
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "client"),
+    [
+        ("203.0.113.7", "198.51.100.1", "203.0.113.7"),
+        ("10.0.0.1", "", "10.0.0.1"),
+        ("10.0.0.1", "198.51.100.1", "198.51.100.1"),
+        ("10.0.0.1", "1.2.3.4, 198.51.100.1", "198.51.100.1"),
+        ("10.0.0.1", "1.2.3.4, 198.51.100.1, 10.9.9.9", "198.51.100.1"),
+        ("10.0.0.1", "10.1.1.1, 10.2.2.2", "10.1.1.1"),
+        ("10.0.0.1", "198.51.100.1:4711", "198.51.100.1"),
+        ("10.0.0.1", "[2001:db8::7]:4711", "2001:db8::7"),
+        ("10.0.0.1", "2001:db8::7", "2001:db8::7"),
+        ("10.0.0.1", "198.51.100.1, unknown, 10.2.2.2", "10.2.2.2"),
+        ("10.0.0.1", "198.51.100.1, ", "10.0.0.1"),
+        ("10.0.0.1", "fe80::1%\x1b[31m", "10.0.0.1"),
+        ("::ffff:10.0.0.1", "198.51.100.1", "198.51.100.1"),
+        ("2001:db8:1::5", "::ffff:198.51.100.1", "198.51.100.1"),
+    ],
+)
+def test_behind_proxies_the_client_is_the_last_one_that_they_vouch_for(
+    peer: str, forwarded: str, client: str
+) -> None:
+    headers = {"x_forwarded_for": forwarded} if forwarded else {}
+    assert hall(**PROXIES).admission.address(head(peer=peer, **headers)) == client
+
+
+def test_without_proxies_nobody_is_believed() -> None:
+    assert hall().admission.address(head(peer="10.0.0.1", x_forwarded_for="1.2.3.4")) == "10.0.0.1"
+
+
+def test_behind_proxies_each_client_is_slowed_for_itself() -> None:
+    place = hall(**PROXIES)
+    for _ in range(5):
+        refused(place, bearing("wrong", peer="10.0.0.1", x_forwarded_for="1.1.1.1, 198.51.100.1"))
+    assert refused(place, bearing("wrong", peer="10.0.0.1", x_forwarded_for="198.51.100.2")).delay == 0.0
+    again = bearing("wrong", peer="10.0.0.1", x_forwarded_for="9.9.9.9, 198.51.100.1")
+    assert refused(place, again).delay == 4.0, "what a client writes before it makes it nobody else"
+
+
+def test_the_log_says_once_a_minute_who_was_refused_and_never_the_token(log: list[str]) -> None:
+    place = hall()
+    for number in range(5):
+        refused(place, bearing(f"{ANN.value}-{number}", peer=STRANGER))
+    place.now += 60
+    refused(place, head(peer=STRANGER, host="evil\x1b.com" + "x" * 1000))
+    first, second = log
+    assert first.strip() == f"WARNING http: refused {STRANGER}: a wrong token"
+    assert "(and 4 refusals since this was last said)" in second
+    assert "\x1b" not in second
+    assert len(second) < 300
+    assert not any(ANN.value in line for line in log)
+
+
+@pytest.mark.parametrize(
+    ("address", "loopback", "taken"),
+    [
+        ("127.0.0.1:1", None, True),
+        ("0.0.0.0:1", None, False),
+        ("127.0.0.1:1", False, False),
+        ("0.0.0.0:1", True, True),
+    ],
+)
+def test_what_the_listener_is_bound_to_decides_not_what_was_written(
+    address: str, loopback: bool | None, taken: bool
+) -> None:
+    place = hall(address=address, loopback=loopback)
+    request = head(origin="http://localhost:1")
+    if taken:
+        place.admission.greet(request)
+    else:
+        refused(place, request)

@@ -1,0 +1,38 @@
+"""Addresses as configurations write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from daemon.config.addresses import is_loopback, numeric, split_authority
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("localhost:9464", ("localhost", 9464)),
+        ("localhost", ("localhost", None)),
+        ("[::1]:9464", ("::1", 9464)),
+        ("[::1]", ("::1", None)),
+        ("127.0.0.1:99999", ("127.0.0.1", 99999)),
+        ("", (None, None)),
+        ("a b", (None, None)),
+        ("::1", (None, None)),
+    ],
+)
+def test_an_authority_is_a_host_and_perhaps_a_port(text: str, parts: tuple[str | None, int | None]) -> None:
+    assert split_authority(text) == parts
+
+
+def test_only_names_that_cannot_be_made_to_mean_another_machine_are_loopback() -> None:
+    assert is_loopback("localhost")
+    assert is_loopback("::1")
+    assert not is_loopback("rebound.example.com")
+    assert not is_loopback("::1%lo")
+
+
+def test_an_address_of_ipv4_is_the_same_within_one_of_ipv6() -> None:
+    assert numeric("::ffff:10.0.0.1") == numeric("10.0.0.1") is not None
+    assert str(numeric("2001:db8::1")) == "2001:db8::1"
+    assert numeric("localhost") is None
+    assert numeric("") is None

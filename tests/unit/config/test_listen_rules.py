@@ -1,0 +1,221 @@
+"""Who may come in over HTTP: what may be written, and what must be."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from daemon.config.listen import DEFAULT_HTTP_ADDRESS, AccessToken
+from daemon.config.parse import parse
+from daemon.config.redaction import Redactors, secrets
+from daemon.safety.redact import HIDDEN, Redactor
+from tests.unit.config.reading import config_of, faults_in
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from daemon.config.listen import HttpListen
+
+GOOD = "0123456789abcdef-of-ci"
+OTHER = "fedcba9876543210-of-ann"
+OPEN = "0.0.0.0:7337"
+CLOSED: dict[str, Any] = {"tokens": GOOD, "tls": {"cert": "c.pem", "key": "k.pem"}}
+
+
+def written(http: object, **more: Any) -> dict[str, Any]:
+    return {"listen": {"http": http}, **more}
+
+
+def faults(http: object, **more: Any) -> list[tuple[str, str]]:
+    """Path below `listen.http` and message of each fault."""
+    found = faults_in(written(http, **more), {"TOKEN": GOOD, "SHORT": "short"})
+    assert all(Redactor(())(message) == message for _, message in found), "it must not look like a credential"
+    return [(path.removeprefix("$.listen.http").removeprefix("."), message) for path, message in found]
+
+
+def read(http: object, **more: Any) -> HttpListen:
+    http = config_of(written(http, **more), {"TOKEN": GOOD}).listen.http
+    assert http is not None
+    return http
+
+
+def token(**changed: Any) -> dict[str, Any]:
+    return {"name": "ci", "value": GOOD, **changed}
+
+
+def test_without_anything_it_is_a_loopback_address_without_configured_tokens() -> None:
+    http = read({})
+    assert (http.address, http.tokens, http.tls) == (DEFAULT_HTTP_ADDRESS, None, None)
+    assert config_of({}).listen.http is None
+
+
+@pytest.mark.parametrize(
+    "http",
+    [
+        {"address": "127.0.0.1:0"},
+        {"address": "localhost:7337", "tokens": []},
+        {"address": "[::1]:7337", "tokens": None},
+        {"address": OPEN, **CLOSED},
+        {"address": "[::]:443", "tokens": GOOD, "trustedProxies": ["10.0.0.0/8", "::1", "10.0.0.7"]},
+        {"tokens": [token(), token(name="ann@example.org", value=OTHER, profiles=["default", "review"])]},
+        {"hosts": ["mcp.example.org", "mcpd", "MCP_1.local"], "origins": ["https://app.example", "null://x"]},
+        {"origins": ["http://[::1]:6274", "vscode-webview://0a1b2c", "HTTPS://App.Example:8443"]},
+        {"drain": 5},
+    ],
+)
+def test_what_makes_sense_is_taken(http: dict[str, Any]) -> None:
+    assert faults(http, profiles={"review": {}}) == []
+
+
+@pytest.mark.parametrize("address", ["", "7337", ":7337", "127.0.0.1", "127.0.0.1:65536", "http://127.0.0.1:1"])
+def test_an_address_has_a_host_and_a_port(address: str) -> None:
+    ((path, message),) = faults({"address": address})
+    assert (path, DEFAULT_HTTP_ADDRESS in message) == ("address", True)
+
+
+@pytest.mark.parametrize("address", ["example.org:7337", "127.1:7337", "0177.0.0.1:1", "*:80"])
+def test_a_name_is_no_address(address: str) -> None:
+    found = dict(faults({"address": address, **CLOSED}))
+    assert "is a name: write an address" in found["address"]
+
+
+@pytest.mark.parametrize("address", [OPEN, "[::]:1", "10.0.0.1:7337", "[::ffff:127.0.0.1]:1"])
+def test_an_address_that_others_reach_needs_tokens_and_tls(address: str) -> None:
+    found = dict(faults({"address": address}))
+    assert found.keys() == {"tokens", "tls"}
+    assert "other machines can reach" in found["tokens"]
+    assert "trustedProxies" in found["tls"]
+
+
+@pytest.mark.parametrize("tokens", [None, [], ""])
+def test_no_token_is_no_lock(tokens: object) -> None:
+    paths = [path for path, _ in faults({"address": OPEN, **CLOSED, "tokens": tokens})]
+    assert set(paths) == {"tokens"}
+
+
+def test_what_is_misspelt_is_not_missing() -> None:
+    assert faults({"address": OPEN, "token": GOOD, "tls": CLOSED["tls"]}) == [
+        ("token", "unknown key 'token': write \"tokens\"")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "path", "message"),
+    [
+        (3, "tokens", "expected text or a list, [...], found a number"),
+        ([3], "tokens[0]", "expected an object, {...}, found a number"),
+        ([{"name": "ci"}], "tokens[0].value", "this key is required"),
+        ([token(value=3)], "tokens[0].value", "expected text, found a number: put it in double quotes"),
+        ("short-secret", "tokens", "a token has 16 to 1024 characters, this one 12"),
+        ("${SHORT}", "tokens", "a token has 16 to 1024 characters, this one 5"),
+        ("x" * 1025, "tokens", "a token has 16 to 1024 characters, this one 1025"),
+        ("two words, two words", "tokens", "a token is one word of ASCII"),
+        ("passwörter-sind-lang", "tokens", "a token is one word of ASCII"),
+        ([token(value="short")], "tokens[0].value", "a token has 16 to 1024 characters"),
+        ([token(name="")], "tokens[0].name", "a token's name is 1 to 64 of"),
+        ([token(name="a: b")], "tokens[0].name", "a token's name is 1 to 64 of"),
+        ([token(name="x" * 65)], "tokens[0].name", "a token's name is 1 to 64 of"),
+        ([token(), token(value=OTHER)], "tokens[1].name", "'ci' stands here twice"),
+        ([token(), token(name="ann")], "tokens[1].value", "this is the value of 'ci', too"),
+        ([token(profiles=[])], "tokens[0].profiles", "without a profile it lets nobody in"),
+        (
+            [token(profiles=["revew"])],
+            "tokens[0].profiles[0]",
+            "unknown profile 'revew': did you mean 'review'?",
+        ),
+    ],
+)
+def test_a_token_that_cannot_work_is_a_fault_that_does_not_repeat_it(
+    tokens: object, path: str, message: str
+) -> None:
+    ((place, said),) = faults({"tokens": tokens}, profiles={"review": {}})
+    assert place == path
+    assert said.startswith(message)
+    assert not any(value in said for value in (GOOD, OTHER, "short-secret", "two words"))
+
+
+@pytest.mark.parametrize(
+    ("http", "path", "message"),
+    [
+        ({"hosts": ["https://mcp.example.org"]}, "hosts[0]", "is no name"),
+        ({"hosts": ["ok", "mcp.example.org:80"]}, "hosts[1]", "is no name"),
+        ({"hosts": ["*.example.org"]}, "hosts[0]", "is no name"),
+        ({"hosts": [""]}, "hosts[0]", "is no name"),
+        ({"origins": ["app.example"]}, "origins[0]", "is no origin"),
+        ({"origins": ["https://app.example/"]}, "origins[0]", "is no origin"),
+        ({"origins": ["*"]}, "origins[0]", "is no origin"),
+        ({"origins": ["null"]}, "origins[0]", "is no origin"),
+        ({"trustedProxies": ["proxy.example"]}, "trustedProxies[0]", "is no address or network"),
+        ({"trustedProxies": ["10.0.0.1", "0.0.0.0/0"]}, "trustedProxies[1]", "is everybody"),
+        ({"trustedProxies": ["::/0"]}, "trustedProxies[0]", "is everybody"),
+        ({"tls": {"cert": "c"}}, "tls.key", "this key is required"),
+        ({"tls": {"cert": "", "key": "k"}}, "tls.cert", "write the path of a PEM file"),
+        ({"tls": {"cert": "~/c.pem", "key": "k"}}, "tls.cert", "~ is not expanded here"),
+        ({"drain": -1}, "drain", "must be at least 0"),
+        ({"port": 7337}, "port", "unknown key 'port': write both in \"address\""),
+    ],
+)
+def test_what_cannot_be_meant_is_a_fault_at_its_place(http: dict[str, Any], path: str, message: str) -> None:
+    ((place, said),) = faults(http)
+    assert place == path
+    assert message in said
+
+
+def test_the_content_of_a_key_is_not_repeated_where_its_path_belongs() -> None:
+    pem = "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49\n-----END PRIVATE KEY-----"
+    ((path, message),) = faults({"tls": {"cert": "c.pem", "key": pem}})
+    assert path == "tls.key"
+    assert "MIGH" not in message
+
+
+@pytest.mark.parametrize(
+    ("address", "metrics"),
+    [
+        ("127.0.0.1:7337", "127.0.0.1:7337"),
+        ("127.0.0.1:7337", "localhost:7337"),
+        ("[::1]:7337", "[0:0:0:0:0:0:0:1]:7337"),
+        (OPEN, "127.0.0.1:7337"),
+    ],
+)
+def test_metrics_are_not_served_twice_on_one_address(address: str, metrics: str) -> None:
+    config = written({"address": address, **CLOSED}, metrics={"listen": metrics})
+    ((path, message),) = faults_in(config)
+    assert path == "$.metrics.listen"
+    assert message.startswith("listen.http serves /metrics on")
+
+
+@pytest.mark.parametrize("metrics", ["127.0.0.1:7338", "127.0.0.2:7337", "[::1]:7337"])
+def test_metrics_may_have_an_address_of_their_own(metrics: str) -> None:
+    assert faults_in(written({}, metrics={"listen": metrics})) == []
+
+
+def test_tokens_and_paths_of_tls_may_be_references(tmp_path: Path) -> None:
+    (tmp_path / "ci.token").write_text(f"{OTHER}\n")
+    tokens = [token(value="${TOKEN}"), token(name="ann", value="${file:ci.token}")]
+    text = json.dumps(written({"tokens": tokens, "tls": {"cert": "tls/c.pem", "key": "${KEYS}/k.pem"}}))
+    environ = {"TOKEN": GOOD, "KEYS": "/run/keys"}
+    http = parse(text, source=str(tmp_path / "mcpd.json"), environ=environ).listen.http
+    assert http is not None
+    assert http.tokens == (AccessToken(name="ci", value=GOOD), AccessToken(name="ann", value=OTHER))
+    assert http.substituted == {GOOD, OTHER, "/run/keys"}
+    assert http.tls is not None
+    assert (http.tls.cert, http.tls.key) == (str(tmp_path / "tls/c.pem"), "/run/keys/k.pem")
+
+
+def test_a_reference_that_leads_nowhere_is_the_only_fault() -> None:
+    ((path, message),) = faults({"address": OPEN, "tokens": "${UNSET}", "tls": CLOSED["tls"]})
+    assert path == "tokens"
+    assert "UNSET is not set" in message
+
+
+@pytest.mark.parametrize("tokens", [GOOD, [{"name": "ci", "value": GOOD}]])
+def test_a_token_is_shown_nowhere(tokens: object) -> None:
+    config = config_of(written({"tokens": tokens}))
+    assert GOOD not in repr(config)
+    assert GOOD in secrets(config)
+    redact = Redactors()
+    redact.learn(config)
+    assert redact(f"Authorization: Bearer {GOOD} came") == f"Authorization: Bearer {HIDDEN} came"
+    assert redact.of("git")(f"he said {GOOD}") == f"he said {HIDDEN}", "not by what a server says, either"
