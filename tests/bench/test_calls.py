@@ -221,7 +221,7 @@ def test_a_crowd_counts_every_answer(wire: Wire) -> None:
 
 def test_a_crowd_does_not_take_a_refusal_for_an_answer(wire: Wire) -> None:
     size = wire.try_out(ECHOED)
-    with within(30, "a crowd"), pytest.raises(Unmeasurable, match="refusals"):
+    with within(30, "a crowd"), pytest.raises(Unmeasurable, match="refused"):
         Crowd([wire], 1, [ECHOED], size + 1).run(0.01)
 
 
