@@ -41,7 +41,7 @@ run: .venv/demo.stamp  ## the demo: the daemon with config/demo.json and real se
 	$(IN_VENV) .venv/bin/mcpd run --config config/demo.json --state-dir .cache/state
 
 .PHONY: test
-test: .venv/dev.stamp .cache/mcp1/stamp .cache/node/stamp lint  ## everything: formatter, linter, types, then all tests
+test: .venv/dev.stamp .cache/mcp1/stamp .cache/node/stamp .cache/node24/stamp lint  ## everything: formatter, linter, types, then all tests
 	$(IN_VENV) .venv/bin/python scripts/halves $(PYTEST_ARGS)
 
 .PHONY: check
@@ -59,7 +59,7 @@ lint: .venv/dev.stamp  ## formatter, linter and types only
 	.venv/bin/mypy
 
 .PHONY: venv
-venv: .venv/dev.stamp .cache/mcp1/stamp .cache/node/stamp  ## all that the tests need, installed
+venv: .venv/dev.stamp .cache/mcp1/stamp .cache/node/stamp .cache/node24/stamp  ## all that the tests need, installed
 
 .PHONY: clean
 clean:  ## removes what was installed and every cache
@@ -93,6 +93,12 @@ FORCE:
 	scripts/node tests/e2e/node .cache/node
 	@touch $@
 
+# Beside the node of the distribution, which runs all else: what needs this one is named in requirements/node24.in.
+.cache/node24/stamp: .venv/demo.stamp requirements/node24.txt
+	rm -rf $(@D)
+	.venv/bin/python -m pip install --quiet --require-hashes --target $(@D) -r requirements/node24.txt
+	@touch $@
+
 # --no-config and --no-emit-index-url keep this machine's indexes out of the files; the runtime and demo locks are
 # cut to the versions of the big one, so that what is tested is what is shipped. Extras are kept because pip, told
 # hashes, does not see that `mcp==X` satisfies `mcp[cli]`.
@@ -108,5 +114,6 @@ lock: .cache/interpreter  ## rewrites the locks; `make lock UPGRADE=1` takes the
 	$(COMPILE) pyproject.toml -c requirements/dev.txt -o requirements/runtime.txt
 	$(COMPILE) requirements/build.in -c requirements/dev.txt -o requirements/build.txt
 	$(COMPILE) requirements/mcp1.in -o requirements/mcp1.txt
+	$(COMPILE) requirements/node24.in -o requirements/node24.txt
 	cd tests/e2e/node && npm install --package-lock-only --omit-lockfile-registry-resolved=true \
 	  --ignore-scripts --no-audit --no-fund --loglevel=error

@@ -32,7 +32,7 @@ NAIVE_HTTP, BARE_HTTP = "naive http", "bare http"
 
 WAYS, OVER_TCP = (DIRECT, SOCKET, CATEGORY, CONNECT, NAIVE), (HTTP, WS, NAIVE_HTTP)
 
-DOOR = "door"
+DOOR = "h11 in our own poll: the door"
 """Of the servers of `bench.http_servers`, the daemon's own."""
 
 FEW_TOOLS = 10
@@ -194,12 +194,12 @@ def naive_over_http() -> Iterator[Yardstick]:
 
 
 @contextmanager
-def application(name: str, server: str, wire: type[HttpWire] = HttpWire) -> Iterator[Yardstick]:
+def application(name: str, server: str) -> Iterator[Yardstick]:
     """An HTTP server that answers everything with the same 100 bytes."""
     place = Place(free_port(), "/mcp", TOKEN)
     words = ["-m", "bench.http_servers", "--serve", server, str(place.port)]
     with up(name, words, lambda: HttpWire(place)) as pid:
-        yield Yardstick(name, pid, lambda: wire(place))
+        yield Yardstick(name, pid, lambda: HttpWire(place))
 
 
 @contextmanager

@@ -143,6 +143,8 @@ class Announcements:
         """The ids of open `subscriptions/listen` requests."""
         self._given: dict[str | None, _GivenList] = {}
         """By session, what the client was given of its list, until that is announced to have changed."""
+        self._followed: set[str | None] = set()
+        """The sessions whose every change is announced: their lists are not asked for over this connection."""
         self._open: dict[str | None, Announcement] = {}
         """By session, the announcement that the client has not followed up yet."""
 
@@ -155,10 +157,24 @@ class Announcements:
         """Send announcements to this subscription, too."""
         self.subscriptions.append(request_id)
 
+    def follow(self, key: str | None, look: Callable[[], tuple[bytes, ...]]) -> None:
+        """Announce each change of a list from now on, until it is asked for over this connection.
+
+        An HTTP client subscribes over one connection and asks for its list over others.
+
+        Args:
+            key: the session's key.
+            look: returns the list as it is whenever it is called.
+        """
+        self.given(key, look(), look, first=False, last=False)
+        self._followed.add(key)
+
     def unsubscribe(self, request_id: bytes) -> None:
         """End a subscription, if there is one with this id."""
         if request_id in self.subscriptions:
             self.subscriptions.remove(request_id)
+        if not self.subscriptions:
+            self._followed.clear()
 
     def end_subscriptions(self) -> None:
         """Answer all subscriptions: the daemon ends them (MCP 2026-07-28)."""
@@ -192,6 +208,7 @@ class Announcements:
             first: whether the page is the first one.
             last: whether it is the last one.
         """
+        self._followed.discard(key)
         # If the list has changed between its pages, the first ones may be outdated already.
         if first or key not in self._given:
             self._given.pop(key, None)
@@ -207,6 +224,8 @@ class Announcements:
         before, self._given = self._given, {}
         self._given = {key: each for key, each in before.items() if not _has_changed(each)}
         changed = before.keys() - self._given.keys()
+        for key in changed & self._followed:
+            self._given[key] = _GivenList(before[key].look(), before[key].look)
         if changed and (self.handshaken or self.subscriptions):
             for key in changed:
                 self._open[key] = _renewed(self._open.get(key))

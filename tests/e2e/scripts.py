@@ -13,17 +13,21 @@ from typing import TYPE_CHECKING, Any, Self
 import attrs
 import pytest
 
-from tests.e2e.harness import NODE, ROOT
+from tests.e2e.harness import MCP1, NODE, NODE24, ROOT
 from tests.waiting import WAIT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from tests.e2e.harness import Daemon
 
 Json = dict[str, Any]
 
 CLIENTS = Path(__file__).parent / "clients"
 PYTHON = (sys.executable, str(CLIENTS / "surfaces.py"))
+PYTHON1 = (str(MCP1), str(CLIENTS / "surfaces1.py"))
 TYPESCRIPT = ("node", str(CLIENTS / "surfaces.mjs"), str(NODE / "@modelcontextprotocol" / "sdk"))
+TYPESCRIPT2 = (NODE24, str(CLIENTS / "surfaces.mjs"), str(NODE / "@modelcontextprotocol" / "client"))
 
 LIST: Json = {"list": True}
 """List all tools."""
@@ -40,6 +44,21 @@ def link(path: Path, to: Path) -> Json:
 def call(tool: str, /, **arguments: Any) -> Json:
     """Call a tool."""
     return {"call": tool, "arguments": arguments}
+
+
+def followed(tool: str, /, **arguments: Any) -> Json:
+    """Call a tool, and ask how far it is."""
+    return {**call(tool, **arguments), "progress": True}
+
+
+def aborted(tool: str, /, **arguments: Any) -> Json:
+    """Call a tool, and take the call back at its first progress."""
+    return {"abort": tool, "arguments": arguments}
+
+
+def meanwhile(do: Callable[[], object]) -> Json:
+    """Do something in the test before the next step; the client stays connected."""
+    return {"pause": do}
 
 
 @attrs.frozen
@@ -81,19 +100,40 @@ class Clients:
         environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
         return self._perform({"command": command, "env": environ, "steps": steps, **job})
 
+    def over_http(self, url: str, headers: Mapping[str, str], *steps: Json, **job: Any) -> Outcome:
+        """A session over streamable HTTP."""
+        return self._perform({"url": url, "headers": headers, "steps": steps, **job})
+
     def _perform(self, job: Json) -> Outcome:
-        process = self._process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(json.dumps(job).encode() + b"\n")
-        process.stdin.flush()
-        answered, _, _ = select.select([process.stdout], [], [], WAIT)
-        line = process.stdout.readline() if answered else b""
+        pauses = [step["pause"] for step in job["steps"] if "pause" in step]
+        self._tell(json.dumps(job, default=lambda _function: True))
+        for do in pauses:
+            assert self._told() == {"paused": True}
+            try:
+                do()
+            except BaseException:
+                # It would wait for the rest of its job when the next one comes.
+                self._end()
+                self._process = self._started()
+                raise
+            self._tell("go on")
+        return Outcome(**self._told())
+
+    def _tell(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(line.encode() + b"\n")
+        self._process.stdin.flush()
+
+    def _told(self) -> Json:
+        assert self._process.stdout is not None
+        answered, _, _ = select.select([self._process.stdout], [], [], WAIT)
+        line = self._process.stdout.readline() if answered else b""
         if not line:
             said = self._end()
             self._process = self._started()
             pytest.fail(said)
-        return Outcome(**json.loads(line))
+        told: Json = json.loads(line)
+        return told
 
     def _started(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(

@@ -6,13 +6,27 @@ does not care, its next call says what has changed.
 
 from __future__ import annotations
 
+import secrets
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
 
-from tests.e2e.harness import MCP1, Daemon, running
-from tests.e2e.scripts import CHANGED, CLIENTS, LIST, PYTHON, TYPESCRIPT, Clients, Outcome, call, names, refusal
+from tests.e2e.doors import HttpDoor
+from tests.e2e.harness import Daemon, running
+from tests.e2e.scripts import (
+    CHANGED,
+    LIST,
+    PYTHON,
+    PYTHON1,
+    TYPESCRIPT,
+    TYPESCRIPT2,
+    Clients,
+    Outcome,
+    call,
+    names,
+    refusal,
+)
 from tests.scripted_server import command, tool
 
 if TYPE_CHECKING:
@@ -36,11 +50,13 @@ class Kind:
 KINDS = {
     "python-2-handshake": Kind(PYTHON),
     "python-2-modern": Kind(PYTHON, {**MODERN, "listen": True}, MODERN),
-    "python-1": Kind((str(MCP1), str(CLIENTS / "surfaces1.py"))),
-    "typescript": Kind(TYPESCRIPT),
+    "python-1": Kind(PYTHON1),
+    "typescript-1": Kind(TYPESCRIPT),
+    "typescript-2-modern": Kind(TYPESCRIPT2, {**MODERN, "listen": True}, MODERN),
 }
 SURFACES = ["category", "browse", "search", "load", "full"]
 TOOLS = ["paint", "set_tools", "announce"]
+DOOR = HttpDoor()
 
 
 @attrs.define
@@ -76,6 +92,7 @@ def daemon() -> Iterator[Daemon]:
     config = {
         "mcpServers": {"painter": {"command": python, "args": words}},
         "profiles": {"default": {}, **{surface: {"surface": surface} for surface in SURFACES}},
+        "listen": DOOR.listen,
     }
     with running(config) as daemon:
         daemon.ready()
@@ -95,13 +112,16 @@ def clients(request: pytest.FixtureRequest) -> Iterator[tuple[Kind, Clients]]:
 
 
 def session(daemon: Daemon, clients: Clients, way: str, profile: str, *steps: Any, **job: Any) -> Outcome:
-    """A session over the socket, or through the bridge."""
+    """Over the socket, through the bridge, or over HTTP, where only a key makes a session in the modern era."""
     if way == "socket":
         return clients.session(daemon, *steps, hello={"profile": profile}, **job)
+    if way == "http":
+        key = secrets.token_hex(8) if "mode" in job else None
+        return clients.over_http(DOOR.url(profile), DOOR.headers(key), *steps, **job)
     return clients.bridged(daemon, ["--profile", profile], *steps, **job)
 
 
-WAYS = pytest.mark.parametrize("way", ["socket", "connect"])
+WAYS = pytest.mark.parametrize("way", ["socket", "connect", "http"])
 
 
 @WAYS
@@ -142,15 +162,16 @@ def test_a_client_that_listens_sees_a_loaded_tool_leave_its_list_and_come_back(
 
 
 @pytest.mark.parametrize("surface", SURFACES)
+@pytest.mark.parametrize("way", ["socket", "http"])
 def test_a_client_that_does_not_listen_is_told_once_with_the_new_definition_and_goes_on(
-    daemon: Daemon, painter: Painter, clients: tuple[Kind, Clients], surface: str
+    daemon: Daemon, painter: Painter, clients: tuple[Kind, Clients], surface: str, way: str
 ) -> None:
     kind, process = clients
     before = f"Paints in {painter.version} colours."
     change = [wrapped(surface, name, arguments) for name, arguments in painter.change()]
     use = wrapped(surface, "paint", {})
 
-    seen = session(daemon, process, "socket", surface, *looks(surface), *change, use, use, **kind.deaf)
+    seen = session(daemon, process, way, surface, *looks(surface), *change, use, use, **kind.deaf)
 
     *looked, _, _, refused, called = seen.results
     assert shown(looked[-1].get("structured") or looked[-1]) == before

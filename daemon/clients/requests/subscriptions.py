@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from daemon import protocol
@@ -11,6 +12,7 @@ from daemon.wire import envelope
 if TYPE_CHECKING:
     from msgspec import Raw
 
+    from daemon.clients.attachment import Attachment
     from daemon.clients.connection import ClientConnection
 
 
@@ -30,9 +32,29 @@ def listen(connection: ClientConnection, request_id: bytes, params: Raw | None) 
         return
     honoured = protocol.honoured(params)
     if honoured:
+        _follow(connection, request_id, params)
         announcements.subscribe(request_id)
     told = protocol.of_subscription(request_id, notifications=honoured)
     peer.notify("notifications/subscriptions/acknowledged", told, request_id)
+
+
+def _follow(connection: ClientConnection, request_id: bytes, params: Raw | None) -> None:
+    """Have changes announced since now, also to a client that was given its list over another connection."""
+
+    def follow(session: Attachment) -> None:
+        connection.announcements.follow(session.state.key, partial(_list, session))
+
+    attachments = connection.attachments
+    key = attachments.key_of(protocol.meta_of(params))
+    session = attachments.present(key)
+    if session is not None:
+        follow(session)
+    else:
+        attachments.hold(key or "", request_id, follow)
+
+
+def _list(session: Attachment) -> tuple[bytes, ...]:
+    return session.selection.surface.list_tools(session.view())
 
 
 def cancel(connection: ClientConnection, params: Raw) -> None:

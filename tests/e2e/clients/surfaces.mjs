@@ -1,48 +1,12 @@
-// A client on the TypeScript SDK that does what scripts say: as surfaces.py, which describes jobs and outcomes.
-// argv: the SDK's directory. It speaks the handshake only: "mode" and "listen" are not for it.
+// A client on a TypeScript SDK that does what scripts say: as surfaces.py, which describes jobs and outcomes.
+// argv: the SDK's directory. v1 speaks the handshake only: "mode" and "listen" are not for it. "delete" in a job
+// with a URL: delete the session in the end, which these SDKs leave to their users.
 import { symlinkSync } from "node:fs";
-import net from "node:net";
 import readline from "node:readline";
-import { pathToFileURL } from "node:url";
+import { loaded, transport } from "./wire.mjs";
 
-const [sdk] = process.argv.slice(2);
-const load = (name) => import(pathToFileURL(`${sdk}/dist/esm/${name}.js`).href);
-const { Client } = await load("client/index");
-const { StdioClientTransport } = await load("client/stdio");
-const { ReadBuffer, serializeMessage } = await load("shared/stdio");
-const { ToolListChangedNotificationSchema } = await load("types");
-
-class SocketTransport {
-  constructor(path, hello) {
-    this.path = path;
-    this.hello = hello;
-    this.buffer = new ReadBuffer();
-  }
-  async start() {
-    this.socket = net.connect(this.path);
-    this.socket.on("data", (chunk) => {
-      this.buffer.append(chunk);
-      for (let message; (message = this.buffer.readMessage()) !== null; ) this.onmessage?.(message);
-    });
-    this.socket.on("close", () => this.onclose?.());
-    await new Promise((resolve, reject) => {
-      this.socket.once("connect", resolve);
-      this.socket.once("error", reject);
-    });
-    if (this.hello) await this.send({ jsonrpc: "2.0", method: "mcpd/hello", params: this.hello });
-  }
-  send(message) {
-    return new Promise((resolve) => this.socket.write(serializeMessage(message), resolve));
-  }
-  async close() {
-    this.socket.end();
-  }
-}
-
-function transport({ socket, command, env, hello }) {
-  if (!command) return new SocketTransport(socket, hello);
-  return new StdioClientTransport({ command: command[0], args: command.slice(1), env });
-}
+const sdk = await loaded(process.argv[2]);
+const lines = readline.createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 
 async function listed(client) {
   const tools = [];
@@ -55,41 +19,61 @@ async function listed(client) {
   return tools;
 }
 
+async function called(client, step) {
+  const progress = [];
+  const options = step.progress ? { onprogress: (told) => progress.push(told.progress) } : undefined;
+  const result = await sdk.call(client, { name: step.call, arguments: step.arguments ?? {} }, options);
+  const text = result.content.map((item) => item.text).join("\n");
+  return { text, structured: result.structuredContent ?? null, isError: result.isError ?? false, progress };
+}
+
+async function aborted(client, step) {
+  const abort = new AbortController();
+  const options = { onprogress: () => abort.abort(), signal: abort.signal };
+  const call = sdk.call(client, { name: step.abort, arguments: step.arguments ?? {} }, options);
+  const result = await call.catch(() => undefined);
+  if (!abort.signal.aborted) throw new Error(`it was not aborted: ${JSON.stringify(result)}`);
+}
+
 async function perform(job) {
-  const client = new Client({ name: "typescript-surfaces", version: "1.0.0" });
+  const client = sdk.made({ name: "typescript-surfaces", version: "1.0.0" }, job.mode);
   let changes = 0;
   let waitedFor = 0;
   let wake = () => {};
-  client.setNotificationHandler(ToolListChangedNotificationSchema, () => {
+  sdk.onToolsChanged(client, () => {
     changes += 1;
     wake();
   });
-  await client.connect(transport(job));
+  const connection = transport(sdk, job);
+  await client.connect(connection);
+  const subscription = job.listen && (await client.listen({ toolsListChanged: true }));
   const results = [];
   for (const step of job.steps) {
-    if (step.list) results.push({ tools: await listed(client) });
-    else if (step.wait) {
-      while (changes === waitedFor) await new Promise((resolve) => (wake = resolve));
-      waitedFor = changes;
-      results.push({});
-    } else if (step.link) {
-      symlinkSync(step.to, step.link);
-      results.push({});
-    } else {
-      try {
-        const result = await client.callTool({ name: step.call, arguments: step.arguments ?? {} });
-        const text = result.content.map((item) => item.text).join("\n");
-        results.push({ text, structured: result.structuredContent ?? null, isError: result.isError ?? false });
-      } catch (error) {
-        results.push({ fault: { code: error.code, message: error.message } });
+    let result = {};
+    try {
+      if (step.list) result = { tools: await listed(client) };
+      else if (step.call) result = await called(client, step);
+      else if (step.abort) await aborted(client, step);
+      else if (step.link) symlinkSync(step.to, step.link);
+      else if (step.pause) {
+        console.log(JSON.stringify({ paused: true }));
+        await lines.next();
+      } else if (step.wait) {
+        while (changes === waitedFor) await new Promise((resolve) => (wake = resolve));
+        waitedFor = changes;
       }
+    } catch (error) {
+      result = { fault: { code: error.status ?? error.code, message: error.message } };
     }
+    results.push(result);
   }
   const instructions = client.getInstructions();
+  if (subscription) await subscription.close();
+  if (job.delete) await connection.terminateSession();
   await client.close();
   return { instructions, changes, results };
 }
 
-for await (const line of readline.createInterface({ input: process.stdin })) {
-  console.log(JSON.stringify(await perform(JSON.parse(line))));
+for (let line; !(line = await lines.next()).done; ) {
+  console.log(JSON.stringify(await perform(JSON.parse(line.value))));
 }

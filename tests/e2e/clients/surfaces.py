@@ -1,13 +1,17 @@
 """A client on the `mcp` SDK 2.x that follows scripts: a job is a line on stdin, its outcome a line on stdout.
 
     job      {"socket": PATH, "hello": {…}} (sent before all else, as the bridge does; may be left out)
-             or {"command": [WORD, …], "env": {…}}; with "steps": [STEP, …],
+             or {"command": [WORD, …], "env": {…}} or {"url": URL, "headers": {…}}; with "steps": [STEP, …],
              "mode": "legacy" (default), "auto" or a protocol version, "listen": subscribe (2026-07-28)
-    STEP     {"list": true} | {"call": NAME, "arguments": {…}} | {"wait": "list_changed"}: until the tools were
-             announced as changed, since the last such step | {"link": PATH, "to": PATH}: make a symbolic link
+    STEP     {"list": true} | {"call": NAME, "arguments": {…}, "progress": true: and ask for it}
+             | {"abort": NAME, "arguments": {…}}: call, and take it back at the first progress
+             | {"wait": "list_changed"}: until the tools were announced as changed, since the last such step
+             | {"link": PATH, "to": PATH}: make a symbolic link
+             | {"pause": true}: print {"paused": true}, and go on with the next line of stdin
     outcome  {"instructions": TEXT, "changes": how often they were announced, "results": [RESULT, …]}
-    RESULT   list: {"tools": [definitions as they came, all pages]} · wait, link: {} ·
-             call: {"text", "structured", "isError"}, or {"fault": {"code", "message"}} for a JSON-RPC error
+    RESULT   list: {"tools": [definitions as they came, all pages]} · abort, wait, link, pause: {} ·
+             call: {"text", "structured", "isError", "progress": how far it was each time};
+             or {"fault": {"code", "message"}} for an error of the protocol or of the transport
 
 Every job is a session of its own; the process serves many, because it is the SDK's import that costs the time.
 """
@@ -23,7 +27,7 @@ import anyio
 import trio
 from mcp import MCPError
 from mcp.client import Client
-from wire import Changes, transport
+from wire import Changes, pause, transport
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -73,18 +77,41 @@ async def follow(client: Client, changes: Changes, task_status: Any) -> None:
 
 async def take(client: Client, step: Json, changes: Changes) -> Json:
     """One step."""
-    if "list" in step:
-        return {"tools": await listed(client)}
     if "wait" in step:
         await changes.wait()
-        return {}
-    if "link" in step:
+    elif "pause" in step:
+        await pause()
+    elif "link" in step:
         await trio.Path(step["link"]).symlink_to(step["to"])
-        return {}
-    try:
-        return seen(await client.call_tool(step["call"], step.get("arguments", {})))
-    except MCPError as error:
-        return {"fault": {"code": error.code, "message": str(error)}}
+    else:
+        try:
+            return await ask(client, step)
+        except MCPError as error:
+            return {"fault": {"code": error.code, "message": str(error)}}
+    return {}
+
+
+async def ask(client: Client, step: Json) -> Json:
+    """One step that asks the daemon for something."""
+    if "list" in step:
+        return {"tools": await listed(client)}
+    progress: list[float] = []
+    arguments = step.get("arguments", {})
+    with anyio.CancelScope() as scope:
+
+        async def on_progress(done: float, total: float | None, message: str | None) -> None:
+            progress.append(done)
+            if "abort" in step:
+                scope.cancel()
+
+        if "abort" in step:
+            await client.call_tool(step["abort"], arguments, progress_callback=on_progress)
+        told = on_progress if "progress" in step else None
+        return {
+            **seen(await client.call_tool(step["call"], arguments, progress_callback=told)),
+            "progress": progress,
+        }
+    return {}
 
 
 async def listed(client: Client) -> list[Json]:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 from mcp import ClientSession, McpError
-from wire import Changes, transport
+from mcp.types import CancelledNotification, CancelledNotificationParams, ClientNotification
+from wire import Changes, pause, transport
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult
@@ -38,15 +39,47 @@ async def perform(job: Json) -> Json:
 
 async def take(session: ClientSession, step: Json, changes: Changes) -> Json:
     """One step."""
-    if "list" in step:
-        return {"tools": await listed(session)}
     if "wait" in step:
         await changes.wait()
+    elif "pause" in step:
+        await pause()
+    else:
+        try:
+            return await ask(session, step)
+        except McpError as error:
+            return {"fault": {"code": error.error.code, "message": str(error)}}
+    return {}
+
+
+async def ask(session: ClientSession, step: Json) -> Json:
+    """One step that asks the daemon for something."""
+    if "list" in step:
+        return {"tools": await listed(session)}
+    if "abort" in step:
+        await abort(session, step)
         return {}
-    try:
-        return seen(await session.call_tool(step["call"], step.get("arguments", {})))
-    except McpError as error:
-        return {"fault": {"code": error.error.code, "message": str(error)}}
+    progress: list[float] = []
+
+    async def on_progress(done: float, total: float | None, message: str | None) -> None:
+        progress.append(done)
+
+    told = on_progress if "progress" in step else None
+    result = await session.call_tool(step["call"], step.get("arguments", {}), progress_callback=told)
+    return {**seen(result), "progress": progress}
+
+
+async def abort(session: ClientSession, step: Json) -> None:
+    """Call, and take it back at the first progress: this SDK leaves it to its user to say so to the server."""
+    number = session._request_id
+    with anyio.CancelScope() as scope:
+
+        async def on_progress(done: float, total: float | None, message: str | None) -> None:
+            scope.cancel()
+
+        await session.call_tool(step["abort"], step.get("arguments", {}), progress_callback=on_progress)
+    params = CancelledNotificationParams(requestId=number, reason="the client's user does not wait any more")
+    cancelled = CancelledNotification(method="notifications/cancelled", params=params)
+    await session.send_notification(ClientNotification(cancelled))
 
 
 async def listed(session: ClientSession) -> list[Json]:

@@ -1,14 +1,16 @@
-"""What clients on the `mcp` SDK 1.x and 2.x share: transports to the daemon, and a count of announcements."""
+"""What clients on the `mcp` SDK 1.x and 2.x share: transports to the daemon, counting announcements, pauses."""
 
 from __future__ import annotations
 
 import json
+import sys
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import anyio
 from mcp import StdioServerParameters
 from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import create_mcp_http_client, streamable_http_client
 from mcp.shared.message import SessionMessage
 
 try:
@@ -92,8 +94,26 @@ async def over_socket(path: str, hello: dict[str, Any] | None) -> AsyncIterator[
         yield read, write
 
 
+@asynccontextmanager
+async def over_http(url: str, headers: dict[str, str]) -> AsyncIterator[tuple[Any, Any]]:
+    """The daemon's URL; each request carries the headers, and the session is deleted in the end."""
+    async with (
+        create_mcp_http_client(headers=headers) as http,
+        streamable_http_client(url, http_client=http) as (read, write, *_),
+    ):
+        yield read, write
+
+
+async def pause() -> None:
+    """Let the test do something; it says on stdin when that is done."""
+    print(json.dumps({"paused": True}), flush=True)
+    await anyio.to_thread.run_sync(sys.stdin.readline)
+
+
 def transport(job: dict[str, Any]) -> Any:
     """How a job reaches the daemon."""
+    if "url" in job:
+        return over_http(job["url"], job.get("headers", {}))
     if "command" in job:
         program, *arguments = job["command"]
         return stdio_client(StdioServerParameters(command=program, args=arguments, env=job.get("env")))

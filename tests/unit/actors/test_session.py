@@ -625,6 +625,20 @@ async def test_a_change_at_the_moment_a_client_comes_is_announced_too(nursery: t
 LISTEN = {"_meta": MODERN, "notifications": {"toolsListChanged": True}}
 
 
+async def test_a_client_that_lists_over_other_connections_is_told_of_each_change(nursery: trio.Nursery) -> None:
+    stage = changing()
+    client = await stage.client(nursery)
+    assert "method" in await client.request("subscriptions/listen", LISTEN, request_id=1)
+    for number in range(3):
+        stage.lists("alpha", f"tool_{number}")
+        assert (await client.get())["method"] == LIST_CHANGED["method"]
+    await client.tell("notifications/cancelled", {"requestId": 1})
+    await client.request("ping", request_id=2)
+    stage.lists("alpha", "new")
+    await trio.testing.wait_all_tasks_blocked()
+    assert (await client.request("ping", request_id=3))["id"] == 3
+
+
 async def test_an_open_subscription_keeps_its_id_to_itself(nursery: trio.Nursery) -> None:
     client = await changing().client(nursery)
     assert "method" in await client.request("subscriptions/listen", LISTEN)

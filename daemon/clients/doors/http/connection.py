@@ -1,6 +1,6 @@
 """An HTTP/1.1 connection over one descriptor: requests one at a time, and their responses.
 
-h11 parses (`reading`); the poll of all links says when there is something to read, and writes what is queued
+h11 parses and frames; the poll of all links says when there is something to read, and writes what is queued
 (`wire.writing`), so neither a connection nor a request has a task of its own to wake. What a request means is
 up to an application, which is shown each request as soon as its head is there, before its body is read.
 
@@ -23,8 +23,7 @@ import trio
 from loguru import logger
 
 from daemon.clients.doors.http.exchange import PLAIN, HttpExchange
-from daemon.clients.doors.http.head import HEAD_BYTES
-from daemon.clients.doors.http.reading import Begun, Ended
+from daemon.clients.doors.http.head import HEAD_BYTES, head_of
 from daemon.clients.doors.http.responding import ResponseWriter
 from daemon.errors import ConnectionLost, RunError
 from daemon.wire.outbox import IN, OUT
@@ -77,7 +76,9 @@ class HttpConnection(ResponseWriter):
             max_queue: bytes that may wait for the client before it is behind.
             pause_at: bytes waiting for it above which nothing more is read.
         """
-        super().__init__(connection, peer=peer, outbox=outbox, max_queue=max_queue, pause_at=pause_at)
+        super().__init__(
+            connection, outbox=outbox, head_bytes=HEAD_BYTES, max_queue=max_queue, pause_at=pause_at
+        )
         self.received = b""
         """What was read since the last response, while nothing but a head was: what an upgrade begins with."""
         self._serve = serve
@@ -109,7 +110,7 @@ class HttpConnection(ResponseWriter):
         try:
             if now >= self._deadline:
                 self._deadline = math.inf
-                if exchange is None or self._is_answered:
+                if exchange is None or self._http.our_state is not h11.SEND_RESPONSE:
                     self._end(ConnectionLost("no request came in time, or the response was not read"))
                 else:
                     text = "the request was not complete in time\n"
@@ -133,7 +134,7 @@ class HttpConnection(ResponseWriter):
             return
         logger.opt(exception=error).error("a fault of mcpd's own while serving HTTP")
         self._is_last = True
-        if self.exchange is not None and not self._is_answered:
+        if self.exchange is not None and self._http.our_state is h11.SEND_RESPONSE:
             text = b"a fault of mcpd's own: see its log\n"
             self.exchange.respond(HTTPStatus.INTERNAL_SERVER_ERROR, (text,), PLAIN)
         else:
@@ -144,7 +145,7 @@ class HttpConnection(ResponseWriter):
     def flush(self) -> None:
         """Write, and serve the next request if it has come already."""
         super().flush()
-        if self.exchange is None and self._reason is None and self._reader.held:
+        if self.exchange is None and self._reason is None and self._http.trailing_data[0]:
             try:
                 self._parse()
                 self._rewatch()
@@ -162,7 +163,7 @@ class HttpConnection(ResponseWriter):
 
     def _read_on(self) -> None:
         for _ in range(READS_PER_TURN):
-            size = HEAD_BYTES if self._begun is None or self._reader.is_complete else READ_BYTES
+            size = READ_BYTES if self._http.their_state is h11.SEND_BODY else HEAD_BYTES
             try:
                 chunk = self._socket.recv(size)
             except BlockingIOError:
@@ -178,7 +179,7 @@ class HttpConnection(ResponseWriter):
                 self._deadline = trio.current_time() + HEAD_SECONDS
             if self.exchange is None:
                 self.received += chunk
-            self._reader.feed(chunk)
+            self._http.receive_data(chunk)
             self._parse()
             self._rewatch()
             if len(chunk) < size or not self._reads:
@@ -191,35 +192,39 @@ class HttpConnection(ResponseWriter):
         try:
             # Nobody's answers pile up here: who does not read them is not served on.
             while self._reason is None and (self.exchange is not None or self.queued <= self._pause_at):
-                match self._reader.next():
-                    case Begun() as begun:
-                        self._begin(begun)
-                    case bytes() as piece:
-                        self._take(piece)
-                    case Ended():
+                match self._http.next_event():
+                    case h11.Request() as request:
+                        self._begin(request)
+                    case h11.Data(data=data):
+                        self._take(data)
+                    case h11.EndOfMessage():
                         self._complete()
-                    case None:
+                    case _:  # NEED_DATA, PAUSED, or the end
                         break
         except h11.RemoteProtocolError as error:
             self._refuse_malformed(error)
         finally:
             self._parsing = False
 
-    def _begin(self, begun: Begun) -> None:
-        self._is_idle, self._begun = False, begun
+    def _begin(self, request: h11.Request) -> None:
+        self._is_idle = False
         self._deadline = trio.current_time() + BODY_SECONDS
-        exchange = self.exchange = HttpExchange(begun.head, self, length=begun.length)
+        head = head_of(request, self._peer)
+        length = head.headers.get("content-length", None if "transfer-encoding" in head.headers else "0")
+        exchange = self.exchange = HttpExchange(head, self, length=None if length is None else int(length))
+        if exchange.length == 0:
+            return  # Its end comes next, and only then may the response leave the connection open.
         self._serve(exchange)
         if exchange.on_body is not None and (exchange.length or 0) > self._max_body:
             _refuse_body(exchange, self._max_body)
-        if begun.waits and exchange.is_open:
-            self.queue((b"HTTP/1.1 100 Continue\r\n\r\n",))
+        if exchange.is_open and self._http.they_are_waiting_for_100_continue:
+            self.queue((self._http.send(h11.InformationalResponse(status_code=100, headers=[])) or b"",))
 
     def _take(self, data: bytes) -> None:
         if self.exchange is None:
             return
         if self.exchange.on_body is not None:  # else it is refused already, in a moment
-            self._body.append(data)
+            self._body.append(bytes(data))
         self._body_bytes += len(data)
         if self._body_bytes > self._max_body:
             _refuse_body(self.exchange, self._max_body)
@@ -227,28 +232,35 @@ class HttpConnection(ResponseWriter):
     def _complete(self) -> None:
         self._deadline = math.inf
         exchange = self.exchange
-        if exchange is not None and exchange.on_body is not None:
-            body, self._body = self._body[0] if len(self._body) == 1 else b"".join(self._body), []
+        if exchange is not None and exchange.length == 0:
+            self._serve(exchange)
+        if exchange is not None and exchange.is_open and exchange.on_body is not None:
+            body, self._body = b"".join(self._body), []
             exchange.on_body(body)
 
     def _refuse_malformed(self, error: h11.RemoteProtocolError) -> None:
-        told = _plain(error)
-        if self._is_answered:
-            raise ConnectionLost(told)
-        self._is_last, self.exchange = True, None
-        self.respond(HTTPStatus(error.error_status_hint), PLAIN, (told.encode(),))
+        self._is_last = True
+        if self._http.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
+            status = HTTPStatus(error.error_status_hint)
+            text = _plain(error).encode()
+            self.exchange = None
+            self.queue((self._begun(status, {**PLAIN, "content-length": str(len(text))}),))
+            self.queue(self._framed((text,), len(text)))
+            self.finish()
+        else:
+            raise ConnectionLost(_plain(error))
 
     def _rewatch(self) -> None:
         if self._write_fd == CLOSED:
             return
         runs = self._reason is None
-        piles_up = self.exchange is not None and len(self._reader.held) > PIPELINED_BYTES
+        piles_up = self.exchange is not None and len(self._http.trailing_data[0]) > PIPELINED_BYTES
         self._reads = runs and not self._paused and not piles_up
         reads, writes = IN if self._reads else 0, OUT if runs and self._blocked else 0
         self._outbox.poll.watch(self._write_fd, reads | writes, self._on_ready)
 
     def _forget_request(self) -> None:
-        self._body, self._body_bytes, self.received = [], 0, self._reader.held
+        self._body, self._body_bytes, self.received = [], 0, self._http.trailing_data[0]
 
 
 def _refuse_body(exchange: HttpExchange, most: int) -> None:

@@ -1,0 +1,104 @@
+"""Programs that nobody here wrote, over streamable HTTP: the MCP Inspector, and curl as README shows it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.doors import HttpDoor
+from tests.e2e.harness import NODE, NODE24, ROOT, Daemon, program, running
+from tests.waiting import WAIT, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.e2e
+
+INSPECTOR = NODE / "@modelcontextprotocol" / "inspector" / "clients" / "launcher" / "build" / "index.js"
+
+
+@pytest.fixture(scope="module")
+def door() -> HttpDoor:
+    return HttpDoor()
+
+
+@pytest.fixture(scope="module")
+def daemon(door: HttpDoor) -> Iterator[Daemon]:
+    config = {"mcpServers": {"time": {"command": program("mcp-server-time")}}, "listen": door.listen}
+    with running(config) as daemon:
+        daemon.ready()
+        yield daemon
+
+
+def inspect(daemon: Daemon, door: HttpDoor, era: str, *words: str) -> dict[str, Any]:
+    """What the Inspector prints."""
+    headers = [f"{name}: {value}" for name, value in door.headers().items()]
+    command = [NODE24, str(INSPECTOR), "--cli", door.url(), "--transport", "http", "--protocol-era", era]
+    done = subprocess.run(
+        [*command, "--header", *headers, *words],
+        env={"PATH": os.environ["PATH"], "HOME": str(daemon.directory)},
+        capture_output=True,
+        text=True,
+        timeout=WAIT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr + daemon.said()
+    printed: dict[str, Any] = json.loads(done.stdout)
+    return printed
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern", "auto"])
+def test_the_inspector_finds_no_fault_in_the_tools_and_calls_one(
+    daemon: Daemon, door: HttpDoor, era: str
+) -> None:
+    listed = inspect(daemon, door, era, "--method", "tools/list", "--strict")
+    call = ["--tool-arg", "category=time", "name=get_current_time", 'args={"timezone": "UTC"}']
+    called = inspect(daemon, door, era, "--method", "tools/call", "--tool-name", "call-category-tool", *call)
+
+    assert [tool["name"] for tool in listed["tools"]] == ["get-category-tools", "call-category-tool"]
+    assert json.loads(called["content"][0]["text"])["timezone"] == "UTC"
+
+
+def documented() -> str:
+    """The commands with curl in README, as a script."""
+    blocks = re.findall(r"^```console\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    return re.sub(r"^\$ ", "", "".join(each for each in blocks if "curl" in each), flags=re.MULTILINE)
+
+
+def decoded(printed: str) -> list[dict[str, Any]]:
+    """The JSON objects that stand in it one after the other."""
+    found, decoder = [], json.JSONDecoder()
+    while printed := printed.lstrip():
+        message, end = decoder.raw_decode(printed)
+        found.append(message)
+        printed = printed[end:]
+    return found
+
+
+def test_the_curl_commands_of_readme_do_what_they_are_shown_for(daemon: Daemon, door: HttpDoor) -> None:
+    """As they stand there, but for the port: another daemon may have the usual one."""
+    script = documented().replace(":7337/", f":{door.port}/")
+
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=daemon.directory,
+        env={**daemon.environ, "PATH": f"{Path(program('mcpd')).parent}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=WAIT,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr + daemon.said()
+    modern, opened, called = decoded(done.stdout)
+    assert "get-category-tools" in [tool["name"] for tool in modern["result"]["tools"]]
+    assert opened["result"]["protocolVersion"] == "2025-11-25"
+    assert "get_current_time" in called["result"]["structuredContent"]["tools"]
+    eventually(lambda: not daemon.ask("status")["sessions"], daemon.said)
+    assert (daemon.directory / "headers").stat().st_mode & 0o077 == 0
