@@ -46,8 +46,8 @@ from daemon.kit.later import later
 from daemon.operators.base import Clients, Counters, OperatorContext
 from daemon.processes.children import Children
 from daemon.processes.peers import Peers, own_and, shares
-from daemon.state.access import Opener
-from daemon.state.store import Store, set_aside
+from daemon.state.opening import Opener
+from daemon.state.store import Store, listen, set_aside
 from daemon.surfaces.arguments.reading import Checker
 from daemon.surfaces.base import Means
 from daemon.surfaces.table import META_TOOLS, SURFACES
@@ -242,7 +242,8 @@ class Tree:
     async def _record(self) -> None:
         """Write changes until the upstreams stop."""
         with self._recording:
-            await self.recorder.run(lambda: list(self.sessions.named), self.sessions.adopt)
+            # What changes while a session is recalled must not be missed either.
+            await self.recorder.run(lambda: [*self.sessions.named, *self.sessions.recalls], self.sessions.adopt)
 
     async def _write_the_rest(self) -> None:
         await self.recorder.finish()
@@ -291,6 +292,7 @@ def _recorder(tree: Tree, config: Config) -> Recorder:
         where=place.where,
         set_aside=None if place.shared else lambda: set_aside(place, time.time()),
         shared=place.shared,
+        listen=partial(listen, place, writer=writer) if place.shared else None,
     )
     return Recorder(
         opener,
@@ -328,6 +330,7 @@ def _front(tree: Tree) -> Front[Session]:
         log=tree.calls,
         wall=time.time,
         redact=tree.around.redact,
+        look=tree.recorder.look if tree.recorder.shared else None,
         moved=tree.moves.of,
     )
     return Front(lambda link, number, visitor: Session(link, number, context, visitor))

@@ -2,9 +2,10 @@
 
     python -m bench.scale --measure [--write]           memory, descriptors, connections, loads: half a minute
     python -m bench.scale --writers URL [--write]       how often a store can be written
+    python -m bench.scale --told URL [--write]          how soon a daemon knows what another one has written
 
 URL is that of an empty database of PostgreSQL, which several write at once; a file of SQLite, which has one
-writer, is measured beside it. `--write` puts the table into docs/scale.md.
+writer, is measured beside it. `--write` puts the table into docs/scale.md, how soon into docs/performance.md.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from bench.running import Unmeasurable
 from bench.scale.beside import beside
+from bench.scale.told import tellings
 from bench.scale.writers import writings
 from bench.tables import machine, markdown, number, put, text
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from bench.tables import Table
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "scale.md"
+TOLD_DOCUMENT = DOCUMENT.with_name("performance.md")
 
 
 def marks(place: str) -> tuple[str, str]:
@@ -54,6 +57,18 @@ def writers_table(url: str) -> Table:
     return "Writers of one store", ["store", "writers", "commits/s, all together", "p50", "p99"], rows
 
 
+def told_table(url: str) -> Table:
+    """How soon a daemon knows what another one has written.
+
+    Raises:
+        Unmeasurable: something did not start or answer.
+    """
+    rows = [
+        [each.what, f"{number(1e3 * each.p50)} ms", f"{number(1e3 * each.p99)} ms"] for each in tellings(url)
+    ]
+    return "Two daemons on one PostgreSQL", ["what", "p50", "p99"], rows
+
+
 def main(argv: list[str]) -> int:
     """Measure and print. Returns 1 if it could not be measured."""
     made = argparse.ArgumentParser(
@@ -62,11 +77,14 @@ def main(argv: list[str]) -> int:
     what = made.add_mutually_exclusive_group(required=True)
     what.add_argument("--measure", action="store_true", help="what one of everything costs")
     what.add_argument("--writers", metavar="URL", help="how often a store can be written")
-    made.add_argument("--write", action="store_true", help="put the table into docs/scale.md")
+    what.add_argument("--told", metavar="URL", help="how soon a daemon knows what another one has written")
+    made.add_argument("--write", action="store_true", help="put the table into its document")
     options = made.parse_args(argv)
     try:
         if options.measure:
             table, place, words = beside_table(beside()), "beside", "--measure"
+        elif options.told:
+            table, place, words = told_table(options.told), "told", "--told URL"
         else:
             table, place, words = writers_table(options.writers), "writers", "--writers URL"
     except Unmeasurable as error:
@@ -75,7 +93,7 @@ def main(argv: list[str]) -> int:
     print(text(table))
     if options.write:
         head = f"`python -m bench.scale {words}`, {time.strftime('%Y-%m-%d', time.gmtime())}. {machine()}."
-        put(DOCUMENT, *marks(place), f"{head}\n\n{markdown(table)}")
+        put(TOLD_DOCUMENT if place == "told" else DOCUMENT, *marks(place), f"{head}\n\n{markdown(table)}")
     return 0
 
 

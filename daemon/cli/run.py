@@ -19,6 +19,7 @@ import attrs
 
 from daemon import __version__
 from daemon.cli import EX_CONFIG
+from daemon.cli.listeners import held_address, opened_listeners, turn_away
 from daemon.config.files import files_beside
 from daemon.config.listen import DEFAULT_HTTP_ADDRESS, HttpListen
 from daemon.config.model import DEFAULT_PROFILE
@@ -26,25 +27,22 @@ from daemon.config.parse import load
 from daemon.config.redaction import Redactors
 from daemon.config.state_url import resolve
 from daemon.config.validate import listen_faults
-from daemon.errors import ConfigError, DaemonRunning, Fault
+from daemon.errors import ConfigError, DaemonRunning
 from daemon.host import paths
 from daemon.host.notify import Notifier, listen_fds, watchdog_seconds
 from daemon.host.signals import Signals
-from daemon.host.sockets import bind, private_directory, unbind
+from daemon.host.sockets import private_directory
 from daemon.state.sqlite import hold
 from daemon.surfaces.table import LAZY, SURFACES
 
 if TYPE_CHECKING:
-    import socket
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator
 
+    from daemon.cli.listeners import Listeners
     from daemon.config.model import Config
     from daemon.config.state_url import StateUrl
     from daemon.operators.base import DaemonFacts
     from daemon.processes.starts import Starts
-
-FRONT, CONTROL, HTTP = NAMES = ("front", "control", "http")
-"""The sockets that systemd may hand over, by their FileDescriptorName."""
 
 BY_OPTION, BY_UNIT = "mcpd run --http", "mcpd-http.socket, at"
 """Who says where HTTP is served, if it is not the configuration."""
@@ -65,7 +63,7 @@ def main(argv: list[str]) -> int:
     signals = Signals()
     inherited = listen_fds(os.environ)
     try:
-        held = _adopted(inherited)
+        held = held_address(inherited)
         file = ConfigFile(
             options.config or paths.config_file(os.environ),
             lazy=options.lazy,
@@ -75,13 +73,13 @@ def main(argv: list[str]) -> int:
         config = file.read()
         place = resolve(config.state.url, options.state_dir or paths.state_dir(os.environ))
         with (
-            _sockets(options.socket, config, inherited) as doors,
+            opened_listeners(options.socket, config, inherited) as doors,
             _alone(place),
         ):
             return _serve(config, doors, place, file, options, signals)
     except ConfigError as error:
         print(f"mcpd: {error}", file=sys.stderr)
-        _turn_away(inherited.values())
+        turn_away(inherited.values())
         return EX_CONFIG
     except (DaemonRunning, OSError) as error:
         print(f"mcpd: {error}", file=sys.stderr)
@@ -196,70 +194,6 @@ def opened(config: Config, address: str | None, opener: str = BY_OPTION) -> Conf
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR")
 
 
-def _turn_away(listeners: Iterable[socket.socket]) -> None:
-    """Hang up on clients that wait in systemd's socket: it would start us again for each of them at once."""
-    for listener in listeners:
-        with contextlib.suppress(OSError):
-            while True:
-                listener.accept()[0].close()
-        listener.close()
-
-
-@attrs.frozen
-class _Doors:
-    """The listening sockets for clients and for operators, with their paths."""
-
-    front: socket.socket
-    control: socket.socket
-    front_path: Path
-    control_path: Path
-    http: socket.socket | None = None
-
-
-def _adopted(inherited: Mapping[str, socket.socket]) -> str | None:
-    """The address of the socket for HTTP that systemd made, if it made one.
-
-    Raises:
-        ConfigError: it is not fit for that, or there is a socket that nobody here would accept from.
-    """
-    for name in sorted(inherited.keys() - set(NAMES)):
-        which = f"a second socket for {name.split()[0]!r}" if name.split()[0] in NAMES else f"a socket {name!r}"
-        message = f"{which} was handed over: only {', '.join(NAMES)} are known, with one ListenStream= each"
-        raise ConfigError("systemd", [Fault(path="FileDescriptorName", message=message)])
-    if HTTP not in inherited:
-        return None
-    from daemon.clients.doors.http.binding import adopt  # noqa: PLC0415 - only a daemon that serves HTTP needs it
-
-    return adopt(inherited[HTTP])
-
-
-@contextlib.contextmanager
-def _sockets(wanted: Path | None, config: Config, inherited: Mapping[str, socket.socket]) -> Iterator[_Doors]:
-    """The listening sockets and their paths: systemd's where it made them, our own otherwise."""
-    listen = config.listen
-    front_path, control_path = paths.served_sockets(os.environ, wanted, listen.socket, listen.control_socket)
-    with contextlib.ExitStack() as stack:
-        bound: list[tuple[socket.socket, Path]] = []
-        for name, path in ((FRONT, front_path), (CONTROL, control_path)):
-            listener = inherited.get(name)
-            if listener is None:
-                listener = bind(path)
-                stack.callback(unbind, listener, path)
-            else:
-                path = Path(listener.getsockname())  # noqa: PLW2901 - systemd chose another one
-                stack.callback(listener.close)
-            bound.append((listener, path))
-        (front, front_path), (control, control_path) = bound
-        http = inherited.get(HTTP)
-        if http is None and listen.http is not None:
-            from daemon.clients.doors.http.binding import bind_http  # noqa: PLC0415 - see `_adopted`
-
-            http = bind_http(listen.http.address)
-        if http is not None:
-            stack.callback(http.close)
-        yield _Doors(front, control, front_path, control_path, http)
-
-
 @contextlib.contextmanager
 def _alone(place: StateUrl) -> Iterator[None]:
     """Keep other daemons from our state file. Without a lock nothing can be stored either: see status.
@@ -276,7 +210,7 @@ def _alone(place: StateUrl) -> Iterator[None]:
 
 def _serve(
     config: Config,
-    doors: _Doors,
+    doors: Listeners,
     place: StateUrl,
     file: ConfigFile,
     options: argparse.Namespace,
@@ -319,7 +253,7 @@ def _serve(
     return 0
 
 
-def _facts(doors: _Doors, file: ConfigFile, state: Path, unrecorded: str) -> DaemonFacts:
+def _facts(doors: Listeners, file: ConfigFile, state: Path, unrecorded: str) -> DaemonFacts:
     from daemon.operators.base import DaemonFacts  # noqa: PLC0415 - see `_serve`
 
     return DaemonFacts(

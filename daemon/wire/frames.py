@@ -15,6 +15,7 @@ decoder takes (RFC 8259, section 8.2); Python's `json` writes NaN and Infinity, 
 from __future__ import annotations
 
 import re
+from typing import Protocol
 
 import msgspec
 from msgspec import Raw
@@ -37,6 +38,25 @@ def as_line(message: bytes) -> bytes:
 
 
 _LINE_ENDS_AS_SPACES = bytes.maketrans(b"\r\n", b"  ")
+
+
+class Framing(Protocol):
+    """Turns the chunks that a link reads into lines."""
+
+    max_line: int
+    """Bytes of the longest line."""
+    oversized: list[bytes]
+    """The beginnings of lines over the limit; the owner empties it."""
+
+    @property
+    def held(self) -> int:
+        """Bytes of the unfinished line in memory."""
+
+    def feed(self, chunk: bytes) -> list[Line]:
+        """Add a chunk; return the lines that it completed, oldest first."""
+
+    def drop(self) -> None:
+        """Forget the unfinished line."""
 
 
 class LineBuffer:
@@ -79,6 +99,11 @@ class LineBuffer:
     def held(self) -> int:
         """Bytes of the unfinished line in memory."""
         return self._held
+
+    def drop(self) -> None:
+        """Forget the unfinished line; what is left of it is taken for a line of its own."""
+        self._pieces.clear()
+        self._held = 0
 
     def _join(self, last: Line) -> Line:
         first = self._pieces[0]

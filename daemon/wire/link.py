@@ -28,7 +28,7 @@ from daemon.wire.outbox import IN, OUT
 from daemon.wire.writing import CLOSED, FdWriter
 
 if TYPE_CHECKING:
-    from daemon.wire.frames import Line
+    from daemon.wire.frames import Framing, Line
     from daemon.wire.outbox import Outbox, Receiver
 
 READ_BYTES = 256 * 1024
@@ -93,7 +93,7 @@ class FdLink(FdWriter):
         self.turns = 0
         self.is_held = False
         self._read_fd = read_fd
-        self._lines = LineBuffer(max_line)
+        self._lines: Framing = LineBuffer(max_line)
         self._rest: list[Line] = []
         self._reading = self._behind = self._turn_over = False
         self._receiver: Receiver | None = None
@@ -121,7 +121,7 @@ class FdLink(FdWriter):
             return
         self._closed = True
         self._fail("the connection was closed here")
-        self._lines = LineBuffer(self._lines.max_line)
+        self._lines.drop()
         self._rest.clear()
         self._outbox.forget(self)
         fds = {self._read_fd} if self._write_closed else {self._read_fd, self._write_fd}
@@ -191,7 +191,8 @@ class FdLink(FdWriter):
             if most <= SHORT_READ:
                 chunk = os.read(self._read_fd, most)
             else:
-                chunk = bytes(_view[: os.readv(self._read_fd, _views)])
+                views = _views if most == READ_BYTES else (_view[:most],)
+                chunk = bytes(_view[: os.readv(self._read_fd, views)])
         except BlockingIOError:
             return b""
         except OSError as error:

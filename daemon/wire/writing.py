@@ -84,16 +84,17 @@ class FdWriter(ABC):
             out += frame
             out.append(b"\n")
             self.queued += sum(map(len, frame)) + 1
-        self._was_queued()
+        self._note_queued()
 
     def queue(self, parts: Sequence[Buffer]) -> None:
         """Queue bytes that are framed already."""
         if self._failure is None and not self._write_closed:
             self._out += parts
             self.queued += sum(map(len, parts))
-            self._was_queued()
+            self._note_queued()
 
-    def _was_queued(self) -> None:
+    def _note_queued(self) -> None:
+        """Have what was queued written, and notice a peer that is behind."""
         if not self._touched:
             self._touched = True
             self._outbox.touch(self)

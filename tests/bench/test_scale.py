@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench.scale.__main__ import DOCUMENT, beside_table, main, marks
+from bench.scale.__main__ import DOCUMENT, TOLD_DOCUMENT, beside_table, main, marks
+from bench.scale.beside import Beside
 from bench.scale.writers import writings
 from bench.tables import markdown, place_in, put, text
 from tests.e2e.harness import ROOT
@@ -52,6 +53,13 @@ def test_a_document_without_a_place_is_left_alone(tmp_path: Path) -> None:
 def test_a_store_that_cannot_be_opened_is_no_measurement(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--writers", "postgresql:///nothing?host=/nowhere"]) == 1
     assert "not measured: " in capsys.readouterr().err
+
+
+def test_how_soon_a_daemon_is_told_has_its_place_in_the_other_document() -> None:
+    before, said, after = place_in(TOLD_DOCUMENT, *marks("told"))
+    assert before
+    assert after
+    assert "python -m bench.scale --told URL" in said
 
 
 def test_a_file_is_written_by_one(tmp_path: Path) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import http.client
-import io
 import json
 import socket
 import struct
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from tests.e2e.harness import free_port
 from tests.waiting import WAIT
+
+if TYPE_CHECKING:
+    import io
 
 TOKEN = "0123456789abcdef0123"
 """The token of a daemon under test."""

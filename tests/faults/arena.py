@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from daemon.processes.own import OPEN
-from tests.e2e.harness import running, scripted
+from tests.e2e.harness import free_port, running, scripted
+from tests.faults.doors import TOKEN, HttpLines
 from tests.faults.history import Answered, Asked, HungUp, Withdrawn
 from tests.faults.wire import HARMLESS, Direction, Toxic, join
 from tests.waiting import LOOK_SECONDS, until
@@ -49,9 +50,10 @@ def fresh_nonce() -> str:
 class Arena:
     """The daemon."""
 
-    def __init__(self, daemon: Daemon, canary: Json) -> None:
+    def __init__(self, daemon: Daemon, canary: Json, listen: Json) -> None:
         self.daemon = daemon
         self.canary = canary
+        self.listen = listen
         self.pid = 0 if daemon.process is None else daemon.process.pid
         self.front = str(daemon.socket)
         self.control = str(daemon.socket.with_name("control.sock"))
@@ -65,7 +67,7 @@ class Arena:
         """Bring a server in, change it, or (None) take it out, in the file; a reload puts it in force."""
         self._servers = {**self._servers, server: entry}
         kept = {name: entry for name, entry in self._servers.items() if entry is not None}
-        self.write(json.dumps({"mcpServers": {CANARY: self.canary, **kept}}))
+        self.write(json.dumps({"mcpServers": {CANARY: self.canary, **kept}, "listen": self.listen}))
 
     def write(self, text: str) -> None:
         """Write what may be no configuration at all, in one step."""
@@ -123,9 +125,11 @@ def arena() -> Iterator[Arena]:
     canary = scripted(tools=["echo"], name=CANARY)
     # What it holds is counted from outside, which is not only for root then.
     # Of a server that fails the same way again and again the log says so less and less often, above DEBUG.
-    with running({"mcpServers": {CANARY: canary}}, {OPEN: "1"}, level="DEBUG") as daemon:
+    listen = {"http": {"address": f"127.0.0.1:{free_port()}", "tokens": TOKEN}}
+    config = {"mcpServers": {CANARY: canary}, "listen": listen}
+    with running(config, {OPEN: "1"}, level="DEBUG") as daemon:
         daemon.ready(CANARY)
-        found = Arena(daemon, canary)
+        found = Arena(daemon, canary, listen)
         found.at_rest = _at_rest(found)
         yield found
 
@@ -302,6 +306,12 @@ class Visitors:
             stream = self._behind_a_line(stream, Direction(up), Direction(down))
         return await self._begin(stream)
 
+    async def over_http(self) -> Client:
+        """A client that comes in by HTTP."""
+        stream = HttpLines(int(self._arena.listen["http"]["address"].rpartition(":")[2]), self._nursery)
+        await stream.begin()
+        return await self._begin(stream)
+
     async def silent(self) -> trio.SocketStream:
         """A connection that nobody reads from."""
         return await trio.open_unix_socket(self._arena.front)
@@ -310,7 +320,7 @@ class Visitors:
         """An operator."""
         return await self._begin(await trio.open_unix_socket(self._arena.control))
 
-    async def _begin(self, stream: trio.SocketStream) -> Client:
+    async def _begin(self, stream: trio.abc.HalfCloseableStream) -> Client:
         client = Client(stream, self._history)
         self._nursery.start_soon(client.run)
         return client

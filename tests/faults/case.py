@@ -56,6 +56,13 @@ CANARY_PAUSE = 0.05
 """Seconds between calls to the neighbour: all the while, without taking the machine for itself."""
 
 
+DOORS = ("unix", "http")
+"""By which clients come in. Which of them is left to chance, and so to the seed: all cases by both would take
+twice the time, and a door has little to do with what servers do."""
+
+DOOR = os.environ.get("MCPD_DOOR")
+"""The one for all cases, to have them all by the same."""
+
 STATUS_SECONDS = 0.03
 """Between looks at a status: each costs the daemon a description of every server."""
 
@@ -133,6 +140,8 @@ class Play:
         self.case = case
         self.name = name
         self.rng = rng
+        self.door = DOOR or rng.choice(DOORS)
+        """By which its client comes in; the neighbour's comes in by the other."""
         self.directory = directory
         self.history = History(neighbours=frozenset({CANARY}), secrets=case.secrets)
         self.held: list[Pending] = []
@@ -157,7 +166,7 @@ class Play:
             visiting(self.arena, self.history, self.rng) as self.visitors,
             trio.open_nursery() as nursery,
         ):
-            self.client = await self.visitors.client()
+            self.client = await self._comes_in(self.door)
             self.operator = await self.visitors.operator()
             await self.look(CANARY)
             nursery.start_soon(self._chronicle)
@@ -170,6 +179,9 @@ class Play:
             self.history.note(Said(where="the log", text=self.log()))
             nursery.cancel_scope.cancel()
         self._judge()
+
+    async def _comes_in(self, door: str) -> Client:
+        return await (self.visitors.client() if door == "unix" else self.visitors.over_http())
 
     def _judge(self) -> None:
         if self.case.effects is not None:
@@ -350,7 +362,7 @@ class Play:
 
     @asynccontextmanager
     async def _neighbour_called(self) -> AsyncIterator[None]:
-        caller = await self.visitors.client()
+        caller = await self._comes_in(DOORS[not DOORS.index(self.door)])
         over = trio.Event()
         async with trio.open_nursery() as nursery:
 
@@ -403,8 +415,9 @@ class Play:
     async def _note_holdings(self) -> None:
         sockets = self.arena.at_rest["socket"]
         assert isinstance(sockets, int)
-        # One of its client, one of its operator.
-        before = {**self.arena.at_rest, "socket": sockets + 2}
+        await self.client.close()
+        # One of its operator.
+        before = {**self.arena.at_rest, "socket": sockets + 1}
         after = await settled(self.arena.holdings, before)
         assert isinstance(after, dict)
         for what, had in before.items():

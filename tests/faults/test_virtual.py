@@ -19,7 +19,7 @@ import trio.testing
 from daemon.config.model import Restart, Server, Timeouts, TransportType
 from daemon.errors import CallError, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
 from daemon.states import SERVING, ServerState
-from daemon.upstreams.transports.ws import GOODBYE_SECONDS
+from daemon.wire.websocket import GOODBYE_SECONDS
 from tests.faults.arena import fresh_nonce
 from tests.faults.history import Connections, History
 from tests.faults.stage import Answer, Stage, at_work, leaving_nothing

@@ -191,3 +191,10 @@ def test_another_value_anywhere_is_not_the_same() -> None:
         assert not same(one, config_of({**CONFIG, "mcpServers": servers}))
     assert not same(one, config_of({**CONFIG, "lazy": False}))
     assert not same(one, None)
+
+
+def test_who_may_come_in_over_http_is_settled_when_the_daemon_starts() -> None:
+    old = config_of({"listen": {"http": {"tokens": "0123456789abcdef-of-ci"}}})
+    new = config_of({"listen": {"http": {"tokens": "fedcba9876543210-of-ann"}}})
+    assert plan(old, new).needs_restart_of_daemon == ("listen",)
+    assert in_force(old, new).listen == old.listen

@@ -58,7 +58,8 @@ class HttpAdmission:
         self._hosts = frozenset(each.lower().removesuffix(".") for each in listen.hosts)
         self._origins = frozenset(map(origin_of, listen.origins))
         self._proxies = tuple(ip_network(each, strict=False) for each in listen.trusted_proxies)
-        self._tokens = tokens
+        self.tokens = tokens
+        """The tokens that count."""
         self._count = count
         self._attempts = Attempts(clock)
 
@@ -86,7 +87,7 @@ class HttpAdmission:
             self._refused(head, "token_missing", "a request without a token")
             raise _unauthorized(delay=0.0)
         scheme, _, value = authorization.partition(" ")
-        found = self._tokens.match(value.strip()) if scheme.lower() == "bearer" else None
+        found = self.tokens.match(value.strip()) if scheme.lower() == "bearer" else None
         if found is None:
             self._refused(head, "token_wrong", "a wrong token")
             raise _unauthorized(self._attempts.failed(self.address(head)))

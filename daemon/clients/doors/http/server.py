@@ -98,6 +98,9 @@ class HttpServer:
             tls: the certificate; None: without TLS.
         """
         self._admission = admission
+        self.tokens = admission.tokens
+        """The tokens that let clients in; who loses his is shown out."""
+        self.tokens.on_revoked = self.expel
         self._offer = offer
         self._serve = serve
         self._outbox = outbox
@@ -108,6 +111,7 @@ class HttpServer:
         self._tls = tls
         self._connections: dict[Responding, trio.CancelScope] = {}
         self._strangers: dict[trio.CancelScope, None] = {}
+        self._bearers: dict[trio.CancelScope, set[Visitor]] = {}
         self._upgraded: dict[Responding, tuple[Place, str | None]] = {}
         self._listener = Listener(
             "http",
@@ -133,6 +137,14 @@ class HttpServer:
         self._listener.stop_accepting()
         for connection in list(self._connections):
             connection.close_when_done()
+        self._outbox.flush()
+
+    def expel(self, visitor: Visitor) -> None:
+        """End everything that a visitor has open, whose token counts no longer."""
+        self._mcp.sessions.end_all(lambda each: each == visitor)
+        for scope, visitors in self._bearers.items():
+            if visitor in visitors:
+                scope.cancel()
         self._outbox.flush()
 
     async def _tick(self) -> NoReturn:
@@ -169,6 +181,7 @@ class HttpServer:
                     await terminate(accepted, self._tls, speak)
             finally:
                 self._strangers.pop(scope, None)
+                self._bearers.pop(scope, None)
 
     async def _speak(self, plain: socket.socket, address: str, scope: trio.CancelScope) -> None:
         """Serve the requests of one connection, and the WebSocket that it may become."""
@@ -271,7 +284,9 @@ class HttpServer:
     def _visitor(self, exchange: HttpExchange) -> Visitor:
         """Who asks, by a token; there is room for them."""
         visitor = self._admission.visitor(exchange.head)
-        self._strangers.pop(self._connections[exchange.connection], None)
+        scope = self._connections[exchange.connection]
+        self._strangers.pop(scope, None)
+        self._bearers.setdefault(scope, set()).add(visitor)
         if len(self._connections) - len(self._strangers) > self._limits.connections:
             text = f"{self._limits.connections} clients are connected (limits.connections); try again later\n"
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, text, headers={"retry-after": "10"})

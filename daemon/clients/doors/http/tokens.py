@@ -45,7 +45,6 @@ class Tokens:
         file: TokenFile,
         *,
         redact: Redactors,
-        on_revoked: Callable[[Visitor], None] = lambda _visitor: None,
         wall: Callable[[], float] = time.time,
         same: Callable[[bytes, bytes], bool] = hmac.compare_digest,
     ) -> None:
@@ -55,7 +54,6 @@ class Tokens:
             listen: the configuration, which changes with a restart only.
             file: the tokens that mcpd has made.
             redact: is told the one that is kept as it is.
-            on_revoked: called with who has lost a token, whose streams and sockets are to be closed.
             wall: returns seconds since the epoch.
             same: compares two digests in a time that does not depend on them.
         """
@@ -63,12 +61,13 @@ class Tokens:
         """When each token was last shown, by name, in seconds since the epoch; since the daemon started."""
         self.problem = ""
         """Why the file could not be used when it was last looked at; empty if it could."""
+        self.on_revoked: Callable[[Visitor], None] = lambda _visitor: None
+        """Called with who has lost a token, whose streams and sockets are to be closed."""
         self._file = file
         self._keeps_default = listen.tokens is None
         self._configured = tuple(_configured(listen))
         self._known = self._configured
         self._redact = redact
-        self._on_revoked = on_revoked
         self._wall = wall
         self._same = same
         self._learning = trio.Lock()
@@ -109,7 +108,7 @@ class Tokens:
         for token in before:
             if token.digest not in left:
                 self.used.pop(token.visitor.token, None)
-                self._on_revoked(token.visitor)
+                self.on_revoked(token.visitor)
 
     def _read(self) -> Kept:
         return self._file.ensure_default(self._wall()) if self._keeps_default else self._file.read()

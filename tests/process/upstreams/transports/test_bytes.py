@@ -185,5 +185,6 @@ async def test_a_message_of_many_lines_becomes_one(name: str, tmp_path: Path) ->
         client.connection.adopt(Era.HANDSHAKE, HANDSHAKE_VERSION)
         caller = Keeping()
         client.connection.call(tool_call("t", b'{"a":\r\n[\n1]}'), caller)
+        client.outbox.flush()
         await caller.ended.wait()
         assert caller.raw == answer_to(b'{"a":  [ 1]}')

@@ -50,7 +50,7 @@ def test_the_libraries_of_a_network_are_not_imported_before_a_server_needs_them(
     """A daemon of stdio servers never pays for them, and none pays for the SDK: 38 MiB and a second."""
     code = (
         "import sys, daemon.tree; from daemon.upstreams.transports import opening, stdio;"
-        "early = {'httpx2', 'trio_websocket'} & set(sys.modules);"
+        "early = {'httpx2', 'wsproto'} & set(sys.modules);"
         "from daemon.upstreams.transports import http, sse, ws;"
         "sys.exit(bool(early or {'mcp', 'mcp_types', 'pydantic'} & set(sys.modules)))"
     )

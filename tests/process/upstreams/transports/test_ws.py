@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -10,19 +11,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 import trio.testing
+import trustme
 from trio_websocket import ConnectionClosed, serve_websocket
+from wsproto import ConnectionType, WSConnection
+from wsproto.events import AcceptConnection, TextMessage
 
 from daemon.causes import Cause
 from daemon.config.model import TransportType
 from daemon.errors import CannotStart, ConnectionLost, NeedsAuth, UpstreamLost
 from daemon.model import Era
-from daemon.upstreams.transports.ws import MessageLink
-from daemon.wire.outbox import Outbox
 from tests.unit.upstreams.transports.serving import Client, connected, context_for
-from tests.unit.wire.fakes import RecordingReceiver
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
+    from pathlib import Path
 
     from trio_websocket import WebSocketConnection, WebSocketRequest
 
@@ -184,76 +186,52 @@ async def test_a_wrong_scheme_cannot_start() -> None:
             pass
 
 
-class Stuck:
-    """A socket whose server neither reads nor writes."""
+async def test_a_server_behind_tls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    authority, context = trustme.CA(), ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("localhost").configure_cert(context)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    async with trio.open_nursery() as nursery:
+        server: Any = await nursery.start(partial(serve_websocket, echo, "127.0.0.1", 0, ssl_context=context))
+        async with connected(context_for(TransportType.WS, f"wss://localhost:{server.port}/")) as client:
+            client.connection.adopt(Era.HANDSHAKE, "2025-11-25")
+            assert (await client.call("t", a="x" * 1_000_000)).result["got"]["name"] == "t"
+            caller = await client.call("close")
+            assert isinstance(caller.loss, UpstreamLost)
+            await client.over.wait()
+            assert "code 1001 (GOING_AWAY): going home" in str(client.end)
+        nursery.cancel_scope.cancel()
 
-    async def send_message(self, message: str) -> None:
+
+async def test_what_a_server_says_with_its_handshake_is_heard() -> None:
+    async def speak(stream: trio.SocketStream) -> None:
+        server = WSConnection(ConnectionType.SERVER)
+        server.receive_data(await stream.receive_some())
+        assert len(list(server.events())) == 1
+        early = TextMessage(data='{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}')
+        await stream.send_all(server.send(AcceptConnection(subprotocol="mcp")) + server.send(early))
         await trio.sleep_forever()
 
-    async def get_message(self) -> str:
-        await trio.sleep_forever()
-        raise AssertionError
+    async with trio.open_nursery() as nursery:
+        [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        port = listener.socket.getsockname()[1]
+        nursery.start_soon(trio.serve_listeners, speak, [listener])
+        async with connected(context_for(TransportType.WS, f"ws://127.0.0.1:{port}/")) as client:
+            await client.events.changed.wait()
+            assert client.events.changes == 1
+        nursery.cancel_scope.cancel()
 
 
-async def test_a_server_that_does_not_read_is_cut_off() -> None:
-    stuck: Any = Stuck()
-    link = MessageLink(stuck, outbox=Outbox(), place="h:1", max_message=10, max_queue=10)
-    for _ in range(3):
-        link.send((b"{}", memoryview(b"12345678")))
-    with trio.fail_after(30), pytest.raises(ConnectionLost, match="h:1 does not read: 20 bytes"):
-        await link.run(RecordingReceiver())
-    link.send((b"late",))
-    assert link.queued == 0
+async def test_a_server_that_hangs_up_during_the_handshake() -> None:
+    async def hang_up(stream: trio.SocketStream) -> None:
+        await stream.receive_some()
+        await stream.aclose()
 
-
-async def test_bytes_are_counted_where_the_library_counts_characters() -> None:
-    class Wide(Stuck):
-        async def get_message(self) -> str:
-            if receiver.heads:
-                await trio.sleep_forever()
-            return "ü" * 10
-
-    receiver = RecordingReceiver()
-    wide: Any = Wide()
-    link = MessageLink(wide, outbox=Outbox(), place="h:1", max_message=10)
-    with trio.fail_after(30):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(link.run, receiver)
-            await trio.testing.wait_all_tasks_blocked()
-            assert receiver.heads == [("ü" * 10).encode()]
-            nursery.cancel_scope.cancel()
-
-
-async def test_messages_are_left_with_the_server_while_a_client_is_behind() -> None:
-    class Behind:
-        queued, max_queue = 2, 1
-
-    class Talking(Stuck):
-        async def get_message(self) -> str:
-            return "{}"
-
-    outbox, behind = Outbox(max_waiting=1), Behind()
-
-    def pass_on() -> None:
-        outbox.fall_behind(behind)
-        if len(receiver.lines) > 1:
-            raise ConnectionLost("enough")
-
-    receiver = RecordingReceiver(then=pass_on)
-
-    talking: Any = Talking()
-    link = MessageLink(talking, outbox=outbox, place="h:1", max_message=10)
-    ended = partial(pytest.raises, ConnectionLost, match="enough")
-
-    async def run() -> None:
-        with ended():
-            await link.run(receiver)
-
-    with trio.fail_after(30):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(run)
-            await trio.testing.wait_all_tasks_blocked()
-            assert (receiver.lines, link.is_held) == ([b"{}"], True)
-            behind.queued = 0
-            outbox.catch_up(behind)
-    assert receiver.lines == [b"{}", b"{}"]
+    async with trio.open_nursery() as nursery:
+        [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        port = listener.socket.getsockname()[1]
+        nursery.start_soon(trio.serve_listeners, hang_up, [listener])
+        with pytest.raises(ConnectionLost, match=f"127.0.0.1:{port} (does not speak|closed the connection)"):
+            async with connected(context_for(TransportType.WS, f"ws://127.0.0.1:{port}/")):
+                pass
+        nursery.cancel_scope.cancel()

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from daemon.clients.doors.http.admission import WANTED
 from daemon.clients.doors.http.attempts import FIRST_DELAY, LONGEST_DELAY
-from daemon.clients.doors.http.head import Refusal
+from daemon.clients.doors.http.head import Head, Refusal
 from daemon.clients.visitor import Visitor
 from daemon.counting.tally import HTTP_REFUSALS
 from daemon.safety.redact import Redactor
 from tests.unit.clients.doors.http.visits import ANN, CI, NOBODY, bearing, hall, head
 
 if TYPE_CHECKING:
-    from daemon.clients.doors.http.head import Head
     from tests.unit.clients.doors.http.visits import Hall
 
 OPEN: dict[str, Any] = {"address": "0.0.0.0:7337"}
@@ -327,3 +329,23 @@ def test_what_the_listener_is_bound_to_decides_not_what_was_written(
         place.admission.greet(request)
     else:
         refused(place, request)
+
+
+ODD = st.text(max_size=40) | st.sampled_from(
+    ["localhost", "null", "http://[::1", "Bearer ", "::1%x", "1.1.1.1,", ",", "[", "]:1", "http://:80", "a://"]
+)
+NAMES = ("host", "origin", "authorization", "x-forwarded-for", "access-control-request-headers")
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.sampled_from(NAMES), ODD), ODD, st.sampled_from(["OPTIONS", "POST"]))
+def test_whatever_a_head_says_it_is_let_in_or_refused(headers: dict[str, str], peer: str, method: str) -> None:
+    asked = {"access-control-request-method": "POST"}
+    request = Head(method=method, path="/mcp", headers={**asked, **headers}, peer=peer)
+    for place in (hall(**PROXIES), hall(**OPEN, trusted_proxies=("::/1", "0.0.0.0/1"))):
+        with contextlib.suppress(Refusal):
+            place.admission.greet(request)
+        with contextlib.suppress(Refusal):
+            place.admission.visitor(request)
+        assert all(value.isprintable() for value in place.admission.cors(request).values())
+        place.admission.address(request)

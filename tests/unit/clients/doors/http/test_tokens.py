@@ -105,7 +105,8 @@ async def test_a_token_made_by_command_counts_beside_configured_ones_once_it_is_
 
 async def test_a_revoked_token_lets_nobody_in_and_who_had_it_is_named(file: TokenFile) -> None:
     gone: list[Visitor] = []
-    known = tokens(file, on_revoked=gone.append)
+    known = tokens(file)
+    known.on_revoked = gone.append
     value = file.add("phone", None, 0.0)
     await known.learn()
     old = file.read().default
@@ -124,7 +125,8 @@ async def test_a_revoked_token_lets_nobody_in_and_who_had_it_is_named(file: Toke
 
 async def test_a_new_value_under_an_old_name_is_another_token(file: TokenFile) -> None:
     gone: list[Visitor] = []
-    known = tokens(file, (), on_revoked=gone.append)
+    known = tokens(file, ())
+    known.on_revoked = gone.append
     first = file.add("phone", None, 0.0)
     await known.learn()
     file.revoke("phone")

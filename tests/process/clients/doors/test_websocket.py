@@ -1,0 +1,206 @@
+"""WebSockets over TCP, with and without TLS: a client that nobody here wrote, and clients that are mad."""
+
+from __future__ import annotations
+
+import random
+import socket
+import ssl
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+import trustme
+from trio_websocket import ConnectionClosed, open_websocket_url, wrap_client_stream
+
+from daemon.actors.front import Front
+from daemon.clients.doors.tls import terminate, tls_context
+from daemon.clients.doors.websocket import serve_websocket
+from daemon.clients.visitor import HERSELF
+from daemon.config.listen import Tls
+from daemon.config.tuning import Limits
+from daemon.wire.messages import BINARY, CLOSE, FIN, PING, TEXT, WHOLE_TEXT, framed, head_of
+from daemon.wire.outbox import Outbox
+from tests.unit.clients.doors.test_websocket import OPENING, Echo
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+SECONDS = 60
+AUTHORITY = trustme.CA()
+MIB = 1024 * 1024
+
+
+class Served:
+    """A listener on loopback whose every connection is a WebSocket's."""
+
+    def __init__(self, nursery: trio.Nursery, tls: ssl.SSLContext | None) -> None:
+        self.front = Front(Echo)
+        self._outbox = Outbox()
+        self.stop = trio.CancelScope()
+        self._nursery = nursery
+        self._tls = tls
+
+    async def listen(self) -> None:
+        [self._listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        self._nursery.start_soon(self._run)
+
+    async def _run(self) -> None:
+        with self.stop:
+            await trio.serve_listeners(self._accept, [self._listener])
+
+    @property
+    def url(self) -> str:
+        return f"{'wss' if self._tls else 'ws'}://localhost:{self.port}/ws"
+
+    @property
+    def port(self) -> int:
+        port: int = self._listener.socket.getsockname()[1]
+        return port
+
+    async def _accept(self, stream: trio.SocketStream) -> None:
+        connection = socket.socket(fileno=stream.socket.detach())
+        connection.setblocking(False)
+        if self._tls is None:
+            await self._serve(connection)
+        else:
+            await terminate(connection, self._tls, self._serve)
+
+    async def _serve(self, connection: socket.socket) -> None:
+        head = b""
+        while b"\r\n\r\n" not in head:
+            await trio.lowlevel.wait_readable(connection)
+            head += connection.recv(4096)
+        await serve_websocket(
+            connection, head, HERSELF, {}, self.front.serve, outbox=self._outbox, limits=Limits()
+        )
+
+
+@asynccontextmanager
+async def served(tls: ssl.SSLContext | None = None) -> AsyncIterator[Served]:
+    with trio.fail_after(SECONDS):
+        async with trio.open_nursery() as nursery:
+            door = Served(nursery, tls)
+            await door.listen()
+            yield door
+            nursery.cancel_scope.cancel()
+
+
+@pytest.fixture(params=["plain", "tls"])
+def contexts(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
+    """The server's and the client's, if they speak TLS."""
+    if request.param == "plain":
+        return None, None
+    issued = AUTHORITY.issue_cert("localhost")
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    issued.cert_chain_pems[0].write_to_path(cert)
+    issued.private_key_pem.write_to_path(key)
+    asking = ssl.create_default_context()
+    AUTHORITY.configure_trust(asking)
+    return tls_context(Tls(cert=str(cert), key=str(key))), asking
+
+
+Contexts = tuple[ssl.SSLContext | None, ssl.SSLContext | None]
+
+
+async def test_a_client_that_nobody_here_wrote(contexts: Contexts) -> None:
+    serving, asking = contexts
+    async with (
+        served(serving) as door,
+        open_websocket_url(door.url, asking, subprotocols=["mcp"], max_message_size=4 * MIB) as client,
+    ):
+        assert client.subprotocol == "mcp"
+        for text in ('{"a":"ü"}', "1", '"' + "x" * (3 * MIB) + '"'):
+            await client.send_message(text)
+            assert await client.get_message() in {text, "1"}
+        await client.ping()
+
+
+async def test_a_reader_that_dawdles_holds_nobody(contexts: Contexts) -> None:
+    serving, asking = contexts
+    async with (
+        served(serving) as door,
+        open_websocket_url(
+            door.url, asking, subprotocols=["mcp"], message_queue_size=1, max_message_size=MIB
+        ) as slow,
+        open_websocket_url(door.url, asking, subprotocols=["mcp"]) as quick,
+    ):
+        # 20 MB are on their way to who reads nothing.
+        await slow.send_message("200")
+        for number in range(100):
+            await quick.send_message(f'"{number}"')
+            assert await quick.get_message() == f'"{number}"'
+        for _ in range(200):
+            assert len(await slow.get_message()) == 100_002
+
+
+async def test_a_stop_is_told_over_the_network(contexts: Contexts) -> None:
+    serving, asking = contexts
+    async with served(serving) as door, trio.open_nursery() as nursery:
+        stream = await connected_to(door, asking)
+        # The library leaves a stream open whose server has closed it; one of ours we can close.
+        client = await wrap_client_stream(nursery, stream, "localhost", "/ws", subprotocols=["mcp"])
+        await client.send_message("[]")
+        await client.get_message()
+        door.stop.cancel()
+        with pytest.raises(ConnectionClosed) as closed:
+            await client.get_message()
+        assert closed.value.reason is not None
+        assert (closed.value.reason.code, closed.value.reason.reason) == (1001, "mcpd is stopping")
+        await trio.aclose_forcefully(stream)
+
+
+async def connected_to(
+    door: Served, tls: ssl.SSLContext | None
+) -> trio.SocketStream | trio.SSLStream[trio.SocketStream]:
+    if tls is None:
+        return await trio.open_tcp_stream("127.0.0.1", door.port)
+    return await trio.open_ssl_over_tcp_stream("localhost", door.port, ssl_context=tls)
+
+
+def madness(seed: int) -> bytes:
+    """What a mad client sends: frames of all kinds, some of them damaged, some cut short."""
+    dice = random.Random(seed)
+    stream = bytearray()
+    kinds = [WHOLE_TEXT, TEXT, FIN, 0, FIN | PING, FIN | BINARY, FIN | CLOSE]
+    for _ in range(dice.randrange(1, 40)):
+        first = dice.choice([*kinds, dice.randrange(256)])
+        noise = dice.randbytes(dice.randrange(300))
+        payload = dice.choice([b"", b"[]", b'"\xff"', noise, b"[" * 5000, b'{"id":1}'])
+        frame = b"".join(framed((payload,), first, masked=dice.random() < 0.9))
+        stream += dice.choice([frame, frame, frame, frame[: dice.randrange(len(frame))]])
+    if dice.random() < 0.3:
+        stream += head_of(WHOLE_TEXT, dice.choice([5 * MIB, 1 << 40, (1 << 64) - 1]), 0x80)
+    return bytes(stream)
+
+
+async def go_mad(door: Served, seed: int) -> None:
+    stream = await trio.open_tcp_stream("127.0.0.1", door.port)
+    async with stream:
+        await stream.send_all(OPENING)
+        try:
+            await stream.send_all(madness(seed))
+            if seed % 2:
+                await stream.send_eof()
+                while await stream.receive_some():
+                    pass
+        except trio.BrokenResourceError:
+            return
+
+
+async def test_mad_clients_disturb_nobody_and_are_gone_in_the_end() -> None:
+    async with (
+        served() as door,
+        open_websocket_url(door.url, subprotocols=["mcp"]) as sane,
+    ):
+        for start in range(0, 200, 20):
+            async with trio.open_nursery() as nursery:
+                for seed in range(start, start + 20):
+                    nursery.start_soon(go_mad, door, seed)
+                await sane.send_message(f'"{start}"')
+                assert await sane.get_message() == f'"{start}"'
+        while len(door.front.sessions) > 1:
+            await trio.lowlevel.checkpoint()

@@ -1,0 +1,339 @@
+"""A link over a WebSocket: the link over a descriptor, a handshake later; its far end is a library's."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+from wsproto.connection import Connection, ConnectionType
+from wsproto.events import BytesMessage, CloseConnection, Event, Ping, Pong, TextMessage
+
+from daemon.causes import Cause
+from daemon.errors import ConnectionLost, ProtocolFault
+from daemon.wire.link import LINES_PER_TURN
+from daemon.wire.messages import Closing
+from daemon.wire.outbox import Outbox
+from daemon.wire.websocket import GOODBYE_SECONDS, WebSocketLink
+from daemon.wire.writing import STUCK_SECONDS
+from tests.unit.wire.fakes import RecordingReceiver
+from tests.unit.wire.linked import MIB, open_descriptors, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from trio.testing import MockClock
+
+SECONDS = 30
+GOING = Closing(1001, "we stop")
+
+
+@attrs.define(eq=False)
+class Pair:
+    """A link under test, and the far end of it."""
+
+    link: WebSocketLink
+    outbox: Outbox
+    far: trio.SocketStream
+    library: Connection
+    receiver: RecordingReceiver
+    ended: BaseException | None = None
+    over: trio.Event = attrs.field(factory=trio.Event)
+    _events: list[Event] = attrs.field(factory=list)
+
+    async def run(self, closing: Closing = GOING) -> None:
+        """As an owner does: run it, say goodbye, close it."""
+        try:
+            await self.link.run(self.receiver)
+        except (ConnectionLost, ProtocolFault, ZeroDivisionError) as error:
+            self.ended = error
+        finally:
+            await self.link.leave(closing)
+            self.link.close()
+            self.over.set()
+
+    def send(self, *frames: bytes) -> None:
+        for frame in frames:
+            self.link.send((frame,))
+        self.outbox.flush()
+
+    async def say(self, *events: Event) -> None:
+        """The far end says something, in one write."""
+        await self.far.send_all(b"".join(map(self.library.send, events)))
+
+    async def hear(self) -> Event:
+        """The next thing that the far end is told."""
+        while not self._events:
+            data = await self.far.receive_some(64 * 1024)
+            self.library.receive_data(data or None)
+            self._events += self.library.events()
+        return self._events.pop(0)
+
+    async def hear_text(self) -> str:
+        """The next message, whole."""
+        text = ""
+        while True:
+            event = await self.hear()
+            assert isinstance(event, TextMessage), event
+            text += event.data
+            if event.message_finished:
+                return text
+
+
+@asynccontextmanager
+async def pair(
+    then: Callable[[], None] = lambda: None,
+    *,
+    is_client: bool = False,
+    max_message: int = MIB,
+    max_queue: int = 64 * MIB,
+    pause_at: int | None = None,
+    unread: bytes = b"",
+    runs: bool = True,
+) -> AsyncIterator[Pair]:
+    ours, theirs = socket.socketpair()
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    ours.setblocking(False)
+    outbox = Outbox()
+    link = WebSocketLink(
+        ours.detach(),
+        outbox=outbox,
+        max_message=max_message,
+        max_queue=max_queue,
+        pause_at=pause_at,
+        is_client=is_client,
+        unread=unread,
+    )
+    library = Connection(ConnectionType.SERVER if is_client else ConnectionType.CLIENT)
+    far = trio.SocketStream(trio.socket.from_stdlib_socket(theirs))
+    both = Pair(link, outbox, far, library, RecordingReceiver(then))
+    virtual = isinstance(trio.lowlevel.current_clock(), trio.testing.MockClock)
+    try:
+        with trio.fail_after(10 * SECONDS if virtual else SECONDS):
+            async with trio.open_nursery() as nursery:
+                if runs:
+                    nursery.start_soon(both.run)
+                    await wait_all_tasks_blocked()
+                yield both
+                nursery.cancel_scope.cancel()
+    finally:
+        link.close()
+        await trio.aclose_forcefully(far)
+
+
+@pytest.mark.parametrize("is_client", [False, True])
+async def test_messages_go_both_ways(is_client: bool) -> None:
+    async with pair(is_client=is_client) as both:
+        await both.say(TextMessage(data='{"a":\n"ü"}'), TextMessage(data="[2]"))
+        await wait_until(lambda: len(both.receiver.lines) == 2)
+        assert both.receiver.lines == ['{"a": "ü"}'.encode(), b"[2]"]
+        assert both.link.was_heard
+        both.link.send((b'{"b":', memoryview(b"1"), b"}"))
+        both.send(b"[3]")
+        assert [await both.hear_text(), await both.hear_text()] == ['{"b":1}', "[3]"]
+
+
+@pytest.mark.parametrize("is_client", [False, True])
+async def test_a_long_message_arrives_whole_both_ways(is_client: bool) -> None:
+    long = "x" * (MIB - 1) + "y"
+    async with pair(is_client=is_client) as both:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(both.say, TextMessage(data=long))
+            await wait_until(lambda: bool(both.receiver.lines))
+        assert both.receiver.lines == [long.encode()]
+        both.send(long.encode())
+        assert await both.hear_text() == long
+
+
+async def test_more_messages_than_a_turn_takes_all_come() -> None:
+    async with pair() as both:
+        await both.say(*(TextMessage(data=f"[{number}]") for number in range(3 * LINES_PER_TURN)))
+        await wait_until(lambda: len(both.receiver.lines) == 3 * LINES_PER_TURN)
+        assert both.receiver.lines[-1] == b"[%d]" % (3 * LINES_PER_TURN - 1)
+
+
+async def test_messages_before_a_close_frame_are_handed_over_and_it_is_answered() -> None:
+    async with pair() as both:
+        said = [TextMessage(data="[]")] * (2 * LINES_PER_TURN)
+        await both.say(*said, CloseConnection(code=4001, reason="done"))
+        assert await both.hear() == CloseConnection(code=4001, reason="done")
+        await both.far.aclose()
+        await both.over.wait()
+        assert len(both.receiver.lines) == len(said)
+        assert str(both.ended) == "the peer closed the WebSocket with code 4001 (not registered): done"
+
+
+async def test_a_ping_is_answered_and_ours_is_too() -> None:
+    async with pair() as both:
+        await both.say(Ping(payload=b"a"), Ping(payload=b"b"))
+        assert await both.hear() == Pong(payload=b"b")
+        both.link.ping()
+        assert await both.hear() == Ping(payload=b"")
+        both.link.was_heard = False
+        await both.say(Pong(payload=b""))
+        await wait_until(lambda: both.link.was_heard)
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "cause"),
+    [
+        (BytesMessage(data=b"{}"), 1003, Cause.CONNECTION_LOST),
+        (TextMessage(data="x" * 101), 1009, Cause.MESSAGE_TOO_LARGE),
+    ],
+)
+async def test_a_fault_is_told_with_its_code_after_the_answers_before_it(
+    said: Event, code: int, cause: Cause
+) -> None:
+    async with pair(lambda: both.link.send((b"[answer]",)), max_message=100) as both:
+        await both.say(TextMessage(data="[]"), said)
+        assert await both.hear_text() == "[answer]"
+        closing = await both.hear()
+        assert isinstance(closing, CloseConnection)
+        assert closing.code == code
+        await both.far.aclose()
+        await both.over.wait()
+        assert isinstance(both.ended, ConnectionLost)
+        assert both.ended.reason.cause is cause
+
+
+async def test_a_peer_that_refuses_us_is_known_by_its_code() -> None:
+    async with pair(is_client=True) as both:
+        await both.say(CloseConnection(code=1008, reason="not you"))
+        assert await both.hear() == CloseConnection(code=1008, reason="not you")
+        await both.far.aclose()
+        await both.over.wait()
+        assert isinstance(both.ended, ConnectionLost)
+        assert both.ended.reason.cause is Cause.WEBSOCKET_REFUSED
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(ProtocolFault("100 malformed messages"), 1008), (ZeroDivisionError("a bug"), 1011)]
+)
+async def test_what_the_owner_raises_closes_with_a_code_that_says_whose_fault_it_is(
+    error: Exception, code: int
+) -> None:
+    def then() -> None:
+        raise error
+
+    async with pair(then) as both:
+        await both.say(TextMessage(data="[]"))
+        closing = await both.hear()
+        assert isinstance(closing, CloseConnection)
+        assert closing.code == code
+        assert "bug" not in (closing.reason or "")
+        await both.far.aclose()
+        await both.over.wait()
+        assert both.ended is error
+
+
+async def test_who_hangs_up_without_a_word_is_told_nothing() -> None:
+    async with pair() as both:
+        await both.far.send_eof()
+        await both.over.wait()
+        assert str(both.ended) == "the peer closed the connection"
+        assert await both.far.receive_some() == b""
+
+
+async def test_a_stop_is_told_to_the_peer() -> None:
+    async with pair(runs=False) as both:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(both.run)
+            await wait_all_tasks_blocked()
+            both.link.send((b"[last]",))
+            nursery.cancel_scope.cancel()
+        assert await both.hear_text() == "[last]"
+        assert await both.hear() == CloseConnection(code=1001, reason="we stop")
+        assert await both.far.receive_some() == b""
+
+
+async def test_what_was_read_with_the_handshake_comes_first() -> None:
+    server = Connection(ConnectionType.SERVER)
+    unread = b"".join(server.send(TextMessage(data=f"[{number}]")) for number in range(20))
+    rest = server.send(TextMessage(data="[20]"))
+    async with pair(is_client=True, unread=unread + rest[:3]) as both:
+        await both.far.send_all(rest[3:])
+        await wait_until(lambda: len(both.receiver.lines) == 21)
+        assert both.receiver.lines == [b"[%d]" % number for number in range(21)]
+
+
+async def test_a_fault_that_was_read_with_the_handshake_ends_the_link() -> None:
+    async with pair(is_client=True, unread=b"\x81\x80mask", runs=False) as both:
+        with pytest.raises(ConnectionLost, match="broke the WebSocket protocol"):
+            await both.link.run(both.receiver)
+
+
+async def test_a_peer_that_reads_slowly_is_not_read_from_until_it_has_caught_up() -> None:
+    """An answer for each portion of lines; there are more of them than may wait."""
+    async with pair(lambda: both.link.send((b"x" * 20_000,)), pause_at=40_000) as both:
+        await both.say(*[TextMessage(data="[]")] * 200)
+        await wait_until(lambda: both.link.queued > 40_000 and not both.link.is_read)
+        assert len(both.receiver.lines) < 200
+        while len(both.receiver.lines) < 200:
+            assert len(await both.hear_text()) == 20_000
+
+
+async def test_a_peer_that_does_not_read_is_cut_off_and_told_when_it_does(autojump_clock: MockClock) -> None:
+    async with pair(max_queue=200_000, pause_at=100_000) as both:
+        for number in range(8):
+            both.send(b"%d" % number + b"x" * 100_000)
+        await trio.sleep(STUCK_SECONDS - 0.5)
+        assert both.link.closing is None
+        await trio.sleep(1)
+        assert both.link.queued < 200_000
+        # Whole messages, the first of them those that it had the beginning of, and the reason.
+        texts: list[str] = []
+        while isinstance(event := await both.hear(), TextMessage):
+            texts.append(event.data)
+        whole = "".join(texts)
+        assert len(whole) % 100_001 == 0
+        assert len(whole) < 8 * 100_001
+        assert isinstance(event, CloseConnection)
+        assert event.code == 1008
+        await both.far.aclose()
+        await both.over.wait()
+        assert isinstance(both.ended, ConnectionLost)
+        assert both.ended.reason.cause is Cause.NOT_READING
+
+
+async def test_a_peer_that_never_reads_again_is_waited_for_a_moment(autojump_clock: MockClock) -> None:
+    async with pair(max_queue=200_000) as both:
+        for _ in range(4):
+            both.send(b"x" * 100_000)
+        with trio.fail_after(2 * STUCK_SECONDS + GOODBYE_SECONDS):
+            await both.over.wait()
+        assert both.link.queued == 0
+
+
+async def test_a_link_that_is_given_up_says_why() -> None:
+    async with pair() as both:
+        both.link.give_up(Closing(1008, "silent"))
+        assert await both.hear() == CloseConnection(code=1008, reason="silent")
+        await both.far.aclose()
+        await both.over.wait()
+        assert str(both.ended) == "closed here: code 1008 (POLICY_VIOLATION): silent"
+
+
+async def test_nothing_is_left_open() -> None:
+    async with pair():
+        pass
+    before = open_descriptors()
+    for _ in range(3):
+        async with pair() as both:
+            await both.say(TextMessage(data="[]"))
+            await both.far.send_eof()
+            await both.over.wait()
+    assert open_descriptors() == before
+
+
+async def test_what_is_sent_after_the_end_is_dropped() -> None:
+    async with pair() as both:
+        await both.far.aclose()
+        await both.over.wait()
+        both.send(b"late")
+        both.link.ping()
+        await both.link.leave(GOING)
+        assert both.link.queued == 0
