@@ -83,13 +83,13 @@ class Mcpd:
         self.name = name
         self.pid = daemon.pid
         self._daemon = daemon
-        self._way = way
+        self.way = way
         self._surface = "category" if way == CATEGORY else "full"
         self._servers = len(daemon.configured["mcpServers"])
 
     def connect(self, number: int) -> Wire:
         """Another client."""
-        match self._way:
+        match self.way:
             case "connect":
                 words = daemons.mcpd(
                     "connect", "--socket", str(self._daemon.socket), "--surface", self._surface
