@@ -20,8 +20,7 @@ class HttpDoor:
     @property
     def listen(self) -> dict[str, Any]:
         """What stands in `listen`."""
-        tokens = [{"name": "tests", "value": TOKEN}]
-        return {"http": {"address": f"127.0.0.1:{self.port}", "tokens": tokens}}
+        return {"http": {"address": f"127.0.0.1:{self.port}", "tokens": TOKEN}}
 
     def url(self, *place: str) -> str:
         """The URL of a profile, and of a surface."""

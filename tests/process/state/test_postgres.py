@@ -11,6 +11,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
+import attrs
 import psycopg
 import pytest
 
@@ -240,6 +241,16 @@ def test_each_commit_is_told_with_its_version_and_who_wrote(postgres_place: Post
         assert two.changes_since(versions[-1], hail=True).version == versions[-1]
         assert heard(ours, 1) == [Told(own=False, version=versions[-1])]
         assert ours.heard() == []
+
+
+def test_switches_are_known_before_the_rest_is_read(postgres_place: Postgres, opening: Opener) -> None:
+    one, two = opening(postgres_place, "one"), opening(postgres_place, "two")
+    off = frozenset({("git", "read")})
+    one.keep(attrs.evolve(BATCH, switched_off=off))
+    said: list[frozenset[tuple[str, str]]] = []
+    changes = two.changes_since(0, on_switched=said.append)
+    assert (said, changes.switched, changes.servers) == ([off], None, BATCH.servers)
+    assert two.changes_since(0).switched == off
 
 
 def test_what_was_not_written_is_not_told(postgres_place: Postgres, opening: Opener) -> None:
