@@ -120,7 +120,7 @@ class HttpConnection(ResponseWriter):
                 exchange.due, on_due = math.inf, exchange.on_due
                 on_due()
         except Exception as error:  # noqa: BLE001 - the boundary, as in `_on_ready`
-            self._fault(error)
+            self._give_up(error)
 
     def close_when_done(self) -> None:
         """Serve the request that is under way, if any, as the last one: the daemon is stopping."""
@@ -128,18 +128,27 @@ class HttpConnection(ResponseWriter):
         if self.exchange is None and not self._out:
             self._end(ConnectionLost("mcpd is stopping"))
 
-    def _fault(self, error: Exception) -> None:
-        """End the connection; a fault of ours is logged, and answered if that is still possible."""
+    def _give_up(self, error: Exception) -> None:
+        """End the connection; what is no request, and a fault of ours, is answered if that is still possible."""
         if isinstance(error, RunError):
             self._end(error)
             return
-        logger.opt(exception=error).error("a fault of mcpd's own while serving HTTP")
-        self._is_last = True
-        if self.exchange is not None and self._http.our_state is h11.SEND_RESPONSE:
-            text = b"a fault of mcpd's own: see its log\n"
-            self.exchange.respond(HTTPStatus.INTERNAL_SERVER_ERROR, (text,), PLAIN)
+        if isinstance(error, h11.RemoteProtocolError):
+            status, text, answers = HTTPStatus(error.error_status_hint), _plain(error), True
         else:
-            self._end(ConnectionLost("a fault of mcpd's own"))
+            logger.opt(exception=error).error("a fault of mcpd's own while serving HTTP")
+            status, text = HTTPStatus.INTERNAL_SERVER_ERROR, "a fault of mcpd's own: see its log\n"
+            answers = self.exchange is not None
+        self._is_last = True
+        if not answers or self._http.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
+            self._end(ConnectionLost(text))
+            return
+        body = b"" if self._is_head else text.encode()
+        self.exchange = None
+        self.queue((self._begun(status, {**PLAIN, "content-length": str(len(body))}),))
+        if body:
+            self.queue(self._framed((body,), len(body)))
+        self.finish()
 
     # --- requests ------------------------------------------------------------------------------------------
 
@@ -151,7 +160,7 @@ class HttpConnection(ResponseWriter):
                 self._parse()
                 self._rewatch()
             except Exception as error:  # noqa: BLE001 - the boundary, as in `_on_ready`
-                self._fault(error)
+                self._give_up(error)
 
     def _on_ready(self, ready: int) -> None:
         try:
@@ -162,7 +171,7 @@ class HttpConnection(ResponseWriter):
             if self._blocked and ready & ~IN and self._reason is None:
                 self._note(not self._write())
         except Exception as error:  # noqa: BLE001 - the boundary: a fault ends this connection alone
-            self._fault(error)
+            self._give_up(error)
 
     def _read_on(self) -> None:
         for _ in range(READS_PER_TURN):
@@ -204,8 +213,6 @@ class HttpConnection(ResponseWriter):
                         self._complete()
                     case _:  # NEED_DATA, PAUSED, or the end
                         break
-        except h11.RemoteProtocolError as error:
-            self._refuse_malformed(error)
         finally:
             self._parsing = False
 
@@ -240,19 +247,6 @@ class HttpConnection(ResponseWriter):
         if exchange is not None and exchange.is_open and exchange.on_body is not None:
             body, self._body = b"".join(self._body), []
             exchange.on_body(body)
-
-    def _refuse_malformed(self, error: h11.RemoteProtocolError) -> None:
-        self._is_last = True
-        if self._http.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
-            status = HTTPStatus(error.error_status_hint)
-            text = b"" if self._is_head else _plain(error).encode()
-            self.exchange = None
-            self.queue((self._begun(status, {**PLAIN, "content-length": str(len(text))}),))
-            if text:
-                self.queue(self._framed((text,), len(text)))
-            self.finish()
-        else:
-            raise ConnectionLost(_plain(error))
 
     def _rewatch(self) -> None:
         if self._write_fd == CLOSED:
