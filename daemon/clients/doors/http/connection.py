@@ -129,7 +129,7 @@ class HttpConnection(ResponseWriter):
             self._end(ConnectionLost("mcpd is stopping"))
 
     def _give_up(self, error: Exception) -> None:
-        """End the connection; what is no request, and a fault of ours, is answered if that is still possible."""
+        """End the connection; what is no request, and a fault of ours, is answered if it still can be."""
         if isinstance(error, RunError):
             self._end(error)
             return
