@@ -21,12 +21,11 @@ from typing import TYPE_CHECKING
 
 import h11
 import trio
-from loguru import logger
 
 from daemon.clients.doors.http.exchange import PLAIN, HttpExchange
 from daemon.clients.doors.http.head import HEAD_BYTES, head_of
 from daemon.clients.doors.http.responding import ResponseWriter
-from daemon.errors import ConnectionLost, RunError
+from daemon.errors import ConnectionLost
 from daemon.wire.outbox import IN, OUT
 from daemon.wire.writing import CLOSED
 
@@ -127,19 +126,6 @@ class HttpConnection(ResponseWriter):
         self._is_last = True
         if self.exchange is None and not self._out:
             self._end(ConnectionLost("mcpd is stopping"))
-
-    def _fault(self, error: Exception) -> None:
-        """End the connection; a fault of ours is logged, and answered if that is still possible."""
-        if isinstance(error, RunError):
-            self._end(error)
-            return
-        logger.opt(exception=error).error("a fault of mcpd's own while serving HTTP")
-        self._is_last = True
-        if self.exchange is not None and self._http.our_state is h11.SEND_RESPONSE:
-            text = b"a fault of mcpd's own: see its log\n"
-            self.exchange.respond(HTTPStatus.INTERNAL_SERVER_ERROR, (text,), PLAIN)
-        else:
-            self._end(ConnectionLost("a fault of mcpd's own"))
 
     # --- requests ------------------------------------------------------------------------------------------
 

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import socket
 from abc import abstractmethod
+from functools import lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import h11
 import trio
+from loguru import logger
 
-from daemon.errors import ConnectionLost
+from daemon.clients.doors.http.exchange import PLAIN
+from daemon.errors import ConnectionLost, RunError
 from daemon.wire.writing import CLOSED, STUCK_SECONDS, FdWriter
 
 if TYPE_CHECKING:
@@ -30,6 +33,10 @@ default, so that it is they who close."""
 LINGER_SECONDS = 2.0
 """Seconds that a client has to close after the last response was written: what it has sent meanwhile would make
 the kernel reset the connection, and could lose the response (RFC 9112, 9.6)."""
+
+
+KNOWN_HEADS = 256
+"""Heads of responses that are kept: most answers are of a few lengths."""
 
 
 class _Size:
@@ -99,11 +106,9 @@ class ResponseWriter(FdWriter):
             self._deadline = max(self._deadline, now + STUCK_SECONDS)
 
     def _begun(self, status: HTTPStatus, headers: Mapping[str, str]) -> bytes:
-        fields: list[tuple[str, str]] = list(headers.items())
         if self._is_last or self._http.their_state is h11.SEND_BODY:
-            fields.append(("connection", "close"))
-        response = h11.Response(status_code=status, headers=fields, reason=status.phrase.encode())
-        return self._http.send(response) or b""
+            headers = {**headers, "connection": "close"}
+        return self._http.send(_response(status, tuple(headers.items()))) or b""
 
     def _framed(self, parts: Iterable[Buffer], size: int) -> list[Buffer]:
         body: Any = _Size(size)
@@ -155,6 +160,19 @@ class ResponseWriter(FdWriter):
         if exchange is not None and exchange.on_gone is not None:
             exchange.on_gone()
 
+    def _fault(self, error: Exception) -> None:
+        """End the connection; a fault of ours is logged, and answered if that is still possible."""
+        if isinstance(error, RunError):
+            self._end(error)
+            return
+        logger.opt(exception=error).error("a fault of mcpd's own while serving HTTP")
+        self._is_last = True
+        if self.exchange is not None and self._http.our_state is h11.SEND_RESPONSE:
+            text = b"a fault of mcpd's own: see its log\n"
+            self.exchange.respond(HTTPStatus.INTERNAL_SERVER_ERROR, (text,), PLAIN)
+        else:
+            self._end(ConnectionLost("a fault of mcpd's own"))
+
     def _look_again(self) -> None:
         self._rewatch()
         self.queue(())  # Flushed again, it serves what has come meanwhile.
@@ -162,3 +180,9 @@ class ResponseWriter(FdWriter):
     @abstractmethod
     def _forget_request(self) -> None:
         """Forget what was read of the request that has been answered."""
+
+
+@lru_cache(KNOWN_HEADS)
+def _response(status: HTTPStatus, headers: tuple[tuple[str, str], ...]) -> h11.Response:
+    """The head of a response; h11 checks each of its headers, which takes a tenth of a call."""
+    return h11.Response(status_code=status, headers=list(headers), reason=status.phrase.encode())
