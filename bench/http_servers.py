@@ -19,7 +19,7 @@ import trio
 
 from bench.calls.rounds import MB, Case, measured
 from bench.calls.targets import DOOR, application
-from bench.calls.web import LOOPBACK, HttpWire
+from bench.calls.web import LOOPBACK
 from bench.calls.wires import Request, kilobytes
 from bench.tables import aligned, number
 from daemon.clients.doors.http.connection import HttpConnection
@@ -88,7 +88,7 @@ async def by_hypercorn(listener: socket.socket) -> None:
 
 
 async def by_door(listener: socket.socket) -> None:
-    """The daemon's own connection, which has h11 read a head once."""
+    """The daemon's own connection: h11 in the poll of all links."""
     outbox = Outbox()
 
     def answer(exchange: HttpExchange) -> None:
@@ -106,26 +106,10 @@ async def by_door(listener: socket.socket) -> None:
     await Listener("bench", listener, places=sys.maxsize, admit=lambda _: LOOPBACK, serve=serve).run()
 
 
-SERVERS: dict[str, Callable[[socket.socket], Any]] = {
-    "hypercorn": by_hypercorn,
-    "tasks": by_tasks,
+CANDIDATES: dict[str, Callable[[socket.socket], Any]] = {
+    "hypercorn on trio": by_hypercorn,
+    "h11, a task for each connection": by_tasks,
     DOOR: by_door,
-}
-
-
-class NewHead(HttpWire):
-    """Says its length twice: such a head is read anew each time."""
-
-    def _envelope(self, size: int) -> bytes:
-        self.headers["content-length"] = str(size)
-        return super()._envelope(size)
-
-
-CANDIDATES = {
-    "hypercorn on trio": ("hypercorn", HttpWire),
-    "h11, a task for each connection": ("tasks", HttpWire),
-    "the door (h11 in our own poll), each head a new one": (DOOR, NewHead),
-    "the door, the same head each time": (DOOR, HttpWire),
 }
 
 
@@ -145,7 +129,7 @@ def table(rounds: int, seconds: float, idle: int) -> list[list[str]]:
     names = tuple(CANDIDATES)
     cases = [Case(name="1", targets=names), Case(name="32", targets=names, connections=CONNECTIONS)]
     with ExitStack() as stack:
-        targets = [stack.enter_context(application(name, *CANDIDATES[name])) for name in names]
+        targets = [stack.enter_context(application(name, name)) for name in names]
         rows = measured(targets, cases, rounds, seconds)
         memory = [idle_kilobytes(target, idle) for target in targets]
     return [
@@ -162,7 +146,7 @@ def main(argv: list[str]) -> int:
     if argv[:1] == ["--serve"]:
         with socket.create_server((LOOPBACK, int(argv[2])), backlog=BACKLOG) as listener:
             listener.setblocking(False)
-            trio.run(SERVERS[argv[1]], listener)
+            trio.run(CANDIDATES[argv[1]], listener)
     made = argparse.ArgumentParser(prog="python -m bench.http_servers", description=__doc__.splitlines()[0])
     made.add_argument("--rounds", type=int, default=9)
     made.add_argument("--seconds", type=float, default=0.5, help="of each turn")

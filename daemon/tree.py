@@ -46,8 +46,8 @@ from daemon.kit.later import later
 from daemon.operators.base import Clients, Counters, OperatorContext
 from daemon.processes.children import Children
 from daemon.processes.peers import Peers, own_and, shares
-from daemon.state.access import Opener
-from daemon.state.store import Store, set_aside
+from daemon.state.opening import Opener
+from daemon.state.store import Store, listen, set_aside
 from daemon.surfaces.arguments.reading import Checker
 from daemon.surfaces.base import Means
 from daemon.surfaces.table import META_TOOLS, SURFACES
@@ -242,7 +242,8 @@ class Tree:
     async def _record(self) -> None:
         """Write changes until the upstreams stop."""
         with self._recording:
-            await self.recorder.run(lambda: list(self.sessions.named), self.sessions.adopt)
+            # What changes while a session is recalled must not be missed either.
+            await self.recorder.run(lambda: [*self.sessions.named, *self.sessions.recalls], self.sessions.adopt)
 
     async def _write_the_rest(self) -> None:
         await self.recorder.finish()
@@ -253,6 +254,10 @@ class Tree:
         self.around.notify("STOPPING=1\nSTATUS=stopping")
         self.readiness = Readiness.DRAINING
         logger.info("stopping")
+        http = self.registry.catalog.value.config.listen.http
+        if self.http is not None and http is not None:
+            # Everybody is served as before, while balancers see at /readyz that they should go elsewhere.
+            await trio.sleep(http.drain)
         self.client_door.stop_accepting()
         if self.http is not None:
             self.http.drain()
@@ -291,6 +296,7 @@ def _recorder(tree: Tree, config: Config) -> Recorder:
         where=place.where,
         set_aside=None if place.shared else lambda: set_aside(place, time.time()),
         shared=place.shared,
+        listen=partial(listen, place, writer=writer) if place.shared else None,
     )
     return Recorder(
         opener,
@@ -328,6 +334,7 @@ def _front(tree: Tree) -> Front[Session]:
         log=tree.calls,
         wall=time.time,
         redact=tree.around.redact,
+        look=tree.recorder.look if tree.recorder.shared else None,
         moved=tree.moves.of,
     )
     return Front(lambda link, number, visitor: Session(link, number, context, visitor))

@@ -318,6 +318,8 @@ def tools_of(server: str, *names: str | dict[str, object]) -> tuple[Tool, ...]:
 class FakeMemory:
     """What remembers sessions: fails, and takes its time, as told."""
 
+    shared = False
+
     def __init__(self) -> None:
         self.records: dict[str, SessionRecord] = {}
         self.parts: dict[str, SessionRecord] = {}

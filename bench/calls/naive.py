@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 READ_BYTES = 64 * 1024
 """As the SDK's own stdio transports read."""
 
+KEPT_SECONDS = 3600
+"""Idle connections are kept for so long: uvicorn's own 5 s are less than a round."""
+
 BACKLOG = 128
 """Clients that may wait to be accepted."""
 
@@ -55,9 +58,8 @@ async def over_http(port: int, command: list[str]) -> None:
     parameters = StdioServerParameters(command=command[0], args=command[1:])
     async with Client(parameters, mode="legacy") as upstream:
         manager = StreamableHTTPSessionManager(proxy(upstream), json_response=True)
-        config = uvicorn.Config(
-            manager.asgi_app, port=port, interface="asgi3", lifespan="off", log_level="error"
-        )
+        config = uvicorn.Config(manager.asgi_app, port=port, lifespan="off", log_level="error")
+        config.interface, config.timeout_keep_alive = "asgi3", KEPT_SECONDS
         async with manager.run():
             await uvicorn.Server(config).serve()
 

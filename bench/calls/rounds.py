@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from bench.calls.crowd import Crowd
-from bench.calls.targets import BARE, BARE_HTTP, DIRECT, HTTP, OVER_TCP, WAYS, WS, among
+from bench.calls.targets import BARE, BARE_HTTP, DIRECT, HTTP, OVER_TCP, WAYS, WS, Mcpd, among
 from bench.calls.wires import Request, cpu_of, within
 from bench.running import Unmeasurable
 
@@ -117,6 +117,10 @@ class Stage:
             Unmeasurable: a call failed.
         """
         target = self._targets[name]
+        if isinstance(target, Mcpd) and target.way == WS:
+            # Nobody answers its pings between two turns, so that it would be closed.
+            for wire in self._wires.pop(name, ()):
+                wire.close()
         wires = self.wires(name, case.connections)
         arguments: dict[str, object] = {"text": "x" * case.size} if case.echo else {"bytes": case.size}
         tool = "echo" if case.echo else "answer"

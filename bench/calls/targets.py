@@ -32,7 +32,7 @@ NAIVE_HTTP, BARE_HTTP = "naive http", "bare http"
 
 WAYS, OVER_TCP = (DIRECT, SOCKET, CATEGORY, CONNECT, NAIVE), (HTTP, WS, NAIVE_HTTP)
 
-DOOR = "door"
+DOOR = "h11 in our own poll: the door"
 """Of the servers of `bench.http_servers`, the daemon's own."""
 
 FEW_TOOLS = 10
@@ -83,13 +83,13 @@ class Mcpd:
         self.name = name
         self.pid = daemon.pid
         self._daemon = daemon
-        self._way = way
+        self.way = way
         self._surface = "category" if way == CATEGORY else "full"
         self._servers = len(daemon.configured["mcpServers"])
 
     def connect(self, number: int) -> Wire:
         """Another client."""
-        match self._way:
+        match self.way:
             case "connect":
                 words = daemons.mcpd(
                     "connect", "--socket", str(self._daemon.socket), "--surface", self._surface
@@ -194,12 +194,12 @@ def naive_over_http() -> Iterator[Yardstick]:
 
 
 @contextmanager
-def application(name: str, server: str, wire: type[HttpWire] = HttpWire) -> Iterator[Yardstick]:
+def application(name: str, server: str) -> Iterator[Yardstick]:
     """An HTTP server that answers everything with the same 100 bytes."""
     place = Place(free_port(), "/mcp", TOKEN)
     words = ["-m", "bench.http_servers", "--serve", server, str(place.port)]
     with up(name, words, lambda: HttpWire(place)) as pid:
-        yield Yardstick(name, pid, lambda: wire(place))
+        yield Yardstick(name, pid, lambda: HttpWire(place))
 
 
 @contextmanager

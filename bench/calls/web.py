@@ -25,8 +25,8 @@ OK = ord("2")
 NO_MASK = bytes(4)
 """Leaves the payload as it is. The server cannot know that, and unmasks it all the same."""
 
-MASKED, LENGTH_16, LENGTH_64 = 0x80, 126, 127
-"""What a frame's second byte says (RFC 6455, 5.2)."""
+TEXT, MASKED, LENGTH_16, LENGTH_64 = 0x81, 0x80, 126, 127
+"""What a frame's first two bytes say (RFC 6455, 5.2)."""
 
 _LENGTH = re.compile(rb"(?i)\r\ncontent-length: ?(\d+)")
 _SESSION = re.compile(rb"(?i)\r\nmcp-session-id: ?([^\r]+)")
@@ -148,11 +148,7 @@ class WebSocketWire(_TcpWire):
         return False
 
     def _envelope(self, size: int) -> bytes:
-        if size < LENGTH_16:
-            return bytes((0x81, MASKED | size)) + NO_MASK
-        if size < 1 << 16:
-            return bytes((0x81, MASKED | LENGTH_16)) + size.to_bytes(2, "big") + NO_MASK
-        return bytes((0x81, MASKED | LENGTH_64)) + size.to_bytes(8, "big") + NO_MASK
+        return envelope(size)
 
     def _next(self) -> tuple[int, bytes]:
         _, size = self._exactly(2)
@@ -160,3 +156,12 @@ class WebSocketWire(_TcpWire):
         if extended:
             size = int.from_bytes(self._exactly(extended), "big")
         return 2 + extended + size, self._exactly(size)
+
+
+def envelope(size: int) -> bytes:
+    """The head of a client's frame with a text of so many bytes."""
+    if size < LENGTH_16:
+        return bytes((TEXT, MASKED | size)) + NO_MASK
+    if size < 1 << 16:
+        return bytes((TEXT, MASKED | LENGTH_16)) + size.to_bytes(2, "big") + NO_MASK
+    return bytes((TEXT, MASKED | LENGTH_64)) + size.to_bytes(8, "big") + NO_MASK

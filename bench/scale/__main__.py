@@ -2,9 +2,11 @@
 
     python -m bench.scale --measure [--write]           memory, descriptors, connections, loads: half a minute
     python -m bench.scale --writers URL [--write]       how often a store can be written
+    python -m bench.scale --told URL [--write]          how soon a daemon knows what another one has written
+    python -m bench.scale --balanced [--write]          calls over HTTP, through HAProxy, to one and two daemons
 
 URL is that of an empty database of PostgreSQL, which several write at once; a file of SQLite, which has one
-writer, is measured beside it. `--write` puts the table into docs/scale.md.
+writer, is measured beside it. `--write` puts the table into docs/scale.md, how soon into docs/performance.md.
 """
 
 from __future__ import annotations
@@ -17,15 +19,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.running import Unmeasurable
+from bench.scale.balanced import balancing
 from bench.scale.beside import beside
+from bench.scale.told import tellings
 from bench.scale.writers import writings
 from bench.tables import machine, markdown, number, put, text
 
 if TYPE_CHECKING:
+    from bench.scale.balanced import Way
     from bench.scale.beside import Beside
     from bench.tables import Table
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "scale.md"
+TOLD_DOCUMENT = DOCUMENT.with_name("performance.md")
 
 
 def marks(place: str) -> tuple[str, str]:
@@ -54,6 +60,28 @@ def writers_table(url: str) -> Table:
     return "Writers of one store", ["store", "writers", "commits/s, all together", "p50", "p99"], rows
 
 
+def told_table(url: str) -> Table:
+    """How soon a daemon knows what another one has written.
+
+    Raises:
+        Unmeasurable: something did not start or answer.
+    """
+    rows = [
+        [each.what, f"{number(1e3 * each.p50)} ms", f"{number(1e3 * each.p99)} ms"] for each in tellings(url)
+    ]
+    return "Two daemons on one PostgreSQL", ["what", "p50", "p99"], rows
+
+
+def balanced_table(ways: list[Way]) -> Table:
+    """Calls on every way, in words."""
+    rows = []
+    for way in ways:
+        used = (way.median("daemons_us"), way.median("balancer_us"))
+        spent = [f"{number(each)} us" if each else "-" for each in used]
+        rows.append([way.words, way.era, f"{way.median('rate'):,.0f}", *spent])
+    return "Calls over HTTP", ["way", "era", "calls/s", "CPU a call: daemons", "CPU a call: HAProxy"], rows
+
+
 def main(argv: list[str]) -> int:
     """Measure and print. Returns 1 if it could not be measured."""
     made = argparse.ArgumentParser(
@@ -62,11 +90,17 @@ def main(argv: list[str]) -> int:
     what = made.add_mutually_exclusive_group(required=True)
     what.add_argument("--measure", action="store_true", help="what one of everything costs")
     what.add_argument("--writers", metavar="URL", help="how often a store can be written")
-    made.add_argument("--write", action="store_true", help="put the table into docs/scale.md")
+    what.add_argument("--told", metavar="URL", help="how soon a daemon knows what another one has written")
+    what.add_argument("--balanced", action="store_true", help="what a balancer costs, and a second daemon wins")
+    made.add_argument("--write", action="store_true", help="put the table into its document")
     options = made.parse_args(argv)
     try:
         if options.measure:
             table, place, words = beside_table(beside()), "beside", "--measure"
+        elif options.told:
+            table, place, words = told_table(options.told), "told", "--told URL"
+        elif options.balanced:
+            table, place, words = balanced_table(balancing()), "balanced", "--balanced"
         else:
             table, place, words = writers_table(options.writers), "writers", "--writers URL"
     except Unmeasurable as error:
@@ -75,7 +109,7 @@ def main(argv: list[str]) -> int:
     print(text(table))
     if options.write:
         head = f"`python -m bench.scale {words}`, {time.strftime('%Y-%m-%d', time.gmtime())}. {machine()}."
-        put(DOCUMENT, *marks(place), f"{head}\n\n{markdown(table)}")
+        put(TOLD_DOCUMENT if place == "told" else DOCUMENT, *marks(place), f"{head}\n\n{markdown(table)}")
     return 0
 
 

@@ -20,6 +20,8 @@ from daemon.state.access import KEPT_OPEN, StoreAccess, own_fault
 from daemon.state.expiry import Expiry
 from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.health import Health
+from daemon.state.listening import Listening
+from daemon.state.looks import Looks
 from daemon.state.recalling import Recalling
 from daemon.state.rounds import Notes, Rounds
 from daemon.state.server_notes import ServerNotes
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
     from daemon.facts import Fact
     from daemon.kit.mailbox import Watch
-    from daemon.state.access import Opener
+    from daemon.state.opening import Opener
 
 OPERATION_SECONDS = 1.5
 """Seconds that a caller waits for one operation at most: a client that loads a tool must not notice more."""
@@ -67,6 +69,8 @@ class RecorderStatistics:
     """When the store is tried again (seconds, trio's clock); None if it did not fail."""
     unwritten: frozenset[str]
     """The keys of sessions that are not on disk yet."""
+    told: bool
+    """Whether the store tells this daemon when others write."""
 
 
 class Recorder:
@@ -93,6 +97,8 @@ class Recorder:
             count: returns what this daemon has counted since its start, by name.
         """
         self._opener, self._timing = opener, timing
+        self.shared = opener.shared
+        """Whether other daemons may write to the store."""
         self._health = Health(where=opener.where, wall=timing.wall, rng=timing.rng)
         self.persistence = self._health.persistence
         self.totals = Totals(count)
@@ -102,12 +108,18 @@ class Recorder:
             patience=timing.patience,
             on_overdue=lambda fault: self._health.degrade(fault, self._notes.waiting),
         )
+        self._listening = Listening(self._access, opener.listen, timing.rng)
+        recalling = Recalling(
+            self._notes.servers, catalog=catalog, tell=tell, settle=settle, where=opener.where
+        )
+        self._looks = Looks(self._access, self._notes.sessions, recalling, self._listening)
         self._rounds = Rounds(
             self._access,
             self._notes,
-            Recalling(self._notes.servers, catalog=catalog, tell=tell, settle=settle, where=opener.where),
+            recalling,
             Expiry(self._notes.sessions, self._access, idle=timing.session_idle, wall=timing.wall),
             self._health,
+            self._looks,
         )
         self._retry_at: float | None = None
 
@@ -118,6 +130,7 @@ class Recorder:
             failures=self._health.failures,
             retry_at=self._retry_at,
             unwritten=frozenset(self._notes.sessions.waiting),
+            told=self._listening.works,
         )
 
     # --- the daemon's side ---------------------------------------------------------------------------------
@@ -140,10 +153,11 @@ class Recorder:
             live_keys: returns the keys of the sessions in use.
             adopt: takes a live session as another daemon has written it.
         """
-        self._rounds.live_keys, self._rounds.adopt = live_keys, adopt
+        self._looks.live_keys, self._looks.adopt = live_keys, adopt
         self._rounds.start()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_catalog)
+            nursery.start_soon(self._listening.run)
             while True:
                 try:
                     await self._wait_due()
@@ -195,6 +209,16 @@ class Recorder:
                 await self._access.moved.wait()
             return True
         return False
+
+    async def look(self) -> None:
+        """Return once all that other daemons wrote before now is known here, or cannot be for now."""
+        if not self.shared:
+            return
+        look = self._looks.want()
+        self._access.moved.notify()
+        with trio.move_on_after(self._timing.patience):
+            while self._looks.ended < look and not self._health.degraded:
+                await self._access.moved.wait()
 
     async def recall(self, key: str) -> SessionRecord | None:
         """Read a session by its key; None if there is none.

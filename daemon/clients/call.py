@@ -143,6 +143,8 @@ class ClientCall(Struct, eq=False, kw_only=True):
     """Whether it may still wait for a server; it waits once at most."""
     current: bool = False
     """Whether it has waited for the server's new list."""
+    looked: bool = False
+    """Whether it has waited for what its session has loaded at other daemons."""
     returns: int = 0
     """How often it was taken back from a server's queue."""
     reported: float = 0.0

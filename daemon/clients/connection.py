@@ -42,7 +42,7 @@ class ClientConnection:
         self.info = b""
         """The `clientInfo` that was last given, raw (MCP 2026-07-28)."""
         self.waiting_lists = 0
-        """How many `tools/list` requests wait for servers to list their tools."""
+        """How many `tools/list` requests wait for what they depend on."""
         self.tasks = Tasks()
         self.level = "INFO" if visitor.keeps else "DEBUG"
         """How its beginning and end are logged: without a session, each request may have a connection."""

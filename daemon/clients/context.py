@@ -65,6 +65,9 @@ class SessionContext:
     """Removes secrets from what a server says about a failed call."""
     habits: Habits = attrs.field(factory=Habits)
     """Which kinds of clients ask for their tools when they are notified of a change."""
+    look: Callable[[], Awaitable[None]] | None = None
+    """Returns once all that other daemons wrote before now is known here; None where nobody else writes. What a
+    client has just loaded at one daemon, the next one may not have been told yet."""
     moved: Callable[[str | None], str | None] = lambda _key: None
     """The profile that an operator has given the session with this key, if any (`clients.client`)."""
 

@@ -282,6 +282,11 @@ class Dispatch:
             if isinstance(error, ToolChanged):
                 call.request.session.was_told(error.key)
             elif isinstance(error, ToolNotLoaded):
+                if self._context.look is not None and call.request.key is not None and not call.looked:
+                    # It may have been loaded at another daemon a moment ago.
+                    call.looked = True
+                    self._later(self._act_after, call, self._context.look)
+                    return
                 self._context.tally.load(False, str(Source.MANUAL))
             call.lost(error)
             return

@@ -43,6 +43,9 @@ does so within seconds."""
 class Memory(Protocol):
     """Where sessions with a key are stored."""
 
+    shared: bool
+    """Whether other daemons may store the same sessions."""
+
     def keep(self, record: SessionRecord) -> None:
         """Store what the session with that key is now."""
 
@@ -91,7 +94,8 @@ class Sessions:
         self.named: dict[str, SessionState] = {}
         """The sessions in use that have a key, by key."""
         self._unnamed: set[SessionState] = set()
-        self._recalls: dict[str, trio.Event] = {}
+        self.recalls: dict[str, trio.Event] = {}
+        """Set once it is over, by the key that is being recalled."""
         self._left: dict[str, Shown] = {}
 
     def in_use(self) -> list[tuple[SessionRecord, int]]:
@@ -154,16 +158,16 @@ class Sessions:
 
         The caller must join it before awaiting anything else, so that all who wait get the same one.
         """
-        while (under_way := self._recalls.get(key)) is not None:
+        while (under_way := self.recalls.get(key)) is not None:
             await under_way.wait()
         found = self.find(key)
         if found is not None:
             return found
-        self._recalls[key] = done = trio.Event()
+        self.recalls[key] = done = trio.Event()
         try:
             return await self._recalled(key)
         finally:
-            del self._recalls[key]
+            del self.recalls[key]
             done.set()
 
     def load(self, state: SessionState, tools: Iterable[tuple[Tool, int]], source: Source) -> bool:
@@ -234,7 +238,8 @@ class Sessions:
             logger.exception("a fault of mcpd's own while recalling a session")
             return state
         unsaid = not state.whole and (bool(state.loaded.tools) or record is None)
-        state.whole, state.began = True, None
+        # At another daemon it may be shown something of which nothing is known here.
+        state.whole, state.began = True, state.created_at if self._memory.shared else None
         if record is not None:
             state.recalled(record)
         if unsaid:

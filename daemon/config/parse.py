@@ -119,6 +119,10 @@ def _read_rest(raw: Raw, sources: Sources, faults: list[Fault]) -> Config:
         trail = below(below(ROOT, "listen"), "http")
         expanded, found = expand_http(listen["http"], trail, sources, faults)
         raw = {**raw, "listen": {**listen, "http": expanded}}
+    if isinstance(raw.get("state"), dict):
+        # The password of a database comes from outside, as that of a server does; `state_url` redacts it.
+        state, _, _ = expand_server(raw["state"], below(ROOT, "state"), sources, faults)
+        raw = {**raw, "state": state}
     config = read(Config, raw, ROOT, faults) or Config()
     http = config.listen.http
     if http is None:

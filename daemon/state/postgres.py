@@ -1,4 +1,4 @@
-"""PostgreSQL with bounded waits, even for a server that has frozen with its sockets open.
+"""PostgreSQL with bounded waits, even for a server that has frozen with its sockets open; and listening to it.
 
 libpq cannot handle a server that accepts a connection and stays silent: its connect timeout is at least 2 s,
 and statement_timeout is enforced by the very server that has stopped. So this module measures silence itself.
@@ -18,11 +18,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import psycopg
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import DictRow, dict_row
+from psycopg.sql import SQL, Identifier
 
 from daemon.state.sql import SqlDialect, Transaction
+from daemon.state.values import Told
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
 CONNECT_SECONDS = 1.2
 """Seconds that connecting may take, with resolving the name and checking the password."""
@@ -49,6 +52,10 @@ CONNECTS = "mcpd connects to postgresql"
 MIGRATION_LOCK = 0x6D637064
 """The advisory lock under which one daemon at a time migrates: "mcpd"."""
 
+CHANNEL = "CAST('mcpd ' || CAST(current_schema() AS text) AS name)"
+"""The channel that daemons on one database and schema share. A long name is cut; if two schemas share one then,
+their daemons look in vain now and then."""
+
 _NAME = re.compile(r":(\w+)")
 
 _places = threading.BoundedSemaphore(MOST_ABANDONED)
@@ -66,6 +73,7 @@ DIALECT = SqlDialect(
     tables="SELECT tablename AS name FROM pg_tables WHERE schemaname = current_schema()",
     migrate_alone=f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})",
     spelled=_spelled,
+    tell=f"SELECT pg_notify({CHANNEL}, :word)",
 )
 
 
@@ -143,6 +151,82 @@ class PostgresDatabase:
         if self._connection is not None:
             with contextlib.suppress(psycopg.Error, OSError):
                 self._connection.close()
+
+
+class PostgresNotifications:
+    """A connection on which the server tells who has written. No method waits: they are called on the loop."""
+
+    def __init__(
+        self,
+        connection: ImpatientConnection,
+        writer: str,
+        translated: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        """Hear on a connection that listens.
+
+        Args:
+            connection: the connection.
+            writer: the name of this daemon.
+            translated: turns the driver's errors into faults.
+        """
+        self._connection = connection
+        self._writer = writer
+        self._translated = translated
+
+    def fileno(self) -> int:
+        """The descriptor that becomes readable when there is something to hear."""
+        return self._connection.pgconn.socket
+
+    def heard(self) -> list[Told]:
+        """What has been told since the last call; words that are not mcpd's are left out.
+
+        Raises:
+            StoreFault: the connection is lost.
+        """
+        server = self._connection.pgconn
+        found: list[Told] = []
+        with self._translated():
+            server.consume_input()
+            while (notification := server.notifies()) is not None:
+                writer, _, version = notification.extra.decode(errors="replace").rpartition(" ")
+                if version.isascii() and version.isdecimal():
+                    found.append(Told(writer == self._writer, int(version)))
+        return found
+
+    def close(self) -> None:
+        """Close the connection, on which nothing waits to be sent."""
+        with contextlib.suppress(psycopg.Error, OSError):
+            self._connection.close()
+
+
+def listen(
+    parameters: Mapping[str, str],
+    slack: float,
+    writer: str,
+    translated: Callable[[], AbstractContextManager[None]],
+) -> PostgresNotifications:
+    """Open a connection that listens; blocks for as long as connecting may take.
+
+    Args:
+        parameters: connection parameters by libpq's keywords.
+        slack: the factor by which all time limits are extended.
+        writer: the name of this daemon.
+        translated: turns the driver's errors into faults.
+
+    Raises:
+        StoreFault: the server cannot be reached, or does not answer.
+    """
+    with translated():
+        connection = _connect(parameters, slack)
+        try:
+            connection.autocommit = True
+            found = connection.execute(f"SELECT {CHANNEL} AS channel").fetchone()
+            channel = Identifier(found["channel"] if found else "")
+            connection.execute(SQL("LISTEN {}").format(channel))
+        except BaseException:
+            connection.close()
+            raise
+    return PostgresNotifications(connection, writer, translated)
 
 
 def _connect(parameters: Mapping[str, str], slack: float) -> ImpatientConnection:

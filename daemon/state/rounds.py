@@ -16,30 +16,23 @@ from loguru import logger
 from daemon.state.server_notes import Difference
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from daemon.catalog.remembered import SessionRecord
     from daemon.catalog.snapshot import Catalog
     from daemon.kit.mailbox import Watch
-    from daemon.state.access import Opened, StoreAccess
+    from daemon.state.access import StoreAccess
     from daemon.state.expiry import Expiry
     from daemon.state.health import Health
+    from daemon.state.looks import Looks
+    from daemon.state.opening import Opened
     from daemon.state.recalling import Recalling
     from daemon.state.server_notes import ServerNotes
     from daemon.state.session_notes import SessionNotes, Totals
     from daemon.state.store import Store
     from daemon.state.values import Batch, Written
 
-POLL_SECONDS = 1.0
-"""Seconds between polls of a shared store for what other daemons have written."""
-
-CHECK_SECONDS = 10.0
-"""Seconds between checks that the store still exists, while nothing is written."""
-
 TOUCH_SECONDS = 60.0
 """Seconds that times of use wait to be written with something else: they only matter for expiry, in days."""
 
-CHECK, POLL, FORGET, TOUCH = "check", "poll", "forget", "touch"
+CHECK, FORGET, TOUCH = "check", "forget", "touch"
 
 
 @attrs.frozen(kw_only=True)
@@ -65,7 +58,13 @@ class Rounds:
     """Keeps the store in step with what is known, on behalf of the recorder."""
 
     def __init__(
-        self, access: StoreAccess, notes: Notes, recalling: Recalling, expiry: Expiry, health: Health
+        self,
+        access: StoreAccess,
+        notes: Notes,
+        recalling: Recalling,
+        expiry: Expiry,
+        health: Health,
+        looks: Looks,
     ) -> None:
         """Start with nothing opened.
 
@@ -75,27 +74,23 @@ class Rounds:
             recalling: tells the registry what the store holds.
             expiry: deletes idle sessions.
             health: shows what was lost.
+            looks: reads what other daemons have written.
         """
         self.start_over = False
         """Whether the next store to be opened has lost everything."""
-        self.live_keys: Callable[[], Iterable[str]] = tuple
-        """Returns the keys of the sessions in use."""
-        self.adopt: Callable[[SessionRecord], None] = lambda _: None
-        """Updates a live session to what another daemon has written."""
         self._access = access
         self._notes = notes
         self._recalling = recalling
         self._expiry = expiry
         self._health = health
-        self._shared = access.opener.shared
+        self._looks = looks
         self._remembered = False
-        self._version = 0
         self._due: dict[str, float] = {}
 
     @property
     def due_at(self) -> float:
         """When the next round is due, on trio's clock; 0 means at once."""
-        if self._access.store is None or self._notes.waiting or self._news:
+        if self._access.store is None or self._looks.are_due or self._notes.waiting or self._news:
             return 0.0
         return min(self._due.values())
 
@@ -107,10 +102,8 @@ class Rounds:
     def start(self) -> None:
         """Start the timers."""
         self._expiry.start()
-        self._put(CHECK, CHECK_SECONDS)
+        self._put(CHECK, self._looks.period)
         self._put(FORGET, self._expiry.period)
-        if self._shared:
-            self._put(POLL, POLL_SECONDS)
 
     def touch_later(self) -> None:
         """Note that times of use, or counts, wait to be written."""
@@ -136,13 +129,16 @@ class Rounds:
         """
         if self._access.store is None:
             await self.open()
-        if self._take(POLL, POLL_SECONDS):
-            await self._poll()
+        if self._looks.shared:
+            await self._looks.look()
         with trio.fail_after(patience):
             await self._recalling.settle()
+        self._looks.end()
         await self._write(touches=self._take(TOUCH, TOUCH_SECONDS))
         if self._take(FORGET, self._expiry.period):
-            self._put(FORGET, await self._expiry.look(self.live_keys, partial(self._write, touches=True)))
+            self._put(
+                FORGET, await self._expiry.look(self._looks.live_keys, partial(self._write, touches=True))
+            )
 
     async def last(self) -> None:
         """Write everything unwritten, however long it takes, and close the store.
@@ -152,8 +148,8 @@ class Rounds:
         """
         if self._access.store is None and (self._unwritten or self._access.being_opened):
             await self.open()
-        if self._shared and self._access.store is not None:
-            await self._poll()
+        if self._looks.shared and self._access.store is not None:
+            await self._looks.look()
         for settle in (True, False):
             while self._access.store is not None and self._unwritten:
                 await self._write(touches=True)
@@ -173,12 +169,12 @@ class Rounds:
         return news or bool(sessions.waiting or sessions.touched or self._notes.totals.news)
 
     async def _write(self, *, touches: bool) -> None:
-        """Write what differs, and check in any case that the store still exists.
+        """Write what differs, and check in any case that the store still exists, unless a look has shown that.
 
         Args:
             touches: whether times of use and counts are worth a transaction of their own.
         """
-        self._put(CHECK, CHECK_SECONDS)
+        self._put(CHECK, self._looks.period)
         servers, sessions, totals = self._notes.servers, self._notes.sessions, self._notes.totals
         if parts := [key for key, each in sessions.waiting.items() if each.partial]:
             stored = await self._access.use(lambda store: {key: store.session(key) for key in parts})
@@ -192,12 +188,14 @@ class Rounds:
         if counted:
             self.touch_later()
         if not (news or records or ((touched or counted) and touches)):
-            await self._access.use(lambda store: store.check())
+            if not self._looks.shared:
+                await self._access.use(lambda store: store.check())
             return
         batch = attrs.evolve(
             news.batch, at=self._health.wall(), sessions=records, touched=touched, counted=counted
         )
-        written = await self._access.use(partial(_keep_checked, batch=batch))
+        written = await self._access.use(partial(_keep, batch=batch, checked=self._looks.shared))
+        self._looks.wrote(written.version)
         if self._expiry.is_crowded(written.begun):
             self._put(FORGET, 0)
         sessions.were_written(records, touched)
@@ -223,32 +221,17 @@ class Rounds:
         else:
             notes.totals.read(memory.counted, memory.counted_since)
         self.start_over = False
-        if not self._shared:
+        if not self._looks.shared:
             notes.servers.also_judge(names)
         again, self._remembered = self._remembered, True
-        if again and self._shared:
-            # Read what others did to sessions meanwhile, before anything is overwritten.
-            self._put(POLL, 0)
-        else:
-            self._version = memory.version
+        if not (again and self._looks.shared):
+            # Otherwise the look that follows reads what others did to sessions meanwhile.
+            self._looks.opened(memory.version)
         # Switches first: they change the epoch of their server, and the stored epoch includes that.
         self._recalling.switches(memory.switched, certainly=not again)
         # Names before the tools that have them, so that no other tool is given one meanwhile.
-        self._recalling.names(memory.names, shared=self._shared)
+        self._recalling.names(memory.names, shared=self._looks.shared)
         self._recalling.servers(memory.servers, memory.unreadable, by_another=again)
-
-    async def _poll(self) -> None:
-        """Read what other daemons have written."""
-        keys, version = frozenset((*self.live_keys(), *self._notes.sessions.waiting)), self._version
-        changes = await self._access.use(lambda store: store.changes_since(version, keys))
-        self._version = changes.version
-        if changes.switched is not None:
-            self._recalling.switches(changes.switched)
-        if changes.names is not None:
-            self._recalling.names(changes.names, shared=self._shared)
-        self._recalling.servers(changes.servers, changes.unreadable)
-        for record in changes.sessions:
-            self.adopt(self._notes.sessions.joined(record))
 
     def _put(self, what: str, seconds: float) -> None:
         """Make a task due after some seconds."""
@@ -262,7 +245,8 @@ class Rounds:
         return due
 
 
-def _keep_checked(store: Store, batch: Batch) -> Written:
-    """Write a batch after checking that the store still exists."""
-    store.check()
+def _keep(store: Store, batch: Batch, *, checked: bool) -> Written:
+    """Write a batch; unless it was checked that the store still exists, after checking that."""
+    if not checked:
+        store.check()
     return store.keep(batch)

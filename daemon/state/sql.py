@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from daemon.state.values import Told
+
     Values = Mapping[str, Any]
     """The values of the names in a statement."""
 
@@ -38,6 +40,9 @@ class SqlDialect:
     """A statement that waits for other daemons' migrations and holds them off until the transaction ends."""
     spelled: Callable[[str], str]
     """Translates a statement into the driver's syntax."""
+    tell: str = ""
+    """A statement that has `:word` told to all connections that listen, at the commit; empty where nobody else
+    writes."""
 
 
 class Transaction:
@@ -69,6 +74,11 @@ class Transaction:
         for row in self.rows(statement, values):
             return row[next(iter(row.keys()))]
         return None
+
+    def tell(self, word: str) -> None:
+        """Have all who listen told, once the transaction is committed."""
+        if self.dialect.tell:
+            self.rows(self.dialect.tell, {"word": word})
 
     def tables(self) -> frozenset[str]:
         """The names of all tables; in PostgreSQL, those in the current schema."""
@@ -103,6 +113,23 @@ class Database(Protocol):
 
     def close(self) -> None:
         """Close the connection, whatever state it is in."""
+
+
+class Notifications(Protocol):
+    """A connection that listens (`postgres.PostgresNotifications`)."""
+
+    def fileno(self) -> int:
+        """The descriptor that becomes readable when there is something to hear."""
+
+    def heard(self) -> list[Told]:
+        """What has been told since the last call, and can be read without waiting.
+
+        Raises:
+            StoreFault: the connection is lost.
+        """
+
+    def close(self) -> None:
+        """Close the connection; does not wait."""
 
 
 def among(wanted: Iterable[object]) -> tuple[str, dict[str, object]]:

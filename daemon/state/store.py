@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from functools import partial
 from typing import TYPE_CHECKING
 
 from daemon.catalog.remembered import ANONYMOUS, OTHERS
@@ -23,12 +24,13 @@ from daemon.state.values import FORGOTTEN_AT_ONCE, Changes, Recollection, Writte
 from daemon.state.writing import Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from daemon.catalog.remembered import SessionRecord
     from daemon.config.state_url import StateUrl
     from daemon.state import postgres
-    from daemon.state.sql import Database, Transaction
+    from daemon.state.server_notes import Switches
+    from daemon.state.sql import Database, Notifications, Transaction
     from daemon.state.values import Batch
 else:
     # The driver is an extra, and takes 0.1 s to import that a daemon with SQLite need not pay.
@@ -119,22 +121,38 @@ class Store:
         with self._transaction(writes=False) as transaction:
             return Reader(transaction).newest(limit)
 
-    def changes_since(self, version: int, keys: Collection[str] = ()) -> Changes:
+    def changes_since(
+        self,
+        version: int,
+        keys: Collection[str] = (),
+        *,
+        hail: bool = False,
+        on_switched: Callable[[Switches], None] | None = None,
+    ) -> Changes:
         """The changes that other daemons wrote since a version.
 
         Args:
             version: the version of the last `Written` or `Changes`; 0 for everything.
             keys: the keys of the sessions to check.
+            hail: whether to tell all who listen the version as it is, as if this daemon had written.
+            on_switched: called with everything that is switched off, if that has changed, before the rest is
+                read: a server with many tools takes its time.
 
         Raises:
             StoreFault: the store cannot be read now.
         """
         with self._transaction(writes=False) as transaction:
             now, reader, me = self._version(transaction), Reader(transaction), self._writer
+            if hail:
+                transaction.tell(f"{me} {now}")
             if now == version:
                 return Changes(version=now)
             # A database that was restored from a backup has a lower version: then everything may be new.
             since = version if version < now else 0
+            switched = reader.switched() if reader.changed("switches", "server", since, me) else None
+            if switched is not None and on_switched is not None:
+                on_switched(switched)
+                switched = None
             names = reader.changed("servers", "name", since, me)
             changed = reader.sessions_changed(since, me, map(clean, keys))
             changes = Changes(
@@ -142,7 +160,7 @@ class Store:
                 servers=reader.servers(names) if names else (),
                 sessions=tuple(reader.sessions(changed).values()),
                 names=reader.names() if reader.changed("tool_names", "name", since, me) else None,
-                switched=reader.switched() if reader.changed("switches", "server", since, me) else None,
+                switched=switched,
                 unreadable=tuple(reader.unreadable),
             )
         self._seen = now
@@ -253,9 +271,11 @@ class Store:
         return now
 
     def _next_version(self, transaction: Transaction) -> int:
-        """Start writing; every other writer waits until the transaction ends."""
+        """Start writing; every other writer waits until the transaction ends, and is told when it has."""
         transaction.change("UPDATE version SET value = value + 1")
-        return self._version(transaction)
+        version = self._version(transaction)
+        transaction.tell(f"{self._writer} {version}")
+        return version
 
     @contextlib.contextmanager
     def _transaction(self, *, writes: bool) -> Iterator[Transaction]:
@@ -290,6 +310,21 @@ def set_aside(url: StateUrl, now: float) -> str:
         raise StoreFault(StoreCause.MISCONFIGURED, url.where, why)
     with translated(url.where, Redactor(()), ()):
         return sqlite.set_aside(url.path, now)
+
+
+def listen(url: StateUrl, *, writer: str, slack: float = 1) -> Notifications:
+    """Open a connection on which a shared store tells when somebody writes to it.
+
+    Args:
+        url: the location of the store.
+        writer: the name of this daemon, as for `Store.open`.
+        slack: the factor by which all time limits are extended.
+
+    Raises:
+        StoreFault: the store cannot be reached now.
+    """
+    errors, redact = postgres.PostgresDatabase.errors, Redactor(url.secrets)
+    return postgres.listen(url.parameters, slack, writer, partial(translated, url.where, redact, errors))
 
 
 def _database(url: StateUrl, slack: float) -> Database:

@@ -95,6 +95,16 @@ class Changes:
     names: tuple[GivenName, ...] | None = None
     """All names that tools were given; None if none has changed."""
     switched: frozenset[tuple[str, str]] | None = None
-    """Everything that is switched off; None if nothing was switched."""
+    """Everything that is switched off; None if nothing was switched, or the caller was told before."""
     unreadable: tuple[str, ...] = ()
     """Rows that could not be read, each with the reason."""
+
+
+@attrs.frozen
+class Told:
+    """Word from the database that somebody has written."""
+
+    own: bool
+    """Whether that was this daemon."""
+    version: int
+    """The version of the store since."""

@@ -170,7 +170,7 @@ class MessageBuffer:
         lines: list[Line] = []
         if self._head:
             chunk, self._head = self._head + chunk, b""
-        at, size, odd = self._go_on(chunk, lines), len(chunk), 0
+        at, size, odd = self._go_on(chunk, lines) if self.missing else 0, len(chunk), 0
         while at < size and self.closing is None:
             first, length, start = _read_head(chunk, at)
             if not start:

@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import closing
 from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import attrs
 import pytest
+from wsproto.connection import Connection as WebSocketConnection
+from wsproto.connection import ConnectionType
+from wsproto.events import TextMessage
 
 from bench.calls import report
 from bench.calls.against import WAYS, Step, compared
@@ -22,6 +28,7 @@ from bench.calls.memory import Memory
 from bench.calls.rest import Rest
 from bench.calls.rounds import Row, Turn, cases, quantiles, ratio
 from bench.calls.targets import Direct, over_stdio
+from bench.calls.web import HttpWire, Place, envelope
 from bench.calls.wires import Request, Wire, within
 from bench.running import Unmeasurable
 
@@ -83,6 +90,10 @@ def test_everything_is_measured_and_told_in_a_table_and_in_json(tmp_path: Path) 
         "connect",
         "naive",
         "bare",
+        "http",
+        "ws",
+        "naive http",
+        "bare http",
         "socket, 2 servers",
     }
     for bar in found["bars"]:
@@ -139,6 +150,68 @@ def test_the_echo_server_lists_other_tools_once_it_was_told_to() -> None:
     assert sum(old != new for old, new in zip(before, after, strict=True)) == 9
 
 
+@pytest.fixture
+def place() -> Iterator[Place]:
+    """An HTTP server that answers each POST with the body that it got, and GET with a refusal."""
+
+    class Echo(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        wbufsize = -1
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            if not self.headers["Authorization"]:
+                self.send_error(401)
+                return
+            message = {"id": json.loads(body)["id"], "result": {"content": [self.path]}}
+            answer = json.dumps(message).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def do_GET(self) -> None:
+            self.send_error(405)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Echo) as listener:
+        thread = Thread(target=listener.serve_forever)
+        thread.start()
+        yield Place(listener.server_port, "/mcp", "token")
+        listener.shutdown()
+        thread.join()
+
+
+@pytest.mark.process
+def test_calls_over_http_are_of_one_size_and_take_turns(place: Place) -> None:
+    wire = HttpWire(place)
+    request = wire.wrap(ECHOED)
+    size = wire.try_out(request)
+    assert wire.exchange(request.line(1), size) == size
+    with within(30, "a crowd"):
+        assert Crowd([wire], 1, [request], size).run(0.01).calls >= 1
+    wire.close()
+
+
+@pytest.mark.process
+def test_a_refusal_over_http_is_no_answer(place: Place) -> None:
+    with closing(HttpWire(attrs.evolve(place, token=""))) as wire, pytest.raises(Unmeasurable, match="401"):
+        wire.try_out(wire.wrap(ECHOED))
+    with closing(HttpWire(place)) as wire, pytest.raises(Unmeasurable, match="a stream was refused"):
+        wire.stream()
+
+
+@pytest.mark.parametrize(("size", "head"), [(5, 6), (125, 6), (126, 8), (65_535, 8), (65_536, 14)])
+def test_a_message_is_one_masked_frame(size: int, head: int) -> None:
+    frame = WebSocketConnection(ConnectionType.SERVER)
+    frame.receive_data(envelope(size) + b"x" * size)
+    (event,) = frame.events()
+    assert isinstance(event, TextMessage)
+    assert (len(event.data), event.message_finished, len(envelope(size))) == (size, True, head)
+
+
 def test_a_crowd_counts_every_answer(wire: Wire) -> None:
     size = wire.try_out(ECHOED)
     with within(30, "a crowd"):
@@ -148,7 +221,7 @@ def test_a_crowd_counts_every_answer(wire: Wire) -> None:
 
 def test_a_crowd_does_not_take_a_refusal_for_an_answer(wire: Wire) -> None:
     size = wire.try_out(ECHOED)
-    with within(30, "a crowd"), pytest.raises(Unmeasurable, match="refusals"):
+    with within(30, "a crowd"), pytest.raises(Unmeasurable, match="refused"):
         Crowd([wire], 1, [ECHOED], size + 1).run(0.01)
 
 

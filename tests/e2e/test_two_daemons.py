@@ -14,8 +14,9 @@ import pytest
 
 from tests.e2e.harness import Daemon, changeable, running
 from tests.e2e.loading import META_TOOLS
+from tests.e2e.test_sessions import MODERN
 from tests.scripted_server import tool
-from tests.unit.state.postgres import shared
+from tests.unit.state.postgres import shared, started
 from tests.waiting import WAIT, eventually
 
 if TYPE_CHECKING:
@@ -101,9 +102,9 @@ def url(postgres: Server) -> Iterator[str]:
 
 
 @contextmanager
-def two(url: str) -> Iterator[tuple[Daemon, Daemon]]:
+def two(url: str, config: dict[str, Any] | None = None) -> Iterator[tuple[Daemon, Daemon]]:
     """Two daemons on a database, all of whose servers are ready."""
-    config = configured(state={"url": url})
+    config = config or configured(state={"url": url})
     with ExitStack() as stack:
         one, other = (stack.enter_context(running(config)) for _ in range(2))
         for daemon in (one, other):
@@ -131,6 +132,80 @@ def test_what_is_loaded_at_one_daemon_is_there_at_the_other(url: str) -> None:
         with other.client().hello(session="another") as there:
             assert there.listed() == [*META_TOOLS, "write"]
         assert list(other.loaded("another")) == ["s/write"]
+
+
+MANY = [f"tool_{number}" for number in range(24)]
+
+
+def test_a_client_that_takes_turns_finds_at_each_daemon_what_it_has_loaded_at_the_other(url: str) -> None:
+    config = {**configured(state={"url": url}), "mcpServers": {"s": changeable(*map(tool, MANY))}}
+    with (
+        two(url, config) as (one, other),
+        one.client().hello(session="k") as here,
+        other.client().hello(session="k") as there,
+    ):
+        assert here.listed() == there.listed() == META_TOOLS
+        for number, name in enumerate(MANY):
+            loading, calling = (here, there) if number % 2 else (there, here)
+            loading.load(name)
+            # At once: the daemon may not have been told of it yet.
+            assert calling.call(name, {})["isError"] is False
+            assert calling.listed() == [*META_TOOLS, *MANY[: number + 1]]
+        assert set(one.loaded("k")) == set(other.loaded("k")) == {f"s/{name}" for name in MANY}
+
+
+def test_a_modern_client_takes_turns_too(url: str) -> None:
+    with two(url) as (one, other), one.client() as here, other.client() as there:
+        meta = {**MODERN["_meta"], "mcpd/session": "conversation"}
+        for name, loading, calling in (("read", here, there), ("write", there, here)):
+            asked = {"name": "load_mcp_tool", "arguments": {"names": [name]}, "_meta": meta}
+            assert loading.ask("tools/call", asked)["result"]["isError"] is False
+            called = calling.ask("tools/call", {"name": name, "arguments": {}, "_meta": meta})
+            assert called["result"]["isError"] is False
+        for client in (here, there):
+            listed = client.ask("tools/list", {"_meta": meta})["result"]["tools"]
+            assert [each["name"] for each in listed] == [*META_TOOLS, "read", "write"]
+
+
+def test_daemons_are_told_again_after_their_listening_connections_were_ended(
+    postgres: Server, url: str
+) -> None:
+    with two(url) as (one, other):
+        assert listeners(postgres, url) == 2
+        ended = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+        assert postgres.run(f"{ended} WHERE query LIKE 'LISTEN%' AND datname = '{name_of(url)}'") == [(2,)]
+        # Also before they listen again nothing is missed, only later.
+        one.run("disable", "s/read")
+        eventually(lambda: other.ask("status")["switchedOff"] == ["s/read"], other.said)
+        eventually(lambda: listeners(postgres, url) == 2, other.said)
+        assert "is looked for each second, not told" in one.said()
+        for daemon in (one, other):
+            assert daemon.persistence()["state"] == "ok"
+        eventually(lambda: all("tells again" in daemon.said() for daemon in (one, other)), one.said)
+        other.run("enable", "s/read")
+        eventually(lambda: one.ask("status")["switchedOff"] == [], one.said)
+
+
+def test_daemons_go_on_while_their_database_is_stopped_and_are_told_once_it_is_back() -> None:
+    with started() as server:
+        url = server.database()
+        with (
+            two(url) as (one, other),
+            one.client().hello(session="k") as here,
+            other.client().hello(session="k") as there,
+        ):
+            here.load("read")
+            assert there.listed() == [*META_TOOLS, "read"]
+            with server.stopped():
+                here.load("write")
+                assert there.call("read", {})["isError"] is False
+                eventually(lambda: all(map(degraded, (one, other))), one.said)
+            for daemon in (one, other):
+                eventually(partial(written, daemon), daemon.said)
+            assert there.call("write", {})["isError"] is False
+            eventually(lambda: listeners(server, url) == 2, one.said)
+            there.load("look")
+            assert here.listed() == [*META_TOOLS, "read", "write", "look"]
 
 
 def test_a_live_session_is_told_of_what_another_daemon_has_loaded(url: str) -> None:
@@ -220,6 +295,13 @@ def test_a_daemon_whose_database_hangs_ends_in_time_all_the_same(postgres: Serve
                 assert time.monotonic() - began < WAIT / 2
         assert "did not get to the store" in one.said()
         assert "lost" not in other.said()
+
+
+def listeners(server: Server, url: str) -> int:
+    """How many connections listen on a database."""
+    count = "SELECT count(*) FROM pg_stat_activity"
+    found: int = server.run(f"{count} WHERE query LIKE 'LISTEN%' AND datname = '{name_of(url)}'")[0][0]
+    return found
 
 
 def degraded(daemon: Daemon) -> dict[str, Any]:

@@ -154,7 +154,7 @@ def one(seed: int, messages: Sequence[dict[str, Any]], number: int) -> Malformed
         data = written(message, rng)
     changes = rng.choice(LATER_CHANGES) if kinds else rng.randint(1, MOST_CHANGES)
     for _ in range(changes):
-        alter = rng.choice(_OF_BYTES)
+        alter = rng.choice(OF_BYTES)
         data = alter(rng, data)
         kinds.append(alter.__name__)
     return Malformed(number, "+".join(kinds).replace("_", " ").strip(), data)
@@ -380,7 +380,7 @@ def _comma(rng: Random, data: bytes) -> bytes:
     return data.replace(closing, b"," + closing, 1)
 
 
-_OF_BYTES: tuple[Callable[[Random, bytes], bytes], ...] = (
+OF_BYTES: tuple[Callable[[Random, bytes], bytes], ...] = (
     *(_truncated, _flipped, _flipped, _inserted, _inserted, _cut_out, _repeated),
     *(_at_the_ends, _in_another_encoding, _joined, _comma),
 )

@@ -45,6 +45,8 @@ COVERED_ELSEWHERE: dict[str, str] = {
     "daemon/state/values.py": "tests/process/state/test_store.py",
     # The recorder's own half that knows no trio task: what it does shows in what the recorder does.
     "daemon/state/rounds.py": "tests/unit/actors/test_recorder.py",
+    # What other daemons have written takes two of them.
+    "daemon/state/looks.py": "tests/unit/actors/test_recorder_shared.py",
     # Protocols, checked by mypy against the fakes that stand for them.
     "daemon/ports.py": "tests/unit/clients/test_call.py",
 }

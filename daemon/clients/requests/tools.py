@@ -11,14 +11,15 @@ from daemon.clients.waits import wait_known
 from daemon.surfaces.base import AwaitListing
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from msgspec import Raw
 
     from daemon.clients.attachment import Request
     from daemon.clients.connection import ClientConnection
 
 MAX_WAITING_LISTS = 16
-"""`tools/list` requests of one client that may wait for servers to list their tools; others get what is
-known."""
+"""`tools/list` requests of one client that may wait for what they depend on; others get what is known."""
 
 PAGE_SHARE = 2
 """A page of `tools/list` takes at most half of a client's queue limit. By default that is 4 MiB, which holds
@@ -37,7 +38,9 @@ def call_tool(connection: ClientConnection, params: Raw | None, request: Request
 
 
 def list_tools(connection: ClientConnection, params: Raw | None, request: Request) -> None:
-    """Answer `tools/list`, now or once the servers worth waiting for have listed their tools.
+    """Answer `tools/list`, now or once what it depends on is known.
+
+    That is what the servers worth waiting for list, and what a session with a key has loaded at other daemons.
 
     Raises:
         msgspec.MsgspecError: its params are not those of a list.
@@ -46,15 +49,23 @@ def list_tools(connection: ClientConnection, params: Raw | None, request: Reques
     cursor = protocol.decode_list(params or b"{}").cursor
     connection.announcements.asked(request.key)
     awaited = request.session.selection.surface.awaits(request.session.view())
-    if awaited and cursor is None and connection.waiting_lists < MAX_WAITING_LISTS:
+    look = None if request.key is None else connection.context.look
+    if (awaited or look) and cursor is None and connection.waiting_lists < MAX_WAITING_LISTS:
         connection.waiting_lists += 1
-        connection.tasks.later(_answer_when_listed, connection, request, AwaitListing(servers=awaited))
+        connection.tasks.later(_answer_when_known, connection, request, AwaitListing(servers=awaited), look)
     else:
         _answer(connection, request, cursor)
 
 
-async def _answer_when_listed(connection: ClientConnection, request: Request, awaited: AwaitListing) -> None:
+async def _answer_when_known(
+    connection: ClientConnection,
+    request: Request,
+    awaited: AwaitListing,
+    look: Callable[[], Awaitable[None]] | None,
+) -> None:
     try:
+        if look is not None:
+            await look()
         await wait_known(connection.context, awaited)
         _answer(connection, request, None)
     except Exception as error:  # noqa: BLE001 - the boundary of a request that has waited

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import tempfile
 import threading
@@ -10,6 +11,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
+import attrs
 import psycopg
 import pytest
 
@@ -17,14 +19,16 @@ from daemon.config.state_url import parse
 from daemon.state import postgres as room
 from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.migrations import STEPS
-from daemon.state.store import Store
-from daemon.state.values import Batch
+from daemon.state.store import Store, listen
+from daemon.state.values import Batch, Told
 from tests.unit.state.places import LITTLE, SLACK
 from tests.unit.state.samples import server, session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
+    from daemon.state.sql import Notifications
     from tests.unit.state.places import Opener, Postgres
     from tests.unit.state.postgres import Server
 
@@ -211,6 +215,97 @@ def test_a_schema_of_its_own_keeps_it_apart_from_other_tables(
     store.keep(BATCH)
     store.close()
     assert postgres_place.run("SELECT count(*) FROM mine.sessions") == [(1,)]
+
+
+def heard(listener: Notifications, count: int) -> list[Told]:
+    """So many words, in their order."""
+    found: list[Told] = []
+    while len(found) < count:
+        assert select.select([listener], [], [], BOUND)[0]
+        found += listener.heard()
+    return found
+
+
+def listening(place: Postgres, writer: str = "one") -> AbstractContextManager[Notifications]:
+    return contextlib.closing(listen(place.url, writer=writer, slack=SLACK))
+
+
+def test_each_commit_is_told_with_its_version_and_who_wrote(postgres_place: Postgres, opening: Opener) -> None:
+    one, two = opening(postgres_place, "one"), opening(postgres_place, "two")
+    with listening(postgres_place, "one") as ours, listening(postgres_place, "two") as theirs:
+        versions = [store.keep(BATCH).version for store in (one, two, one)]
+        assert heard(ours, 3) == [
+            Told(own, each) for own, each in zip((True, False, True), versions, strict=True)
+        ]
+        assert [told.own for told in heard(theirs, 3)] == [False, True, False]
+        assert two.changes_since(versions[-1], hail=True).version == versions[-1]
+        assert heard(ours, 1) == [Told(own=False, version=versions[-1])]
+        assert ours.heard() == []
+
+
+def test_switches_are_known_before_the_rest_is_read(postgres_place: Postgres, opening: Opener) -> None:
+    one, two = opening(postgres_place, "one"), opening(postgres_place, "two")
+    off = frozenset({("git", "read")})
+    one.keep(attrs.evolve(BATCH, switched_off=off))
+    said: list[frozenset[tuple[str, str]]] = []
+    changes = two.changes_since(0, on_switched=said.append)
+    assert (said, changes.switched, changes.servers) == ([off], None, BATCH.servers)
+    assert two.changes_since(0).switched == off
+
+
+def test_what_was_not_written_is_not_told(postgres_place: Postgres, opening: Opener) -> None:
+    store = opening(postgres_place, slack=LITTLE)
+    with listening(postgres_place) as ours:
+        with psycopg.connect(postgres_place.dsn) as other:
+            other.execute("UPDATE version SET value = value + 1")
+            with failing(StoreCause.LOCKED, "55P03"):
+                store.keep(BATCH)
+            other.rollback()
+        written = store.keep(BATCH)
+        assert heard(ours, 1) == [Told(own=True, version=written.version)]
+
+
+def test_words_of_others_on_the_channel_are_passed_over(postgres_place: Postgres, opening: Opener) -> None:
+    store = opening(postgres_place)
+    with listening(postgres_place) as ours:
+        channel = postgres_place.run("SELECT CAST('mcpd ' || current_schema() AS name)")[0][0]
+        assert channel == "mcpd public"
+        postgres_place.run(
+            *(f"SELECT pg_notify('{channel}', '{word}')" for word in ("", "x", "one -1", "one ²"))
+        )
+        version = store.keep(BATCH).version
+        assert heard(ours, 1) == [Told(own=True, version=version)]
+
+
+def test_daemons_in_schemas_of_their_own_do_not_hear_each_other(
+    postgres: Server, postgres_place: Postgres, opening: Opener
+) -> None:
+    long = "s" * 63
+    postgres_place.run(f"CREATE SCHEMA {long}")
+    elsewhere = parse(postgres.url(postgres_place.name, options=f"-c search_path={long}"))
+    store = opening(postgres_place)
+    with (
+        listening(postgres_place) as ours,
+        contextlib.closing(listen(elsewhere, writer="one", slack=SLACK)) as theirs,
+        contextlib.closing(Store.open(elsewhere, writer="one", slack=SLACK)) as other,
+    ):
+        first, second = other.keep(BATCH).version, store.keep(BATCH).version
+        assert heard(ours, 1) == [Told(own=True, version=second)]
+        # Making its tables was told as well, if that was after it listened.
+        assert heard(theirs, 1)[-1].version == first
+
+
+def test_a_listening_connection_that_is_ended_says_so_and_shows_no_password(
+    postgres: Server, postgres_place: Postgres
+) -> None:
+    with listening(postgres_place) as ours:
+        postgres.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
+        with failing(StoreCause.UNAVAILABLE):
+            heard(ours, 1)
+    url = postgres.url("nowhere", password="hunter2 hunter2")
+    with pytest.raises(StoreFault) as fault:
+        listen(parse(url), writer="one")
+    assert "hunter" not in f"{fault.value!s} {fault.value!r}"
 
 
 def eventually(store: Store) -> None:

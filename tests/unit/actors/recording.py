@@ -13,8 +13,8 @@ from daemon.actors.registry import Registry
 from daemon.catalog.loaded import Loaded, Source
 from daemon.catalog.remembered import SessionRecord
 from daemon.facts import ServerStatus, StatusChanged
-from daemon.state.access import Opener
 from daemon.state.health import Condition
+from daemon.state.opening import Opener
 from tests.unit.catalog.samples import listed, servers, tool
 from tests.unit.config.reading import config_of
 from tests.unit.state.scripted_store import WHERE, Disk
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from daemon.catalog.snapshot import ServerEntry
     from daemon.facts import Fact
+    from daemon.state.sql import Notifications
     from daemon.state.store import Store
     from daemon.states import ServerState
 
@@ -97,6 +98,7 @@ def begin(
     count: Callable[[], Mapping[str, int]] = dict,
     set_aside: Callable[[], str] | None = None,
     shared: bool = False,
+    listen: Callable[[], Notifications] | None = None,
     where: str = WHERE,
     **timing: Any,
 ) -> Stage:
@@ -105,7 +107,7 @@ def begin(
     made = Stage(Registry(config, wall=lambda: START), [], set(), [])
     chosen: dict[str, Any] = {"session_idle": 30 * DAY, "patience": UNHURRIED, **timing}
     made.recorder = Recorder(
-        Opener(open_store, where=where, set_aside=set_aside, shared=shared),
+        Opener(open_store, where=where, set_aside=set_aside, shared=shared, listen=listen),
         catalog=made.registry.catalog,
         tell=made.tell,
         settle=made.settle,

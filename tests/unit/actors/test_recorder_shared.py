@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -12,12 +13,17 @@ from daemon.catalog.loaded import Loaded
 from daemon.config.state_url import parse
 from daemon.facts import Switched
 from daemon.state.faults import StoreFault
-from daemon.state.store import Store
+from daemon.state.looks import LOOK_SECONDS
+from daemon.state.store import Store, listen
 from tests.unit.actors.recording import Stage, begin, life, session, tools_of
 from tests.unit.state.postgres import postgres
 from tests.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from trio.testing import MockClock
+
     from tests.unit.state.postgres import Server
 
 __all__ = ["postgres"]
@@ -34,70 +40,142 @@ def url(postgres: Server) -> str:
 def on(url: str, writer: str, **more: Any) -> Stage:
     """A daemon on the database."""
     place = parse(f"{url}&application_name={writer}")
-    return begin(lambda: Store.open(place, writer=writer, slack=SLACK), shared=True, where="the test's", **more)
+    chosen: dict[str, Any] = {"listen": lambda: listen(place, writer=writer, slack=SLACK), **more}
+    return begin(
+        lambda: Store.open(place, writer=writer, slack=SLACK), shared=True, where="the test's", **chosen
+    )
 
 
-async def test_what_one_daemon_learns_the_other_hears(url: str) -> None:
-    async with life(on(url, "one")) as one, life(on(url, "two")) as two:
+@asynccontextmanager
+async def two(url: str) -> AsyncIterator[tuple[Stage, Stage]]:
+    """Two daemons that are told what the other writes.
+
+    Under a clock that stands still no look is ever due: whatever one hears of the other, it was told of.
+    """
+    async with life(on(url, "one")) as one, life(on(url, "two")) as other:
+        for daemon in (one, other):
+            await until(lambda daemon=daemon: daemon.recorder.statistics().told)  # type: ignore[misc]
+            await daemon.written()
+        yield one, other
+
+
+def cut_off(postgres: Server, *daemons: str) -> None:
+    """End the connections on which these daemons listen."""
+    names = ", ".join(f"'{name}'" for name in daemons)
+    ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+    postgres.run(f"{ended} WHERE application_name IN ({names}) AND query LIKE 'LISTEN%'")
+
+
+async def test_what_one_daemon_learns_the_other_is_told(url: str, mock_clock: MockClock) -> None:
+    async with two(url) as (one, other):
         await one.lists("a", "read")
-        await until(lambda: two.entry().epoch == 1)
-        assert list(tools_of(two.entry())) == ["read"]
+        await until(lambda: other.entry().epoch == 1)
+        assert list(tools_of(other.entry())) == ["read"]
         one.tell(Switched(off=frozenset({("b", "")})))
-        await until(lambda: two.entry("b").switched_off)
-        await until(lambda: one.entry("b").epoch == two.entry("b").epoch == 1)
-        two.tell(Switched(off=frozenset()))
+        await until(lambda: other.entry("b").switched_off)
+        await until(lambda: one.entry("b").epoch == other.entry("b").epoch == 1)
+        other.tell(Switched(off=frozenset()))
         await until(lambda: not one.entry("b").switched_off)
 
 
-async def test_a_name_that_one_daemon_has_given_is_not_given_by_the_other(url: str) -> None:
-    async with life(on(url, "one")) as one, life(on(url, "two")) as two:
+async def test_a_name_that_one_daemon_has_given_is_not_given_by_the_other(
+    url: str, mock_clock: MockClock
+) -> None:
+    async with two(url) as (one, other):
         await one.lists("b", "same")
         one.registry.settle_names()
-        await until(lambda: "same" in two.registry.catalog.value.names.owners)
-        await two.lists("a", "same")
-        await two.lists("b", "same")
-        names = two.registry.catalog.value.names
+        await until(lambda: "same" in other.registry.catalog.value.names.owners)
+        await other.lists("a", "same")
+        await other.lists("b", "same")
+        names = other.registry.catalog.value.names
         assert (names.name_of(("a", "same")), names.name_of(("b", "same"))) == ("a__same", "same")
-        await two.written()
+        await other.written()
 
 
-async def test_daemons_whose_servers_list_different_tools_do_not_write_for_ever(url: str) -> None:
-    async with life(on(url, "one")) as one, life(on(url, "two")) as two:
-        # Long before anything is written of them: a poll that has begun looks for those that it knows of.
-        for number in range(4):
-            one.live.add(f"{number}")
-            two.live.add(f"{number}")
-        await one.lists("a", "read")
-        await two.lists("a", "write")
-        seen = []
-        for number in range(4):
-            # Each of these is heard with a poll of its own.
-            one.recorder.keep(session(f"{number}", "read"))
-            await until(lambda number=number: len(two.adopted) > number)  # type: ignore[misc]
-            two.recorder.keep(session(f"{number}", "read", "write"))
-            await until(lambda number=number: len(one.adopted) > number)  # type: ignore[misc]
-            seen.append((one.entry().epoch, two.entry().epoch, len(one.told), len(two.told)))
-        assert seen[1] == seen[2] == seen[3]
-        assert list(tools_of(one.entry())) == ["read"]
-        assert list(tools_of(two.entry())) == ["write"]
+async def test_what_one_loads_into_a_session_the_other_is_told(url: str, mock_clock: MockClock) -> None:
+    async with two(url) as (one, other):
+        other.live.add("key")
+        one.recorder.keep(session("key", "read"))
+        await until(lambda: other.adopted)
+        assert other.adopted == [session("key", "read")]
 
 
-async def test_a_session_that_both_use_has_what_either_loads(url: str) -> None:
-    async with life(on(url, "one")) as one, life(on(url, "two")) as two:
+async def test_whoever_asks_knows_all_that_was_written_before(url: str, mock_clock: MockClock) -> None:
+    # Nobody tells the other one: it looks because it is asked to.
+    async with life(on(url, "one")) as one, life(on(url, "two", listen=None)) as other:
+        await other.written()
+        other.live.add("key")
+        for number in range(20):
+            loaded = session("key", *(f"tool {each}" for each in range(number + 1)))
+            one.recorder.keep(loaded)
+            one.tell(Switched(off=frozenset({("b", f"tool {number}")})))
+            await one.registry.settle()
+            assert await one.recorder.kept("key")
+            assert await one.recorder.kept()
+            await other.recorder.look()
+            assert other.adopted[-1] == loaded
+            assert other.registry.catalog.value.switched == {("b", f"tool {number}")}
+
+
+async def test_who_is_not_told_looks_each_second_until_told_again(
+    postgres: Server, url: str, mock_clock: MockClock
+) -> None:
+    async with two(url) as (one, other):
+        other.live.add("key")
+        cut_off(postgres, "two")
+        await until(lambda: not other.recorder.statistics().told)
+        await other.written()
         one.recorder.keep(session("key", "read"))
         assert await one.recorder.kept("key")
-        assert await two.recorder.recall("key") == session("key", "read")
-        two.live.add("key")
+        await other.written()
+        assert not other.adopted
+        mock_clock.jump(LOOK_SECONDS)
+        await until(lambda: other.adopted)
+        await until(lambda: other.recorder.statistics().told)
+        await other.written()
+        one.recorder.keep(session("key", "read", "write"))
+        await until(lambda: len(other.adopted) > 1)
+
+
+async def test_daemons_whose_servers_list_different_tools_do_not_write_for_ever(
+    url: str, mock_clock: MockClock
+) -> None:
+    async with two(url) as (one, other):
+        # Long before anything is written of them: a look that has begun looks for those that it knows of.
+        for number in range(4):
+            one.live.add(f"{number}")
+            other.live.add(f"{number}")
+        await one.lists("a", "read")
+        await other.lists("a", "write")
+        seen = []
+        for number in range(4):
+            # Each of these is heard with a look of its own.
+            one.recorder.keep(session(f"{number}", "read"))
+            await until(lambda number=number: len(other.adopted) > number)  # type: ignore[misc]
+            other.recorder.keep(session(f"{number}", "read", "write"))
+            await until(lambda number=number: len(one.adopted) > number)  # type: ignore[misc]
+            seen.append((one.entry().epoch, other.entry().epoch, len(one.told), len(other.told)))
+        assert seen[1] == seen[2] == seen[3]
+        assert list(tools_of(one.entry())) == ["read"]
+        assert list(tools_of(other.entry())) == ["write"]
+
+
+async def test_a_session_that_both_use_has_what_either_loads(url: str, mock_clock: MockClock) -> None:
+    async with two(url) as (one, other):
+        one.recorder.keep(session("key", "read"))
+        assert await one.recorder.kept("key")
+        assert await other.recorder.recall("key") == session("key", "read")
+        other.live.add("key")
         one.live.add("key")
         both = session("key", "read", "write")
-        two.recorder.keep(both)
-        assert await two.recorder.kept("key")
+        other.recorder.keep(both)
+        assert await other.recorder.kept("key")
         # One has not heard of it yet, and writes what it knows.
         third = session("key", "third").loaded
         one.recorder.keep(attrs.evolve(both, loaded=Loaded(session("key", "read").loaded.joined(third).tools)))
         assert await one.recorder.kept("key")
-        await until(lambda: bool(one.adopted) and bool(two.adopted))
-        found = await two.recorder.recall("key")
+        await until(lambda: bool(one.adopted) and bool(other.adopted))
+        found = await other.recorder.recall("key")
         assert found is not None
         assert {tool for _server, tool in found.loaded.tools} == {"read", "write", "third"}
 

@@ -6,11 +6,14 @@ import gc
 import json
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 import trio
 import trio.testing
 from msgspec import Raw
 
+from daemon.catalog.loaded import Loaded, Source
+from daemon.catalog.remembered import SessionRecord
 from daemon.clients.dispatch import MAX_RETURNS
 from daemon.config.model import Profile
 from daemon.facts import Configured, Switched
@@ -19,7 +22,7 @@ from daemon.states import ServerState
 from daemon.surfaces.base import Action, Forward, View
 from daemon.surfaces.full import FullSurface
 from daemon.wire.link import LINES_PER_TURN
-from tests.fakes_upstream import Client, Stage, error_of, tool
+from tests.fakes_upstream import Client, Stage, error_of, tool, tools_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -662,3 +665,76 @@ async def test_what_was_loaded_in_an_earlier_life_and_is_loaded_anew_is_not_call
     await second.send(HELLO, loads, request(surface, 2))
     assert error_of(await answer_to(second, 2))["code"] == "ToolChanged"
     assert not later.alpha.sent
+
+
+# --- several daemons on one store ----------------------------------------------------------------------------
+
+
+class Elsewhere:
+    """Another daemon on the same store, at which the client's session has loaded `echo`."""
+
+    def __init__(self, stage: Stage, *, loaded: bool = True) -> None:
+        self.looks = 0
+        self.tools = tools_of("alpha", "echo") if loaded else ()
+        self._sessions = stage.sessions
+        stage.context = attrs.evolve(stage.context, look=self.look)
+
+    async def look(self) -> None:
+        """Nothing of it is known here before this."""
+        self.looks += 1
+        await trio.lowlevel.checkpoint()
+        loaded = Loaded().adding([(tool, 1) for tool in self.tools], Source.MANUAL, 1.0)
+        self._sessions.adopt(SessionRecord(key="k", loaded=loaded))
+
+
+async def at_load(stage: Stage, nursery: trio.Nursery, **hello: str) -> Client:
+    client = await stage.client(nursery)
+    await client.tell("mcpd/hello", hello)
+    return client
+
+
+async def test_a_tool_that_was_loaded_at_another_daemon_a_moment_ago_is_called(nursery: trio.Nursery) -> None:
+    stage = stage_of("load")
+    elsewhere = Elsewhere(stage)
+    client = await at_load(stage, nursery, session="k")
+    await call(client, "load")
+    await trio.testing.wait_all_tasks_blocked()
+    stage.answer(stage.alpha.sent[0])
+    assert "error" not in await answer_to(client, 2)
+    assert elsewhere.looks == 1
+    for request_id in range(3, 6):
+        await call(client, "load", request_id)
+        await trio.testing.wait_all_tasks_blocked()
+        stage.answer(stage.alpha.sent[-1])
+        await answer_to(client, request_id)
+    # What is known here is called without looking.
+    assert elsewhere.looks == 1
+
+
+async def test_a_tool_that_is_loaded_nowhere_is_refused_after_one_look(nursery: trio.Nursery) -> None:
+    stage = stage_of("load")
+    elsewhere = Elsewhere(stage, loaded=False)
+    client = await at_load(stage, nursery, session="k")
+    await call(client, "load")
+    assert error_of(await answer_to(client, 2))["code"] == "ToolNotLoaded"
+    assert elsewhere.looks == 1
+
+
+async def test_a_session_without_a_key_is_nowhere_else(nursery: trio.Nursery) -> None:
+    stage = stage_of("load")
+    elsewhere = Elsewhere(stage)
+    client = await at_load(stage, nursery)
+    await call(client, "load")
+    assert error_of(await answer_to(client, 2))["code"] == "ToolNotLoaded"
+    await client.ask("tools/list", request_id=3)
+    await answer_to(client, 3)
+    assert elsewhere.looks == 0
+
+
+async def test_a_list_has_what_was_loaded_at_another_daemon_a_moment_ago(nursery: trio.Nursery) -> None:
+    stage = stage_of("load")
+    Elsewhere(stage)
+    client = await at_load(stage, nursery, session="k")
+    await client.ask("tools/list", request_id=2)
+    listed = (await answer_to(client, 2))["result"]["tools"]
+    assert [each["name"] for each in listed] == ["load_mcp_server", "load_mcp_tool", "echo"]

@@ -49,6 +49,13 @@ async def test_a_key_that_nobody_knows_is_a_new_session_and_is_kept_before_it_is
     assert stage.memory.records["k"].client == "a client"
 
 
+async def test_what_a_session_is_shown_elsewhere_is_unknown_from_its_beginning_where_daemons_share_it() -> None:
+    stage = Stage()
+    stage.memory.shared = True
+    state = await joined(stage)
+    assert state.began == state.created_at > 0
+
+
 async def test_connections_that_name_one_key_share_what_is_loaded() -> None:
     stage = Stage()
     first = await joined(stage)

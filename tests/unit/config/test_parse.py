@@ -10,7 +10,7 @@ import pytest
 from daemon.config.model import Config, Listen, Override, Profile, TransportType
 from daemon.config.parse import load, parse
 from daemon.errors import ConfigError
-from tests.unit.config.reading import config_of, faults_in_text
+from tests.unit.config.reading import config_of, faults_in, faults_in_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -132,6 +132,17 @@ def test_referenced_files_are_read_through_the_port_from_the_directory_of_the_so
     config = parse(text, source="/etc/mcpd/mcpd.json", environ={}, read_file=str)
     assert config.mcp_servers["s"].env == {"A": "/etc/mcpd/key", "B": "/k"}
     assert config.mcp_servers["s"].substituted == {"/etc/mcpd/key", "/k"}
+
+
+def test_the_url_of_the_store_may_come_from_outside() -> None:
+    url = "postgresql://mcpd:hunter2@db.example.org/mcpd"
+    for reference in ("${STATE_URL}", "postgresql://mcpd:${PASSWORD}@db.example.org/mcpd"):
+        found = config_of({"state": {"url": reference}}, {"STATE_URL": url, "PASSWORD": "hunter2"})
+        assert found.state.url == url
+    assert faults_in({"state": {"url": "${STATE_URL}"}})[0] == (
+        "$.state.url",
+        "environment variable STATE_URL is not set; export it, or write ${STATE_URL:-default}",
+    )
 
 
 def test_a_file_is_loaded_with_its_neighbours(tmp_path: Path) -> None:

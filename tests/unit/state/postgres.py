@@ -94,10 +94,29 @@ class Server:
             for pid in living:
                 _signalled(pid, signal.SIGCONT)
 
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Stop it as its operator would, and start it again."""
+        _stop(self)
+        try:
+            yield
+        finally:
+            _start(self.directory)
+
 
 def name_in(url: str) -> str:
     """The database that a url of `Server.url` names."""
     return url.split("/")[3].partition("?")[0]
+
+
+@contextlib.contextmanager
+def started() -> Iterator[Server]:
+    """A server for one test alone, which may stop it."""
+    server = _made()
+    try:
+        yield server
+    finally:
+        _remove(server)
 
 
 @contextlib.contextmanager
@@ -106,12 +125,12 @@ def shared() -> Iterator[Server]:
     _borrowers[0] += 1
     try:
         if not _shared:
-            _shared.append(_started())
+            _shared.append(_made())
         yield _shared[0]
     finally:
         _borrowers[0] -= 1
         if not _borrowers[0] and _shared:
-            _stop(_shared.pop())
+            _remove(_shared.pop())
 
 
 @pytest.fixture(scope="session")
@@ -121,7 +140,7 @@ def postgres() -> Iterator[Server]:
         yield server
 
 
-def _started() -> Server:
+def _made() -> Server:
     directory = Path(tempfile.mkdtemp(prefix="mcpd-pg-"))
     try:
         # Others than its owner reach nothing in it but the socket, which whoever runs the tests may be.
@@ -129,20 +148,27 @@ def _started() -> Server:
         _give_away(directory)
         data = str(directory / "data")
         _run(directory, "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
-        options = " ".join(f"-c {name}='{value}'" for name, value in _SETTINGS.items())
-        log = str(directory / "log")
-        start = ("-w", "-t", str(START_SECONDS), "-l", log, "-o", f"-k {directory} {options}", "start")
-        _run(directory, "pg_ctl", "-D", data, *start)
+        _start(directory)
     except BaseException:
         shutil.rmtree(directory)
         raise
     return Server(directory)
 
 
+def _start(directory: Path) -> None:
+    options = " ".join(f"-c {name}='{value}'" for name, value in _SETTINGS.items())
+    start = ("-l", str(directory / "log"), "-o", f"-k {directory} {options}", "start")
+    _run(directory, "pg_ctl", "-D", str(directory / "data"), "-w", "-t", str(START_SECONDS), *start)
+
+
 def _stop(server: Server) -> None:
-    stop = ("-D", str(server.directory / "data"), "-w", "-t", str(START_SECONDS), "-m", "immediate", "stop")
+    stop = ("-w", "-t", str(START_SECONDS), "-m", "immediate", "stop")
+    _run(server.directory, "pg_ctl", "-D", str(server.directory / "data"), *stop)
+
+
+def _remove(server: Server) -> None:
     try:
-        _run(server.directory, "pg_ctl", *stop)
+        _stop(server)
     finally:
         shutil.rmtree(server.directory)
 

@@ -183,8 +183,10 @@ class ScriptedStore(Store):
             del sessions[key]
         return len(gone)
 
-    def changes_since(self, version: int, keys: Collection[str] = ()) -> Changes:
-        self._begin("changes_since")
+    def changes_since(
+        self, version: int, keys: Collection[str] = (), *, hail: bool = False, on_switched: object = None
+    ) -> Changes:
+        self._begin("hail" if hail else "changes_since")
         if version and self._disk.changes:
             return self._disk.changes.pop(0)
         return Changes(version=max(1, version))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon.catalog.remembered import anonymous_key
-from daemon.state.access import Opener, StoreAccess
+from daemon.state.access import StoreAccess
 from daemon.state.expiry import (
     ANONYMOUS_SECONDS,
     CLOCK_JUMP,
@@ -17,6 +17,7 @@ from daemon.state.expiry import (
     SHORTEST_SECONDS,
     Expiry,
 )
+from daemon.state.opening import Opener
 from daemon.state.session_notes import SessionNotes
 from daemon.state.values import FORGOTTEN_AT_ONCE
 from tests.unit.actors.recording import START, session

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.state.access import Opener
 from daemon.state.faults import StoreCause, StoreFault
+from daemon.state.opening import Opener
 from tests.unit.state.scripted_store import WHERE, Disk, fault
 
 

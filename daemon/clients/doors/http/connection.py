@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from http import HTTPStatus
+from select import EPOLLRDHUP
 from typing import TYPE_CHECKING
 
 import h11
@@ -87,7 +88,7 @@ class HttpConnection(ResponseWriter):
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._deadline = trio.current_time() + HEAD_SECONDS
-        self._parsing = self._reads = False
+        self._parsing = self._reads = self._piles_up = self._is_head = False
 
     def __repr__(self) -> str:
         return f"<HttpConnection from {self._peer}>"
@@ -154,6 +155,8 @@ class HttpConnection(ResponseWriter):
 
     def _on_ready(self, ready: int) -> None:
         try:
+            if self._piles_up and ready & EPOLLRDHUP:
+                raise ConnectionLost("the client closed the connection")
             if ready & ~OUT:
                 self._read_on()
             if self._blocked and ready & ~IN and self._reason is None:
@@ -207,7 +210,7 @@ class HttpConnection(ResponseWriter):
             self._parsing = False
 
     def _begin(self, request: h11.Request) -> None:
-        self._is_idle = False
+        self._is_idle, self._is_head = False, request.method == b"HEAD"
         self._deadline = trio.current_time() + BODY_SECONDS
         head = head_of(request, self._peer)
         length = head.headers.get("content-length", None if "transfer-encoding" in head.headers else "0")
@@ -242,10 +245,11 @@ class HttpConnection(ResponseWriter):
         self._is_last = True
         if self._http.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
             status = HTTPStatus(error.error_status_hint)
-            text = _plain(error).encode()
+            text = b"" if self._is_head else _plain(error).encode()
             self.exchange = None
             self.queue((self._begun(status, {**PLAIN, "content-length": str(len(text))}),))
-            self.queue(self._framed((text,), len(text)))
+            if text:
+                self.queue(self._framed((text,), len(text)))
             self.finish()
         else:
             raise ConnectionLost(_plain(error))
@@ -254,9 +258,11 @@ class HttpConnection(ResponseWriter):
         if self._write_fd == CLOSED:
             return
         runs = self._reason is None
-        piles_up = self.exchange is not None and len(self._http.trailing_data[0]) > PIPELINED_BYTES
-        self._reads = runs and not self._paused and not piles_up
+        self._piles_up = self.exchange is not None and len(self._http.trailing_data[0]) > PIPELINED_BYTES
+        self._reads = runs and not self._paused and not self._piles_up
         reads, writes = IN if self._reads else 0, OUT if runs and self._blocked else 0
+        if runs and self._piles_up:
+            reads = EPOLLRDHUP
         self._outbox.poll.watch(self._write_fd, reads | writes, self._on_ready)
 
     def _forget_request(self) -> None:

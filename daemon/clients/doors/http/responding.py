@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import h11
 import trio
-from loguru import logger
 
-from daemon.errors import ConnectionLost, RunError
+from daemon.errors import ConnectionLost
 from daemon.wire.writing import CLOSED, STUCK_SECONDS, FdWriter
 
 if TYPE_CHECKING:
@@ -152,8 +151,6 @@ class ResponseWriter(FdWriter):
 
     def _end(self, reason: Exception) -> None:
         exchange, self.exchange = self.exchange, None
-        if not isinstance(reason, RunError):
-            logger.opt(exception=reason).error("a fault of mcpd's own ended a connection over HTTP")
         super()._end(reason)
         if exchange is not None and exchange.on_gone is not None:
             exchange.on_gone()

@@ -103,6 +103,7 @@ def contexts(
     return tls_context(Tls(cert=str(cert), key=str(key))), asking
 
 
+Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
 Contexts = tuple[ssl.SSLContext | None, ssl.SSLContext | None]
 
 
@@ -153,7 +154,7 @@ async def test_a_stop_is_told_over_the_network(contexts: Contexts) -> None:
         await trio.aclose_forcefully(stream)
 
 
-async def connected_to(door: Served, tls: ssl.SSLContext | None) -> trio.abc.Stream:
+async def connected_to(door: Served, tls: ssl.SSLContext | None) -> Stream:
     if tls is None:
         return await trio.open_tcp_stream("127.0.0.1", door.port)
     return await trio.open_ssl_over_tcp_stream("localhost", door.port, ssl_context=tls)

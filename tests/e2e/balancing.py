@@ -1,0 +1,150 @@
+"""HAProxy from the distribution, with the configuration that we ship, in front of daemons of a test's own."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import socket
+import subprocess
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tests.e2e.harness import ROOT, free_port, own_directory
+from tests.waiting import WAIT, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+SHIPPED = ROOT / "config" / "haproxy.cfg"
+
+BIND = "    bind :443 ssl crt /etc/haproxy/mcp.example.org.pem alpn h2,http/1.1\n"
+"""Where the shipped file listens."""
+
+PLAIN = "    # bind :80\n"
+"""What it proposes where there is no TLS."""
+
+OWN_RIGHTS = ("    user haproxy\n", "    group haproxy\n", "    chroot /var/lib/haproxy\n")
+"""What only root can do, and tests need not be."""
+
+SERVERS = ("    server one 192.0.2.11:7337\n", "    server two 192.0.2.12:7337\n")
+
+
+def haproxy() -> str:
+    """The program; Debian keeps it where only root's PATH leads."""
+    found = shutil.which("haproxy", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+    assert found, "haproxy is missing: `make test` installs it, or sudo apt install haproxy"
+    return found
+
+
+def replaced(text: str, old: str, new: str) -> str:
+    """With one thing changed that stands in the text exactly once."""
+    assert text.count(old) == 1, f"{SHIPPED} no longer has this once: {old!r}"
+    return text.replace(old, new)
+
+
+def checked(path: Path) -> subprocess.CompletedProcess[str]:
+    """What `haproxy -c` says of a file."""
+    return subprocess.run(
+        [haproxy(), "-c", "-f", str(path)], capture_output=True, text=True, timeout=WAIT, check=False
+    )
+
+
+class Balancer:
+    """A running HAProxy."""
+
+    def __init__(self, directory: Path, daemons: Mapping[str, int], certificate: Path | None = None) -> None:
+        """Write its configuration: the shipped one with other addresses.
+
+        Args:
+            directory: its own.
+            daemons: the port of each on loopback, by the names of the shipped file.
+            certificate: certificate and key of the listener; None is without TLS.
+        """
+        self.port = free_port()
+        self.file = directory / "haproxy.cfg"
+        self._directory = directory
+        self._admin = directory / "admin"
+        self._log = directory / "log"
+        self._process: subprocess.Popen[bytes] | None = None
+        text = SHIPPED.read_text()
+        for line in OWN_RIGHTS:
+            text = replaced(text, line, "")
+        own_global = f"log stderr format raw local0\n    stats socket {self._admin} level admin"
+        text = replaced(text, "log /dev/log local0 info", own_global)
+        address = f"127.0.0.1:{self.port}"
+        # A name for all of the machine, and another balancer may be running.
+        text = text.replace("abns@mcpd-once", f"abns@mcpd-once-{self.port}")
+        if certificate is None:
+            text = replaced(replaced(text, BIND, ""), PLAIN, f"    bind {address}\n")
+        else:
+            own = BIND.replace(":443", address).replace("/etc/haproxy/mcp.example.org.pem", str(certificate))
+            text = replaced(text, BIND, own)
+        for line, (name, port) in zip(SERVERS, daemons.items(), strict=True):
+            assert name in line
+            text = replaced(text, line, f"    server {name} 127.0.0.1:{port}\n")
+        self.file.write_text(text)
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it, and wait until it can be asked."""
+        with self._log.open("ab") as log:
+            words = [haproxy(), "-db", "-f", str(self.file)]
+            self._process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        eventually(self._answers, self.said)
+
+    def stop(self) -> None:
+        """End it; connections through it end with it."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(WAIT)
+
+    def states(self) -> dict[str, str]:
+        """What it takes each daemon for: `UP`, `DOWN`, or something between."""
+        rows = csv.DictReader(self.ask("show stat").lstrip("# ").splitlines())
+        found = [(row["svname"], row["status"]) for row in rows if row["pxname"] == "mcpd"]
+        return {name: state for name, state in found if name != "BACKEND"}
+
+    def sees(self, **states: str) -> None:
+        """Wait until it takes these daemons for this."""
+        eventually(lambda: states.items() <= self.states().items(), lambda: (self.states(), self.said()))
+
+    def ask(self, command: str) -> str:
+        """Ask its administration."""
+        with socket.socket(socket.AF_UNIX) as asking:
+            asking.settimeout(WAIT)
+            asking.connect(str(self._admin))
+            asking.sendall(command.encode() + b"\n")
+            with asking.makefile("r") as said:
+                return said.read()
+
+    def said(self) -> str:
+        """Its log so far."""
+        return self._log.read_text()
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, self.said()
+        try:
+            return bool(self.ask("show info"))
+        except OSError:
+            return False
+
+
+@contextmanager
+def balanced(daemons: Mapping[str, int], **more: Any) -> Iterator[Balancer]:
+    """A balancer in front of daemons; its directory is removed in the end."""
+    directory = own_directory()
+    balancer = Balancer(directory, daemons, **more)
+    try:
+        balancer.start()
+        yield balancer
+    finally:
+        balancer.stop()
+        shutil.rmtree(directory)

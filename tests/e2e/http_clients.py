@@ -1,0 +1,303 @@
+"""Clients of MCP over HTTP that call without a pause, each in a thread, and note what became of every call.
+
+What they may rely on is what the specifications promise: a 404 of a session means that nothing was done, so
+they begin a new one and ask again; an answer that is lost is lost, and never asked for twice.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from abc import ABC, abstractmethod
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
+from itertools import chain, count
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import httpx2
+import trio
+from mcp import MCPError
+from mcp.client import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from daemon import protocol
+from tests.faults.history import Answered, Asked, HungUp
+from tests.waiting import WAIT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from http.client import HTTPResponse
+
+    from tests.faults.history import History
+
+Json = dict[str, Any]
+
+TOOL = "echo"
+"""What all of them call: it answers its arguments."""
+
+SERVER = "s"
+
+HANDSHAKE = protocol.HANDSHAKE_VERSIONS[-1]
+
+SESSION_TERMINATED = -32600
+"""What the SDK makes of a 404."""
+
+WHO = {"name": "raw", "version": "1"}
+
+_connections = count(1)
+
+
+@attrs.frozen(kw_only=True)
+class Door:
+    """Where clients go, and who they are."""
+
+    port: int
+    token: str
+    path: str = "/mcp"
+    key: str | None = None
+    """Of a session that is kept."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What goes with each request."""
+        headers = {
+            "Content-Type": "application/json",
+            "Accept": "application/json, text/event-stream",
+            "Authorization": f"Bearer {self.token}",
+        }
+        return headers if self.key is None else {**headers, "Mcpd-Session": self.key}
+
+
+class Lost(Exception):
+    """No answer came, and none will."""
+
+
+class Gone(Exception):
+    """The session is gone: nothing was done."""
+
+
+class Caller(threading.Thread, ABC):
+    """A client that calls, one call after the other, until it is told to stop."""
+
+    def __init__(self, door: Door, history: History, name: str) -> None:
+        """Not yet."""
+        super().__init__(name=name)
+        self.door = door
+        self.answered: list[str] = []
+        """The nonces of calls that were answered, in order."""
+        self.lost: dict[str, str] = {}
+        """Why an answer was lost, by the nonce of the call."""
+        self.begun = 0
+        """How many sessions it has begun."""
+        self.fault: BaseException | None = None
+        self.over = threading.Event()
+        self.number = next(_connections)
+        self._history = history
+        self._last = 0
+
+    def run(self) -> None:
+        """Call until told to stop; a fault is kept for whoever started it."""
+        try:
+            self.live()
+        except BaseException as fault:  # noqa: BLE001 - shown by whoever started it
+            self.fault = fault
+
+    @abstractmethod
+    def live(self) -> None:
+        """Begin, and call until told to stop."""
+
+    def nonces(self) -> Iterator[str]:
+        """One for each call, until it is over."""
+        for number in count():
+            if self.over.is_set():
+                return
+            yield f"{self.name}-{number}"
+
+    def asked(self, nonce: str) -> str:
+        """Note that a call goes out; returns its id."""
+        self._last += 1
+        self._history.note(Asked(client=self.number, id=str(self._last), server=SERVER, nonce=nonce))
+        return str(self._last)
+
+    def told(self, request_id: str, nonce: str, text: str, code: str = "") -> None:
+        """Note an answer."""
+        self._history.note(Answered(client=self.number, id=request_id, code=code, text=text))
+        assert not code, f"{self.name}: {nonce} was answered with {code}: {text}"
+        self.answered.append(nonce)
+
+    def hung_up(self, nonce: str = "", why: str = "") -> None:
+        """Note that the connection has ended; the next has another number."""
+        self._history.note(HungUp(client=self.number))
+        self.number = next(_connections)
+        if nonce:
+            self.lost[nonce] = why
+
+
+class RawCaller(Caller):
+    """A client that writes its own requests, over a connection that is kept."""
+
+    def __init__(self, door: Door, history: History, name: str, tools: tuple[str, ...] = ()) -> None:
+        """`tools` are loaded first."""
+        super().__init__(door, history, name)
+        self._tools = tools
+        self._connection = HTTPConnection("127.0.0.1", door.port, timeout=WAIT)
+
+    def live(self) -> None:
+        """Load, then call."""
+        self.begin()
+        if self._tools:
+            self.load()
+        for nonce in self.nonces():
+            self.call(nonce)
+        self._connection.close()
+
+    def begin(self) -> None:
+        """What comes before the first request."""
+
+    def load(self) -> None:
+        """Load the tools; kept under the key."""
+        answer = self.ask("0", "tools/call", {"name": "load_mcp_tool", "arguments": {"names": self._tools}})
+        assert set(self._tools) == set(answer["result"]["structuredContent"]["tools"]), answer
+
+    def listed(self) -> list[str]:
+        """The names of the tools that it is offered, in the end."""
+        try:
+            return [tool["name"] for tool in self.ask("0", "tools/list", {})["result"]["tools"]]
+        finally:
+            self._connection.close()
+
+    def call(self, nonce: str) -> None:
+        """One call, asked again only if a session was gone."""
+        request_id = self.asked(nonce)
+        try:
+            answer = self.ask(request_id, "tools/call", {"name": TOOL, "arguments": {"nonce": nonce}})
+        except Gone:
+            self.hung_up()
+            self.begin()
+            self.call(nonce)
+        except Lost as lost:
+            self.hung_up(nonce, str(lost))
+        else:
+            wrong = answer.get("error") or answer["result"]["isError"]
+            self.told(request_id, nonce, json.dumps(answer), str(wrong) if wrong else "")
+
+    def ask(self, request_id: str, method: str, params: Json) -> Json:
+        """A request's answer, past what comes before it."""
+        message = {"jsonrpc": "2.0", "id": int(request_id), "method": method, "params": params}
+        answer, body = self.post(message, {})
+        text = body.decode()
+        if answer.headers["Content-Type"] == "text/event-stream":
+            *_, text = (line.removeprefix("data:") for line in text.splitlines() if line.startswith("data:"))
+        found: Json = json.loads(text)
+        return found
+
+    def post(self, message: Json, headers: dict[str, str]) -> tuple[HTTPResponse, bytes]:
+        """A POST, and the whole response to it.
+
+        Raises:
+            Lost: the connection broke, or the balancer says that it did.
+            Gone: it is said that the session is gone.
+        """
+        try:
+            body = json.dumps(message).encode()
+            self._connection.request("POST", self.door.path, body, {**self.door.headers, **headers})
+            response = self._connection.getresponse()
+            answer = response.read()
+        except (OSError, HTTPException) as error:
+            self._connection.close()
+            raise Lost(repr(error)) from None
+        if response.status == HTTPStatus.NOT_FOUND and "Mcp-Session-Id" in headers:
+            raise Gone
+        if response.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise Lost(f"{response.status} {answer!r}")
+        assert response.status in {HTTPStatus.OK, HTTPStatus.ACCEPTED}, (response.status, answer)
+        return response, answer
+
+
+class ModernCaller(RawCaller):
+    """A client of MCP 2026-07-28: no session, each request stands for itself."""
+
+    def post(self, message: Json, headers: dict[str, str]) -> tuple[HTTPResponse, bytes]:
+        """With what each request says of itself, in its body and in its headers."""
+        meta = {protocol.VERSION_KEY: protocol.MODERN_VERSION, protocol.CAPABILITIES_KEY: {}}
+        params = {**message["params"], "_meta": {**meta, protocol.CLIENT_INFO_KEY: WHO}}
+        said = {"MCP-Protocol-Version": protocol.MODERN_VERSION, "Mcp-Method": message["method"]}
+        if "name" in params:
+            said["Mcp-Name"] = params["name"]
+        return super().post({**message, "params": params}, {**headers, **said})
+
+
+class HandshakeCaller(RawCaller):
+    """A client of MCP 2025-11-25: a session, which may be gone one day."""
+
+    def __init__(self, door: Door, history: History, name: str, tools: tuple[str, ...] = ()) -> None:
+        """Without a session yet."""
+        super().__init__(door, history, name, tools)
+        self._session: dict[str, str] = {}
+
+    @property
+    def session(self) -> str:
+        """The id of its session."""
+        return self._session["Mcp-Session-Id"]
+
+    def begin(self) -> None:
+        """Begin a session."""
+        params = {"protocolVersion": HANDSHAKE, "capabilities": {}, "clientInfo": WHO}
+        self._session = {}
+        answer, _ = super().post({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}, {})
+        self._session = {"Mcp-Session-Id": answer.headers["Mcp-Session-Id"], "MCP-Protocol-Version": HANDSHAKE}
+        self.begun += 1
+        self.post({"jsonrpc": "2.0", "method": "notifications/initialized"}, {})
+
+    def post(self, message: Json, headers: dict[str, str]) -> tuple[HTTPResponse, bytes]:
+        """With the session."""
+        return super().post(message, {**headers, **self._session})
+
+
+class SdkCaller(Caller):
+    """A client on the SDK; when it gives a session up, there is a new client."""
+
+    def __init__(self, door: Door, history: History, name: str, mode: str) -> None:
+        """`mode` is the SDK's: `legacy`, or the modern revision."""
+        super().__init__(door, history, name)
+        self._mode = mode
+        self._nonces: Iterator[str] = self.nonces()
+
+    def live(self) -> None:
+        """In a loop of its own."""
+        trio.run(self._live)
+
+    async def _live(self) -> None:
+        while not self.over.is_set():
+            self.begun += 1
+            with trio.fail_after(2 * WAIT):
+                async with httpx2.AsyncClient(headers=self.door.headers, timeout=WAIT) as http:
+                    url = f"http://127.0.0.1:{self.door.port}{self.door.path}"
+                    transport: Any = streamable_http_client(url, http_client=http)
+                    async with Client(transport, mode=self._mode) as client:
+                        await self._call(client)
+
+    async def _call(self, client: Client) -> None:
+        for nonce in self._nonces:
+            request_id = self.asked(nonce)
+            try:
+                result = await client.call_tool(TOOL, {"nonce": nonce})
+            except MCPError as error:
+                if error.error.code == SESSION_TERMINATED:
+                    self.hung_up()
+                    self._nonces = chain([nonce], self._nonces)
+                else:
+                    self.hung_up(nonce, f"{error.error.code} {error}")
+                return
+            self.told(request_id, nonce, repr(result.content), "isError" if result.is_error else "")
+
+
+def modern_sdk(door: Door, history: History, name: str) -> SdkCaller:
+    """One that insists on MCP 2026-07-28."""
+    return SdkCaller(door, history, name, protocol.MODERN_VERSION)
+
+
+def handshake_sdk(door: Door, history: History, name: str) -> SdkCaller:
+    """One that begins with a handshake."""
+    return SdkCaller(door, history, name, "legacy")

@@ -1,0 +1,199 @@
+"""`config/haproxy.cfg`, run by HAProxy itself in front of stand-ins for two daemons."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection, HTTPSConnection
+from typing import TYPE_CHECKING
+
+import pytest
+import trustme
+
+from tests.e2e.balancing import SHIPPED, Balancer, balanced, checked
+from tests.e2e.two_eras import StandIn, standing_in
+from tests.waiting import WAIT, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.e2e
+
+
+@contextmanager
+def two() -> Iterator[tuple[Balancer, StandIn, StandIn]]:
+    """A balancer that takes two stand-ins for ready."""
+    with standing_in("one", "two") as (one, other), balanced({"one": one.port, "two": other.port}) as balancer:
+        balancer.sees(one="UP", two="UP")
+        yield balancer, one, other
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[tuple[Balancer, StandIn, StandIn]]:
+    """For tests that leave both as they were."""
+    with two() as found:
+        yield found
+
+
+def connected(balancer: Balancer) -> HTTPConnection:
+    return HTTPConnection("127.0.0.1", balancer.port, timeout=WAIT)
+
+
+def post(balancer: Balancer, path: str, **headers: str) -> tuple[int, str, str | None]:
+    """A call in a connection of its own: status, who has answered, and the session that was begun."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    with closing(connected(balancer)) as connection:
+        connection.request("POST", path, b"{}", {"Content-Type": "application/json", **named})
+        answer = connection.getresponse()
+        body = answer.read()
+        by = json.loads(body)["by"] if answer.status == 200 else ""
+        return answer.status, by, answer.headers["Mcp-Session-Id"]
+
+
+def get(balancer: Balancer, path: str) -> int:
+    with closing(connected(balancer)) as connection:
+        connection.request("GET", path)
+        return connection.getresponse().status
+
+
+# --- the file ------------------------------------------------------------------------------------------------
+
+
+def test_haproxy_takes_the_file_with_and_without_tls(tmp_path: Path) -> None:
+    certificate = tmp_path / "certificate.pem"
+    trustme.CA().issue_cert("mcp.example.org").private_key_and_cert_chain_pem.write_to_path(str(certificate))
+    for given in (None, certificate):
+        done = checked(Balancer(tmp_path, {"one": 1, "two": 2}, given).file)
+        assert (done.returncode, done.stderr) == (0, ""), done
+
+
+def test_no_line_of_the_file_asks_for_more_than_a_new_connection() -> None:
+    lines = [line.split() for line in SHIPPED.read_text().splitlines()]
+    assert [line[1:] for line in lines if line[:1] == ["retry-on"]] == [["conn-failure"]]
+
+
+def test_it_ends_tls(tmp_path: Path) -> None:
+    authority, certificate = trustme.CA(), tmp_path / "certificate.pem"
+    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(certificate))
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    with standing_in("one", "two") as (one, other):
+        ports = {"one": one.port, "two": other.port}
+        with balanced(ports, certificate=certificate) as balancer:
+            balancer.sees(one="UP", two="UP")
+            with closing(HTTPSConnection("localhost", balancer.port, timeout=WAIT, context=trusting)) as client:
+                client.request("POST", "/mcp", b"{}")
+                assert client.getresponse().status == 200
+
+
+# --- who gets a request --------------------------------------------------------------------------------------
+
+
+def test_without_a_session_both_are_asked(shared: tuple[Balancer, StandIn, StandIn]) -> None:
+    assert {post(shared[0], "/mcp")[1] for _ in range(6)} == {"one", "two"}
+
+
+def test_a_session_stays_with_the_daemon_that_began_it(shared: tuple[Balancer, StandIn, StandIn]) -> None:
+    for _ in range(4):
+        _, began, session = post(shared[0], "/mcp/begin")
+        assert session is not None
+        assert [post(shared[0], "/mcp", Mcp_Session_Id=session)[1] for _ in range(3)] == [began] * 3
+
+
+def test_only_the_doors_for_clients_are_open(shared: tuple[Balancer, StandIn, StandIn]) -> None:
+    balancer, one, other = shared
+    before = len(one.requests) + len(other.requests)
+    closed = ("/metrics", "/mcp/../metrics", "/healthz", "/readyz", "/", "/mcpx", "//metrics")
+    assert [get(balancer, path) for path in closed if ".." not in path] == [404] * 6
+    assert len(one.requests) + len(other.requests) == before
+
+
+def test_the_address_of_a_client_is_what_the_balancer_saw(shared: tuple[Balancer, StandIn, StandIn]) -> None:
+    balancer, *daemons = shared
+    _, by, _ = post(balancer, "/mcp/address", X_Forwarded_For="203.0.113.7", Host="mcp.example.org")
+    [daemon] = [each for each in daemons if each.name == by]
+    *_, (_, path, headers) = daemon.requests
+    assert (path, headers["x-forwarded-for"], headers["host"]) == (
+        "/mcp/address",
+        "127.0.0.1",
+        "mcp.example.org",
+    )
+    assert set(daemon.hosts) == {"localhost"}
+
+
+def test_an_event_is_passed_on_while_the_stream_is_open(shared: tuple[Balancer, StandIn, StandIn]) -> None:
+    balancer, *daemons = shared
+    with closing(connected(balancer)) as connection:
+        connection.request("GET", "/mcp")
+        answer = connection.getresponse()
+        assert answer.read(len(b": first\n\n")) == b": first\n\n"
+        for each in daemons:
+            each.go_on.set()
+        assert answer.read() == b"data: second\n\n"
+        for each in daemons:
+            each.go_on.clear()
+
+
+def test_a_websocket_is_passed_on(shared: tuple[Balancer, StandIn, StandIn]) -> None:
+    with closing(connected(shared[0])) as connection:
+        keys = {"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version": "13"}
+        connection.request("GET", "/ws", headers={"Upgrade": "websocket", "Connection": "upgrade", **keys})
+        connected_to = connection.sock
+        assert connected_to is not None
+        with connected_to.makefile("rwb") as line:
+            while line.readline() not in {b"\r\n", b""}:
+                pass
+            line.write(b"anything\n")
+            line.flush()
+            assert line.readline() == b"anything\n"
+
+
+# --- daemons that go -----------------------------------------------------------------------------------------
+
+
+def test_who_hangs_up_is_seen_by_the_daemon_that_works_for_it() -> None:
+    with two() as (balancer, *daemons):
+        with closing(connected(balancer)) as connection:
+            connection.request("POST", "/mcp/wait", b"{}")
+            [at_work] = eventually(lambda: [each for each in daemons if each.waiting.is_set()])
+        assert at_work.left.wait(WAIT)
+
+
+def test_a_call_that_has_reached_a_daemon_is_never_sent_to_another() -> None:
+    with two() as (balancer, *daemons):
+        assert [post(balancer, "/mcp/die")[0] for _ in range(4)] == [502] * 4
+        assert sum(len(each.requests) for each in daemons) == 4
+
+
+def test_who_has_asked_before_is_not_told_to_ask_again() -> None:
+    with two() as (balancer, *daemons), closing(connected(balancer)) as connection:
+        for path, status in (("/mcp", 200), ("/mcp/die", 502), ("/mcp", 200), ("/mcp/die", 502)):
+            connection.request("POST", path, b"{}")
+            used, answer = connection.sock, connection.getresponse()
+            answer.read()
+            assert (answer.status, connection.sock) == (status, used), "the connection was closed"
+        assert sum(len(each.requests) for each in daemons) == 4
+
+
+def test_a_call_to_a_daemon_that_is_gone_goes_to_the_other_one_also_in_a_session() -> None:
+    with two() as (balancer, *daemons):
+        _, began, session = post(balancer, "/mcp/begin")
+        assert session is not None
+        [gone] = [each for each in daemons if each.name == began]
+        gone.stop()
+        answers = [post(balancer, "/mcp", Mcp_Session_Id=session) for _ in range(4)]
+        assert [status for status, _, _ in answers] == [200] * 4
+        assert began not in {by for _, by, _ in answers}
+
+
+def test_a_daemon_that_drains_ends_what_it_has_begun_and_gets_nothing_more() -> None:
+    with two() as (balancer, *daemons), closing(connected(balancer)) as connection:
+        connection.request("POST", "/mcp/wait", b"{}")
+        [draining] = eventually(lambda: [each for each in daemons if each.waiting.is_set()])
+        draining.drains = True
+        balancer.sees(**{draining.name: "DOWN"})
+        assert draining.name not in {post(balancer, "/mcp")[1] for _ in range(4)}
+        draining.go_on.set()
+        assert connection.getresponse().status == 200
