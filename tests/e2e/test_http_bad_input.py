@@ -25,6 +25,7 @@ from tests.e2e.raw_http import (
     request,
     tool_call,
 )
+from tests.fuzz.requesting import fuzz
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -460,3 +461,8 @@ def test_a_daemon_that_stops_answers_what_is_under_way_and_ends_all_streams() ->
             stream.read()
             assert idle.is_closed()
             assert half.is_closed()
+
+
+def test_what_is_malformed_at_random_hurts_nobody() -> None:
+    """A few; `python -m tests.fuzz.requesting` makes more."""
+    assert not fuzz(400).faults

@@ -87,7 +87,7 @@ class HttpConnection(ResponseWriter):
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._deadline = trio.current_time() + HEAD_SECONDS
-        self._parsing = self._reads = self._piles_up = self._is_head = False
+        self._parsing = self._reads = self._piles_up = False
 
     def __repr__(self) -> str:
         return f"<HttpConnection from {self._peer}>"
@@ -119,7 +119,7 @@ class HttpConnection(ResponseWriter):
                 exchange.due, on_due = math.inf, exchange.on_due
                 on_due()
         except Exception as error:  # noqa: BLE001 - the boundary, as in `_on_ready`
-            self._fault(error)
+            self._give_up(error)
 
     def close_when_done(self) -> None:
         """Serve the request that is under way, if any, as the last one: the daemon is stopping."""
@@ -137,7 +137,7 @@ class HttpConnection(ResponseWriter):
                 self._parse()
                 self._rewatch()
             except Exception as error:  # noqa: BLE001 - the boundary, as in `_on_ready`
-                self._fault(error)
+                self._give_up(error)
 
     def _on_ready(self, ready: int) -> None:
         try:
@@ -148,7 +148,7 @@ class HttpConnection(ResponseWriter):
             if self._blocked and ready & ~IN and self._reason is None:
                 self._note(not self._write())
         except Exception as error:  # noqa: BLE001 - the boundary: a fault ends this connection alone
-            self._fault(error)
+            self._give_up(error)
 
     def _read_on(self) -> None:
         for _ in range(READS_PER_TURN):
@@ -190,8 +190,6 @@ class HttpConnection(ResponseWriter):
                         self._complete()
                     case _:  # NEED_DATA, PAUSED, or the end
                         break
-        except h11.RemoteProtocolError as error:
-            self._refuse_malformed(error)
         finally:
             self._parsing = False
 
@@ -227,19 +225,6 @@ class HttpConnection(ResponseWriter):
             body, self._body = b"".join(self._body), []
             exchange.on_body(body)
 
-    def _refuse_malformed(self, error: h11.RemoteProtocolError) -> None:
-        self._is_last = True
-        if self._http.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
-            status = HTTPStatus(error.error_status_hint)
-            text = b"" if self._is_head else _plain(error).encode()
-            self.exchange = None
-            self.queue((self._begun(status, {**PLAIN, "content-length": str(len(text))}),))
-            if text:
-                self.queue(self._framed((text,), len(text)))
-            self.finish()
-        else:
-            raise ConnectionLost(_plain(error))
-
     def _rewatch(self) -> None:
         if self._write_fd == CLOSED:
             return
@@ -258,8 +243,3 @@ class HttpConnection(ResponseWriter):
 def _refuse_body(exchange: HttpExchange, most: int) -> None:
     text = f"the body is longer than {most} bytes (limits.clientMessageBytes)\n"
     exchange.respond(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, (text.encode(),), PLAIN)
-
-
-def _plain(error: h11.RemoteProtocolError) -> str:
-    """What h11 found, without the bytes that it repeats after a colon: a token may be among them."""
-    return f"not a request of HTTP/1.1: {str(error).partition(':')[0]}\n"

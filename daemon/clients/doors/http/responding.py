@@ -66,7 +66,7 @@ class ResponseWriter(FdWriter):
         self._deadline = trio.current_time()
         self._seen = 0
         """What the client had taken when it was last looked at."""
-        self._is_last = self._shut = self._is_idle = self._closed = False
+        self._is_last = self._shut = self._is_idle = self._is_head = self._closed = False
 
     def respond(self, status: HTTPStatus, headers: Mapping[str, str], parts: Sequence[Buffer]) -> None:
         """Send a whole response."""
@@ -160,18 +160,27 @@ class ResponseWriter(FdWriter):
         if exchange is not None and exchange.on_gone is not None:
             exchange.on_gone()
 
-    def _fault(self, error: Exception) -> None:
-        """End the connection; a fault of ours is logged, and answered if that is still possible."""
+    def _give_up(self, error: Exception) -> None:
+        """End the connection; what is no request, and a fault of ours, is answered if there is a way to."""
         if isinstance(error, RunError):
             self._end(error)
             return
-        logger.opt(exception=error).error("a fault of mcpd's own while serving HTTP")
-        self._is_last = True
-        if self.exchange is not None and self._http.our_state is h11.SEND_RESPONSE:
-            text = b"a fault of mcpd's own: see its log\n"
-            self.exchange.respond(HTTPStatus.INTERNAL_SERVER_ERROR, (text,), PLAIN)
+        if isinstance(error, h11.RemoteProtocolError):
+            status, text, answers = HTTPStatus(error.error_status_hint), _plain(error), True
         else:
-            self._end(ConnectionLost("a fault of mcpd's own"))
+            logger.opt(exception=error).error("a fault of mcpd's own while serving HTTP")
+            status, text = HTTPStatus.INTERNAL_SERVER_ERROR, "a fault of mcpd's own: see its log\n"
+            answers = self.exchange is not None
+        self._is_last = True
+        if not answers or self._http.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
+            self._end(ConnectionLost(text))
+            return
+        body = b"" if self._is_head else text.encode()
+        self.exchange = None
+        self.queue((self._begun(status, {**PLAIN, "content-length": str(len(body))}),))
+        if body:
+            self.queue(self._framed((body,), len(body)))
+        self.finish()
 
     def _look_again(self) -> None:
         self._rewatch()
@@ -186,3 +195,8 @@ class ResponseWriter(FdWriter):
 def _response(status: HTTPStatus, headers: tuple[tuple[str, str], ...]) -> h11.Response:
     """The head of a response; h11 checks each of its headers, which takes a tenth of a call."""
     return h11.Response(status_code=status, headers=list(headers), reason=status.phrase.encode())
+
+
+def _plain(error: h11.RemoteProtocolError) -> str:
+    """What h11 found, without the bytes that it repeats after a colon: a token may be among them."""
+    return f"not a request of HTTP/1.1: {str(error).partition(':')[0]}\n"

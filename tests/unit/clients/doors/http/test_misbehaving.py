@@ -1,0 +1,203 @@
+"""Clients that send too much at once, read too slowly, leave too early or take all the room."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from daemon.clients.doors.http.binding import peer_of
+from daemon.clients.doors.http.exchange import PLAIN
+from daemon.clients.doors.http.links import ExchangeLink
+from daemon.clients.doors.http.responding import LINGER_SECONDS
+from daemon.errors import ProtocolFault
+from daemon.wire import envelope
+from daemon.wire.outbox import Outbox
+from daemon.wire.writing import STUCK_SECONDS
+from tests.unit.clients.doors.http.answering import ALICE, BOB, an_endpoint, begun, message
+from tests.unit.clients.doors.http.test_connection import ticking
+from tests.unit.clients.doors.http.test_links import Noting
+from tests.unit.clients.doors.http.visiting import MAX_BODY, taking, visiting
+
+if TYPE_CHECKING:
+    import socket
+
+    from daemon.clients.doors.http.exchange import HttpExchange
+    from daemon.clients.doors.http.replies import PostReply
+    from daemon.wire.envelope import Envelope
+    from daemon.wire.frames import Line
+
+LARGE = 500_000
+"""Bytes of an answer that no kernel takes at once here."""
+
+GET = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
+
+
+def large(exchange: HttpExchange, _body: bytes = b"") -> None:
+    exchange.respond(HTTPStatus.OK, (b"x" * LARGE,), PLAIN)
+
+
+async def test_who_does_not_read_is_not_served_on(autojump_clock: trio.testing.MockClock) -> None:
+    served: list[HttpExchange] = []
+
+    def serve(exchange: HttpExchange) -> None:
+        served.append(exchange)
+        large(exchange)
+
+    async with visiting(serve) as visit:
+        await visit.client.stream.send_all(GET * 50)
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(served) == 1
+        assert visit.connection.queued <= LARGE + 1000
+        with trio.fail_after(10):
+            heard = 0
+            while heard < 50 * LARGE:
+                heard += len(await visit.client.stream.receive_some(1 << 20))
+        assert len(served) == 50
+
+
+async def test_requests_that_pile_up_behind_one_are_read_when_it_is_answered(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    served: list[HttpExchange] = []
+    count = 5000
+    async with visiting(served.append) as visit, trio.open_nursery() as nursery:
+        nursery.start_soon(visit.client.stream.send_all, GET * count)
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(served) == 1
+        heard = b""
+        for number in range(count):
+            served[number].respond(HTTPStatus.NO_CONTENT)
+            visit.outbox.flush()
+            if number % 100 == 99:
+                await trio.testing.wait_all_tasks_blocked()
+                heard += await visit.client.stream.receive_some(1 << 20)
+        assert len(served) == count
+
+
+async def test_who_leaves_while_requests_pile_up_is_noticed(autojump_clock: trio.testing.MockClock) -> None:
+    async with visiting(lambda _exchange: None) as visit:
+        with trio.move_on_after(1):
+            await visit.client.stream.send_all(GET * 5000)
+        await visit.client.stream.send_eof()
+        with trio.fail_after(1):
+            await visit.ended.wait()
+
+
+async def test_a_last_response_that_is_being_read_is_not_cut(autojump_clock: trio.testing.MockClock) -> None:
+    async with visiting(large) as visit:
+        await visit.client.send("GET", "/", {"connection": "close"})
+        await trio.testing.wait_all_tasks_blocked()
+        heard = 0
+        while heard < LARGE:
+            await ticking(visit.connection.tick, 2 * LINGER_SECONDS)
+            heard += len(await visit.client.stream.receive_some(50_000))
+        with trio.fail_after(LINGER_SECONDS):
+            while await visit.client.stream.receive_some(50_000):
+                pass
+        await ticking(visit.connection.tick, LINGER_SECONDS + 1)
+        assert visit.ended.is_set()
+
+
+async def test_a_response_that_is_not_read_ends_its_connection(autojump_clock: trio.testing.MockClock) -> None:
+    async with visiting(large) as visit:
+        await visit.client.send("GET", "/", {"connection": "close"})
+        await ticking(visit.connection.tick, STUCK_SECONDS - 1)
+        assert not visit.ended.is_set()
+        await ticking(visit.connection.tick, 3)
+        assert visit.ended.is_set()
+
+
+async def test_a_daemon_that_stops_cuts_no_response(autojump_clock: trio.testing.MockClock) -> None:
+    async with visiting(large) as visit:
+        await visit.client.send("GET", "/")
+        await trio.testing.wait_all_tasks_blocked()
+        visit.connection.close_when_done()
+        assert len((await visit.client.response()).body) == LARGE
+        assert await visit.client.is_closed()
+
+
+async def test_a_body_that_will_not_be_read_is_not_asked_for(autojump_clock: trio.testing.MockClock) -> None:
+    async with visiting(taking(large)) as visit:
+        await visit.client.stream.send_all(
+            b"POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % (MAX_BODY + 1)
+        )
+        assert (await visit.client.stream.receive_some(1000)).startswith(b"HTTP/1.1 413 ")
+
+
+async def test_a_head_request_that_is_refused_has_no_body(autojump_clock: trio.testing.MockClock) -> None:
+    async with visiting(large) as visit:
+        await visit.client.stream.send_all(b"HEAD / HTTP/2.0\r\nHost: h\r\n\r\n")
+        heard = b""
+        while chunk := await visit.client.stream.receive_some(1000):
+            heard += chunk
+        assert heard.startswith(b"HTTP/1.1 505 ")
+        assert heard.endswith(b"\r\n\r\n")
+
+
+# --- sessions -------------------------------------------------------------------------------------------------
+
+
+class Breaking(Noting):
+    """A receiver that has had enough."""
+
+    def on_message(self, message: Envelope, line: Line) -> None:
+        raise ProtocolFault("a hundred malformed messages")
+
+
+async def test_a_session_that_breaks_ends_and_not_the_connection_that_it_was_told_over() -> None:
+    link: ExchangeLink[PostReply] = ExchangeLink(Outbox(), {})
+
+    async def run() -> None:
+        with pytest.raises(ProtocolFault):
+            await link.run(Breaking())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run)
+        await trio.testing.wait_all_tasks_blocked()
+        line = b'{"jsonrpc":"2.0","method":"x"}'
+        link.post(envelope.decode(line), line)
+    assert link.is_over
+
+
+async def test_a_request_whose_session_ends_without_an_answer_is_not_left_open(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with an_endpoint() as endpoint, endpoint.visiting() as visit:
+        headers = await begun(endpoint, visit.client)
+        await visit.client.send("POST", "/mcp", headers, message("tools/list", 2))
+        await trio.testing.wait_all_tasks_blocked()
+        endpoint.mcp.sessions.end_all()
+        endpoint.outbox.flush()
+        assert (await visit.client.response()).status == 404
+
+
+async def test_who_begins_many_sessions_ends_nobody_elses(autojump_clock: trio.testing.MockClock) -> None:
+    async with an_endpoint(places=4) as endpoint, endpoint.visiting() as visit:
+        bobs = endpoint.mcp.sessions.begin(BOB, None)
+        await trio.sleep(1)
+        for _ in range(10):
+            endpoint.mcp.sessions.begin(ALICE, None)
+        assert len(endpoint.mcp.sessions) == 4
+        assert endpoint.mcp.sessions.find(bobs.id, BOB) is bobs
+        assert visit.connection.exchange is None
+
+
+@attrs.frozen
+class _Gone:
+    """A connection whose client has reset it."""
+
+    def setsockopt(self, *_: int) -> None:
+        return
+
+    def getpeername(self) -> tuple[str, int]:
+        raise OSError(107, "Transport endpoint is not connected")
+
+
+def test_who_has_left_before_being_accepted_has_no_address() -> None:
+    gone: socket.socket = _Gone()  # type: ignore[assignment]
+    assert peer_of(gone) is None
