@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import attrs
 import trio
 from loguru import logger
 
@@ -33,18 +32,16 @@ from daemon.catalog.offer import Offers
 from daemon.clients.client import Moves
 from daemon.clients.context import SessionContext
 from daemon.clients.doors.unix import unix_door
+from daemon.clients.draining import drain
 from daemon.clients.sessions import Sessions
-from daemon.config.listen import HttpListen
 from daemon.counting.measures import RepairCounts
 from daemon.counting.readings import Exporter
 from daemon.counting.summary import counters, most_called
 from daemon.counting.tally import Tally
-from daemon.errors import UpstreamLost
 from daemon.host.logs import CallLogger
 from daemon.host.notify import SERVING, Readiness, feed_watchdog
 from daemon.kit.later import later
 from daemon.operators.base import Clients, Counters, OperatorContext
-from daemon.processes.children import Children
 from daemon.processes.peers import Peers, own_and, shares
 from daemon.state.opening import Opener
 from daemon.state.store import Store, listen, set_aside
@@ -56,67 +53,24 @@ from daemon.wire.outbox import Outbox
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
 
     from daemon.actors.summarizer import Summarizer
-    from daemon.clients.doors.http.admission import HttpAdmission
-    from daemon.clients.doors.http.server import HttpOffer, HttpServer
-    from daemon.clients.doors.http.tokens import Tokens
+    from daemon.clients.doors.http.door import HttpDoor, HttpNeeds
     from daemon.config.diff import Plan
     from daemon.config.model import Config
-    from daemon.config.redaction import Redactors
-    from daemon.config.state_url import StateUrl
-    from daemon.host.tokens import TokenFile
-    from daemon.operators.base import DaemonFacts
-    from daemon.ports import WatchedFile
     from daemon.processes.peers import Connections
+    from daemon.surroundings import Surroundings
 else:  # 10 ms, needed only if a model is configured that writes summaries
     Summarizer = later("daemon.actors.summarizer", "Summarizer")
     # 15 ms, needed only where HTTP is served
-    HttpAdmission = later("daemon.clients.doors.http.admission", "HttpAdmission")
-    HttpServer = later("daemon.clients.doors.http.server", "HttpServer")
-    TokenFile = later("daemon.host.tokens", "TokenFile")
-    Tokens = later("daemon.clients.doors.http.tokens", "Tokens")
-    HttpOffer = later("daemon.clients.doors.http.server", "HttpOffer")
-
-DRAIN_SECONDS = 0.5
-"""Seconds that calls in flight have to finish before the daemon answers them with an error."""
+    HttpDoor = later("daemon.clients.doors.http.door", "HttpDoor")
+    HttpNeeds = later("daemon.clients.doors.http.door", "HttpNeeds")
 
 STOP_SECONDS = 4.0
 """Seconds that all servers together have to stop; with the drain and the kill under the promised 5 s."""
 
-_DRAIN_POLL = 0.02
-"""Seconds between checks of the calls in flight during the drain: 25 in all."""
-
 CONTROL_CONNECTIONS = 32
 """Operators' connections at once; each command is short, except for `call`."""
-
-
-@attrs.frozen(kw_only=True)
-class Surroundings:
-    """What the daemon is given from outside: sockets, files, the service manager, its processes."""
-
-    front: socket.socket
-    """Where clients connect: listening, non-blocking."""
-    control: socket.socket
-    """Where operators connect: listening, non-blocking."""
-    http: socket.socket | None = None
-    """Where HTTP and WebSocket are served: listening, non-blocking; None: nowhere. Its maker closes it, and it
-    is never shut down: it may be the service manager's, who hands it to the next daemon, too."""
-    facts: DaemonFacts
-    """Facts about the daemon for reports."""
-    redact: Redactors
-    """Takes secrets out of what is shown."""
-    notify: Callable[[str], None] = lambda _state: None
-    """Tells the service manager."""
-    watchdog: float | None = None
-    """Seconds within which the service manager expects a sign of life; None: it expects none."""
-    place: StateUrl
-    """Where the state is stored."""
-    file: WatchedFile
-    """The configuration's file."""
-    children: Children = attrs.field(factory=Children)
-    """The daemon's child processes."""
 
 
 class Tree:
@@ -151,13 +105,7 @@ class Tree:
         )
         summarizer = partial(Summarizer, self.registry.catalog, tell=self.registry.tell, wall=time.time)
         self.summarizing = Summarizing(self.registry.catalog, summarizer)
-        self.means = Means(
-            offers=Offers(),
-            checker=Checker(),
-            index=lambda: self.librarian.index.value,
-            index_characters=config.limits.index_characters,
-            most_called=lambda: most_called(self.recorder.totals.known),
-        )
+        self.means = _means(self, config)
         self.reloader = Reloader(
             read=around.file.read,
             apply=self._apply,
@@ -170,19 +118,20 @@ class Tree:
         self.exposition = Exposition(
             self.registry.catalog, self.exporter.text, readiness=lambda: self.readiness, outbox=self.outbox
         )
-        self.access = None if around.http is None else _access(self, config)
+        self.http = None if around.http is None else _http(self, around.http)
         self.clients = _clients(self, config)
         self.operators = Peers("operators", shares(CONTROL_CONNECTIONS), uids=own_and(()))
         door = partial(unix_door, outbox=self.outbox, limits=config.limits)
         self.client_door = door(around.front, self.clients, self.front.serve)
         self.operator_door = door(around.control, self.operators, _control(self).serve)
-        self.http = None if around.http is None else _http(self, config, around.http)
         self._recording = trio.CancelScope()
         self._written = trio.Event()
 
     async def _apply(self, config: Config) -> Plan:
         plan = await self.servers.apply(config)
         self.tally.serve(self.registry.catalog.value.config.mcp_servers)
+        if self.http is not None:
+            await self.http.renew()
         return plan
 
     def connections(self) -> dict[str, Connections]:
@@ -207,8 +156,8 @@ class Tree:
                     doors.start_soon(self.client_door.run)
                     doors.start_soon(self.operator_door.run)
                     doors.start_soon(self.exposition.run)
-                    if self.http is not None and self.access is not None:
-                        await self.access.learn()
+                    if self.http is not None:
+                        await self.http.tokens.learn()
                         doors.start_soon(self.http.run)
                     doors.start_soon(feed_watchdog, around.notify, around.watchdog, self.registry.settle)
                     doors.start_soon(Warden(self.upstreams).run)
@@ -250,25 +199,14 @@ class Tree:
         self._written.set()
 
     async def _drain(self) -> None:
-        """Let calls in flight finish for `DRAIN_SECONDS`, then answer the rest with an error."""
+        """Let balancers look elsewhere and calls in flight finish, then answer the rest with an error."""
         self.around.notify("STOPPING=1\nSTATUS=stopping")
         self.readiness = Readiness.DRAINING
         logger.info("stopping")
-        http = self.registry.catalog.value.config.listen.http
-        if self.http is not None and http is not None:
-            # Everybody is served as before, while balancers see at /readyz that they should go elsewhere.
-            await trio.sleep(http.drain)
-        self.client_door.stop_accepting()
         if self.http is not None:
-            self.http.drain()
-        with trio.move_on_after(DRAIN_SECONDS):
-            while any(session.in_flight for session in self.front.sessions.values()):  # noqa: ASYNC110
-                await trio.sleep(_DRAIN_POLL)
-        for upstream in self.upstreams.values():
-            upstream.close_line()
-        gone = UpstreamLost("mcpd is shutting down; whether the call ran is unknown. Reconnect and check.")
-        for session in list(self.front.sessions.values()):
-            session.lose_calls(gone)
+            await self.http.drain()
+        self.client_door.stop_accepting()
+        await drain(self.front.sessions, self.upstreams)
 
 
 def _servers(tree: Tree, config: Config) -> Servers[UpstreamActor]:
@@ -308,6 +246,16 @@ def _recorder(tree: Tree, config: Config) -> Recorder:
     )
 
 
+def _means(tree: Tree, config: Config) -> Means:
+    return Means(
+        offers=Offers(),
+        checker=Checker(),
+        index=lambda: tree.librarian.index.value,
+        index_characters=config.limits.index_characters,
+        most_called=lambda: most_called(tree.recorder.totals.known),
+    )
+
+
 def _clients(tree: Tree, config: Config) -> Peers:
     listen = config.listen
     return Peers(
@@ -340,29 +288,22 @@ def _front(tree: Tree) -> Front[Session]:
     return Front(lambda link, number, visitor: Session(link, number, context, visitor))
 
 
-def _access(tree: Tree, config: Config) -> Tokens:
-    file = TokenFile(Path(tree.around.facts.state))
-    return Tokens(config.listen.http or HttpListen(), file, redact=tree.around.redact)
-
-
-def _http(tree: Tree, config: Config, listener: socket.socket) -> HttpServer:
-    http = config.listen.http or HttpListen()
-
-    def definition(profile: str, name: str) -> bytes:
-        catalog = tree.registry.catalog.value
-        found = tree.means.offers.of(catalog, catalog.config.profiles[profile]).find(name)
-        return b"" if found is None else found.tool.raw
-
-    offer = HttpOffer(
-        profiles=lambda: tuple(tree.registry.catalog.value.config.profiles),
-        definition=definition,
+def _http(tree: Tree, listener: socket.socket) -> HttpDoor:
+    needs = HttpNeeds(
+        listener=listener,
+        tls=tree.around.tls,
+        state=Path(tree.around.facts.state),
+        redact=tree.around.redact,
+        catalog=tree.registry.catalog,
+        offers=tree.means.offers,
         surfaces=tuple(SURFACES),
-        metrics=lambda: tree.exporter.text if tree.registry.catalog.value.config.metrics.enabled else None,
+        export=tree.exporter.text,
         readiness=lambda: tree.readiness,
+        count=tree.tally.turned_away,
+        serve=tree.front.serve,
+        outbox=tree.outbox,
     )
-    assert tree.access is not None
-    admission = HttpAdmission(http, tree.access, count=tree.tally.turned_away)
-    return HttpServer(listener, admission, offer, tree.front.serve, outbox=tree.outbox, limits=config.limits)
+    return HttpDoor(needs)
 
 
 def _exporter(tree: Tree) -> Exporter:
@@ -401,6 +342,6 @@ def _control(tree: Tree) -> Front[Control]:
         redact=tree.around.redact,
         outbox=tree.outbox,
         wall=time.time,
-        access=tree.access,
+        access=None if tree.http is None else tree.http.tokens,
     )
     return Front(lambda link, _number, _visitor: Control(link, context))

@@ -24,7 +24,8 @@ from daemon.config.state_url import resolve
 from daemon.operators.base import DaemonFacts
 from daemon.processes.children import Children
 from daemon.states import ServerState
-from daemon.tree import Surroundings, Tree
+from daemon.surroundings import Surroundings
+from daemon.tree import Tree
 from daemon.upstreams.servers import Servers
 from daemon.wire.outbox import Outbox
 from tests.fakes_upstream import ECHO_SERVER, Client, keep

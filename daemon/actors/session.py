@@ -44,13 +44,13 @@ OF_CONNECTIONS: Mapping[str, Callable[[ClientConnection, bytes, Raw | None], Non
     "initialize": initialize,
     "server/discover": discover,
     "ping": ping,
-    "subscriptions/listen": listen,
 }
 """Methods that concern the connection, independent of any session."""
 
 OF_SESSIONS: Mapping[str, Callable[[ClientConnection, Raw | None, Request], None]] = {
     "tools/list": list_tools,
     "tools/call": call_tool,
+    "subscriptions/listen": listen,
 }
 """Methods that depend on what a session has loaded."""
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from daemon.config.model import Config
     from daemon.ports import WatchedFile
-    from daemon.tree import Surroundings
+    from daemon.surroundings import Surroundings
 
 SWITCH_SECONDS = 0.0005
 """How long a worker thread keeps the interpreter while the event loop waits for it; Python's default is ten

@@ -18,6 +18,7 @@ from daemon.host.sockets import bind, unbind
 
 if TYPE_CHECKING:
     import socket
+    import ssl
     from collections.abc import Iterable, Iterator, Mapping
 
     from daemon.config.model import Config
@@ -49,6 +50,8 @@ class Listeners:
     """The path of `control`."""
     http: socket.socket | None = None
     """Where HTTP is served; None: nowhere."""
+    tls: ssl.SSLContext | None = None
+    """The certificate of `http`; None: without TLS."""
 
 
 def held_address(inherited: Mapping[str, socket.socket]) -> str | None:
@@ -104,4 +107,17 @@ def opened_listeners(
             http = bind_http(listen.http.address)
         if http is not None:
             stack.callback(http.close)
-        yield Listeners(front, control, front_path, control_path, http)
+        yield Listeners(front, control, front_path, control_path, http, _certificate(config))
+
+
+def _certificate(config: Config) -> ssl.SSLContext | None:
+    """The certificate of HTTP, if it has one.
+
+    Raises:
+        OSError: its files cannot be used; the text says which and why.
+    """
+    if config.listen.http is None or config.listen.http.tls is None:
+        return None
+    from daemon.clients.doors.tls import tls_context  # noqa: PLC0415 - see `held_address`
+
+    return tls_context(config.listen.http.tls)

@@ -220,11 +220,11 @@ def _serve(
     import trio  # noqa: PLC0415
     from loguru import logger  # noqa: PLC0415
 
-    from daemon import tree  # noqa: PLC0415
     from daemon.cli import lifetime  # noqa: PLC0415
     from daemon.host import logs  # noqa: PLC0415
     from daemon.processes import own  # noqa: PLC0415
     from daemon.processes.children import Children  # noqa: PLC0415
+    from daemon.surroundings import Surroundings  # noqa: PLC0415
 
     style = options.log_format or ("journal" if os.environ.get("JOURNAL_STREAM") else "text")
     writer = logs.configure(style, options.log_level, file.redact)
@@ -232,10 +232,11 @@ def _serve(
     state = (options.state_dir or paths.state_dir(os.environ)).absolute()
     try:
         with _written_down(state) as (begun, unrecorded):
-            around = tree.Surroundings(
+            around = Surroundings(
                 front=doors.front,
                 control=doors.control,
                 http=doors.http,
+                tls=doors.tls,
                 facts=_facts(doors, file, state, unrecorded),
                 redact=file.redact,
                 notify=Notifier(os.environ),

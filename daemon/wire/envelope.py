@@ -35,11 +35,11 @@ MAX_DEPTH = 128
 """Deepest nesting taken from a client. Real tool schemas reach 23; several JSON libraries give up at 254."""
 
 LONG_BYTES = 4096
-"""Length of a line from which searching for one byte repeatedly is quicker than counting it."""
+"""Length from which searching for one byte repeatedly is quicker than counting it."""
 
 MAX_CONTAINERS = 500_000
-"""Objects and lists in one message from a client: more is a bomb, and finding out how deep it is would block
-the loop. 4 MiB of pairs of numbers are 400,000."""
+"""Objects and lists in one message from a client: how deep more are nested takes too long to find out. 4 MiB of
+pairs of numbers are 400,000."""
 
 MAX_MEMBERS = 100_000
 """Members of all objects in one message from a client (reliability.md S8): a server that decodes a million of
@@ -52,8 +52,8 @@ MAX_ENVELOPE_BYTES = 64 * 1024
 """Bytes beside `params` of a message that has to be read again: an id, a method, a version."""
 
 MAX_ERROR_BYTES = 128 * 1024
-"""Bytes of an error's message, and of its data, that are read: more than is ever shown, plus the longest secret
-that is looked for at the end (`safety.redact.SHOWN`, `safety.redact.FARTHEST`)."""
+"""Bytes of an error's message, and of its data, that are read: what is shown at most (`safety.redact.SHOWN`),
+and the longest secret that is looked for at its end (`FARTHEST`)."""
 
 JOINED_BYTES = 4096
 """Longest payload that is copied into its frame: that costs less than keeping the two apart."""
@@ -199,7 +199,7 @@ def error_response(request_id: bytes, code: int, message: str, data: object = No
 
 
 def error_code(frame: Sequence[Buffer]) -> int | None:
-    """The code in the frame of an error (`error_response`); None for every other frame."""
+    """The code in an error's frame; None for every other frame."""
     return read_error(frame[3])[0] if tuple(frame[2:3]) == (_ERROR,) else None
 
 
@@ -297,8 +297,7 @@ def _explain(error: msgspec.ValidationError) -> str:
 
 def id_of(envelope: Envelope) -> bytes:
     """The id to answer under, `null` if the message has no valid one: the answer must not be malformed, too."""
-    found = b"" if envelope.id is UNSET else bytes(envelope.id)
-    return found if is_id(found) else NO_ID
+    return bytes(envelope.id) if envelope.id is not UNSET and is_id(bytes(envelope.id)) else NO_ID
 
 
 def _members(line: Line) -> int:

@@ -15,12 +15,13 @@ import pytest
 import trio
 import trio.testing
 
+from daemon.clients.draining import DRAIN_SECONDS
 from daemon.config.diff import Plan
 from daemon.config.redaction import secrets
 from daemon.host.notify import feed_watchdog
 from daemon.operators.base import Refused
 from daemon.states import ServerState
-from daemon.tree import DRAIN_SECONDS, STOP_SECONDS
+from daemon.tree import STOP_SECONDS
 from tests.fakes_upstream import described, error_of
 from tests.houses import ECHO, PATIENCE, STUBBORN, House, house, is_alive
 from tests.unit.config.reading import config_of

@@ -34,7 +34,7 @@ ORDER = (
     ("counting",),
     ("upstreams", "clients"),
     ("summaries", "operators"),
-    ("actors",),
+    ("actors", "surroundings"),
     ("tree",),
     ("cli",),
     ("__main__",),

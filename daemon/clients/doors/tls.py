@@ -23,14 +23,22 @@ HANDSHAKE_SECONDS = 10.0
 def tls_context(tls: Tls) -> ssl.SSLContext:
     """What a listener needs to speak TLS 1.2 or later with these files.
 
-    A renewed certificate is taken by calling this again; connections that are open keep the one they have.
-
     Raises:
         OSError: a file cannot be read, or is not what it should be (`ssl.SSLError`); the text says which file.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
+    renew(context, tls)
+    return context
+
+
+def renew(context: ssl.SSLContext, tls: Tls) -> None:
+    """Read these files again; connections that are open keep the certificate that they have.
+
+    Raises:
+        OSError: as `tls_context`; nothing has changed.
+    """
     for key, path in (("cert", tls.cert), ("key", tls.key)):
         try:
             with open(path, "rb"):  # noqa: PTH123 - only whether it can be: the library's error names neither
@@ -42,7 +50,6 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
         context.load_cert_chain(tls.cert, tls.key, password=_no_passphrase)
     except ssl.SSLError as error:
         raise ssl.SSLError(error.errno, f"listen.http.tls: {_why(error, tls)}") from None
-    return context
 
 
 async def terminate(

@@ -12,45 +12,32 @@ from daemon.wire import envelope
 if TYPE_CHECKING:
     from msgspec import Raw
 
-    from daemon.clients.attachment import Attachment
+    from daemon.clients.attachment import Attachment, Request
     from daemon.clients.connection import ClientConnection
 
 
-def listen(connection: ClientConnection, request_id: bytes, params: Raw | None) -> None:
+def listen(connection: ClientConnection, params: Raw | None, request: Request) -> None:
     """Acknowledge a subscription, which then stays open until the client cancels it.
+
+    It is told of all changes since then, also if its client asks for its list over another connection.
 
     Raises:
         msgspec.MsgspecError: its params are no object.
     """
     announcements, peer = connection.announcements, connection.peer
-    if request_id in connection.calls.open or request_id in announcements.subscriptions:
-        peer.refuse(request_id, envelope.INVALID_REQUEST, protocol.already_in_flight(request_id))
+    if request.id in connection.calls.open or request.id in announcements.subscriptions:
+        peer.refuse(request.id, envelope.INVALID_REQUEST, protocol.already_in_flight(request.id))
         return
     if announcements.is_full:
         text = f"{MAX_SUBSCRIPTIONS} subscriptions are open; cancel one first"
-        peer.refuse(request_id, envelope.INVALID_REQUEST, text)
+        peer.refuse(request.id, envelope.INVALID_REQUEST, text)
         return
     honoured = protocol.honoured(params)
     if honoured:
-        _follow(connection, request_id, params)
-        announcements.subscribe(request_id)
-    told = protocol.of_subscription(request_id, notifications=honoured)
-    peer.notify("notifications/subscriptions/acknowledged", told, request_id)
-
-
-def _follow(connection: ClientConnection, request_id: bytes, params: Raw | None) -> None:
-    """Have changes announced since now, also to a client that was given its list over another connection."""
-
-    def follow(session: Attachment) -> None:
-        connection.announcements.follow(session.state.key, partial(_list, session))
-
-    attachments = connection.attachments
-    key = attachments.key_of(protocol.meta_of(params))
-    session = attachments.present(key)
-    if session is not None:
-        follow(session)
-    else:
-        attachments.hold(key or "", request_id, follow)
+        announcements.follow(request.key, partial(_list, request.session))
+        announcements.subscribe(request.id)
+    told = protocol.of_subscription(request.id, notifications=honoured)
+    peer.notify("notifications/subscriptions/acknowledged", told, request.id)
 
 
 def _list(session: Attachment) -> tuple[bytes, ...]:

@@ -222,3 +222,22 @@ async def test_a_search_that_finds_nothing_waits_for_nobody(
     nothing = {"name": "search_tools", "arguments": {"query": "xylophone"}}
     await client.ask("tools/call", nothing, request_id="nothing")
     assert await order(client, 1) == ["nothing"]
+
+
+async def test_a_subscription_tells_what_another_connection_of_its_session_loads(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """As over HTTP, where it has a connection of its own; it stands from its acknowledgement on."""
+    stage = Stage(**LOAD)
+    stage.memory.open = trio.Event()
+    told, loading = await stage.connect(nursery), await stage.connect(nursery)
+    for guest in (told, loading):
+        await guest.client.tell("mcpd/hello", {"session": "k"})
+    listen = {"_meta": MODERN, "notifications": {"toolsListChanged": True}}
+    await told.client.ask("subscriptions/listen", listen, request_id="s")
+    assert await served(told.client), "its session is not there yet"
+    stage.memory.open.set()
+    assert await order(told.client, 1) == ["notifications/subscriptions/acknowledged"]
+    for call in (ECHO, ADD):
+        await loading.client.request("tools/call", {"_meta": MODERN, **call}, request_id="load")
+        assert await order(told.client, 1) == [TOOLS_CHANGED]

@@ -21,12 +21,11 @@ from typing import TYPE_CHECKING
 
 import h11
 import trio
-from loguru import logger
 
 from daemon.clients.doors.http.exchange import PLAIN, HttpExchange
 from daemon.clients.doors.http.head import HEAD_BYTES, head_of
 from daemon.clients.doors.http.responding import ResponseWriter
-from daemon.errors import ConnectionLost, RunError
+from daemon.errors import ConnectionLost
 from daemon.wire.outbox import IN, OUT
 from daemon.wire.writing import CLOSED
 
@@ -88,7 +87,7 @@ class HttpConnection(ResponseWriter):
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._deadline = trio.current_time() + HEAD_SECONDS
-        self._parsing = self._reads = self._piles_up = self._is_head = False
+        self._parsing = self._reads = self._piles_up = False
 
     def __repr__(self) -> str:
         return f"<HttpConnection from {self._peer}>"
@@ -127,28 +126,6 @@ class HttpConnection(ResponseWriter):
         self._is_last = True
         if self.exchange is None and not self._out:
             self._end(ConnectionLost("mcpd is stopping"))
-
-    def _give_up(self, error: Exception) -> None:
-        """End the connection; what is no request, and a fault of ours, is answered if it still can be."""
-        if isinstance(error, RunError):
-            self._end(error)
-            return
-        if isinstance(error, h11.RemoteProtocolError):
-            status, text, answers = HTTPStatus(error.error_status_hint), _plain(error), True
-        else:
-            logger.opt(exception=error).error("a fault of mcpd's own while serving HTTP")
-            status, text = HTTPStatus.INTERNAL_SERVER_ERROR, "a fault of mcpd's own: see its log\n"
-            answers = self.exchange is not None
-        self._is_last = True
-        if not answers or self._http.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
-            self._end(ConnectionLost(text))
-            return
-        body = b"" if self._is_head else text.encode()
-        self.exchange = None
-        self.queue((self._begun(status, {**PLAIN, "content-length": str(len(body))}),))
-        if body:
-            self.queue(self._framed((body,), len(body)))
-        self.finish()
 
     # --- requests ------------------------------------------------------------------------------------------
 
@@ -266,8 +243,3 @@ class HttpConnection(ResponseWriter):
 def _refuse_body(exchange: HttpExchange, most: int) -> None:
     text = f"the body is longer than {most} bytes (limits.clientMessageBytes)\n"
     exchange.respond(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, (text.encode(),), PLAIN)
-
-
-def _plain(error: h11.RemoteProtocolError) -> str:
-    """What h11 found, without the bytes that it repeats after a colon: a token may be among them."""
-    return f"not a request of HTTP/1.1: {str(error).partition(':')[0]}\n"

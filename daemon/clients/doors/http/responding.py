@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import socket
 from abc import abstractmethod
+from functools import lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import h11
 import trio
+from loguru import logger
 
-from daemon.errors import ConnectionLost
+from daemon.clients.doors.http.exchange import PLAIN
+from daemon.errors import ConnectionLost, RunError
 from daemon.wire.writing import CLOSED, STUCK_SECONDS, FdWriter
 
 if TYPE_CHECKING:
@@ -30,6 +33,10 @@ default, so that it is they who close."""
 LINGER_SECONDS = 2.0
 """Seconds that a client has to close after the last response was written: what it has sent meanwhile would make
 the kernel reset the connection, and could lose the response (RFC 9112, 9.6)."""
+
+
+KNOWN_HEADS = 256
+"""Heads of responses that are kept: most answers are of a few lengths."""
 
 
 class _Size:
@@ -59,7 +66,7 @@ class ResponseWriter(FdWriter):
         self._deadline = trio.current_time()
         self._seen = 0
         """What the client had taken when it was last looked at."""
-        self._is_last = self._shut = self._is_idle = self._closed = False
+        self._is_last = self._shut = self._is_idle = self._is_head = self._closed = False
 
     def respond(self, status: HTTPStatus, headers: Mapping[str, str], parts: Sequence[Buffer]) -> None:
         """Send a whole response."""
@@ -99,11 +106,9 @@ class ResponseWriter(FdWriter):
             self._deadline = max(self._deadline, now + STUCK_SECONDS)
 
     def _begun(self, status: HTTPStatus, headers: Mapping[str, str]) -> bytes:
-        fields: list[tuple[str, str]] = list(headers.items())
         if self._is_last or self._http.their_state is h11.SEND_BODY:
-            fields.append(("connection", "close"))
-        response = h11.Response(status_code=status, headers=fields, reason=status.phrase.encode())
-        return self._http.send(response) or b""
+            headers = {**headers, "connection": "close"}
+        return self._http.send(_response(status, tuple(headers.items()))) or b""
 
     def _framed(self, parts: Iterable[Buffer], size: int) -> list[Buffer]:
         body: Any = _Size(size)
@@ -155,6 +160,28 @@ class ResponseWriter(FdWriter):
         if exchange is not None and exchange.on_gone is not None:
             exchange.on_gone()
 
+    def _give_up(self, error: Exception) -> None:
+        """End the connection; what is no request, and a fault of ours, is answered if there is a way to."""
+        if isinstance(error, RunError):
+            self._end(error)
+            return
+        if isinstance(error, h11.RemoteProtocolError):
+            status, text, answers = HTTPStatus(error.error_status_hint), _plain(error), True
+        else:
+            logger.opt(exception=error).error("a fault of mcpd's own while serving HTTP")
+            status, text = HTTPStatus.INTERNAL_SERVER_ERROR, "a fault of mcpd's own: see its log\n"
+            answers = self.exchange is not None
+        self._is_last = True
+        if not answers or self._http.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
+            self._end(ConnectionLost(text))
+            return
+        body = b"" if self._is_head else text.encode()
+        self.exchange = None
+        self.queue((self._begun(status, {**PLAIN, "content-length": str(len(body))}),))
+        if body:
+            self.queue(self._framed((body,), len(body)))
+        self.finish()
+
     def _look_again(self) -> None:
         self._rewatch()
         self.queue(())  # Flushed again, it serves what has come meanwhile.
@@ -162,3 +189,14 @@ class ResponseWriter(FdWriter):
     @abstractmethod
     def _forget_request(self) -> None:
         """Forget what was read of the request that has been answered."""
+
+
+@lru_cache(KNOWN_HEADS)
+def _response(status: HTTPStatus, headers: tuple[tuple[str, str], ...]) -> h11.Response:
+    """The head of a response; h11 checks each of its headers, which takes a tenth of a call."""
+    return h11.Response(status_code=status, headers=list(headers), reason=status.phrase.encode())
+
+
+def _plain(error: h11.RemoteProtocolError) -> str:
+    """What h11 found, without the bytes that it repeats after a colon: a token may be among them."""
+    return f"not a request of HTTP/1.1: {str(error).partition(':')[0]}\n"

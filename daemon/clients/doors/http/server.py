@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import attrs
 import trio
+from loguru import logger
 
 from daemon.clients.doors.http.binding import peer_of
 from daemon.clients.doors.http.connection import HttpConnection
@@ -24,6 +25,7 @@ from daemon.clients.doors.http.metrics import answer, require_all_profiles, requ
 from daemon.clients.doors.http.sessions import Place
 from daemon.clients.doors.listening import Listener
 from daemon.clients.doors.unix import PAUSE_SHARE
+from daemon.errors import leaf
 from daemon.kit.later import later
 
 if TYPE_CHECKING:
@@ -179,6 +181,9 @@ class HttpServer:
                     await speak(accepted)
                 else:
                     await terminate(accepted, self._tls, speak)
+            except Exception as error:  # noqa: BLE001 - the boundary of a connection: the others go on
+                plain = leaf(error) if isinstance(error, BaseExceptionGroup) else error
+                logger.opt(exception=plain).error("a fault of mcpd's own ended a connection over HTTP")
             finally:
                 self._strangers.pop(scope, None)
                 self._bearers.pop(scope, None)

@@ -1,0 +1,116 @@
+"""HTTP as a daemon has it: who may come in, what there is, and the listener, made of what the tree knows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+import attrs
+import trio
+from loguru import logger
+
+from daemon.clients.doors.http.admission import HttpAdmission
+from daemon.clients.doors.http.server import HttpOffer, HttpServer
+from daemon.clients.doors.http.tokens import Tokens
+from daemon.clients.doors.tls import renew
+from daemon.config.listen import HttpListen
+from daemon.host.tokens import TokenFile
+
+if TYPE_CHECKING:
+    import socket
+    import ssl
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from daemon.catalog.offer import Offers
+    from daemon.catalog.snapshot import Catalog
+    from daemon.clients.visitor import Visitor
+    from daemon.config.redaction import Redactors
+    from daemon.host.notify import Readiness
+    from daemon.kit.mailbox import Watch
+    from daemon.wire.outbox import Link, Outbox
+
+
+@attrs.frozen(kw_only=True)
+class HttpNeeds:
+    """What HTTP is given by the daemon around it."""
+
+    listener: socket.socket
+    """Bound, listening and non-blocking."""
+    tls: ssl.SSLContext | None
+    """The certificate; None: without TLS."""
+    state: Path
+    """The state directory, where tokens are kept."""
+    redact: Redactors
+    """Is told the tokens."""
+    catalog: Watch[Catalog]
+    """The newest catalog."""
+    offers: Offers
+    """The tools that each profile offers."""
+    surfaces: tuple[str, ...]
+    """The names of all surfaces."""
+    export: Callable[[], Awaitable[str]]
+    """Makes the text of `/metrics`."""
+    readiness: Callable[[], Readiness]
+    """Whether new clients are to come here."""
+    count: Callable[[str], None]
+    """Counts a refused request, by its reason."""
+    serve: Callable[[Link, Visitor], Awaitable[None]]
+    """Serves a link of a visitor until it ends, and contains its faults."""
+    outbox: Outbox
+    """The daemon's outbox."""
+
+
+class HttpDoor:
+    """Serves HTTP while the daemon runs."""
+
+    def __init__(self, needs: HttpNeeds) -> None:
+        """Make everything; nothing is served yet."""
+        config = needs.catalog.value.config
+        http = config.listen.http or HttpListen()
+        self.tokens = Tokens(http, TokenFile(needs.state), redact=needs.redact)
+        """Who shows which token."""
+        self._needs = needs
+        self._files = http.tls
+        offer = HttpOffer(
+            profiles=lambda: tuple(needs.catalog.value.config.profiles),
+            definition=self._definition,
+            surfaces=needs.surfaces,
+            metrics=lambda: needs.export if needs.catalog.value.config.metrics.enabled else None,
+            readiness=needs.readiness,
+        )
+        self._server = HttpServer(
+            needs.listener,
+            HttpAdmission(http, self.tokens, count=needs.count),
+            offer,
+            needs.serve,
+            outbox=needs.outbox,
+            limits=config.limits,
+            tls=needs.tls,
+        )
+
+    async def run(self) -> NoReturn:
+        """Serve until cancelled.
+
+        Raises:
+            OSError: the listening socket is broken.
+        """
+        await self._server.run()
+
+    async def drain(self) -> None:
+        """Serve on for as long as balancers need to look elsewhere, then accept nobody."""
+        http = self._needs.catalog.value.config.listen.http
+        await trio.sleep(0 if http is None else http.drain)
+        self._server.drain()
+
+    async def renew(self) -> None:
+        """Read the certificate again; a faulty one is told, and the one before goes on."""
+        if self._needs.tls is not None and self._files is not None:
+            try:
+                await trio.to_thread.run_sync(renew, self._needs.tls, self._files)
+            except OSError as error:
+                logger.warning("the certificate of HTTP stays as it is: {}", error.strerror or error)
+
+    def _definition(self, profile: str, name: str) -> bytes:
+        catalog = self._needs.catalog.value
+        found = self._needs.offers.of(catalog, catalog.config.profiles[profile]).find(name)
+        return b"" if found is None else found.tool.raw

@@ -1,0 +1,197 @@
+"""The listener: where paths lead, who makes room for whom, what draining and expelling end."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from daemon.clients.doors.http.admission import HttpAdmission
+from daemon.clients.doors.http.binding import bind_http
+from daemon.clients.doors.http.server import MAX_STRANGERS, HttpOffer, HttpServer
+from daemon.clients.doors.http.tokens import Tokens
+from daemon.config.listen import AccessToken, HttpListen
+from daemon.config.redaction import Redactors
+from daemon.config.tuning import Limits
+from daemon.host.notify import Readiness
+from daemon.host.tokens import TokenFile
+from daemon.wire.outbox import Outbox
+from tests.unit.clients.doors.http.answering import INITIALIZE, POST, Served, message
+from tests.unit.clients.doors.http.visiting import HttpClient
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from daemon.clients.visitor import Visitor
+    from daemon.wire.outbox import Link
+
+BOUND = 30.0
+"""Seconds that a test may take."""
+
+ALICE, BOB = "a" * 20, "b" * 20
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {**POST, "authorization": f"Bearer {token}"}
+
+
+@attrs.define(eq=False)
+class Opened:
+    """A listener under test, whose sessions answer `initialize` and leave everything else open."""
+
+    server: HttpServer
+    port: int
+    served: list[Served] = attrs.field(factory=list)
+    readiness: Readiness = Readiness.SERVING
+    clients: list[HttpClient] = attrs.field(factory=list)
+
+    async def connect(self) -> HttpClient:
+        self.clients.append(HttpClient(await trio.open_tcp_stream("127.0.0.1", self.port)))
+        return self.clients[-1]
+
+    async def ask(
+        self, method: str, path: str, headers: dict[str, str] | None = None, body: bytes = b""
+    ) -> tuple[int, bytes]:
+        client = await self.connect()
+        response = await client.ask(method, path, headers, body)
+        return response.status, response.body
+
+
+@asynccontextmanager
+async def opened(tmp_path: Path, limits: Limits | None = None) -> AsyncIterator[Opened]:
+    known = (AccessToken(name="alice", value=ALICE), AccessToken(name="bob", value=BOB, profiles=("reader",)))
+    http = HttpListen(tokens=known)
+    outbox = Outbox()
+    listener = bind_http("127.0.0.1:0")
+
+    async def serve(link: Link, visitor: Visitor) -> None:
+        served = Answering(link, visitor, outbox)
+        here.served.append(served)
+        await served.run()
+
+    async def metrics() -> str:
+        return "a 1\n"
+
+    offer = HttpOffer(
+        profiles=lambda: ("default", "reader"),
+        surfaces=("category", "full"),
+        definition=lambda _profile, _name: b"",
+        metrics=lambda: metrics,
+        readiness=lambda: here.readiness,
+    )
+    admission = HttpAdmission(http, Tokens(http, TokenFile(tmp_path), redact=Redactors()))
+    server = HttpServer(listener, admission, offer, serve, outbox=outbox, limits=limits or Limits())
+    here = Opened(server, listener.getsockname()[1])
+    with trio.fail_after(BOUND), listener:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(server.run)
+            yield here
+            for client in here.clients:
+                await client.stream.aclose()
+            nursery.cancel_scope.cancel()
+
+
+class Answering(Served):
+    """Answers `initialize`."""
+
+    async def run(self) -> None:
+        await self.peer.run()
+
+    def on_request(self, request_id: bytes, method: str, params: object) -> None:
+        if method == "initialize":
+            self.peer.answer(request_id, b"{}")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "token", "status"),
+    [
+        ("GET", "/healthz", "", 200),
+        ("GET", "/readyz", "", 200),
+        ("GET", "/", "", 404),
+        ("GET", "/mcp", "", 401),
+        ("GET", "/mcp", ALICE, 400),
+        ("GET", "/mcp/", ALICE, 400),
+        ("GET", "//mcp", ALICE, 404),
+        ("GET", "/mcp/nosuch", ALICE, 404),
+        ("GET", "/mcp/default/nosuch", ALICE, 404),
+        ("GET", "/mcp/default/full", ALICE, 400),
+        ("GET", "/mcp/default/full/more", ALICE, 404),
+        ("GET", "/mcp/default", BOB, 403),
+        ("GET", "/mcp", BOB, 400),
+        ("GET", "/metrics", ALICE, 200),
+        ("GET", "/metrics", BOB, 403),
+        ("GET", "/metrics", "", 401),
+        ("GET", "/ws", ALICE, 426),
+        ("GET", "/ws", "", 401),
+        ("OPTIONS", "/mcp", "", 204),
+        ("TRACE", "/mcp", ALICE, 405),
+    ],
+)
+async def test_a_path_leads_to_what_it_names(
+    method: str, path: str, token: str, status: int, tmp_path: Path
+) -> None:
+    async with opened(tmp_path) as here:
+        assert (await here.ask(method, path, bearer(token) if token else None))[0] == status
+
+
+async def test_readiness_is_asked_for_each_time(tmp_path: Path) -> None:
+    async with opened(tmp_path) as here:
+        here.readiness = Readiness.DRAINING
+        assert (await here.ask("GET", "/readyz"))[0] == HTTPStatus.SERVICE_UNAVAILABLE
+        assert (await here.ask("GET", "/healthz"))[0] == HTTPStatus.OK
+
+
+async def test_strangers_make_room_for_each_other_and_keep_nobody_out(tmp_path: Path) -> None:
+    async with opened(tmp_path) as here:
+        first = await here.connect()
+        for _ in range(MAX_STRANGERS):
+            await here.connect()
+        assert await first.is_closed()
+        headers = bearer(ALICE)
+        assert (await here.ask("POST", "/mcp", headers, message("initialize", 1, **INITIALIZE)))[0] == 200
+
+
+async def test_more_clients_than_there_are_places_are_told_so(tmp_path: Path) -> None:
+    async with opened(tmp_path, attrs.evolve(Limits(), connections=1)) as here:
+        client = await here.connect()
+        await client.ask("POST", "/mcp", bearer(ALICE), message("initialize", 1, **INITIALIZE))
+        status, text = await here.ask("POST", "/mcp", bearer(ALICE), message("initialize", 1, **INITIALIZE))
+        assert (status, b"limits.connections" in text) == (503, True)
+        assert (await client.ask("GET", "/metrics", bearer(ALICE))).status == 200
+
+
+async def test_a_drained_listener_accepts_nobody_and_ends_what_is_idle(tmp_path: Path) -> None:
+    async with opened(tmp_path) as here:
+        client = await here.connect()
+        await client.ask("GET", "/healthz")
+        here.server.drain()
+        assert await client.is_closed()
+
+
+async def test_an_expelled_visitor_is_cut_off_and_others_are_not(tmp_path: Path) -> None:
+    async with opened(tmp_path) as here:
+        alice, bob = await here.connect(), await here.connect()
+        for client, token in ((alice, ALICE), (bob, BOB)):
+            await client.ask("POST", "/mcp", bearer(token), message("initialize", 1, **INITIALIZE))
+        here.server.expel(here.served[0].visitor)
+        assert await alice.is_closed()
+        assert (await bob.ask("GET", "/healthz")).status == 200
+
+
+async def test_a_fault_while_a_connection_is_served_ends_that_one_alone(tmp_path: Path) -> None:
+    async with opened(tmp_path) as here:
+        client = await here.connect()
+        # A WebSocket that is opened and then reset in the middle of its handshake.
+        upgrade = {"upgrade": "websocket", "connection": "upgrade", "sec-websocket-version": "13"}
+        await client.send("GET", "/ws", {**bearer(ALICE), **upgrade, "sec-websocket-key": "x"})
+        linger = (1).to_bytes(4, "little") + (0).to_bytes(4, "little")
+        client.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        await client.stream.aclose()
+        assert (await here.ask("GET", "/healthz"))[0] == 200
