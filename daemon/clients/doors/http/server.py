@@ -137,6 +137,7 @@ class HttpServer:
     def drain(self) -> None:
         """Accept nobody, and close each connection after the request that is under way."""
         self._listener.stop_accepting()
+        self._mcp.sessions.end_streams()
         for connection in list(self._connections):
             connection.close_when_done()
         self._outbox.flush()
