@@ -118,7 +118,7 @@ class HttpServer:
         self._listener = Listener(
             "http",
             listener,
-            places=limits.connections + MAX_STRANGERS,
+            places=limits.connections + MAX_STRANGERS + 1,  # The last is for whom a stranger has to leave.
             admit=peer_of,
             serve=self._serve_connection,
         )
@@ -137,6 +137,7 @@ class HttpServer:
     def drain(self) -> None:
         """Accept nobody, and close each connection after the request that is under way."""
         self._listener.stop_accepting()
+        self._mcp.sessions.end_streams()
         for connection in list(self._connections):
             connection.close_when_done()
         self._outbox.flush()
@@ -290,9 +291,10 @@ class HttpServer:
         """Who asks, by a token; there is room for them."""
         visitor = self._admission.visitor(exchange.head)
         scope = self._connections[exchange.connection]
-        self._strangers.pop(scope, None)
-        self._bearers.setdefault(scope, set()).add(visitor)
-        if len(self._connections) - len(self._strangers) > self._limits.connections:
+        if scope not in self._bearers and len(self._bearers) >= self._limits.connections:
+            exchange.connection.close_when_done()  # It stays a stranger, and makes room for others.
             text = f"{self._limits.connections} clients are connected (limits.connections); try again later\n"
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, text, headers={"retry-after": "10"})
+        self._strangers.pop(scope, None)
+        self._bearers.setdefault(scope, set()).add(visitor)
         return visitor

@@ -123,7 +123,12 @@ class HttpSession(ExchangeLink[ResumableReply]):
     def end(self) -> None:
         """End the session and its streams."""
         super().end()
-        for exchange in self._listening:
+        self.end_streams()
+
+    def end_streams(self) -> None:
+        """End the streams that belong to no request."""
+        listening, self._listening = self._listening, []
+        for exchange in listening:
             exchange.finish()
 
 
@@ -184,6 +189,11 @@ class HttpSessions:
         """End all sessions of some visitors."""
         for session in [each for each in self._known.values() if unwanted(each.place.visitor)]:
             self.end(session)
+
+    def end_streams(self) -> None:
+        """End all streams that belong to no request: nothing is said there any more."""
+        for session in self._known.values():
+            session.end_streams()
 
     def tick(self, now: float) -> None:
         """End the sessions that nobody has used for long."""
