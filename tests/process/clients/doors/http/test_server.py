@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from daemon.clients.doors.http.tokens import Tokens
 from daemon.config.listen import AccessToken, HttpListen
 from daemon.config.redaction import Redactors
 from daemon.config.tuning import Limits
+from daemon.errors import RunError
 from daemon.host.notify import Readiness
 from daemon.host.tokens import TokenFile
 from daemon.wire.outbox import Outbox
@@ -74,7 +75,8 @@ async def opened(tmp_path: Path, limits: Limits | None = None) -> AsyncIterator[
     async def serve(link: Link, visitor: Visitor) -> None:
         served = Answering(link, visitor, outbox)
         here.served.append(served)
-        await served.run()
+        with suppress(RunError):
+            await served.peer.run()
 
     async def metrics() -> str:
         return "a 1\n"
@@ -100,9 +102,6 @@ async def opened(tmp_path: Path, limits: Limits | None = None) -> AsyncIterator[
 
 class Answering(Served):
     """Answers `initialize`."""
-
-    async def run(self) -> None:
-        await self.peer.run()
 
     def on_request(self, request_id: bytes, method: str, params: object) -> None:
         if method == "initialize":
