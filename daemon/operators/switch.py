@@ -59,6 +59,8 @@ async def switch(context: OperatorContext, params: SwitchParams) -> dict[str, ob
     if tool == WHOLE and child is not None:
         with trio.move_on_after(OUTCOME_SECONDS):
             await child.status.wait_until(lambda status: _has_followed(status.state, off=off))
+        # The child tells the registry of its state, which others look at.
+        await registry.settle()
     notes = (unexpected(context.catalog, key, off=off), await _unkept(context))
     return {
         "server": server,
