@@ -195,7 +195,7 @@ def test_a_run_measures_prints_and_writes(tmp_path: Path) -> None:
         assert f"{name:4}" in ran.stdout
         assert BY_NAME[name].bar in ran.stdout
         assert f"measured: {rows[name].measured}\n" in ran.stdout
-    assert rows["R9"].run.startswith("`python -m bench.reliability --share 0.001 --only R9,R20,R25`, ")
+    assert rows["R9"].run.startswith("`python -m bench.reliability --share 0.001 --only R9,R20,R25 --write")
     assert "CPUs" in rows["R9"].run
 
 
