@@ -273,10 +273,13 @@ async def test_only_one_store_is_set_aside_in_a_life(mock_clock: MockClock) -> N
     disk = Disk()
     async with life(begin(disk.open, set_aside=disk.set_aside), disk) as stage:
         await stage.written()
-        for _ in range(2):
-            disk.fails("keep", StoreCause.CORRUPT)
-            stage.recorder.keep(session("key"))
-            await until(lambda: disk.asides == 1)
+        disk.fails("keep", StoreCause.CORRUPT)
+        stage.recorder.keep(session("key"))
+        await until(lambda: disk.asides == 1)
+        # Into the new one: what is being written cannot fail any more.
+        await stage.written()
+        disk.fails("keep", StoreCause.CORRUPT)
+        stage.recorder.keep(session("key", "read"))
         await until(lambda: stage.degraded)
         for _ in range(3):
             await another_try(stage, mock_clock, LONG)
