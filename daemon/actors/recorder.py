@@ -234,10 +234,10 @@ class Recorder:
         try:
             found = await self._access.ask(lambda store: store.session(key))
         except StoreFault:
-            known = (None if self.shared else sessions.known(key)) or sessions.known_part(key)
+            known = sessions.known(key)
             if known is None:
                 raise
-            return known
+            return attrs.evolve(known, partial=True) if self.shared else known
         return sessions.complete(key, found)
 
     async def sessions(self, limit: int) -> tuple[SessionRecord, ...]:

@@ -92,13 +92,8 @@ class SessionNotes:
         return None if ours is None or ours.partial else ours
 
     def known(self, key: str) -> SessionRecord | None:
-        """The record of a session that this run knows; None if it is unknown or partial."""
-        return self.unwritten(key) or self._written.get(key)
-
-    def known_part(self, key: str) -> SessionRecord | None:
-        """The record of a session as far as it is known without the store, to be joined with the stored one."""
-        found = self.waiting.get(key) or self._written.get(key)
-        return None if found is None else attrs.evolve(found, partial=True)
+        """The record of a session that this run knows, maybe partial; None if it is unknown."""
+        return self.waiting.get(key) or self._written.get(key)
 
     def next_batch(self) -> tuple[tuple[SessionRecord, ...], Mapping[str, float]]:
         """The records to write next, longest waiting first, and the times of use of other sessions."""
