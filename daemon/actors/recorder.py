@@ -223,8 +223,10 @@ class Recorder:
     async def recall(self, key: str) -> SessionRecord | None:
         """Read a session by its key; None if there is none.
 
+        What is known of it here, if it cannot be read: partial if there may be more in the store.
+
         Raises:
-            StoreFault: it could not be read within the patience.
+            StoreFault: it could not be read within the patience, and nothing is known of it.
         """
         sessions = self._notes.sessions
         if (unwritten := sessions.unwritten(key)) is not None:
@@ -233,9 +235,9 @@ class Recorder:
             found = await self._access.ask(lambda store: store.session(key))
         except StoreFault:
             known = sessions.known(key)
-            if known is None or self._opener.shared:
+            if known is None:
                 raise
-            return known
+            return attrs.evolve(known, partial=True) if self.shared else known
         return sessions.complete(key, found)
 
     async def sessions(self, limit: int) -> tuple[SessionRecord, ...]:

@@ -56,10 +56,10 @@ class Memory(Protocol):
         """Return True once the last record of that key is on disk; False if it cannot be, for now."""
 
     async def recall(self, key: str) -> SessionRecord | None:
-        """The stored session with that key; None if there is none.
+        """The stored session with that key; None if there is none. Partial if there may be more in the store.
 
         Raises:
-            McpdError: the store does not answer.
+            McpdError: the store does not answer, and nothing is known of it.
         """
 
 
@@ -236,6 +236,11 @@ class Sessions:
         except Exception:  # noqa: BLE001 - a fault of ours costs a session its memory, not its connection
             state.whole, state.began = False, 0.0
             logger.exception("a fault of mcpd's own while recalling a session")
+            return state
+        if record is not None and record.partial:
+            state.recalled(record)
+            state.whole, state.began = False, 0.0
+            self.judge(state)
             return state
         unsaid = not state.whole and (bool(state.loaded.tools) or record is None)
         # At another daemon it may be shown something of which nothing is known here.

@@ -105,11 +105,15 @@ async def _all(context: OperatorContext) -> dict[str, object]:
 
 async def _recalled(archive: Archive, key: str, *, needed: bool) -> SessionRecord | None:
     try:
-        return await archive.recall(key)
+        found = await archive.recall(key)
+        if found is None or not found.partial:
+            return found
+        why = archive.persistence.value.reason
     except McpdError as error:
-        if not needed:
-            return None
-        raise CallError(f"what session {quoted(key)} has loaded cannot be read now: {error}") from None
+        why = str(error)
+    if not needed:
+        return None
+    raise CallError(f"what session {quoted(key)} has loaded cannot be read now: {why}")
 
 
 async def _kept(archive: Archive) -> tuple[tuple[SessionRecord, ...], str]:

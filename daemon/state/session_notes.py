@@ -92,8 +92,8 @@ class SessionNotes:
         return None if ours is None or ours.partial else ours
 
     def known(self, key: str) -> SessionRecord | None:
-        """The record of a session that this run knows; None if it is unknown or partial."""
-        return self.unwritten(key) or self._written.get(key)
+        """The record of a session that this run knows, maybe partial; None if it is unknown."""
+        return self.waiting.get(key) or self._written.get(key)
 
     def next_batch(self) -> tuple[tuple[SessionRecord, ...], Mapping[str, float]]:
         """The records to write next, longest waiting first, and the times of use of other sessions."""

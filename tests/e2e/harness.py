@@ -131,7 +131,12 @@ class Daemon:
 
     def ask(self, method: str, **params: Any) -> dict[str, Any]:
         """Ask what an operator's command asks, without starting one."""
-        return control.ask(method, params, path=str(self.socket.with_name("control.sock")), timeout=WAIT)
+        try:
+            return control.ask(method, params, path=str(self.socket.with_name("control.sock")), timeout=WAIT)
+        except control.DaemonUnreachable as error:
+            ended = None if self.process is None else self.process.poll()
+            error.add_note(f"exit status {ended}\n{self.said()}")
+            raise
 
     def changes(self, server: str, *tools: Any) -> None:
         """Give a `changeable` server other tools; they are in the catalog when this returns."""

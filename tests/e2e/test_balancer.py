@@ -157,6 +157,8 @@ def test_one_is_killed_and_one_is_drained_under_twenty_clients(tmp_path: Path, u
             assert all(executed(tmp_path, name) for name in NAMES)
             killed(daemons["one"], balancer, clients, history)
             drained(daemons["two"], balancer, clients)
+        # Also what befell a client after it was looked at last.
+        assert {each: each.fault for each in clients if each.fault is not None or each.is_alive()} == {}
         for each in clients:
             if isinstance(each, RawCaller) and each.door.key is not None:
                 assert sorted(each.listed()) == sorted([*META_TOOLS, *KEPT])

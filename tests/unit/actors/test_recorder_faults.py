@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
 import trio
 from loguru import logger
@@ -179,6 +180,32 @@ async def test_what_is_kept_open_can_still_be_read() -> None:
         assert {each.key for each in await stage.recorder.sessions(10)} == {"old", "key"}
 
 
+async def test_while_a_shared_store_is_away_what_is_known_of_a_session_is_said_and_nothing_is_lost(
+    mock_clock: MockClock,
+) -> None:
+    disk = Disk()
+    disk.sessions["k"] = session("k", "read")
+    async with life(begin(disk.open, shared=True), disk) as stage:
+        await stage.written()
+        assert await stage.recorder.recall("k") == session("k", "read")
+        disk.fails("session", StoreCause.UNAVAILABLE)
+        disk.fails("changes_since", StoreCause.UNAVAILABLE)
+        disk.fails("open", StoreCause.UNAVAILABLE)
+        # Another daemon may have written it since: what comes of this is joined with what is stored.
+        found = await stage.recorder.recall("k")
+        assert found == attrs.evolve(session("k", "read"), partial=True)
+        stage.recorder.keep(attrs.evolve(session("k", "read", "write"), partial=True))
+        assert await stage.recorder.recall("k") == attrs.evolve(session("k", "read", "write"), partial=True)
+        with pytest.raises(StoreFault):
+            await stage.recorder.recall("other")
+        disk.sessions["k"] = session("k", "read", "third")
+        await until(lambda: stage.degraded)
+        disk.works()
+        mock_clock.jump(60)
+        await stage.written()
+        assert {tool for _server, tool in disk.sessions["k"].loaded.tools} == {"read", "write", "third"}
+
+
 async def test_a_store_that_was_removed_is_begun_anew_with_everything_that_is_known(logged: list[str]) -> None:
     disk = Disk()
     disk.sessions["recalled"] = session("recalled", "read")
@@ -273,10 +300,13 @@ async def test_only_one_store_is_set_aside_in_a_life(mock_clock: MockClock) -> N
     disk = Disk()
     async with life(begin(disk.open, set_aside=disk.set_aside), disk) as stage:
         await stage.written()
-        for _ in range(2):
-            disk.fails("keep", StoreCause.CORRUPT)
-            stage.recorder.keep(session("key"))
-            await until(lambda: disk.asides == 1)
+        disk.fails("keep", StoreCause.CORRUPT)
+        stage.recorder.keep(session("key"))
+        await until(lambda: disk.asides == 1)
+        # Into the new one: what is being written cannot fail any more.
+        await stage.written()
+        disk.fails("keep", StoreCause.CORRUPT)
+        stage.recorder.keep(session("key", "read"))
         await until(lambda: stage.degraded)
         for _ in range(3):
             await another_try(stage, mock_clock, LONG)

@@ -142,6 +142,24 @@ async def test_a_session_that_cannot_be_recalled_begins_empty_and_is_put_togethe
     assert stage.memory.records["k"].loaded == state.loaded
 
 
+async def test_what_is_known_in_part_is_used_and_put_together_later(autojump_clock: MockClock) -> None:
+    stage = Stage()
+    load(stage, await joined(stage), "echo")
+    stored = stage.memory.records["k"]
+    stage.sessions.part(stage.sessions.named["k"])
+    stage.memory.records["k"] = attrs.evolve(stored, partial=True)
+    state = await joined(stage)
+    assert (state.whole, state.began, list(state.loaded.tools)) == (False, 0.0, [ECHO])
+    assert not stage.memory.parts
+    load(stage, state, "add")
+    assert list(stage.memory.parts["k"].loaded.tools) == [ECHO, ("alpha", "add")]
+    stage.memory.records["k"] = stored
+    await trio.sleep(RETRY_SECONDS)
+    assert await stage.sessions.recall("k") is state
+    assert state.whole
+    assert stage.memory.records["k"].loaded == state.loaded
+
+
 async def test_what_changes_is_counted_kept_and_told_once(nursery: trio.Nursery) -> None:
     stage = Stage()
     nursery.start_soon(stage.sessions.run)

@@ -290,6 +290,13 @@ async def test_while_nothing_can_be_read_what_is_in_use_is_shown_and_the_rest_is
         await ask(daemon, "b")
 
 
+async def test_a_session_that_is_known_in_part_is_not_shown_as_the_whole_one() -> None:
+    archive = FakeArchive([attrs.evolve(record("a"), partial=True)])
+    archive.degrade("the database is away")
+    with pytest.raises(CallError, match="session 'a' has loaded cannot be read now: the database is away"):
+        await ask(daemon_with(Stage(), archive), "a")
+
+
 async def test_while_persistence_is_degraded_a_list_is_not_called_whole() -> None:
     archive = FakeArchive([record("a")])
     archive.degrade("the disk is full")

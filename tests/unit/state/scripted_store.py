@@ -93,11 +93,12 @@ class Disk:
     def set_aside(self) -> str:
         """As `daemon.state.set_aside`."""
         self.begin("set_aside")
-        self.asides += 1
         self.wipe()
         self.works()
         if self.set_aside_leaves is not None:
             self.fails("open", self.set_aside_leaves)
+        # Last: this is a worker's thread, and a test that waits for it says then what is to fail next.
+        self.asides += 1
         return f"disk.corrupt-{self.asides}"
 
     def wipe(self) -> None:

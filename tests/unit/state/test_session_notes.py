@@ -115,7 +115,7 @@ def test_a_part_is_put_together_with_what_is_stored_before_it_counts() -> None:
     notes = SessionNotes()
     part = attrs.evolve(session("a", "write"), created_at=START + 9, partial=True)
     notes.keep(part)
-    assert (partial(notes), notes.unwritten("a"), notes.known("a")) == (("a",), None, None)
+    assert (partial(notes), notes.unwritten("a"), notes.known("a")) == (("a",), None, part)
     whole = notes.complete("a", session("a", "read"))
     assert whole is not None
     assert [tool for _server, tool in whole.loaded.tools] == ["read", "write"]
