@@ -9,6 +9,7 @@ import trio
 from loguru import logger
 
 from daemon.clients.doors.http.admission import HttpAdmission
+from daemon.clients.doors.http.binding import address_of
 from daemon.clients.doors.http.server import HttpOffer, HttpServer
 from daemon.clients.doors.http.tokens import Tokens
 from daemon.clients.doors.tls import renew
@@ -94,6 +95,8 @@ class HttpDoor:
         Raises:
             OSError: the listening socket is broken.
         """
+        scheme = "http" if self._needs.tls is None else "https"
+        logger.info("http: clients connect to {}://{}/mcp", scheme, address_of(self._needs.listener))
         await self._server.run()
 
     async def drain(self) -> None:
