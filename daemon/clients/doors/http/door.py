@@ -72,6 +72,7 @@ class HttpDoor:
         """Who shows which token."""
         self._needs = needs
         self._files = http.tls
+        self._patience = trio.CancelScope()
         offer = HttpOffer(
             profiles=lambda: tuple(needs.catalog.value.config.profiles),
             definition=self._definition,
@@ -102,8 +103,13 @@ class HttpDoor:
     async def drain(self) -> None:
         """Serve on for as long as balancers need to look elsewhere, then accept nobody."""
         http = self._needs.catalog.value.config.listen.http
-        await trio.sleep(0 if http is None else http.drain)
+        with self._patience:
+            await trio.sleep(0 if http is None else http.drain)
         self._server.drain()
+
+    def hurry(self) -> None:
+        """Wait for no balancer."""
+        self._patience.cancel()
 
     async def renew(self) -> None:
         """Read the certificate again; a faulty one is told, and the one before goes on."""
