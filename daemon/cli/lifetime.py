@@ -93,6 +93,8 @@ class _Life:
         elif self.stop.is_set():
             logger.warning("{} again: ending every server at once", number.name)
             self._tree.around.children.hurry()
+            if self._tree.http is not None:
+                self._tree.http.hurry()
         else:
             logger.info("{}: going down", number.name)
             self.stop.set()

@@ -11,7 +11,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-import attrs
 import msgspec
 from msgspec import Raw, Struct
 
@@ -204,12 +203,14 @@ class Attachment:
         selection = client.select(catalog.config)
         if turn is not None and selection.denied:
             raise ToolDisabled(selection.denied)
-        if not selection.on_demand:
-            view = View(catalog=catalog, profile=selection.profile, now=context.wall, means=context.means)
-        elif not self._is_kept:
-            # A model that has loaded a tool in another request must be able to call it.
-            profile = attrs.evolve(selection.profile, auto_load=True)
-            view = View(catalog=catalog, profile=profile, now=context.wall, means=context.means)
+        if not self._is_kept:
+            view = View(
+                catalog=catalog,
+                profile=selection.profile,
+                now=context.wall,
+                means=context.means,
+                keeps=False,
+            )
         else:
             self._judge()
             view = View(

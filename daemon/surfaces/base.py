@@ -71,6 +71,8 @@ class View:
     usual: Callable[[], Sequence[ToolKey]] = attrs.field(default=tuple, repr=False)
     """Returns the core tools that were chosen for this client if its profile names none
     (`surfaces.listing`)."""
+    keeps: bool = True
+    """Whether what is loaded or shown is known in the client's next request."""
     forwards: dict[str, Forward] = attrs.field(factory=dict, init=False, repr=False)
     """Where calls of a name go whatever their arguments are, decided once per view."""
     targets: dict[tuple[str, str], Target] = attrs.field(factory=dict, init=False, repr=False)
@@ -98,6 +100,11 @@ class View:
             if (reference := read_reference(name, entries)).server
         }
         return {name: entry for name, entry in entries.items() if name in shown}
+
+    @property
+    def auto_load(self) -> bool:
+        """Whether a tool may be called that is not loaded; it must be if another request may have loaded it."""
+        return self.profile.auto_load or not self.keeps
 
     @property
     def offer(self) -> Offer:

@@ -113,7 +113,7 @@ class LoadSurface:
         known = view.loaded.tools.get(found.key)
         if known is not None and known.verdict.valid:
             return calling.direct(found.tool, arguments)
-        if view.profile.auto_load:
+        if view.auto_load:
             return calling.direct(found.tool, arguments, Loading(tools=(found.key,), source=Source.AUTO))
         raise _not_loaded(view, found)
 
@@ -128,7 +128,7 @@ def _moved(view: View, name: str) -> Offered | None:
     if moved is None:
         return None
     old, offered = moved
-    if view.profile.auto_load and is_as_shown(view, old, offered.tool):
+    if view.auto_load and is_as_shown(view, old, offered.tool):
         return offered
     new, known = _name(view, offered), view.loaded.tools.get(offered.key)
     if known is not None and known.verdict.valid:

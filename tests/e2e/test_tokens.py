@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.e2e.harness import Daemon, free_port, running
-from tests.waiting import WAIT
+from tests.waiting import WAIT, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,6 +74,8 @@ def served() -> Iterator[Served]:
 
 
 def test_the_token_that_is_made_at_the_start_lets_in_and_nothing_else_does(served: Served) -> None:
+    said = served.daemon.said
+    assert eventually(lambda: f"http://127.0.0.1:{served.port}/mcp" in said(), said)
     value = served.token()
     assert served.status(value) == 200
     assert served.status(None) == 401

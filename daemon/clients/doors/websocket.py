@@ -44,7 +44,7 @@ MISSES = 3
 ANSWER_SECONDS = 10.0
 """How long a client has to take the answer to its handshake, which fits an empty buffer of any socket."""
 
-STOPPING = Closing(GOING_AWAY, "mcpd is stopping")
+LEAVING = Closing(GOING_AWAY, "mcpd is stopping, or the token counts no longer")
 SILENT = Closing(POLICY, "pings are not answered")
 FAULTY = Closing(OUR_FAULT, "a fault of mcpd's own ended the session; its log has it")
 
@@ -104,8 +104,8 @@ async def serve_websocket(
             await serve(link, visitor)
             nursery.cancel_scope.cancel()
     finally:
-        is_stopping = trio.current_effective_deadline() == -math.inf
-        await link.leave(STOPPING if is_stopping else FAULTY)
+        is_cancelled = trio.current_effective_deadline() == -math.inf
+        await link.leave(LEAVING if is_cancelled else FAULTY)
         link.close()
 
 

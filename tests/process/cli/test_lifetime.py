@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import tempfile
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +20,13 @@ from loguru import logger
 from daemon.actors.registry import Registry
 from daemon.cli import lifetime
 from daemon.cli.run import ConfigFile
+from daemon.clients.doors.http.binding import bind_http
 from daemon.host.signals import Signals
 from tests.houses import ECHO, PATIENCE, House
 from tests.unit.config.reading import config_of
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import AsyncIterator, Iterator
 
     from daemon.config.model import Config
@@ -47,14 +49,16 @@ def log() -> Iterator[list[str]]:
 
 
 @asynccontextmanager
-async def daemon(directory: Path, config: object, *early: int) -> AsyncIterator[House]:
+async def daemon(
+    directory: Path, config: object, *early: int, http: socket.socket | None = None
+) -> AsyncIterator[House]:
     """A daemon that obeys this process's signals, also those that come before it is there; SIGTERM ends it."""
     (directory / "mcpd.json").write_text(json.dumps(config))
     file = ConfigFile(directory / "mcpd.json")
     built = file.read()
     signals = Signals()
     # Only its sockets and what it is told are used: the tree that runs is `lifetime`'s own.
-    home = House(directory, built, redact=file.redact, file=file)
+    home = House(directory, built, redact=file.redact, file=file, http=http)
     for number in early:
         os.kill(os.getpid(), number)
     try:
@@ -255,3 +259,11 @@ async def test_a_file_is_not_looked_at_unless_the_configuration_wants_it(
     with trio.move_on_after(1000):
         await life.watch(file)
     assert (file.reads, file.now) == ([], None)
+
+
+async def test_a_second_signal_waits_for_no_balancer(tmp_path: Path) -> None:
+    http = {"tokens": "0123456789abcdef", "drain": 3600}
+    with closing(bind_http("127.0.0.1:0")) as listener:
+        async with daemon(tmp_path, {"listen": {"http": http}}, http=listener) as home:
+            os.kill(os.getpid(), signal.SIGTERM)
+            await home.wait_notified("STOPPING=1")

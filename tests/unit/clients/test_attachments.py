@@ -16,7 +16,7 @@ from daemon.catalog.remembered import is_anonymous
 from daemon.clients.attachments import MAX_HELD, MAX_KEYS, Attachments
 from daemon.clients.client import Client
 from daemon.clients.sessions import RETRY_SECONDS
-from daemon.clients.visitor import HERSELF, local_user
+from daemon.clients.visitor import HERSELF, Visitor, local_user
 from daemon.errors import McpdError
 from daemon.protocol import SESSION_KEY
 from tests.fakes_upstream import Stage
@@ -322,3 +322,15 @@ async def test_a_key_that_is_given_counts_more_than_one_that_is_made_up(nursery:
     assert it.take_hello({"session": "k", "anonymous": TOKEN}) == ""
     assert it.key_of({}) == "k"
     assert it.own.state.key is None
+
+
+async def test_whoever_keeps_nothing_may_call_what_is_not_loaded_and_shares_the_offer_of_his_profile(
+    nursery: trio.Nursery,
+) -> None:
+    stage = Stage(profiles={"default": {"surface": "load"}})
+    client = Client(stage.config, stage.context.surfaces, Visitor(keeps=False))
+    own = Attachments(client, stage.context, on_change=lambda: None, later=nursery.start_soon).own
+    kept = attachments(stage, nursery).own.view()
+    offer, view = kept.offer, own.view()
+    assert (kept.auto_load, view.auto_load) == (False, True)
+    assert view.offer is offer is kept.offer

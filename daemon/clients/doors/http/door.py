@@ -9,6 +9,7 @@ import trio
 from loguru import logger
 
 from daemon.clients.doors.http.admission import HttpAdmission
+from daemon.clients.doors.http.binding import address_of
 from daemon.clients.doors.http.server import HttpOffer, HttpServer
 from daemon.clients.doors.http.tokens import Tokens
 from daemon.clients.doors.tls import renew
@@ -71,6 +72,7 @@ class HttpDoor:
         """Who shows which token."""
         self._needs = needs
         self._files = http.tls
+        self._patience = trio.CancelScope()
         offer = HttpOffer(
             profiles=lambda: tuple(needs.catalog.value.config.profiles),
             definition=self._definition,
@@ -94,13 +96,20 @@ class HttpDoor:
         Raises:
             OSError: the listening socket is broken.
         """
+        scheme = "http" if self._needs.tls is None else "https"
+        logger.info("http: clients connect to {}://{}/mcp", scheme, address_of(self._needs.listener))
         await self._server.run()
 
     async def drain(self) -> None:
         """Serve on for as long as balancers need to look elsewhere, then accept nobody."""
         http = self._needs.catalog.value.config.listen.http
-        await trio.sleep(0 if http is None else http.drain)
+        with self._patience:
+            await trio.sleep(0 if http is None else http.drain)
         self._server.drain()
+
+    def hurry(self) -> None:
+        """Wait for no balancer."""
+        self._patience.cancel()
 
     async def renew(self) -> None:
         """Read the certificate again; a faulty one is told, and the one before goes on."""

@@ -118,7 +118,8 @@ class HttpServer:
         self._listener = Listener(
             "http",
             listener,
-            places=limits.connections + MAX_STRANGERS + 1,  # The last is for whom a stranger has to leave.
+            # One more: a stranger makes room for a connection that was accepted.
+            places=limits.connections + MAX_STRANGERS + 1,
             admit=peer_of,
             serve=self._serve_connection,
         )
@@ -170,24 +171,26 @@ class HttpServer:
             self._outbox.flush()
 
     async def _serve_connection(self, accepted: socket.socket, address: str) -> None:
-        with trio.CancelScope() as scope:
-            while len(self._strangers) >= MAX_STRANGERS:
-                oldest = next(iter(self._strangers))
-                del self._strangers[oldest]
-                oldest.cancel()
-            self._strangers[scope] = None
-            speak = partial(self._speak, address=address, scope=scope)
-            try:
+        scope = trio.CancelScope()
+        while len(self._strangers) >= MAX_STRANGERS:
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.cancel()
+        self._strangers[scope] = None
+        speak = partial(self._speak, address=address, scope=scope)
+        try:
+            # Inside: a fault of a connection that is being ended comes with the Cancelled that the scope takes.
+            with scope:
                 if self._tls is None:
                     await speak(accepted)
                 else:
                     await terminate(accepted, self._tls, speak)
-            except Exception as error:  # noqa: BLE001 - the boundary of a connection: the others go on
-                plain = leaf(error) if isinstance(error, BaseExceptionGroup) else error
-                logger.opt(exception=plain).error("a fault of mcpd's own ended a connection over HTTP")
-            finally:
-                self._strangers.pop(scope, None)
-                self._bearers.pop(scope, None)
+        except Exception as error:  # noqa: BLE001 - the boundary of a connection: the others go on
+            plain = leaf(error) if isinstance(error, BaseExceptionGroup) else error
+            logger.opt(exception=plain).error("a fault of mcpd's own ended a connection over HTTP")
+        finally:
+            self._strangers.pop(scope, None)
+            self._bearers.pop(scope, None)
 
     async def _speak(self, plain: socket.socket, address: str, scope: trio.CancelScope) -> None:
         """Serve the requests of one connection, and the WebSocket that it may become."""

@@ -15,7 +15,7 @@ from trio_websocket import ConnectionClosed, open_websocket_url, wrap_client_str
 
 from daemon.actors.front import Front
 from daemon.clients.doors.tls import terminate, tls_context
-from daemon.clients.doors.websocket import serve_websocket
+from daemon.clients.doors.websocket import LEAVING, serve_websocket
 from daemon.clients.visitor import HERSELF
 from daemon.config.listen import Tls
 from daemon.config.tuning import Limits
@@ -150,7 +150,7 @@ async def test_a_stop_is_told_over_the_network(contexts: Contexts) -> None:
         with pytest.raises(ConnectionClosed) as closed:
             await client.get_message()
         assert closed.value.reason is not None
-        assert (closed.value.reason.code, closed.value.reason.reason) == (1001, "mcpd is stopping")
+        assert (closed.value.reason.code, closed.value.reason.reason) == (1001, LEAVING.reason)
         await trio.aclose_forcefully(stream)
 
 

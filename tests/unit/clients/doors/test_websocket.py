@@ -14,7 +14,7 @@ from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, CloseConnection, Event, Ping, Pong, Request, TextMessage
 
 from daemon.actors.front import Front
-from daemon.clients.doors.websocket import MISSES, PING_SECONDS, serve_websocket
+from daemon.clients.doors.websocket import LEAVING, MISSES, PING_SECONDS, serve_websocket
 from daemon.clients.visitor import Visitor
 from daemon.config.tuning import Limits
 from daemon.protocol import HELLO
@@ -183,7 +183,7 @@ async def test_a_stop_closes_with_1001() -> None:
         caller.nursery.cancel_scope.cancel()
         with trio.CancelScope(shield=True):
             closing = await caller.hears_closing()
-        assert (closing.code, closing.reason) == (1001, "mcpd is stopping")
+        assert (closing.code, closing.reason) == (1001, LEAVING.reason)
 
 
 async def test_a_client_that_says_goodbye_is_answered_and_its_session_ends() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ import pytest
 import trio
 import trio.testing
 
+from daemon.actors.front import Front
 from daemon.clients.doors.http.admission import HttpAdmission
 from daemon.clients.doors.http.binding import bind_http
 from daemon.clients.doors.http.server import MAX_STRANGERS, HttpOffer, HttpServer
@@ -25,9 +26,10 @@ from daemon.host.tokens import TokenFile
 from daemon.wire.outbox import Outbox
 from tests.unit.clients.doors.http.answering import INITIALIZE, POST, Served, message
 from tests.unit.clients.doors.http.visiting import HttpClient
+from tests.unit.clients.doors.test_websocket import OPENING
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from daemon.clients.visitor import Visitor
@@ -49,9 +51,11 @@ class Opened:
 
     server: HttpServer
     port: int
-    served: list[Served] = attrs.field(factory=list)
+    served: list[Answering] = attrs.field(factory=list)
     readiness: Readiness = Readiness.SERVING
     clients: list[HttpClient] = attrs.field(factory=list)
+    at_end: Callable[[], None] = lambda: None
+    """Called when a session ends."""
 
     async def connect(self) -> HttpClient:
         self.clients.append(HttpClient(await trio.open_tcp_stream("127.0.0.1", self.port)))
@@ -72,11 +76,9 @@ async def opened(tmp_path: Path, limits: Limits | None = None) -> AsyncIterator[
     outbox = Outbox()
     listener = bind_http("127.0.0.1:0")
 
-    async def serve(link: Link, visitor: Visitor) -> None:
-        served = Answering(link, visitor, outbox)
-        here.served.append(served)
-        with suppress(RunError):
-            await served.peer.run()
+    def make(link: Link, _number: int, visitor: Visitor) -> Answering:
+        here.served.append(Answering(link, visitor, outbox, here.at_end))
+        return here.served[-1]
 
     async def metrics() -> str:
         return "a 1\n"
@@ -89,7 +91,7 @@ async def opened(tmp_path: Path, limits: Limits | None = None) -> AsyncIterator[
         readiness=lambda: here.readiness,
     )
     admission = HttpAdmission(http, Tokens(http, TokenFile(tmp_path), redact=Redactors()))
-    server = HttpServer(listener, admission, offer, serve, outbox=outbox, limits=limits or Limits())
+    server = HttpServer(listener, admission, offer, Front(make).serve, outbox=outbox, limits=limits or Limits())
     here = Opened(server, listener.getsockname()[1])
     with trio.fail_after(BOUND), listener:
         async with trio.open_nursery() as nursery:
@@ -102,6 +104,20 @@ async def opened(tmp_path: Path, limits: Limits | None = None) -> AsyncIterator[
 
 class Answering(Served):
     """Answers `initialize`."""
+
+    def __init__(self, link: Link, visitor: Visitor, outbox: Outbox, at_end: Callable[[], None]) -> None:
+        super().__init__(link, visitor, outbox)
+        self._at_end = at_end
+
+    async def run(self) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            try:
+                await self.peer.run()
+            except RunError:
+                nursery.cancel_scope.cancel()
+            finally:
+                self._at_end()
 
     def on_request(self, request_id: bytes, method: str, params: object) -> None:
         if method == "initialize":
@@ -166,6 +182,16 @@ async def test_more_clients_than_there_are_places_are_told_so(tmp_path: Path) ->
         assert (await client.ask("GET", "/metrics", bearer(ALICE))).status == 200
 
 
+async def test_those_that_find_no_place_make_room_for_each_other(tmp_path: Path) -> None:
+    async with opened(tmp_path, attrs.evolve(Limits(), connections=1)) as here:
+        first = await here.connect()
+        await first.ask("POST", "/mcp", bearer(ALICE), message("initialize", 1, **INITIALIZE))
+        for _ in range(MAX_STRANGERS + 1):
+            assert (await here.ask("GET", "/metrics", bearer(ALICE)))[0] == 503
+        assert (await here.ask("GET", "/healthz"))[0] == 200
+        assert (await first.ask("GET", "/metrics", bearer(ALICE))).status == 200
+
+
 async def test_a_drained_listener_accepts_nobody_and_ends_what_is_idle(tmp_path: Path) -> None:
     async with opened(tmp_path) as here:
         client = await here.connect()
@@ -182,6 +208,23 @@ async def test_an_expelled_visitor_is_cut_off_and_others_are_not(tmp_path: Path)
         here.server.expel(here.served[0].visitor)
         assert await alice.is_closed()
         assert (await bob.ask("GET", "/healthz")).status == 200
+
+
+async def test_a_fault_while_an_expelled_visitor_is_cut_off_ends_that_connection_alone(tmp_path: Path) -> None:
+    def fail() -> None:
+        raise ValueError("a fault at the end")
+
+    async with opened(tmp_path) as here:
+        here.at_end = fail
+        client = await here.connect()
+        await client.stream.send_all(
+            OPENING.replace(b"\r\n\r\n", f"\r\nAuthorization: Bearer {ALICE}\r\n\r\n".encode())
+        )
+        assert (await client.stream.receive_some()).startswith(b"HTTP/1.1 101 ")
+        here.server.expel(here.served[0].visitor)
+        said = b"".join([data async for data in client.stream])
+        assert b"the token counts no longer" in said
+        assert (await here.ask("GET", "/healthz"))[0] == 200
 
 
 async def test_a_fault_while_a_connection_is_served_ends_that_one_alone(tmp_path: Path) -> None:
