@@ -99,10 +99,15 @@ class HttpDoor:
         """
         await self._server.run()
 
-    async def drain(self) -> None:
-        """Serve on for as long as balancers need to look elsewhere, then accept nobody."""
+    @property
+    def drain_seconds(self) -> float:
+        """Seconds for which all is served on when the daemon is to stop, so that balancers can look elsewhere."""
         http = self._needs.catalog.value.config.listen.http
-        await trio.sleep(0 if http is None else http.drain)
+        return 0 if http is None else http.drain
+
+    async def drain(self) -> None:
+        """Serve on for that long, then accept nobody."""
+        await trio.sleep(self.drain_seconds)
         self._server.drain()
 
     async def renew(self) -> None:
