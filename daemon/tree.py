@@ -164,8 +164,7 @@ class Tree:
                     around.notify(SERVING)
                     self.readiness = Readiness.SERVING
                     self.serving.set()
-                    also = "" if self.http is None else f" and {self.http.url}"
-                    logger.info("ready: clients connect to {}{}", around.facts.socket, also)
+                    logger.info("ready: clients connect to {}", around.facts.socket)
                     async with trio.open_nursery() as changes:
                         # Only until the stop: the configuration does not change after it.
                         changes.start_soon(self.reloader.run)

@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.host.notify import FIRST_FD, SERVING, UNIT_STOP_SECONDS, Notifier, listen_fds, reloading, stopping, watchdog_seconds
+from daemon.host.notify import (
+    FIRST_FD,
+    SERVING,
+    UNIT_STOP_SECONDS,
+    Notifier,
+    listen_fds,
+    reloading,
+    stopping,
+    watchdog_seconds,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,6 @@ import trio
 from loguru import logger
 
 from daemon.clients.doors.http.admission import HttpAdmission
-from daemon.clients.doors.http.binding import address_of
 from daemon.clients.doors.http.server import HttpOffer, HttpServer
 from daemon.clients.doors.http.tokens import Tokens
 from daemon.clients.doors.tls import renew
@@ -70,8 +69,6 @@ class HttpDoor:
         http = config.listen.http or HttpListen()
         self.tokens = Tokens(http, TokenFile(needs.state), redact=needs.redact)
         """Who shows which token."""
-        self.url = f"http{'' if needs.tls is None else 's'}://{address_of(needs.listener)}/mcp"
-        """Where MCP is served."""
         self._needs = needs
         self._files = http.tls
         offer = HttpOffer(
