@@ -57,12 +57,11 @@ def test_whoever_enables_it_needs_no_more_than_a_restart(enabled: Service) -> No
 
 def test_root_shows_and_makes_tokens_of_the_services_user(enabled: Service) -> None:
     enabled.ctl("restart", UNIT)
-    for words in ((), ("new", "ci")):
-        token = run(MCPD, "token", *words).stdout.strip()
-        # Past the door: a session is begun with another method.
-        assert get("/mcp", token)[0] == 400
+    shown, made = (run(MCPD, "token", *words).stdout.strip() for words in ((), ("new", "ci")))
+    # Past the door: a session is begun with another method.
+    assert [get("/mcp", token)[0] for token in (shown, made)] == [400, 400]
     run(MCPD, "token", "revoke", "ci")
-    assert get("/mcp", token)[0] == 401
+    assert [get("/mcp", token)[0] for token in (shown, made)] == [400, 401]
 
 
 def test_the_first_request_starts_the_service(enabled: Service) -> None:

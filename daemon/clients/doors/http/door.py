@@ -98,7 +98,7 @@ class HttpDoor:
 
     @property
     def drain_seconds(self) -> float:
-        """Seconds for which all is served on when the daemon is to stop, so that balancers can look elsewhere."""
+        """Seconds in which all is served on before a stop, so that balancers can look elsewhere."""
         http = self._needs.catalog.value.config.listen.http
         return 0 if http is None else http.drain
 
