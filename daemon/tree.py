@@ -39,7 +39,7 @@ from daemon.counting.readings import Exporter
 from daemon.counting.summary import counters, most_called
 from daemon.counting.tally import Tally
 from daemon.host.logs import CallLogger
-from daemon.host.notify import SERVING, Readiness, feed_watchdog
+from daemon.host.notify import SERVING, Readiness, feed_watchdog, stopping
 from daemon.kit.later import later
 from daemon.operators.base import Clients, Counters, OperatorContext
 from daemon.processes.peers import Peers, own_and, shares
@@ -200,7 +200,7 @@ class Tree:
 
     async def _drain(self) -> None:
         """Let balancers look elsewhere and calls in flight finish, then answer the rest with an error."""
-        self.around.notify("STOPPING=1\nSTATUS=stopping")
+        self.around.notify(stopping(0 if self.http is None else self.http.drain_seconds))
         self.readiness = Readiness.DRAINING
         logger.info("stopping")
         if self.http is not None:

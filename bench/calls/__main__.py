@@ -1,10 +1,9 @@
 """`python -m bench.calls`: what a call costs with and without mcpd, and what else the daemon costs.
 
     python -m bench.calls [--quick] [--only NAMES] [--json FILE] [--write]
-    python -m bench.calls [--quick] --against DIR
 
 NAMES are some of `calls`, `memory`, `delays`, `rest`, with commas between. `--write` puts the tables into
-docs/performance.md. `--against DIR` compares calls with those of the checkout in DIR, step by step, in one run.
+docs/performance.md.
 The exit status is 0 however many bars are met; 1 if something could not be measured.
 """
 
@@ -22,7 +21,6 @@ from typing import TYPE_CHECKING
 import attrs
 
 from bench.calls import bars, report
-from bench.calls.against import against, as_table
 from bench.calls.delays import MANY_TOOLS, delays
 from bench.calls.memory import memory
 from bench.calls.rest import rest
@@ -138,7 +136,6 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--only", metavar="NAMES", default=",".join(PARTS), help="some of: %(default)s")
     made.add_argument("--json", metavar="FILE", type=Path)
     made.add_argument("--write", action="store_true", help="put the tables into docs/performance.md")
-    made.add_argument("--against", metavar="DIR", type=Path)
     return made
 
 
@@ -163,9 +160,6 @@ def main(argv: list[str]) -> int:
     begun = time.monotonic()
     try:
         scope = TINY if options.tiny else QUICK if options.quick else FULL
-        if options.against is not None:
-            print(as_table(against(options.against, scope.few, scope.rounds, scope.seconds)))
-            return 0
         measure(results, scope, parts)
     except Unmeasurable as error:
         print(f"not measured: {error}", file=sys.stderr)

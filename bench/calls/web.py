@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 
-META = "io.modelcontextprotocol/"
+MODERN = "2026-07-28"
+META = {
+    "io.modelcontextprotocol/protocolVersion": MODERN,
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+"""What each request of that revision says in its `_meta`."""
 
 OK = ord("2")
 """The first digit of a status, in the tenth byte of an answer."""
@@ -95,12 +100,17 @@ class HttpWire(_TcpWire):
 
     def subscribe(self) -> None:
         """The same as MCP 2026-07-28 has it, without a session."""
-        method, version = "subscriptions/listen", "2026-07-28"
-        self.headers |= {"Mcp-Protocol-Version": version, "Mcp-Method": method}
-        meta = {f"{META}protocolVersion": version, f"{META}clientCapabilities": {}}
-        params = {"notifications": {"toolsListChanged": True}, "_meta": meta}
+        method = "subscriptions/listen"
+        self.modern(method)
+        params = {"notifications": {"toolsListChanged": True}, "_meta": META}
         self._say({"id": 1, "method": method, "params": params})
         self._stream_opened()
+
+    def modern(self, method: str, name: str = "") -> None:
+        """Speak MCP 2026-07-28 from here on, without a session, and ask for nothing but this."""
+        self.headers |= {"Mcp-Protocol-Version": MODERN, "Mcp-Method": method}
+        if name:
+            self.headers["Mcp-Name"] = name
 
     def _stream_opened(self) -> None:
         head = self._until(b"\r\n\r\n")

@@ -59,12 +59,20 @@ class Request:
     """What is sent, with `%d` for the id: a line, or what a wire's `wrap` made of it."""
 
     @classmethod
-    def of(cls, tool: str, arguments: Mapping[str, object], category: str | None = None) -> Request:
-        """A call of a tool, or of the tool through `call-category-tool`."""
+    def of(
+        cls,
+        tool: str,
+        arguments: Mapping[str, object],
+        category: str | None = None,
+        meta: Mapping[str, object] | None = None,
+    ) -> Request:
+        """A call of a tool, or of the tool through `call-category-tool`; `meta` is its `_meta`."""
         params: dict[str, object] = {"name": tool, "arguments": arguments}
         if category is not None:
             inner = {"category": category, "name": tool, "args": arguments}
             params = {"name": "call-category-tool", "arguments": inner}
+        if meta is not None:
+            params["_meta"] = meta
         text = json.dumps(params, separators=(",", ":")).encode()
         return cls(b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":' + text + b"}\n")
 

@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench.calls.rounds import quantiles
 from bench.running import Unmeasurable
 from bench.scale.balanced import balancing
 from bench.scale.beside import beside
@@ -67,7 +68,8 @@ def told_table(url: str) -> Table:
         Unmeasurable: something did not start or answer.
     """
     rows = [
-        [each.what, f"{number(1e3 * each.p50)} ms", f"{number(1e3 * each.p99)} ms"] for each in tellings(url)
+        [what, *(f"{number(1e3 * each)} ms" for each in quantiles(seconds))]
+        for what, seconds in tellings(url).items()
     ]
     return "Two daemons on one PostgreSQL", ["what", "p50", "p99"], rows
 

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import selectors
-import socket
 import statistics
-import time
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack, closing
+from typing import Any
 
 import attrs
 
-from bench.calls.daemons import servers
+from bench.calls.crowd import Crowd
+from bench.calls.daemons import TOKEN, servers
 from bench.calls.targets import FEW_TOOLS
-from bench.calls.wires import cpu_of
-from bench.running import Unmeasurable, running
-from daemon import protocol
+from bench.calls.web import META, HttpWire, Place
+from bench.calls.wires import Request, cpu_of
+from bench.running import running
 from tests.e2e.balancing import balanced
 from tests.e2e.harness import free_port
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 CONNECTIONS = 32
 """Clients, each with one call under way."""
@@ -32,14 +26,8 @@ SECONDS = 2.0
 TURNS = 5
 """Tries of each, in turns: what else the machine does falls on all alike."""
 
-WAIT = 10.0
-"""Seconds for an answer."""
-
-READ_BYTES = 64 * 1024
-
-TOKEN = "0123456789abcdef0123456789abcdef"
-ERAS = {"modern": protocol.MODERN_VERSION, "handshake": protocol.HANDSHAKE_VERSIONS[-1]}
-CALL = {"name": "echo_0", "arguments": {"text": "x" * 40}}
+_CALL = {"text": "x" * 40}
+CALLS = {"modern": Request.of("echo_0", _CALL, meta=META), "handshake": Request.of("echo_0", _CALL)}
 
 
 @attrs.frozen
@@ -90,7 +78,7 @@ def balancing() -> list[Way]:
             balancer.sees(one="UP", two="UP")
         ways = [
             way
-            for era in ERAS
+            for era in CALLS
             for way in (
                 Way("one daemon", era, ports[0], pids[:1]),
                 Way("HAProxy, one daemon", era, alone.port, pids[:1], alone.pid),
@@ -112,97 +100,26 @@ def _config(port: int) -> dict[str, Any]:
 
 
 def _tried(way: Way) -> Try:
-    with _clients(way) as clients, selectors.DefaultSelector() as ready:
-        for each in clients:
-            ready.register(each.line, selectors.EVENT_READ, each)
-            each.call()
-        before, began, answers = _cpu(way), time.perf_counter(), 0
-        while (now := time.perf_counter()) < began + SECONDS:
-            found = ready.select(WAIT)
-            if not found:
-                raise Unmeasurable(f"{way.words}: no answer for {WAIT:.0f} s")
-            for key, _ in found:
-                if key.data.took():
-                    answers += 1
-                    key.data.call()
-        used = [1e6 * (after - start) / answers for start, after in zip(before, _cpu(way), strict=True)]
-        for each in clients:
-            # What is under way is waited for: the next try begins with nothing left of this one.
-            while not each.took():
-                pass
-    return Try(answers / (now - began), *used)
+    with ExitStack() as stack:
+        wires = [stack.enter_context(closing(_connected(way))) for _ in range(CONNECTIONS)]
+        requests = [wire.wrap(CALLS[way.era]) for wire in wires]
+        (size,) = {wire.try_out(request) for wire, request in zip(wires, requests, strict=True)}
+        crowd = Crowd(wires, 1, requests, size)
+        before = _cpu(way)
+        ran = crowd.run(SECONDS)
+        used = [1e6 * (after - start) / ran.calls for start, after in zip(before, _cpu(way), strict=True)]
+    return Try(ran.calls / ran.seconds, *used)
+
+
+def _connected(way: Way) -> HttpWire:
+    """A client; in the handshake era it has begun a session."""
+    wire = HttpWire(Place(way.port, "/mcp", TOKEN))
+    if way.era == "modern":
+        wire.modern("tools/call", "echo_0")
+    else:
+        wire.greet()
+    return wire
 
 
 def _cpu(way: Way) -> tuple[float, float]:
     return sum(map(cpu_of, way.daemons)), 0.0 if way.balancer is None else cpu_of(way.balancer)
-
-
-class Client:
-    """A connection, and a call that is the same each time."""
-
-    def __init__(self, port: int, era: str) -> None:
-        """Connect; in the handshake era, begin a session."""
-        self.line = socket.create_connection(("127.0.0.1", port), WAIT)
-        self._rest = b""
-        headers, params = {"MCP-Protocol-Version": ERAS[era]}, dict(CALL)
-        if era == "modern":
-            headers |= {"Mcp-Method": "tools/call", "Mcp-Name": str(CALL["name"])}
-            params["_meta"] = {protocol.VERSION_KEY: ERAS[era], protocol.CAPABILITIES_KEY: {}}
-        else:
-            who = {
-                "protocolVersion": ERAS[era],
-                "capabilities": {},
-                "clientInfo": {"name": "b", "version": "1"},
-            }
-            head = self._asked(_post("initialize", who, {})).decode()
-            found = [
-                line.partition(": ")[2] for line in head.split("\r\n") if line.startswith("mcp-session-id")
-            ]
-            headers["Mcp-Session-Id"] = found[0]
-        self._call = _post("tools/call", params, headers)
-        self._asked(self._call)
-
-    def call(self) -> None:
-        """Send the call."""
-        self.line.sendall(self._call)
-
-    def took(self) -> bytes:
-        """Read; the head of the answer if that is complete, else nothing."""
-        self._rest += self.line.recv(READ_BYTES)
-        head, end, body = self._rest.partition(b"\r\n\r\n")
-        if not head.startswith(b"HTTP/1.1 200") or (end and b"content-length: " not in head):
-            raise Unmeasurable(f"unexpected: {self._rest[:200]!r}")
-        if not end or len(body) < int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0]):
-            return b""
-        self._rest = b""
-        return head
-
-    def _asked(self, request: bytes) -> bytes:
-        """The head of the answer to a request that is not measured."""
-        self.line.sendall(request)
-        while not (head := self.took()):
-            pass
-        return head
-
-
-def _post(method: str, params: Any, headers: dict[str, str]) -> bytes:
-    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
-    fields = {
-        "Host": "localhost",
-        "Content-Type": "application/json",
-        "Accept": "application/json, text/event-stream",
-        "Authorization": f"Bearer {TOKEN}",
-        "Content-Length": str(len(body)),
-        **headers,
-    }
-    head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
-    return f"POST /mcp HTTP/1.1\r\n{head}\r\n".encode() + body
-
-
-@contextmanager
-def _clients(way: Way) -> Iterator[list[Client]]:
-    with ExitStack() as stack:
-        made = [Client(way.port, way.era) for _ in range(CONNECTIONS)]
-        for each in made:
-            stack.callback(each.line.close)
-        yield made

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-import attrs
-
 from bench.calls.daemons import servers
-from bench.calls.rounds import quantiles
 from bench.running import Client, running
 
 if TYPE_CHECKING:
@@ -28,17 +24,8 @@ KEY = "told"
 CHANGED = "notifications/tools/list_changed"
 
 
-@attrs.frozen(kw_only=True)
-class Telling:
-    """Seconds of one kind of news."""
-
-    what: str
-    p50: float
-    p99: float
-
-
-def tellings(url: str) -> list[Telling]:
-    """Measure with two daemons.
+def tellings(url: str) -> dict[str, Sequence[float]]:
+    """Measure with two daemons: the seconds of each kind of news.
 
     Args:
         url: of a PostgreSQL database for this alone.
@@ -62,17 +49,12 @@ def tellings(url: str) -> list[Telling]:
         for name in names[:TIMES]:
             turns.append(_turn(pair[0], pair[1], name))
             pair.reverse()
-    return [
-        _telling("from the answer to a load at one to the notification of a client at the other", loads),
-        _telling("from the answer to an operator at one to the same", switches),
-        _telling("a call at one, right after its tool was loaded at the other", [first for first, _ in turns]),
-        _telling("the same call again", [again for _, again in turns]),
-    ]
-
-
-def _telling(what: str, seconds: Sequence[float]) -> Telling:
-    _, p99 = quantiles(seconds)
-    return Telling(what=what, p50=statistics.median(seconds), p99=p99)
+    return {
+        "from the answer to a load at one to the notification of a client at the other": loads,
+        "from the answer to an operator at one to the same": switches,
+        "a call at one, right after its tool was loaded at the other": [first for first, _ in turns],
+        "the same call again": [again for _, again in turns],
+    }
 
 
 def _load(here: Client, there: Client, name: str) -> float:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.cli.control import EX_FAULT, DaemonUnreachable, ask_with, guarded
 from daemon.cli.options import add_control, add_json, parser
+from daemon.host.paths import config_file, control_socket, state_dir
 from daemon.safety.escape import document, visible
 
 if TYPE_CHECKING:
@@ -44,14 +45,16 @@ def main(argv: list[str]) -> int:
     made = _parser()
     options = made.parse_args(argv)
     _check_usage(made, options)
+    # The working directory may change below (`as_owner`).
+    options.control = str(Path(options.control or control_socket(os.environ, options.socket)).absolute())
     # Here, so that `--help` does not pay for them.
-    from daemon.host.tokens import TokenFile, TokenTrouble  # noqa: PLC0415
+    from daemon.host.tokens import TokenTrouble, as_owner  # noqa: PLC0415
 
     def act() -> int:
         known = _known(options)
-        file = TokenFile(Path(known["state"]))
         try:
-            _ACTIONS[options.action](options, known, file)
+            with as_owner(Path(known["state"])) as file:
+                _ACTIONS[options.action](options, known, file)
         except (NotDone, TokenTrouble) as error:
             print(f"mcpd: {visible(str(error))}", file=sys.stderr)
             return EX_FAULT
@@ -66,10 +69,10 @@ def _parser() -> argparse.ArgumentParser:
         "Show the token that mcpd keeps for clients over HTTP (made at the first start, or now), alone on the"
         " last line; make, list or revoke tokens with names, which count besides those of the configuration. A"
         " new token is shown once: only its digest is kept. A running daemon is told at once, and ends what a"
-        " revoked token had open.",
+        " revoked token had open. For the daemon of another user, the system's for one, this takes root.",
         examples=(
             "mcpd token",
-            'curl -H "Authorization: Bearer $(mcpd token)" http://127.0.0.1:7337/mcp',
+            'export MCPD_TOKEN="$(mcpd token)"',
             "mcpd token new ci --profile reader",
             "mcpd token list",
             "mcpd token revoke ci",
@@ -127,8 +130,6 @@ def _known(options: argparse.Namespace) -> Known:
     else:
         if options.state_dir is None or options.state_dir.absolute() == Path(answer["state"]):
             return {**answer, "running": True}
-    from daemon.host.paths import state_dir  # noqa: PLC0415 - as in `main`
-
     return {**_configured(options), "state": str(options.state_dir or state_dir(os.environ)), "running": False}
 
 
@@ -137,7 +138,6 @@ def _configured(options: argparse.Namespace) -> Known:
     from daemon.config.listen import without_values  # noqa: PLC0415 - as in `main`
     from daemon.config.parse import load  # noqa: PLC0415
     from daemon.errors import ConfigError  # noqa: PLC0415
-    from daemon.host.paths import config_file  # noqa: PLC0415
 
     path = options.config or config_file(os.environ)
     config: Config | None = None

@@ -23,6 +23,9 @@ FIRST_FD = 3
 SERVING = "READY=1\nSTATUS=serving"
 """The state to send when everything is up, at first or after a reload."""
 
+UNIT_STOP_SECONDS = 15
+"""Seconds for all but the drain: what the units have as TimeoutStopSec=."""
+
 WATCHDOG_SHARE = 3
 """Signs of life within the interval that systemd asks for; sd_watchdog_enabled(3) recommends at least two."""
 
@@ -58,6 +61,12 @@ class Notifier:
 def reloading() -> str:
     """The state to send before a reload, `SERVING` follows. The clock distinguishes reloads."""
     return f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}\nSTATUS=reading the configuration"
+
+
+def stopping(drain: float) -> str:
+    """The state to send when the stop begins: it takes longer by so many seconds in which all is served on."""
+    longer = f"\nEXTEND_TIMEOUT_USEC={int((drain + UNIT_STOP_SECONDS) * 1_000_000)}" if drain else ""
+    return f"STOPPING=1\nSTATUS=stopping{longer}"
 
 
 def watchdog_seconds(environ: MutableMapping[str, str]) -> float | None:

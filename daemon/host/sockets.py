@@ -73,7 +73,7 @@ def private_directory(directory: Path) -> None:
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = directory.stat()
-    if found.st_uid not in {os.getuid(), 0}:
+    if found.st_uid not in {os.geteuid(), 0}:
         raise PermissionError(
             errno.EACCES, f"{directory} belongs to uid {found.st_uid}, not to us: take another"
         )

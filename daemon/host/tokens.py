@@ -14,6 +14,7 @@ import os
 import secrets
 import stat
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import attrs
@@ -24,7 +25,6 @@ from daemon.host.sockets import private_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 FILE = "tokens.json"
 
@@ -213,6 +213,31 @@ class TokenFile:
             file.flush()
             os.fsync(file.fileno())
         new.replace(self.path)
+
+
+@contextlib.contextmanager
+def as_owner(directory: Path) -> Iterator[TokenFile]:
+    """The file in a directory; for root, who acts as the directory's owner meanwhile.
+
+    What root wrote the daemon of another user could not read. The file is reached from within the directory,
+    whose owner may not come in from above (systemd keeps those of its dynamic users in /var/lib/private).
+
+    Raises:
+        OSError: the directory cannot be entered.
+    """
+    owner = directory.stat() if os.geteuid() == 0 and directory.exists() else None
+    if owner is None or owner.st_uid == 0:
+        yield TokenFile(directory)
+        return
+    before = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.chdir(directory)
+        os.seteuid(owner.st_uid)
+        yield TokenFile(Path())
+    finally:
+        os.seteuid(0)
+        os.fchdir(before)
+        os.close(before)
 
 
 def wait_for(lock: int, path: Path, seconds: float = LOCK_SECONDS) -> None:

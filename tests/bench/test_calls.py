@@ -19,14 +19,13 @@ from wsproto.connection import ConnectionType
 from wsproto.events import TextMessage
 
 from bench.calls import report
-from bench.calls.against import WAYS, Step, compared
 from bench.calls.bars import Bar, of_delays
 from bench.calls.crowd import Crowd
 from bench.calls.daemons import ECHO
 from bench.calls.delays import CALM, Delay, Kind, summed
 from bench.calls.memory import Memory
 from bench.calls.rest import Rest
-from bench.calls.rounds import Row, Turn, cases, quantiles, ratio
+from bench.calls.rounds import Row, quantiles, ratio
 from bench.calls.targets import Direct, over_stdio
 from bench.calls.web import HttpWire, Place, envelope
 from bench.calls.wires import Request, Wire, within
@@ -50,25 +49,6 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
         timeout=PATIENCE,
         check=False,
     )
-
-
-@pytest.mark.e2e
-def test_a_checkout_is_compared_with_another_step_by_step() -> None:
-    ran = run("--tiny", "--against", str(ROOT))
-    assert (ran.returncode, ran.stderr) == (0, "")
-    _, *rows = ran.stdout.splitlines()
-    assert len(rows) == len(cases((1,), 3)) * len(WAYS)
-    assert all(float(row.split()[-1]) > 0 for row in rows)
-
-
-def test_a_step_is_the_median_of_the_ratios_of_each_round() -> None:
-    def turn(p50: float | None, rate: float, cpu: float | None) -> Turn:
-        return Turn(p50=p50, p99=None, rate=rate, cpu=cpu)
-
-    rounds = [(turn(2.0, 1, 3.0), turn(1.0, 1, 1.0)), (turn(3.0, 1, 1.0), turn(1.0, 1, 1.0))]
-    assert compared("c", "t", rounds) == Step(case="c", target="t", wall=2.5, cpu=2.0)
-    rounds = [(turn(None, 5, None), turn(None, 10, None))]
-    assert compared("c", "t", rounds) == Step(case="c", target="t", wall=2.0, cpu=None)
 
 
 @pytest.mark.e2e

@@ -26,6 +26,7 @@ PATIENCE = 60.0
 """Seconds that anything may take; what is promised to be quicker is measured and told."""
 
 UNIT = "mcpd.service"
+MCPD = "/usr/lib/mcpd/bin/mcpd"
 FRONT = Path("/run/mcpd.sock")
 CONTROL = Path("/run/mcpd/control.sock")
 CONFIG = Path("/etc/mcpd/mcpd.json")
@@ -66,7 +67,7 @@ class Bridge(RawClient):
     def __init__(self, uid: int) -> None:
         self._socket, theirs = socket.socketpair()
         self._socket.settimeout(PATIENCE)
-        command = [*as_user(uid), "env", "-i", "HOME=/", "PATH=/usr/bin", "/usr/lib/mcpd/bin/mcpd", "connect"]
+        command = [*as_user(uid), "env", "-i", "HOME=/", "PATH=/usr/bin", MCPD, "connect"]
         with theirs:
             self._process = subprocess.Popen(command, stdin=theirs.fileno(), stdout=theirs.fileno())
         self._file = self._socket.makefile("rb")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.systemd.machine import LISTED, PATIENCE, UNIT, Service, scripted
+from tests.systemd.machine import LISTED, MCPD, PATIENCE, UNIT, Service, run, scripted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,10 +34,10 @@ def enabled(service: Service) -> Iterator[Service]:
     service.ctl("daemon-reload")
 
 
-def get(path: str) -> tuple[int, str]:
+def get(path: str, token: str = "") -> tuple[int, str]:
     """Status and text of what an HTTP client gets."""
     with closing(http.client.HTTPConnection("127.0.0.1", PORT, timeout=PATIENCE)) as client:
-        client.request("GET", path)
+        client.request("GET", path, headers={"Authorization": f"Bearer {token}"} if token else {})
         answer = client.getresponse()
         return answer.status, answer.read().decode()
 
@@ -53,6 +53,15 @@ def test_whoever_enables_it_needs_no_more_than_a_restart(enabled: Service) -> No
     assert enabled.show("ActiveState", HTTP) == "active"
     assert [get(path) for path in ("/healthz", "/readyz")] == [(200, "ok\n"), (200, "ready\n")]
     assert get("/mcp")[0] == 401
+
+
+def test_root_shows_and_makes_tokens_of_the_services_user(enabled: Service) -> None:
+    enabled.ctl("restart", UNIT)
+    shown, made = (run(MCPD, "token", *words).stdout.strip() for words in ((), ("new", "ci")))
+    # Past the door: a session is begun with another method.
+    assert [get("/mcp", token)[0] for token in (shown, made)] == [400, 400]
+    run(MCPD, "token", "revoke", "ci")
+    assert [get("/mcp", token)[0] for token in (shown, made)] == [400, 401]
 
 
 def test_the_first_request_starts_the_service(enabled: Service) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon.clients.doors.http.binding import address_of
+from daemon.host.notify import stopping
 from tests.process.cli.test_run import PATIENCE, ROOT, RUN, Place, ended, ping, place, status_of, tmp_path
 
 if TYPE_CHECKING:
@@ -121,6 +122,15 @@ def test_the_address_of_http_is_had_before_it_says_ready_and_counts_more_on_the_
             socket.create_connection(there, PATIENCE).close()
             process.terminate()
             assert ended(process)[0] == 0
+
+
+def test_who_drains_tells_the_service_manager_how_long_that_takes(place: Place) -> None:
+    config = place.config({"listen": {"http": {"address": "127.0.0.1:0", "drain": 0.01}}})
+    with place.daemon(config) as process:
+        assert place.told().startswith("READY=1")
+        process.terminate()
+        assert ended(process)[0] == 0
+        assert place.told() == stopping(0.01)
 
 
 def test_an_address_of_http_that_is_taken_is_status_69_with_what_holds_it(place: Place) -> None:

@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.host.notify import FIRST_FD, SERVING, Notifier, listen_fds, reloading, watchdog_seconds
+from daemon.host.notify import (
+    FIRST_FD,
+    SERVING,
+    UNIT_STOP_SECONDS,
+    Notifier,
+    listen_fds,
+    reloading,
+    stopping,
+    watchdog_seconds,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -179,3 +188,10 @@ def test_a_reload_is_told_with_the_clock_that_the_service_manager_compares(manag
     assert told["RELOADING"] == "1"
     assert before <= int(told["MONOTONIC_USEC"]) <= after
     assert manager.recv(1000).decode().splitlines()[0] == "READY=1"
+
+
+def test_who_drains_asks_for_the_time_beside_what_the_unit_gives() -> None:
+    assert stopping(0) == "STOPPING=1\nSTATUS=stopping"
+    assert stopping(20.5) == "STOPPING=1\nSTATUS=stopping\nEXTEND_TIMEOUT_USEC=35500000"
+    unit = (Path(__file__).parents[3] / "systemd" / "mcpd.service").read_text()
+    assert f"TimeoutStopSec={UNIT_STOP_SECONDS}s" in unit

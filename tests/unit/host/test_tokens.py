@@ -6,16 +6,23 @@ import fcntl
 import os
 import stat
 import threading
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from daemon.host import tokens
-from daemon.host.tokens import FILE, MAX_FILE, MAX_TOKENS, PREFIX, Kept, TokenFile, TokenTrouble, digest
+from daemon.host.tokens import (
+    FILE,
+    MAX_FILE,
+    MAX_TOKENS,
+    PREFIX,
+    Kept,
+    TokenFile,
+    TokenTrouble,
+    as_owner,
+    digest,
+)
 from daemon.safety.redact import HIDDEN, Redactor
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PATIENCE = 30.0
 """Seconds for a thread that makes a few tokens."""
@@ -178,3 +185,22 @@ def test_nobody_waits_for_ever_for_one_who_holds_the_lock(tmp_path: Path) -> Non
 @pytest.mark.parametrize("value", ["", "ü", "\udcff", "\ud800" * 3, "x" * 100_000])
 def test_whatever_is_shown_has_a_digest(value: str) -> None:
     assert len(digest(value)) == 32
+
+
+def test_root_leaves_what_the_daemon_of_another_user_can_read(tmp_path: Path) -> None:
+    owner = 64_322 if os.geteuid() == 0 else os.geteuid()
+    # As systemd keeps those of its dynamic users: nobody but root comes in from above.
+    state = tmp_path / "private" / "mcpd"
+    state.mkdir(parents=True)
+    state.parent.chmod(0o700)
+    os.chown(state, owner, -1)
+    before = Path.cwd(), os.geteuid()
+    with as_owner(state) as file:
+        made = file.ensure_default(1.0)
+        file.add("ci", None, 1.0)
+        with pytest.raises(TokenTrouble, match="already"):
+            file.add("ci", None, 1.0)
+    assert {path.stat().st_uid for path in state.iterdir()} == {owner}
+    assert (Path.cwd(), os.geteuid()) == before
+    with as_owner(state) as file:
+        assert file.read().default == made.default

@@ -27,7 +27,7 @@ from daemon.clients.doors.http.head import HEAD_BYTES, head_of
 from daemon.clients.doors.http.responding import ResponseWriter
 from daemon.errors import ConnectionLost
 from daemon.wire.outbox import IN, OUT
-from daemon.wire.writing import CLOSED
+from daemon.wire.writing import CLOSED, STUCK_SECONDS
 
 if TYPE_CHECKING:
     import socket
@@ -87,6 +87,8 @@ class HttpConnection(ResponseWriter):
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._deadline = trio.current_time() + HEAD_SECONDS
+        self._seen = 0
+        """What the client had taken when it was last looked at."""
         self._parsing = self._reads = self._piles_up = False
 
     def __repr__(self) -> str:
@@ -120,6 +122,12 @@ class HttpConnection(ResponseWriter):
                 on_due()
         except Exception as error:  # noqa: BLE001 - the boundary, as in `_on_ready`
             self._give_up(error)
+
+    def _allow_for_reading(self, now: float) -> None:
+        """Give a client time that still takes a response: what it has of it would be worth nothing."""
+        if self.exchange is None and self.queued and self._taken != self._seen:
+            self._seen = self._taken
+            self._deadline = max(self._deadline, now + STUCK_SECONDS)
 
     def close_when_done(self) -> None:
         """Serve the request that is under way, if any, as the last one: the daemon is stopping."""

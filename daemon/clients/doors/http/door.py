@@ -100,11 +100,16 @@ class HttpDoor:
         logger.info("http: clients connect to {}://{}/mcp", scheme, address_of(self._needs.listener))
         await self._server.run()
 
-    async def drain(self) -> None:
-        """Serve on for as long as balancers need to look elsewhere, then accept nobody."""
+    @property
+    def drain_seconds(self) -> float:
+        """Seconds in which all is served on before a stop, so that balancers can look elsewhere."""
         http = self._needs.catalog.value.config.listen.http
+        return 0 if http is None else http.drain
+
+    async def drain(self) -> None:
+        """Serve on for that long, then accept nobody."""
         with self._patience:
-            await trio.sleep(0 if http is None else http.drain)
+            await trio.sleep(self.drain_seconds)
         self._server.drain()
 
     def hurry(self) -> None:

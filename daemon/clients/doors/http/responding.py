@@ -64,8 +64,6 @@ class ResponseWriter(FdWriter):
         self._socket = connection
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=head_bytes)
         self._deadline = trio.current_time()
-        self._seen = 0
-        """What the client had taken when it was last looked at."""
         self._is_last = self._shut = self._is_idle = self._is_head = self._closed = False
 
     def respond(self, status: HTTPStatus, headers: Mapping[str, str], parts: Sequence[Buffer]) -> None:
@@ -98,12 +96,6 @@ class ResponseWriter(FdWriter):
         else:
             self._is_last = True
             self._deadline = trio.current_time() + STUCK_SECONDS
-
-    def _allow_for_reading(self, now: float) -> None:
-        """Give a client time that still takes a response: what it has of it would be worth nothing."""
-        if self.exchange is None and self.queued and self._taken != self._seen:
-            self._seen = self._taken
-            self._deadline = max(self._deadline, now + STUCK_SECONDS)
 
     def _begun(self, status: HTTPStatus, headers: Mapping[str, str]) -> bytes:
         if self._is_last or self._http.their_state is h11.SEND_BODY:

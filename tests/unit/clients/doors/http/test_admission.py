@@ -16,10 +16,10 @@ from daemon.clients.doors.http.head import Head, Refusal
 from daemon.clients.visitor import Visitor
 from daemon.counting.tally import HTTP_REFUSALS
 from daemon.safety.redact import Redactor
-from tests.unit.clients.doors.http.visits import ANN, CI, NOBODY, bearing, hall, head
+from tests.unit.clients.doors.http.admissions import ANN, CI, NOBODY, bearing, hall, head
 
 if TYPE_CHECKING:
-    from tests.unit.clients.doors.http.visits import Hall
+    from tests.unit.clients.doors.http.admissions import Hall
 
 OPEN: dict[str, Any] = {"address": "0.0.0.0:7337"}
 STRANGER = "203.0.113.7"

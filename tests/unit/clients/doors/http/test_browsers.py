@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from daemon.clients.doors.http.browsers import MAX_AGE, SENT, allowances, is_preflight, origin_of
-from tests.unit.clients.doors.http.visits import head
+from tests.unit.clients.doors.http.admissions import head
 
 PAGE = "https://app.example"
 

@@ -16,7 +16,7 @@ from daemon.config.listen import AccessToken, HttpListen
 from daemon.config.redaction import Redactors
 from daemon.host.tokens import TokenFile
 from daemon.safety.redact import HIDDEN
-from tests.unit.clients.doors.http.visits import ANN, CI, NOBODY
+from tests.unit.clients.doors.http.admissions import ANN, CI, NOBODY
 
 if TYPE_CHECKING:
     from daemon.operators.base import Access

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 MAX_BODY = 1000
 
-JSON_BODY = {"content-type": "application/json"}
-
 
 @attrs.frozen
 class Response:
