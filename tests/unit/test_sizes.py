@@ -47,9 +47,6 @@ COVERED_ELSEWHERE: dict[str, str] = {
     "daemon/state/rounds.py": "tests/unit/actors/test_recorder.py",
     # What other daemons have written takes two of them.
     "daemon/state/looks.py": "tests/unit/actors/test_recorder_shared.py",
-    # The wiring of HTTP, and what a daemon is given from outside: seen in whole daemons.
-    "daemon/clients/doors/http/door.py": "tests/process/cli/test_listeners.py",
-    "daemon/surroundings.py": "tests/process/test_tree.py",
     # Protocols, checked by mypy against the fakes that stand for them.
     "daemon/ports.py": "tests/unit/clients/test_call.py",
 }
