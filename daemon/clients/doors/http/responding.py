@@ -73,7 +73,7 @@ class ResponseWriter(FdWriter):
             headers = {**headers, "content-length": str(size)}
         out: list[Buffer] = [self._begun(status, headers)]
         if size and self.exchange is not None and self.exchange.head.method != "HEAD":
-            out += self._framed(parts, size)
+            out += _framed(self._http, parts, size)
         self.queue(out)
         self.finish()
 
@@ -83,7 +83,7 @@ class ResponseWriter(FdWriter):
 
     def send_part(self, parts: Sequence[Buffer]) -> None:
         """Send a part of a response that was begun."""
-        self.queue(self._framed(parts, sum(map(len, parts))))
+        self.queue(_framed(self._http, parts, sum(map(len, parts))))
 
     def finish(self) -> None:
         """End the response, and go on to the next request, or close."""
@@ -101,16 +101,6 @@ class ResponseWriter(FdWriter):
         if self._is_last or self._http.their_state is h11.SEND_BODY:
             headers = {**headers, "connection": "close"}
         return self._http.send(_response(status, tuple(headers.items()))) or b""
-
-    def _framed(self, parts: Iterable[Buffer], size: int) -> list[Buffer]:
-        body: Any = _Size(size)
-        out: list[Buffer] = []
-        for piece in self._http.send_with_data_passthrough(h11.Data(data=body)) or ():
-            if piece is body:
-                out += parts
-            else:
-                out.append(piece)
-        return out
 
     def release(self) -> socket.socket:
         """Stop reading and hand the socket over, with `received`, to whoever speaks another protocol on it."""
@@ -171,7 +161,7 @@ class ResponseWriter(FdWriter):
         self.exchange = None
         self.queue((self._begun(status, {**PLAIN, "content-length": str(len(body))}),))
         if body:
-            self.queue(self._framed((body,), len(body)))
+            self.queue(_framed(self._http, (body,), len(body)))
         self.finish()
 
     def _look_again(self) -> None:
@@ -181,6 +171,18 @@ class ResponseWriter(FdWriter):
     @abstractmethod
     def _forget_request(self) -> None:
         """Forget what was read of the request that has been answered."""
+
+
+def _framed(http: h11.Connection, parts: Iterable[Buffer], size: int) -> list[Buffer]:
+    """A part of a body as it goes over the wire, its bytes untouched."""
+    body: Any = _Size(size)
+    out: list[Buffer] = []
+    for piece in http.send_with_data_passthrough(h11.Data(data=body)) or ():
+        if piece is body:
+            out += parts
+        else:
+            out.append(piece)
+    return out
 
 
 @lru_cache(KNOWN_HEADS)

@@ -1,4 +1,4 @@
-"""What the HTTP listener of a whole daemon serves besides MCP: metrics and health."""
+"""HTTP as a whole daemon has it: what is served besides MCP, and what ends only one connection."""
 
 from __future__ import annotations
 

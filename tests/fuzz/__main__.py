@@ -1,7 +1,7 @@
 """Malformed input, said to a real daemon by a client and by a server (R10).
 
-    python -m bench.fuzz --malformed 10000              so many inputs a side
-    python -m bench.fuzz --malformed 1 --seed 5 --first 468 --side clients     one of them again
+    python -m tests.fuzz --malformed 10000              so many inputs a side
+    python -m tests.fuzz --malformed 1 --seed 5 --first 468 --side clients     one of them again
 
 Exits with 1 if a promise was broken. What is malformed, and what is to become of it: `tests/fuzz`.
 """
@@ -77,7 +77,7 @@ async def _speak(path: Path, side: str, seed: int, count: int, first: int) -> Re
 def main(argv: list[str]) -> int:
     """Say what is asked for, and print what came of it."""
     made = argparse.ArgumentParser(
-        prog="python -m bench.fuzz", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m tests.fuzz", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     made.add_argument("--malformed", type=int, metavar="INPUTS", required=True, help="so many inputs a side")
     made.add_argument("--side", choices=SIDES, help="only this one")
