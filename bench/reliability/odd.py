@@ -6,9 +6,9 @@ import json
 from typing import TYPE_CHECKING
 
 from bench.calls.memory import forget_peak
-from tests.fuzz.__main__ import fuzz
 from bench.reliability.promise import Finding, mebibytes, milliseconds
 from bench.reliability.stage import FREE, at_work, code_of, memory_of, server
+from tests.fuzz.__main__ import fuzz
 from tests.scripted_server import command
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import ssl
 from contextlib import closing, contextmanager
@@ -100,6 +101,17 @@ def test_a_session_stays_with_the_daemon_that_began_it(shared: tuple[Balancer, S
         _, began, session = post(shared[0], "/mcp/begin")
         assert session is not None
         assert [post(shared[0], "/mcp", Mcp_Session_Id=session)[1] for _ in range(3)] == [began] * 3
+
+
+def test_idle_clients_do_not_take_the_places_of_requests(shared: tuple[Balancer, StandIn, StandIn]) -> None:
+    balancer, *_ = shared
+    all_places = int(
+        dict(line.split(": ", 1) for line in balancer.ask("show info").splitlines() if line)["Maxconn"]
+    )
+    rows = csv.DictReader(balancer.ask("show stat").lstrip("# ").splitlines())
+    [clients] = [int(row["slim"]) for row in rows if (row["pxname"], row["svname"]) == ("mcp", "FRONTEND")]
+    # Each request of a client takes a place of its own in the second stage.
+    assert 2 * clients <= all_places
 
 
 def test_only_the_doors_for_clients_are_open(shared: tuple[Balancer, StandIn, StandIn]) -> None:

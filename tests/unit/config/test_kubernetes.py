@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from daemon.config.parse import parse
+from daemon.errors import ConfigError
 from daemon.surfaces.table import SURFACES
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ OLDEST = "1.29"
 """The oldest Kubernetes whose schemas the example is held against; the package has the newest it knows."""
 
 SECRETS = "/run/secrets/mcpd"
+
+TOKENS = {"token-team": "0123456789abcdef" * 2, "token-ci": "fedcba9876543210" * 2}
+"""What an operator puts in."""
 
 
 def resources() -> list[Json]:
@@ -40,9 +44,9 @@ def container() -> Json:
     return dict(found)
 
 
-def configuration() -> Config:
-    """What mcpd reads in a pod."""
-    secret = resource("Secret")["stringData"]
+def configuration(**tokens: str) -> Config:
+    """What mcpd reads in a pod whose operator has put in the tokens."""
+    secret = {**resource("Secret")["stringData"], **(tokens or TOKENS)}
 
     def mounted(path: Path) -> str:
         assert str(path.parent) == SECRETS
@@ -72,10 +76,15 @@ def test_mcpd_takes_the_configuration_with_the_secret_beside_it() -> None:
     assert http is not None
     assert isinstance(http.tokens, tuple)
     assert [(each.name, each.value) for each in http.tokens] == [
-        ("team", secret["token-team"]),
-        ("ci", secret["token-ci"]),
+        ("team", TOKENS["token-team"]),
+        ("ci", TOKENS["token-ci"]),
     ]
     assert config.mcp_servers["issues"].headers["Authorization"] == f"Bearer {secret['issues-token']}"
+
+
+def test_tokens_that_nobody_has_replaced_let_nobody_in() -> None:
+    with pytest.raises(ConfigError, match="can be guessed"):
+        configuration(**{name: resource("Secret")["stringData"][name] for name in TOKENS})
 
 
 def test_every_secret_is_used_and_mounted_where_it_is_looked_for() -> None:
