@@ -47,7 +47,6 @@ COVERED_ELSEWHERE: dict[str, str] = {
     "daemon/state/rounds.py": "tests/unit/actors/test_recorder.py",
     # What other daemons have written takes two of them.
     "daemon/state/looks.py": "tests/unit/actors/test_recorder_shared.py",
-    # Frozen values: a tree is made of them.
     # Protocols, checked by mypy against the fakes that stand for them.
     "daemon/ports.py": "tests/unit/clients/test_call.py",
 }

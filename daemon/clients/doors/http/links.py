@@ -35,7 +35,7 @@ class ExchangeLink(Generic[R]):
         self._outbox = outbox
         self._hello = b"".join(map(bytes, envelope.notification(protocol.HELLO, msgspec.json.encode(hello))))
         self._receiver: Receiver | None = None
-        self._early: list[tuple[Envelope | None, Line]] = []
+        self._early: list[tuple[Envelope, Line]] = []
         self._ended = trio.Event()
         self._fault: Exception | None = None
 
@@ -65,7 +65,7 @@ class ExchangeLink(Generic[R]):
         self._receiver = receiver
         early, self._early = self._early, []
         for message, line in early:
-            _hand_over(receiver, message, line)
+            receiver.on_message(message, line)
         self._outbox.flush()
         try:
             await self._ended.wait()
@@ -74,14 +74,14 @@ class ExchangeLink(Generic[R]):
             self.end()
         raise self._fault or ConnectionLost("its session has ended")
 
-    def post(self, message: Envelope | None, line: Line) -> None:
-        """Take a message, and what it is if that was looked at; what answers it is in `replies` by now."""
+    def post(self, message: Envelope, line: Line) -> None:
+        """Take a message; what answers it, if it is a request, is in `replies` by now."""
         self.turns += 1
         if self._receiver is None:
             self._early.append((message, line))
             return
         try:
-            _hand_over(self._receiver, message, line)
+            self._receiver.on_message(message, line)
         except Exception as error:  # noqa: BLE001 - it is the session's fault, and ends `run`: not the connection's
             self._fault = error
             self.end()
@@ -92,10 +92,3 @@ class ExchangeLink(Generic[R]):
         replies, self.replies = self.replies, {}
         for reply in replies.values():
             reply.give_up()
-
-
-def _hand_over(receiver: Receiver, message: Envelope | None, line: Line) -> None:
-    if message is None:
-        receiver.on_lines([line])
-    else:
-        receiver.on_message(message, line)

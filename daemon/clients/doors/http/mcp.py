@@ -15,7 +15,6 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from daemon import protocol
-from daemon.clients.attachment import plain_call
 from daemon.clients.doors.http.events import UnknownEvent
 from daemon.clients.doors.http.exchange import PLAIN
 from daemon.clients.doors.http.head import Refusal
@@ -114,12 +113,7 @@ class McpEndpoint:
     def _post(self, exchange: HttpExchange, place: Place, key: str | None, body: bytes) -> None:
         line: Line = as_line(body)
         headers = exchange.head.headers
-        version, session_id = headers.get(VERSION_HEADER), headers.get(SESSION_HEADER)
-        if session_id is not None and not _is_modern(version) and (call := plain_call(line)) is not None:
-            session = self.sessions.find(session_id, place)
-            if _expect(session, exchange, call.request_id):
-                session.post(None, line)
-            return
+        version = headers.get(VERSION_HEADER)
         try:
             message, line = _decoded(line)
         except BadMessage as fault:
@@ -142,8 +136,8 @@ class McpEndpoint:
         params = None if message.params is UNSET else message.params
         fault = fault_of(exchange.head.headers, message.method, params)
         if fault is None and params is not None and message.method == protocol.CALL_TOOL:
-            tool = self._definition(place.profile, protocol.decode_call(params).name)
-            fault = marked_fault_of(exchange.head.headers, tool, params)
+            definition = partial(self._definition, place.profile)
+            fault = marked_fault_of(exchange.head.headers, definition, params)
         if fault is not None:
             _refuse(exchange, request_id, *fault)
             return

@@ -19,7 +19,7 @@ from daemon.catalog.marks import MARK, marked_headers, marks_in
 from daemon.wire import envelope
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 VERSION_HEADER = "mcp-protocol-version"
 METHOD_HEADER = "mcp-method"
@@ -71,18 +71,23 @@ def fault_of(headers: Mapping[str, str], method: str, params: Raw | None) -> tup
     return None
 
 
-def marked_fault_of(headers: Mapping[str, str], definition: bytes, params: Raw) -> tuple[int, str] | None:
+def marked_fault_of(
+    headers: Mapping[str, str], definition: Callable[[str], bytes], params: Raw
+) -> tuple[int, str] | None:
     """What is wrong with the headers that repeat arguments of a call; None if nothing is.
 
     Args:
         headers: of the request.
-        definition: the tool as it is listed, raw; arguments are decoded only if its schema marks some.
-        params: of the call.
+        definition: returns a tool as it is listed, raw, by its name; arguments are decoded only if its schema
+            marks some.
+        params: of the call, which `fault_of` has read.
     """
-    if MARK.encode() not in definition:
+    called = _decode_named(params)
+    tool = b"" if called.name is UNSET else definition(called.name)
+    if MARK.encode() not in tool:
         return None
-    marks = dict(marks_in(msgspec.json.decode(definition).get("inputSchema")))
-    arguments = _decode_named(params).arguments
+    marks = dict(marks_in(msgspec.json.decode(tool).get("inputSchema")))
+    arguments = called.arguments
     repeated = {} if arguments is UNSET else marked_headers(marks, arguments)
     wanted = {name.lower(): value for name, value in repeated.items()}
     for name in (f"mcp-param-{suffix}".lower() for suffix in marks.values()):

@@ -97,6 +97,15 @@ def test_an_argument_that_a_header_repeats_must_be_the_same(
     headers: dict[str, str], arguments: dict[str, Any], *, is_right: bool
 ) -> None:
     params = Raw(json.dumps({"name": "t", "arguments": arguments}).encode())
-    fault = marked_fault_of(headers, TOOL, params)
+    fault = marked_fault_of(headers, {"t": TOOL}.__getitem__, params)
     assert (fault is None) is is_right
-    assert marked_fault_of(headers, b'{"name":"t"}', params) is None
+    assert marked_fault_of(headers, lambda _name: b'{"name":"t"}', params) is None
+
+
+def test_a_call_that_names_no_tool_is_the_sessions_matter() -> None:
+    assert judged("tools/call", arguments={}) is None
+
+    def nothing(name: str) -> bytes:
+        raise AssertionError(name)
+
+    assert marked_fault_of({}, nothing, Raw(b'{"arguments":{}}')) is None
