@@ -108,9 +108,11 @@ class Session:
         self._connection.move(profile)
 
     def lose_calls(self, error: CallError) -> None:
-        """Answer all calls in flight with an error, and end subscriptions: the daemon is shutting down."""
+        """Answer all calls in flight with an error, and subscriptions over HTTP: the daemon is shutting down."""
         self._connection.calls.lose_all(error)
-        self._connection.announcements.end_subscriptions()
+        if not self._client.visitor.keeps:
+            # Elsewhere the end of the connection says it, and a bridge subscribes again with the next daemon.
+            self._connection.announcements.end_subscriptions()
 
     def statistics(self) -> SessionStatistics:
         """A snapshot for `mcpd status`."""
