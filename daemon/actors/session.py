@@ -108,7 +108,7 @@ class Session:
         self._connection.move(profile)
 
     def lose_calls(self, error: CallError) -> None:
-        """Answer all calls with an error, and subscriptions over HTTP with their end: the daemon is stopping."""
+        """Answer all calls with an error, and end subscriptions over HTTP: the daemon is stopping."""
         self._connection.calls.lose_all(error)
         if not self._client.visitor.keeps:
             # Elsewhere the end of the connection says it, and a bridge subscribes again with the next daemon.
